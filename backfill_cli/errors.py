@@ -1,0 +1,97 @@
+"""Every error of ours, drawn once. The exit codes are frozen.
+
+BackfillError
+├── UsageError              2  the command, the config or the job's fingerprint is wrong
+│   └── ConfigError         2  every fault of a config file at once
+├── SinkInUse               2  the sink's table is there already, with rows
+├── NoSuchJob               4
+├── Held                    5  another runner has the job, or another job owns the table
+├── Transient               6  try again: the connector says that it may pass
+├── HistoryGone             7  the upstream no longer has what the job still needs
+├── WaitTimedOut            8
+├── StoppedEarly            9  stopped before what was asked for was reached
+├── VerifyMismatch          3
+└── Fatal                   1  commit nothing, keep the last epoch
+    ├── BadData             1  a row, a file or a schema that cannot be applied
+    └── StateConflict       1  sink and catalog contradict each other: refuse to guess
+"""
+
+from collections.abc import Sequence
+
+
+class BackfillError(Exception):
+    """What went wrong (what, where, which value) and what to type next.
+
+    exit_code: what the process ends with, see the tree above.
+    """
+
+    exit_code = 1
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}\nTry: {self.hint}" if self.hint else self.message
+
+
+class UsageError(BackfillError):
+    exit_code = 2
+
+
+class ConfigError(UsageError):
+    """All faults of one config, each `path.in.file: what is wrong`."""
+
+    def __init__(self, source: str, faults: Sequence[str], hint: str = "") -> None:
+        self.source = source
+        self.faults = tuple(faults)
+        listed = "\n".join(f"  {fault}" for fault in self.faults)
+        count = f"{len(self.faults)} fault{'s' if len(self.faults) > 1 else ''}"
+        super().__init__(f"{source}: {count}\n{listed}", hint)
+
+
+class SinkInUse(UsageError):
+    pass
+
+
+class NoSuchJob(BackfillError):
+    exit_code = 4
+
+
+class Held(BackfillError):
+    exit_code = 5
+
+
+class Transient(BackfillError):
+    """A connector's failure that may pass: the engine tries again with backoff, up to a limit."""
+
+    exit_code = 6
+
+
+class HistoryGone(BackfillError):
+    exit_code = 7
+
+
+class WaitTimedOut(BackfillError):
+    exit_code = 8
+
+
+class StoppedEarly(BackfillError):
+    exit_code = 9
+
+
+class VerifyMismatch(BackfillError):
+    exit_code = 3
+
+
+class Fatal(BackfillError):
+    """A connector's failure that will not pass: nothing is committed, the last epoch stays."""
+
+
+class BadData(Fatal):
+    pass
+
+
+class StateConflict(Fatal):
+    pass

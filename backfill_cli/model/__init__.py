@@ -1,0 +1,1 @@
+"""Rules and values of a backfill: pure, no I/O, no clock, no Spark."""

@@ -1,0 +1,100 @@
+"""What the catalog and the sink remember of a job between two barriers."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from backfill_cli.model.job import Control, Phase
+from backfill_cli.model.plan import EpochPlan, Staged
+from backfill_cli.model.position import Position
+from backfill_cli.model.split import SplitKey, SplitProgress
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """What a sink's table says it holds. epoch 0: fenced, nothing committed yet."""
+
+    epoch: int
+    token: int
+    attempt: str
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """One epoch as the catalog has it: prepared (a promise) or committed.
+
+    state: the strategy's state after it, without the splits, as JSON.
+    splits: progress of the splits that this epoch changed (of all of them when loaded).
+    plan, staged: what recovery applies again; None once committed.
+    phase, position: copied out of the state for people and for what is acknowledged upstream.
+    """
+
+    epoch: int
+    prev_ms: int
+    token: int
+    attempt: str
+    state: str
+    phase: Phase
+    position: Position
+    splits: Mapping[SplitKey, SplitProgress] = field(default_factory=dict)
+    plan: EpochPlan | None = None
+    staged: Staged | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The numbers for people; none of them decides anything.
+
+    rows_total: None when no metadata tells. rows_per_s, apply_per_s: of the last epochs (snapshot rows; upstream
+    milliseconds applied per second in the log store). lag_ms: how far the sink is behind, None before the log is
+    followed. limited_by: what limits the job now and the command that changes it.
+    """
+
+    phase: Phase
+    epoch: int
+    rows_read: int
+    rows_total: int | None
+    bytes_read: int
+    bytes_total: int
+    splits: Mapping[str, int]
+    pending_epochs: int
+    lag_ms: int | None
+    rows_per_s: float | None
+    eta_s: tuple[float, float] | None
+    limited_by: str
+    allowed: int | None = None
+    measure: str = "time"
+    not_converging: str | None = None
+    converging: bool = False
+    snapshot_finished_ms: int | None = None
+    log_store_finished_ms: int | None = None
+    caught_up_ms: int | None = None
+    waiting_for: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EpochRecord:
+    """A line of the ledger, numbers of one checkpoint or of a barrier that carried a mutation."""
+
+    epoch: int
+    prev_ms: int
+    phase: Phase
+    committed_ms: int
+    snapshot_rows: int = 0
+    changes_read: int = 0
+    rows_written: int = 0
+    upstream_epochs: int = 0
+    stage_ms: int = 0
+    commit_ms: int = 0
+    lag_ms: int | None = None
+    pending_epochs: int = 0
+    mutations: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """All that a new runner starts with. splits of `committed` are complete."""
+
+    control: Control
+    committed: Checkpoint
+    prepared: Checkpoint | None
+    last_epoch: int

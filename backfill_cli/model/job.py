@@ -1,0 +1,136 @@
+"""A job's states and control: which arrow exists and why, and what a command changes."""
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+
+class JobState(StrEnum):
+    STARTING = "starting"
+    RUNNING = "running"
+    PAUSING = "pausing"
+    PAUSED = "paused"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+    FAILED = "failed"
+    DONE = "done"
+
+
+S = JobState
+
+TRANSITIONS: dict[tuple[JobState, JobState], str] = {
+    (S.STARTING, S.RUNNING): "a runner holds the job and has recovered",
+    (S.STARTING, S.PAUSED): "a runner took over a paused job: it stays paused",
+    (S.STARTING, S.STOPPING): "a stop was asked for before the first barrier",
+    (S.STARTING, S.FAILED): "recovery found a fault",
+    (S.STARTING, S.STARTING): "the runner before died while starting",
+    (S.RUNNING, S.PAUSING): "a pause was asked for",
+    (S.RUNNING, S.PAUSED): "a barrier took a pause that no status saw waiting",
+    (S.RUNNING, S.STOPPING): "a stop or a signal was asked for",
+    (S.RUNNING, S.DONE): "what --until names was reached",
+    (S.RUNNING, S.FAILED): "an error that will not pass",
+    (S.RUNNING, S.STARTING): "the runner before died; a new one takes over",
+    (S.PAUSING, S.PAUSED): "the barrier that took the pause has committed",
+    (S.PAUSING, S.RUNNING): "a resume came before the barrier",
+    (S.PAUSING, S.STOPPING): "a stop overtook the pause",
+    (S.PAUSING, S.FAILED): "the epoch in flight failed",
+    (S.PAUSING, S.STARTING): "the runner before died; a new one takes over",
+    (S.PAUSED, S.RUNNING): "a resume was taken",
+    (S.PAUSED, S.STOPPING): "a stop was asked for",
+    (S.PAUSED, S.FAILED): "the upstream was seen to have changed identity",
+    (S.PAUSED, S.STARTING): "a new runner takes the paused job over",
+    (S.STOPPING, S.STOPPED): "the last epoch has committed",
+    (S.STOPPING, S.FAILED): "the last epoch failed",
+    (S.STOPPING, S.STARTING): "the runner before died while stopping; a new one was started",
+    (S.STOPPED, S.STARTING): "started or resumed again",
+    (S.FAILED, S.STARTING): "started or resumed again",
+    (S.DONE, S.STARTING): "started again to follow the upstream",
+    (S.PAUSED, S.DONE): "what --until names had been reached before the pause",
+}
+
+ENDED = frozenset({S.STOPPED, S.FAILED, S.DONE})
+
+
+def may_become(now: JobState, then: JobState) -> bool:
+    """Whether the arrow exists. Staying where one is always may."""
+    return now == then or (now, then) in TRANSITIONS
+
+
+class Phase(StrEnum):
+    SNAPSHOT = "snapshot"
+    LOG_STORE = "log-store"
+    UPSTREAM = "upstream"
+
+
+class Verb(StrEnum):
+    PAUSE = "pause"
+    RESUME = "resume"
+    THROTTLE = "throttle"
+    STOP = "stop"
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A row of the inbox. rate: rows/s for `throttle`, None for no limit. by: who asked, for people."""
+
+    id: int
+    verb: Verb
+    by: str
+    at_ms: int
+    rate: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """What was commanded, kept in the catalog so that it outlives every runner.
+
+    rate: snapshot rows per second; None: no limit; 0: follow without reading snapshot.
+    """
+
+    paused_by: str | None = None
+    paused_since_ms: int | None = None
+    rate: float | None = None
+    stop: bool = False
+
+    @property
+    def paused(self) -> bool:
+        return self.paused_by is not None
+
+
+def apply_command(control: Control, command: Command, now_ms: int) -> Control:
+    """The control after one command. A repeated command changes nothing, so its first author stays."""
+    match command.verb:
+        case Verb.PAUSE:
+            if control.paused:
+                return control
+            return replace(control, paused_by=command.by, paused_since_ms=now_ms)
+        case Verb.RESUME:
+            return replace(control, paused_by=None, paused_since_ms=None, stop=False)
+        case Verb.THROTTLE:
+            return replace(control, rate=command.rate)
+        case Verb.STOP:
+            return replace(control, stop=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Mutations:
+    """What a barrier carries: at most one mutation of each kind, already folded into `control`."""
+
+    control: Control
+    commands: tuple[Command, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """The only point where control acts and progress commits.
+
+    prev_ms, epoch: the span it closes, milliseconds of physical time; `epoch` strictly increasing in a job.
+    """
+
+    prev_ms: int
+    epoch: int
+    mutations: Mutations
+
+    @classmethod
+    def next(cls, prev_ms: int, now_ms: int, mutations: Mutations) -> "Barrier":
+        """The barrier after `prev_ms`: physical time, or one millisecond on when the clock did not advance."""
+        return cls(prev_ms, max(now_ms, prev_ms + 1), mutations)

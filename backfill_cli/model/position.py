@@ -1,0 +1,58 @@
+"""Where we are in a change log, or in several: one cursor a log, ordered, JSON in the catalog."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+Cursor = int | str
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """One cursor for each log that the upstream has: a file name, an LSN, a table version, an offset.
+
+    A log that is absent has not been read at all. Positions are partially ordered: `a <= b` holds when no
+    log of `a` is further than the same log of `b`.
+    """
+
+    cursors: tuple[tuple[str, Cursor], ...] = ()
+
+    @classmethod
+    def of(cls, cursors: Mapping[str, Cursor]) -> "Position":
+        return cls(tuple(sorted(cursors.items())))
+
+    def __iter__(self) -> Iterator[tuple[str, Cursor]]:
+        return iter(self.cursors)
+
+    def get(self, log: str) -> Cursor | None:
+        for name, cursor in self.cursors:
+            if name == log:
+                return cursor
+        return None
+
+    def join(self, other: "Position") -> "Position":
+        """The least position that is at or after both."""
+        merged = dict(self.cursors)
+        for log, cursor in other:
+            mine = merged.get(log)
+            if mine is None or _before(mine, cursor):
+                merged[log] = cursor
+        return Position.of(merged)
+
+    def __le__(self, other: "Position") -> bool:
+        return all((theirs := other.get(log)) is not None and not _before(theirs, mine) for log, mine in self)
+
+    def covers(self, log: str, cursor: Cursor) -> bool:
+        """Whether `cursor` of `log` is at or before this position."""
+        mine = self.get(log)
+        return mine is not None and not _before(mine, cursor)
+
+
+START = Position()
+
+
+def _before(a: Cursor, b: Cursor) -> bool:
+    if isinstance(a, int) and isinstance(b, int):
+        return a < b
+    if isinstance(a, str) and isinstance(b, str):
+        return a < b
+    raise TypeError(f"cursors of one log have one type, not {a!r} and {b!r}")

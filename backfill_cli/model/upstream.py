@@ -1,0 +1,57 @@
+"""What an upstream says of itself: values only."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from backfill_cli.model.position import Cursor, Position
+from backfill_cli.model.split import Split
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamEpoch:
+    """A commit of the upstream: never split, applied whole.
+
+    cursors: where each log stands once it is applied (one log, or several that share epochs).
+    ms: its commit time, else its arrival, milliseconds since 1970, never decreasing along the log.
+    rows: changes in it, None when only reading tells. size_bytes: of its files.
+    schema: table -> Spark schema as JSON, for the tables whose columns differ from those before; else empty.
+    """
+
+    cursors: tuple[tuple[str, Cursor], ...]
+    ms: int
+    rows: int | None
+    size_bytes: int
+    schema: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamView:
+    """One observation, taken at a barrier.
+
+    identity: what must never change while the job lives (cluster and topic id, table oid, ...), JSON.
+    latest: the newest complete position. oldest: the oldest that is still retained, None for no limit known.
+    pending: upstream epochs after the position asked for, in log order.
+    """
+
+    identity: str
+    latest: Position
+    pending: tuple[UpstreamEpoch, ...] = ()
+    oldest: Position | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """A snapshot held still: what to read, and where its change log goes on.
+
+    position: S, after which changes apply. position_ms: upstream time of S, None when unknown.
+    complete_at: for a fuzzy snapshot the position that covers its end; None when it matches S exactly.
+    schema: table -> Spark schema as JSON, of the source rows (before the transform).
+    identity: as in UpstreamView.
+    """
+
+    position: Position
+    position_ms: int | None
+    complete_at: Position | None
+    splits: tuple[Split, ...]
+    schema: Mapping[str, str] = field(default_factory=dict)
+    identity: str = "{}"
