@@ -18,10 +18,14 @@ class SnapshotRead:
 
 @dataclass(frozen=True, slots=True)
 class ChangeWindow:
-    """The changes after `after`, up to and with `up_to`; `epochs` upstream epochs, the last one at `up_to_ms`."""
+    """The changes after `after`, up to and with `up_to`: `epochs` upstream epochs.
+
+    from_ms, up_to_ms: upstream time of the first and of the last of them. schema: see UpstreamEpoch, of the first.
+    """
 
     after: Position
     up_to: Position
+    from_ms: int
     up_to_ms: int
     epochs: int
     schema: tuple[tuple[str, str], ...] = ()
@@ -33,6 +37,7 @@ class EpochPlan:
 
     closes_snapshot: the tables whose last snapshot rows are in this epoch (their keys are checked then).
     pending_after: upstream epochs observed and not taken. lag_after_ms: their span in upstream time.
+    oldest_pending_ms: time of the first of them, None without one. latest: the newest position observed.
     """
 
     reads: tuple[SnapshotRead, ...] = ()
@@ -40,6 +45,7 @@ class EpochPlan:
     closes_snapshot: tuple[str, ...] = ()
     pending_after: int = 0
     lag_after_ms: int = 0
+    oldest_pending_ms: int | None = None
     latest: Position = START
 
     def __bool__(self) -> bool:

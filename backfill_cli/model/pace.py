@@ -1,0 +1,93 @@
+"""How much an epoch may read: the commanded rate as a token bucket, and the size that takes about the target."""
+
+from dataclasses import dataclass, replace
+
+FIRST_ROWS = 200_000  # small enough for a first checkpoint within seconds, large enough to measure a rate
+LEAST_ROWS = 1_000
+GROW_AT_MOST = 4.0
+SHRINK_AT_MOST = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """A token bucket of snapshot rows. tokens below zero: a debt that later barriers pay.
+
+    at_ms: when it was filled last, None before the first time.
+    """
+
+    tokens: float = 0.0
+    at_ms: int | None = None
+
+    def fill(self, rate: float | None, interval_ms: int, now_ms: int) -> "Allowance":
+        """The bucket at `now_ms`: what was left, at most one burst of `rate × interval`, and the time since.
+
+        The time since the last fill counts in full: a barrier that took longer than the interval must not lower
+        the rate that was asked for.
+        """
+        if rate is None:
+            return Allowance(0.0, now_ms)
+        burst = rate * interval_ms / 1000
+        if self.at_ms is None:
+            return Allowance(burst, now_ms)
+        earned = rate * max(0, now_ms - self.at_ms) / 1000
+        return Allowance(min(self.tokens, burst) + earned, now_ms)
+
+    def hold(self, now_ms: int) -> "Allowance":
+        """Time passes without earning: paused, or nothing left to read."""
+        return replace(self, at_ms=now_ms)
+
+    def spend(self, rows: int) -> "Allowance":
+        return replace(self, tokens=self.tokens - rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Sizer:
+    """How many rows an epoch should have so that it takes about `barrier.target`."""
+
+    rows: int = FIRST_ROWS
+
+    def after(self, read: int, took_ms: int, target_ms: int) -> "Sizer":
+        """The next size once `read` rows took `took_ms`: grow under half the target, shrink over it.
+
+        An epoch that was small because there was no more to read says nothing about the size: only one that read
+        at least 9/10 of it may grow it.
+        """
+        took_ms = max(took_ms, 1)
+        if took_ms > target_ms:
+            factor = max(SHRINK_AT_MOST, target_ms / took_ms)
+            return Sizer(max(LEAST_ROWS, int(min(self.rows, max(read, LEAST_ROWS)) * factor)))
+        if took_ms < target_ms / 2 and read >= self.rows * 0.9:
+            factor = min(GROW_AT_MOST, target_ms / took_ms)
+            return Sizer(int(max(self.rows, read) * factor) if factor < GROW_AT_MOST else int(self.rows * factor))
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What a plan may take at one barrier.
+
+    now_ms: the barrier's time. rows: about what fits the target. interval_ms: between two barriers at least.
+    """
+
+    now_ms: int
+    rows: int
+    interval_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """When to try again after transient failures in a row, and when to give up."""
+
+    since_ms: int | None = None
+    tries: int = 0
+    until_ms: int = 0
+    reason: str | None = None
+
+    def failed(self, now_ms: int, reason: str) -> "Backoff":
+        """One more failure: wait 0.2 s, twice as long each time, at most 15 s."""
+        delay_ms = min(15_000, 200 * 2 ** min(self.tries, 10))
+        since_ms = self.since_ms if self.since_ms is not None else now_ms
+        return Backoff(since_ms, self.tries + 1, now_ms + delay_ms, reason)
+
+    def spent(self, now_ms: int, limit_ms: int) -> bool:
+        return self.since_ms is not None and now_ms - self.since_ms >= limit_ms

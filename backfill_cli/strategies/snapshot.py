@@ -1,0 +1,306 @@
+"""Snapshot strategy: read a pinned snapshot split by split, then its pending log, then follow.
+
+For an upstream that can be read at a pinned position S and keeps its changes. Phases: `snapshot` (rows of S),
+`log-store` (the upstream epochs that queued up meanwhile, the lag allowed shrinking at every barrier), `upstream`
+(whatever came since the last barrier). Rules and laws: DESIGN, section 5.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from backfill_cli.errors import Fatal
+from backfill_cli.model.job import Control, Mutations, Phase
+from backfill_cli.model.pace import Allowance, Budget
+from backfill_cli.model.plan import ChangeWindow, EpochPlan, SnapshotRead, Staged
+from backfill_cli.model.position import Position
+from backfill_cli.model.split import Split, SplitKey, SplitProgress, SplitStatus
+from backfill_cli.model.upstream import Pin, UpstreamEpoch, UpstreamView
+
+Measure = Literal["time", "barriers"]
+
+BYTES_A_ROW = 100  # a guess that only sizes epochs of files whose metadata holds no row count
+DEMAND_AT_MOST = 10  # times the target: how much the allowed lag may ask of one epoch
+OVER_BEFORE_SAID = 3  # barriers in a row over the allowed lag before we say "not converging"
+NOT_STARTED = SplitProgress()
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotState:
+    """position: applied so far. position_ms: its upstream time, None before the first.
+
+    allowed: the lag that may remain (milliseconds or upstream epochs), None outside the log store. over: barriers
+    in a row that remained above it. closed: tables whose snapshot is complete. snapshot_finished_ms,
+    log_store_finished_ms: the barriers that ended the phases.
+    """
+
+    control: Control
+    phase: Phase
+    position: Position
+    position_ms: int | None
+    complete_at: Position | None
+    splits: Mapping[SplitKey, SplitProgress]
+    allowance: Allowance = field(default_factory=Allowance)
+    allowed: int | None = None
+    over: int = 0
+    snapshot_finished_ms: int | None = None
+    log_store_finished_ms: int | None = None
+
+    @property
+    def converging(self) -> bool:
+        """Whether a fuzzy snapshot's changes have not been replayed past its end yet."""
+        return self.complete_at is not None and not self.complete_at <= self.position
+
+    @property
+    def not_converging(self) -> bool:
+        return self.over >= OVER_BEFORE_SAID
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotStrategy:
+    """splits: all of the pin, in reading order. measure: how lag is counted in the log store."""
+
+    splits: tuple[Split, ...]
+    measure: Measure = "time"
+    name: str = "snapshot"
+
+    def start(self, pin: Pin, control: Control) -> SnapshotState:
+        phase = Phase.SNAPSHOT if self.splits else Phase.LOG_STORE
+        return SnapshotState(control, phase, pin.position, pin.position_ms, pin.complete_at, {})
+
+    def apply(self, state: SnapshotState, mutations: Mutations) -> SnapshotState:
+        """Control acts from this barrier on; nothing else of the state moves."""
+        return replace(state, control=mutations.control)
+
+    def plan(self, state: SnapshotState, view: UpstreamView, budget: Budget) -> EpochPlan:
+        if state.control.paused:
+            return _observed(EpochPlan(), state, view.pending, 0, view)
+        if state.phase == Phase.SNAPSHOT:
+            reads = tuple(self._reads(state, budget))
+            plan = EpochPlan(reads, closes_snapshot=self._closed_by(state, reads))
+            return _observed(plan, state, view.pending, 0, view)
+        taken = self._take(state, view.pending, budget)
+        plan = EpochPlan(window=_window(state, view.pending[:taken])) if taken else EpochPlan()
+        return _observed(plan, state, view.pending, taken, view)
+
+    def advance(
+        self, state: SnapshotState, plan: EpochPlan, staged: Staged | None, budget: Budget
+    ) -> SnapshotState:
+        state = replace(state, allowance=self._allowance(state, budget))
+        if staged is None:
+            return self._advance_idle(state, plan, budget)
+        if plan.reads:
+            return self._advance_snapshot(state, plan, staged, budget)
+        assert plan.window is not None
+        return self._advance_log(state, plan, plan.window, budget)
+
+    # -- snapshot phase ------------------------------------------------------------------------------------------
+
+    def _open(self, state: SnapshotState) -> Iterator[tuple[Split, SplitProgress]]:
+        for split in self.splits:
+            progress = state.splits.get((split.table, split.id), NOT_STARTED)
+            if progress.status != SplitStatus.CONSUMED:
+                yield split, progress
+
+    def _allowance(self, state: SnapshotState, budget: Budget) -> Allowance:
+        if state.control.paused or state.phase != Phase.SNAPSHOT:
+            return state.allowance.hold(budget.now_ms)
+        return state.allowance.fill(state.control.rate, budget.interval_ms, budget.now_ms)
+
+    def _reads(self, state: SnapshotState, budget: Budget) -> Iterator[SnapshotRead]:
+        """Splits in order, whole where they fit, until the budget or the allowed rate is used up."""
+        limited = state.control.rate is not None
+        left: float = budget.rows
+        if limited:
+            left = min(left, self._allowance(state, budget).tokens)
+        taken = 0
+        for split, progress in self._open(state):
+            rest = _rest(split, progress)
+            if rest > 0 and left < 1:
+                return
+            whole = rest <= left or not split.cuttable or (not limited and rest <= left + budget.rows / 2)
+            if whole:
+                up_to = split.rows
+            elif taken and not limited and left < budget.rows / 2:
+                return  # a slice costs more than its share of the file: the next epoch takes the split whole
+            else:
+                up_to = progress.after + int(left)
+            yield SnapshotRead(split.table, split.id, progress.after, up_to)
+            used = rest if whole else int(left)
+            left -= used
+            taken += used
+
+    def _closed_by(self, state: SnapshotState, reads: Sequence[SnapshotRead]) -> tuple[str, ...]:
+        """The tables that have no row left to read once `reads` are consumed."""
+        ending = {(r.table, r.split): r.up_to for r in reads}
+        still_open: dict[str, bool] = {}
+        for split, _ in self._open(state):
+            ends = (split.table, split.id) in ending and ending[split.table, split.id] == split.rows
+            still_open[split.table] = still_open.get(split.table, False) or not ends
+        return tuple(table for table, is_open in still_open.items() if not is_open)
+
+    def _advance_snapshot(
+        self, state: SnapshotState, plan: EpochPlan, staged: Staged, budget: Budget
+    ) -> SnapshotState:
+        by_key = {(s.table, s.id): s for s in self.splits} if staged.reads else {}
+        splits = dict(state.splits)
+        for read, rows in staged.reads:
+            key = (read.table, read.split)
+            before = splits.get(key, NOT_STARTED)
+            done = read.up_to is None or read.up_to == by_key[key].rows
+            splits[key] = SplitProgress(
+                SplitStatus.CONSUMED if done else SplitStatus.CONSUMING,
+                read.after + rows,
+                before.rows + rows,
+                budget.now_ms,
+            )
+        read_rows = sum(rows for _, rows in staged.reads)
+        allowance = state.allowance.spend(read_rows) if state.control.rate is not None else state.allowance
+        state = replace(state, splits=splits, allowance=allowance)
+        if next(self._open(state), None) is None:
+            return self._leave_snapshot(state, plan, budget)
+        return state
+
+    def _leave_snapshot(self, state: SnapshotState, plan: EpochPlan, budget: Budget) -> SnapshotState:
+        state = replace(state, snapshot_finished_ms=budget.now_ms)
+        if plan.pending_after == 0:  # nothing queued up: there is no log store to drain
+            return replace(state, phase=Phase.UPSTREAM, log_store_finished_ms=budget.now_ms)
+        return replace(state, phase=Phase.LOG_STORE, allowed=self._lag(plan))
+
+    # -- log store and upstream phase ----------------------------------------------------------------------------
+
+    def _lag(self, plan: EpochPlan) -> int:
+        return plan.lag_after_ms if self.measure == "time" else plan.pending_after
+
+    def _next_allowed(self, state: SnapshotState, elapsed_ms: int, remaining: int) -> tuple[int, bool]:
+        """The lag allowed after this barrier, and whether what remains is above it.
+
+        time: for two epochs of ours the upstream may gain one. barriers: one less at each.
+        """
+        shrinks_by = elapsed_ms / 2 if self.measure == "time" else 1
+        before = remaining if state.allowed is None else state.allowed
+        goal = max(0, int(before - shrinks_by))
+        return min(remaining, goal), remaining > goal
+
+    def _take(self, state: SnapshotState, pending: Sequence[UpstreamEpoch], budget: Budget) -> int:
+        """How many pending epochs to apply in one of ours: an upstream epoch is never split."""
+        if not pending:
+            return 0
+        cut = next((i for i, epoch in enumerate(pending) if i > 0 and epoch.schema), len(pending))
+        fits = max(1, _fitting(pending, budget.rows))
+        most = max(1, _fitting(pending, budget.rows * DEMAND_AT_MOST))
+        if state.phase == Phase.UPSTREAM:
+            return min(cut, most)
+        return min(cut, max(fits, min(most, self._demanded(state, pending))))
+
+    def _demanded(self, state: SnapshotState, pending: Sequence[UpstreamEpoch]) -> int:
+        """The fewest epochs after which no more lag remains than is allowed."""
+        begun_ms = state.position_ms if state.position_ms is not None else pending[0].ms
+        for n, epoch in enumerate(pending, 1):
+            remaining = pending[-1].ms - epoch.ms if self.measure == "time" else len(pending) - n
+            if not self._next_allowed(state, epoch.ms - begun_ms, remaining)[1]:
+                return n
+        return len(pending)
+
+    def _advance_log(
+        self, state: SnapshotState, plan: EpochPlan, window: ChangeWindow, budget: Budget
+    ) -> SnapshotState:
+        if not state.position <= window.up_to:
+            raise Fatal(f"the plan would take the log back from {state.position} to {window.up_to}")
+        moved = replace(state, position=window.up_to, position_ms=window.up_to_ms)
+        if state.phase == Phase.UPSTREAM:
+            return moved
+        if plan.pending_after == 0:
+            return _caught(moved, budget)
+        elapsed_ms = window.up_to_ms - (state.position_ms if state.position_ms is not None else window.from_ms)
+        allowed, above = self._next_allowed(state, elapsed_ms, self._lag(plan))
+        return replace(moved, allowed=allowed, over=state.over + 1 if above else 0)
+
+    def _advance_idle(self, state: SnapshotState, plan: EpochPlan, budget: Budget) -> SnapshotState:
+        """A barrier without rows: the log store ends when the barrier observed nothing left."""
+        if state.control.paused:
+            return state
+        if state.phase == Phase.LOG_STORE and plan.pending_after == 0:
+            return _caught(state, budget)
+        return state
+
+    # -- for the catalog -----------------------------------------------------------------------------------------
+
+    def freeze(self, state: SnapshotState) -> str:
+        return json.dumps(
+            {
+                "phase": state.phase,
+                "position": dict(state.position.cursors),
+                "position_ms": state.position_ms,
+                "complete_at": None if state.complete_at is None else dict(state.complete_at.cursors),
+                "allowance": [state.allowance.tokens, state.allowance.at_ms],
+                "allowed": state.allowed,
+                "over": state.over,
+                "snapshot_finished_ms": state.snapshot_finished_ms,
+                "log_store_finished_ms": state.log_store_finished_ms,
+            },
+            sort_keys=True,
+        )
+
+    def thaw(self, state: str, splits: Mapping[SplitKey, SplitProgress], control: Control) -> SnapshotState:
+        """The frozen state; the bucket keeps its debt but earns nothing for the time that no runner was there."""
+        kept = json.loads(state)
+        complete_at = kept["complete_at"]
+        return SnapshotState(
+            control=control,
+            phase=Phase(kept["phase"]),
+            position=Position.of(kept["position"]),
+            position_ms=kept["position_ms"],
+            complete_at=None if complete_at is None else Position.of(complete_at),
+            splits=dict(splits),
+            allowance=Allowance(min(0.0, kept["allowance"][0]), None),
+            allowed=kept["allowed"],
+            over=kept["over"],
+            snapshot_finished_ms=kept["snapshot_finished_ms"],
+            log_store_finished_ms=kept["log_store_finished_ms"],
+        )
+
+
+def _caught(state: SnapshotState, budget: Budget) -> SnapshotState:
+    return replace(state, phase=Phase.UPSTREAM, allowed=None, over=0, log_store_finished_ms=budget.now_ms)
+
+
+def _rest(split: Split, progress: SplitProgress) -> int:
+    """Rows left in a split, estimated from its bytes where metadata does not tell."""
+    if split.rows is not None:
+        return split.rows - progress.after
+    return max(1, split.size_bytes // BYTES_A_ROW)
+
+
+def _weight(epoch: UpstreamEpoch) -> int:
+    return epoch.rows if epoch.rows is not None else max(1, epoch.size_bytes // BYTES_A_ROW)
+
+
+def _fitting(pending: Sequence[UpstreamEpoch], rows: int) -> int:
+    total = 0
+    for n, epoch in enumerate(pending):
+        total += _weight(epoch)
+        if total > rows:
+            return n
+    return len(pending)
+
+
+def _window(state: SnapshotState, taken: Sequence[UpstreamEpoch]) -> ChangeWindow:
+    up_to = state.position
+    for epoch in taken:
+        up_to = up_to.join(Position(epoch.cursors))
+    return ChangeWindow(state.position, up_to, taken[0].ms, taken[-1].ms, len(taken), taken[0].schema)
+
+
+def _observed(
+    plan: EpochPlan, state: SnapshotState, pending: Sequence[UpstreamEpoch], taken: int, view: UpstreamView
+) -> EpochPlan:
+    """The plan with what it leaves pending, in epochs and in upstream time."""
+    left = len(pending) - taken
+    lag_ms = 0
+    if left:
+        begun_ms = pending[taken - 1].ms if taken else state.position_ms
+        lag_ms = pending[-1].ms - (begun_ms if begun_ms is not None else pending[0].ms)
+    oldest_ms = pending[taken].ms if left else None
+    return replace(plan, pending_after=left, lag_after_ms=lag_ms, oldest_pending_ms=oldest_ms, latest=view.latest)
