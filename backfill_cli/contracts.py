@@ -224,8 +224,8 @@ class JobStore(Protocol):
         """
         ...
 
-    def mark(self, committed: EpochRecord, progress: Progress) -> None:
-        """The prepared epoch is in the sink."""
+    def mark(self, committed: EpochRecord, progress: Progress | None) -> None:
+        """The prepared epoch is in the sink. progress None leaves the numbers as they were (recovery)."""
         ...
 
     def unprepare(self, epoch: int) -> None:

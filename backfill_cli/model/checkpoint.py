@@ -26,6 +26,7 @@ class Checkpoint:
     splits: progress of the splits that this epoch changed (of all of them when loaded).
     plan, staged: what recovery applies again; None once committed.
     phase, position: copied out of the state for people and for what is acknowledged upstream.
+    schemas, sink_schemas: table -> Spark schema as JSON, before and after the transform, as of this epoch.
     """
 
     epoch: int
@@ -38,6 +39,8 @@ class Checkpoint:
     splits: Mapping[SplitKey, SplitProgress] = field(default_factory=dict)
     plan: EpochPlan | None = None
     staged: Staged | None = None
+    schemas: Mapping[str, str] = field(default_factory=dict)
+    sink_schemas: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ class Allowance:
             return Allowance(0.0, now_ms)
         burst = rate * interval_ms / 1000
         if self.at_ms is None:
-            return Allowance(burst, now_ms)
+            return Allowance(min(self.tokens, 0.0) + burst, now_ms)
         earned = rate * max(0, now_ms - self.at_ms) / 1000
         return Allowance(min(self.tokens, burst) + earned, now_ms)
 

@@ -1,6 +1,6 @@
 """Pure state machines: what a barrier reads, given what was consumed and what the upstream shows.
 
-No I/O, no clock, no randomness, no Spark: that keeps them small, and lets the simulation run thousands of schedules.
+No I/O, no clock, no randomness, no Spark: that keeps them small, and thousands of schedules run in seconds.
 """
 
 from collections.abc import Mapping
@@ -45,7 +45,7 @@ class Strategy(Protocol):
         ...
 
     def advance(self, state: Any, plan: EpochPlan, staged: Staged | None, budget: Budget) -> Any:
-        """The state once `plan` has been read as `staged` says; an empty plan (staged None) moves only the pace."""
+        """The state once `plan` was read as `staged` says; an empty plan (staged None) moves only the pace."""
         ...
 
     def freeze(self, state: Any) -> str:
