@@ -1,0 +1,274 @@
+"""A job's config: the TOML file of a user, checked whole, with secrets as references and every path absolute."""
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from backfill_cli import registry
+from backfill_cli.config.faults import spell_faults, spell_path
+from backfill_cli.config.references import REFERENCE, each_string, reference_faults, resolve
+from backfill_cli.config.sections import (
+    DEFAULT_STAGING,
+    Barrier,
+    CatchUp,
+    Job,
+    JobFile,
+    Retry,
+    Spark,
+    Table,
+    Throttle,
+    Transform,
+)
+from backfill_cli.config.transforms import sink_key, transform_faults
+from backfill_cli.contracts import SinkConnector, TableSpec, UpstreamConnector
+from backfill_cli.errors import ConfigError, UsageError
+
+if TYPE_CHECKING:
+    from backfill_cli.contracts import Sink, Upstream
+
+__all__ = ["JobConfig", "load", "resolve"]
+
+Tree = dict[str, Any]
+Part = TypeVar("Part", bound=BaseModel)
+_MAY_HOLD_REFERENCES = ("upstream", "sink", "spark")
+_NO_FILE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:|\$\{|:memory:")
+
+
+@dataclass(frozen=True)
+class JobConfig:
+    """A config free of faults. upstream, sink: their connectors' options, references unresolved.
+
+    tree: what the file says, as it is stored: references kept, paths absolute.
+    """
+
+    tree: Tree
+    job: Job
+    upstream_type: str
+    upstream: BaseModel
+    tables: tuple[Table, ...]
+    sink_type: str
+    sink: BaseModel
+    transform: Transform
+    barrier: Barrier
+    throttle: Throttle
+    catch_up: CatchUp
+    retry: Retry
+    spark: Spark
+
+    def table(self, name: str) -> Table:
+        return next(table for table in self.tables if table.name == name)
+
+    def transform_of(self, name: str) -> Transform:
+        """A table's own transform, else the default one."""
+        return self.table(name).transform or self.transform
+
+    def sink_key(self, name: str) -> tuple[str, ...]:
+        """A table's key columns as the sink names them."""
+        return sink_key(self.table(name), self.transform_of(name))
+
+    def table_specs(self) -> tuple[TableSpec, ...]:
+        """The tables as the upstream sees them."""
+        return tuple(TableSpec(table.name, tuple(table.key), table.immutable_key) for table in self.tables)
+
+    def open_upstream(self) -> "Upstream":
+        """The upstream, secrets resolved. Raises ConfigError for a reference that leads nowhere."""
+        return registry.upstream(self.upstream_type).open(resolve(self.upstream, "upstream"), self.table_specs())
+
+    def open_sink(self) -> "Sink":
+        """The sink, secrets resolved. Raises ConfigError for a reference that leads nowhere."""
+        return registry.sink(self.sink_type).open(resolve(self.sink, "sink"))
+
+    def spark_conf(self) -> dict[str, str]:
+        """The user's Spark settings, secrets resolved."""
+        return dict(resolve(self.spark, "spark").conf)
+
+    def stored(self) -> str:
+        """JSON for the catalog: references kept, paths absolute. `from_stored` reads it."""
+        return json.dumps(self.tree, ensure_ascii=False)
+
+    def fingerprint(self) -> Tree:
+        """What decides the result, and so must not change in a job's life: JSON, without secrets."""
+        upstream, sink = registry.upstream(self.upstream_type), registry.sink(self.sink_type)
+        parts = {
+            "upstream": {"type": self.upstream_type, **upstream.fingerprint(self.upstream)},
+            "sink": {"type": self.sink_type, **sink.fingerprint(self.sink)},
+            "tables": {table.name: self._table_fingerprint(table) for table in self.tables},
+        }
+        plain: Tree = json.loads(json.dumps(parts))
+        return plain
+
+    def _table_fingerprint(self, table: Table) -> Tree:
+        told = table.model_dump(include={"key", "immutable_key"})
+        transform = self.transform_of(table.name).model_dump(exclude_none=True)
+        return {**told, "target": table.sink_name, "transform": transform}
+
+
+def load(path: Path) -> JobConfig:
+    """The config of a TOML file. Raises ConfigError with all its faults."""
+    import tomli
+
+    try:
+        tree = tomli.loads(path.read_text("utf-8"))
+    except OSError as error:
+        reason = (error.strerror or "cannot be read").lower()
+        raise ConfigError(str(path), [reason], "backfill init   # writes a job.toml to start from") from None
+    except UnicodeDecodeError:
+        raise ConfigError(str(path), ["not UTF-8 text"]) from None
+    except tomli.TOMLDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}"
+        raise ConfigError(str(path), [f"{place}: not TOML: {error.msg}"]) from None
+    return _checked(_absolute(tree, Path.cwd()), str(path))
+
+
+def from_stored(stored: str) -> JobConfig:
+    """The config that `JobConfig.stored` wrote. Raises ConfigError where this version no longer takes it."""
+    return _checked(json.loads(stored), "the stored config")
+
+
+def _checked(tree: Tree, source: str) -> JobConfig:
+    faults: list[str] = []
+    for part in _MAY_HOLD_REFERENCES:
+        faults += reference_faults(tree.get(part), (part,))
+    faults += _misplaced_references(tree)
+    try:
+        file = JobFile.model_validate(tree)
+    except ValidationError as error:
+        faults += spell_faults(error, JobFile, tree)
+        file = None
+    upstream = _options("upstream", tree.get("upstream"), faults)
+    sink = _options("sink", tree.get("sink"), faults)
+    faults += _table_faults(tree)
+    if file is None or upstream is None or sink is None or faults:
+        raise ConfigError(source, faults)
+    return JobConfig(
+        tree=tree,
+        job=file.job,
+        upstream_type=file.upstream["type"],
+        upstream=upstream,
+        tables=tuple(file.tables),
+        sink_type=file.sink["type"],
+        sink=sink,
+        transform=file.transform,
+        barrier=file.barrier,
+        throttle=file.throttle,
+        catch_up=file.catch_up,
+        retry=file.retry,
+        spark=file.spark,
+    )
+
+
+def _options(part: str, told: Any, faults: list[str]) -> BaseModel | None:
+    """`[upstream]` or `[sink]` as its connector's model; None with the faults noted."""
+    if not isinstance(told, dict):
+        return None
+    kind = told.get("type")
+    if not isinstance(kind, str):
+        known = ", ".join(registry.known(registry.UPSTREAMS if part == "upstream" else registry.SINKS))
+        faults.append(f"{part}.type: {'missing' if kind is None else 'must be text'}; known: {known}")
+        return None
+    try:
+        connector: UpstreamConnector | SinkConnector
+        connector = registry.upstream(kind) if part == "upstream" else registry.sink(kind)
+    except UsageError as error:
+        faults.append(f"{part}.type: {error.message}")
+        return None
+    model = connector.options
+    options = {key: value for key, value in told.items() if key != "type" or "type" in model.model_fields}
+    try:
+        return model.model_validate(options)
+    except ValidationError as error:
+        faults += spell_faults(error, model, options, (part,))
+        return None
+
+
+def _table_faults(tree: Tree) -> list[str]:
+    """Faults between tables and in transforms, of those that are well-formed in themselves."""
+    faults = []
+    seen: dict[tuple[str, str], int] = {}
+    told = tree.get("tables")
+    tables = _well_formed(Table, told if isinstance(told, list) else [])
+    for index, table in tables.items():
+        for word, name in (("name", table.name), ("target", table.sink_name)):
+            first = seen.setdefault((word, name.lower()), index)
+            if first != index and not (word == "target" and table.target is None):
+                faults.append(f"tables[{index}].{word}: {name} is the {word} of tables[{first}] too")
+        if table.transform is not None:
+            faults += transform_faults(table.transform, [table], ("tables", index, "transform"))
+    sharing = [table for table in tables.values() if table.transform is None]
+    for transform in _well_formed(Transform, [tree.get("transform", {})]).values():
+        faults += transform_faults(transform, sharing, ("transform",))
+    return faults
+
+
+def _well_formed(model: type[Part], told: list[Any]) -> dict[int, Part]:
+    """The items that are a `model`, by their place; what is wrong with the others is told elsewhere."""
+    parts: dict[int, Part] = {}
+    for index, item in enumerate(told):
+        with suppress(ValidationError):
+            parts[index] = model.model_validate(item)
+    return parts
+
+
+def _misplaced_references(tree: Tree) -> list[str]:
+    faults = []
+
+    def look(path: tuple[str | int, ...], text: str) -> str:
+        found = {kind for kind, _ in REFERENCE.findall(text)}
+        if path[0] not in _MAY_HOLD_REFERENCES and found & {"env", "file"}:
+            faults.append(f"{spell_path(path)}: references are read in upstream, sink and spark only")
+        return text
+
+    each_string(tree, look)
+    return faults
+
+
+def _absolute(tree: Tree, base: Path) -> Tree:
+    """The tree with the paths in it, and those of `${file:…}`, made absolute: a resume may stand elsewhere."""
+
+    def settle(path: tuple[str | int, ...], text: str) -> str:
+        text = REFERENCE.sub(lambda found: _absolute_reference(found, base), text)
+        is_path = path == ("job", "staging") or (path[0] in ("upstream", "sink") and path[-1] == "path")
+        return _absolute_path(text, base) if is_path and text else text
+
+    if isinstance(job := tree.get("job"), dict):
+        tree = {**tree, "job": {"staging": DEFAULT_STAGING, **job}}
+    settled: Tree = each_string(tree, settle)
+    return settled
+
+
+def _absolute_reference(found: re.Match[str], base: Path) -> str:
+    return f"${{file:{_absolute_path(found[2], base)}}}" if found[1] == "file" and found[2] else found[0]
+
+
+def _absolute_path(text: str, base: Path) -> str:
+    if _NO_FILE.match(text):
+        return text
+    return os.path.normpath(base / Path(text).expanduser())
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """What differs between two fingerprints, `path: old → new` each."""
+    before, after = dict(_leaves(old)), dict(_leaves(new))
+    return [
+        f"{spell_path(path)}: {_spell(before.get(path))} → {_spell(after.get(path))}"
+        for path in dict.fromkeys([*before, *after])
+        if before.get(path) != after.get(path)
+    ]
+
+
+def _leaves(tree: Mapping[str, Any], at: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], Any]]:
+    leaves: list[tuple[tuple[str, ...], Any]] = []
+    for key, value in tree.items():
+        leaves += _leaves(value, (*at, key)) if isinstance(value, Mapping) else [((*at, key), value)]
+    return leaves
+
+
+def _spell(value: Any) -> str:
+    return "nothing" if value is None else json.dumps(value, ensure_ascii=False)

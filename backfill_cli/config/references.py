@@ -1,0 +1,113 @@
+"""Secrets by reference: `${env:NAME}` and `${file:PATH}`. Kept as they are until something connects."""
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from backfill_cli.config.faults import spell_faults, spell_path
+from backfill_cli.errors import ConfigError
+
+Model = TypeVar("Model", bound=BaseModel)
+
+REFERENCE = re.compile(r"\$\{([^:}]*)(?::([^}]*))?\}")
+# The names Spark itself redacts by default, and `credential`, `api_key` beside them.
+_SECRET_NAME = re.compile(
+    r"secret|passw(or)?d|token|(access|api|private|account)[._-]?key|credential", re.IGNORECASE
+)
+_PLAIN = re.compile(r"\s*(true|false|[\d.]+(ms|s|m|h|d|k|g)?)?\s*", re.IGNORECASE)
+_USER_INFO = re.compile(r"^[a-z][a-z0-9+.-]*://[^/@\s:]*:([^/@\s]+)@", re.I)
+
+Leaf = Callable[[tuple[str | int, ...], str], str]
+
+
+def each_string(value: Any, leaf: Leaf, at: tuple[str | int, ...] = ()) -> Any:
+    """A copy of a TOML or JSON tree with `leaf(path, text)` for each string in it."""
+    if isinstance(value, str):
+        return leaf(at, value)
+    if isinstance(value, dict):
+        return {key: each_string(item, leaf, (*at, key)) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [each_string(item, leaf, (*at, index)) for index, item in enumerate(value)]
+    return value
+
+
+def reference_faults(part: Any, at: tuple[str | int, ...]) -> list[str]:
+    """Faults of a config part that may hold references: unknown kinds, and secrets written out.
+
+    A written-out secret would be stored in the catalog: told by the option's name and by `user:password@` in URLs.
+    """
+    faults: list[str] = []
+
+    def look(path: tuple[str | int, ...], text: str) -> str:
+        for kind, name in REFERENCE.findall(text):
+            if kind not in ("env", "file") or not name:
+                faults.append(f"{spell_path(path)}: a reference is ${{env:NAME}} or ${{file:PATH}}")
+        bare = REFERENCE.sub("", text)
+        named = any(isinstance(step, str) and _SECRET_NAME.search(step) for step in path[1:])
+        user_info = _USER_INFO.match(text)
+        written = user_info is not None and REFERENCE.sub("", user_info[1]) != ""
+        if (named and not _PLAIN.fullmatch(bare)) or written:
+            hint = "write a secret as a reference, ${env:NAME} or ${file:PATH}"
+            faults.append(f"{spell_path(path)}: {hint}: what stands here is kept in the catalog")
+        return text
+
+    each_string(part, look, at)
+    return faults
+
+
+def resolve(options: Model, at: str) -> Model:
+    """The same options with the references' values in them: for connecting, never for storing or showing.
+
+    at: where the options stand in the config, for errors ("upstream").
+    Raises ConfigError naming path and reference, never a value.
+    """
+    values: list[tuple[str, str]] = []
+    faults: list[str] = []
+
+    def fill(path: tuple[str | int, ...], text: str) -> str:
+        return REFERENCE.sub(lambda found: look_up(path, found), text)
+
+    def look_up(path: tuple[str | int, ...], found: re.Match[str]) -> str:
+        try:
+            value = _value(found[1], found[2] or "")
+        except LookupError as error:
+            faults.append(f"{spell_path((at, *path))}: {found[0]}: {error.args[0]}")
+            return ""
+        values.append((value, found[0]))
+        return value
+
+    kept = options.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    filled = each_string(kept, fill)
+    if faults:
+        raise ConfigError("config", faults)
+    if not values:
+        return options
+    try:
+        return type(options).model_validate(filled)
+    except ValidationError as error:
+        told = [_scrub(fault, values) for fault in spell_faults(error, type(options), filled, (at,))]
+    raise ConfigError("config", told)
+
+
+def _scrub(text: str, values: list[tuple[str, str]]) -> str:
+    for value, reference in values:
+        if value:
+            text = text.replace(value, reference)
+    return text
+
+
+def _value(kind: str, name: str) -> str:
+    if kind == "env":
+        if name not in os.environ:
+            raise LookupError("not set in the environment")
+        return os.environ[name]
+    try:
+        return Path(name).read_text("utf-8").rstrip("\r\n")
+    except OSError as error:
+        raise LookupError((error.strerror or "cannot be read").lower()) from None
+    except UnicodeDecodeError:
+        raise LookupError("not UTF-8 text") from None

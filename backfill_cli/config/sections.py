@@ -1,0 +1,166 @@
+"""The config file as models. What stands in `[upstream]` and `[sink]` is their connector's model."""
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
+
+from backfill_cli.model.units import duration_s
+
+DEFAULT_STAGING = ".backfill/staging"
+JOB_NAME = re.compile(r"[a-z0-9_-]{1,63}")
+
+Duration = Annotated[
+    float,
+    BeforeValidator(duration_s),
+    WithJsonSchema({"type": ["string", "number"], "examples": ["500ms", "1s", "30m"], "description": "duration"}),
+]
+
+
+class Section(BaseModel):
+    """A TOML table: unknown keys are faults, values never stand in an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, allow_inf_nan=False)
+
+
+def _setting(value: Any) -> Any:
+    """Spark takes text: `true` and `4` of TOML are written as Spark reads them."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
+
+
+class Job(Section):
+    name: str = Field(
+        description="The job's name in the catalog and in every command: 1 to 63 of `a-z`, `0-9`, `_`, `-`."
+    )
+    strategy: Literal["auto", "snapshot"] = Field(
+        default="auto",
+        description="How the snapshot and the changes are put together; `auto` picks, `plan` says which and why.",
+    )
+    staging: str = Field(
+        default=DEFAULT_STAGING,
+        min_length=1,
+        description="Folder or URL for staged rows; a cluster needs one that driver and executors share.",
+    )
+
+    @field_validator("name")
+    @classmethod
+    def _no_path(cls, name: str) -> str:
+        if not JOB_NAME.fullmatch(name):
+            raise ValueError("a job's name is 1 to 63 of a-z, 0-9, _ and -; it is not a path")
+        return name
+
+
+class Transform(Section):
+    select: list[str] | None = Field(
+        default=None,
+        min_length=1,
+        description="Columns of the sink as Spark SQL expressions of one row; left out: all columns as they are.",
+    )
+    where: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Spark SQL condition; a row that no longer meets it is deleted from the sink.",
+    )
+
+
+class Table(Section):
+    name: str = Field(min_length=1, description="The table's name upstream; it stands for `{table}` in paths.")
+    key: list[Annotated[str, Field(min_length=1)]] = Field(
+        min_length=1, description="Columns that identify a row, as the upstream names them."
+    )
+    target: str | None = Field(
+        default=None,
+        min_length=1,
+        description='The sink\'s table, `"schema.name"` or a name. Default: the same name.',
+    )
+    immutable_key: bool = Field(
+        default=False,
+        description="Promise that a row's key never changes, for change logs that do not send the old key.",
+    )
+    transform: Transform | None = Field(default=None, description="Replaces `[transform]` for this table.")
+
+    @field_validator("key")
+    @classmethod
+    def _key_columns_differ(cls, key: list[str]) -> list[str]:
+        if len({column.lower() for column in key}) < len(key):
+            raise ValueError("names a column twice")
+        return key
+
+    @property
+    def sink_name(self) -> str:
+        return self.target or self.name
+
+
+class Barrier(Section):
+    interval_s: Duration = Field(
+        default=1.0,
+        alias="interval",
+        ge=0.05,
+        description="Shortest time between barriers when live, idle or throttled.",
+    )
+    target_s: Duration = Field(
+        default=5.0, alias="target", ge=0.05, description="When behind: how long staging one epoch should take."
+    )
+
+
+class Throttle(Section):
+    rate: float | None = Field(
+        default=None,
+        ge=0,
+        description="Limit of snapshot reads in rows per second; 0 reads none; left out: no limit.",
+    )
+
+
+class CatchUp(Section):
+    measure: Literal["time", "barriers"] = Field(
+        default="time", description="What the lag allowed while catching up is measured in."
+    )
+
+
+class Retry(Section):
+    limit_s: Duration = Field(
+        default=600.0,
+        alias="limit",
+        description="How long a failure that may pass is tried again, with backoff, before exit 6.",
+    )
+
+
+class Spark(Section):
+    master: str | None = Field(
+        default=None, min_length=1, description="Spark master. Default: `local[*]`, unless `remote`."
+    )
+    remote: str | None = Field(default=None, min_length=1, description="Spark Connect address, `sc://host:15002`.")
+    conf: dict[str, Annotated[str, BeforeValidator(_setting)]] = Field(
+        default_factory=dict, description="Spark settings, over ours."
+    )
+
+    @model_validator(mode="after")
+    def _one_place(self) -> "Spark":
+        if self.master and self.remote:
+            raise ValueError("give master or remote, not both")
+        return self
+
+
+class JobFile(Section):
+    """The whole file. `upstream` and `sink` are checked by their connector's model."""
+
+    job: Job
+    upstream: dict[str, Any]
+    tables: list[Table] = Field(min_length=1)
+    sink: dict[str, Any]
+    transform: Transform = Transform()
+    barrier: Barrier = Barrier()
+    throttle: Throttle = Throttle()
+    catch_up: CatchUp = CatchUp()
+    retry: Retry = Retry()
+    spark: Spark = Spark()

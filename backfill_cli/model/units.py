@@ -1,0 +1,64 @@
+"""Durations and sizes as people write them, and back."""
+
+import math
+import re
+
+SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+BYTES = {"": 1, "b": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)\s*", re.IGNORECASE)
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgt])(?:i?b)?|b)?", re.IGNORECASE)
+
+
+def duration_s(value: object) -> float:
+    """Seconds of `"1s"`, `"500ms"`, `"1h30m"`; a plain number is seconds.
+
+    Raises ValueError for anything else, for negative and for endless durations.
+    """
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if not math.isfinite(value) or value < 0:
+            raise ValueError("a duration is a finite number of seconds, 0 or more")
+        return float(value)
+    if isinstance(value, str):
+        text = value.strip()
+        if re.fullmatch(r"\d+(\.\d+)?", text):
+            return float(text)
+        terms = _DURATION.findall(text)
+        if terms and _DURATION.sub("", text) == "":
+            return sum(float(number) * SECONDS[unit.lower()] for number, unit in terms)
+    raise ValueError('a duration is a number of seconds or like "500ms", "1s", "30m", "2h", "1d"')
+
+
+def size_bytes(value: object) -> int:
+    """Bytes of `"2g"`, `"1GB"`, `"64 MiB"`; a plain number is bytes. Units are powers of 1024, as Spark's are.
+
+    Raises ValueError for anything else and for negative sizes.
+    """
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    if isinstance(value, str) and (found := _SIZE.fullmatch(value.strip())):
+        return int(float(found[1]) * BYTES[(found[2] or "").lower()])
+    raise ValueError('a size is a number of bytes or like "512m", "2g", "1GB"')
+
+
+def spell_duration(seconds: float) -> str:
+    """Two units at most, for people: `0.4s`, `12s`, `3m 20s`, `2h 5m`, `4d 1h`."""
+    if seconds < 9.95:
+        return f"{seconds:.1f}".removesuffix(".0") + "s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    for small, big, size, limit in (("s", "m", 60, 3600), ("m", "h", 3600, 86400), ("h", "d", 86400, math.inf)):
+        if whole < limit:
+            rest = whole % size * (60 if big != "d" else 24) // size
+            return f"{whole // size}{big} {rest}{small}" if rest else f"{whole // size}{big}"
+    raise AssertionError("the last limit is endless")
+
+
+def spell_size(size: float) -> str:
+    """Three digits and a unit, for people: `812 B`, `1.2 MB`, `34 GB`."""
+    for unit in ("B", "KB", "MB", "GB"):
+        if size < 999.5:
+            return f"{size:.0f} {unit}" if unit == "B" or size >= 9.95 else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TB"
