@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Annotated
 
+from backfill_cli.model.codec import Pairs
 from backfill_cli.model.job import Control, Phase
 from backfill_cli.model.plan import EpochPlan, Staged
 from backfill_cli.model.position import Position
@@ -36,7 +38,7 @@ class Checkpoint:
     state: str
     phase: Phase
     position: Position
-    splits: Mapping[SplitKey, SplitProgress] = field(default_factory=dict)
+    splits: Annotated[Mapping[SplitKey, SplitProgress], Pairs()] = field(default_factory=dict)
     plan: EpochPlan | None = None
     staged: Staged | None = None
     schemas: Mapping[str, str] = field(default_factory=dict)
