@@ -1,0 +1,155 @@
+"""The embedded sink: one DuckDB file, every table of an epoch and its markers in one transaction.
+
+Reading order: `duckdb_tables` creates, `duckdb_apply` writes an epoch's rows, `duckdb_state` remembers,
+`duckdb_file` opens the file and turns its errors into ours.
+"""
+
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from backfill_cli.contracts import EpochCommit, SavedJob, SinkConnector, SinkTable
+from backfill_cli.errors import Held, StateConflict
+from backfill_cli.model.checkpoint import Marker
+from backfill_cli.sinks.duckdb_apply import apply, check_unique
+from backfill_cli.sinks.duckdb_file import Limits, opened, transaction
+from backfill_cli.sinks.duckdb_state import has_state, markers_of, raise_token, record, remove, saved_of
+from backfill_cli.sinks.duckdb_tables import prepare
+
+_NOTHING = Marker(0, 0, "")
+
+
+class DuckDBOptions(BaseModel):
+    """`[sink]` with type = "duckdb"."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    type: str = Field("duckdb", pattern="^duckdb$", description="This sink.")
+    path: str = Field(
+        min_length=1, description="The DuckDB file; created when it is not there. Its folder must be."
+    )
+    memory_limit: str = Field(
+        "1GB",
+        pattern=r"(?i)^\d+(\.\d+)?\s*(KB|MB|GB|TB|KiB|MiB|GiB|TiB)$",
+        description="Memory that DuckDB may use while it commits, with its unit: 512MB, 1GB.",
+    )
+    threads: int | None = Field(None, ge=1, description="Threads that DuckDB commits with. Left out: one a core.")
+
+
+class DuckDBSink:
+    """`contracts.Sink` over one file. Opened for each call and closed again; calls of one process take turns."""
+
+    transactional = True
+
+    def __init__(self, options: DuckDBOptions) -> None:
+        self.path = Path(options.path).absolute()
+        self.limits = Limits(options.memory_limit, options.threads)
+        self._turn = threading.Lock()
+
+    def prepare(self, job: str, tables: Sequence[SinkTable], into_existing: bool) -> None:
+        with self._turn, opened(self.path, self.limits) as con:
+            prepare(con, job, tables, into_existing)
+
+    def fence(self, job: str, token: int) -> None:
+        if not self.path.exists():
+            return
+        with self._turn, opened(self.path, self.limits) as con:
+            if not has_state(con):
+                return
+            with transaction(con):
+                markers = markers_of(con, job)
+                for table, marker in markers.items():
+                    _refuse_old_token(job, table, token, marker)
+                if any(marker.token < token for marker in markers.values()):
+                    raise_token(con, job, token)
+
+    def committed(self, job: str) -> Mapping[str, Marker]:
+        if not self.path.exists():
+            return {}
+        with self._turn, opened(self.path, self.limits, read_only=True) as con:
+            return markers_of(con, job) if has_state(con) else {}
+
+    def commit(self, commit: EpochCommit) -> None:
+        tables = [table for table in commit.tables if commit.only is None or table.name in commit.only]
+        if not self.path.exists():
+            raise _restored(commit, tables[0].name, _NOTHING)
+        with self._turn, opened(self.path, self.limits, reads=Path(commit.folder).absolute()) as con:
+            if not has_state(con):
+                raise _restored(commit, tables[0].name, _NOTHING)
+            with transaction(con):
+                markers = markers_of(con, commit.job)
+                due = [table for table in tables if _is_due(commit, table.name, markers.get(table.name))]
+                if not due:
+                    return
+                for table in due:
+                    apply(con, commit, table)
+                for table in due:
+                    if table.name in commit.unique:
+                        check_unique(con, table)
+                record(con, commit, [table.name for table in due])
+
+    def saved(self, job: str) -> SavedJob | None:
+        if not self.path.exists():
+            return None
+        with self._turn, opened(self.path, self.limits, read_only=True) as con:
+            return saved_of(con, job) if has_state(con) else None
+
+    def forget(self, job: str) -> None:
+        if not self.path.exists():
+            return
+        with self._turn, opened(self.path, self.limits) as con:
+            if has_state(con):
+                with transaction(con):
+                    remove(con, job)
+
+
+def _is_due(commit: EpochCommit, table: str, marker: Marker | None) -> bool:
+    """Whether the epoch has still to be applied to this table; false for a repeat of the same attempt.
+
+    Raises Held for an older token, StateConflict where the marker is not at the epoch before this one.
+    """
+    held = marker or _NOTHING
+    if (held.epoch, held.attempt) == (commit.epoch, commit.attempt):
+        return False
+    _refuse_old_token(commit.job, table, commit.token, held)
+    if held.epoch != commit.prev_epoch or held.epoch >= commit.epoch:
+        raise _restored(commit, table, held)
+    return True
+
+
+def _refuse_old_token(job: str, table: str, token: int, marker: Marker) -> None:
+    if marker.token > token:
+        raise Held(
+            f"another runner took job {job!r} over: table {table!r} has token {marker.token}, ours is {token}",
+            f"see who: backfill status {job}",
+        )
+
+
+def _restored(commit: EpochCommit, table: str, marker: Marker) -> StateConflict:
+    if marker.epoch == commit.epoch:
+        what = f"holds epoch {marker.epoch} from another attempt ({marker.attempt}, not {commit.attempt})"
+    else:
+        side = "the sink" if marker.epoch < commit.prev_epoch else "the catalog"
+        what = (
+            f"is at epoch {marker.epoch}, the catalog goes from {commit.prev_epoch} to {commit.epoch}: {side} was "
+            "restored from an older copy, or its file replaced"
+        )
+    return StateConflict(
+        f"job {commit.job!r}: table {table!r} of the sink {what}",
+        f"go on from what the sink holds: backfill resume {commit.job} --from-sink; or start anew: "
+        f"backfill drop {commit.job} --confirm {commit.job}",
+    )
+
+
+def _open(options: DuckDBOptions) -> DuckDBSink:
+    return DuckDBSink(options)
+
+
+def _fingerprint(options: DuckDBOptions) -> Mapping[str, Any]:
+    return {"type": "duckdb", "path": str(Path(options.path).absolute())}
+
+
+connector = SinkConnector(options=DuckDBOptions, open=_open, fingerprint=_fingerprint)

@@ -1,0 +1,68 @@
+"""Names as DuckDB writes them: every identifier of ours and of a user's goes through `quoted`."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from backfill_cli.errors import UsageError
+
+SIDE_PREFIX = "_backfill_"
+
+
+def quoted(name: str) -> str:
+    """An identifier that stands for exactly this name, whatever characters it holds.
+
+    Raises UsageError for the two names that DuckDB cannot hold: an empty one and one with a NUL character.
+    """
+    if not name or "\0" in name:
+        raise UsageError(f"{name!r} cannot name a column or table in DuckDB: it is empty or holds a NUL character")
+    return '"' + name.replace('"', '""') + '"'
+
+
+def listed(names: Iterable[str], prefix: str = "") -> str:
+    """`"a", "b"`, each with `prefix.` in front when there is one."""
+    dot = f"{prefix}." if prefix else ""
+    return ", ".join(dot + quoted(name) for name in names)
+
+
+def literal(text: str) -> str:
+    """A string literal, for the few places that take no parameter (COMMENT ON, SET)."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A sink table. schema and table are names as they are, not quoted."""
+
+    schema: str
+    table: str
+
+    @classmethod
+    def parse(cls, text: str) -> "Target":
+        """From the config's `target`: `table`, or `schema.table`.
+
+        Raises UsageError for more than one dot, an empty part, and the names kept for side tables.
+        """
+        parts = text.split(".")
+        schema, table = ("main", parts[0]) if len(parts) == 1 else (parts[0], parts[-1])
+        if len(parts) > 2 or not schema or not table:
+            raise UsageError(
+                f"target {text!r}: a DuckDB table is named `table` or `schema.table`",
+                'set tables.target = "main.orders", say',
+            )
+        if table.lower().startswith(SIDE_PREFIX):
+            raise UsageError(
+                f"target {text!r}: names that begin with {SIDE_PREFIX} are kept for backfill's own tables"
+            )
+        return cls(schema, table)
+
+    @property
+    def sql(self) -> str:
+        return f"{quoted(self.schema)}.{quoted(self.table)}"
+
+    @property
+    def identity(self) -> str:
+        """One text for all spellings of this table: DuckDB's names do not differ by case."""
+        return f"{self.schema}.{self.table}".lower()
+
+    def __str__(self) -> str:
+        return f"{self.schema}.{self.table}"

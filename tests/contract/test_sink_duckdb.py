@@ -1,0 +1,247 @@
+"""The DuckDB sink under the contract, and what only a DuckDB file can do wrong."""
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import duckdb
+import pytest
+from sink_contract import Epochs, Read, Row, SinkContract, a_table, rows, schema_json
+
+from backfill_cli.errors import BadData, Fatal, Held, StateConflict, Transient, UsageError
+from backfill_cli.model.plan import Staged, StagedFile, StagedTable
+from backfill_cli.sinks.duckdb import DuckDBOptions, DuckDBSink, connector
+
+
+def read_file(path: Path, target: str) -> list[Row]:
+    with duckdb.connect(str(path), read_only=True) as con:
+        return con.sql(f"SELECT * FROM {target} ORDER BY id").to_arrow_table().to_pylist()
+
+
+class TestDuckDBSink(SinkContract):
+    @pytest.fixture
+    def path(self, tmp_path: Path) -> Path:
+        return tmp_path / "w.duckdb"
+
+    @pytest.fixture
+    def sink(self, path: Path) -> DuckDBSink:
+        return connector.open(DuckDBOptions(path=str(path)))
+
+    @pytest.fixture
+    def read(self, path: Path) -> Read:
+        return lambda target: read_file(path, target)
+
+    def test_the_file_is_closed_between_calls(self, sink: DuckDBSink, path: Path, epochs: Epochs) -> None:
+        sink.commit(epochs.next(inserts=rows((1, "a"))))
+        assert in_another_process(path, "print(con.execute('SELECT count(*) FROM orders').fetchone()[0])") == "1"
+
+    def test_a_file_held_by_another_program_is_transient_and_says_who(
+        self, sink: DuckDBSink, path: Path, epochs: Epochs
+    ) -> None:
+        commit = epochs.next(inserts=rows((1, "a")))
+        with held_by_another_process(path) as pid, pytest.raises(Transient, match=rf"PID {pid}"):
+            sink.commit(commit)
+        sink.commit(commit)
+        assert read_file(path, "orders") == rows((1, "a"))
+
+    def test_case_44_the_log_that_a_crash_leaves_never_mixes_ddl_and_rows(
+        self, sink: DuckDBSink, path: Path, epochs: Epochs
+    ) -> None:
+        sink.commit(epochs.next(inserts=rows((1, "a"))))
+        wider = (a_table(schema=schema_json(id="long", name="string", note="string")),)
+        wal = prepare_then_die(path, wider)
+        assert wal == 0
+        sink.commit(epochs.next(inserts=rows((2, "b"))))
+        assert [row["id"] for row in read_file(path, "orders")] == [1, 2]
+
+    def test_case_13_a_second_unique_key_bears_a_passing_clash_and_loses_no_row(
+        self, sink: DuckDBSink, path: Path, epochs: Epochs
+    ) -> None:
+        with duckdb.connect(str(path)) as con:
+            con.execute("CREATE UNIQUE INDEX by_name ON orders (name)")
+        sink.commit(epochs.next(inserts=rows((1, "a"), (2, "b"), (3, "c"))))
+        sink.commit(epochs.next(upserts=rows((1, "b"), (2, "a"))))
+        assert read_file(path, "orders") == rows((1, "b"), (2, "a"), (3, "c"))
+        with pytest.raises(BadData, match="uplicate key"):
+            sink.commit(epochs.next(upserts=rows((1, "c"))))
+        assert read_file(path, "orders") == rows((1, "b"), (2, "a"), (3, "c"))
+
+    def test_case_43_a_full_disk_keeps_exactly_the_acknowledged_epochs(
+        self, sink: DuckDBSink, path: Path, epochs: Epochs
+    ) -> None:
+        commits = [
+            epochs.next(inserts=rows(*((i, "x" * 40 + str(i)) for i in range(n * 9000, n * 9000 + 9000))))
+            for n in range(1, 9)
+        ]
+        kept = commit_until_full(path, commits, limit_bytes=1_500_000)
+        assert 0 < kept < len(commits)
+        assert len(read_file(path, "orders")) == kept * 9000
+        assert sink.committed("orders")["orders"].epoch == kept * 10
+        for commit in commits[kept:]:
+            sink.commit(commit)
+        assert len(read_file(path, "orders")) == len(commits) * 9000
+
+    def test_case_47_a_table_dropped_by_a_stranger_stops_the_job(
+        self, sink: DuckDBSink, path: Path, epochs: Epochs
+    ) -> None:
+        sink.commit(epochs.next(inserts=rows((1, "a"))))
+        with duckdb.connect(str(path)) as con:
+            con.execute("DROP TABLE orders")
+        with pytest.raises(StateConflict, match="gone"):
+            sink.prepare("orders", epochs.tables, into_existing=True)
+
+    def test_case_36_a_replaced_file_is_not_created_anew(
+        self, sink: DuckDBSink, path: Path, epochs: Epochs
+    ) -> None:
+        sink.commit(epochs.next())
+        path.unlink()
+        with pytest.raises(StateConflict, match="the sink was restored"):
+            sink.commit(epochs.next())
+        assert not path.exists()
+
+    def test_a_missing_folder_and_a_folder_in_the_files_place_are_usage_errors(self, tmp_path: Path) -> None:
+        for path in (tmp_path / "no" / "w.duckdb", tmp_path):
+            with pytest.raises(UsageError, match="cannot be used"):
+                DuckDBSink(DuckDBOptions(path=str(path))).prepare("orders", (a_table(),), into_existing=False)
+
+    def test_permissions_of_an_existing_file_stay(self, sink: DuckDBSink, path: Path, epochs: Epochs) -> None:
+        path.chmod(0o640)
+        sink.commit(epochs.next(inserts=rows((1, "a"))))
+        assert path.stat().st_mode & 0o777 == 0o640
+
+    def test_a_staging_path_is_no_pattern_and_names_no_partition(
+        self, sink: DuckDBSink, path: Path, tmp_path: Path, epochs: Epochs
+    ) -> None:
+        odd = Epochs(tmp_path / "it's [a] *" / "name=wrong")
+        sink.commit(odd.next(inserts=rows((1, "a"))))
+        assert read_file(path, "orders") == rows((1, "a"))
+
+    def test_files_outside_the_attempts_folder_cannot_be_read(
+        self, sink: DuckDBSink, path: Path, epochs: Epochs
+    ) -> None:
+        commit = epochs.next(inserts=rows((1, "a")))
+        stranger = epochs.folder / "stranger.parquet"
+        stranger.write_bytes((Path(commit.folder) / commit.staged.tables["orders"].inserts[0].path).read_bytes())
+        for path in ("../../stranger.parquet", "orders/../../../stranger.parquet"):
+            staged = StagedTable(inserts=(StagedFile(path, 1),), rows=1)
+            with pytest.raises(Fatal, match="disabled by configuration"):
+                sink.commit(replace(commit, staged=Staged("a10", {"orders": staged})))
+
+    @pytest.mark.parametrize("target", ["a.b.c", ".b", "a.", "_backfill_jobs", "x._BACKFILL_y"])
+    def test_a_target_that_cannot_be_named_is_refused(self, sink: DuckDBSink, target: str) -> None:
+        with pytest.raises(UsageError, match="target"):
+            sink.prepare("orders", (a_table(target=target),), into_existing=False)
+
+    def test_a_view_is_no_target(self, sink: DuckDBSink, path: Path) -> None:
+        with duckdb.connect(str(path)) as con:
+            con.execute("CREATE VIEW orders AS SELECT 1 AS id")
+        with pytest.raises(UsageError, match="view"):
+            sink.prepare("orders", (a_table(),), into_existing=True)
+
+    def test_a_schema_is_created_and_spellings_of_a_target_are_one(
+        self, sink: DuckDBSink, path: Path, tmp_path: Path
+    ) -> None:
+        epochs = Epochs(tmp_path / "s", tables=(a_table(target="Mart.Orders"),))
+        sink.prepare("orders", epochs.tables, into_existing=False)
+        sink.commit(epochs.next(inserts=rows((1, "a"))))
+        assert read_file(path, "mart.orders") == rows((1, "a"))
+        with pytest.raises(Held, match="belongs to job 'orders'"):
+            sink.prepare("other", (a_table(target="mart.ORDERS"),), into_existing=True)
+
+    def test_two_tables_of_a_job_may_not_share_a_target(self, sink: DuckDBSink) -> None:
+        with pytest.raises(UsageError, match="one target"):
+            sink.prepare("orders", (a_table("a", "t"), a_table("b", "main.T")), into_existing=False)
+
+    def test_side_tables_are_commented(self, sink: DuckDBSink, path: Path, epochs: Epochs) -> None:
+        bare = in_another_process(
+            path,
+            """
+            where = "WHERE starts_with(table_name, '_backfill_')"
+            print(con.execute("SELECT count(*), count(comment) FROM duckdb_columns() " + where).fetchall())
+            """,
+        )
+        assert bare == "[(19, 19)]"
+
+    @pytest.mark.parametrize("keys", [[5, -3, 5], [1, 2**62, -(2**62), 1], [0, 0]])
+    def test_duplicates_are_found_among_dense_and_sparse_keys(
+        self, sink: DuckDBSink, epochs: Epochs, keys: list[int]
+    ) -> None:
+        with pytest.raises(BadData, match="2 times"):
+            sink.commit(epochs.next(inserts=rows(*((key, "x") for key in keys)), unique=("orders",)))
+
+    @pytest.mark.parametrize("keys", [[], [5], [-3, 5, 4], [1, 2**62, -(2**62)], [-(2**63), 2**63 - 1]])
+    def test_unique_keys_pass(self, sink: DuckDBSink, epochs: Epochs, keys: list[int]) -> None:
+        sink.commit(epochs.next(inserts=rows(*((key, "x") for key in keys)), unique=("orders",)))
+
+
+def in_another_process(path: Path, code: str) -> str:
+    script = f"import duckdb\ncon = duckdb.connect({str(path)!r})\n{textwrap.dedent(code)}"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+@contextmanager
+def held_by_another_process(path: Path) -> Iterator[int]:
+    script = f"import duckdb; con = duckdb.connect({str(path)!r}); print('held', flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdin is not None
+        holder.stdout.readline()
+        yield holder.pid
+        holder.stdin.close()
+
+
+def prepare_then_die(path: Path, tables: tuple[object, ...]) -> int:
+    """Prepare in a child that dies where it would close the file; returns the size of the log that it left."""
+    script = f"""
+        import os, duckdb
+        from backfill_cli.contracts import SinkTable
+        from backfill_cli.sinks import duckdb_tables
+        from backfill_cli.sinks.duckdb import DuckDBOptions, DuckDBSink
+        import backfill_cli.sinks.duckdb as module
+        def prepare(*given):
+            duckdb_tables.prepare(*given)
+            os._exit(9)
+        module.prepare = prepare
+        DuckDBSink(DuckDBOptions(path={str(path)!r})).prepare("orders", {tables!r}, False)
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=False)
+    assert done.returncode == 9
+    wal = Path(f"{path}.wal")
+    return wal.stat().st_size if wal.exists() else 0
+
+
+def commit_until_full(path: Path, commits: list[object], limit_bytes: int) -> int:
+    """Commit in a child that may write files of at most `limit_bytes`; returns how many it acknowledged."""
+    import pickle
+
+    plan = path.parent / "commits.pickle"
+    plan.write_bytes(pickle.dumps(commits))
+    script = f"""
+        import pickle, resource
+        from pathlib import Path
+        from backfill_cli.errors import Transient
+        from backfill_cli.sinks.duckdb import DuckDBOptions, DuckDBSink
+        resource.setrlimit(resource.RLIMIT_FSIZE, ({limit_bytes}, {limit_bytes}))
+        sink = DuckDBSink(DuckDBOptions(path={str(path)!r}))
+        done = 0
+        for commit in pickle.loads(Path({str(plan)!r}).read_bytes()):
+            try:
+                sink.commit(commit)
+            except Transient as error:
+                print(done, error.exit_code, error.message)
+                break
+            done += 1
+    """
+    run = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, env=dict(os.environ)
+    )
+    assert run.returncode == 0, run.stderr
+    kept, exit_code, message = run.stdout.split(maxsplit=2)
+    assert (exit_code, "no room" in message) == ("6", True)
+    return int(kept)
