@@ -27,11 +27,15 @@ def decode(kind: type[T], text: str) -> T:
 
 
 # Building an adapter takes 5-50 ms, and pydantic's import more: late, and once a type.
-@cache
-def _adapter(kind: type[T]) -> "TypeAdapter[T]":
+_ADAPTERS: dict[type, "TypeAdapter[Any]"] = {}
+
+
+def _adapter(kind: type) -> "TypeAdapter[Any]":
     from pydantic import TypeAdapter
 
-    return TypeAdapter(kind)
+    if kind not in _ADAPTERS:
+        _ADAPTERS[kind] = TypeAdapter(kind)
+    return _ADAPTERS[kind]
 
 
 class Pairs:

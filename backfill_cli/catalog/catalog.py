@@ -1,0 +1,196 @@
+"""The catalog as commands and the engine use it. Every method is short: lock, open, one transaction, close."""
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+
+from backfill_cli.catalog import checkpoints, inbox, jobs, lease, ledger
+from backfill_cli.catalog.jobs import JobRow, check_name
+from backfill_cli.catalog.lease import JobLock
+from backfill_cli.catalog.runner import RunnerStore
+from backfill_cli.catalog.store import Store
+from backfill_cli.contracts import JobDefinition
+from backfill_cli.errors import BackfillError, NoSuchJob, UsageError
+from backfill_cli.model.checkpoint import Checkpoint, EpochRecord
+from backfill_cli.model.job import Control, Verb
+
+
+def wall_clock_ms() -> int:
+    return int(time.time() * 1000)
+
+
+class Claim:
+    """A runner's hold on a job, until `with` ends or the process dies.
+
+    token: larger than any before it. store: the job's part of the catalog. lock: the held lock file.
+    """
+
+    def __init__(self, store: RunnerStore, token: int, lock: JobLock) -> None:
+        self.store = store
+        self.token = token
+        self.lock = lock
+
+    def __enter__(self) -> "Claim":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # A lease that cannot be released now ends by itself in 30 s; what happened before matters more.
+        with suppress(BackfillError):
+            self.store.release()
+        self.lock.release()
+
+
+class Catalog:
+    """The jobs of one catalog file.
+
+    path: created with the first job. now_ms: physical time. wait_s: how long to wait for other processes.
+    """
+
+    def __init__(self, path: Path, now_ms: Callable[[], int] = wall_clock_ms, wait_s: float = 30.0) -> None:
+        self._store = Store(path, wait_s)
+        self._now_ms = now_ms
+
+    @property
+    def path(self) -> Path:
+        return self._store.path
+
+    def create_job(self, definition: JobDefinition, control: Control, checkpoint: Checkpoint) -> None:
+        """The job is there, its checkpoint committed. Raises UsageError when the name is taken or no name."""
+        check_name(definition.name)
+        self._store.create()
+        with self._store.writing() as db:
+            jobs.create(db, definition, control, self._now_ms())
+            checkpoints.start_from(db, definition.name, checkpoint)
+
+    def rebuild(
+        self,
+        definition: JobDefinition,
+        checkpoint: Checkpoint,
+        control: Control,
+        token: int,
+        lock: JobLock | None = None,
+    ) -> None:
+        """The job is as its sink says, whatever the catalog had; the next claim's token is above `token`.
+
+        lock: from `lock_job`, if it is held already. Raises Held while another runner has the job.
+        """
+        job = check_name(definition.name)
+        self._store.create()
+        with self._store.writing() as db:
+            self._refuse_live(lease.read(db, job), job, lock)
+            jobs.forget(db, job)
+            jobs.create(db, definition, control, self._now_ms())
+            checkpoints.start_from(db, job, checkpoint)
+            lease.write(db, job, lease.Lease(max(token, lease.read(db, job).token)))
+
+    def definition(self, job: str) -> JobDefinition:
+        check_name(job)
+        with self._store.reading() as db:
+            return jobs.definition(db, job)
+
+    def jobs(self) -> tuple[JobRow, ...]:
+        """All jobs, oldest first; none when there is no catalog."""
+        if not self._store.exists():
+            return ()
+        with self._store.reading() as db:
+            return tuple(
+                replace(row, live=self._is_live(row.lease, row.name), waiting=inbox.waiting(db, row.name))
+                for row in jobs.rows(db)
+            )
+
+    def job(self, name: str | None) -> JobRow:
+        """The job of this name; without one the only job that has not ended.
+
+        Raises NoSuchJob with the known names, nearest first; UsageError when several could be meant.
+        """
+        known = self.jobs()
+        if name is not None:
+            check_name(name)
+            for row in known:
+                if row.name == name:
+                    return row
+            raise jobs.unknown(name, tuple(row.name for row in known))
+        active = [row.name for row in known if not row.ended]
+        if len(active) > 1:
+            raise UsageError(f"which job? There is {', '.join(active)}", f"name it, like: {active[0]}")
+        if not active:
+            ended = ", ".join(f"{row.name} ({row.state})" for row in known) or "none"
+            raise NoSuchJob(f"no job is active in {self.path}; there is: {ended}", "name the job")
+        return next(row for row in known if row.name == active[0])
+
+    def post(self, job: str, verb: Verb, rate: float | None, by: str, now_ms: int) -> int:
+        """The command is in the job's inbox, or, when no runner lives, has been applied. Returns its id."""
+        check_name(job)
+        with self._store.writing() as db:
+            jobs.standing(db, job)
+            command = inbox.add(db, job, verb, rate, by, now_ms)
+            if not self._is_live(lease.read(db, job), job):
+                inbox.apply(db, job, now_ms)
+        inbox.touch(self.path)
+        return command.id
+
+    def taken(self, job: str, command_id: int) -> int | None:
+        """The epoch of the barrier that took the command; None while it waits."""
+        check_name(job)
+        with self._store.reading() as db:
+            return inbox.taken(db, job, command_id)
+
+    def ledger(self, job: str, last: int) -> tuple[EpochRecord, ...]:
+        """The newest `last` epochs, oldest first."""
+        check_name(job)
+        with self._store.reading() as db:
+            return ledger.newest(db, job, last)
+
+    def lock_job(self, job: str) -> JobLock:
+        """Nobody else runs the job, or creates it, while the lock is held. Raises Held. Use `with`."""
+        check_name(job)
+        self._store.make_folder()
+        with self._store.locked("lock"):
+            lock = JobLock(self.path, job)
+            if lock.take():
+                return lock
+        known = {row.name: row.lease for row in self.jobs()}
+        raise lease.held(job, known.get(job, lease.Lease()), self._now_ms())
+
+    def claim(self, job: str, owner: str, now_ms: int, lock: JobLock | None = None) -> Claim:
+        """The job is ours to run. lock: from `lock_job`, if it is held already; the claim releases it too.
+
+        Raises Held naming the holder, NoSuchJob. A stop that was asked of an earlier runner is over.
+        """
+        check_name(job)
+        taken = lock or JobLock(self.path, job)
+        try:
+            with self._store.writing() as db:
+                jobs.standing(db, job)
+                if not taken.held and not taken.take():
+                    raise lease.held(job, lease.read(db, job), now_ms)
+                token = lease.claim(db, job, owner, now_ms)
+                inbox.forget_stops(db, job, now_ms)
+        except BaseException:
+            if lock is None:
+                taken.release()
+            raise
+        return Claim(RunnerStore(self._store, job, token), token, taken)
+
+    def drop(self, job: str, lock: JobLock | None = None) -> None:
+        """Nothing of the job is left in the catalog. Raises Held while a runner other than `lock`'s has it."""
+        check_name(job)
+        with self._store.writing() as db:
+            jobs.standing(db, job)
+            self._refuse_live(lease.read(db, job), job, lock)
+            jobs.forget(db, job)
+
+    def _is_live(self, known: lease.Lease, job: str) -> bool:
+        return known.binds(lease.this_host(), self._now_ms()) or lease.is_locked(self.path, job)
+
+    def _refuse_live(self, known: lease.Lease, job: str, lock: JobLock | None) -> None:
+        """Raise Held while somebody else runs the job."""
+        now_ms = self._now_ms()
+        ours = lock is not None and lock.held
+        if known.binds(lease.this_host(), now_ms) or (not ours and lease.is_locked(self.path, job)):
+            raise lease.held(job, known, now_ms)

@@ -1,0 +1,150 @@
+"""The promised and the committed epoch of each job, and how far its splits are.
+
+While an epoch is only prepared, the splits it changes stay in its own row: the table of splits gives the committed
+state. Turning it into committed writes those splits, and no other.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from backfill_cli.catalog import jobs
+from backfill_cli.errors import StateConflict
+from backfill_cli.model.checkpoint import Checkpoint, Recovered
+from backfill_cli.model.codec import decode, encode
+from backfill_cli.model.split import SplitKey, SplitProgress, SplitStatus
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+COMMITTED, PREPARED = "committed", "prepared"
+_NOT_STARTED = SplitProgress()
+
+
+def recover(db: "DuckDBPyConnection", job: str) -> Recovered:
+    """All that a runner starts with."""
+    standing = jobs.standing(db, job)
+    committed = _read(db, job, COMMITTED)
+    if committed is None:
+        raise StateConflict(
+            f"job {job!r} has no committed checkpoint in the catalog", "backfill resume --from-sink"
+        )
+    return Recovered(
+        control=standing.control,
+        committed=replace(committed, splits=_all_splits(db, job)),
+        prepared=_read(db, job, PREPARED),
+        last_epoch=standing.last_epoch,
+    )
+
+
+def start_from(db: "DuckDBPyConnection", job: str, checkpoint: Checkpoint) -> None:
+    """A new job's first checkpoint is committed; the splits it does not name have not started."""
+    started = {key: progress for key, progress in checkpoint.splits.items() if progress != _NOT_STARTED}
+    db.execute(
+        "UPDATE jobs SET promised_epoch = $epoch, last_epoch = $epoch WHERE name = $job",
+        {"epoch": checkpoint.epoch, "job": job},
+    )
+    _commit(db, job, replace(checkpoint, splits=started))
+
+
+def prepare(db: "DuckDBPyConnection", job: str, checkpoint: Checkpoint) -> None:
+    """The epoch is promised. Its number has not had rows before; none else is promised."""
+    standing = jobs.standing(db, job)
+    epoch = checkpoint.epoch
+    open_promise = _read(db, job, PREPARED)
+    if open_promise is not None:
+        raise StateConflict(
+            f"job {job!r}: epoch {open_promise.epoch} is prepared and not committed, {epoch} must wait"
+        )
+    if epoch <= standing.promised_epoch or epoch < standing.last_epoch:
+        newest = max(standing.promised_epoch, standing.last_epoch)
+        raise StateConflict(f"job {job!r}: epoch {epoch} is not after {newest}, the newest that was used")
+    _write(db, job, PREPARED, checkpoint)
+    db.execute(
+        "UPDATE jobs SET promised_epoch = $epoch, last_epoch = $epoch WHERE name = $job",
+        {"epoch": epoch, "job": job},
+    )
+
+
+def mark(db: "DuckDBPyConnection", job: str, epoch: int) -> None:
+    """The prepared epoch is committed: the sink holds it. Raises StateConflict when another one is prepared."""
+    prepared = _read(db, job, PREPARED)
+    if prepared is None or prepared.epoch != epoch:
+        there = "none" if prepared is None else str(prepared.epoch)
+        raise StateConflict(f"job {job!r}: epoch {epoch} is to be marked committed, but prepared is {there}")
+    db.execute("DELETE FROM checkpoints WHERE job = ?", [job])
+    _commit(db, job, prepared)
+
+
+def drop_prepared(db: "DuckDBPyConnection", job: str, epoch: int) -> None:
+    """The promise is taken back; its number stays used."""
+    prepared = _read(db, job, PREPARED)
+    if prepared is None or prepared.epoch != epoch:
+        raise StateConflict(f"job {job!r}: epoch {epoch} is not prepared, it cannot be dropped")
+    db.execute("DELETE FROM checkpoints WHERE job = ? AND kind = ?", [job, PREPARED])
+
+
+def _commit(db: "DuckDBPyConnection", job: str, checkpoint: Checkpoint) -> None:
+    _write(db, job, COMMITTED, replace(checkpoint, splits={}, plan=None, staged=None))
+    _write_splits(db, job, checkpoint.splits)
+    db.execute("UPDATE jobs SET phase = ?, epoch = ? WHERE name = ?", [checkpoint.phase, checkpoint.epoch, job])
+
+
+def _write(db: "DuckDBPyConnection", job: str, kind: str, checkpoint: Checkpoint) -> None:
+    db.execute(
+        "INSERT INTO checkpoints VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        [
+            job,
+            kind,
+            checkpoint.epoch,
+            checkpoint.phase,
+            checkpoint.token,
+            checkpoint.attempt,
+            encode(checkpoint.position),
+            encode(checkpoint),
+        ],
+    )
+
+
+def _read(db: "DuckDBPyConnection", job: str, kind: str) -> Checkpoint | None:
+    row = db.execute("SELECT body FROM checkpoints WHERE job = ? AND kind = ?", [job, kind]).fetchone()
+    return None if row is None else decode(Checkpoint, row[0])
+
+
+def _write_splits(db: "DuckDBPyConnection", job: str, splits: Mapping[SplitKey, SplitProgress]) -> None:
+    if not splits:
+        return
+    keys = {"job": job, "tables": [table for table, _ in splits], "ids": [split for _, split in splits]}
+    db.execute(
+        """DELETE FROM split_progress
+           USING (SELECT unnest($tables) AS table_name, unnest($ids) AS split_id) AS moved
+           WHERE job = $job AND split_progress.table_name = moved.table_name
+             AND split_progress.split_id = moved.split_id""",
+        keys,
+    )
+    db.execute(
+        """INSERT INTO split_progress SELECT $job, unnest($tables), unnest($ids), unnest($statuses),
+           unnest($next_rows), unnest($rows), unnest($epochs)""",
+        keys
+        | {
+            "statuses": [progress.status.value for progress in splits.values()],
+            "next_rows": [progress.after for progress in splits.values()],
+            "rows": [progress.rows for progress in splits.values()],
+            "epochs": [progress.epoch for progress in splits.values()],
+        },
+    )
+
+
+def _all_splits(db: "DuckDBPyConnection", job: str) -> dict[SplitKey, SplitProgress]:
+    """Every split of the pin in its order, those not started too."""
+    found = db.execute(
+        """SELECT table_name, split_id, status, next_row, rows_read, epoch
+           FROM splits LEFT JOIN split_progress USING (job, table_name, split_id)
+           WHERE job = ? ORDER BY ordinal""",
+        [job],
+    ).fetchall()
+    statuses = {status.value: status for status in SplitStatus}
+    return {
+        (table, split): _NOT_STARTED if status is None else SplitProgress(statuses[status], after, rows, epoch)
+        for table, split, status, after, rows, epoch in found
+    }

@@ -1,0 +1,120 @@
+"""Who may touch the catalog's files: private files, no links, and our errors for what the system says."""
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from errno import EDQUOT, EFBIG, EIO, ENOSPC
+from pathlib import Path
+
+from backfill_cli.errors import StateConflict, Transient, UsageError
+
+_FULL = frozenset({ENOSPC, EDQUOT, EFBIG})
+
+
+def make_folder(path: Path) -> None:
+    """The catalog's folder is there; those made here are open to their owner alone (0700)."""
+    for folder in reversed([path.parent, *path.parent.parents]):
+        if not folder.exists():
+            folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def refuse_unsafe(path: Path) -> None:
+    """Raise UsageError when somebody else could have put this file here, or could write to it."""
+    for file in (path, Path(f"{path}.wal")):
+        try:
+            seen = file.lstat()
+        except FileNotFoundError:
+            continue
+        if stat.S_ISLNK(seen.st_mode):
+            raise UsageError(f"catalog {file} is a symbolic link", f"--catalog {os.path.realpath(file)}")
+        if not stat.S_ISREG(seen.st_mode):
+            raise UsageError(f"catalog {file} is not a file", "name a file with --catalog")
+        if seen.st_mode & stat.S_IWOTH:
+            raise UsageError(f"catalog {file} can be written by everybody", f"chmod o-w {file}")
+    folder = path.parent.stat()
+    if folder.st_mode & stat.S_IWOTH and not folder.st_mode & stat.S_ISVTX:
+        raise UsageError(
+            f"everybody can replace files in {path.parent}, the catalog's folder", f"chmod o-w {path.parent}"
+        )
+
+
+def make_private(path: Path) -> None:
+    """Only the owner reads and writes the catalog and its log (DuckDB makes them as the umask says)."""
+    for file in (path, Path(f"{path}.wal")):
+        if file.exists() and stat.S_IMODE(file.stat().st_mode) != 0o600:
+            file.chmod(0o600)
+
+
+def sync_folder(folder: Path) -> None:
+    """What was renamed in this folder stays so after a power cut."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def our_errors(path: Path) -> Iterator[None]:
+    """Turn what the system and DuckDB say of the catalog's file into our errors; other errors pass."""
+    import duckdb
+
+    try:
+        yield
+    except OSError as exc:
+        raise _of_system(exc, path) from exc
+    except duckdb.Error as exc:
+        ours = _of_duckdb(str(exc), path)
+        if ours is None:
+            raise
+        raise ours from exc
+
+
+def _of_system(exc: OSError, path: Path) -> Transient | UsageError:
+    if exc.errno in _FULL:
+        return _full(path, str(exc))
+    if exc.errno == EIO:
+        return Transient(f"catalog {path}: {exc}", "look at the disk")
+    return UsageError(f"catalog {path}: {exc.strerror or exc}", "name another file with --catalog")
+
+
+# What DuckDB 2.0 says, seen with a held lock, a file size limit, a full disk and broken files.
+_LOCKED = "Could not set lock on file"
+_NO_ROOM = ("No space left", "File too large", "Disk quota", "Could not write", "failed to write", "disk is full")
+_NOT_OURS = ("not a valid DuckDB database", "Permission denied", "Read-only file system", "Cannot open")
+_NEWER = ("storage version", "newer version of DuckDB", "version number")
+_BROKEN = ("Corrupt", "checksum", "replaying WAL", "database has been invalidated", "deserialize")
+
+
+def is_locked(message: str) -> bool:
+    """Whether DuckDB says that another process has the file."""
+    return _LOCKED in message
+
+
+def _of_duckdb(text: str, path: Path) -> Transient | UsageError | StateConflict | None:
+    message = text.splitlines()[0]
+    if is_locked(text):
+        return Transient(
+            f"catalog {path} is open in another program: {message}", "close that program and try again"
+        )
+    if any(words in text for words in _NO_ROOM):
+        return _full(path, message)
+    if any(words in text for words in _NEWER):
+        return UsageError(
+            f"catalog {path} was written by a newer DuckDB: {message}", "pip install --upgrade duckdb"
+        )
+    if any(words in text for words in _BROKEN):
+        return StateConflict(
+            f"catalog {path} is damaged: {message}",
+            f"keep a copy of it, move it away, then: backfill resume JOB --from-sink (or restore {path} from a backup)",
+        )
+    if any(words in text for words in _NOT_OURS):
+        return UsageError(f"catalog {path}: {message}", "name another file with --catalog")
+    return None
+
+
+def _full(path: Path, message: str) -> Transient:
+    return Transient(
+        f"catalog {path} could not be written: {message}", f"make room in {path.parent} and try again"
+    )

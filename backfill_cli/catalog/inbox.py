@@ -1,0 +1,108 @@
+"""The inbox: people write a row, the runner looks at each barrier, `<catalog>.wake` tells it when to look.
+
+The runner reads the wake file's stamp before the inbox, the writer touches it after its transaction: a command is
+seen at the next look, or the stamp has changed once more by then.
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from backfill_cli.catalog import jobs
+from backfill_cli.model.job import ENDED, Command, JobState, Verb, apply_command
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+# Taken commands are kept for who waits for theirs to be taken, and for people who look back.
+KEPT_TAKEN = 1_000
+
+Stamp = tuple[int, int, int] | None
+
+
+def add(db: "DuckDBPyConnection", job: str, verb: Verb, rate: float | None, by: str, now_ms: int) -> Command:
+    """A row in the inbox, not yet taken."""
+    row = db.execute("SELECT coalesce(max(id), 0) + 1 FROM commands").fetchone()
+    assert row is not None
+    command = Command(row[0], verb, by, now_ms, rate)
+    db.execute(
+        "INSERT INTO commands VALUES (?, ?, ?, ?, ?, ?, NULL, NULL)", [command.id, job, verb, rate, by, now_ms]
+    )
+    return command
+
+
+def waiting(db: "DuckDBPyConnection", job: str) -> tuple[Command, ...]:
+    """Commands not taken, oldest first."""
+    found = db.execute(
+        'SELECT id, verb, "by", at_ms, rate FROM commands WHERE job = ? AND taken_epoch IS NULL ORDER BY id', [job]
+    ).fetchall()
+    return tuple(Command(id, Verb(verb), by, at_ms, rate) for id, verb, by, at_ms, rate in found)
+
+
+def take(db: "DuckDBPyConnection", job: str, commands: Sequence[Command], epoch: int, now_ms: int) -> None:
+    """These commands are taken by the barrier `epoch`; those taken long ago are let go."""
+    if not commands:
+        return
+    db.execute(
+        "UPDATE commands SET taken_epoch = $epoch, taken_ms = $now WHERE job = $job AND list_contains($ids, id)",
+        {"epoch": epoch, "now": now_ms, "job": job, "ids": [command.id for command in commands]},
+    )
+    db.execute(
+        """DELETE FROM commands WHERE job = $job AND taken_epoch IS NOT NULL AND id <=
+           (SELECT id FROM commands WHERE job = $job ORDER BY id DESC LIMIT 1 OFFSET $kept)""",
+        {"job": job, "kept": KEPT_TAKEN},
+    )
+
+
+def apply(db: "DuckDBPyConnection", job: str, now_ms: int) -> None:
+    """What waits is applied here and now: no runner lives that could take it.
+
+    A stop is reached at once; every other command waits in the control state for the next runner.
+    """
+    standing = jobs.standing(db, job)
+    control, commands = standing.control, waiting(db, job)
+    for command in commands:
+        control = apply_command(control, command, now_ms)
+    if control.stop and standing.state not in ENDED:
+        jobs.become(db, job, JobState.STOPPING)
+        jobs.become(db, job, JobState.STOPPED, "a stop was asked for while no runner lived")
+    jobs.set_control(db, job, replace(control, stop=False))
+    take(db, job, commands, standing.epoch, now_ms)
+
+
+def forget_stops(db: "DuckDBPyConnection", job: str, now_ms: int) -> None:
+    """A stop ends with the runner it was for: the next one does not stop at once. A pause stays."""
+    standing = jobs.standing(db, job)
+    stops = [command for command in waiting(db, job) if command.verb == Verb.STOP]
+    take(db, job, stops, standing.epoch, now_ms)
+    jobs.set_control(db, job, replace(standing.control, stop=False))
+
+
+def taken(db: "DuckDBPyConnection", job: str, command_id: int) -> int | None:
+    """The barrier that took the command; None while it waits, or when there is no such command."""
+    row = db.execute("SELECT taken_epoch FROM commands WHERE job = ? AND id = ?", [job, command_id]).fetchone()
+    return None if row is None else row[0]
+
+
+def wake_file(catalog: Path) -> Path:
+    return Path(f"{catalog}.wake")
+
+
+def stamp(catalog: Path) -> Stamp:
+    """What changes with every touch. A clock alone would not do: two touches can fall into one of its ticks."""
+    try:
+        seen = os.stat(wake_file(catalog))
+    except FileNotFoundError:
+        return None
+    return seen.st_ino, seen.st_size, seen.st_mtime_ns
+
+
+def touch(catalog: Path) -> None:
+    """Tell runners to look: one byte more."""
+    handle = os.open(wake_file(catalog), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+    try:
+        os.write(handle, b".")
+    finally:
+        os.close(handle)

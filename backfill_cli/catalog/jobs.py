@@ -1,0 +1,262 @@
+"""Jobs in the catalog: what each one is, its state and control, and the row that people see."""
+
+import re
+from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
+from typing import TYPE_CHECKING, Any
+
+from backfill_cli.catalog.lease import Lease
+from backfill_cli.contracts import JobDefinition, SinkTable
+from backfill_cli.errors import NoSuchJob, StateConflict, UsageError
+from backfill_cli.model.checkpoint import Progress
+from backfill_cli.model.codec import decode, encode
+from backfill_cli.model.job import (
+    ENDED,
+    TRANSITIONS,
+    Command,
+    Control,
+    JobState,
+    Phase,
+    apply_command,
+    may_become,
+)
+from backfill_cli.model.split import Split
+from backfill_cli.model.upstream import Pin
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+_NAME = re.compile(r"[a-z0-9_-]{1,63}")
+
+
+def check_name(job: str) -> str:
+    """The name itself; it becomes part of file names. Raises UsageError for any other."""
+    if not _NAME.fullmatch(job):
+        raise UsageError(
+            f"{job!r} is no name for a job: 1 to 63 of a-z, 0-9, _ and -", "name it in the config: [job] name"
+        )
+    return job
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """A job as people see it.
+
+    epoch: the last committed one, 0 for none. live: a runner has it now. waiting: commands not yet taken.
+    """
+
+    name: str
+    state: JobState
+    reason: str
+    phase: Phase
+    epoch: int
+    control: Control
+    progress: Progress | None
+    strategy: str
+    until: str
+    created_ms: int
+    caught_up_ms: int | None
+    lease: Lease
+    live: bool
+    waiting: tuple[Command, ...] = ()
+
+    @property
+    def ended(self) -> bool:
+        return self.state in ENDED
+
+    @property
+    def shown_state(self) -> JobState:
+        """The state, or what it is on its way to: asked and reached are two states."""
+        if self.ended:
+            return self.state
+        asked = self.control
+        for command in self.waiting:
+            asked = apply_command(asked, command, command.at_ms)
+        if asked.stop:
+            return JobState.STOPPING
+        if asked.paused and not self.control.paused:
+            return JobState.PAUSING
+        return self.state
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a job's row says of its state, as far as commands and runners need it."""
+
+    state: JobState
+    control: Control
+    epoch: int
+    promised_epoch: int
+    last_epoch: int
+
+
+def names(db: "DuckDBPyConnection") -> tuple[str, ...]:
+    return tuple(row[0] for row in db.execute("SELECT name FROM jobs ORDER BY created_ms, name").fetchall())
+
+
+def create(db: "DuckDBPyConnection", definition: JobDefinition, control: Control, now_ms: int) -> None:
+    """A new job is there, starting, without a checkpoint. Raises UsageError when the name is taken."""
+    if definition.name in names(db):
+        raise UsageError(
+            f"job {definition.name!r} is in the catalog already",
+            f"backfill resume {definition.name}, or: backfill drop {definition.name} --confirm {definition.name}",
+        )
+    pin = replace(definition.pin, splits=())
+    db.execute(
+        """INSERT INTO jobs VALUES ($name, 'starting', 'created', $strategy, $until, $config, $fingerprint, $pin,
+           $tables, $now, 'snapshot', 0, 0, 0, $paused_by, $paused_since, $rate, $stop, NULL, NULL)""",
+        {
+            "name": definition.name,
+            "strategy": definition.strategy,
+            "until": definition.until,
+            "config": definition.config,
+            "fingerprint": definition.fingerprint,
+            "pin": encode(pin),
+            "tables": f"[{', '.join(encode(table) for table in definition.tables)}]",
+            "now": now_ms,
+            "paused_by": control.paused_by,
+            "paused_since": control.paused_since_ms,
+            "rate": control.rate,
+            "stop": control.stop,
+        },
+    )
+    _insert_splits(db, definition.name, definition.pin.splits)
+
+
+def _insert_splits(db: "DuckDBPyConnection", job: str, splits: tuple[Split, ...]) -> None:
+    """Lists as parameters: 100,000 splits in about a second, where a row at a time takes minutes."""
+    db.execute(
+        """INSERT INTO splits SELECT $job, unnest($tables), unnest($ids), unnest($ordinals), unnest($rows),
+           unnest($sizes), unnest($cuttable), unnest($details)""",
+        {
+            "job": job,
+            "tables": [split.table for split in splits],
+            "ids": [split.id for split in splits],
+            "ordinals": list(range(len(splits))),
+            "rows": [split.rows for split in splits],
+            "sizes": [split.size_bytes for split in splits],
+            "cuttable": [split.cuttable for split in splits],
+            "details": [split.detail for split in splits],
+        },
+    )
+
+
+def definition(db: "DuckDBPyConnection", job: str) -> JobDefinition:
+    """What the job was created as, its pin with all splits."""
+    row = db.execute(
+        "SELECT config, fingerprint, pin, until, strategy, sink_tables FROM jobs WHERE name = ?", [job]
+    ).fetchone()
+    if row is None:
+        raise no_such_job(db, job)
+    splits = db.execute(
+        """SELECT table_name, split_id, rows_total, size_bytes, cuttable, detail FROM splits
+           WHERE job = ? ORDER BY ordinal""",
+        [job],
+    ).fetchall()
+    config, fingerprint, pin, until, strategy, tables = row
+    return JobDefinition(
+        name=job,
+        config=config,
+        fingerprint=fingerprint,
+        pin=replace(decode(Pin, pin), splits=tuple(Split(*split) for split in splits)),
+        until=until,
+        strategy=strategy,
+        tables=decode(tuple[SinkTable, ...], tables),
+    )
+
+
+def standing(db: "DuckDBPyConnection", job: str) -> Standing:
+    row = db.execute(
+        """SELECT state, paused_by, paused_since_ms, rate, stop_asked, epoch, promised_epoch, last_epoch
+           FROM jobs WHERE name = ?""",
+        [job],
+    ).fetchone()
+    if row is None:
+        raise no_such_job(db, job)
+    return Standing(JobState(row[0]), Control(*row[1:5]), *row[5:])
+
+
+def set_control(db: "DuckDBPyConnection", job: str, control: Control) -> None:
+    db.execute(
+        "UPDATE jobs SET paused_by = ?, paused_since_ms = ?, rate = ?, stop_asked = ? WHERE name = ?",
+        [control.paused_by, control.paused_since_ms, control.rate, control.stop, job],
+    )
+
+
+def become(db: "DuckDBPyConnection", job: str, then: JobState, reason: str = "") -> None:
+    """Go along one arrow. reason: the arrow's own when empty. Raises StateConflict for an arrow that is absent."""
+    now = standing(db, job).state
+    if not may_become(now, then):
+        raise StateConflict(f"job {job!r} is {now}: it cannot become {then}", f"backfill status {job}")
+    if now == then and not reason:
+        return
+    db.execute(
+        "UPDATE jobs SET state = ?, reason = ? WHERE name = ?", [then, reason or TRANSITIONS[now, then], job]
+    )
+
+
+def use_epoch(db: "DuckDBPyConnection", job: str, epoch: int) -> None:
+    """The number is used up by a barrier that carries only control. Raises StateConflict for a used one."""
+    last = standing(db, job).last_epoch
+    if epoch <= last:
+        raise StateConflict(f"job {job!r}: epoch {epoch} is not after {last}, the newest that was used")
+    db.execute("UPDATE jobs SET last_epoch = ? WHERE name = ?", [epoch, job])
+
+
+def set_progress(db: "DuckDBPyConnection", job: str, progress: Progress) -> None:
+    db.execute(
+        "UPDATE jobs SET progress = ?, caught_up_ms = coalesce(caught_up_ms, ?) WHERE name = ?",
+        [encode(progress), progress.caught_up_ms, job],
+    )
+
+
+def rows(db: "DuckDBPyConnection") -> tuple[JobRow, ...]:
+    """All jobs, oldest first; `live` and `waiting` are for the caller to fill in."""
+    found = db.execute(
+        """SELECT name, state, reason, phase, epoch, paused_by, paused_since_ms, rate, stop_asked, progress,
+                  strategy, until, created_ms, caught_up_ms,
+                  coalesce(token, 0), owner, host, pid, claimed_ms, renewed_ms
+           FROM jobs LEFT JOIN leases ON leases.job = jobs.name ORDER BY created_ms, name"""
+    ).fetchall()
+    return tuple(_row(row) for row in found)
+
+
+def _row(row: tuple[Any, ...]) -> JobRow:
+    name, state, reason, phase, epoch, *control = row[:9]
+    progress, strategy, until, created_ms, caught_up_ms = row[9:14]
+    return JobRow(
+        name=name,
+        state=JobState(state),
+        reason=reason,
+        phase=Phase(phase),
+        epoch=epoch,
+        control=Control(*control),
+        progress=None if progress is None else decode(Progress, progress),
+        strategy=strategy,
+        until=until,
+        created_ms=created_ms,
+        caught_up_ms=caught_up_ms,
+        lease=Lease(*row[14:]),
+        live=False,
+    )
+
+
+def forget(db: "DuckDBPyConnection", job: str) -> None:
+    """Nothing of the job is left but its token, so that a runner that outlived it is still told apart."""
+    db.execute("DELETE FROM jobs WHERE name = ?", [job])
+    for table in ("splits", "split_progress", "checkpoints", "commands", "ledger", "ledger_hours"):
+        db.execute(f"DELETE FROM {table} WHERE job = ?", [job])
+
+
+def no_such_job(db: "DuckDBPyConnection", job: str) -> NoSuchJob:
+    return unknown(job, names(db))
+
+
+def unknown(job: str, known: tuple[str, ...]) -> NoSuchJob:
+    """The error that lists the jobs there are, nearest first."""
+    nearest = sorted(known, key=lambda name: -SequenceMatcher(None, job, name).ratio())
+    if not nearest:
+        return NoSuchJob(f"there is no job {job!r}: the catalog is empty", "backfill start --config job.toml")
+    return NoSuchJob(
+        f"there is no job {job!r}; there is {', '.join(nearest[:10])}", f"backfill status {nearest[0]}"
+    )

@@ -1,0 +1,140 @@
+"""One runner a job: a held lock file says so on this machine, a lease row says so to others; tokens only grow."""
+
+import os
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from backfill_cli.errors import Held
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+# A runner renews every 10 s: three may be missed before another machine takes it for dead.
+LEASE_MS = 30_000
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Who ran, or runs, a job. owner, host, pid and times are None once it was released."""
+
+    token: int = 0
+    owner: str | None = None
+    host: str | None = None
+    pid: int | None = None
+    claimed_ms: int | None = None
+    renewed_ms: int | None = None
+
+    def binds(self, host: str, now_ms: int) -> bool:
+        """Whether a runner on another machine holds it. On `host` itself the lock file tells, not the clock."""
+        return self.host not in (None, host) and now_ms - (self.renewed_ms or 0) < LEASE_MS
+
+
+class JobLock:
+    """The lock file `<catalog>.<job>.runner`: free at once when its holder dies, however it dies.
+
+    Taken and tried only while the catalog's own lock is held, so that who only looks is never taken for a runner.
+    """
+
+    def __init__(self, catalog: Path, job: str) -> None:
+        from filelock import FileLock
+
+        # Not local to a thread: a runner may end on another one than it began on.
+        self._lock = FileLock(f"{catalog}.{job}.runner", mode=0o600, thread_local=False)
+        self.job = job
+
+    @property
+    def held(self) -> bool:
+        """Whether this object holds it."""
+        return self._lock.is_locked
+
+    def take(self) -> bool:
+        """Take it if nobody has it."""
+        from filelock import Timeout
+
+        try:
+            self._lock.acquire(timeout=0)
+        except Timeout:
+            return False
+        return True
+
+    def release(self) -> None:
+        self._lock.release()
+
+    def __enter__(self) -> "JobLock":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+def is_locked(catalog: Path, job: str) -> bool:
+    """Whether some process of this machine runs the job. The catalog's lock must be held."""
+    probe = JobLock(catalog, job)
+    free = probe.take()
+    probe.release()
+    return not free
+
+
+def this_host() -> str:
+    return socket.gethostname()
+
+
+def read(db: "DuckDBPyConnection", job: str) -> Lease:
+    """The job's lease; token 0 when nobody ever claimed it."""
+    row = db.execute(
+        "SELECT token, owner, host, pid, claimed_ms, renewed_ms FROM leases WHERE job = ?", [job]
+    ).fetchone()
+    return Lease() if row is None else Lease(*row)
+
+
+def write(db: "DuckDBPyConnection", job: str, lease: Lease) -> None:
+    db.execute("DELETE FROM leases WHERE job = ?", [job])
+    db.execute(
+        "INSERT INTO leases VALUES (?, ?, ?, ?, ?, ?, ?)",
+        [job, lease.token, lease.owner, lease.host, lease.pid, lease.claimed_ms, lease.renewed_ms],
+    )
+
+
+def claim(db: "DuckDBPyConnection", job: str, owner: str, now_ms: int) -> int:
+    """The lease is ours, with a new token. Raises Held while a runner on another machine has it."""
+    before = read(db, job)
+    if before.binds(this_host(), now_ms):
+        raise held(job, before, now_ms)
+    write(db, job, Lease(before.token + 1, owner, this_host(), os.getpid(), now_ms, now_ms))
+    return before.token + 1
+
+
+def check(db: "DuckDBPyConnection", job: str, token: int) -> Lease:
+    """The lease, if it is still ours. Raises Held when somebody claimed the job since."""
+    lease = read(db, job)
+    if lease.token != token:
+        raise Held(
+            f"job {job!r} was taken over: our token is {token}, the catalog's {lease.token} ({_holder(lease)})",
+            f"backfill status {job}",
+        )
+    return lease
+
+
+def held(job: str, lease: Lease, now_ms: int) -> Held:
+    """The error that says who has the job."""
+    if lease.host is None:
+        return Held(f"job {job!r} is held by a runner that is just starting", f"backfill status {job}")
+    renewed_s = max(0, now_ms - (lease.renewed_ms or 0)) / 1000
+    hint = f"backfill status {job}"
+    if lease.host != this_host():
+        hint += f" (if that runner died: wait {LEASE_MS // 1000} s after its last renewal)"
+    return Held(f"job {job!r} is held by {_holder(lease)}, renewed {renewed_s:.0f} s ago", hint)
+
+
+def _holder(lease: Lease) -> str:
+    from datetime import UTC, datetime
+
+    if lease.host is None:
+        return "released since"
+    since = datetime.fromtimestamp((lease.claimed_ms or 0) / 1000, UTC)
+    return f"{lease.owner} on {lease.host}, pid {lease.pid}, since {since:%Y-%m-%d %H:%M:%S} UTC"

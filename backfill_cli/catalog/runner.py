@@ -1,0 +1,96 @@
+"""The catalog as one runner uses it: `contracts.JobStore`, each method one transaction that checks the lease."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from backfill_cli.catalog import checkpoints, inbox, jobs, lease, ledger
+from backfill_cli.catalog.store import Store
+from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Progress, Recovered
+from backfill_cli.model.job import Command, Control, JobState
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+
+class RunnerStore:
+    """One job's part of the catalog, for the runner that holds its lease. Safe to use from several threads."""
+
+    def __init__(self, store: Store, job: str, token: int) -> None:
+        self._store = store
+        self._job = job
+        self._token = token
+        self._mutex = Lock()
+        self._stamp: inbox.Stamp = None
+        self._waiting: tuple[Command, ...] | None = None
+
+    def load(self) -> Recovered:
+        with self._mutex, self._store.reading() as db:
+            lease.check(db, self._job, self._token)
+            return checkpoints.recover(db, self._job)
+
+    def commands(self) -> tuple[Command, ...]:
+        """Opens the file only when the wake file's stamp has changed since the last look."""
+        with self._mutex:
+            now = inbox.stamp(self._store.path)
+            if self._waiting is None or now != self._stamp:
+                with self._store.reading() as db:
+                    self._waiting = inbox.waiting(db, self._job)
+                self._stamp = now
+            return self._waiting
+
+    def take(self, commands: Sequence[Command], control: Control, state: JobState, record: EpochRecord) -> None:
+        with self._ours() as db:
+            inbox.take(db, self._job, commands, record.epoch, record.committed_ms)
+            jobs.set_control(db, self._job, control)
+            jobs.become(db, self._job, state)
+            jobs.use_epoch(db, self._job, record.epoch)
+            ledger.record(db, self._job, record)
+
+    def prepare(self, checkpoint: Checkpoint, committed: EpochRecord | None, progress: Progress) -> None:
+        with self._ours() as db:
+            if committed is not None:
+                self._mark(db, committed)
+            checkpoints.prepare(db, self._job, checkpoint)
+            jobs.set_progress(db, self._job, progress)
+
+    def mark(self, committed: EpochRecord, progress: Progress) -> None:
+        with self._ours() as db:
+            self._mark(db, committed)
+            jobs.set_progress(db, self._job, progress)
+
+    def unprepare(self, epoch: int) -> None:
+        with self._ours() as db:
+            checkpoints.drop_prepared(db, self._job, epoch)
+
+    def heartbeat(self, now_ms: int, progress: Progress) -> None:
+        with self._ours() as db:
+            ours = lease.read(db, self._job)
+            lease.write(db, self._job, replace(ours, renewed_ms=now_ms))
+            jobs.set_progress(db, self._job, progress)
+
+    def become(self, state: JobState, reason: str) -> None:
+        with self._ours() as db:
+            jobs.become(db, self._job, state, reason)
+
+    def release(self) -> None:
+        """The lease is nobody's; no change when somebody else claimed the job since."""
+        with self._mutex, self._store.writing() as db:
+            if lease.read(db, self._job).token == self._token:
+                lease.write(db, self._job, lease.Lease(self._token))
+
+    def _mark(self, db: "DuckDBPyConnection", committed: EpochRecord) -> None:
+        checkpoints.mark(db, self._job, committed.epoch)
+        ledger.record(db, self._job, committed)
+
+    @contextmanager
+    def _ours(self) -> Iterator["DuckDBPyConnection"]:
+        """A transaction under our lease. It reads the inbox too: a writer may die before it touches the wake file."""
+        with self._mutex:
+            with self._store.writing() as db:
+                lease.check(db, self._job, self._token)
+                yield db
+                waiting = inbox.waiting(db, self._job)
+            self._waiting = waiting

@@ -1,0 +1,251 @@
+"""The catalog's file: opened under a file lock for one transaction, then closed; brought to this version first.
+
+DuckDB gives a file to one process at a time. The file lock `<catalog>.lock` is the queue in front of it, so that
+`status --watch`, commands and runners wait for each other for milliseconds and never fail.
+"""
+
+import os
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from backfill_cli.catalog.guard import (
+    is_locked,
+    make_folder,
+    make_private,
+    our_errors,
+    refuse_unsafe,
+    sync_folder,
+)
+from backfill_cli.errors import NoSuchJob, Transient, UsageError
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+    from filelock import BaseFileLock
+
+# 30 s: a thousand times the longest open, write and close seen.
+WAIT_S = 30.0
+POLL_S = 0.005
+
+# One thread and little memory open faster; the rest so that SQL in a tampered file reaches nothing but the file.
+_CONFIG: dict[str, str | bool | int | float | list[str]] = {
+    "threads": "1",
+    "memory_limit": "512MB",
+    "enable_external_access": "false",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "python_enable_replacements": "false",
+    "lock_configuration": "true",
+}
+
+
+def shipped_migrations() -> tuple[str, ...]:
+    """The SQL of every version, in order: the n-th brings version n - 1 to n."""
+    folder = files("backfill_cli.catalog").joinpath("migrations")
+    scripts = sorted((f for f in folder.iterdir() if f.name.endswith(".sql")), key=lambda f: f.name)
+    return tuple(script.read_text(encoding="utf-8") for script in scripts)
+
+
+class Store:
+    """One catalog file. Every use opens it, runs one transaction and closes it.
+
+    wait_s: how long to wait for other processes. migrations: the versions that this program knows.
+    """
+
+    def __init__(self, path: Path, wait_s: float = WAIT_S, migrations: Sequence[str] | None = None) -> None:
+        self.path = Path(os.path.abspath(path))
+        self._wait_s = wait_s
+        self._migrations = migrations
+
+    def exists(self) -> bool:
+        return os.path.lexists(self.path)
+
+    def create(self) -> None:
+        """The catalog is there, empty if it is new. A crash on the way leaves nothing that looks like one."""
+        if self.exists():
+            return
+        self.make_folder()
+        with self.locked("create"):
+            if not self.exists():
+                self._create()
+
+    def make_folder(self) -> None:
+        """The folder is there and safe, so that a lock can be held before there is a catalog."""
+        with our_errors(self.path):
+            make_folder(self.path)
+            refuse_unsafe(self.path)
+
+    @contextmanager
+    def reading(self) -> Iterator["DuckDBPyConnection"]:
+        """A connection that changes nothing. Raises NoSuchJob when there is no catalog yet."""
+        with self._opened(read_only=True, act="read") as db:
+            yield db
+
+    @contextmanager
+    def writing(self) -> Iterator["DuckDBPyConnection"]:
+        """One transaction: committed at the end; an exception leaves the file as it was."""
+        with self._opened(read_only=False, act="write") as db:
+            db.begin()
+            yield db
+            db.commit()
+
+    @contextmanager
+    def locked(self, act: str) -> Iterator[None]:
+        """Hold the file lock. act: what for, told to those who wait too long.
+
+        Two locks make it fair: who waits holds the first, so that a process which comes again and again cannot
+        overtake it.
+        """
+        with our_errors(self.path):
+            door = self._through_queue()
+            try:
+                Path(door.lock_file).write_text(f"{act}, pid {os.getpid()}")
+                yield
+            finally:
+                door.release()
+
+    def _through_queue(self) -> "BaseFileLock":
+        deadline = time.monotonic() + self._wait_s
+        queue, door = self._lock("queue"), self._lock("lock")
+        self._acquire(queue, deadline)
+        try:
+            self._acquire(door, deadline)
+        finally:
+            queue.release()
+        return door
+
+    def _lock(self, suffix: str) -> "BaseFileLock":
+        from filelock import FileLock
+
+        return FileLock(f"{self.path}.{suffix}", mode=0o600, poll_interval=POLL_S)
+
+    def _acquire(self, lock: "BaseFileLock", deadline: float) -> None:
+        from filelock import Timeout
+
+        try:
+            lock.acquire(timeout=max(0.0, deadline - time.monotonic()))
+        except Timeout as exc:
+            holder = Path(f"{self.path}.lock").read_text(errors="replace") or "unknown"
+            raise Transient(
+                f"catalog {self.path} was busy for {self._wait_s:g} s; last used by: {holder}",
+                f"see who has it with: fuser -v {self.path}.lock",
+            ) from exc
+
+    @contextmanager
+    def _opened(self, read_only: bool, act: str) -> Iterator["DuckDBPyConnection"]:
+        if not self.exists():
+            raise NoSuchJob(f"there is no catalog at {self.path}", "backfill start --config job.toml")
+        with self.locked(act):
+            refuse_unsafe(self.path)
+            make_private(self.path)
+            db = self._current(read_only)
+            try:
+                yield db
+            finally:
+                db.close()
+
+    def _connect(self, path: Path, read_only: bool = False) -> "DuckDBPyConnection":
+        """Open the file; wait while a program that does not know our lock has it."""
+        import duckdb
+
+        deadline = time.monotonic() + self._wait_s
+        while True:
+            try:
+                return duckdb.connect(str(path), read_only=read_only, config=_CONFIG)
+            except duckdb.IOException as exc:
+                if not is_locked(str(exc)) or time.monotonic() > deadline:
+                    raise
+                time.sleep(POLL_S)
+
+    def _current(self, read_only: bool) -> "DuckDBPyConnection":
+        """The file, open and of this program's version."""
+        db = self._connect(self.path, read_only)
+        known = len(self._scripts())
+        try:
+            version = self._version(db)
+        except BaseException:
+            db.close()
+            raise
+        if version == known:
+            return db
+        db.close()
+        if version > known:
+            raise UsageError(
+                f"catalog {self.path} is of version {version}, this backfill knows up to {known}",
+                "pip install --upgrade backfill-cli, or name another file with --catalog",
+            )
+        self._upgrade(version)
+        return self._connect(self.path, read_only)
+
+    def _scripts(self) -> Sequence[str]:
+        if self._migrations is None:
+            self._migrations = shipped_migrations()
+        return self._migrations
+
+    def _version(self, db: "DuckDBPyConnection") -> int:
+        import duckdb
+
+        try:
+            row = db.execute("SELECT max(version) FROM catalog_version").fetchone()
+        except duckdb.CatalogException as exc:
+            raise UsageError(
+                f"{self.path} is a DuckDB database, but no catalog of backfill's",
+                "name another file with --catalog",
+            ) from exc
+        assert row is not None
+        return int(row[0])
+
+    def _create(self) -> None:
+        new = self.path.with_name(f"{self.path.name}.new")
+        for rest in (new, Path(f"{new}.wal")):
+            rest.unlink(missing_ok=True)
+        self._migrate(new, 0)
+        make_private(new)
+        os.replace(new, self.path)
+        sync_folder(self.path.parent)
+
+    def _upgrade(self, version: int) -> None:
+        """Bring an older file to this version; a copy of it is kept beside it."""
+        self._refuse_while_run(version)
+        db = self._connect(self.path)
+        db.execute("CHECKPOINT")
+        db.close()
+        kept = self.path.with_name(f"{self.path.name}.v{version}")
+        shutil.copyfile(self.path, f"{kept}.tmp")
+        make_private(Path(f"{kept}.tmp"))
+        os.replace(f"{kept}.tmp", kept)
+        sync_folder(self.path.parent)
+        self._migrate(self.path, version)
+
+    def _refuse_while_run(self, version: int) -> None:
+        """An older runner could not go on with a newer file."""
+        from filelock import FileLock, Timeout
+
+        for file in self.path.parent.glob(f"{self.path.name}.*.runner"):
+            try:
+                with FileLock(file, timeout=0):
+                    continue
+            except Timeout as exc:
+                job = file.name.removeprefix(f"{self.path.name}.").removesuffix(".runner")
+                raise UsageError(
+                    f"catalog {self.path} is of the older version {version}, and a runner of that version "
+                    f"still has job {job!r}",
+                    f"stop job {job!r} with the older backfill, then try again",
+                ) from exc
+
+    def _migrate(self, path: Path, version: int) -> None:
+        """Run what is missing. DDL only here, and a checkpoint after it: its replay from the log has failed."""
+        db = self._connect(path)
+        try:
+            for number, script in enumerate(self._scripts()[version:], start=version + 1):
+                db.begin()
+                db.execute(script)
+                db.execute("INSERT INTO catalog_version VALUES (?, ?)", [number, int(time.time() * 1000)])
+                db.commit()
+            db.execute("CHECKPOINT")
+        finally:
+            db.close()
