@@ -26,9 +26,7 @@ def recover(db: "DuckDBPyConnection", job: str) -> Recovered:
     standing = jobs.standing(db, job)
     committed = _read(db, job, COMMITTED)
     if committed is None:
-        raise StateConflict(
-            f"job {job!r} has no committed checkpoint in the catalog", "backfill resume --from-sink"
-        )
+        raise StateConflict(f"job {job!r} has no committed checkpoint", f"backfill resume {job} --from-sink")
     return Recovered(
         control=standing.control,
         committed=replace(committed, splits=_all_splits(db, job)),
@@ -40,10 +38,7 @@ def recover(db: "DuckDBPyConnection", job: str) -> Recovered:
 def start_from(db: "DuckDBPyConnection", job: str, checkpoint: Checkpoint) -> None:
     """A new job's first checkpoint is committed; the splits it does not name have not started."""
     started = {key: progress for key, progress in checkpoint.splits.items() if progress != _NOT_STARTED}
-    db.execute(
-        "UPDATE jobs SET promised_epoch = $epoch, last_epoch = $epoch WHERE name = $job",
-        {"epoch": checkpoint.epoch, "job": job},
-    )
+    _promise(db, job, checkpoint.epoch)
     _commit(db, job, replace(checkpoint, splits=started))
 
 
@@ -60,10 +55,11 @@ def prepare(db: "DuckDBPyConnection", job: str, checkpoint: Checkpoint) -> None:
         newest = max(standing.promised_epoch, standing.last_epoch)
         raise StateConflict(f"job {job!r}: epoch {epoch} is not after {newest}, the newest that was used")
     _write(db, job, PREPARED, checkpoint)
-    db.execute(
-        "UPDATE jobs SET promised_epoch = $epoch, last_epoch = $epoch WHERE name = $job",
-        {"epoch": epoch, "job": job},
-    )
+    _promise(db, job, epoch)
+
+
+def _promise(db: "DuckDBPyConnection", job: str, epoch: int) -> None:
+    db.execute("UPDATE jobs SET promised_epoch = $1, last_epoch = $1 WHERE name = $2", [epoch, job])
 
 
 def mark(db: "DuckDBPyConnection", job: str, epoch: int) -> None:

@@ -107,7 +107,7 @@ def _of_duckdb(text: str, path: Path) -> Transient | UsageError | StateConflict 
     if any(words in text for words in _BROKEN):
         return StateConflict(
             f"catalog {path} is damaged: {message}",
-            f"keep a copy of it, move it away, then: backfill resume JOB --from-sink (or restore {path} from a backup)",
+            f"move {path} away, then: backfill resume JOB --from-sink (or put a backup in its place)",
         )
     if any(words in text for words in _NOT_OURS):
         return UsageError(f"catalog {path}: {message}", "name another file with --catalog")
