@@ -1,7 +1,8 @@
 """The catalog: what the tool remembers of its jobs, in one small DuckDB file that people may query."""
 
 from backfill_cli.catalog.catalog import Catalog, Claim
+from backfill_cli.catalog.groups import SplitGroup
 from backfill_cli.catalog.jobs import JobRow
 from backfill_cli.catalog.lease import JobLock, Lease
 
-__all__ = ["Catalog", "Claim", "JobLock", "JobRow", "Lease"]
+__all__ = ["Catalog", "Claim", "JobLock", "JobRow", "Lease", "SplitGroup"]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
-from backfill_cli.catalog import checkpoints, inbox, jobs, lease, ledger
+from backfill_cli.catalog import checkpoints, groups, inbox, jobs, lease, ledger
 from backfill_cli.catalog.jobs import JobRow, check_name
 from backfill_cli.catalog.lease import JobLock
 from backfill_cli.catalog.runner import RunnerStore
@@ -145,6 +145,12 @@ class Catalog:
         check_name(job)
         with self._store.reading() as db:
             return ledger.newest(db, job, last)
+
+    def split_groups(self, job: str, at_most: int) -> tuple[groups.SplitGroup, ...]:
+        """How far the job's tables are, or the splits of its only table in at most so many groups."""
+        check_name(job)
+        with self._store.reading() as db:
+            return groups.split_groups(db, job, at_most)
 
     def lock_job(self, job: str) -> JobLock:
         """Nobody else runs the job, or creates it, while the lock is held. Raises Held. Use `with`."""
