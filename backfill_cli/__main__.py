@@ -1,0 +1,5 @@
+"""`python -m backfill_cli`: the same as `backfill`."""
+
+from backfill_cli.main import main
+
+main()

@@ -1,0 +1,127 @@
+"""The `backfill` command: one verb a file in `commands/`, each imported only when it is typed."""
+
+import importlib
+import sys
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+import typer.main
+from typer.core import TyperGroup
+
+from backfill_cli import __version__
+from backfill_cli.errors import BackfillError, UsageError
+
+VERBS = (
+    "start",
+    "status",
+    "pause",
+    "resume",
+    "throttle",
+    "stop",
+    "wait",
+    "plan",
+    "verify",
+    "drop",
+    "init",
+    "config",
+)
+"""In the order of `--help`. A module of `commands` has a function of its name, or an `app` with verbs of its own."""
+
+
+class OnDemand(MutableMapping[str, Any]):
+    """verb → command, made of the verb's module when it is asked for."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, Any] = {}
+
+    def __getitem__(self, verb: str) -> Any:
+        if verb not in VERBS:
+            raise KeyError(verb)
+        if verb not in self._made:
+            module = importlib.import_module(f"backfill_cli.commands.{verb}")
+            self._made[verb] = _command(module, verb)
+        return self._made[verb]
+
+    def __setitem__(self, verb: str, command: Any) -> None:
+        self._made[verb] = command
+
+    def __delitem__(self, verb: str) -> None:
+        del self._made[verb]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(VERBS)
+
+    def __len__(self) -> int:
+        return len(VERBS)
+
+
+def _command(module: Any, verb: str) -> Any:
+    if hasattr(module, "app"):
+        return typer.main.get_command(module.app)
+    alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    alone.command(verb)(getattr(module, verb))
+    return typer.main.get_command(alone)
+
+
+class Verbs(TyperGroup):
+    """The verbs, each error of theirs turned into message, hint and exit code."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = OnDemand()
+
+    def make_context(self, *args: Any, **settings: Any) -> Any:
+        with exit_codes():
+            return super().make_context(*args, **settings)
+
+    def invoke(self, ctx: Any) -> Any:
+        with exit_codes():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def exit_codes() -> Iterator[None]:
+    """The one place where an error becomes a message, a hint and an exit code."""
+    try:
+        yield
+    except BackfillError as error:
+        _end(error)
+    except typer.TyperException as error:
+        where = getattr(error, "ctx", None)
+        hint = f"{where.command_path} --help" if where is not None else "backfill --help"
+        _end(UsageError(error.format_message(), hint))
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+
+
+def _end(error: BackfillError) -> None:
+    from backfill_cli.view.console import complain
+
+    complain(error)
+    raise typer.Exit(error.exit_code) from None
+
+
+app = typer.Typer(cls=Verbs, invoke_without_command=True, add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.callback()
+def backfill(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    """Fill a derived table from an upstream that keeps changing, then follow it, in control all the way."""
+    if version:
+        print(f"backfill {__version__}")
+    elif context.invoked_subcommand is None:
+        print(context.get_help())
+        raise typer.Exit(2)
+
+
+def main() -> None:
+    """What the console script runs."""
+    for stream in (sys.stdout, sys.stderr):
+        # A name with a byte that the terminal's encoding lacks must not hide the message it stands in.
+        stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+    app()

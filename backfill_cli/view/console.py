@@ -1,0 +1,45 @@
+"""Where output goes: answers to stdout, all that is told on the way to stderr. No control codes off a terminal."""
+
+import json
+import os
+import sys
+from typing import Any, TextIO
+
+from backfill_cli.errors import BackfillError
+from backfill_cli.view.text import shown_lines
+
+RED, DIM, RESET = "\x1b[31m", "\x1b[2m", "\x1b[0m"
+
+
+def answer(text: str) -> None:
+    """Print what was asked for."""
+    print(shown_lines(text), flush=True)
+
+
+def answer_json(value: Any) -> None:
+    """Print what was asked for as one JSON document, ASCII: nothing in it can reach the terminal as a command."""
+    print(json.dumps(value), flush=True)
+
+
+def say(text: str) -> None:
+    """Tell what happens on the way."""
+    print(shown_lines(text), file=sys.stderr, flush=True)
+
+
+def complain(error: BackfillError) -> None:
+    """Tell an error: what is wrong, and what to type next."""
+    red, dim, reset = (RED, DIM, RESET) if coloured(sys.stderr) else ("", "", "")
+    print(f"{red}error:{reset} {shown_lines(error.message)}", file=sys.stderr)
+    if error.hint:
+        print(f"{dim}Try:{reset} {shown_lines(error.hint)}", file=sys.stderr)
+    sys.stderr.flush()
+
+
+def coloured(stream: TextIO) -> bool:
+    """Whether colour may be used: a terminal, and neither NO_COLOR nor a dumb one."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def interactive(stream: TextIO) -> bool:
+    """Whether a view may redraw itself."""
+    return stream.isatty() and os.environ.get("TERM") != "dumb"

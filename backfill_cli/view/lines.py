@@ -1,0 +1,104 @@
+"""A job in plain lines: for pipes, logs and cron. No colour, no box, nothing cut off."""
+
+from collections.abc import Sequence
+
+from backfill_cli.model.units import spell_duration, spell_size
+from backfill_cli.view.model import JobView, spell_eta, spell_share
+
+
+def jobs_table(views: Sequence[JobView]) -> str:
+    """One line a job, columns aligned, the open-ended one last."""
+    rows = [("JOB", "STATE", "PHASE", "DONE", "ROWS/S", "LAG", "LIMITED BY")]
+    rows += [
+        (
+            view.name,
+            view.state,
+            view.phase,
+            spell_share(view.share),
+            spell_rate(view.rows_per_s),
+            spell_lag(view.lag_s),
+            view.limited_by,
+        )
+        for view in views
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(6)]
+    return "\n".join(
+        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[6]]) for row in rows
+    )
+
+
+def job_details(view: JobView) -> str:
+    """One fact a line, `name: value`."""
+    facts = [
+        ("job", view.name),
+        ("state", f"{view.state} ({view.reason})" if view.reason else view.state),
+        ("phase", view.phase),
+        ("epoch", str(view.epoch)),
+        ("snapshot", f"{spell_share(view.share)}, {spell_read(view)}"),
+        *((f"  {group.label}", spell_group(group.rows_read, group.rows_total)) for group in view.groups),
+        ("splits", ", ".join(f"{count} {status}" for status, count in view.splits.items()) or "none"),
+        ("rows/s", spell_rate(view.rows_per_s)),
+        ("eta", spell_eta(view.eta_s)),
+        ("lag", spell_lag(view.lag_s)),
+        ("pending upstream epochs", f"{view.pending_epochs:,}"),
+        *((("allowed lag", spell_allowed(view)),) if view.allowed is not None else ()),
+        *((("converging", "until the change log passes the end of the load"),) if view.converging else ()),
+        ("limited by", view.limited_by),
+        *((("waiting commands", ", ".join(view.pending_commands)),) if view.pending_commands else ()),
+        ("runner", spell_runner(view)),
+    ]
+    width = max(len(name) for name, _ in facts) + 1
+    return "\n".join(f"{(name + ':').ljust(width)} {value}" for name, value in facts)
+
+
+def progress_line(view: JobView) -> str:
+    """What one log line says while a job runs."""
+    parts = [f"{view.name}: {view.state}, {view.phase}"]
+    if view.phase == "snapshot":
+        parts.append(f"{spell_share(view.share)} ({spell_read(view)})")
+        if view.rows_per_s is not None:
+            parts.append(f"{spell_rate(view.rows_per_s)} rows/s")
+        if view.eta_s is not None:
+            parts.append(f"eta {spell_eta(view.eta_s)}")
+    if view.lag_s is not None:
+        parts.append(f"lag {spell_lag(view.lag_s)}")
+    if view.pending_epochs:
+        parts.append(f"{view.pending_epochs:,} upstream epochs pending")
+    parts.append(f"epoch {view.epoch}")
+    parts.append(f"limited by {view.limited_by}")
+    return "; ".join(parts)
+
+
+def spell_read(view: JobView) -> str:
+    """`84,200 of 200,000 rows`; bytes stand in where no metadata tells the rows."""
+    if view.rows_total is not None:
+        return f"{min(view.rows_read, view.rows_total):,} of {view.rows_total:,} rows"
+    if view.bytes_total:
+        read = min(view.bytes_read, view.bytes_total)
+        return f"{view.rows_read:,} rows, {spell_size(read)} of {spell_size(view.bytes_total)}"
+    return f"{view.rows_read:,} rows"
+
+
+def spell_group(rows_read: int, rows_total: int | None) -> str:
+    return (
+        f"{rows_read:,} rows" if rows_total is None else f"{min(rows_read, rows_total):,} of {rows_total:,} rows"
+    )
+
+
+def spell_rate(rows_per_s: float | None) -> str:
+    return "N/A" if rows_per_s is None else f"{rows_per_s:,.0f}"
+
+
+def spell_lag(lag_s: float | None) -> str:
+    return "N/A" if lag_s is None else spell_duration(lag_s)
+
+
+def spell_allowed(view: JobView) -> str:
+    allowed = view.allowed or 0
+    return spell_duration(allowed) if view.measure == "time" else f"{allowed:,.0f} epochs"
+
+
+def spell_runner(view: JobView) -> str:
+    if view.runner.alive:
+        return f"pid {view.runner.pid} on {view.runner.host}" if view.runner.pid else "just starting"
+    return "none"

@@ -1,0 +1,149 @@
+"""Views that go on: `status --watch`, and what `start` shows while its job runs."""
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from backfill_cli.errors import BackfillError
+from backfill_cli.model.checkpoint import Progress
+from backfill_cli.view.console import coloured, interactive, say
+from backfill_cli.view.lines import progress_line
+from backfill_cli.view.model import JobView
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+Look = Callable[[], Sequence[JobView]]
+Report = Callable[[Progress], None]
+
+REFRESH_S = 1.0
+LINE_S = 10.0
+ENDED = frozenset({"stopped", "failed", "done"})
+
+
+def watch_jobs(look: Look) -> None:
+    """Show jobs until all have ended, or Ctrl-C: drawn on a terminal, else a line now and then."""
+    if not interactive(sys.stdout):
+        _follow_in_lines(look)
+        return
+    from rich.live import Live
+
+    console = _console(sys.stdout is sys.stderr)
+    with Live(console=console, screen=True, auto_refresh=False) as live:
+        while True:
+            views = look()
+            live.update(draw(views), refresh=True)
+            if views and all(view.state in ENDED for view in views):
+                break
+            time.sleep(REFRESH_S)
+    console.print(draw(views))
+
+
+def draw(views: Sequence[JobView]) -> "RenderableType":
+    from rich.text import Text
+
+    from backfill_cli.view.picture import job_picture, jobs_picture
+
+    if not views:
+        return Text("no jobs yet")
+    return job_picture(views[0]) if len(views) == 1 else jobs_picture(views)
+
+
+def _console(stderr: bool) -> "Console":
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    return Console(stderr=stderr, no_color=not coloured(stream), highlight=False)
+
+
+def _follow_in_lines(look: Look) -> None:
+    lines = Lines(time.monotonic)
+    while True:
+        views = look()
+        for view in views:
+            lines.tell(view)
+        if views and all(view.state in ENDED for view in views):
+            return
+        time.sleep(REFRESH_S)
+
+
+class Lines:
+    """One plain line to stderr every 10 s, and at each change of state or phase. now_s: a monotonic clock."""
+
+    def __init__(self, now_s: Callable[[], float]) -> None:
+        self._now_s = now_s
+        self._told: dict[str, tuple[str, str, float]] = {}
+
+    def tell(self, view: JobView) -> None:
+        now = self._now_s()
+        state, phase, at = self._told.get(view.name, ("", "", -LINE_S))
+        if (state, phase) == (view.state, view.phase) and now - at < LINE_S:
+            return
+        self._told[view.name] = (view.state, view.phase, now)
+        say(progress_line(view))
+
+
+@contextmanager
+def following(look: Look) -> Iterator[Report]:
+    """A report for the engine to call at each barrier; meanwhile the job is shown on stderr.
+
+    The catalog is looked at only after a report, at most once a second: an idle job costs nothing here.
+    """
+    viewer = _Viewer(look)
+    with viewer.shown():
+        yield viewer.report
+
+
+class _Viewer:
+    def __init__(self, look: Look) -> None:
+        self._look = look
+        self._reported = threading.Event()
+        self._ended = threading.Event()
+
+    def report(self, progress: Progress) -> None:
+        self._reported.set()
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        drawn = interactive(sys.stderr)
+        thread = threading.Thread(target=self._draw if drawn else self._tell, name="view", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._ended.set()
+            self._reported.set()
+            thread.join(timeout=5)
+
+    def _looks(self) -> Iterator[Sequence[JobView]]:
+        """The jobs, each time something was reported, until the end."""
+        while not self._ended.is_set():
+            self._reported.wait()
+            self._reported.clear()
+            try:
+                yield self._look()
+            except BackfillError:
+                # The view must not end the run that it shows; what matters the engine will tell.
+                continue
+            self._ended.wait(REFRESH_S)
+
+    def _tell(self) -> None:
+        lines = Lines(time.monotonic)
+        for views in self._looks():
+            for view in views:
+                lines.tell(view)
+
+    def _draw(self) -> None:
+        from rich.live import Live
+
+        console = _console(stderr=True)
+        last: Sequence[JobView] = ()
+        with Live(console=console, screen=True, auto_refresh=False, redirect_stdout=False) as live:
+            for views in self._looks():
+                last = views
+                live.update(draw(views), refresh=True)
+        if last:
+            console.print(draw(last))

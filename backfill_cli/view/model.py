@@ -1,0 +1,179 @@
+"""What people see of a job: one read model, shown as a table, as lines and as JSON."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from backfill_cli.catalog import JobRow, SplitGroup
+from backfill_cli.model.checkpoint import EpochRecord, Progress
+from backfill_cli.model.job import JobState, Phase
+from backfill_cli.model.units import spell_duration
+
+SCHEMA = 1
+LEAST_SHARE = 0.01  # under this an ETA is a guess
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerView:
+    """Who holds the job. alive: it is at work now."""
+
+    host: str | None
+    pid: int | None
+    renewed_ms: int | None
+    alive: bool
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """A job as `status` tells it; the fields of `--json`, to which new ones are only ever added.
+
+    share: 0 to 1 of the snapshot, None when nothing tells. eta_s: (least, most) seconds to the end of the
+    snapshot. lag_s: how far the sink is behind the upstream; None before that is known. allowed: the lag allowed
+    to remain while catching up, in `measure`: seconds or upstream epochs. limited_by: what limits the job now, and
+    the command that changes it.
+    """
+
+    name: str
+    state: str
+    phase: str
+    epoch: int
+    rows_read: int
+    rows_total: int | None
+    rows_per_s: float | None
+    lag_s: float | None
+    pending_epochs: int
+    eta_s: tuple[float, float] | None
+    limited_by: str
+    splits: Mapping[str, int]
+    share: float | None
+    bytes_read: int
+    bytes_total: int
+    reason: str
+    strategy: str
+    until: str
+    rate: float | None
+    paused_by: str | None
+    paused_since_ms: int | None
+    allowed: float | None
+    measure: str
+    converging: bool
+    not_converging: str | None
+    waiting_for: str | None
+    created_ms: int
+    snapshot_finished_ms: int | None
+    log_store_finished_ms: int | None
+    caught_up_ms: int | None
+    pending_commands: Sequence[str]
+    runner: RunnerView
+    groups: Sequence[SplitGroup] = ()
+    recent_lag_s: Sequence[float] = field(default=())
+
+
+def job_view(row: JobRow, groups: Sequence[SplitGroup] = (), ledger: Sequence[EpochRecord] = ()) -> JobView:
+    """The read model of one job. ledger: oldest first."""
+    progress = row.progress or _nothing_yet(row)
+    share = _share(progress)
+    at_work = row.live and not row.control.paused
+    in_snapshot = progress.phase == Phase.SNAPSHOT
+    return JobView(
+        name=row.name,
+        state=row.shown_state.value,
+        phase=progress.phase.value,
+        epoch=row.epoch,
+        rows_read=progress.rows_read,
+        rows_total=progress.rows_total,
+        rows_per_s=_rounded(progress.rows_per_s) if at_work and in_snapshot else None,
+        lag_s=None if progress.lag_ms is None else progress.lag_ms / 1000,
+        pending_epochs=progress.pending_epochs,
+        eta_s=progress.eta_s if at_work and share is not None and share >= LEAST_SHARE else None,
+        limited_by=_limited_by(row, progress),
+        splits=dict(progress.splits),
+        share=share,
+        bytes_read=progress.bytes_read,
+        bytes_total=progress.bytes_total,
+        reason=row.reason,
+        strategy=row.strategy,
+        until=row.until,
+        rate=row.control.rate,
+        paused_by=row.control.paused_by,
+        paused_since_ms=row.control.paused_since_ms,
+        allowed=_allowed(progress),
+        measure=progress.measure,
+        converging=progress.converging,
+        not_converging=progress.not_converging,
+        waiting_for=progress.waiting_for,
+        created_ms=row.created_ms,
+        snapshot_finished_ms=progress.snapshot_finished_ms,
+        log_store_finished_ms=progress.log_store_finished_ms,
+        caught_up_ms=row.caught_up_ms,
+        pending_commands=tuple(command.verb.value for command in row.waiting),
+        runner=RunnerView(row.lease.host, row.lease.pid, row.lease.renewed_ms, row.live),
+        groups=tuple(groups),
+        recent_lag_s=tuple(record.lag_ms / 1000 for record in ledger if record.lag_ms is not None),
+    )
+
+
+def as_json(views: Sequence[JobView]) -> dict[str, Any]:
+    """What `--json` prints."""
+    return {"schema": SCHEMA, "jobs": [asdict(view) for view in views]}
+
+
+def _nothing_yet(row: JobRow) -> Progress:
+    return Progress(row.phase, row.epoch, 0, None, 0, 0, {}, 0, None, None, None, "")
+
+
+def _share(progress: Progress) -> float | None:
+    """How much of the snapshot is read: by rows where metadata tells, else by bytes. Never over 1."""
+    if progress.phase != Phase.SNAPSHOT or progress.snapshot_finished_ms is not None:
+        return 1.0
+    for done, total in ((progress.rows_read, progress.rows_total), (progress.bytes_read, progress.bytes_total)):
+        if total:
+            return max(0.0, min(1.0, done / total))
+    return None
+
+
+def _allowed(progress: Progress) -> float | None:
+    if progress.allowed is None:
+        return None
+    return progress.allowed / 1000 if progress.measure == "time" else progress.allowed
+
+
+def _rounded(rate: float | None) -> float | None:
+    return None if rate is None else round(rate, 1)
+
+
+def _limited_by(row: JobRow, progress: Progress) -> str:
+    """What limits the job now, and the command that changes it; a job without a runner is limited by that."""
+    go_on = f"to go on: backfill resume {row.name}"
+    if row.state == JobState.FAILED:
+        return f"failed: {row.reason}; {go_on}"
+    if row.state == JobState.DONE:
+        return f"done: {row.reason}; to follow the upstream: backfill start --until forever"
+    if row.ended:
+        return f"stopped; {go_on}"
+    if not row.live:
+        return f"no runner: the last one, {_runner(row)}, is gone; {go_on}"
+    if row.control.paused:
+        return f"paused by {row.control.paused_by}; {go_on}"
+    if progress.not_converging:
+        return progress.not_converging
+    return progress.limited_by or "starting"
+
+
+def _runner(row: JobRow) -> str:
+    return f"pid {row.lease.pid} on {row.lease.host}" if row.lease.pid else "which left no name"
+
+
+def spell_eta(eta_s: tuple[float, float] | None) -> str:
+    """`6s to 9s`; `N/A` when nothing tells."""
+    if eta_s is None:
+        return "N/A"
+    least, most = spell_duration(eta_s[0]), spell_duration(eta_s[1])
+    return least if least == most else f"{least} to {most}"
+
+
+def spell_share(share: float | None) -> str:
+    """`42.1%`, `N/A`; 100 % only when all is read."""
+    if share is None:
+        return "N/A"
+    return "100%" if share >= 1 else f"{min(share * 100, 99.9):.1f}%"

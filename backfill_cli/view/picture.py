@@ -1,0 +1,196 @@
+"""A job drawn for a terminal of 80 columns: phases, a bar a group of splits, the lag's curve, what limits it."""
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.padding import Padding
+from rich.segment import Segment
+from rich.style import Style
+from rich.table import Table
+from rich.text import Text
+
+from backfill_cli.view.lines import (
+    spell_allowed,
+    spell_lag,
+    spell_rate,
+    spell_read,
+    spell_runner,
+)
+from backfill_cli.view.model import JobView, spell_eta, spell_share
+from backfill_cli.view.text import shown
+
+PHASES = ("snapshot", "log-store", "upstream")
+CURVE = "▁▂▃▄▅▆▇█"
+ASCII_CURVE = "_.-~=+*#"
+
+CALM, DONE, WARN, BAD, QUIET = "cyan", "green", "yellow", "red", "dim"
+STATE_STYLE = {
+    "running": DONE,
+    "done": DONE,
+    "starting": CALM,
+    "pausing": WARN,
+    "paused": WARN,
+    "stopping": WARN,
+    "stopped": QUIET,
+    "failed": BAD,
+}
+
+
+class Bar:
+    """How much of something is done, as wide as there is room. share: 0 to 1, None when nothing tells."""
+
+    def __init__(self, share: float | None, style: str) -> None:
+        self._share = share
+        self._style = style
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        width = options.max_width
+        full, half, rest = ("#", "", "-") if options.ascii_only else ("━", "╸", "━")
+        halves = round((self._share or 0.0) * width * 2)
+        filled = full * (halves // 2) + (half if halves % 2 else "")
+        filled = filled[:width]
+        yield Segment(filled, Style.parse(self._style))
+        yield Segment(rest * (width - len(filled)), Style.parse("bright_black"))
+
+
+class Curve:
+    """Values as a line of blocks, newest at the right; from 0 to the largest one."""
+
+    def __init__(self, values: Sequence[float]) -> None:
+        self._values = values
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        blocks = ASCII_CURVE if options.ascii_only else CURVE
+        values = self._values[-options.max_width :]
+        top = max(values, default=0.0)
+        levels = (round(value / top * (len(blocks) - 1)) if top > 0 else 0 for value in values)
+        yield Segment("".join(blocks[level] for level in levels), Style.parse(CALM))
+
+
+def jobs_picture(views: Sequence[JobView]) -> RenderableType:
+    """All jobs, one line each; what does not fit is cut off with an ellipsis."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", expand=True)
+    for name in ("job", "state", "phase"):
+        table.add_column(name, no_wrap=True, overflow="ellipsis", ratio=None)
+    for name in ("done", "rows/s", "lag"):
+        table.add_column(name, no_wrap=True, justify="right")
+    table.add_column("limited by", no_wrap=True, overflow="ellipsis", ratio=1)
+    for view in views:
+        table.add_row(
+            Text(shown(view.name), style="bold"),
+            Text(view.state, style=STATE_STYLE.get(view.state, "")),
+            Text(view.phase),
+            Text(spell_share(view.share)),
+            Text(spell_rate(view.rows_per_s)),
+            Text(spell_lag(view.lag_s)),
+            Text(shown(view.limited_by), style=QUIET),
+        )
+    return table
+
+
+def job_picture(view: JobView) -> RenderableType:
+    """One job in full."""
+    parts: list[RenderableType] = [
+        _title(view),
+        Text(),
+        _phases(view),
+        Text(),
+        _bars(view),
+        Text(),
+        _numbers(view),
+    ]
+    if len(view.recent_lag_s) > 1:
+        parts += [Text(), _lag(view)]
+    parts += [Text(), *_limit(view)]
+    return Padding(Group(*parts), (1, 2))
+
+
+def _row(left: RenderableType, right: RenderableType) -> Table:
+    grid = Table.grid(expand=True)
+    grid.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
+    grid.add_column(justify="right", no_wrap=True)
+    grid.add_row(left, right)
+    return grid
+
+
+def _title(view: JobView) -> RenderableType:
+    name = Text.assemble((shown(view.name), "bold"), "  ", (view.state, STATE_STYLE.get(view.state, "")))
+    return _row(name, Text(f"{shown(view.strategy)}, until {shown(view.until)}", style=QUIET))
+
+
+def _phases(view: JobView) -> RenderableType:
+    """`✓ snapshot ─── ● log-store ─── ○ upstream`, and the epoch."""
+    now = PHASES.index(view.phase) if view.phase in PHASES else 0
+    line = Text()
+    for index, phase in enumerate(PHASES):
+        if index:
+            line.append(" ─── ", QUIET)
+        here = index == now and view.state != "done"
+        finished = index < now or view.state == "done"
+        mark, style = ("✓", DONE) if finished else ("●", f"bold {CALM}") if here else ("○", QUIET)
+        line.append(f"{mark} {phase}", style)
+    return _row(line, Text(f"epoch {view.epoch}", style=QUIET))
+
+
+def _bars(view: JobView) -> RenderableType:
+    """A bar for the snapshot as a whole, and one for each group of splits when there are several."""
+    grid = Table.grid(expand=True, padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True, overflow="ellipsis", max_width=24)
+    grid.add_column(ratio=1)
+    grid.add_column(justify="right", no_wrap=True)
+    grid.add_column(justify="right", no_wrap=True)
+    colour = DONE if view.share == 1 else CALM
+    grid.add_row(Text("snapshot"), Bar(view.share, colour), Text(spell_share(view.share)), Text(spell_read(view)))
+    if len(view.groups) > 1:
+        for group in view.groups:
+            done = group.splits_read == group.splits
+            grid.add_row(
+                Text(f"  {shown(group.label)}", style=QUIET),
+                Bar(group.share, DONE if done else CALM),
+                Text(spell_share(1.0 if done else group.share), style=QUIET),
+                Text(f"{group.splits_read:,} of {group.splits:,} splits", style=QUIET),
+            )
+    return grid
+
+
+def _numbers(view: JobView) -> RenderableType:
+    grid = Table.grid(expand=True, padding=(0, 2, 0, 0))
+    for _ in range(4):
+        grid.add_column(no_wrap=True, ratio=1)
+    pending = f"{view.pending_epochs:,} upstream epochs" if view.pending_epochs != 1 else "1 upstream epoch"
+    cells = [
+        ("rows/s", spell_rate(view.rows_per_s)),
+        ("eta", spell_eta(view.eta_s)),
+        ("lag", spell_lag(view.lag_s)),
+        ("pending", pending),
+    ]
+    grid.add_row(*(Text(name, style=QUIET) for name, _ in cells))
+    grid.add_row(*(Text(value, style="bold") for _, value in cells))
+    return grid
+
+
+def _lag(view: JobView) -> RenderableType:
+    grid = Table.grid(expand=True, padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True)
+    grid.add_column(no_wrap=True, ratio=1)
+    top = spell_lag(max(view.recent_lag_s))
+    allowed = f", allowed {spell_allowed(view)}" if view.allowed is not None else ""
+    note = f"{len(view.recent_lag_s)} epochs, at most {top}{allowed}"
+    grid.add_column(no_wrap=True, justify="right")
+    grid.add_row(Text("lag", style=QUIET), Curve(view.recent_lag_s), Text(note, style=QUIET))
+    return grid
+
+
+def _limit(view: JobView) -> Iterator[RenderableType]:
+    """What limits the job, and below it the command that changes that."""
+    limit, _, command = view.limited_by.partition("; to ")
+    style = BAD if view.state == "failed" else WARN if view.paused_by or view.not_converging else ""
+    yield Text.assemble(("limited by  ", QUIET), (shown(limit), style))
+    if command:
+        word, _, what = command.partition(": ")
+        yield Text.assemble((f"to {shown(word)}  ".ljust(12), QUIET), (shown(what), CALM))
+    if view.converging:
+        yield Text("converging  the sink is consistent once the change log passes the end of the load", style=WARN)
+    if view.pending_commands:
+        yield Text.assemble(("asked for   ", QUIET), ", ".join(map(shown, view.pending_commands)))
+    yield Text.assemble(("runner      ", QUIET), (shown(spell_runner(view)), QUIET))

@@ -1,0 +1,29 @@
+"""`status` once: drawn on a terminal, in plain lines elsewhere."""
+
+import sys
+from collections.abc import Sequence
+
+from backfill_cli.view.console import answer, coloured, say
+from backfill_cli.view.model import JobView
+
+
+def show_status(views: Sequence[JobView], in_full: bool) -> None:
+    """Print the jobs to stdout: one in full, or one a line. in_full: a job was named."""
+    if not views:
+        say("no jobs yet\nTry: backfill init, then: backfill start --config job.toml")
+        return
+    if sys.stdout.isatty():
+        _draw(views, in_full)
+        return
+    from backfill_cli.view.lines import job_details, jobs_table
+
+    answer(job_details(views[0]) if in_full else jobs_table(views))
+
+
+def _draw(views: Sequence[JobView], in_full: bool) -> None:
+    from rich.console import Console
+
+    from backfill_cli.view.picture import job_picture, jobs_picture
+
+    console = Console(no_color=not coloured(sys.stdout), highlight=False)
+    console.print(job_picture(views[0]) if in_full else jobs_picture(views))

@@ -1,0 +1,67 @@
+"""A job run in the background: the same command once more, in a session of its own, with a log file."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+import typer
+
+from backfill_cli.errors import NoSuchJob, UsageError
+from backfill_cli.view.console import answer_json, say
+
+if TYPE_CHECKING:
+    from backfill_cli.catalog import Catalog
+
+POLL_S = 0.2
+
+
+def start_detached(job: str, catalog: "Catalog", options: list[str], as_json: bool) -> None:
+    """The job runs in the background and holds its lease, or has ended well already.
+
+    Raises Exit with the runner's exit code, its output on stderr, when it failed at once.
+    """
+    log = catalog.path.parent / "logs" / f"{job}.log"
+    command = [sys.executable, "-m", "backfill_cli", "start", *options, "--catalog", str(catalog.path)]
+    with _opened(log) as output:
+        began = output.seek(0, os.SEEK_END)
+        runner = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+        )
+    while not _holds(catalog, job, runner.pid):
+        code = runner.poll()
+        if code is not None and code != 0:
+            with log.open(errors="replace") as written:
+                written.seek(began)
+                say(written.read().rstrip())
+            raise typer.Exit(code if code > 0 else 128 - code)
+        if code == 0:
+            break
+        time.sleep(POLL_S)
+    if as_json:
+        answer_json({"schema": 1, "job": job, "pid": runner.pid, "log": str(log)})
+    else:
+        say(f"job {job}: started in the background, pid {runner.pid}, log {log}")
+
+
+def _opened(log: Path) -> BinaryIO:
+    """The log, for appending; only its owner reads it. Raises UsageError when it cannot be written."""
+    try:
+        log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise UsageError(
+            f"log {log}: {error.strerror}", "start without --detach, or free the log's place"
+        ) from None
+    return os.fdopen(handle, "ab")
+
+
+def _holds(catalog: "Catalog", job: str, pid: int) -> bool:
+    """Whether the runner has the job."""
+    try:
+        row = catalog.job(job)
+    except NoSuchJob:
+        return False
+    return row.live and row.lease.pid == pid

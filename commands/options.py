@@ -1,0 +1,67 @@
+"""Options that several verbs share, and how they become a catalog, a job, a length of time."""
+
+import getpass
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from backfill_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from backfill_cli.catalog import Catalog, JobRow
+
+DEFAULT_CATALOG = ".backfill/catalog.duckdb"
+
+CatalogOption = Annotated[
+    str,
+    typer.Option("--catalog", envvar="BACKFILL_CATALOG", metavar="FILE", help="Where jobs and progress are kept."),
+]
+JobArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[JOB]", help="May be left out when there is one, or one that has not ended.", show_default=False
+    ),
+]
+ConfigOption = Annotated[str, typer.Option("--config", metavar="FILE", help="The job's TOML file.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON to stdout.")]
+WaitOption = Annotated[bool, typer.Option("--wait", help="Wait for the barrier that takes it; print its epoch.")]
+TimeoutOption = Annotated[
+    str, typer.Option("--timeout", metavar="TIME", help='How long to wait: "30s", "30m", "2h".')
+]
+
+
+def open_catalog(path: str) -> "Catalog":
+    """The catalog file; nothing is opened or made yet."""
+    from backfill_cli.catalog import Catalog
+
+    return Catalog(Path(path or DEFAULT_CATALOG))
+
+
+def named_job(catalog: "Catalog", name: str | None) -> "JobRow":
+    """The job of that name; without one the only job, or the only one that has not ended. Raises NoSuchJob."""
+    if name is None:
+        jobs = catalog.jobs()
+        if len(jobs) == 1:
+            return jobs[0]
+    return catalog.job(name)
+
+
+def asked_by() -> str:
+    """Who types this, for people: `user@host`."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = "someone"
+    return f"{user}@{socket.gethostname()}"
+
+
+def seconds(text: str, option: str) -> float:
+    """A length of time. Raises UsageError naming the option."""
+    from backfill_cli.model.units import duration_s
+
+    try:
+        return duration_s(text)
+    except ValueError as error:
+        raise UsageError(f"{option} {text!r}: {error}") from None

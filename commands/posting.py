@@ -1,0 +1,56 @@
+"""A command's way into the inbox: post it, wait for its barrier when asked to, tell what came of it."""
+
+import time
+from typing import TYPE_CHECKING
+
+from backfill_cli.errors import WaitTimedOut
+from backfill_cli.model.job import Verb
+from backfill_cli.view.console import answer_json, say
+
+from .options import asked_by, named_job, open_catalog, seconds
+
+if TYPE_CHECKING:
+    from backfill_cli.catalog import Catalog
+
+POLL_S = 0.1
+
+DONE = {Verb.PAUSE: "paused", Verb.RESUME: "resumed", Verb.THROTTLE: "throttled", Verb.STOP: "stopped"}
+
+
+def post(
+    catalog: str, job: str | None, verb: Verb, *, rate: float | None, wait: bool, timeout: str, as_json: bool
+) -> None:
+    """Ask a job for something; without a runner it is written at once.
+
+    Raises NoSuchJob; with `wait` WaitTimedOut.
+    """
+    limit_s = seconds(timeout, "--timeout")
+    store = open_catalog(catalog)
+    name = named_job(store, job).name
+    command = store.post(name, verb, rate, asked_by(), time.time_ns() // 1_000_000)
+    epoch = _taken(store, name, command, verb, limit_s) if wait else store.taken(name, command)
+    if as_json:
+        answer_json({"schema": 1, "job": name, "command": verb.value, "rate": rate, "id": command, "epoch": epoch})
+    elif epoch is None:
+        say(f"job {name}: {verb.value} asked for; it acts at the next barrier")
+    else:
+        say(f"job {name}: {DONE[verb]}{_rate(verb, rate)}, at epoch {epoch}")
+
+
+def _rate(verb: Verb, rate: float | None) -> str:
+    if verb is not Verb.THROTTLE:
+        return ""
+    return " no more: no limit" if rate is None else f" to {rate:g} rows/s"
+
+
+def _taken(catalog: "Catalog", job: str, command: int, verb: Verb, limit_s: float) -> int:
+    """The epoch of the barrier that took a command."""
+    deadline = time.monotonic() + limit_s
+    while (epoch := catalog.taken(job, command)) is None:
+        if time.monotonic() > deadline:
+            raise WaitTimedOut(
+                f"job {job!r}: no barrier took the {verb.value} within {limit_s:g} s; it stays asked for",
+                f"backfill status {job}",
+            )
+        time.sleep(POLL_S)
+    return epoch

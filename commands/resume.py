@@ -1,0 +1,47 @@
+"""`backfill resume`: un-pause a running job, or run one that has ended from its last checkpoint on."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from backfill_cli.model.job import Verb
+
+from .options import CatalogOption, JobArgument, JsonOption, TimeoutOption, WaitOption, named_job, open_catalog
+from .posting import post
+
+FromSinkOption = Annotated[
+    str | None,
+    typer.Option(
+        "--from-sink", metavar="CONFIG", help="Rebuild a lost catalog from what the sink of this config keeps."
+    ),
+]
+
+
+def resume(
+    job: JobArgument = None,
+    from_sink: FromSinkOption = None,
+    wait: WaitOption = False,
+    timeout: TimeoutOption = "5m",
+    as_json: JsonOption = False,
+    catalog: CatalogOption = "",
+) -> None:
+    """Go on with a job: where a runner has it, at its next barrier; else here, from the last checkpoint."""
+    store = open_catalog(catalog)
+    sink_config = None
+    if from_sink is not None:
+        from backfill_cli.config import load
+
+        sink_config = load(Path(from_sink))
+        name = job or sink_config.job.name
+    else:
+        row = named_job(store, job)
+        name = row.name
+        if row.live:
+            post(catalog, name, Verb.RESUME, rate=None, wait=wait, timeout=timeout, as_json=as_json)
+            return
+    from backfill_cli.engine.run import resume as resume_job
+
+    from .running import run_shown
+
+    run_shown(name, store, as_json, lambda report: resume_job(name, store, sink_config, report))

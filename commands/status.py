@@ -1,0 +1,36 @@
+"""`backfill status`: what each job does, how far it is, what limits it. Changes nothing."""
+
+from typing import Annotated
+
+import typer
+
+from .options import CatalogOption, JobArgument, JsonOption, open_catalog
+
+WatchOption = Annotated[bool, typer.Option("--watch", help="Show it live until Ctrl-C or the job's end.")]
+
+
+def status(
+    job: JobArgument = None,
+    watch: WatchOption = False,
+    as_json: JsonOption = False,
+    catalog: CatalogOption = "",
+) -> None:
+    """Show all jobs, one a line, or one job in full."""
+    from backfill_cli.view.model import as_json as to_json
+    from backfill_cli.view.read import read_jobs
+
+    store = open_catalog(catalog)
+    if watch and not as_json:
+        from backfill_cli.view.live import watch_jobs
+
+        watch_jobs(lambda: read_jobs(store, job))
+        return
+    views = read_jobs(store, job)
+    if as_json:
+        from backfill_cli.view.console import answer_json
+
+        answer_json(to_json(views))
+    else:
+        from backfill_cli.view.show import show_status
+
+        show_status(views, in_full=job is not None)

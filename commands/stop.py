@@ -1,0 +1,17 @@
+"""`backfill stop`: end the runner after the epoch in hand has committed."""
+
+from backfill_cli.model.job import Verb
+
+from .options import CatalogOption, JobArgument, JsonOption, TimeoutOption, WaitOption
+from .posting import post
+
+
+def stop(
+    job: JobArgument = None,
+    wait: WaitOption = False,
+    timeout: TimeoutOption = "5m",
+    as_json: JsonOption = False,
+    catalog: CatalogOption = "",
+) -> None:
+    """End the job's run at the next barrier; `backfill resume` goes on from there."""
+    post(catalog, job, Verb.STOP, rate=None, wait=wait, timeout=timeout, as_json=as_json)

@@ -1,0 +1,43 @@
+"""`backfill throttle`: limit the rows per second of the snapshot reads, or lift the limit."""
+
+import math
+from typing import Annotated
+
+import typer
+
+from backfill_cli.errors import UsageError
+from backfill_cli.model.job import Verb
+
+from .options import CatalogOption, JobArgument, JsonOption, TimeoutOption, WaitOption
+from .posting import post
+
+RateOption = Annotated[
+    str,
+    typer.Option("--rate", metavar="N|none", help="Rows per second; 0 reads no snapshot; none lifts the limit."),
+]
+
+
+def throttle(
+    rate: RateOption,
+    job: JobArgument = None,
+    wait: WaitOption = False,
+    timeout: TimeoutOption = "5m",
+    as_json: JsonOption = False,
+    catalog: CatalogOption = "",
+) -> None:
+    """Limit how fast the snapshot is read; changes are followed at any rate."""
+    limit = rows_per_second(rate)
+    post(catalog, job, Verb.THROTTLE, rate=limit, wait=wait, timeout=timeout, as_json=as_json)
+
+
+def rows_per_second(text: str) -> float | None:
+    """The rate asked for, None for `none`. Raises UsageError."""
+    if text.strip().lower() == "none":
+        return None
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = math.nan
+    if not (math.isfinite(rate) and rate >= 0):
+        raise UsageError(f"--rate {text!r} is not rows per second", "backfill throttle --rate 500, or --rate none")
+    return rate

@@ -1,0 +1,13 @@
+"""`backfill verify`: compare upstream and sink at one checkpoint. Changes nothing."""
+
+from .options import CatalogOption, JobArgument, JsonOption, named_job, open_catalog
+
+
+def verify(job: JobArgument = None, as_json: JsonOption = False, catalog: CatalogOption = "") -> None:
+    """Compare counts and hashes by key range, then name the rows that differ. Exit 3: they differ."""
+    store = open_catalog(catalog)
+    name = named_job(store, job).name
+    from backfill_cli.engine.verify import verify as verify_job
+    from backfill_cli.view.reports import show_verify
+
+    show_verify(verify_job(name, store), as_json)
