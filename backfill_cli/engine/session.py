@@ -1,27 +1,136 @@
-"""The Spark session of a runner: local or remote, quiet, UTC, with the interpreter that runs us."""
+"""The Spark session of a runner: local, on a cluster, or remote; quiet, in UTC, loopback only.
 
+Called once at a runner's start; `engine.archive` makes the next start quicker.
+"""
+
+import atexit
+import logging
 import os
+import re
 import sys
+import tempfile
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from backfill_cli.engine import archive, driver
+from backfill_cli.engine.java import find_java
+from backfill_cli.errors import Fatal, Transient, UsageError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SETTINGS = {
+ALWAYS = {
     "spark.sql.session.timeZone": "UTC",
+}
+"""What results depend on: not for the user to change."""
+
+SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    # A long job must not grow by its own history: the UI's store is kept with the UI off too.
+    "spark.ui.retainedJobs": "20",
+    "spark.ui.retainedStages": "20",
+    "spark.ui.retainedTasks": "2000",
+    "spark.sql.ui.retainedExecutions": "10",
+    "spark.redaction.regex": "(?i)secret|passw|passphrase|token|credential|access[.]?key|api[.]?key|sasl",
+    "spark.redaction.string.regex": r"(?i)(?:passw(?:or)?d|secret|token|(?:access|api)[._-]?key)\s*[=:]\s*"
+    r"[^\s,;&\]})]+|//[^/\s:@]+:[^/\s@]+@",
 }
 
+LOCAL = {
+    "spark.driver.memory": "2g",
+    # Nothing listens beyond this machine.
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
 
-def open_session(master: str, conf: Mapping[str, str]) -> "SparkSession":
-    """A session on `master`, our settings below the user's `conf`."""
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ.pop("SPARK_HOME", None)
+LOG4J = Path(__file__).with_name("log4j2.properties")
+
+
+def open_session(master: str, conf: Mapping[str, str], remote: str | None = None) -> "SparkSession":
+    """A session on `master`, or by Spark Connect on `remote` (`sc://…`); our settings below the user's `conf`.
+
+    Raises UsageError for a missing or old Java, a setting that is not the user's, a Connect client that is not
+    installed; Transient when the driver or the server cannot be reached.
+    """
+    for name, value in ALWAYS.items():
+        if conf.get(name, value) != value:
+            raise UsageError(f"spark.conf.{name}: {conf[name]!r}, but results depend on {value!r}", "leave it out")
+    if remote is not None:
+        return _connect(remote, {**ALWAYS, **conf})
+    return _launch(master, {**_settings(master), **conf})
+
+
+def _settings(master: str) -> dict[str, str]:
+    """Ours for this master. In local mode the shuffle has as many partitions as cores: 200 cost seconds."""
+    if not master.startswith("local"):
+        return {**ALWAYS, **SETTINGS}
+    cores = re.fullmatch(r"local(?:\[(\d+|\*).*\])?", master)
+    count = cores[1] if cores and cores[1] else "1"
+    partitions = str(os.cpu_count() or 2) if count == "*" else count
+    warehouse = str(Path(tempfile.gettempdir()) / "backfill-warehouse")
+    return {
+        **ALWAYS,
+        **SETTINGS,
+        **LOCAL,
+        "spark.sql.shuffle.partitions": partitions,
+        "spark.sql.warehouse.dir": warehouse,
+    }
+
+
+def _launch(master: str, settings: Mapping[str, str]) -> "SparkSession":
+    java = find_java(os.environ)
+    _own_environment(master)
+    # PySpark prints each failed call, stack and all, before it raises it: we show what was raised.
+    logging.getLogger("SQLQueryContextLogger").disabled = True
+    from py4j.protocol import Py4JError
+    from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.master(master).appName("backfill")
-    for name, value in {**SETTINGS, **conf}.items():
+    kept = archive.archive_file(java, settings)
+    flags = [f'"-Dlog4j2.configurationFile={LOG4J}"', *archive.flags_to_use(kept)]
+    own = settings.get("spark.driver.extraJavaOptions", "")
+    conf = {**settings, "spark.driver.extraJavaOptions": " ".join([*flags, own]).strip(), "spark.master": master}
+    conf["spark.app.name"] = "backfill"
+    if SparkSession.getActiveSession() is not None:
+        return SparkSession.builder.config(map=dict(conf)).getOrCreate()
+    try:
+        context = SparkContext(conf=SparkConf().setAll(list(conf.items())), gateway=driver.start(conf))
+    except Py4JError as error:
+        said = str(error).strip().splitlines()[-1:] or [type(error).__name__]
+        raise Fatal(
+            f"Spark did not start on {master}: {said[0]}\n{driver.last_words()}", "look at [spark]"
+        ) from error
+    session = SparkSession(context)
+    if kept is not None and not kept.exists():
+        atexit.register(archive.make_in_background)
+    return session
+
+
+def _own_environment(master: str) -> None:
+    """This installation's Spark and, where driver and workers share a machine, this interpreter."""
+    for foreign in ("SPARK_HOME", "SPARK_REMOTE", "SPARK_API_MODE", "SPARK_CONNECT_MODE_ENABLED"):
+        os.environ.pop(foreign, None)
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if master.startswith("local"):
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+
+
+def _connect(remote: str, conf: Mapping[str, str]) -> "SparkSession":
+    try:
+        from pyspark.sql.connect.session import SparkSession as RemoteSession
+    except ImportError as error:
+        raise UsageError(f"spark.remote: {error}", "pip install 'backfill-cli[connect]'") from error
+    from pyspark.errors import PySparkException
+
+    builder = RemoteSession.builder.remote(remote)
+    for name, value in conf.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    try:
+        return cast("SparkSession", builder.getOrCreate())
+    except PySparkException as error:
+        where = remote.partition("?")[0].partition(";")[0]
+        raise Transient(
+            f"the Spark Connect server {where} does not answer: {error}", "see that it runs"
+        ) from error

@@ -1,0 +1,96 @@
+"""The driver's Java process: started out of reach of the terminal's signals and screen, no secret in its argv."""
+
+import os
+import shlex
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from backfill_cli.errors import Fatal
+
+if TYPE_CHECKING:
+    from py4j.java_gateway import JavaGateway
+
+SHOWN_LINES = 15
+
+_started: "list[JavaGateway]" = []
+
+
+@cache
+def log() -> IO[bytes]:
+    """Where the driver writes instead of the user's screen: a file without a name, gone with the process."""
+    return tempfile.TemporaryFile(prefix="backfill-spark-")
+
+
+def last_words() -> str:
+    """The last lines that the driver wrote."""
+    file = log()
+    file.seek(max(0, file.seek(0, os.SEEK_END) - 8192))
+    lines = file.read().decode("utf-8", "replace").splitlines()
+    return "\n".join(lines[-SHOWN_LINES:])
+
+
+def start(conf: Mapping[str, str]) -> "JavaGateway":
+    """A running driver with these settings. Raises Fatal, with what it said, when it does not come up."""
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.java_gateway import launch_gateway
+
+    with _submit_arguments(conf):
+        try:
+            # A session of its own: a signal to the group reaches the runner alone, which commits first.
+            gateway: JavaGateway = launch_gateway(  # type: ignore[no-untyped-call]
+                popen_kwargs={"stderr": log(), "start_new_session": True}
+            )
+        except PySparkRuntimeError as error:
+            raise Fatal(
+                f"Spark's driver did not start\n{last_words()}", "look at [spark] in the config"
+            ) from error
+    _started.append(gateway)
+    return gateway
+
+
+def end(timeout_s: float) -> None:
+    """The driver has exited, as it does by itself once this process ends. Its session is stopped already."""
+    for gateway in _started:
+        if gateway.proc is not None:
+            gateway.proc.stdin.close()
+            gateway.proc.wait(timeout=timeout_s)
+
+
+@contextmanager
+def _submit_arguments(conf: Mapping[str, str]) -> Iterator[None]:
+    """The settings in a file that only we can read: argv is for everybody to see."""
+    before = os.environ.get("PYSPARK_SUBMIT_ARGS")
+    with tempfile.TemporaryDirectory(prefix="backfill-") as folder:
+        file = Path(folder) / "spark.properties"
+        file.touch(0o600)
+        file.write_text("".join(f"{_escaped(k)}={_escaped(v)}\n" for k, v in conf.items()), "utf-8")
+        arguments = ["--properties-file", str(file), "--load-spark-defaults"]
+        os.environ["PYSPARK_SUBMIT_ARGS"] = f"{shlex.join(arguments)} {before or 'pyspark-shell'}"
+        try:
+            yield
+        finally:
+            del os.environ["PYSPARK_SUBMIT_ARGS"]
+            if before is not None:
+                os.environ["PYSPARK_SUBMIT_ARGS"] = before
+
+
+def _escaped(text: str) -> str:
+    """As a Java properties file has it: ASCII, nothing that separates a key from its value."""
+    special = {
+        "\\": "\\\\",
+        "\n": "\\n",
+        "\r": "\\r",
+        "\t": "\\t",
+        "=": "\\=",
+        ":": "\\:",
+        " ": "\\ ",
+        "#": "\\#",
+        "!": "\\!",
+    }
+    units = text.encode("utf-16-be")
+    points = (int.from_bytes(units[i : i + 2]) for i in range(0, len(units), 2))
+    return "".join(special.get(chr(p), chr(p) if 32 <= p < 127 else f"\\u{p:04x}") for p in points)
