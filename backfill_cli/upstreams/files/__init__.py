@@ -1,0 +1,24 @@
+"""Files as an upstream: Parquet, JSON or CSV snapshots, and a landing zone of change files."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from backfill_cli.contracts import TableSpec, Upstream, UpstreamConnector
+from backfill_cli.upstreams.files.options import FilesOptions
+
+
+def _open(options: FilesOptions, tables: Sequence[TableSpec]) -> Upstream:
+    from backfill_cli.upstreams.files.upstream import FilesUpstream
+
+    return FilesUpstream(options, tables)
+
+
+def _fingerprint(options: FilesOptions) -> Mapping[str, Any]:
+    """All that changes results. `changes.columns` does not: columns are declared when they come."""
+    told: dict[str, Any] = options.model_dump(mode="json", by_alias=True)
+    if told["changes"] is not None:
+        del told["changes"]["columns"]
+    return told
+
+
+connector = UpstreamConnector(FilesOptions, _open, _fingerprint)

@@ -1,0 +1,59 @@
+"""A change feed: rows with `_change_type`, `_commit_version` and maybe `_commit_timestamp`, as Delta writes them.
+
+A file may hold several versions, each of them whole. Within a version the new rows (insert, update_postimage) win
+over the old ones of the same key (delete, update_preimage): a preimage deletes its key, and its postimage puts it
+back unless the key changed.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from backfill_cli.contracts import TableSpec
+from backfill_cli.upstreams.files import exact, frames
+from backfill_cli.upstreams.files.change_log import Inspected
+from backfill_cli.upstreams.files.listing import File, Place
+from backfill_cli.upstreams.files.options import ChangesOptions
+from backfill_cli.upstreams.files.rows import MarkedRows
+from backfill_cli.upstreams.files.schemas import Columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+TYPE, VERSION, TIME = "_change_type", "_commit_version", "_commit_timestamp"
+_MARKS = ((TYPE, "string"), (VERSION, "long"), (TIME, "string"))
+
+
+class ChangeFeed:
+    """One table's change feed files. See change_log.ChangeFormat."""
+
+    before_images: ClassVar[bool] = True
+
+    def __init__(self, table: TableSpec, options: ChangesOptions, declared: Columns) -> None:
+        self._table = table
+        self._rows = MarkedRows(table.name, options, _MARKS, TIME, declared)
+
+    def inspect(self, where: Place, file: File, known: Columns) -> Inspected:
+        return self._rows.inspect(where, file, known, TYPE)
+
+    def frame(self, spark: "SparkSession", where: Place, files: Sequence[File], columns: Columns) -> "DataFrame":
+        from pyspark.sql import functions as F
+
+        rows = self._rows.frame(spark, where, files, columns)
+        kind = F.col(TYPE)
+        if self._table.immutable_key:
+            rows = rows.where(~kind.eqNullSafe("update_preimage"))
+        op = (
+            F.when(
+                F.col(VERSION).isNull(), exact.refused(F.col("_file"), f"no {VERSION} in a row with {TYPE}", kind)
+            )
+            .when(kind.isin("insert", "update_postimage"), F.lit("U"))
+            .when(kind.isin("delete", "update_preimage"), F.lit("D"))
+            .otherwise(exact.refused(F.col("_file"), f"unknown {TYPE}", kind))
+        )
+        new = kind.isin("insert", "update_postimage")
+        return rows.select(
+            op.alias("_op"),
+            F.struct(F.col(VERSION).alias("version"), new.alias("new"), F.col("_at").alias("at")).alias("_seq"),
+            "_ms",
+            *(frames.quoted(name) for name in columns),
+        )

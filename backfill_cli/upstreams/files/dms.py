@@ -1,0 +1,48 @@
+"""AWS DMS change files: rows with `Op` (I, U, D) first, maybe the commit time, then the table's columns.
+
+DMS sends the row as it is after, and of a delete the row before it. It sends no old key with a key change.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from backfill_cli.contracts import TableSpec
+from backfill_cli.upstreams.files import exact, frames
+from backfill_cli.upstreams.files.change_log import Inspected
+from backfill_cli.upstreams.files.listing import File, Place
+from backfill_cli.upstreams.files.options import ChangesOptions
+from backfill_cli.upstreams.files.rows import MarkedRows
+from backfill_cli.upstreams.files.schemas import Columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class Dms:
+    """One table's DMS files. See change_log.ChangeFormat."""
+
+    before_images: ClassVar[bool] = False
+
+    def __init__(self, table: TableSpec, options: ChangesOptions, declared: Columns) -> None:
+        marks = [(options.op_column, "string")] + (
+            [(options.time_column, "string")] if options.time_column else []
+        )
+        self._op = options.op_column
+        self._rows = MarkedRows(table.name, options, tuple(marks), options.time_column, declared)
+
+    def inspect(self, where: Place, file: File, known: Columns) -> Inspected:
+        return self._rows.inspect(where, file, known, self._op)
+
+    def frame(self, spark: "SparkSession", where: Place, files: Sequence[File], columns: Columns) -> "DataFrame":
+        from pyspark.sql import functions as F
+
+        rows = self._rows.frame(spark, where, files, columns)
+        kind = frames.quoted(self._op)
+        op = (
+            F.when(kind.isin("I", "U"), F.lit("U"))
+            .when(kind == "D", F.lit("D"))
+            .otherwise(exact.refused(F.col("_file"), f"unknown {self._op}", kind))
+        )
+        return rows.select(
+            op.alias("_op"), F.col("_at").alias("_seq"), "_ms", *(frames.quoted(n) for n in columns)
+        )

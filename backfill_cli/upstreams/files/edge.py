@@ -1,0 +1,102 @@
+"""Where foreign errors end: pyarrow's, the system's and Spark's become ours here, naming file and value."""
+
+import errno
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import unquote
+
+from backfill_cli.errors import BackfillError, BadData, Fatal, Transient
+
+MARK = "backfill:"
+"""What the messages begin with that our own expressions raise inside Spark."""
+
+_PASSING = frozenset(
+    {
+        errno.EIO,
+        errno.EAGAIN,
+        errno.EBUSY,
+        errno.EINTR,
+        errno.ETIMEDOUT,
+        errno.ECONNRESET,
+        errno.ECONNREFUSED,
+        errno.ECONNABORTED,
+        errno.ENETUNREACH,
+        errno.EHOSTUNREACH,
+        errno.ESTALE,
+        errno.EMFILE,
+        errno.ENFILE,
+        errno.ENOSPC,
+    }
+)
+RENAME_HINT = "write files under a name that begins with '_' or ends with .tmp, and rename them when complete"
+GONE_HINT = "restore the file, or drop the job and start anew"
+
+
+@contextmanager
+def reading(path: str, what: str) -> Iterator[None]:
+    """Any failure inside becomes ours and names `path`; `what` is what the file was read as, for people."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except BackfillError:
+        raise
+    except FileNotFoundError as exc:
+        raise Fatal(
+            f"{path}: missing while it was read", "restore the file, or drop the job and start anew"
+        ) from exc
+    except PermissionError as exc:
+        raise Fatal(f"{path}: not readable: {exc.strerror}", "give this user the right to read it") from exc
+    except pa.ArrowInvalid as exc:
+        raise BadData(f"{path}: not a complete {what} file: {_one_line(exc)}", RENAME_HINT) from exc
+    except OSError as exc:
+        # pyarrow raises OSError without a number for a damaged file
+        if exc.errno is None:
+            raise BadData(f"{path}: not a complete {what} file: {_one_line(exc)}", RENAME_HINT) from exc
+        if exc.errno in _PASSING or isinstance(exc, TimeoutError | ConnectionError):
+            raise Transient(f"{path}: {_one_line(exc)}") from exc
+        raise Fatal(f"{path}: {_one_line(exc)}") from exc
+    except (pa.ArrowException, ValueError, UnicodeError) as exc:
+        raise BadData(f"{path}: not a complete {what} file: {_one_line(exc)}", RENAME_HINT) from exc
+
+
+def from_spark(exc: BaseException) -> BackfillError | None:
+    """What a Spark failure means that rose while a frame of this upstream was computed; None: not ours.
+
+    Recognised: what our own expressions raised (BadData), a file that Spark could not read (BadData, or Fatal
+    when it is missing, Transient when the system says so).
+    """
+    text = str(exc)
+    own = re.search(re.escape(MARK) + r" (.*?) :end\b", text, re.DOTALL)
+    if own:
+        message, _, hint = own.group(1).partition(" :try ")
+        return BadData(message, hint)
+    if "FAILED_READ_FILE" not in text and "PATH_NOT_FOUND" not in text and "FileNotFoundException" not in text:
+        return None
+    found = re.search(r"\b((?:file|s3a?|gs|abfss?|hdfs):/[^\s'\"]+)", text)
+    path = unquote(found.group(1)).rstrip(".,") if found else "a file of the upstream"
+    if "PATH_NOT_FOUND" in text or "FILE_NOT_EXIST" in text or "FileNotFoundException" in text:
+        return Fatal(f"{path}: missing while it was read", GONE_HINT)
+    if re.search(r"timed? ?out|Connection reset|Input/output error", text):
+        return Transient(f"{path}: {_one_line(exc)}")
+    cause = re.findall(r"Caused by: [\w.$]+: ([^\n]+)", text)
+    return BadData(f"{path}: cannot be read: {cause[-1] if cause else _one_line(exc)}", RENAME_HINT)
+
+
+def _one_line(exc: BaseException) -> str:
+    return " ".join(str(exc).split())[:300]
+
+
+@contextmanager
+def spark_reading() -> Iterator[None]:
+    """Any Spark failure inside that is about a file becomes ours; Spark looks at paths before it runs."""
+    try:
+        yield
+    except BackfillError:
+        raise
+    except Exception as exc:
+        ours = from_spark(exc)
+        if ours is None:
+            raise
+        raise ours from exc

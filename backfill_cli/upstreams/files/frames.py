@@ -1,0 +1,87 @@
+"""Files as Spark frames: their columns, and where each row stood.
+
+Every frame has `_file STRING` (the file's name, as listed) and `_at STRUCT` (orderable: the file, then the place of
+the row in it), and rows in no order of their own.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from backfill_cli.upstreams.files import schemas
+from backfill_cli.upstreams.files.listing import File, Place
+from backfill_cli.upstreams.files.schemas import Columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+_PLAIN = re.compile(r"[A-Za-z0-9/._=,@~!$&'()*;-]*")
+"""What a path may hold that Spark's `_metadata.file_path` shows as it is; all else it encodes as in a URI."""
+
+_BLANK = r"^\s*(null)?\s*$"
+"""Lines that carry nothing: empty ones, and Kafka's tombstones written out."""
+
+
+def struct_type(columns: Columns) -> "StructType":
+    import json
+
+    from pyspark.sql.types import StructType
+
+    return StructType.fromJson(json.loads(schemas.to_json(columns)))
+
+
+def file_name(where: Place, files: Sequence[File]) -> "Column":
+    """The name, as listed, of the file that a row was read from."""
+    from pyspark.sql import functions as F
+
+    path = F.col("_metadata.file_path")
+    if not _PLAIN.fullmatch(where.folder) or not all(_PLAIN.fullmatch(file.name) for file in files):
+        path = F.url_decode(F.replace(path, F.lit("+"), F.lit("%2B")))
+    folder = f"{where.folder.rstrip('/')}/"
+    return F.substr(path, F.locate(folder, path) + F.lit(len(folder)))
+
+
+def parquet(spark: "SparkSession", where: Place, files: Sequence[File], columns: Columns) -> "DataFrame":
+    """`_file, _at, columns…` of Parquet files; a column that a file lacks is NULL in its rows."""
+    from pyspark.sql import functions as F
+
+    name = file_name(where, files)
+    frame = spark.read.schema(struct_type(columns)).parquet(*(where.spark_path(f) for f in files))
+    return frame.select(
+        name.alias("_file"),
+        F.struct(name.alias("file"), F.col("_metadata.row_index").alias("row")).alias("_at"),
+        *(quoted(column) for column in columns),
+    )
+
+
+def json_lines(spark: "SparkSession", where: Place, files: Sequence[File], columns: Columns) -> "DataFrame":
+    """`_file, _at, _line, r STRUCT<columns…, _broken>` of files with one JSON object a line.
+
+    Blank lines are left out. `_broken` is the line where it does not fit `columns`, else NULL.
+    """
+    from pyspark.sql import functions as F
+
+    shape = struct_type({**columns, "_broken": schemas.field("_broken", "string")})
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "_broken"}
+    lines = spark.read.text([where.spark_path(f) for f in files]).where(~F.col("value").rlike(_BLANK))
+    name = file_name(where, files)
+    # parsed beside the row's place: an expression with state keeps later filters from parsing once more
+    return lines.select(
+        name.alias("_file"),
+        F.struct(
+            name.alias("file"),
+            F.col("_metadata.file_block_start").alias("block"),
+            F.monotonically_increasing_id().alias("line"),
+        ).alias("_at"),
+        F.col("value").alias("_line"),
+        F.from_json("value", shape, options).alias("r"),
+    )
+
+
+def quoted(name: str, of: str = "") -> "Column":
+    """A column by its exact name, whatever characters it holds; `of`: the struct that holds it."""
+    from pyspark.sql import functions as F
+
+    escaped = "`" + name.replace("`", "``") + "`"
+    return F.col(f"{of}.{escaped}" if of else escaped)

@@ -1,0 +1,207 @@
+"""What files there are: a folder or glob on any file system, listed again only when it may have changed.
+
+Names that begin with `_` or `.` (folders too) and `*.tmp` are not there yet. A file's name is its path below the
+place's folder, with `/`; names are ordered as text.
+"""
+
+import fnmatch
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from backfill_cli.errors import BadData, Fatal
+from backfill_cli.upstreams.files.edge import reading
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
+
+_MAGIC = re.compile(r"[*?\[]")
+_SETTLED_NS = 1_000_000_000
+"""A folder's listing is final when taken this long after the folder last changed: file systems stamp coarsely."""
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """One file as listed. name: below its place's folder. path: as its file system knows it."""
+
+    name: str
+    path: str
+    size: int
+    mtime_ns: int
+
+    def same_as(self, other: "File") -> bool:
+        return (self.size, self.mtime_ns) == (other.size, other.mtime_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A folder, and maybe a pattern below it; one file is a place whose pattern is its name.
+
+    shown: for people. uri: the folder as Spark is told it, without `/` at its end.
+    """
+
+    fs: "FileSystem"
+    folder: str
+    pattern: tuple[str, ...]
+    shown: str
+    uri: str
+    local: bool
+
+    def matches(self, name: str) -> bool:
+        if not self.pattern:
+            return True
+        parts = name.split("/")
+        return len(parts) == len(self.pattern) and all(
+            fnmatch.fnmatchcase(part, wanted) for part, wanted in zip(parts, self.pattern, strict=True)
+        )
+
+    def spark_path(self, file: File) -> str:
+        """The path for a Spark reader, which takes every path for a pattern: what is special is escaped."""
+        return re.sub(r"([\\\[\]{}*?])", r"\\\1", f"{self.uri}/{file.name}")
+
+
+def place(template: str, table: str) -> Place:
+    """The place that an option's path names for one table.
+
+    Raises Fatal for a scheme that no file system answers to.
+    """
+    from pyarrow import fs as pafs
+
+    literal = template.replace("{table}", table)
+    local = literal.removeprefix("file://") if literal.startswith("file://") else literal
+    if "://" in local:
+        with reading(literal, "remote"):
+            system, path = pafs.FileSystem.from_uri(re.split(_MAGIC, literal, maxsplit=1)[0].rpartition("/")[0])
+            whole = literal.partition("://")[2]
+            folder, pattern = _split(whole, whole[: len(path)] or path)
+            return Place(system, folder, pattern, literal, f"{literal.partition('://')[0]}://{folder}", False)
+    absolute = os.path.abspath(local)
+    if os.path.isdir(absolute):
+        folder, pattern = absolute, ()
+    elif os.path.isfile(absolute):
+        folder, pattern = os.path.dirname(absolute), (re.sub(r"([*?\[])", r"[\1]", os.path.basename(absolute)),)
+    else:
+        folder, pattern = _split(absolute, "/")
+    return Place(pafs.LocalFileSystem(), folder, pattern, literal, f"file://{folder}", True)
+
+
+def _split(path: str, root: str) -> tuple[str, tuple[str, ...]]:
+    """The folder before the first pattern part, and the parts from there on."""
+    if not _MAGIC.search(path):
+        return path.rstrip("/") or root, ()
+    parts = path.split("/")
+    first = next(i for i, part in enumerate(parts) if _MAGIC.search(part))
+    return "/".join(parts[:first]) or root, tuple(parts[first:])
+
+
+@dataclass(slots=True)
+class Listing:
+    """The files of one place, by name in order. Kept between barriers: `files()` asks again only if it must."""
+
+    place: Place
+    _files: dict[str, File] = field(default_factory=dict)
+    _folders: dict[str, int] = field(default_factory=dict)
+    _taken_ns: int = 0
+
+    def files(self) -> Mapping[str, File]:
+        """All files there are now, by name in text order; the same object while nothing was added or removed.
+
+        A missing folder holds no files. A file that is written in place does not change its folder: see `again`.
+        """
+        if not self._settled():
+            taken, folders = time.time_ns(), dict[str, int]()
+            with reading(self.place.shown, "folder"):
+                found = sorted(_walk(self.place, folders) if self.place.local else _remote(self.place), key=_name)
+            files = {file.name: file for file in found}
+            if files != self._files:
+                self._files = files
+            self._folders, self._taken_ns = folders, taken
+        return self._files
+
+    def again(self, file: File) -> File | None:
+        """One file looked at anew, None when it is gone."""
+        with reading(file.path, "listed"):
+            if self.place.local:
+                try:
+                    stat = os.stat(file.path)
+                except FileNotFoundError:
+                    return None
+                return File(file.name, file.path, stat.st_size, stat.st_mtime_ns)
+            info = self.place.fs.get_file_info(file.path)
+            return None if not info.is_file else File(file.name, file.path, info.size or 0, info.mtime_ns or 0)
+
+    def forget(self) -> None:
+        """The next `files()` lists anew."""
+        self._folders = {}
+
+    def _settled(self) -> bool:
+        if not self._folders:
+            return False
+        for folder, mtime_ns in self._folders.items():
+            try:
+                now_ns = os.stat(folder).st_mtime_ns
+            except OSError:
+                return False
+            if now_ns != mtime_ns or self._taken_ns - now_ns < _SETTLED_NS:
+                return False
+        return True
+
+
+def _name(file: File) -> str:
+    return file.name
+
+
+def hidden(name: str) -> bool:
+    return name.startswith(("_", ".")) or name.endswith(".tmp")
+
+
+def _walk(where: Place, folders: dict[str, int]) -> Iterator[File]:
+    pending = [(where.folder, "")]
+    while pending:
+        folder, prefix = pending.pop()
+        try:
+            folders[folder] = os.stat(folder).st_mtime_ns
+            entries = list(os.scandir(folder))
+        except FileNotFoundError:
+            continue
+        for entry in entries:
+            name = prefix + entry.name
+            if entry.name == "_delta_log":
+                raise Fatal(
+                    f"{where.shown}: holds a Delta table ({folder}/_delta_log): its files alone are not its rows",
+                    "name a folder of plain files",
+                )
+            if hidden(entry.name):
+                continue
+            if entry.is_dir():
+                pending.append((entry.path, f"{name}/"))
+            elif where.matches(name):
+                try:
+                    stat = entry.stat()
+                except FileNotFoundError:
+                    continue
+                yield _checked(where, File(name, entry.path, stat.st_size, stat.st_mtime_ns))
+
+
+def _remote(where: Place) -> Iterator[File]:
+    from pyarrow.fs import FileSelector
+
+    selector = FileSelector(where.folder, allow_not_found=True, recursive=True)
+    for info in where.fs.get_file_info(selector):
+        name = info.path[len(where.folder) :].lstrip("/")
+        if info.is_file and not any(hidden(part) for part in name.split("/")) and where.matches(name):
+            yield _checked(where, File(name, info.path, info.size or 0, info.mtime_ns or 0))
+
+
+def _checked(where: Place, file: File) -> File:
+    if where.local and ":" in file.name:
+        raise BadData(f"{file.path}: Spark cannot read a name with a colon", "rename the file")
+    if any("=" in part for part in file.name.split("/")[:-1]):
+        raise BadData(
+            f"{file.path}: a folder name holds a column's value ('key=value'), and only files are read",
+            "write the column into the files, or give a path below that folder for each table",
+        )
+    return file

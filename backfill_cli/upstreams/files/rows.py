@@ -1,0 +1,199 @@
+"""Plain rows (no envelope) of Parquet, JSON and CSV files: what their metadata says, and their frames.
+
+Used by the snapshot, and by the change formats whose rows carry op, version and time in columns of their own.
+"""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+from backfill_cli.errors import BadData
+from backfill_cli.upstreams.files import csv_files, exact, frames, lines, schemas
+from backfill_cli.upstreams.files.change_log import Inspected
+from backfill_cli.upstreams.files.listing import File, Place
+from backfill_cli.upstreams.files.options import ChangesOptions, CsvOptions, FileFormat
+from backfill_cli.upstreams.files.pin import THREADS, footer
+from backfill_cli.upstreams.files.schemas import Columns, field
+from backfill_cli.upstreams.files.values import convert, raw_type, textual
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+
+def frame(
+    spark: "SparkSession", where: Place, files: Sequence[File], kind: FileFormat, csv: CsvOptions, columns: Columns
+) -> "DataFrame":
+    """`_file, _at, columns…` of whole files, in any order. csv, json: a line that does not fit raises, named."""
+    if kind == "parquet":
+        return frames.parquet(spark, where, files, columns)
+    if kind == "csv":
+        return csv_files.frame(spark, where, files, csv, columns)
+    encodings = {name: textual(column["type"]) for name, column in columns.items()}
+    shape = {name: field(name, raw_type(encodings[name], c["type"])) for name, c in columns.items()}
+    return _typed(frames.json_lines(spark, where, files, shape), columns)
+
+
+def _typed(parsed: "DataFrame", columns: Columns) -> "DataFrame":
+    from pyspark.sql import functions as F
+
+    broken = F.col("r._broken").isNotNull()
+    refused = exact.refused(F.col("_file"), "not a JSON line of these columns", F.col("r._broken"))
+    values = []
+    for name, column in columns.items():
+        how = textual(column["type"])
+        value = convert(frames.quoted(name, "r"), how, column["type"], exact.Named(F.col("_file"), name))
+        values.append(F.when(broken, refused).otherwise(value).alias(name, metadata=column["metadata"]))
+    return parsed.select("_file", "_at", *values)
+
+
+@dataclass(frozen=True, slots=True)
+class MarkedRows:
+    """Change files whose rows carry their op (and version, time) in columns of their own.
+
+    marks: those columns and their types in text files, in the order in which CSV without a header has them, before
+    the table's own. time: the one that holds the source's time, None without one. declared: types of columns that
+    text files may add.
+    """
+
+    table: str
+    options: ChangesOptions
+    marks: tuple[tuple[str, str], ...]
+    time: str | None
+    declared: Columns
+
+    def inspect(self, where: Place, file: File, known: Columns, needed: str) -> Inspected:
+        """What the file's metadata says. needed: the mark without which it is no such file: BadData."""
+        kind = self._kind(file)
+        if kind == "parquet":
+            meta = footer(where, file)
+            shown = schemas.of_footer(file.path, meta)
+            rows, ms = meta.num_rows, largest_ms(meta, self.time) if self.time else None
+        else:
+            rows = None
+            shown, ms = self._of_text(where, file, kind, known)
+        if shown and needed not in shown:
+            raise BadData(
+                f"{file.path}: no column '{needed}', which every {self.options.format} file has",
+                "check upstream.changes.format and path",
+            )
+        own = {name: column for name, column in shown.items() if name not in dict(self.marks)}
+        return Inspected(file, rows, ms, own if shown else None)
+
+    def frame(self, spark: "SparkSession", where: Place, files: Sequence[File], columns: Columns) -> "DataFrame":
+        """`_file, _at, marks…, _ms, columns…` of whole files; a mark that a file lacks is NULL."""
+        groups: dict[tuple[tuple[str, str], ...], list[File]] = {}
+        with ThreadPoolExecutor(THREADS) as pool:
+            for file, marks in zip(files, pool.map(lambda f: self._mark_types(where, f), files), strict=True):
+                groups.setdefault((("", self._kind(file)), *marks), []).append(file)
+        parts = [self._of_group(spark, where, group, dict(key), columns) for key, group in groups.items()]
+        return reduce(lambda a, b: a.unionByName(b), parts)
+
+    def _of_group(
+        self, spark: "SparkSession", where: Place, files: Sequence[File], marks: dict[str, str], columns: Columns
+    ) -> "DataFrame":
+        from pyspark.sql import functions as F
+
+        kind: Any = marks.pop("")
+        read = {name: field(name, spark_type) for name, spark_type in marks.items()} | columns
+        rows = frame(spark, where, files, kind, self.options.csv, read)
+        shown = [
+            (frames.quoted(name) if name in marks else F.lit(None)).cast(text_type).alias(name)
+            for name, text_type in self.marks
+        ]
+        ms = _ms(frames.quoted(self.time), marks[self.time]) if self.time in marks else F.lit(None).cast("bigint")
+        return rows.select("_file", "_at", *shown, ms.alias("_ms"), *(frames.quoted(name) for name in columns))
+
+    def _mark_types(self, where: Place, file: File) -> tuple[tuple[str, str], ...]:
+        """The marks that a file has, with the types that its reader gives them."""
+        if self._kind(file) != "parquet":
+            return self.marks
+        shown = schemas.of_footer(file.path, footer(where, file))
+        return tuple((name, str(shown[name]["type"])) for name, _ in self.marks if name in shown)
+
+    def _kind(self, file: File) -> FileFormat:
+        kind = self.options.reads_as(file.name)
+        if kind is None:
+            raise BadData(
+                f"{file.path}: its name does not say what it is",
+                'set upstream.changes.file_format = "parquet|csv|json"',
+            )
+        return kind
+
+    def _of_text(self, where: Place, file: File, kind: FileFormat, known: Columns) -> tuple[Columns, int | None]:
+        """(columns with marks, largest time) by the header and the last line; no columns for an empty file."""
+        last = next(iter(lines.last(where, file, kind)), None)
+        if last is None:
+            return {}, None
+        marks = {name: field(name, spark_type) for name, spark_type in self.marks}
+        if kind == "json":
+            image = lines.parsed(file, last)
+            names = list(image)
+        else:
+            header = csv_files.header(where, file, self.options.csv) if self.options.csv.header else None
+            names = header if header is not None else [*marks, *known]
+            values = csv_files.fields(last, self.options.csv)
+            if len(values) != len(names):
+                raise BadData(
+                    f"{file.path}: its last line has {len(values)} fields, not {len(names)} ({', '.join(names)})",
+                    "files without a header have the snapshot's columns in its order; for others set csv.header",
+                )
+            image = dict(zip(names, values, strict=True))
+        shown = marks | known | self.declared
+        for name in names:
+            if name not in shown:
+                raise undeclared(file, name)
+        return {name: shown[name] for name in names}, as_ms(image.get(self.time)) if self.time else None
+
+
+def undeclared(file: File, name: str) -> BadData:
+    """The error for a new column whose type nothing tells."""
+    return BadData(
+        f"{file.path}: column '{name}' is new, and its file does not say its type",
+        f'declare it: upstream.changes.columns = "{name} STRING" (or the type it has)',
+    )
+
+
+def largest_ms(meta: Any, column: str) -> int | None:
+    """The largest value of a time column by a Parquet footer's statistics, in milliseconds since 1970, or None."""
+    names = [meta.schema.column(i).path for i in range(meta.num_columns)]
+    if column not in names:
+        return None
+    index = names.index(column)
+    found: list[int] = []
+    for group in range(meta.num_row_groups):
+        statistics = meta.row_group(group).column(index).statistics
+        ms = as_ms(statistics.max) if statistics is not None and statistics.has_min_max else None
+        if ms is None:
+            return None
+        found.append(ms)
+    return max(found, default=None)
+
+
+def as_ms(value: Any) -> int | None:
+    """A source time as milliseconds since 1970: a datetime, milliseconds, or ISO text (UTC when it has no zone)."""
+    if isinstance(value, str):
+        if value.lstrip("-").isdigit():
+            return int(value)
+        try:
+            value = datetime.fromisoformat(value.strip())
+        except ValueError:
+            return None
+    if isinstance(value, datetime):
+        zoned = value if value.tzinfo else value.replace(tzinfo=UTC)
+        return int(zoned.timestamp() * 1000)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _ms(time: "Column", kind: str) -> "Column":
+    """The same as an expression, by the column's type."""
+    from pyspark.sql import functions as F
+
+    if kind in ("timestamp", "timestamp_ntz", "date"):
+        return F.unix_millis(time.cast("timestamp"))
+    if kind == "string":
+        number = F.when(time.rlike("^-?[0-9]+$"), time.try_cast("bigint"))
+        return F.coalesce(number, F.unix_millis(time.try_cast("timestamp")))
+    return time.cast("bigint")

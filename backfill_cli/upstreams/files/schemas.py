@@ -1,0 +1,230 @@
+"""Schemas as Spark's JSON, made from Parquet footers and DDL without a Spark session.
+
+A schema is `{"type": "struct", "fields": [{"name", "type", "nullable", "metadata"}, …]}`; a column's type is a
+name ("bigint" is written "long") or a nested object. What would not survive exactly is refused here.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from backfill_cli.errors import BadData
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+SparkType = str | dict[str, Any]
+Columns = dict[str, dict[str, Any]]
+"""column name -> its field object, in order"""
+
+_EXACT = {
+    "bool": "boolean",
+    "int8": "byte",
+    "int16": "short",
+    "int32": "integer",
+    "int64": "long",
+    "uint8": "short",
+    "uint16": "integer",
+    "uint32": "long",
+    "float": "float",
+    "double": "double",
+    "string": "string",
+    "large_string": "string",
+    "string_view": "string",
+    "binary": "binary",
+    "large_binary": "binary",
+    "binary_view": "binary",
+    "date32[day]": "date",
+}
+
+
+class Unsupported(ValueError):
+    """A type that does not survive exactly; the text says which and why."""
+
+
+def field(name: str, kind: SparkType, metadata: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    return {"name": name, "type": kind, "nullable": True, "metadata": dict(metadata or {})}
+
+
+def to_json(columns: Columns) -> str:
+    return json.dumps({"type": "struct", "fields": list(columns.values())}, separators=(",", ":"))
+
+
+def from_json(schema: str) -> Columns:
+    return {f["name"]: f for f in json.loads(schema)["fields"]}
+
+
+def shown(kind: SparkType) -> str:
+    """A type as people write it: `decimal(10,2)`, `array<string>`."""
+    if isinstance(kind, str):
+        return {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}.get(kind, kind)
+    if kind["type"] == "array":
+        return f"array<{shown(kind['elementType'])}>"
+    if kind["type"] == "map":
+        return f"map<{shown(kind['keyType'])},{shown(kind['valueType'])}>"
+    return f"struct<{','.join(f['name'] + ':' + shown(f['type']) for f in kind['fields'])}>"
+
+
+def same_type(a: SparkType, b: SparkType) -> bool:
+    """Whether two types hold the same values; nullability and metadata do not count."""
+    return shown(a) == shown(b)
+
+
+def differing(old: Columns, new: Columns) -> list[str]:
+    """The columns that were added, dropped or changed their type."""
+    added = [name for name in new if name not in old]
+    gone = [name for name in old if name not in new]
+    return added + gone + [n for n in new if n in old and not same_type(new[n]["type"], old[n]["type"])]
+
+
+def of_footer(path: str, footer: "pq.FileMetaData") -> Columns:
+    """The columns of a Parquet file as Spark reads them.
+
+    Raises BadData naming file, column and type for what would not survive exactly.
+    """
+    _refuse_lossy_leaves(path, footer)
+    columns: Columns = {}
+    for column in footer.schema.to_arrow_schema():
+        try:
+            columns[column.name] = field(column.name, _of_arrow(column.type), _logical(column.type))
+        except Unsupported as exc:
+            raise BadData(
+                f"{path}: column '{column.name}': {exc}",
+                "write the column as a type that keeps its values",
+            ) from exc
+    return columns
+
+
+def written_by_spark(footer: "pq.FileMetaData") -> bool:
+    return b"org.apache.spark.version" in (footer.metadata or {})
+
+
+def calendar_is_plain(footer: "pq.FileMetaData") -> bool:
+    """Whether dates need no rebasing: no old Spark wrote the file with the calendar of before 1582."""
+    keys = footer.metadata or {}
+    if any(key.startswith(b"org.apache.spark.legacy") for key in keys):
+        return False
+    return b"org.apache.spark.sql.parquet.row.metadata" not in keys or b"org.apache.spark.version" in keys
+
+
+def _refuse_lossy_leaves(path: str, footer: "pq.FileMetaData") -> None:
+    for index in range(footer.num_columns):
+        leaf = footer.schema.column(index)
+        logical = str(leaf.logical_type)
+        if leaf.physical_type == "INT96" and not written_by_spark(footer):
+            raise BadData(
+                f"{path}: column '{leaf.path}': an INT96 timestamp counts nanoseconds, and microseconds are kept",
+                "write the column as a timestamp in microseconds",
+            )
+        if "Timestamp" in logical and "nanoseconds" in logical:
+            raise BadData(
+                f"{path}: column '{leaf.path}': a timestamp in nanoseconds would be cut to microseconds",
+                "write the column as a timestamp in microseconds",
+            )
+
+
+def _logical(kind: "pa.DataType") -> dict[str, str]:
+    return {"logical": "json"} if getattr(kind, "extension_name", "") == "arrow.json" else {}
+
+
+def _of_arrow(kind: "pa.DataType") -> SparkType:
+    import pyarrow as pa
+
+    known = _EXACT.get(str(kind))
+    if known:
+        return known
+    if getattr(kind, "extension_name", "") == "arrow.json":
+        return "string"
+    if pa.types.is_dictionary(kind):
+        return _of_arrow(kind.value_type)
+    if pa.types.is_decimal(kind) and kind.precision <= 38 and kind.scale >= 0:
+        return f"decimal({kind.precision},{kind.scale})"
+    if pa.types.is_timestamp(kind):
+        # seconds and nanoseconds: Parquet has no seconds, and nanoseconds here can only be Spark's own INT96
+        return "timestamp" if kind.tz or kind.unit == "ns" else "timestamp_ntz"
+    if pa.types.is_date64(kind):
+        return "date"
+    if pa.types.is_fixed_size_binary(kind):
+        return "binary"
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return {"type": "array", "elementType": _of_arrow(kind.value_type), "containsNull": True}
+    if pa.types.is_map(kind):
+        return {
+            "type": "map",
+            "keyType": _of_arrow(kind.key_type),
+            "valueType": _of_arrow(kind.item_type),
+            "valueContainsNull": True,
+        }
+    if pa.types.is_struct(kind):
+        return {"type": "struct", "fields": [field(f.name, _of_arrow(f.type)) for f in kind]}
+    raise Unsupported(f"type {kind} is not kept exactly")
+
+
+_DDL = {
+    "BOOLEAN": "boolean",
+    "TINYINT": "byte",
+    "SMALLINT": "short",
+    "INT": "integer",
+    "BIGINT": "long",
+    "FLOAT": "float",
+    "DOUBLE": "double",
+    "TEXT": "string",
+    "VARCHAR": "string",
+    "BINARY": "binary",
+    "VARBINARY": "binary",
+    "DATE": "date",
+    "TIMESTAMPTZ": "timestamp",
+    "TIMESTAMPLTZ": "timestamp",
+    "TIMESTAMP": "timestamp_ntz",
+    "TIMESTAMPNTZ": "timestamp_ntz",
+}
+
+
+def of_ddl(ddl: str) -> Columns:
+    """The columns of Spark DDL: `id BIGINT, tags ARRAY<STRING>`.
+
+    Raises Unsupported for what is no DDL, a type that is not known, a name that comes twice.
+    """
+    import sqlglot
+    from sqlglot import exp
+
+    try:
+        tree = sqlglot.parse_one(f"CREATE TABLE t ({ddl})", dialect="spark")
+    except sqlglot.errors.SqlglotError as exc:
+        raise Unsupported(f"not a list of columns in Spark DDL: {ddl!r}") from exc
+    defs = tree.this.expressions if isinstance(tree.this, exp.Schema) else []
+    if not defs or not all(isinstance(d, exp.ColumnDef) and d.kind is not None for d in defs):
+        raise Unsupported(f"not a list of columns in Spark DDL: {ddl!r}")
+    columns: Columns = {}
+    for definition in defs:
+        if definition.name in columns:
+            raise Unsupported(f"column '{definition.name}' comes twice in {ddl!r}")
+        columns[definition.name] = field(definition.name, _of_sql(definition.kind))
+    return columns
+
+
+def _of_sql(kind: Any) -> SparkType:
+    from sqlglot import exp
+
+    name: str = kind.this.value if isinstance(kind.this, exp.DataType.Type) else str(kind.this)
+    inner: Sequence[Any] = kind.expressions
+    if name in _DDL:
+        return _DDL[name]
+    if name == "DECIMAL":
+        precision, scale = ([int(p.name) for p in inner] + [10, 0][len(inner) :])[:2]
+        if not 0 <= scale <= precision <= 38:
+            raise Unsupported(f"decimal({precision},{scale}) is not kept exactly: at most 38 digits")
+        return f"decimal({precision},{scale})"
+    if name in ("ARRAY", "LIST") and len(inner) == 1:
+        return {"type": "array", "elementType": _of_sql(inner[0]), "containsNull": True}
+    if name == "MAP" and len(inner) == 2:
+        return {
+            "type": "map",
+            "keyType": _of_sql(inner[0]),
+            "valueType": _of_sql(inner[1]),
+            "valueContainsNull": True,
+        }
+    if name == "STRUCT" and all(isinstance(f, exp.ColumnDef) for f in inner):
+        return {"type": "struct", "fields": [field(f.name, _of_sql(f.kind)) for f in inner]}
+    raise Unsupported(f"type {kind.sql(dialect='spark')} is not known")

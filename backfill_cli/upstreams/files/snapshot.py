@@ -1,0 +1,82 @@
+"""One table's snapshot: its pinned files, whether they are still the same, and their rows."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from backfill_cli.contracts import TableSpec
+from backfill_cli.model.plan import SnapshotRead
+from backfill_cli.model.split import Split
+from backfill_cli.upstreams.files import pin, schemas
+from backfill_cli.upstreams.files.listing import File, Listing, place
+from backfill_cli.upstreams.files.options import SnapshotOptions
+from backfill_cli.upstreams.files.scan import Layout, choose, parquet_frame, text_frame
+from backfill_cli.upstreams.files.schemas import Columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_WATCHED = 1_000
+"""So many pinned files are looked at again at each barrier, a stat each, in turn: writing a file in place does not
+change its folder."""
+
+
+class Snapshot:
+    """The snapshot of one table."""
+
+    def __init__(self, table: TableSpec, options: SnapshotOptions) -> None:
+        self.where = place(options.path, table.name)
+        self._table, self._options = table, options
+        self._listing = Listing(self.where)
+        self._files: dict[str, File] = {}
+        self._rows: dict[str, int] = {}
+        self._columns: Columns = {}
+        self._compared: object = None
+        self._next = 0
+        self._layouts: dict[str, Layout] = {}
+
+    def pin(self) -> tuple[list[Split], Columns]:
+        """The splits that there are now, and the columns. Raises Fatal or BadData as contracts.Upstream.pin does."""
+        files = list(self._listing.files().values())
+        return pin.splits_of(self.where, files, self._table, self._options)
+
+    def take(self, splits: Sequence[Split], columns: Columns) -> None:
+        """Take up a pin; splits of other tables are passed over."""
+        own = [split for split in splits if split.table == self._table.name]
+        self._files = {split.id: pin.pinned_file(split) for split in own}
+        self._rows = {split.id: split.rows for split in own if split.rows is not None}
+        self._columns = columns
+
+    def check(self) -> None:
+        """Raises Fatal naming a file that is missing, changed or was added since the pin."""
+        there = self._listing.files()
+        if there is not self._compared:
+            pin.compare(self._table.name, self._files, there)
+            self._compared = there
+        names = list(self._files)
+        for name in names[self._next : self._next + _WATCHED]:
+            self._unchanged(name)
+        self._next = 0 if self._next + _WATCHED >= len(names) else self._next + _WATCHED
+
+    def scan(self, spark: "SparkSession", reads: Sequence[SnapshotRead]) -> "DataFrame":
+        """The rows of these reads. Raises Fatal when a file that they read is not what was pinned."""
+        for name in {read.split for read in reads}:
+            self._unchanged(name)
+        if self._options.format != "parquet":
+            return text_frame(spark, self.where, self._files, reads, self._options, self._columns)
+        readers = choose(reads, self._rows, self._layout)
+        return parquet_frame(spark, self.where, self._files, readers, self._columns)
+
+    def _unchanged(self, name: str) -> None:
+        file = self._files[name]
+        now = self._listing.again(file)
+        if now is None:
+            pin.compare(self._table.name, {name: file}, {})
+        else:
+            pin.refuse_changed(self._table.name, file, now)
+
+    def _layout(self, split: str) -> Layout:
+        if split not in self._layouts:
+            footer = pin.footer(self.where, self._files[split])
+            groups = tuple(footer.row_group(i).num_rows for i in range(footer.num_row_groups))
+            self._layouts[split] = Layout(groups, schemas.calendar_is_plain(footer))
+        return self._layouts[split]
