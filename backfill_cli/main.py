@@ -27,7 +27,7 @@ VERBS = (
     "init",
     "config",
 )
-"""In the order of `--help`. A module of `commands` has a function of its name, or an `app` with verbs of its own."""
+"""In the order of `--help`. Its module in `commands` has a function of that name, or an `app` of its own verbs."""
 
 
 class OnDemand(MutableMapping[str, Any]):

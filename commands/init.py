@@ -15,7 +15,7 @@ FileArgument = Annotated[str, typer.Argument(metavar="[FILE]", help="Where to wr
 
 def init(file: FileArgument = "job.toml", as_json: JsonOption = False) -> None:
     """Write a config with every option explained; an existing file is left alone."""
-    from backfill_cli.config.template import template
+    from backfill_cli.config.template import TEMPLATE
 
     try:
         handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
@@ -24,7 +24,7 @@ def init(file: FileArgument = "job.toml", as_json: JsonOption = False) -> None:
     except OSError as error:
         raise UsageError(f"{file}: {error.strerror}") from None
     with os.fdopen(handle, "w", encoding="utf-8") as written:
-        written.write(template())
+        written.write(TEMPLATE)
     if as_json:
         answer_json({"schema": 1, "file": file})
     else:

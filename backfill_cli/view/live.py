@@ -11,7 +11,7 @@ from backfill_cli.errors import BackfillError
 from backfill_cli.model.checkpoint import Progress
 from backfill_cli.view.console import coloured, interactive, say
 from backfill_cli.view.lines import progress_line
-from backfill_cli.view.model import JobView
+from backfill_cli.view.model import ENDED, JobView
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -21,7 +21,8 @@ Report = Callable[[Progress], None]
 
 REFRESH_S = 1.0
 LINE_S = 10.0
-ENDED = frozenset({"stopped", "failed", "done"})
+WATCHING = "Ctrl-C leaves this view; the job goes on."
+RUNNING = "Ctrl-C stops the job once the epoch in hand has committed; backfill resume goes on."
 
 
 def watch_jobs(look: Look) -> None:
@@ -31,25 +32,21 @@ def watch_jobs(look: Look) -> None:
         return
     from rich.live import Live
 
-    console = _console(sys.stdout is sys.stderr)
+    console = _console(stderr=False)
     with Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
             views = look()
-            live.update(draw(views), refresh=True)
+            live.update(draw(views, WATCHING), refresh=True)
             if views and all(view.state in ENDED for view in views):
                 break
             time.sleep(REFRESH_S)
-    console.print(draw(views))
+    console.print(draw(views, ""))
 
 
-def draw(views: Sequence[JobView]) -> "RenderableType":
-    from rich.text import Text
+def draw(views: Sequence[JobView], footer: str) -> "RenderableType":
+    from backfill_cli.view.picture import live_picture
 
-    from backfill_cli.view.picture import job_picture, jobs_picture
-
-    if not views:
-        return Text("no jobs yet")
-    return job_picture(views[0]) if len(views) == 1 else jobs_picture(views)
+    return live_picture(views, footer)
 
 
 def _console(stderr: bool) -> "Console":
@@ -144,6 +141,6 @@ class _Viewer:
         with Live(console=console, screen=True, auto_refresh=False, redirect_stdout=False) as live:
             for views in self._looks():
                 last = views
-                live.update(draw(views), refresh=True)
+                live.update(draw(views, RUNNING), refresh=True)
         if last:
-            console.print(draw(last))
+            console.print(draw(last, ""))

@@ -6,10 +6,12 @@ from typing import Any
 
 from backfill_cli.catalog import JobRow, SplitGroup
 from backfill_cli.model.checkpoint import EpochRecord, Progress
+from backfill_cli.model.job import ENDED as ENDED_STATES
 from backfill_cli.model.job import JobState, Phase
 from backfill_cli.model.units import spell_duration
 
 SCHEMA = 1
+ENDED = frozenset(state.value for state in ENDED_STATES)
 LEAST_SHARE = 0.01  # under this an ETA is a guess
 
 

@@ -16,7 +16,7 @@ from backfill_cli.view.lines import (
     spell_read,
     spell_runner,
 )
-from backfill_cli.view.model import JobView, spell_eta, spell_share
+from backfill_cli.view.model import ENDED, JobView, spell_eta, spell_share
 from backfill_cli.view.text import shown
 
 PHASES = ("snapshot", "log-store", "upstream")
@@ -45,7 +45,7 @@ class Bar:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = options.max_width
-        full, half, rest = ("#", "", "-") if options.ascii_only else ("━", "╸", "━")
+        full, half, rest = ("#", "", "-") if options.ascii_only else ("━", "╸", "─")
         halves = round((self._share or 0.0) * width * 2)
         filled = full * (halves // 2) + (half if halves % 2 else "")
         filled = filled[:width]
@@ -78,7 +78,7 @@ def jobs_picture(views: Sequence[JobView]) -> RenderableType:
     for view in views:
         table.add_row(
             Text(shown(view.name), style="bold"),
-            Text(view.state, style=STATE_STYLE.get(view.state, "")),
+            _state(view),
             Text(view.phase),
             Text(spell_share(view.share)),
             Text(spell_rate(view.rows_per_s)),
@@ -86,6 +86,14 @@ def jobs_picture(views: Sequence[JobView]) -> RenderableType:
             Text(shown(view.limited_by), style=QUIET),
         )
     return table
+
+
+def live_picture(views: Sequence[JobView], footer: str) -> RenderableType:
+    """The jobs as a live view shows them. footer: what Ctrl-C does here."""
+    if not views:
+        return Text("no jobs yet")
+    picture = job_picture(views[0]) if len(views) == 1 else Padding(jobs_picture(views), (1, 2))
+    return Group(picture, Padding(Text(footer, style=QUIET), (0, 2)))
 
 
 def job_picture(view: JobView) -> RenderableType:
@@ -113,8 +121,14 @@ def _row(left: RenderableType, right: RenderableType) -> Table:
     return grid
 
 
+def _state(view: JobView) -> Text:
+    if view.runner.alive or view.state in ENDED:
+        return Text(view.state, style=STATE_STYLE.get(view.state, ""))
+    return Text(f"{view.state}, no runner", style=WARN)
+
+
 def _title(view: JobView) -> RenderableType:
-    name = Text.assemble((shown(view.name), "bold"), "  ", (view.state, STATE_STYLE.get(view.state, "")))
+    name = Text.assemble((shown(view.name), "bold"), "  ", _state(view))
     return _row(name, Text(f"{shown(view.strategy)}, until {shown(view.until)}", style=QUIET))
 
 

@@ -1,0 +1,56 @@
+"""What `plan` says, as text and as JSON."""
+
+from dataclasses import asdict
+
+from backfill_cli.model.plan_report import PlannedTable, PlanReport
+from backfill_cli.model.units import spell_size
+from backfill_cli.view.console import answer, answer_json
+from backfill_cli.view.model import SCHEMA, spell_eta
+
+
+def show_plan(report: PlanReport, as_json: bool) -> None:
+    """Print a plan to stdout."""
+    if as_json:
+        answer_json({"schema": SCHEMA, **asdict(report)})
+    else:
+        answer(plan_text(report))
+
+
+def plan_text(report: PlanReport) -> str:
+    """A plan in lines: the job, its tables with their columns, the change log, what to look at first."""
+    facts = [
+        ("job", report.job),
+        ("strategy", f"{report.strategy}: {report.why}"),
+        ("change log", _change_log(report)),
+        (
+            "time",
+            f"about {spell_eta(report.estimate_s)}" if report.estimate_s else "N/A: nothing to measure by yet",
+        ),
+    ]
+    if report.converging_until:
+        facts.append(("converging", f"until {report.converging_until}: the sink is consistent from there on"))
+    if report.retention:
+        facts.append(("retention", report.retention))
+    if len(report.tables) > 1:
+        holds = "hold" if report.constraints_hold else "do not hold"
+        facts.append(("constraints", f"across tables {holds} at every checkpoint: {report.constraints_why}"))
+    lines = [f"{name:<12}{value}" for name, value in facts]
+    for table in report.tables:
+        lines += ["", *_table_lines(table)]
+    if report.warnings:
+        lines += ["", *(f"warning: {warning}" for warning in report.warnings)]
+    return "\n".join(lines)
+
+
+def _change_log(report: PlanReport) -> str:
+    waiting = f"{report.pending_epochs:,} upstream epochs waiting ({spell_size(report.pending_bytes)})"
+    return f"from {report.position}; {waiting}"
+
+
+def _table_lines(table: PlannedTable) -> list[str]:
+    rows = "rows unknown until read" if table.rows is None else f"{table.rows:,} rows"
+    name = table.name if table.name == table.target else f"{table.name} → {table.target}"
+    size = spell_size(table.size_bytes)
+    head = f"table {name}: {table.splits:,} splits, {rows}, {size}; key {', '.join(table.key)}"
+    width = max((len(column) for column, _ in table.columns), default=0)
+    return [head, *(f"  {column:<{width}}  {kind}" for column, kind in table.columns)]
