@@ -1,0 +1,204 @@
+"""Who may import whom, read off the source: the table in CONTRIBUTING.md, and what no module may do at all."""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+SHARED = {"errors", "model"}
+MAY_IMPORT: dict[str, set[str]] = {
+    "__init__": set(),
+    "errors": set(),
+    "failpoint": {"errors"},
+    "model": {"errors"},
+    "strategies": SHARED,
+    "contracts": SHARED,
+    "registry": SHARED | {"contracts"},
+    "config": SHARED | {"contracts", "registry"},
+    "upstreams": SHARED | {"contracts", "failpoint"},
+    "sinks": SHARED | {"contracts", "failpoint"},
+    "catalog": SHARED | {"contracts", "failpoint"},
+    "view": SHARED | {"catalog"},
+    "engine": SHARED
+    | {"contracts", "registry", "config", "strategies", "upstreams", "sinks", "catalog", "failpoint", "__init__"},
+    "commands": SHARED | {"config", "catalog", "view"},
+    "main": {"errors", "commands", "view", "__init__"},
+    "__main__": {"main"},
+}
+"""A package or module of backfill_cli → those it may import anywhere in a module."""
+
+IN_FUNCTIONS = {"commands": {"engine"}}
+"""What may be imported inside functions only: importing it costs what the command should not."""
+
+PYSPARK_IN_FUNCTIONS = {"upstreams", "sinks", "engine"}
+"""Who may import pyspark at all, and then in functions or for types only."""
+
+CONNECTOR_CLIENTS = {"duckdb": {"sinks", "catalog"}, "pyarrow": {"upstreams", "sinks", "engine"}}
+
+FORBIDDEN_ATTRIBUTES = {
+    "_jvm": "py4j internals do not exist over Spark Connect",
+    "_jdf": "py4j internals do not exist over Spark Connect",
+    "_jsparkSession": "py4j internals do not exist over Spark Connect",
+    "_sc": "py4j internals do not exist over Spark Connect",
+    "rdd": "the DataFrame API alone",
+    "sparkContext": "does not exist over Spark Connect",
+    "toPandas": "pandas is no dependency",
+    "pandas_api": "pandas is no dependency",
+    "foreach": "rows do not pass through Python",
+    "collect": "data stays in Spark, Arrow and DuckDB",
+    "toLocalIterator": "data stays in Spark, Arrow and DuckDB",
+}
+FORBIDDEN_CALLS = {"eval": "no code from data", "exec": "no code from data"}
+FORBIDDEN_MODULES = {"pandas", "numpy", "pickle", "marshal", "shelve"}
+
+
+@dataclass(frozen=True)
+class Import:
+    """One module that a file imports. deferred: inside a function. for_types: under TYPE_CHECKING."""
+
+    module: str
+    line: int
+    deferred: bool
+    for_types: bool
+
+
+def sources() -> list[Path]:
+    return sorted([*(ROOT / "backfill_cli").rglob("*.py"), *(ROOT / "commands").rglob("*.py")])
+
+
+def layer(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return parts[0] if parts[0] == "commands" else parts[1]
+
+
+def imports(path: Path) -> Iterator[Import]:
+    def walk(node: ast.AST, deferred: bool, for_types: bool) -> Iterator[Import]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.Import):
+                yield from (Import(name.name, child.lineno, deferred, for_types) for name in child.names)
+            elif isinstance(child, ast.ImportFrom):
+                yield from (Import(name, child.lineno, deferred, for_types) for name in imported_from(path, child))
+            elif isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test):
+                yield from walk(child, deferred, True)
+            else:
+                yield from walk(child, deferred or isinstance(child, ast.FunctionDef | ast.Lambda), for_types)
+
+    return walk(ast.parse(path.read_text("utf-8")), False, False)
+
+
+def imported_from(path: Path, node: ast.ImportFrom) -> list[str]:
+    """The modules of a `from … import …`, relative ones spelt out; a name may be a module or what is in it."""
+    base = node.module or ""
+    if node.level:
+        package = ("backfill_cli.commands" if layer(path) == "commands" else "backfill_cli").split(".")
+        if layer(path) != "commands":
+            package = list(path.relative_to(ROOT).parent.parts)
+        package = package[: len(package) - node.level + 1]
+        base = ".".join([*package, base] if base else package)
+    return [f"{base}.{name.name}" for name in node.names]
+
+
+def ours(module: str) -> str | None:
+    """The layer that a module of ours belongs to."""
+    parts = module.split(".")
+    if parts[0] != "backfill_cli":
+        return None
+    if len(parts) == 1:
+        return "__init__"
+    return parts[1] if parts[1] in MAY_IMPORT else "__init__"
+
+
+@pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_module_imports_only_the_layers_below_it(path: Path) -> None:
+    mine = layer(path)
+    assert mine in MAY_IMPORT, f"{path}: a new layer; say in MAY_IMPORT what it may import"
+    wrong = []
+    for found in imports(path):
+        theirs = ours(found.module)
+        if theirs is None or theirs == mine or theirs in MAY_IMPORT[mine] or found.for_types:
+            continue
+        if found.deferred and theirs in IN_FUNCTIONS.get(mine, set()):
+            continue
+        wrong.append(f"{path}:{found.line}: {mine} imports {found.module}")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_pyspark_is_imported_inside_functions_and_by_those_who_run_it(path: Path) -> None:
+    found = [one for one in imports(path) if one.module.split(".")[0] in {"pyspark", "py4j"}]
+    wrong = [one for one in found if not one.for_types and not one.deferred]
+    assert not wrong, f"{path}: {wrong}"
+    assert not found or layer(path) in PYSPARK_IN_FUNCTIONS | {"contracts"}, path
+    assert layer(path) != "contracts" or all(one.for_types for one in found)
+
+
+@pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_clients_stay_with_their_connectors(path: Path) -> None:
+    for found in imports(path):
+        top = found.module.split(".")[0]
+        assert top not in FORBIDDEN_MODULES, f"{path}:{found.line}: {top}"
+        if top in CONNECTOR_CLIENTS and not found.for_types:
+            assert layer(path) in CONNECTOR_CLIENTS[top], f"{path}:{found.line}: {layer(path)} imports {top}"
+
+
+def test_upstreams_and_sinks_never_import_each_other() -> None:
+    for path in sources():
+        parts = path.relative_to(ROOT).parts
+        if len(parts) > 2 and parts[1] in {"upstreams", "sinks"}:
+            system = parts[2].removesuffix(".py").partition("_")[0]
+            for found in imports(path):
+                there = found.module.split(".")
+                if there[:2] == ["backfill_cli", parts[1]] and len(there) > 2:
+                    assert there[2].partition("_")[0] == system, f"{path}:{found.line}: {found.module}"
+
+
+@pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_module_reaches_for_what_is_not_allowed(path: Path) -> None:
+    wrong = []
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Attribute) and node.attr in FORBIDDEN_ATTRIBUTES:
+            wrong.append(f"{path}:{node.lineno}: .{node.attr}: {FORBIDDEN_ATTRIBUTES[node.attr]}")
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in FORBIDDEN_CALLS:
+            wrong.append(f"{path}:{node.lineno}: {node.func.id}(): {FORBIDDEN_CALLS[node.func.id]}")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_broad_except_raises_as_ours(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.ExceptHandler):
+            caught = ast.unparse(node.type) if node.type else "everything"
+            if caught in {"everything", "Exception", "BaseException"}:
+                raises = any(isinstance(inner, ast.Raise) for inner in ast.walk(node))
+                assert raises, f"{path}:{node.lineno}: except {caught} that goes on"
+
+
+@pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_module_says_where_it_stands(path: Path) -> None:
+    text = path.read_text("utf-8")
+    if text.strip():
+        assert ast.get_docstring(ast.parse(text)), f"{path}: no docstring"
+
+
+def test_strategies_and_model_are_pure() -> None:
+    """No clock, randomness, file or network: time and chance come in as arguments."""
+    impure = {
+        "time",
+        "random",
+        "datetime",
+        "os",
+        "pathlib",
+        "subprocess",
+        "socket",
+        "threading",
+        "uuid",
+        "secrets",
+    }
+    for path in sources():
+        if layer(path) in {"model", "strategies"}:
+            wrong = [one for one in imports(path) if one.module.split(".")[0] in impure and not one.for_types]
+            assert not wrong, f"{path}: {wrong}"
