@@ -108,9 +108,10 @@ class Catalog:
 
         Raises NoSuchJob with the known names, nearest first; UsageError when several could be meant.
         """
-        known = self.jobs()
         if name is not None:
             check_name(name)
+        known = self.jobs()
+        if name is not None:
             for row in known:
                 if row.name == name:
                     return row

@@ -43,10 +43,12 @@ def start_from(db: "DuckDBPyConnection", job: str, checkpoint: Checkpoint) -> No
 
 
 def prepare(db: "DuckDBPyConnection", job: str, checkpoint: Checkpoint) -> None:
-    """The epoch is promised. Its number has not had rows before; none else is promised."""
+    """The epoch is promised: its number had no rows before, and no other is promised. A repeat changes nothing."""
     standing = jobs.standing(db, job)
     epoch = checkpoint.epoch
     open_promise = _read(db, job, PREPARED)
+    if open_promise is not None and (open_promise.epoch, open_promise.attempt) == (epoch, checkpoint.attempt):
+        return
     if open_promise is not None:
         raise StateConflict(
             f"job {job!r}: epoch {open_promise.epoch} is prepared and not committed, {epoch} must wait"
@@ -63,7 +65,12 @@ def _promise(db: "DuckDBPyConnection", job: str, epoch: int) -> None:
 
 
 def mark(db: "DuckDBPyConnection", job: str, epoch: int) -> None:
-    """The prepared epoch is committed: the sink holds it. Raises StateConflict when another one is prepared."""
+    """The prepared epoch is committed: the sink holds it. A repeat changes nothing.
+
+    Raises StateConflict when another one is prepared.
+    """
+    if jobs.standing(db, job).epoch == epoch:
+        return
     prepared = _read(db, job, PREPARED)
     if prepared is None or prepared.epoch != epoch:
         there = "none" if prepared is None else str(prepared.epoch)

@@ -87,7 +87,7 @@ class RunnerStore:
 
     @contextmanager
     def _ours(self) -> Iterator["DuckDBPyConnection"]:
-        """A transaction under our lease. It reads the inbox too: who posts may die before touching the wake file."""
+        """A transaction under our lease. It reads the inbox too: who posts may die before it touches the file."""
         with self._mutex:
             with self._store.writing() as db:
                 lease.check(db, self._job, self._token)

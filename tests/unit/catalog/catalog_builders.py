@@ -1,0 +1,103 @@
+"""Small jobs and checkpoints, and processes of their own, for the catalog's tests."""
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from backfill_cli.catalog import Catalog, Claim
+from backfill_cli.contracts import JobDefinition, SinkTable
+from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Progress
+from backfill_cli.model.job import Control, Phase
+from backfill_cli.model.plan import EpochPlan, SnapshotRead, Staged
+from backfill_cli.model.position import Position
+from backfill_cli.model.split import Split, SplitKey, SplitProgress, SplitStatus
+from backfill_cli.model.upstream import Pin
+
+FIRST = Checkpoint(0, 0, 0, "", '{"phase": "snapshot"}', Phase.SNAPSHOT, Position())
+
+
+class Clock:
+    """Time that stands still until it is told."""
+
+    def __init__(self, ms: int = 1_763_692_800_000) -> None:
+        self.ms = ms
+
+    def __call__(self) -> int:
+        return self.ms
+
+
+def definition(name: str = "orders", splits: int = 3) -> JobDefinition:
+    pin = Pin(
+        position=Position.of({"changes": "0001.json"}),
+        position_ms=5,
+        complete_at=None,
+        splits=tuple(Split("orders", split_id(i), 10, 1000, detail=f'{{"mtime": {i}}}') for i in range(splits)),
+        schema={"orders": "{}"},
+        identity='{"files": 3}',
+    )
+    table = SinkTable("orders", "main.orders", ("id",), "{}")
+    return JobDefinition(name, '{"job": {}}', '{"key": ["id"]}', pin, "forever", "snapshot", (table,))
+
+
+def split_id(number: int) -> str:
+    return f"part-{number:06d}.parquet"
+
+
+def checkpoint(epoch: int, moved: Mapping[SplitKey, SplitProgress] | None = None) -> Checkpoint:
+    """A prepared epoch that read the splits `moved`."""
+    moved = moved or {}
+    reads = tuple(SnapshotRead(table, split, 0, progress.after) for (table, split), progress in moved.items())
+    return Checkpoint(
+        epoch=epoch,
+        prev_ms=epoch - 1,
+        token=1,
+        attempt=f"try-{epoch}",
+        state=f'{{"at": {epoch}}}',
+        phase=Phase.SNAPSHOT,
+        position=Position.of({"changes": f"{epoch:04d}.json"}),
+        splits=moved,
+        plan=EpochPlan(reads),
+        staged=Staged(f"try-{epoch}"),
+    )
+
+
+def consumed(number: int, epoch: int) -> dict[SplitKey, SplitProgress]:
+    return {("orders", split_id(number)): SplitProgress(SplitStatus.CONSUMED, 10, 10, epoch)}
+
+
+def record(epoch: int, mutations: str = "") -> EpochRecord:
+    return EpochRecord(epoch, epoch - 1, Phase.SNAPSHOT, epoch, rows_written=1, mutations=mutations)
+
+
+def progress(rows_read: int = 0) -> Progress:
+    return Progress(
+        Phase.SNAPSHOT, 1, rows_read, 30, 0, 3000, {"consumed": 0}, 0, None, 5.0, (1.0, 2.0), "nothing"
+    )
+
+
+def with_job(path: Path, clock: Clock, name: str = "orders", splits: int = 3) -> Catalog:
+    catalog = Catalog(path, clock)
+    catalog.create_job(definition(name, splits), Control(), FIRST)
+    return catalog
+
+
+def claimed(catalog: Catalog, clock: Clock, job: str = "orders") -> Claim:
+    return catalog.claim(job, "me", clock())
+
+
+def start_python(code: str, *args: object) -> "subprocess.Popen[str]":
+    """A process of its own that runs `code`; what it prints can be read line by line."""
+    command = [sys.executable, "-c", code, *map(str, args)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True)
+
+
+def said(process: "subprocess.Popen[str]") -> str:
+    """The next line that the process prints."""
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def end(process: "subprocess.Popen[str]") -> None:
+    process.kill()
+    process.communicate()

@@ -1,0 +1,222 @@
+"""Commands: none is missed, none is taken twice, and without a runner they are applied at once."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+from catalog_builders import Clock, claimed, progress, record
+from duckdb import DuckDBPyConnection
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from backfill_cli.catalog import Catalog, Claim, inbox
+from backfill_cli.catalog.store import Store
+from backfill_cli.errors import NoSuchJob, StateConflict
+from backfill_cli.model.job import Control, JobState, Phase, Verb
+
+
+def post(catalog: Catalog, verb: Verb = Verb.PAUSE, rate: float | None = None) -> int:
+    return catalog.post("orders", verb, rate, "cli", 5)
+
+
+def test_a_command_waits_for_the_runner_and_is_taken_once(catalog: Catalog, claim: Claim) -> None:
+    claim.store.become(JobState.RUNNING, "")
+    posted = post(catalog)
+    waiting = claim.store.commands()
+    assert [c.id for c in waiting] == [posted]
+    assert catalog.taken("orders", posted) is None
+    claim.store.take(waiting, Control("cli", 5), JobState.PAUSED, record(700, "pause"))
+    assert claim.store.commands() == ()
+    assert catalog.taken("orders", posted) == 700
+    row = catalog.job("orders")
+    assert (row.state, row.control) == (JobState.PAUSED, Control("cli", 5))
+    assert catalog.ledger("orders", 1) == (record(700, "pause"),)
+
+
+def test_a_command_that_was_seen_and_not_taken_is_seen_again(catalog: Catalog, claim: Claim) -> None:
+    post(catalog)
+    assert claim.store.commands() == claim.store.commands() != ()
+
+
+def test_looking_again_opens_no_database(catalog: Catalog, claim: Claim) -> None:
+    claim.store.commands()
+    with patch.object(Store, "reading", side_effect=AssertionError("opened")):
+        assert claim.store.commands() == ()
+    posted = post(catalog)
+    assert [c.id for c in claim.store.commands()] == [posted]
+
+
+def test_a_command_that_comes_just_after_the_look_is_seen_at_the_next(catalog: Catalog, claim: Claim) -> None:
+    """The stamp is read before the inbox: whatever comes after that changes it once more."""
+    real = Store.reading
+
+    @contextmanager
+    def then_comes_a_command(store: Store) -> Iterator[DuckDBPyConnection]:
+        with real(store) as db:
+            yield db
+        post(catalog)
+
+    with patch.object(Store, "reading", then_comes_a_command):
+        assert claim.store.commands() == ()
+    assert len(claim.store.commands()) == 1
+
+
+def test_the_wake_file_is_touched_after_the_command_is_there(catalog: Catalog, claim: Claim) -> None:
+    seen = []
+    with patch.object(inbox, "touch", side_effect=lambda path: seen.append(catalog.job("orders").waiting)):
+        post(catalog)
+    assert [len(waiting) for waiting in seen] == [1]
+
+
+def test_two_touches_in_one_tick_of_the_clock_differ(path: Path) -> None:
+    stamps = []
+    for _ in range(20):
+        inbox.touch(path)
+        stamps.append(inbox.stamp(path))
+    assert len(set(stamps)) == 20
+
+
+def test_a_command_whose_writer_died_before_the_touch_is_seen_at_the_next_heartbeat(
+    catalog: Catalog, claim: Claim, clock: Clock
+) -> None:
+    claim.store.commands()
+    with patch.object(inbox, "touch", side_effect=lambda path: None):
+        posted = post(catalog)
+    assert claim.store.commands() == ()
+    claim.store.heartbeat(clock(), progress())
+    assert [c.id for c in claim.store.commands()] == [posted]
+
+
+def test_a_take_that_fails_takes_nothing(catalog: Catalog, claim: Claim) -> None:
+    post(catalog)
+    waiting = claim.store.commands()
+    with pytest.raises(StateConflict):
+        claim.store.take(waiting, Control("cli", 5), JobState.STOPPED, record(700))
+    assert claim.store.commands() == waiting
+
+
+def test_an_epoch_number_is_not_used_twice_for_control(claim: Claim) -> None:
+    claim.store.take((), Control(), JobState.STARTING, record(700))
+    with pytest.raises(StateConflict, match="700 is not after 700"):
+        claim.store.take((), Control(), JobState.STARTING, record(700))
+
+
+def test_taken_commands_are_let_go_in_the_end(catalog: Catalog, claim: Claim) -> None:
+    with patch.object(inbox, "KEPT_TAKEN", 3):
+        for epoch in range(1, 7):
+            posted = post(catalog)
+            claim.store.take(claim.store.commands(), Control("cli", 5), JobState.STARTING, record(epoch))
+    assert [catalog.taken("orders", n) for n in range(1, posted + 1)] == [None, None, None, 4, 5, 6]
+
+
+def test_a_command_for_a_job_that_is_not_there_lists_those_that_are(catalog: Catalog) -> None:
+    with pytest.raises(NoSuchJob, match="there is orders"):
+        catalog.post("order", Verb.PAUSE, None, "cli", 5)
+
+
+def test_without_a_runner_a_pause_is_kept_for_the_next_one(catalog: Catalog, clock: Clock) -> None:
+    posted = post(catalog)
+    assert catalog.taken("orders", posted) == 0
+    assert catalog.job("orders").control == Control("cli", 5)
+    with claimed(catalog, clock) as claim:
+        assert claim.store.load().control == Control("cli", 5)
+        assert claim.store.commands() == ()
+
+
+@pytest.mark.parametrize("ended", [JobState.STOPPED, JobState.FAILED, JobState.DONE])
+def test_without_a_runner_an_ended_job_keeps_its_state(catalog: Catalog, path: Path, ended: JobState) -> None:
+    with Store(path).writing() as db:
+        db.execute("UPDATE jobs SET state = ?, reason = 'because'", [ended])
+    for verb in Verb:
+        post(catalog, verb, 3.0 if verb == Verb.THROTTLE else None)
+    row = catalog.job("orders")
+    assert (row.state, row.reason, row.control) == (ended, "because", Control(rate=3.0))
+
+
+@pytest.mark.parametrize("state", [s for s in JobState if s not in {"stopped", "failed", "done"}])
+def test_without_a_runner_a_stop_is_reached_at_once(catalog: Catalog, path: Path, state: JobState) -> None:
+    with Store(path).writing() as db:
+        db.execute("UPDATE jobs SET state = ?", [state])
+    post(catalog, Verb.STOP)
+    row = catalog.job("orders")
+    assert (row.state, row.control.stop) == (JobState.STOPPED, False)
+
+
+def test_what_a_dead_runner_left_waiting_is_applied_first(catalog: Catalog, clock: Clock) -> None:
+    with claimed(catalog, clock):
+        first = post(catalog, Verb.PAUSE)
+        assert catalog.taken("orders", first) is None
+    post(catalog, Verb.RESUME)
+    assert catalog.taken("orders", first) == 0
+    assert catalog.job("orders").control == Control()
+
+
+def test_a_stop_ends_with_the_runner_it_was_for(catalog: Catalog, clock: Clock) -> None:
+    """It was taken, or still waited, when the runner died: the next runner runs."""
+    with claimed(catalog, clock) as claim:
+        claim.store.take((), Control("cli", 5, 9.0, stop=True), JobState.STOPPING, record(700))
+        post(catalog, Verb.STOP)
+        post(catalog, Verb.THROTTLE, 7.0)
+    with claimed(catalog, clock) as claim:
+        assert claim.store.load().control == Control("cli", 5, 9.0, stop=False)
+        assert [c.verb for c in claim.store.commands()] == [Verb.THROTTLE]
+
+
+def test_case_45_pause_and_limit_outlive_every_runner_and_phase(catalog: Catalog, clock: Clock) -> None:
+    """A limit was lost after a reschedule, a pause missed a phase, 0 never resumed: control is in the catalog."""
+    with claimed(catalog, clock) as claim:
+        claim.store.become(JobState.RUNNING, "")
+        claim.store.take((), Control("cli", 5, 0.0), JobState.PAUSED, record(700))
+    with claimed(catalog, clock) as claim:
+        assert claim.store.load().control == Control("cli", 5, 0.0)
+        claim.store.become(JobState.STARTING, "")
+        claim.store.become(JobState.PAUSED, "")
+        later = record(800)
+        claim.store.take((), claim.store.load().control, JobState.PAUSED, later)
+        assert claim.store.load().control == Control("cli", 5, 0.0)
+    post(catalog, Verb.RESUME)
+    post(catalog, Verb.THROTTLE, 500.0)
+    with claimed(catalog, clock) as claim:
+        assert claim.store.load().control == Control(rate=500.0)
+        assert claim.store.load().committed.phase == Phase.SNAPSHOT
+
+
+ACTS = st.lists(st.sampled_from(["post", "post untouched", "look", "take", "beat"]), max_size=12)
+
+
+@given(acts=ACTS)
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_no_command_is_missed_or_taken_twice(catalog: Catalog, clock: Clock, acts: list[str]) -> None:
+    posted: list[int] = []
+    taken: list[int] = []
+    untouched = False
+    with claimed(catalog, clock) as claim:
+        taken += [c.id for c in claim.store.commands()]  # left by the example before
+        posted += taken
+        claim.store.take(claim.store.commands(), Control(), JobState.STARTING, record(clock()))
+        for act in acts:
+            clock.ms += 1
+            match act:
+                case "post":
+                    posted.append(post(catalog))
+                    untouched = False
+                case "post untouched":
+                    with patch.object(inbox, "touch", side_effect=lambda path: None):
+                        posted.append(post(catalog))
+                    untouched = True
+                case "look":
+                    seen = [c.id for c in claim.store.commands()]
+                    assert untouched or seen == posted[len(taken) :]
+                case "take":
+                    waiting = claim.store.commands()
+                    claim.store.take(waiting, Control(), JobState.STARTING, record(clock()))
+                    taken += [c.id for c in waiting]
+                    untouched = False
+                case "beat":
+                    claim.store.heartbeat(clock(), progress())
+                    untouched = False
+        claim.store.heartbeat(clock(), progress())
+        assert taken + [c.id for c in claim.store.commands()] == posted
+    clock.ms += 1

@@ -1,0 +1,135 @@
+"""One runner a job: refused with the holder's name, fenced by token, free when its holder is gone."""
+
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+from catalog_builders import Clock, checkpoint, claimed, progress, record
+
+from backfill_cli.catalog import Catalog, lease
+from backfill_cli.catalog.store import Store
+from backfill_cli.errors import Held, NoSuchJob
+from backfill_cli.model.job import Control, JobState, Verb
+
+
+def elsewhere(path: Path, renewed_ms: int, token: int = 7) -> None:
+    """A runner on another machine has the lease."""
+    with Store(path).writing() as db:
+        lease.write(db, "orders", lease.Lease(token, "cron", "far-host", 4711, renewed_ms, renewed_ms))
+
+
+def test_a_second_claim_is_told_who_has_the_job(catalog: Catalog, clock: Clock) -> None:
+    with claimed(catalog, clock), pytest.raises(Held) as refused:
+        catalog.claim("orders", "other", clock())
+    assert f"held by me on {lease.this_host()}, pid " in refused.value.message
+    assert "since 2025-11-21 02:40:00 UTC" in refused.value.message
+    assert refused.value.exit_code == 5
+
+
+def test_every_claim_has_a_larger_token(catalog: Catalog, clock: Clock) -> None:
+    tokens = []
+    for _ in range(3):
+        with claimed(catalog, clock) as claim:
+            tokens.append(claim.token)
+    assert tokens == [1, 2, 3]
+
+
+def test_a_refused_claim_leaves_the_lease_alone(catalog: Catalog, clock: Clock) -> None:
+    with claimed(catalog, clock) as claim:
+        with pytest.raises(Held):
+            catalog.claim("orders", "other", clock())
+        claim.store.heartbeat(clock(), progress())
+        assert catalog.job("orders").lease.token == claim.token
+
+
+def test_a_job_that_is_not_there_cannot_be_claimed(catalog: Catalog, clock: Clock) -> None:
+    with pytest.raises(NoSuchJob, match="'users'"):
+        catalog.claim("users", "me", clock())
+
+
+def test_a_younger_lease_of_another_machine_binds(catalog: Catalog, path: Path, clock: Clock) -> None:
+    elsewhere(path, clock() - lease.LEASE_MS + 1)
+    assert catalog.job("orders").live
+    with pytest.raises(Held, match="cron on far-host, pid 4711") as refused:
+        catalog.claim("orders", "me", clock())
+    assert "wait 30 s" in refused.value.hint
+
+
+def test_an_old_lease_of_another_machine_is_taken_over(catalog: Catalog, path: Path, clock: Clock) -> None:
+    elsewhere(path, clock() - lease.LEASE_MS)
+    with claimed(catalog, clock) as claim:
+        assert claim.token == 8
+
+
+def test_on_one_machine_the_lock_tells_not_the_clock(catalog: Catalog, path: Path, clock: Clock) -> None:
+    with Store(path).writing() as db:
+        lease.write(db, "orders", lease.Lease(3, "dead", lease.this_host(), 1, clock(), clock()))
+    with claimed(catalog, clock) as claim:
+        assert claim.token == 4
+
+
+def test_a_refused_claim_does_not_keep_the_lock_file(catalog: Catalog, path: Path, clock: Clock) -> None:
+    elsewhere(path, clock())
+    with pytest.raises(Held):
+        catalog.claim("orders", "me", clock())
+    clock.ms += lease.LEASE_MS
+    with claimed(catalog, clock) as claim:
+        assert claim.token == 8
+
+
+def test_a_released_job_is_free_for_other_machines_at_once(catalog: Catalog, clock: Clock) -> None:
+    with claimed(catalog, clock):
+        pass
+    with patch.object(lease, "this_host", lambda: "far-host"):
+        assert not catalog.job("orders").live
+        with claimed(catalog, clock) as claim:
+            assert claim.token == 2
+
+
+def test_case_40_a_runner_that_was_taken_over_changes_nothing_more(
+    catalog: Catalog, path: Path, clock: Clock
+) -> None:
+    """Two runners, one job: the older one was frozen for longer than its lease, another machine took over."""
+    with claimed(catalog, clock) as old:
+        old.store.become(JobState.RUNNING, "")
+        old.store.prepare(checkpoint(100), None, progress())
+        elsewhere(path, clock(), token=2)
+        before = Path(path).read_bytes()
+        acts = (
+            lambda: old.store.load(),
+            lambda: old.store.prepare(checkpoint(200), record(100), progress()),
+            lambda: old.store.mark(record(100), progress()),
+            lambda: old.store.unprepare(100),
+            lambda: old.store.take((), Control("cli", 1), JobState.PAUSED, record(200)),
+            lambda: old.store.heartbeat(clock(), progress()),
+            lambda: old.store.become(JobState.FAILED, "late"),
+        )
+        for act in acts:
+            with pytest.raises(Held, match="our token is 1, the catalog's 2"):
+                act()
+        assert Path(path).read_bytes() == before
+    assert catalog.job("orders").lease.host == "far-host"
+
+
+def test_a_new_job_can_be_locked_before_it_exists(path: Path, clock: Clock) -> None:
+    catalog = Catalog(path, clock)
+    with catalog.lock_job("orders"):
+        assert not path.exists()
+        with pytest.raises(Held, match="just starting"):
+            Catalog(path, clock).lock_job("orders")
+    with catalog.lock_job("orders"):
+        pass
+
+
+def test_a_claim_takes_a_held_lock_over_and_releases_it(catalog: Catalog, clock: Clock) -> None:
+    with catalog.lock_job("orders") as lock, catalog.claim("orders", "me", clock(), lock) as claim:
+        assert claim.lock is lock
+    assert not catalog.job("orders").live
+
+
+def test_looking_at_a_job_is_never_taken_for_a_runner(catalog: Catalog, clock: Clock) -> None:
+    for _ in range(3):
+        assert not catalog.job("orders").live
+        catalog.post("orders", Verb.PAUSE, None, "cli", clock())
+        with claimed(catalog, clock):
+            pass
