@@ -9,7 +9,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from catalog_builders import Clock, end, said, start_python, with_job
+from catalog_builders import Clock, end, progress, said, start_python, with_job
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.catalog.store import Store, shipped_migrations
@@ -314,10 +314,12 @@ def test_importing_the_catalog_imports_no_database_and_no_spark() -> None:
     assert out.stdout.strip() == "set()"
 
 
-def test_reading_jobs_imports_no_spark_and_no_arrow(catalog: Catalog, path: Path) -> None:
+def test_reading_jobs_imports_no_spark_and_little_else(catalog: Catalog, path: Path, clock: Clock) -> None:
+    with catalog.claim("orders", "me", clock()) as claim:
+        claim.store.heartbeat(clock(), progress())
     code = (
         "import sys; from pathlib import Path; from backfill_cli.catalog import Catalog\n"
-        "Catalog(Path(sys.argv[1])).jobs(); print({'pyspark', 'pyarrow', 'pandas', 'numpy'} & set(sys.modules))"
+        "Catalog(Path(sys.argv[1])).jobs(); print({'pyspark', 'pyarrow', 'pydantic', 'numpy'} & set(sys.modules))"
     )
     out = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "set()"
