@@ -26,7 +26,7 @@ def post(
     """
     limit_s = seconds(timeout, "--timeout")
     store = open_catalog(catalog)
-    name = named_job(store, job).name
+    name = job or named_job(store, None).name
     command = store.post(name, verb, rate, asked_by(), time.time_ns() // 1_000_000)
     epoch = _taken(store, name, command, verb, limit_s) if wait else store.taken(name, command)
     if as_json:

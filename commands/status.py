@@ -17,13 +17,13 @@ def status(
 ) -> None:
     """Show all jobs, one a line, or one job in full."""
     from backfill_cli.view.model import as_json as to_json
-    from backfill_cli.view.read import read_jobs
+    from backfill_cli.view.read import read_jobs, watched_jobs
 
     store = open_catalog(catalog)
     if watch and not as_json:
         from backfill_cli.view.live import watch_jobs
 
-        watch_jobs(lambda: read_jobs(store, job))
+        watch_jobs(lambda: watched_jobs(store, job))
         return
     views = read_jobs(store, job)
     if as_json:

@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from backfill_cli.catalog import checkpoints, groups, inbox, jobs, lease, ledger
 from backfill_cli.catalog.jobs import JobRow, check_name
@@ -16,6 +17,9 @@ from backfill_cli.contracts import JobDefinition
 from backfill_cli.errors import BackfillError, NoSuchJob, UsageError
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord
 from backfill_cli.model.job import Control, Verb
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
 
 
 def wall_clock_ms() -> int:
@@ -98,10 +102,13 @@ class Catalog:
         if not self._store.exists():
             return ()
         with self._store.reading() as db:
-            return tuple(
-                replace(row, live=self._is_live(row.lease, row.name), waiting=inbox.waiting(db, row.name))
-                for row in jobs.rows(db)
-            )
+            return self._rows(db)
+
+    def _rows(self, db: "DuckDBPyConnection") -> tuple[JobRow, ...]:
+        return tuple(
+            replace(row, live=self._is_live(row.lease, row.name), waiting=inbox.waiting(db, row.name))
+            for row in jobs.rows(db)
+        )
 
     def job(self, name: str | None) -> JobRow:
         """The job of this name; without one the only job that has not ended.
@@ -147,11 +154,17 @@ class Catalog:
         with self._store.reading() as db:
             return ledger.newest(db, job, last)
 
-    def split_groups(self, job: str, at_most: int) -> tuple[groups.SplitGroup, ...]:
-        """How far the job's tables are, or the splits of its only table in at most so many groups."""
+    def close_look(
+        self, job: str, at_most: int, last: int
+    ) -> tuple[JobRow, tuple[groups.SplitGroup, ...], tuple[EpochRecord, ...]]:
+        """One job at one moment: its row, how far its tables are (or at most so many groups of the splits of its
+        only one), its newest `last` epochs, oldest first. Raises NoSuchJob."""
         check_name(job)
         with self._store.reading() as db:
-            return groups.split_groups(db, job, at_most)
+            rows = {row.name: row for row in self._rows(db)}
+            if job not in rows:
+                raise jobs.unknown(job, tuple(rows))
+            return rows[job], groups.split_groups(db, job, at_most), ledger.newest(db, job, last)
 
     def lock_job(self, job: str) -> JobLock:
         """Nobody else runs the job, or creates it, while the lock is held. Raises Held. Use `with`."""

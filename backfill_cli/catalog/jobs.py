@@ -1,7 +1,6 @@
 """Jobs in the catalog: what each one is, its state and control, and the row that people see."""
 
 import json
-import json
 import re
 from dataclasses import dataclass, fields, replace
 from difflib import SequenceMatcher
@@ -249,13 +248,6 @@ def read_progress(text: str) -> Progress:
     told = {name: value for name, value in json.loads(text).items() if name in known}
     eta_s = told.get("eta_s")
     return Progress(**told | {"phase": Phase(told["phase"]), "eta_s": eta_s and tuple(eta_s)})
-
-
-def read_progress(text: str) -> Progress:
-    """As the codec would: written out here because its import is a third of what `status` may take."""
-    told = {name: value for name, value in json.loads(text).items() if name in Progress.__dataclass_fields__}
-    eta = told.get("eta_s")
-    return Progress(**{**told, "phase": Phase(told["phase"]), "eta_s": None if eta is None else tuple(eta)})
 
 
 def forget(db: "DuckDBPyConnection", job: str) -> None:
