@@ -55,5 +55,6 @@ class ChangeFeed:
             op.alias("_op"),
             F.struct(F.col(VERSION).alias("version"), new.alias("new"), F.col("_at").alias("at")).alias("_seq"),
             "_ms",
+            *self._rows.extra,
             *(frames.quoted(name) for name in columns),
         )

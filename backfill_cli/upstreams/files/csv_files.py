@@ -35,7 +35,7 @@ def fields(line: str, options: CsvOptions) -> list[str]:
 
 
 def header(where: Place, file: File, options: CsvOptions) -> list[str]:
-    """The column names in a file's first line; none in an empty file. Raises BadData for a name that comes twice."""
+    """The column names in a file's first line; none in an empty file. Raises BadData for a name given twice."""
     line = lines.first(where, file, "csv")
     names = fields(line.removeprefix("\ufeff"), options) if line is not None else []
     twice = [name for name in names if names.count(name) > 1]
@@ -47,8 +47,9 @@ def header(where: Place, file: File, options: CsvOptions) -> list[str]:
 def frame(
     spark: "SparkSession", where: Place, files: Sequence[File], options: CsvOptions, columns: Columns
 ) -> "DataFrame":
-    """`_file, _at, columns…`. Without a header the columns stand in the order given; with one, a column that a file
-    lacks is NULL in its rows.
+    """`_file, _at, columns…`. Without a header the columns stand in the order given.
+
+    With one, a column that a file lacks is NULL in its rows.
     """
     if not options.header:
         return _of_order(spark, where, files, options, columns, list(columns))

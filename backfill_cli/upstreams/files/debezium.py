@@ -5,27 +5,43 @@ An envelope holds `op` (c, r: new row; u: changed; d: deleted; t: truncated), `b
 nothing that the delete before them did not.
 """
 
+import json
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import reduce
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from backfill_cli.contracts import TableSpec
 from backfill_cli.errors import BadData
-from backfill_cli.upstreams.files import exact, frames, lines
+from backfill_cli.upstreams.files import frames, lines
 from backfill_cli.upstreams.files.change_log import Inspected
+from backfill_cli.upstreams.files.debezium_changes import changes, envelope_columns
+from backfill_cli.upstreams.files.debezium_types import Connect, encoding, own_type
 from backfill_cli.upstreams.files.listing import File, Place
 from backfill_cli.upstreams.files.options import ChangesOptions
+from backfill_cli.upstreams.files.pin import THREADS
 from backfill_cli.upstreams.files.rows import undeclared
 from backfill_cli.upstreams.files.schemas import Columns, SparkType, Unsupported, field
-from backfill_cli.upstreams.files.values import Encoding, convert, raw_type, schemaless
+from backfill_cli.upstreams.files.values import Encoding, schemaless, textual
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-UNAVAILABLE = "__debezium_unavailable_value"
-_UNAVAILABLE_BASE64 = "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="
 _LINES = 20
 """So many lines back a row image is looked for: deletes and truncates at a file's end have none."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """How one file writes its lines. told: field of each column in the schema block, None without a block."""
+
+    told: Mapping[str, Connect] | None
+
+    @property
+    def key(self) -> str:
+        return json.dumps(self.told, sort_keys=True)
 
 
 class Debezium:
@@ -39,19 +55,39 @@ class Debezium:
     def inspect(self, where: Place, file: File, known: Columns) -> Inspected:
         ms: int | None = None
         for number, line in enumerate(islice(lines.last(where, file, "debezium"), _LINES)):
-            payload = _payload(lines.parsed(file, line))
+            envelope = lines.parsed(file, line)
+            payload = _payload(envelope)
             if payload is None:
                 continue
             if "op" not in payload:
                 raise BadData(f"{file.path}: a line without 'op' is no Debezium envelope: {line[:120]}")
-            if number == 0:
-                ms = _source_ms(payload)
-            image = payload.get("after")
+            ms = _source_ms(payload) if number == 0 else ms
+            told, image = _told(envelope), payload.get("after")
+            if told is not None:
+                return Inspected(file, None, ms, self._told_columns(file, told, known))
             if isinstance(image, dict):
-                return Inspected(file, None, ms, self._columns(file, image, known))
+                return Inspected(file, None, ms, self._shown_columns(file, image, known))
         return Inspected(file, None, ms, None)
 
-    def _columns(self, file: File, image: Mapping[str, Any], known: Columns) -> Columns:
+    def _told_columns(self, file: File, told: Mapping[str, Connect], known: Columns) -> Columns:
+        """The columns by the schema block. One that no longer fits its type shows the type that it has now."""
+        columns: Columns = {}
+        for name, one in told.items():
+            before = known.get(name) or self._declared.get(name)
+            try:
+                if before is not None and _fits(one, before["type"]):
+                    columns[name] = before
+                else:
+                    columns[name] = field(name, *own_type(one))
+            except Unsupported as exc:
+                raise BadData(
+                    f"{file.path}: column '{name}': {exc}",
+                    f'declare it: upstream.changes.columns = "{name} <TYPE>"',
+                ) from exc
+        return columns
+
+    def _shown_columns(self, file: File, image: Mapping[str, Any], known: Columns) -> Columns:
+        """The columns by a row of a file without schema block, which names no types."""
         columns: Columns = {name: column for name, column in known.items() if name in image}
         for name in image:
             if name not in columns and name not in self._declared:
@@ -60,86 +96,34 @@ class Debezium:
         return columns
 
     def frame(self, spark: "SparkSession", where: Place, files: Sequence[File], columns: Columns) -> "DataFrame":
+        groups: dict[str, tuple[_Shape, list[File]]] = {}
+        with ThreadPoolExecutor(THREADS) as pool:
+            for file, shape in zip(files, pool.map(lambda f: _shape(where, f), files), strict=True):
+                groups.setdefault(shape.key, (shape, []))[1].append(file)
+        parts = [self._of_shape(spark, where, group, shape, columns) for shape, group in groups.values()]
+        return reduce(lambda a, b: a.unionByName(b), parts)
+
+    def _of_shape(
+        self, spark: "SparkSession", where: Place, files: Sequence[File], shape: _Shape, columns: Columns
+    ) -> "DataFrame":
         encodings: dict[str, Encoding] = {}
         for name, column in columns.items():
             try:
-                encodings[name] = schemaless(column["type"], self._options.timestamps, self._options.decimals)
+                encodings[name] = self._encoding(shape, name, column["type"])
             except Unsupported as exc:
-                raise BadData(f"table '{self._table.name}': column '{name}': {exc}") from exc
-        shape = _envelope(self._table.key, columns, encodings)
-        parsed = frames.json_lines(spark, where, files, shape)
-        return _changes(parsed, "r", self._table.key, columns, encodings)
+                raise BadData(f"{files[0].path}: column '{name}': {exc}") from exc
+        envelope = envelope_columns(self._table.key, columns, encodings, self._options.epoch)
+        at = "r" if shape.told is None else "r.payload"
+        if shape.told is not None:
+            envelope = {"payload": field("payload", {"type": "struct", "fields": list(envelope.values())})}
+        parsed = frames.json_lines(spark, where, files, envelope)
+        return changes(parsed, at, self._table.key, columns, encodings, self._options.epoch)
 
-
-def _changes(
-    parsed: "DataFrame", at: str, key: Sequence[str], columns: Columns, encodings: Mapping[str, Encoding]
-) -> "DataFrame":
-    """Envelopes as changes. at: the struct that holds the envelope."""
-    from pyspark.sql import functions as F
-
-    after, before = F.col(f"{at}.after"), F.col(f"{at}.before")
-    rows = parsed.select("*", F.posexplode(_ops(at, key)).alias("_sub", "_op"))
-    gone = F.col("_op") == "D"
-    shown = F.concat_ws(", ", *(after.getField(name).cast("string") for name in key))
-    values = []
-    for name, column in columns.items():
-        how, target, named = encodings[name], column["type"], exact.Named(F.col("_file"), name)
-        if name in key:
-            raw = F.when(gone, before.getField(name)).otherwise(after.getField(name))
-            missing = exact.failing(named, "the key is NULL in the line", F.col("_line"))
-            value = convert(F.when(raw.isNull(), missing).otherwise(raw), how, target, named)
-        else:
-            raw = after.getField(name)
-            value = F.when(~gone, _sent(raw, convert(raw, how, target, named), how, target, named, shown))
-        values.append(value.alias(name, metadata=column["metadata"]))
-    ms = F.coalesce(F.col(f"{at}.source.ts_ms"), F.col(f"{at}.ts_ms"))
-    return rows.select("_op", F.struct(F.col("_at").alias("at"), "_sub").alias("_seq"), ms.alias("_ms"), *values)
-
-
-def _ops(at: str, key: Sequence[str]) -> "Column":
-    """What each envelope becomes: rows with these ops, in order. What is no change that can be applied raises."""
-    from pyspark.sql import functions as F
-
-    op, before, after = (F.col(f"{at}.{part}") for part in ("op", "before", "after"))
-    line = F.col("_line")
-
-    def refuse(what: str, value: "Column", hint: str = "") -> "Column":
-        return exact.refused(F.col("_file"), what, value, hint).cast("array<string>")
-
-    moved = F.lit(False)
-    for name in key:
-        old, new = before.getField(name), after.getField(name)
-        moved |= old.isNotNull() & ~old.eqNullSafe(new)
-    return (
-        F.when(F.col("r._broken").isNotNull(), refuse("not a Debezium envelope of the table's columns", line))
-        .when(op.isin("c", "r", "u") & after.isNull(), refuse("no 'after' in the line", line))
-        .when((op == "u") & moved, F.array(F.lit("D"), F.lit("U")))
-        .when(op.isin("c", "r", "u"), F.array(F.lit("U")))
-        .when((op == "d") & before.isNull(), refuse("a delete without 'before' names no key", line))
-        .when(op == "d", F.array(F.lit("D")))
-        .when(op == "m", F.array().cast("array<string>"))
-        .when(op == "t", refuse("truncate is not supported by the snapshot strategy's files upstream", line))
-        .otherwise(refuse("unknown op", line))
-    )
-
-
-def _sent(
-    raw: "Column", value: "Column", how: Encoding, target: SparkType, named: exact.Named, key: "Column"
-) -> "Column":
-    """The value, or an error where Debezium put its placeholder for a value that it was not given."""
-    from pyspark.sql import functions as F
-
-    if how.kind == "base64":
-        absent = raw == _UNAVAILABLE_BASE64
-    elif target == "string":
-        absent = raw == UNAVAILABLE
-    elif isinstance(target, dict) and how.kind == "array" and target["elementType"] == "string":
-        absent = F.array_contains(raw, UNAVAILABLE)
-    else:
-        return value
-    what = f"{UNAVAILABLE}: the value did not change and was not sent; key"
-    hint = "ALTER TABLE … REPLICA IDENTITY FULL at the source, then take a new snapshot"
-    return F.when(absent, exact.failing(named, what, key, hint)).otherwise(value)
+    def _encoding(self, shape: _Shape, name: str, target: SparkType) -> Encoding:
+        if shape.told is None:
+            return schemaless(target, self._options.timestamps, self._options.decimals)
+        # a file from before the column was added has NULL for it
+        return encoding(shape.told[name], target) if name in shape.told else textual(target)
 
 
 def _payload(envelope: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -150,25 +134,60 @@ def _payload(envelope: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return envelope
 
 
+def _told(envelope: Mapping[str, Any]) -> dict[str, Connect] | None:
+    """The row's fields by the schema block, by column; None without a block."""
+    if "payload" not in envelope or "op" in envelope:
+        return None
+    for part in (envelope.get("schema") or {}).get("fields", ()):
+        if part.get("field") == "after":
+            return {one["field"]: one for one in part.get("fields", ())}
+    return {}
+
+
+def _fits(told: Connect, target: SparkType) -> bool:
+    try:
+        encoding(told, target)
+    except Unsupported:
+        return False
+    return True
+
+
+def _shape(where: Place, file: File) -> _Shape:
+    """The shape by the first line and the last: a column that was added in between is in the last."""
+    first = lines.first(where, file, "debezium")
+    last = next(iter(lines.last(where, file, "debezium")), None)
+    if first is None or last is None:
+        return _Shape(None)
+    begin, end = _told(lines.parsed(file, first)), _told(lines.parsed(file, last))
+    if (begin is None) != (end is None):
+        raise BadData(f"{file.path}: some lines have a schema block and some do not")
+    if begin is None or end is None:
+        return _Shape(None)
+    for name in begin.keys() & end.keys():
+        if _meaning(begin[name]) != _meaning(end[name]):
+            raise BadData(
+                f"{file.path}: column '{name}' changes its type inside the file",
+                "drop the job and start anew from a new snapshot",
+            )
+    return _Shape({name: _meaning(one) for name, one in {**begin, **end}.items()})
+
+
+def _meaning(told: Connect) -> Connect:
+    """A field without what does not tell its type: defaults, docs, whether it may be NULL."""
+    kept = {k: told[k] for k in ("type", "name", "field") if k in told}
+    if "parameters" in told:
+        kept["parameters"] = {k: v for k, v in told["parameters"].items() if "scale" in k or "precision" in k}
+    for part in ("items", "keys", "values"):
+        if part in told:
+            kept[part] = _meaning(told[part])
+    if "fields" in told:
+        kept["fields"] = [_meaning(one) for one in told["fields"]]
+    return kept
+
+
 def _source_ms(payload: Mapping[str, Any]) -> int | None:
     source = payload.get("source")
     for holder in (source if isinstance(source, dict) else {}, payload):
         if isinstance(holder.get("ts_ms"), int):
             return int(holder["ts_ms"])
     return None
-
-
-def _envelope(key: Sequence[str], columns: Columns, encodings: Mapping[str, Encoding]) -> Columns:
-    """What the parser reads of an envelope: of `before` the key only."""
-    fields = {name: field(name, raw_type(encodings[name], column["type"])) for name, column in columns.items()}
-    before = {"type": "struct", "fields": [fields[name] for name in key]}
-    after = {"type": "struct", "fields": list(fields.values())}
-    times = {"type": "struct", "fields": [field("ts_ms", "long")]}
-    parts: dict[str, SparkType] = {
-        "op": "string",
-        "before": before,
-        "after": after,
-        "source": times,
-        "ts_ms": "long",
-    }
-    return {name: field(name, kind) for name, kind in parts.items()}

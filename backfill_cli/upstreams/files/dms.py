@@ -43,6 +43,5 @@ class Dms:
             .when(kind == "D", F.lit("D"))
             .otherwise(exact.refused(F.col("_file"), f"unknown {self._op}", kind))
         )
-        return rows.select(
-            op.alias("_op"), F.col("_at").alias("_seq"), "_ms", *(frames.quoted(n) for n in columns)
-        )
+        shown = [*self._rows.extra, *(frames.quoted(name) for name in columns)]
+        return rows.select(op.alias("_op"), F.col("_at").alias("_seq"), "_ms", *shown)

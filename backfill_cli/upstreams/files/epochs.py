@@ -1,4 +1,4 @@
-"""The change logs of all tables as one sequence of upstream epochs: a file each, or the values of an epoch column."""
+"""The change logs of all tables as one sequence of upstream epochs: a file each, or values of an epoch column."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol

@@ -1,7 +1,7 @@
 """Files as Spark frames: their columns, and where each row stood.
 
-Every frame has `_file STRING` (the file's name, as listed) and `_at STRUCT` (orderable: the file, then the place of
-the row in it), and rows in no order of their own.
+Every frame has `_file STRING` (the file's name, as listed) and `_at STRUCT` (orderable: the file, then the place
+of the row in it), and rows in no order of their own.
 """
 
 import re

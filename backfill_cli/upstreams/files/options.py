@@ -67,8 +67,8 @@ class SnapshotOptions(_Options):
     ddl: str | dict[str, str] | None = Field(
         default=None,
         alias="schema",
-        description='columns of json and csv files as Spark DDL ("id BIGINT, note STRING"), or one DDL a table by its '
-        "name",
+        description='columns of json and csv files as Spark DDL ("id BIGINT, note STRING"), or one DDL a table, '
+        "by its name",
     )
     csv: CsvOptions = Field(default=CsvOptions(header=True), description="how csv files are written")
 

@@ -3,7 +3,7 @@
 Used by the snapshot, and by the change formats whose rows carry op, version and time in columns of their own.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -64,9 +64,14 @@ class MarkedRows:
     time: str | None
     declared: Columns
 
+    @property
+    def extra(self) -> tuple[str, ...]:
+        """What a frame of these rows must pass on beside its changes."""
+        return () if self.options.epoch is None else ("_epoch",)
+
     def inspect(self, where: Place, file: File, known: Columns, needed: str) -> Inspected:
         """What the file's metadata says. needed: the mark without which it is no such file: BadData."""
-        kind = self._kind(file)
+        kind = file_kind(self.options, file)
         if kind == "parquet":
             meta = footer(where, file)
             shown = schemas.of_footer(file.path, meta)
@@ -79,15 +84,20 @@ class MarkedRows:
                 f"{file.path}: no column '{needed}', which every {self.options.format} file has",
                 "check upstream.changes.format and path",
             )
-        own = {name: column for name, column in shown.items() if name not in dict(self.marks)}
+        marks = dict(self._with_epoch(known))
+        own = {name: column for name, column in shown.items() if name not in marks}
         return Inspected(file, rows, ms, own if shown else None)
 
     def frame(self, spark: "SparkSession", where: Place, files: Sequence[File], columns: Columns) -> "DataFrame":
-        """`_file, _at, marks…, _ms, columns…` of whole files; a mark that a file lacks is NULL."""
+        """`_file, _at, marks…, _ms, columns…` of whole files, `_epoch` too with an epoch column.
+
+        A mark that a file lacks is NULL.
+        """
         groups: dict[tuple[tuple[str, str], ...], list[File]] = {}
         with ThreadPoolExecutor(THREADS) as pool:
-            for file, marks in zip(files, pool.map(lambda f: self._mark_types(where, f), files), strict=True):
-                groups.setdefault((("", self._kind(file)), *marks), []).append(file)
+            found = pool.map(lambda file: self._mark_types(where, file, columns), files)
+            for file, marks in zip(files, found, strict=True):
+                groups.setdefault((("", file_kind(self.options, file)), *marks), []).append(file)
         parts = [self._of_group(spark, where, group, dict(key), columns) for key, group in groups.items()]
         return reduce(lambda a, b: a.unionByName(b), parts)
 
@@ -104,30 +114,31 @@ class MarkedRows:
             for name, text_type in self.marks
         ]
         ms = _ms(frames.quoted(self.time), marks[self.time]) if self.time in marks else F.lit(None).cast("bigint")
+        if self.options.epoch is not None:
+            shown.append(frames.quoted(self.options.epoch).alias("_epoch"))
         return rows.select("_file", "_at", *shown, ms.alias("_ms"), *(frames.quoted(name) for name in columns))
 
-    def _mark_types(self, where: Place, file: File) -> tuple[tuple[str, str], ...]:
-        """The marks that a file has, with the types that its reader gives them."""
-        if self._kind(file) != "parquet":
+    def _with_epoch(self, columns: Columns) -> tuple[tuple[str, str], ...]:
+        """The marks, and the epoch column when it is not one of the table's own."""
+        epoch = self.options.epoch
+        if epoch is None or epoch in columns or epoch in dict(self.marks):
             return self.marks
-        shown = schemas.of_footer(file.path, footer(where, file))
-        return tuple((name, str(shown[name]["type"])) for name, _ in self.marks if name in shown)
+        return (*self.marks, (epoch, "string"))
 
-    def _kind(self, file: File) -> FileFormat:
-        kind = self.options.reads_as(file.name)
-        if kind is None:
-            raise BadData(
-                f"{file.path}: its name does not say what it is",
-                'set upstream.changes.file_format = "parquet|csv|json"',
-            )
-        return kind
+    def _mark_types(self, where: Place, file: File, columns: Columns) -> tuple[tuple[str, str], ...]:
+        """The marks that a file has, with the types that its reader gives them."""
+        marks = self._with_epoch(columns)
+        if file_kind(self.options, file) != "parquet":
+            return marks
+        shown = schemas.of_footer(file.path, footer(where, file))
+        return tuple((name, str(shown[name]["type"])) for name, _ in marks if name in shown)
 
     def _of_text(self, where: Place, file: File, kind: FileFormat, known: Columns) -> tuple[Columns, int | None]:
         """(columns with marks, largest time) by the header and the last line; no columns for an empty file."""
         last = next(iter(lines.last(where, file, kind)), None)
         if last is None:
             return {}, None
-        marks = {name: field(name, spark_type) for name, spark_type in self.marks}
+        marks = {name: field(name, spark_type) for name, spark_type in self._with_epoch(known)}
         if kind == "json":
             image = lines.parsed(file, last)
             names = list(image)
@@ -146,6 +157,17 @@ class MarkedRows:
             if name not in shown:
                 raise undeclared(file, name)
         return {name: shown[name] for name in names}, as_ms(image.get(self.time)) if self.time else None
+
+
+def file_kind(options: ChangesOptions, file: File) -> FileFormat:
+    """What a change file is. Raises BadData when neither options nor name tell."""
+    kind = options.reads_as(file.name)
+    if kind is None:
+        raise BadData(
+            f"{file.path}: its name does not say what it is",
+            'set upstream.changes.file_format = "parquet|csv|json"',
+        )
+    return kind
 
 
 def undeclared(file: File, name: str) -> BadData:
@@ -173,7 +195,7 @@ def largest_ms(meta: Any, column: str) -> int | None:
 
 
 def as_ms(value: Any) -> int | None:
-    """A source time as milliseconds since 1970: a datetime, milliseconds, or ISO text (UTC when it has no zone)."""
+    """A source time as milliseconds since 1970: a datetime, milliseconds, or ISO text (UTC if it has no zone)."""
     if isinstance(value, str):
         if value.lstrip("-").isdigit():
             return int(value)

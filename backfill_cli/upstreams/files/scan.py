@@ -102,7 +102,7 @@ def text_frame(
     options: SnapshotOptions,
     columns: Columns,
 ) -> "DataFrame":
-    """The rows of JSON and CSV files, read whole: columns as given and `_read INT`, the index of each row's read."""
+    """The rows of JSON and CSV files, read whole: columns as given, and `_read INT`, the index of a row's read."""
     from pyspark.sql import functions as F
 
     frame = rows.frame(spark, where, [files[read.split] for read in reads], options.format, options.csv, columns)

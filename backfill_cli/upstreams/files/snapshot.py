@@ -35,7 +35,7 @@ class Snapshot:
         self._layouts: dict[str, Layout] = {}
 
     def pin(self) -> tuple[list[Split], Columns]:
-        """The splits that there are now, and the columns. Raises Fatal or BadData as contracts.Upstream.pin does."""
+        """The splits that there are now, and the columns. Raises as contracts.Upstream.pin does."""
         files = list(self._listing.files().values())
         return pin.splits_of(self.where, files, self._table, self._options)
 

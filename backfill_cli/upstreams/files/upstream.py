@@ -15,6 +15,7 @@ from backfill_cli.upstreams.files.change_log import ChangeFormat
 from backfill_cli.upstreams.files.debezium import Debezium
 from backfill_cli.upstreams.files.dms import Dms
 from backfill_cli.upstreams.files.edge import from_spark, spark_reading
+from backfill_cli.upstreams.files.epoch_column import EpochLog
 from backfill_cli.upstreams.files.epochs import FileLog, Log
 from backfill_cli.upstreams.files.listing import place
 from backfill_cli.upstreams.files.options import ChangesOptions, FilesOptions
@@ -38,12 +39,12 @@ class FilesUpstream:
         self._snapshots = {t.name: Snapshot(t, options.snapshot) for t in tables}
         changes = options.changes
         self._logs = {t.name: _table_log(t, changes) for t in tables} if changes else {}
-        self._log: Log = FileLog(self._logs)
+        self._log: Log = EpochLog(self._logs, changes) if changes and changes.epoch else FileLog(self._logs)
         self.capabilities = UpstreamCapabilities(
             pinned=True,
             keeps_log=True,
             before_images=changes is None or _FORMATS[changes.format].before_images,
-            one_log=len(tables) == 1,
+            one_log=len(tables) == 1 or bool(changes and changes.epoch),
         )
         self._pin: Pin | None = None
 
@@ -94,7 +95,7 @@ class FilesUpstream:
         """The files are their owner's: nothing is removed."""
 
     def failure(self, exc: BaseException) -> BackfillError | None:
-        """What a Spark failure means that rose while a frame of `scan` or `changes` was computed; None: not ours."""
+        """What a Spark failure means that rose while one of our frames was computed; None: not ours."""
         return from_spark(exc)
 
     def close(self) -> None:
