@@ -79,9 +79,9 @@ def _of_system(exc: OSError, path: Path) -> Transient | UsageError:
     return UsageError(f"catalog {path}: {exc.strerror or exc}", "name another file with --catalog")
 
 
-# What DuckDB 2.0 says, seen with a held lock, a file size limit, a full disk and broken files.
+# What DuckDB 2.0 was seen to say of a held lock, a full disk, foreign and broken files.
 _LOCKED = "Could not set lock on file"
-_NO_ROOM = ("No space left", "File too large", "Disk quota", "Could not write", "failed to write", "disk is full")
+_NO_ROOM = ("Could not write", "No space left")
 _NOT_OURS = ("not a valid DuckDB database", "Permission denied", "Read-only file system", "Cannot open")
 _NEWER = ("storage version", "newer version of DuckDB", "version number")
 _BROKEN = ("Corrupt", "checksum", "replaying WAL", "database has been invalidated", "deserialize")

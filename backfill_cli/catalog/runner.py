@@ -56,10 +56,11 @@ class RunnerStore:
             checkpoints.prepare(db, self._job, checkpoint)
             jobs.set_progress(db, self._job, progress)
 
-    def mark(self, committed: EpochRecord, progress: Progress) -> None:
+    def mark(self, committed: EpochRecord, progress: Progress | None) -> None:
         with self._ours() as db:
             self._mark(db, committed)
-            jobs.set_progress(db, self._job, progress)
+            if progress is not None:
+                jobs.set_progress(db, self._job, progress)
 
     def unprepare(self, epoch: int) -> None:
         with self._ours() as db:

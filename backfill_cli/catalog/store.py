@@ -8,7 +8,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -103,7 +103,8 @@ class Store:
         with our_errors(self.path):
             door = self._through_queue()
             try:
-                Path(door.lock_file).write_text(f"{act}, pid {os.getpid()}")
+                with suppress(OSError):  # a note to others; on a full disk who only reads needs none
+                    Path(door.lock_file).write_text(f"{act}, pid {os.getpid()}")
                 yield
             finally:
                 door.release()

@@ -56,6 +56,12 @@ def test_a_marked_epoch_is_the_committed_one_without_its_plan(catalog: Catalog, 
     assert catalog.ledger("orders", 5) == (record(100),)
 
 
+def test_recovery_marks_without_new_numbers(catalog: Catalog, claim: Claim) -> None:
+    claim.store.prepare(checkpoint(100), None, progress(7))
+    claim.store.mark(record(100), None)
+    assert catalog.job("orders").progress == progress(7)
+
+
 def test_the_next_promise_marks_the_one_before(catalog: Catalog, claim: Claim) -> None:
     claim.store.prepare(checkpoint(100, consumed(1, 100)), None, progress())
     claim.store.prepare(checkpoint(200, consumed(2, 200)), record(100), progress())

@@ -1,5 +1,6 @@
 """Commands: none is missed, none is taken twice, and without a runner they are applied at once."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -72,10 +73,11 @@ def test_the_wake_file_is_touched_after_the_command_is_there(catalog: Catalog, c
 
 def test_two_touches_in_one_tick_of_the_clock_differ(path: Path) -> None:
     stamps = []
-    for _ in range(20):
+    for _ in range(3):
         inbox.touch(path)
+        os.utime(inbox.wake_file(path), ns=(5, 5))
         stamps.append(inbox.stamp(path))
-    assert len(set(stamps)) == 20
+    assert len(set(stamps)) == 3
 
 
 def test_a_command_whose_writer_died_before_the_touch_is_seen_at_the_next_heartbeat(

@@ -153,31 +153,55 @@ def test_an_upgrade_waits_for_runners_of_the_older_version(catalog: Catalog, pat
     assert version_of(path) == 1
 
 
-def test_case_44_no_ddl_is_left_in_the_log(path: Path) -> None:
-    """The replay of DDL has failed after crashes: tables are made in a checkpointed file that is then renamed."""
-    code = """if True:
-        import os, sys
-        from pathlib import Path
-        from backfill_cli.catalog import store
-        real = store.sync_folder
-        def crash(folder):
-            real(folder)
-            os.kill(os.getpid(), 9)
-        store.sync_folder = crash
-        store.Store(Path(sys.argv[1])).create()
-    """
-    died = start_python(code, path)
-    assert died.wait() == -signal.SIGKILL
-    end(died)
-    assert not Path(f"{path}.wal").exists()
-    assert version_of(path) == 1
+# Kills the process when it closes the file that it has just brought to a version.
+DIE_AFTER_DDL = """if True:
+    import os, sys
+    from pathlib import Path
+    from backfill_cli.catalog import store
+    class Dying:
+        def __init__(self, db):
+            self.db, self.migrated = db, False
+        def __getattr__(self, name):
+            return getattr(self.db, name)
+        def execute(self, sql, *values):
+            self.migrated |= "INTO catalog_version" in sql
+            return self.db.execute(sql, *values)
+        def close(self):
+            if self.migrated:
+                os.kill(os.getpid(), 9)
+            self.db.close()
+    connect = store.Store._connect
+    store.Store._connect = lambda *args, **named: Dying(connect(*args, **named))
+    more = ["ALTER TABLE jobs ADD COLUMN colour VARCHAR DEFAULT 'blue'"][: int(sys.argv[2])]
+    file = store.Store(Path(sys.argv[1]), migrations=[*store.shipped_migrations(), *more])
+    file.create()
+    with file.reading():
+        pass
+"""
 
 
 def test_case_44_a_crash_while_the_catalog_is_made_leaves_none(path: Path, clock: Clock) -> None:
-    path.with_name("catalog.duckdb.new").write_text("half")
-    path.with_name("catalog.duckdb.new.wal").write_text("half")
+    died = start_python(DIE_AFTER_DDL, path, 0)
+    assert died.wait() == -signal.SIGKILL
+    end(died)
+    assert not path.exists()
     assert Catalog(path).jobs() == ()
     assert [job.name for job in with_job(path, clock).jobs()] == ["orders"]
+
+
+def test_case_44_what_a_crash_left_of_a_new_catalog_is_swept(path: Path, clock: Clock) -> None:
+    path.with_name("catalog.duckdb.new").write_text("half")
+    path.with_name("catalog.duckdb.new.wal").write_text("half")
+    assert [job.name for job in with_job(path, clock).jobs()] == ["orders"]
+
+
+def test_case_44_no_ddl_is_left_in_the_log(catalog: Catalog, path: Path) -> None:
+    """The replay of DDL has failed after crashes: an upgrade ends with a checkpoint, and a copy is kept."""
+    died = start_python(DIE_AFTER_DDL, path, 1)
+    assert died.wait() == -signal.SIGKILL
+    end(died)
+    assert not Path(f"{path}.wal").exists()
+    assert (version_of(path), version_of(Path(f"{path}.v1"))) == (2, 1)
 
 
 def test_a_crash_after_a_commit_keeps_it(catalog: Catalog, path: Path) -> None:
