@@ -5,10 +5,13 @@ All of them raise `errors.Transient` (the engine tries again with backoff, up to
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Marker, Progress, Recovered
+from backfill_cli.model.digest import Digest, DigestSpec, KeyRanges
 from backfill_cli.model.job import Command, Control, JobState
 from backfill_cli.model.plan import SnapshotRead, Staged
 from backfill_cli.model.position import Position
@@ -182,6 +185,59 @@ class Sink(Protocol):
 
     def forget(self, job: str) -> None:
         """Remove the job's markers and side rows; the data stays."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What a sink tells of a table without reading it much.
+
+    low, high: of the word of the first key column (see model/digest.py), None when it has none or there are no rows.
+    few: string columns with so few distinct values that the sink can hash them from a list.
+    """
+
+    low: int | None
+    high: int | None
+    few: frozenset[str]
+
+
+class SinkCopy(Protocol):
+    """A sink's tables at one checkpoint; no commit changes what it reads, and it holds up none."""
+
+    def saved(self) -> SavedJob | None:
+        """As `Sink.saved`, of this copy: the checkpoint that its rows are at."""
+        ...
+
+    def survey(self, table: SinkTable) -> Survey: ...
+
+    def digest(self, table: SinkTable, spec: DigestSpec, ranges: KeyRanges | None) -> Mapping[int, Digest]:
+        """By range number: rows and a hash for each column of `spec` (one for all in range 0 when ranges is None).
+
+        The formula is model/digest.py's, so that it equals what Spark computes of the upstream. May be called from
+        another thread than the other methods.
+        """
+        ...
+
+    def frame(
+        self,
+        spark: "SparkSession",
+        table: SinkTable,
+        columns: Sequence[str],
+        only: tuple[DigestSpec, KeyRanges, Sequence[int]] | None,
+    ) -> "DataFrame":
+        """These columns of the table's rows, as the types of its Spark schema; `only` those of some ranges."""
+        ...
+
+
+class VerifiableSink(Protocol):
+    """A sink that `verify` can read."""
+
+    def copied(self, job: str, live: bool, folder: Path) -> AbstractContextManager[SinkCopy]:
+        """The sink as it is between two commits.
+
+        live: a runner has the job and must not be held up. folder: an empty folder of the caller's, shared with
+        Spark, for what has to be written; the caller removes it.
+        """
         ...
 
 

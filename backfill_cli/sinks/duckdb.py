@@ -6,8 +6,9 @@ Reading order: `duckdb_tables` creates, `duckdb_apply` writes an epoch's rows, `
 
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -18,6 +19,9 @@ from backfill_cli.sinks.duckdb_apply import apply, check_unique
 from backfill_cli.sinks.duckdb_file import Limits, opened, transaction
 from backfill_cli.sinks.duckdb_state import has_state, markers_of, raise_token, record, remove, saved_of
 from backfill_cli.sinks.duckdb_tables import prepare
+
+if TYPE_CHECKING:
+    from backfill_cli.sinks.duckdb_verify import DuckDBCopy
 
 _NOTHING = Marker(0, 0, "")
 
@@ -96,6 +100,11 @@ class DuckDBSink:
             return None
         with self._turn, opened(self.path, self.limits, read_only=True) as con:
             return saved_of(con, job) if has_state(con) else None
+
+    def copied(self, job: str, live: bool, folder: Path) -> "AbstractContextManager[DuckDBCopy]":
+        from backfill_cli.sinks.duckdb_verify import copied
+
+        return copied(self.path, self.limits, job, live, folder)
 
     def forget(self, job: str) -> None:
         if not self.path.exists():

@@ -56,6 +56,17 @@ def columns_of(table: str, schema: str) -> tuple[Column, ...]:
     return tuple(Column(field["name"], _of_field(table, field["name"], field)) for field in fields)
 
 
+def exported_columns_of(table: str, schema: str) -> tuple[Column, ...]:
+    """As `columns_of`, with the types that Spark reads back: text where the sink keeps UUID or JSON."""
+    return columns_of(table, json.dumps(_without_logical(json.loads(schema))))
+
+
+def _without_logical(node: Any) -> Any:
+    if isinstance(node, dict):
+        return {key: _without_logical(value) for key, value in node.items() if key != "metadata"}
+    return [_without_logical(item) for item in node] if isinstance(node, list) else node
+
+
 def _of_field(table: str, where: str, field: Mapping[str, Any]) -> str:
     logical = (field.get("metadata") or {}).get("logical")
     if logical is None:

@@ -1,0 +1,216 @@
+"""A DuckDB sink as `verify` reads it: between two commits, without holding up the runner."""
+
+import fcntl
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from backfill_cli.contracts import SavedJob, SinkTable, Survey
+from backfill_cli.errors import Fatal, Transient
+from backfill_cli.model.digest import (
+    Dialect,
+    Digest,
+    DigestSpec,
+    KeyRanges,
+    Word,
+    WordColumn,
+    range_sql,
+    ranges_sql,
+    spec_of,
+    whole_sql,
+    xxhash64,
+)
+from backfill_cli.sinks.duckdb_file import Limits, opened, ours, rows_of
+from backfill_cli.sinks.duckdb_sql import Target, literal, quoted
+from backfill_cli.sinks.duckdb_state import has_state, saved_of
+from backfill_cli.sinks.duckdb_types import exported_columns_of
+
+if TYPE_CHECKING:
+    import duckdb
+    from pyspark.sql import DataFrame, SparkSession
+
+# Hashed one by one in Python, 5 microseconds each.
+FEW_VALUES = 2000
+# Longest commit seen is 2 s; a runner that commits without a pause still lets go of the file in between.
+PATIENCE_S = 60.0
+RETRY_S = 0.02
+FICLONE = 0x40049409
+INFINITE = -(2**62)
+
+
+class DuckDBCopy:
+    """`contracts.SinkCopy` over one file that nobody writes while it is read."""
+
+    def __init__(self, con: "duckdb.DuckDBPyConnection", path: Path, job: str, folder: Path) -> None:
+        self._con, self._path, self._job, self._folder = con, path, job, folder
+        self._written = 0
+
+    def saved(self) -> SavedJob | None:
+        return saved_of(self._con, self._job) if has_state(self._con) else None
+
+    def survey(self, table: SinkTable) -> Survey:
+        """Reads DuckDB's column statistics alone: no rows."""
+        with ours(self._path), self._con.cursor() as con:
+            target = Target.parse(table.target)
+            few = frozenset(name for name in _strings(table) if _distinct(con, target, name) <= FEW_VALUES)
+            spec = spec_of(table.schema, table.key, few)
+            if spec is None or spec.columns[0].word is Word.TEXT:
+                return Survey(None, None, few)
+            word = _word(spec.columns[0], "t")
+            low, high = rows_of(con, f"SELECT min({word}), max({word}) FROM {target.sql} AS t")[0]
+            return Survey(low, high, few)
+
+    def digest(self, table: SinkTable, spec: DigestSpec, ranges: KeyRanges | None) -> Mapping[int, Digest]:
+        with ours(self._path), self._con.cursor() as con:
+            source, dialect = _source(con, table, spec), _dialect(spec)
+            sql = whole_sql(spec, dialect, source) if ranges is None else ranges_sql(spec, ranges, dialect, source)
+            return {part: Digest(count, tuple(hashes)) for part, count, *hashes in rows_of(con, sql)}
+
+    def frame(
+        self,
+        spark: "SparkSession",
+        table: SinkTable,
+        columns: Sequence[str],
+        only: tuple[DigestSpec, KeyRanges, Sequence[int]] | None,
+    ) -> "DataFrame":
+        """The rows, written to Parquet by DuckDB for Spark to read."""
+        from pyspark.sql.types import StructType
+
+        self._written += 1
+        folder = self._folder / f"{table.name}-{self._written}"
+        types = {column.name: column.type for column in exported_columns_of(table.name, table.schema)}
+        exported = ", ".join(f"CAST(t.{quoted(c)} AS {types[c]}) AS {quoted(c)}" for c in columns)
+        with ours(self._path), self._con.cursor() as con:
+            rows = f"SELECT {exported} FROM {Target.parse(table.target).sql} AS t"
+            if only is not None:
+                spec, ranges, parts = only
+                part = range_sql(ranges, _dialect(spec), _dialect(spec).word(spec.columns[0]))
+                wanted = ", ".join(str(number) for number in parts)
+                rows = f"SELECT {exported} FROM {_source(con, table, spec)} WHERE {part} IN ({wanted})"
+            con.execute(f"COPY ({rows}) TO {literal(str(folder))} (FORMAT parquet, PER_THREAD_OUTPUT)")
+        folder.mkdir(exist_ok=True)  # DuckDB writes nothing for no rows
+        schema = {field.name: field for field in StructType.fromJson(json.loads(table.schema))}
+        return spark.read.schema(StructType([schema[name] for name in columns])).parquet(str(folder))
+
+
+def _strings(table: SinkTable) -> list[str]:
+    return [
+        field["name"]
+        for field in json.loads(table.schema)["fields"]
+        if field["type"] == "string" and not (field.get("metadata") or {}).get("logical")
+    ]
+
+
+def _distinct(con: "duckdb.DuckDBPyConnection", target: Target, column: str) -> int:
+    """About how many values a column has, as DuckDB's statistics say; none of our results depends on it."""
+    found = rows_of(con, f"SELECT stats({quoted(column)}) FROM {target.sql} LIMIT 1")
+    return int(found[0][0].get("approx_unique", FEW_VALUES + 1)) if found else 0
+
+
+def _source(con: "duckdb.DuckDBPyConnection", table: SinkTable, spec: DigestSpec) -> str:
+    """FROM's text: the table as `t`, joined with a list of hashes for each text column."""
+    target = Target.parse(table.target).sql
+    source = f"{target} AS t"
+    for at, column in enumerate(spec.columns):
+        if column.word is Word.TEXT:
+            name = quoted(column.name)
+            values = [
+                value for (value,) in rows_of(con, f"SELECT DISTINCT {name} FROM {target}") if value is not None
+            ]
+            con.execute(
+                f"CREATE OR REPLACE TEMP TABLE words_{at} AS "
+                "SELECT unnest($values::VARCHAR[]) AS value, unnest($words::BIGINT[]) AS word",
+                {"values": values, "words": [xxhash64(value.encode()) for value in values]},
+            )
+            source += f" LEFT JOIN words_{at} ON t.{name} = words_{at}.value"
+    return source
+
+
+def _dialect(spec: DigestSpec) -> Dialect:
+    def word(column: WordColumn) -> str:
+        return f"words_{spec.columns.index(column)}.word" if column.word is Word.TEXT else _word(column, "t")
+
+    return Dialect(
+        word=word,
+        xor=lambda a, b: f"xor({a}, {b})",
+        quotient=lambda value, by: f"({value} // {by})",
+    )
+
+
+def _word(column: WordColumn, table: str) -> str:
+    """SQL of a column's word. DuckDB's infinite dates and times, which Spark cannot have, become one far value."""
+    name = f"{table}.{quoted(column.name)}"
+    match column.word:
+        case Word.DAYS:
+            return (
+                f"CASE WHEN isfinite({name}) THEN CAST({name} - DATE '1970-01-01' AS BIGINT) ELSE {INFINITE} END"
+            )
+        case Word.MICROS:
+            return f"CASE WHEN isfinite({name}) THEN epoch_us({name}) ELSE {INFINITE} END"
+        case Word.UNSCALED:
+            return f"CAST({name} * {10**column.scale} AS BIGINT)"
+        case _:
+            return f"CAST({name} AS BIGINT)"
+
+
+@contextmanager
+def copied(path: Path, limits: Limits, job: str, live: bool, folder: Path) -> Iterator[DuckDBCopy]:
+    """The file between two commits: a copy of it for a live job, else the file itself.
+
+    Raises Transient when the file stays held longer than PATIENCE_S, or the copy finds no room.
+    """
+    if not path.exists():
+        raise Fatal(f"the DuckDB file {path} is not there", f"see what the job last did: backfill status {job}")
+    read = path
+    if live:
+        read = folder / "copy.duckdb"
+        with _between_commits(path, limits, folder):
+            _copy(path, read)
+    with _between_commits(read, limits, folder) as con:
+        yield DuckDBCopy(con, read, job, folder)
+
+
+@contextmanager
+def _between_commits(path: Path, limits: Limits, folder: Path) -> "Iterator[duckdb.DuckDBPyConnection]":
+    """The file opened for reading as soon as no commit holds it."""
+    deadline = time.monotonic() + PATIENCE_S
+    with ExitStack() as stack:
+        while True:
+            try:
+                con = stack.enter_context(opened(path, limits, reads=folder, read_only=True))
+                break
+            except Transient:
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(RETRY_S)
+        yield con
+
+
+def _copy(path: Path, copy: Path) -> None:
+    """The file and the log that a crash may have left, at once where the file system can share blocks.
+
+    Both are opened before and closed after: closing one ends this process's lock on it.
+    """
+    names = [(path, copy), (Path(f"{path}.wal"), Path(f"{copy}.wal"))]
+    with ExitStack() as stack:
+        try:
+            for source, target in [
+                (stack.enter_context(held.open("rb")), stack.enter_context(_private(new)))
+                for held, new in names
+                if held.exists()
+            ]:
+                try:
+                    fcntl.ioctl(target, FICLONE, source.fileno())
+                except OSError:  # not a file system that shares blocks
+                    shutil.copyfileobj(source, target, 1 << 23)
+        except OSError as exc:
+            raise Transient(f"{path} cannot be copied to {copy.parent}: {exc}", f"df -h {copy.parent}") from exc
+
+
+def _private(path: Path) -> BinaryIO:
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")
