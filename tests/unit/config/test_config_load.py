@@ -1,0 +1,206 @@
+"""Reading a config file: what it becomes, and every fault of it at once."""
+
+from pathlib import Path
+
+import pytest
+from config_builders import GOOD, Load
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backfill_cli.config import JobConfig, differences, from_stored, load
+from backfill_cli.config.sections import JOB_NAME
+from backfill_cli.config.template import TEMPLATE
+from backfill_cli.errors import ConfigError
+
+
+def faults_of(load_text: Load, text: str) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        load_text(text)
+    assert caught.value.exit_code == 2
+    return list(caught.value.faults)
+
+
+def test_what_is_left_out_has_its_default(load_text: Load) -> None:
+    config = load_text(GOOD)
+    assert (config.job.name, config.job.strategy, config.upstream_type, config.sink_type) == (
+        "orders",
+        "auto",
+        "files",
+        "duckdb",
+    )
+    assert (config.barrier.interval_s, config.barrier.target_s, config.retry.limit_s) == (1.0, 5.0, 600.0)
+    assert (config.throttle.rate, config.catch_up.measure, config.spark.conf) == (None, "time", {})
+
+
+def test_durations_carry_units(load_text: Load) -> None:
+    config = load_text(GOOD + '[barrier]\ninterval = "500ms"\ntarget = 8\n[retry]\nlimit = "1h30m"\n')
+    assert (config.barrier.interval_s, config.barrier.target_s, config.retry.limit_s) == (0.5, 8.0, 5400.0)
+
+
+def test_the_template_of_init_is_a_config_without_faults(load_text: Load) -> None:
+    uncommented = "\n".join(
+        line.removeprefix("# ")
+        if line.startswith(("# [", "# select", "# where", "# interval", "# rate"))
+        else line
+        for line in TEMPLATE.splitlines()
+    )
+    assert load_text(TEMPLATE).job.name == "orders"
+    assert load_text(uncommented).throttle.rate == 20000
+
+
+def test_all_faults_come_at_once_each_with_its_path(load_text: Load) -> None:
+    text = """
+        nonsense = 1
+        [job]
+        name = "../orders"
+        stratgy = "auto"
+        [upstream]
+        type = "files"
+        snapshot = { paht = "x", format = "parquet" }
+        changes = { format = "debezium" }
+        [[tables]]
+        name = "orders"
+        key = []
+        [[tables]]
+        name = "Orders"
+        key = ["id", "ID"]
+        [sink]
+        type = "duckbd"
+        [transform]
+        select = ["id", "rand() AS x"]
+        [barrier]
+        interval = "1 fortnight"
+        [throttle]
+        rate = -1
+        [spark]
+        master = "local"
+        remote = "sc://host"
+    """
+    assert sorted(faults_of(load_text, text)) == sorted(
+        [
+            "nonsense: unknown; known here: barrier, catch_up, job, retry, sink, spark, tables, throttle, "
+            "transform, upstream",
+            "job.name: a job's name is 1 to 63 of a-z, 0-9, _ and -; it is not a path",
+            "job.stratgy: unknown; did you mean strategy?",
+            "upstream.snapshot.path: missing",
+            "upstream.snapshot.paht: unknown; did you mean path?",
+            "upstream.changes.path: missing",
+            "tables[0].key: must not be empty",
+            "tables[1].key: names a column twice",
+            "sink.type: unknown sink type 'duckbd'; known: duckdb",
+            "transform.select[1]: rand is not deterministic: the same row must always give the same result",
+            'barrier.interval: a duration is a number of seconds or like "500ms", "1s", "30m", "2h", "1d"',
+            "throttle.rate: must be greater than or equal to 0",
+            "spark: give master or remote, not both",
+        ]
+    )
+
+
+@pytest.mark.parametrize("part", ["job", "upstream", "tables", "sink"])
+def test_a_missing_part_is_named(load_text: Load, part: str) -> None:
+    start = GOOD.index("[[tables]]") if part == "tables" else GOOD.index(f"[{part}]")
+    end = GOOD.find("\n[", start + 1)
+    text = GOOD[:start] + (GOOD[end + 1 :] if end > 0 else "")
+    assert faults_of(load_text, text) == [f"{part}: missing"]
+
+
+def test_a_table_may_not_come_twice_nor_share_a_target(load_text: Load) -> None:
+    tables = '[[tables]]\nname = "a"\nkey = ["id"]\ntarget = "main.ORDERS"\n[[tables]]\nname = "b"\nkey = ["id"]\n'
+    again = '[[tables]]\nname = "a"\nkey = ["id"]\n[[tables]]\nname = "c"\nkey = ["id"]\ntarget = "main.orders"\n'
+    assert faults_of(load_text, GOOD + tables + again) == [
+        "tables[3].name: a is the name of tables[1] too",
+        "tables[4].target: main.orders is the target of tables[1] too",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        (b"name = ", "line 1, column 8: not TOML: Invalid value"),
+        (b"\xff\xfe", "not UTF-8 text"),
+        (b"", "job: missing"),
+    ],
+)
+def test_a_file_that_is_no_config_says_so(tmp_path: Path, content: bytes, fault: str) -> None:
+    file = tmp_path / "job.toml"
+    file.write_bytes(content)
+    with pytest.raises(ConfigError) as caught:
+        load(file)
+    assert caught.value.faults[0] == fault
+
+
+def test_a_file_that_is_not_there_leads_to_init(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no such file") as caught:
+        load(tmp_path / "none.toml")
+    assert "backfill init" in caught.value.hint
+
+
+@given(st.text(max_size=70))
+def test_a_job_name_is_never_a_path(name: str) -> None:
+    fits = len(name) in range(1, 64) and set(name) <= set("abcdefghijklmnopqrstuvwxyz0123456789_-")
+    assert (JOB_NAME.fullmatch(name) is not None) == fits
+
+
+def test_relative_paths_are_taken_from_the_working_directory(
+    load_text: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = load_text(GOOD)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    again = from_stored(config.stored())
+    assert again == config
+    assert again.sink.model_dump()["path"] == str(tmp_path / "warehouse.duckdb")
+    assert again.job.staging == str(tmp_path / ".backfill/staging")
+    assert again.tree["upstream"]["snapshot"]["path"] == str(tmp_path / "data/snapshot")
+
+
+@pytest.mark.parametrize("path", ["s3://bucket/x", "/abs/x", "hdfs:/x", "${env:ROOT}/x"])
+def test_urls_absolute_paths_and_references_stay_as_they_are(load_text: Load, path: str) -> None:
+    config = load_text(GOOD.replace("data/snapshot", path))
+    assert config.tree["upstream"]["snapshot"]["path"] == path
+
+
+def fingerprint(config: JobConfig) -> dict[str, object]:
+    return config.fingerprint()
+
+
+@pytest.mark.parametrize(
+    "harmless",
+    [
+        '[barrier]\ninterval = "9s"\n',
+        "[throttle]\nrate = 5\n",
+        '[catch_up]\nmeasure = "barriers"\n',
+        '[spark]\nconf = { "spark.x" = 1 }\n',
+        '[retry]\nlimit = "1s"\n',
+    ],
+)
+def test_rates_sizes_and_spark_do_not_change_the_fingerprint(load_text: Load, harmless: str) -> None:
+    assert fingerprint(load_text(GOOD + harmless)) == fingerprint(load_text(GOOD))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ('key = ["id"]', 'key = ["id", "day"]', 'tables.orders.key: ["id"] → ["id", "day"]'),
+        ('key = ["id"]', 'key = ["id"]\ntarget = "t"', 'tables.orders.target: "orders" → "t"'),
+        ('path = "data/snapshot"', 'path = "/new"', "upstream.snapshot.path: "),
+        ('"debezium"', '"dms"', 'upstream.changes.format: "debezium" → "dms"'),
+        ("warehouse.duckdb", "other.duckdb", "sink.path: "),
+        (
+            'key = ["id"]',
+            'key = ["id"]\n[tables.transform]\nwhere = "id > 1"',
+            'tables.orders.transform.where: nothing → "id > 1"',
+        ),
+    ],
+)
+def test_what_changes_results_changes_the_fingerprint(load_text: Load, old: str, new: str, told: str) -> None:
+    before, after = fingerprint(load_text(GOOD)), fingerprint(load_text(GOOD.replace(old, new)))
+    assert [line for line in differences(before, after) if line.startswith(told)]
+    assert differences(before, before) == []
+
+
+def test_the_default_transform_is_in_the_fingerprint_of_each_table(load_text: Load) -> None:
+    before, after = load_text(GOOD), load_text(GOOD + '[transform]\nwhere = "amount > 0"\n')
+    assert differences(before.fingerprint(), after.fingerprint()) == [
+        'tables.orders.transform.where: nothing → "amount > 0"'
+    ]

@@ -1,0 +1,35 @@
+"""docs/config.md and the JSON Schema say what the models say."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from backfill_cli.config.reference import json_schema, markdown
+
+PAGE = Path(__file__).parents[3] / "docs" / "config.md"
+
+
+def test_the_page_is_up_to_date() -> None:
+    assert PAGE.read_text("utf-8") == markdown(), "python -m backfill_cli.config.reference > docs/config.md"
+
+
+def test_every_option_says_what_it_means() -> None:
+    rows = re.findall(r"^\| `.*$", markdown(), re.MULTILINE)
+    assert len(rows) > 30
+    assert [row for row in rows if row.endswith(("|  |", "| . |"))] == []
+
+
+def test_every_reference_of_the_schema_leads_somewhere() -> None:
+    schema = json_schema()
+
+    def references(value: Any) -> list[str]:
+        if isinstance(value, dict):
+            return [str(value[key]) for key in value if key == "$ref"] + [
+                r for inner in value.values() for r in references(inner)
+            ]
+        return [r for inner in value for r in references(inner)] if isinstance(value, list) else []
+
+    found = references(schema)
+    assert found
+    assert {name.removeprefix("#/$defs/") for name in found} <= set(schema["$defs"])
+    assert {kind["properties"]["type"]["const"] for kind in schema["properties"]["upstream"]["oneOf"]} >= {"files"}
