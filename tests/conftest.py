@@ -1,5 +1,6 @@
-"""One Spark session a process, shared by all tests that need one."""
+"""One Spark session a process, shared by all tests that need one. `--all` adds the tests that take long."""
 
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -7,6 +8,25 @@ import pytest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# The Connect client brings pandas into this environment; users do not have it, so neither do tests.
+sys.modules["pandas"] = None  # type: ignore[assignment]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--all", action="store_true", help="run the tests marked `long` too")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "long: takes minutes; run with --all")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--all"):
+        skipped = pytest.mark.skip(reason="long: run with --all")
+        for item in items:
+            if item.get_closest_marker("long"):
+                item.add_marker(skipped)
 
 
 @pytest.fixture(scope="session")

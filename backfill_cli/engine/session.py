@@ -7,11 +7,13 @@ import atexit
 import logging
 import os
 import re
+import socket
 import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
+from urllib.parse import urlsplit
 
 from backfill_cli.engine import archive, driver
 from backfill_cli.engine.java import find_java
@@ -118,6 +120,14 @@ def _own_environment(master: str) -> None:
 
 
 def _connect(remote: str, conf: Mapping[str, str]) -> "SparkSession":
+    where = urlsplit(remote.partition(";")[0])
+    if where.scheme != "sc" or not where.hostname:
+        raise UsageError(f"spark.remote: {where.geturl()!r} is no Spark Connect address", "sc://host:15002")
+    try:
+        # Asked before the client does: it would try for ten minutes without a word.
+        socket.create_connection((where.hostname, where.port or 15002), timeout=10).close()
+    except OSError as error:
+        raise Transient(f"the Spark Connect server {where.netloc} does not answer: {error}", "start it") from error
     try:
         from pyspark.sql.connect.session import SparkSession as RemoteSession
     except ImportError as error:
@@ -130,7 +140,4 @@ def _connect(remote: str, conf: Mapping[str, str]) -> "SparkSession":
     try:
         return cast("SparkSession", builder.getOrCreate())
     except PySparkException as error:
-        where = remote.partition("?")[0].partition(";")[0]
-        raise Transient(
-            f"the Spark Connect server {where} does not answer: {error}", "see that it runs"
-        ) from error
+        raise Transient(f"the Spark Connect server {where.netloc} refuses: {error}", "look at [spark]") from error

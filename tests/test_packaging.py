@@ -1,0 +1,92 @@
+"""The wheel that users install: built offline, it holds every package and nothing that would clash."""
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from email import message_from_string
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    """Built from a copy, so that nothing is left in the checkout."""
+    source = tmp_path_factory.mktemp("source")
+    target = tmp_path_factory.mktemp("wheel")
+    for name in ("backfill_cli", "commands"):
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    build = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
+    done = subprocess.run([sys.executable, "-c", build, target], cwd=source, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (file,) = target.glob("*.whl")
+    return zipfile.ZipFile(file)
+
+
+def test_the_wheel_holds_every_module_and_data_file(wheel: zipfile.ZipFile) -> None:
+    in_tree = {
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "backfill_cli").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    in_tree |= {
+        f"backfill_cli/{path.relative_to(ROOT)}"
+        for path in (ROOT / "commands").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    in_wheel = {name for name in wheel.namelist() if ".dist-info/" not in name}
+    assert in_wheel == in_tree
+
+
+def test_nothing_called_commands_lands_at_the_top(wheel: zipfile.ZipFile) -> None:
+    tops = {name.partition("/")[0] for name in wheel.namelist()}
+    assert tops == {"backfill_cli", next(top for top in tops if top.endswith(".dist-info"))}
+
+
+def test_the_wheel_names_its_command_its_connectors_and_its_licence(wheel: zipfile.ZipFile) -> None:
+    names = wheel.namelist()
+    entry_points = wheel.read(next(name for name in names if name.endswith("entry_points.txt"))).decode()
+    assert "backfill = backfill_cli.main:main" in entry_points
+    assert "[backfill.upstreams]" in entry_points
+    assert "[backfill.sinks]" in entry_points
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+    told = message_from_string(wheel.read(next(name for name in names if name.endswith("METADATA"))).decode())
+    assert told["License-Expression"] == "Apache-2.0"
+    assert told["Requires-Python"] == "<3.14,>=3.11"
+
+
+def test_the_lock_files_hold_hashes_and_no_address() -> None:
+    for name in ("requirements.lock", "requirements-dev.lock"):
+        text = (ROOT / name).read_text("utf-8")
+        assert not re.search(r"://|^--(?:index|extra|find|trusted)|/(?:home|work|opt|tmp)/", text, re.MULTILINE), (
+            name
+        )
+        for block in re.split(r"\n(?=\S)", text.strip()):
+            assert "--hash=sha256:" in block, f"{name}: {block.splitlines()[0]}"
+
+
+def test_both_lock_files_hold_the_same_versions_of_what_users_get() -> None:
+    users, developers = (_locked(name) for name in ("requirements.lock", "requirements-dev.lock"))
+    assert users.items() <= developers.items()
+    assert users["pyspark"] == "4.1.4"
+
+
+def test_every_dependency_is_locked() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    locked = _locked("requirements-dev.lock")
+    extras = [one for names in project["project"]["optional-dependencies"].values() for one in names]
+    groups = [one for names in project["dependency-groups"].values() for one in names if isinstance(one, str)]
+    for wanted in [*project["project"]["dependencies"], *extras, *groups]:
+        assert re.split(r"[<>=\[ ]", wanted)[0].lower() in locked, f"{wanted}: run scripts/lock"
+
+
+def _locked(name: str) -> dict[str, str]:
+    text = (ROOT / name).read_text("utf-8")
+    return dict(re.findall(r"^([a-z0-9._-]+)==(\S+)", text, re.MULTILINE))

@@ -1,0 +1,83 @@
+"""The class archive's place and the flags that use it; a missing or broken one does no harm."""
+
+import os
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+from backfill_cli.engine import archive, archive_maker
+from backfill_cli.engine.java import Java
+
+JAVA = Java(Path("/usr/bin/java"), 17, "17.0.15 Acme")
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv(archive.SWITCH, raising=False)
+    return tmp_path / "backfill"
+
+
+def file_for(java: Java = JAVA) -> Path:
+    found = archive.archive_file(java, {})
+    assert found is not None
+    return found
+
+
+def test_the_archive_lives_in_the_users_cache_folder(cache: Path) -> None:
+    assert file_for().parent == cache
+
+
+def test_another_java_has_another_archive() -> None:
+    assert file_for() != file_for(Java(JAVA.path, 17, "17.0.16 Acme"))
+    assert file_for() == file_for()
+
+
+def test_classes_of_the_users_own_have_no_archive() -> None:
+    assert archive.archive_file(JAVA, {"spark.driver.extraClassPath": "/opt/mine.jar"}) is None
+
+
+def test_the_switch_turns_it_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(archive.SWITCH, "off")
+
+    assert archive.archive_file(JAVA, {}) is None
+
+
+def test_flags_name_an_archive_that_is_there(tmp_path: Path) -> None:
+    file = tmp_path / "a.jsa"
+
+    assert archive.flags_to_use(None) == archive.flags_to_use(file) == []
+    file.touch()
+    assert archive.flags_to_use(file) == [], "an empty one says that Java could not make it"
+    file.write_bytes(b"x")
+    assert f'"-XX:SharedArchiveFile={file}"' in archive.flags_to_use(file)
+
+
+def test_only_one_process_makes_it(cache: Path) -> None:
+    wanted = file_for()
+    cache.mkdir()
+    with FileLock(f"{wanted}.lock"):
+        assert not archive_maker.make(wanted)
+
+
+def test_an_archive_that_is_there_is_not_made_again(cache: Path) -> None:
+    wanted = file_for()
+    cache.mkdir()
+    wanted.write_bytes(b"x")
+
+    assert archive_maker.make(wanted)
+    assert wanted.read_bytes() == b"x"
+
+
+def test_old_archives_are_forgotten(cache: Path) -> None:
+    cache.mkdir()
+    for age in range(5):
+        for name in (f"spark-{age}.jsa", f"spark-{age}.jsa.lock"):
+            (cache / name).touch()
+            os.utime(cache / name, (1000 - age, 1000 - age))
+
+    archive_maker._forget_old(cache)
+
+    assert sorted(file.name for file in cache.glob("*.jsa")) == ["spark-0.jsa", "spark-1.jsa", "spark-2.jsa"]
+    assert len(list(cache.glob("*.lock"))) == 3

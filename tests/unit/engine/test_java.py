@@ -1,0 +1,67 @@
+"""Which Java Spark gets, and what is said when there is none."""
+
+from pathlib import Path
+
+import pytest
+
+from backfill_cli.engine.java import find_java
+from backfill_cli.errors import UsageError
+
+
+def installed(home: Path, release: str | None = None, says: str = "") -> Path:
+    """A stand-in for a Java at `home`: a program that prints `says`, and a release file."""
+    program = home / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/bin/sh\necho '{says}' >&2\n")
+    program.chmod(0o755)
+    if release is not None:
+        (home / "release").write_text(release)
+    return home
+
+
+def test_java_home_is_asked_before_path(tmp_path: Path) -> None:
+    home = installed(tmp_path / "jdk", 'IMPLEMENTOR="Acme"\nJAVA_VERSION="21.0.2"\n')
+    other = installed(tmp_path / "other", 'JAVA_VERSION="17"\n')
+
+    found = find_java({"JAVA_HOME": str(home), "PATH": str(other / "bin")})
+
+    assert (found.path, found.major) == (home / "bin/java", 21)
+    assert "Acme" in found.described
+
+
+def test_a_java_without_a_release_file_is_started_and_asked(tmp_path: Path) -> None:
+    home = installed(tmp_path / "jdk", says='openjdk version "17.0.15" 2025-04-15')
+
+    assert find_java({"PATH": str(home / "bin")}).major == 17
+
+
+@pytest.mark.parametrize(
+    ("release", "said"),
+    [('JAVA_VERSION="11.0.2"\n', "is Java 11"), ('JAVA_VERSION="1.8.0_392"\n', "is Java 8"), ("", "does not say")],
+)
+def test_a_java_that_is_too_old_is_refused_with_what_to_install(tmp_path: Path, release: str, said: str) -> None:
+    home = installed(tmp_path / "jdk", release)
+
+    with pytest.raises(UsageError, match=said) as caught:
+        find_java({"JAVA_HOME": str(home)})
+
+    assert "openjdk-17" in caught.value.hint
+    assert caught.value.exit_code == 2
+
+
+def test_no_java_at_all_is_said(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no java on PATH"):
+        find_java({"PATH": str(tmp_path)})
+
+
+def test_a_java_home_without_java_is_said(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="has no bin/java"):
+        find_java({"JAVA_HOME": str(tmp_path)})
+
+
+def test_a_java_that_does_not_run_is_said(tmp_path: Path) -> None:
+    home = installed(tmp_path / "jdk")
+    (home / "bin/java").chmod(0o644)
+
+    with pytest.raises(UsageError, match="does not run"):
+        find_java({"JAVA_HOME": str(home)})

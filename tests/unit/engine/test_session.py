@@ -1,0 +1,60 @@
+"""The session: settings that are ours, the user's over them, and a real one that keeps to them."""
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from backfill_cli.engine import driver
+from backfill_cli.engine.session import _settings, open_session
+from backfill_cli.errors import Transient, UsageError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def test_a_setting_that_results_depend_on_is_not_the_users() -> None:
+    with pytest.raises(UsageError, match=r"spark\.sql\.session\.timeZone"):
+        open_session("local[1]", {"spark.sql.session.timeZone": "Europe/Berlin"})
+
+
+@pytest.mark.parametrize(("master", "partitions"), [("local", "1"), ("local[3]", "3"), ("local[4,2]", "4")])
+def test_a_local_shuffle_has_as_many_partitions_as_cores(master: str, partitions: str) -> None:
+    assert _settings(master)["spark.sql.shuffle.partitions"] == partitions
+
+
+def test_a_cluster_keeps_its_own_addresses_and_memory() -> None:
+    assert "spark.driver.bindAddress" not in _settings("spark://host:7077")
+
+
+def test_the_session_is_in_utc_and_listens_on_loopback_only(spark: "SparkSession") -> None:
+    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+    assert spark.conf.get("spark.driver.bindAddress") == "127.0.0.1"
+    assert spark.conf.get("spark.ui.enabled") == "false"
+
+
+def test_a_second_call_gives_the_session_that_is_there(spark: "SparkSession") -> None:
+    again = open_session("local[2]", {"spark.sql.shuffle.partitions": "2"})
+
+    assert again.version == spark.version
+    assert again.range(3).count() == 3
+
+
+def test_a_failed_query_prints_nothing(spark: "SparkSession", capfd: pytest.CaptureFixture[str]) -> None:
+    from pyspark.errors import PySparkException
+
+    with pytest.raises(PySparkException):
+        spark.sql("SELECT 1 / id FROM range(1)").write.format("noop").mode("overwrite").save()
+
+    assert capfd.readouterr() == ("", "")
+    assert isinstance(driver.last_words(), str)
+
+
+def test_a_connect_server_that_is_not_there_is_transient() -> None:
+    with pytest.raises(Transient, match=r"127\.0\.0\.1:1 does not answer"):
+        open_session("local[1]", {}, remote="sc://127.0.0.1:1/;token=canary")
+
+
+@pytest.mark.parametrize("remote", ["local[2]", "http://host:15002", "sc://"])
+def test_a_remote_that_is_no_connect_address_is_refused(remote: str) -> None:
+    with pytest.raises(UsageError, match="no Spark Connect address"):
+        open_session("local[1]", {}, remote=remote)
