@@ -89,7 +89,7 @@ def test_a_command_of_another_process_is_seen_by_the_runner(catalog: Catalog) ->
 
 
 def test_status_is_answered_while_another_process_writes_in_a_loop(catalog: Catalog) -> None:
-    """The loop gives the file back for microseconds only: without a queue nobody else would get it."""
+    """The loops give the file back for microseconds only."""
     writers = [start_python(BUSY, catalog.path) for _ in range(2)]
     try:
         assert {said(writer) for writer in writers} == {"busy"}

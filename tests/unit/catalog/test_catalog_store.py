@@ -10,6 +10,7 @@ from pathlib import Path
 import duckdb
 import pytest
 from catalog_builders import Clock, end, progress, said, start_python, with_job
+from filelock import FileLock, Timeout
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.catalog.store import Store, shipped_migrations
@@ -269,6 +270,38 @@ def test_who_waits_too_long_is_told_who_has_it(catalog: Catalog, path: Path) -> 
     finally:
         done.set()
         holder.join()
+
+
+def test_who_waits_first_is_served_before_those_who_come_later(catalog: Catalog, path: Path) -> None:
+    """Without the queue a process that comes back again and again overtakes those who poll."""
+    served: list[str] = []
+    came: list[threading.Thread] = []
+
+    def come(name: str) -> None:
+        def use() -> None:
+            with Store(path).locked(name):
+                served.append(name)
+
+        came.append(threading.Thread(target=use))
+        came[-1].start()
+
+    with Store(path).locked("hold"):
+        come("first")
+        while not is_held(Path(f"{path}.queue")):
+            threading.Event().wait(0.02)
+        for _ in range(5):
+            come("later")
+    for thread in came:
+        thread.join()
+    assert served == ["first", *["later"] * 5]
+
+
+def is_held(file: Path) -> bool:
+    try:
+        with FileLock(file, timeout=0):
+            return False
+    except Timeout:
+        return True
 
 
 HOLD = (
