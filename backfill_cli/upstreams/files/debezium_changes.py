@@ -34,7 +34,7 @@ def changes(
         how, target, named = encodings[name], column["type"], exact.Named(F.col("_file"), name)
         if name in key:
             raw = F.when(gone, before.getField(name)).otherwise(after.getField(name))
-            missing = exact.failing(named, "the key is NULL in the line", F.col("_line"))
+            missing = exact.failing(named, "the key is NULL in a line with op", F.col(f"{at}.op"))
             value = convert(F.when(raw.isNull(), missing).otherwise(raw), how, target, named)
         else:
             raw = after.getField(name)
@@ -52,7 +52,7 @@ def _ops(at: str, key: Sequence[str]) -> "Column":
     from pyspark.sql import functions as F
 
     op, before, after = (F.col(f"{at}.{part}") for part in ("op", "before", "after"))
-    line = F.col("_line")
+    broken = F.col("r._broken")
 
     def refuse(what: str, value: "Column", hint: str = "") -> "Column":
         return exact.refused(F.col("_file"), what, value, hint).cast("array<string>")
@@ -62,15 +62,15 @@ def _ops(at: str, key: Sequence[str]) -> "Column":
         old, new = before.getField(name), after.getField(name)
         moved |= old.isNotNull() & ~old.eqNullSafe(new)
     return (
-        F.when(F.col("r._broken").isNotNull(), refuse("not a Debezium envelope of the table's columns", line))
-        .when(op.isin("c", "r", "u") & after.isNull(), refuse("no 'after' in the line", line))
+        F.when(broken.isNotNull(), refuse("not a Debezium envelope of the table's columns", broken))
+        .when(op.isin("c", "r", "u") & after.isNull(), refuse("no 'after' in a line with op", op))
         .when((op == "u") & moved, F.array(F.lit("D"), F.lit("U")))
         .when(op.isin("c", "r", "u"), F.array(F.lit("U")))
-        .when((op == "d") & before.isNull(), refuse("a delete without 'before' names no key", line))
+        .when((op == "d") & before.isNull(), refuse("no 'before', so no key, in a line with op", op))
         .when(op == "d", F.array(F.lit("D")))
         .when(op == "m", F.array().cast("array<string>"))
-        .when(op == "t", refuse("truncate is not supported by the snapshot strategy's files upstream", line))
-        .otherwise(refuse("unknown op", line))
+        .when(op == "t", refuse("truncate is not supported by the snapshot strategy's files upstream, op", op))
+        .otherwise(refuse("unknown op", op))
     )
 
 

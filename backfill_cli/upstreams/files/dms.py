@@ -15,7 +15,7 @@ from backfill_cli.upstreams.files.rows import MarkedRows
 from backfill_cli.upstreams.files.schemas import Columns
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 
 class Dms:
@@ -43,5 +43,5 @@ class Dms:
             .when(kind == "D", F.lit("D"))
             .otherwise(exact.refused(F.col("_file"), f"unknown {self._op}", kind))
         )
-        shown = [*self._rows.extra, *(frames.quoted(name) for name in columns)]
+        shown: list[Column | str] = [*self._rows.extra, *(frames.quoted(name) for name in columns)]
         return rows.select(op.alias("_op"), F.col("_at").alias("_seq"), "_ms", *shown)

@@ -130,7 +130,7 @@ def of_unscaled(encoded: "Column", scale: "Column | int", kind: SparkType, named
         total = F.try_add(F.try_multiply(total, F.lit(1 << 32).cast("decimal(10,0)")).cast("decimal(38,0)"), part)
         total = total.cast("decimal(38,0)")
     # two's complement: the inverted digits are one short of the size of a negative number
-    digits = F.when(negative, total + F.lit(1).cast("decimal(1,0)")).otherwise(total).cast("string")
+    digits = F.when(negative, F.try_add(total, F.lit(1).cast("decimal(1,0)"))).otherwise(total).cast("string")
     places = F.lit(scale) if isinstance(scale, int) else scale
     padded = F.lpad(digits, F.greatest(F.length(digits), places + 1), F.lit("0"))
     padded = F.concat(padded, F.repeat(F.lit("0"), -places))

@@ -56,27 +56,26 @@ def parquet(spark: "SparkSession", where: Place, files: Sequence[File], columns:
 
 
 def json_lines(spark: "SparkSession", where: Place, files: Sequence[File], columns: Columns) -> "DataFrame":
-    """`_file, _at, _line, r STRUCT<columns…, _broken>` of files with one JSON object a line.
+    """`_file, _at, r STRUCT<columns…, _broken>` of files with one JSON object a line.
 
-    Blank lines are left out. `_broken` is the line where it does not fit `columns`, else NULL.
+    Blank lines are left out. `_broken` is the line where it does not fit `columns`, else NULL. A number that is
+    read as text is its text in the file (Spark's `from_json` would write it anew, and round it).
     """
     from pyspark.sql import functions as F
 
     shape = struct_type({**columns, "_broken": schemas.field("_broken", "string")})
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "_broken"}
-    lines = spark.read.text([where.spark_path(f) for f in files]).where(~F.col("value").rlike(_BLANK))
+    reader = spark.read.schema(shape).options(mode="PERMISSIVE", columnNameOfCorruptRecord="_broken")
     name = file_name(where, files)
-    # parsed beside the row's place: an expression with state keeps later filters from parsing once more
-    return lines.select(
+    lines = reader.json([where.spark_path(f) for f in files]).select(
         name.alias("_file"),
         F.struct(
             name.alias("file"),
             F.col("_metadata.file_block_start").alias("block"),
             F.monotonically_increasing_id().alias("line"),
         ).alias("_at"),
-        F.col("value").alias("_line"),
-        F.from_json("value", shape, options).alias("r"),
+        F.struct(*(quoted(column) for column in columns), "_broken").alias("r"),
     )
+    return lines.where(F.col("r._broken").isNull() | ~F.col("r._broken").rlike(_BLANK))
 
 
 def quoted(name: str, of: str = "") -> "Column":

@@ -1,0 +1,276 @@
+"""What every upstream must do. Subclass `UpstreamContract`, name it `Test…`, and give the fixture `world`.
+
+The suite writes to the upstream through a `World` and reads it back through `contracts.Upstream`. Its one table
+has the columns `id BIGINT` (the key) and `name STRING`.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pytest
+
+from backfill_cli.contracts import Upstream
+from backfill_cli.model.plan import SnapshotRead
+from backfill_cli.model.position import START, Position
+from backfill_cli.model.upstream import Pin
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Row = dict[str, Any]
+TABLE = "orders"
+
+
+class World(Protocol):
+    """An upstream that the suite can write to. Every call of `load` and `land` is complete when it returns."""
+
+    def load(self, splits: Sequence[Sequence[Row]]) -> None:
+        """Write the snapshot, a split for each list of rows. Called once, before anything is opened."""
+        ...
+
+    def land(self, changes: Sequence[tuple[str, Row | None, Row | None]]) -> None:
+        """Write one upstream epoch: `(op, before, after)` with op insert, update or delete, in order.
+
+        All its changes have one and the same source time, later than that of the epoch before.
+        """
+        ...
+
+    def open(self) -> Upstream:
+        """A new object on this upstream, as a new process would have it."""
+        ...
+
+
+def row(key: int, name: str | None) -> Row:
+    return {"id": key, "name": name}
+
+
+def rows_of(frame: "DataFrame", *columns: str) -> list[Row]:
+    """The rows of a frame, by key and name."""
+    found: list[Row] = frame.select(*(columns or ("id", "name"))).toArrow().to_pylist()
+    return sorted(found, key=lambda r: (r["id"], str(r["name"])))
+
+
+def whole(pin: Pin) -> list[SnapshotRead]:
+    return [SnapshotRead(s.table, s.id, 0, s.rows if s.cuttable else None) for s in pin.splits]
+
+
+def replayed(frame: "DataFrame", onto: Iterable[Row] = ()) -> list[Row]:
+    """The table after a frame of changes, applied in the order of `_seq`."""
+    table = {r["id"]: r["name"] for r in onto}
+    for change in frame.orderBy("_seq").select("_op", "id", "name").toArrow().to_pylist():
+        table.pop(change["id"], None)
+        if change["_op"] == "U":
+            table[change["id"]] = change["name"]
+    return [row(key, table[key]) for key in sorted(table)]
+
+
+INITIAL = [[row(i, f"first {i}") for i in range(40)], [row(i, f"second {i}") for i in range(40, 70)]]
+NAMES = [None, "", "null", 'with "quotes", commas\tand tabs', "üñí \\ 漢"]
+
+
+class UpstreamContract:
+    """Fixture to give: `world`, an upstream with nothing in it."""
+
+    @pytest.fixture
+    def world(self) -> World:
+        raise pytest.UsageError("an UpstreamContract needs a `world` fixture")
+
+    @pytest.fixture
+    def loaded(self, world: World) -> World:
+        world.load(INITIAL)
+        return world
+
+    # The pin
+
+    def test_a_pin_is_the_same_from_every_process(self, loaded: World) -> None:
+        assert loaded.open().pin() == loaded.open().pin()
+
+    def test_a_restored_pin_observes_the_pins_identity(self, loaded: World) -> None:
+        pin = loaded.open().pin()
+        later = loaded.open()
+        later.restore(pin)
+        assert later.observe(pin.position, True).identity == pin.identity
+        assert later.observe(pin.position, False).identity == pin.identity
+
+    def test_a_pin_names_all_rows_or_says_that_only_reading_tells(self, loaded: World) -> None:
+        splits = loaded.open().pin().splits
+        assert all(s.table == TABLE and (s.rows is not None) == s.cuttable for s in splits)
+        assert sum(s.rows or 0 for s in splits) in (0, 70)
+        assert len({s.id for s in splits}) == len(splits)
+
+    # The snapshot
+
+    def test_reading_every_split_whole_gives_every_row_once(self, loaded: World, spark: "SparkSession") -> None:
+        upstream = loaded.open()
+        pin = upstream.pin()
+        frame = upstream.scan(spark, TABLE, whole(pin))
+        assert rows_of(frame) == [r for split in INITIAL for r in split]
+
+    @pytest.mark.parametrize("size", [1, 7, 29])
+    def test_any_slicing_gives_every_row_once(self, loaded: World, spark: "SparkSession", size: int) -> None:
+        upstream = loaded.open()
+        pin = upstream.pin()
+        if not all(s.cuttable for s in pin.splits):
+            pytest.skip("splits of this upstream are read whole")
+        slices = [
+            SnapshotRead(s.table, s.id, after, min(after + size, s.rows or 0))
+            for s in pin.splits
+            for after in range(0, s.rows or 0, size)
+        ]
+        frames = [upstream.scan(spark, TABLE, slices[turn::3]) for turn in range(3)]
+        found = sorted((r for frame in frames for r in rows_of(frame)), key=lambda r: r["id"])
+        assert found == [r for split in INITIAL for r in split]
+
+    def test_open_ended_reads_tell_which_read_a_row_came_by(self, loaded: World, spark: "SparkSession") -> None:
+        upstream = loaded.open()
+        pin = upstream.pin()
+        reads = [SnapshotRead(s.table, s.id, 0, None) for s in pin.splits]
+        if all(s.cuttable for s in pin.splits):
+            pytest.skip("splits of this upstream have a known end")
+        counts = {
+            r["_read"]: r["count"] for r in upstream.scan(spark, TABLE, reads).groupBy("_read").count().collect()
+        }
+        assert sorted(counts.values()) == [30, 40]
+
+    def test_the_snapshots_columns_are_the_pins_schema(self, loaded: World, spark: "SparkSession") -> None:
+        upstream = loaded.open()
+        pin = upstream.pin()
+        frame = upstream.scan(spark, TABLE, whole(pin)).select("id", "name")
+        assert [(f.name, f.dataType.simpleString()) for f in frame.schema] == [
+            ("id", "bigint"),
+            ("name", "string"),
+        ]
+
+    # The log
+
+    def test_what_was_observed_is_not_pending_after_it(self, loaded: World) -> None:
+        upstream = loaded.open()
+        pin = upstream.pin()
+        loaded.land([("insert", None, row(100, "a"))])
+        view = upstream.observe(pin.position, True)
+        assert view.pending
+        assert upstream.observe(view.latest, True).pending == ()
+
+    def test_observing_is_monotone_and_pending_epochs_are_in_order(self, loaded: World) -> None:
+        upstream = loaded.open()
+        pin = upstream.pin()
+        latest = pin.position
+        for turn in range(3):
+            loaded.land([("insert", None, row(100 + turn, "a"))])
+            view = upstream.observe(pin.position, False)
+            assert latest <= view.latest
+            latest = view.latest
+        assert len(view.pending) == 3
+        assert [e.ms for e in view.pending] == sorted(e.ms for e in view.pending)
+        position = pin.position
+        for index, epoch in enumerate(view.pending):
+            assert upstream.observe(position, False).pending == view.pending[index:]
+            position = position.join(Position.of(dict(epoch.cursors)))
+        assert position == view.latest
+
+    def test_windows_compose(self, loaded: World, spark: "SparkSession") -> None:
+        upstream = loaded.open()
+        pin = upstream.pin()
+        for turn in range(4):
+            loaded.land(
+                [("insert", None, row(100 + turn, "new")), ("update", row(turn, "?"), row(turn, f"t{turn}"))]
+            )
+        at = [pin.position]
+        for epoch in upstream.observe(pin.position, False).pending:
+            at.append(at[-1].join(Position.of(dict(epoch.cursors))))
+        schema = pin.schema[TABLE]
+
+        def changes(low: int, high: int) -> list[Row]:
+            return rows_of(upstream.changes(spark, TABLE, at[low], at[high], schema))
+
+        assert sorted(changes(0, 2) + changes(2, 4), key=lambda r: (r["id"], str(r["name"]))) == changes(0, 4)
+        assert changes(3, 3) == []
+
+    def test_changes_have_the_tables_columns_and_types(self, loaded: World, spark: "SparkSession") -> None:
+        upstream = loaded.open()
+        pin = upstream.pin()
+        loaded.land([("insert", None, row(100, "new"))])
+        latest = upstream.observe(pin.position, False).latest
+        frame = upstream.changes(spark, TABLE, pin.position, latest, pin.schema[TABLE])
+        types = {f.name: f.dataType.simpleString() for f in frame.schema}
+        assert types.pop("_seq")
+        assert types == {"_op": "string", "_ms": "bigint", "id": "bigint", "name": "string"}
+
+    def test_values_come_through_as_they_are(self, loaded: World, spark: "SparkSession") -> None:
+        upstream = loaded.open()
+        pin = upstream.pin()
+        loaded.land([("insert", None, row(100 + index, name)) for index, name in enumerate(NAMES)])
+        latest = upstream.observe(pin.position, False).latest
+        frame = upstream.changes(spark, TABLE, pin.position, latest, pin.schema[TABLE])
+        assert replayed(frame) == [row(100 + index, name) for index, name in enumerate(NAMES)]
+
+    def test_changes_replayed_in_their_order_give_the_upstreams_table(
+        self, loaded: World, spark: "SparkSession"
+    ) -> None:
+        upstream = loaded.open()
+        pin = upstream.pin()
+        loaded.land([("update", row(1, "first 1"), row(1, "one")), ("delete", row(2, "first 2"), None)])
+        loaded.land([("insert", None, row(2, "back")), ("update", row(1, "one"), row(1, "uno"))])
+        loaded.land([("delete", row(69, "second 69"), None), ("insert", None, row(70, "new"))])
+        latest = upstream.observe(pin.position, False).latest
+        frame = upstream.changes(spark, TABLE, pin.position, latest, pin.schema[TABLE])
+        table = {r["id"]: r["name"] for r in replayed(frame, [r for split in INITIAL for r in split])}
+        expected = {r["id"]: r["name"] for split in INITIAL for r in split} | {1: "uno", 2: "back", 70: "new"}
+        del expected[69]
+        assert table == expected
+
+    def test_case_04_a_key_change_moves_the_row_whichever_way_it_goes(
+        self, loaded: World, spark: "SparkSession"
+    ) -> None:
+        upstream = loaded.open()
+        pin = upstream.pin()
+        if not upstream.capabilities.before_images:
+            pytest.skip("this log does not tell the old key")
+        loaded.land(
+            [("update", row(1, "first 1"), row(200, "up")), ("update", row(60, "second 60"), row(-5, "down"))]
+        )
+        latest = upstream.observe(pin.position, False).latest
+        frame = upstream.changes(spark, TABLE, pin.position, latest, pin.schema[TABLE])
+        assert replayed(frame, [row(1, "first 1"), row(60, "second 60")]) == [row(-5, "down"), row(200, "up")]
+
+    def test_case_05_a_row_deleted_and_written_again_in_one_epoch_is_there(
+        self, loaded: World, spark: "SparkSession"
+    ) -> None:
+        upstream = loaded.open()
+        pin = upstream.pin()
+        loaded.land([("delete", row(1, "first 1"), None), ("insert", None, row(1, "again"))])
+        latest = upstream.observe(pin.position, False).latest
+        frame = upstream.changes(spark, TABLE, pin.position, latest, pin.schema[TABLE])
+        assert replayed(frame, [row(1, "first 1")]) == [row(1, "again")]
+
+    def test_case_06_of_many_updates_with_one_time_the_last_one_counts(
+        self, loaded: World, spark: "SparkSession"
+    ) -> None:
+        upstream = loaded.open()
+        if not self.keeps_order_in_an_epoch:
+            pytest.skip("an epoch of this log holds each key once")
+        pin = upstream.pin()
+        loaded.land([("update", row(1, "?"), row(1, f"version {turn}")) for turn in range(50)])
+        latest = upstream.observe(pin.position, False).latest
+        frame = upstream.changes(spark, TABLE, pin.position, latest, pin.schema[TABLE])
+        assert replayed(frame, [row(1, "first 1")]) == [row(1, "version 49")]
+
+    keeps_order_in_an_epoch = True
+    """Whether one epoch of this log may hold several changes of a key."""
+
+    def test_the_start_is_before_everything(self, loaded: World) -> None:
+        loaded.land([("insert", None, row(100, "a"))])
+        upstream = loaded.open()
+        pin = upstream.pin()
+        assert pin.position >= START
+        assert len(upstream.observe(START, False).pending) == 1
+
+    def test_acknowledging_takes_nothing_away_that_is_still_pending(self, loaded: World) -> None:
+        upstream = loaded.open()
+        pin = upstream.pin()
+        loaded.land([("insert", None, row(100, "a"))])
+        first = upstream.observe(pin.position, False).latest
+        loaded.land([("insert", None, row(101, "b"))])
+        upstream.acknowledge(first)
+        assert len(upstream.observe(first, False).pending) == 1
+        upstream.close()
