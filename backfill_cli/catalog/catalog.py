@@ -43,10 +43,12 @@ class Claim:
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # A lease that cannot be released now ends by itself in 30 s; what happened before matters more.
-        with suppress(BackfillError):
-            self.store.release()
-        self.lock.release()
+        try:
+            # A lease that cannot be released now ends by itself in 30 s; what happened before matters more.
+            with suppress(BackfillError):
+                self.store.release()
+        finally:
+            self.lock.release()
 
 
 class Catalog:

@@ -50,12 +50,10 @@ def prepare(db: "DuckDBPyConnection", job: str, checkpoint: Checkpoint) -> None:
     if open_promise is not None and (open_promise.epoch, open_promise.attempt) == (epoch, checkpoint.attempt):
         return
     if open_promise is not None:
-        raise StateConflict(
-            f"job {job!r}: epoch {open_promise.epoch} is prepared and not committed, {epoch} must wait"
-        )
+        raise _conflict(job, f"epoch {open_promise.epoch} is prepared and not committed, {epoch} must wait")
     if epoch <= standing.promised_epoch or epoch < standing.last_epoch:
         newest = max(standing.promised_epoch, standing.last_epoch)
-        raise StateConflict(f"job {job!r}: epoch {epoch} is not after {newest}, the newest that was used")
+        raise _conflict(job, f"epoch {epoch} is not after {newest}, the newest that was used")
     _write(db, job, PREPARED, checkpoint)
     _promise(db, job, epoch)
 
@@ -74,7 +72,7 @@ def mark(db: "DuckDBPyConnection", job: str, epoch: int) -> None:
     prepared = _read(db, job, PREPARED)
     if prepared is None or prepared.epoch != epoch:
         there = "none" if prepared is None else str(prepared.epoch)
-        raise StateConflict(f"job {job!r}: epoch {epoch} is to be marked committed, but prepared is {there}")
+        raise _conflict(job, f"epoch {epoch} is to be marked committed, but prepared is {there}")
     db.execute("DELETE FROM checkpoints WHERE job = ?", [job])
     _commit(db, job, prepared)
 
@@ -83,8 +81,12 @@ def drop_prepared(db: "DuckDBPyConnection", job: str, epoch: int) -> None:
     """The promise is taken back; its number stays used."""
     prepared = _read(db, job, PREPARED)
     if prepared is None or prepared.epoch != epoch:
-        raise StateConflict(f"job {job!r}: epoch {epoch} is not prepared, it cannot be dropped")
+        raise _conflict(job, f"epoch {epoch} is not prepared, it cannot be dropped")
     db.execute("DELETE FROM checkpoints WHERE job = ? AND kind = ?", [job, PREPARED])
+
+
+def _conflict(job: str, what: str) -> StateConflict:
+    return StateConflict(f"job {job!r}: {what}", f"see what the catalog holds: backfill status {job}")
 
 
 def _commit(db: "DuckDBPyConnection", job: str, checkpoint: Checkpoint) -> None:

@@ -200,7 +200,9 @@ def use_epoch(db: "DuckDBPyConnection", job: str, epoch: int) -> None:
     """The number is used up by a barrier that carries only control. Raises StateConflict for a used one."""
     last = standing(db, job).last_epoch
     if epoch <= last:
-        raise StateConflict(f"job {job!r}: epoch {epoch} is not after {last}, the newest that was used")
+        raise StateConflict(
+            f"job {job!r}: epoch {epoch} is not after {last}, the newest that was used", f"backfill status {job}"
+        )
     db.execute("UPDATE jobs SET last_epoch = ? WHERE name = ?", [epoch, job])
 
 
