@@ -64,4 +64,4 @@ def seconds(text: str, option: str) -> float:
     try:
         return duration_s(text)
     except ValueError as error:
-        raise UsageError(f"{option} {text!r}: {error}") from None
+        raise UsageError(f"{option} {text!r}: {error}", f"{option} 30m") from None

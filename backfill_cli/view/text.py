@@ -1,4 +1,7 @@
-"""Names and values from outside, made safe to show: the one place where it happens."""
+"""Names and values from outside, made safe to show: the one place where it happens.
+
+What is drawn with Rich is drawn as `Text`, never as markup, so brackets in names need no escape.
+"""
 
 import unicodedata
 
@@ -17,12 +20,3 @@ def shown(value: object) -> str:
 def shown_lines(value: object) -> str:
     """As `shown`, line by line."""
     return "\n".join(map(shown, str(value).split("\n")))
-
-
-def markup(value: object) -> str:
-    """As `shown`, and free of what Rich would take for markup."""
-    from rich.markup import escape
-
-    # rich's escape leaves a backslash at the end, which would escape the tag that follows.
-    text = escape(shown(value))
-    return text + "\\" if text.endswith("\\") else text

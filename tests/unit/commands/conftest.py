@@ -1,0 +1,32 @@
+"""Fixtures of the commands' tests."""
+
+from pathlib import Path
+
+import pytest
+from command_builders import Run, make_job
+from typer.testing import CliRunner
+
+from backfill_cli.catalog import Catalog
+from backfill_cli.main import app
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory, no settings from outside."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("BACKFILL_CATALOG", raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def catalog(folder: Path) -> Catalog:
+    """The default catalog with the job `orders`, never run."""
+    made = Catalog(folder / ".backfill/catalog.duckdb")
+    make_job(made)
+    return made
+
+
+@pytest.fixture
+def run(folder: Path) -> Run:
+    """Type a command."""
+    return lambda *words: CliRunner().invoke(app, list(words))

@@ -1,0 +1,152 @@
+"""pause, resume, throttle, stop, wait: what they post, what they say, what they wait for."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from command_builders import Run, end_job, fake_engine, make_job
+
+from backfill_cli.catalog import Catalog, Claim
+from backfill_cli.model.checkpoint import EpochRecord
+from backfill_cli.model.job import Control, JobState, Phase, Verb
+
+
+@pytest.fixture
+def claim(catalog: Catalog) -> Iterator[Claim]:
+    """A runner has the job `orders`."""
+    with catalog.claim("orders", "test", 5) as held:
+        held.store.become(JobState.RUNNING, "")
+        yield held
+
+
+@pytest.mark.parametrize(
+    ("words", "control"),
+    [
+        (["throttle", "--rate", "500"], Control(rate=500.0)),
+        (["throttle", "--rate", "0"], Control(rate=0.0)),
+        (["throttle", "--rate", "None"], Control(rate=None)),
+    ],
+)
+def test_without_a_runner_a_command_is_written_at_once(
+    run: Run, catalog: Catalog, words: list[str], control: Control
+) -> None:
+    assert run(*words).exit_code == 0
+    assert catalog.job("orders").control == control
+
+
+def test_pause_without_a_runner_says_that_it_is_done(run: Run, catalog: Catalog) -> None:
+    result = run("pause")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr == "job orders: paused, at epoch 0\n"
+    assert catalog.job("orders").control.paused
+
+
+@pytest.mark.usefixtures("claim")
+def test_with_a_runner_a_command_waits_for_a_barrier(run: Run, catalog: Catalog) -> None:
+    result = run("stop")
+    assert result.stderr == "job orders: stop asked for; it acts at the next barrier\n"
+    assert [command.verb for command in catalog.job("orders").waiting] == [Verb.STOP]
+
+
+@pytest.mark.usefixtures("claim")
+def test_waiting_for_a_barrier_that_does_not_come_is_code_8(run: Run) -> None:
+    result = run("pause", "--wait", "--timeout", "0.2")
+    assert result.exit_code == 8
+    assert "no barrier took the pause within 0.2 s; it stays asked for" in result.stderr
+
+
+def test_wait_prints_the_epoch_that_took_the_command(run: Run, catalog: Catalog, claim: Claim) -> None:
+    class Taking(Catalog):
+        """The runner takes the command when it is first asked about."""
+
+        def taken(self, job: str, command_id: int) -> int | None:
+            if waiting := claim.store.commands():
+                record = EpochRecord(1234, 1, Phase.SNAPSHOT, 1234, mutations="pause")
+                claim.store.take(waiting, Control("me", 5), JobState.PAUSED, record)
+            return super().taken(job, command_id)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("backfill_cli.catalog.Catalog", Taking)
+        result = run("pause", "orders", "--wait", "--json")
+    assert result.exit_code == 0
+    told = json.loads(result.stdout)
+    assert (told["schema"], told["job"], told["command"], told["epoch"]) == (1, "orders", "pause", 1234)
+
+
+@pytest.mark.usefixtures("claim")
+def test_resume_posts_to_a_runner_and_returns(run: Run, catalog: Catalog) -> None:
+    run("pause")
+    result = run("resume")
+    assert result.stderr == "job orders: resume asked for; it acts at the next barrier\n"
+    assert [command.verb for command in catalog.job("orders").waiting] == [Verb.PAUSE, Verb.RESUME]
+
+
+def test_resume_without_a_runner_runs_the_job_here(
+    run: Run, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    fake_engine(monkeypatch, "run", resume=lambda *arguments: asked.append(arguments) or JobState.DONE)
+    end_job(catalog, "orders", JobState.STOPPED)
+    result = run("resume")
+    assert result.exit_code == 0
+    assert asked[0][0] == "orders"
+    assert asked[0][2] is None
+    assert "job orders: done" in result.stderr
+
+
+def test_the_name_may_be_left_out_only_when_it_is_clear(run: Run, catalog: Catalog) -> None:
+    make_job(catalog, "shop")
+    result = run("pause")
+    assert result.exit_code == 2
+    assert "which job?" in result.stderr
+    end_job(catalog, "shop", JobState.DONE)
+    assert run("pause").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("state", "goal", "code"),
+    [
+        (JobState.DONE, "caught-up", 0),
+        (JobState.DONE, "stopped", 0),
+        (JobState.DONE, "done", 0),
+        (JobState.DONE, "paused", 9),
+        (JobState.STOPPED, "stopped", 0),
+        (JobState.STOPPED, "caught-up", 9),
+        (JobState.FAILED, "stopped", 9),
+        (JobState.FAILED, "done", 9),
+    ],
+)
+def test_wait_returns_at_the_goal_and_with_9_when_the_job_ends_first(
+    run: Run, catalog: Catalog, state: JobState, goal: str, code: int
+) -> None:
+    end_job(catalog, "orders", state, "part-7 is gone")
+    result = run("wait", "--for", goal)
+    assert result.exit_code == code
+    assert (f"before {goal}" in result.stderr) == (code == 9)
+
+
+@pytest.mark.usefixtures("claim")
+def test_wait_times_out_with_8(run: Run) -> None:
+    result = run("wait", "--for", "caught-up", "--timeout", "100ms")
+    assert result.exit_code == 8
+    assert "not caught-up after 0.1 s; it is running, phase snapshot" in result.stderr
+
+
+@pytest.mark.usefixtures("catalog")
+def test_wait_does_not_wait_for_a_runner_that_died(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("backfill_cli.commands.wait.GONE_AFTER_S", 0.0)
+    result = run("wait", "--for", "done")
+    assert result.exit_code == 9
+    assert "has no runner" in result.stderr
+
+
+def test_the_catalog_is_named_by_option_then_variable_then_folder(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for place, name in (("option", "a"), ("variable", "b"), (".backfill/catalog", "c")):
+        make_job(Catalog(folder / f"{place}.duckdb"), name)
+    assert json.loads(run("status", "--json").stdout)["jobs"][0]["name"] == "c"
+    monkeypatch.setenv("BACKFILL_CATALOG", "variable.duckdb")
+    assert json.loads(run("status", "--json").stdout)["jobs"][0]["name"] == "b"
+    assert json.loads(run("status", "--json", "--catalog", "option.duckdb").stdout)["jobs"][0]["name"] == "a"

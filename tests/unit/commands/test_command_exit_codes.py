@@ -1,0 +1,103 @@
+"""Every error ends the process with its own code: scripts rely on it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_builders import Run, fake_engine, write_config
+
+from backfill_cli import errors
+from backfill_cli.errors import BackfillError
+
+CODES = {
+    "BackfillError": 1,
+    "UsageError": 2,
+    "SinkInUse": 2,
+    "VerifyMismatch": 3,
+    "NoSuchJob": 4,
+    "Held": 5,
+    "Transient": 6,
+    "HistoryGone": 7,
+    "WaitTimedOut": 8,
+    "StoppedEarly": 9,
+    "Fatal": 1,
+    "BadData": 1,
+    "StateConflict": 1,
+}
+
+
+def test_every_error_of_the_tree_is_in_the_table() -> None:
+    found = {
+        name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, BackfillError)
+    }
+    assert found - {"ConfigError"} == set(CODES)
+
+
+@pytest.mark.parametrize(("name", "code"), CODES.items())
+def test_an_error_becomes_message_hint_and_code(
+    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch, name: str, code: int
+) -> None:
+    def start(*_: Any) -> None:
+        raise getattr(errors, name)("what, where, \x1b[31mwhich [b]value[/b]", "the next thing")
+
+    fake_engine(monkeypatch, "run", start=start)
+    result = run("start", "--config", write_config(folder))
+    assert result.exit_code == code
+    assert result.stdout == ""
+    assert result.stderr == "error: what, where, [31mwhich [b]value[/b]\nTry: the next thing\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["pasue"], "No such command 'pasue'. Did you mean 'pause'?"),
+        (["pause", "--wiat"], "No such option: --wiat"),
+        (["start"], "Missing option '--config'"),
+        (["throttle", "--rate", "fast"], "--rate 'fast' is not rows per second"),
+        (["throttle", "--rate", "-1"], "--rate '-1' is not rows per second"),
+        (["throttle", "--rate", "nan"], "--rate 'nan' is not rows per second"),
+        (["wait", "--for", "ever"], "Invalid value for '--for'"),
+        (["wait", "--for", "done", "--timeout", "soon"], "--timeout 'soon': a duration is"),
+        (["drop", "orders"], "job 'orders' would lose its progress, and nothing confirms it"),
+        (["drop", "orders", "--confirm", "other"], "and --confirm names 'other'"),
+        (["start", "--config", "none.toml"], "none.toml: 1 fault\n  no such file"),
+        (["pause", "../etc"], "is no name for a job"),
+    ],
+)
+@pytest.mark.usefixtures("catalog")
+def test_wrong_usage_is_code_2_with_a_message_and_a_hint(run: Run, words: list[str], message: str) -> None:
+    result = run(*words)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith("error: ")
+    assert message in result.stderr
+    assert "\nTry: " in result.stderr
+
+
+@pytest.mark.parametrize("verb", ["status", "pause", "resume", "stop", "verify", "drop"])
+@pytest.mark.usefixtures("catalog")
+def test_an_unknown_job_is_code_4_and_lists_the_known(run: Run, verb: str) -> None:
+    result = run(verb, "ordres")
+    assert result.exit_code == 4
+    assert "orders" in result.stderr
+
+
+@pytest.mark.parametrize("verb", ["pause", "resume", "stop", "verify"])
+def test_without_a_catalog_there_is_no_job(run: Run, folder: Path, verb: str) -> None:
+    assert run(verb).exit_code == 4
+    assert list(folder.iterdir()) == []
+
+
+def test_ctrl_c_is_code_130_and_quiet(folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    fake_engine(monkeypatch, "run", start=start)
+    result = run("start", "--config", write_config(folder))
+    assert (result.exit_code, result.output) == (130, "")
+
+
+def test_alone_it_shows_its_help_and_its_version(run: Run) -> None:
+    assert run().exit_code == 2
+    assert "Usage: " in run().stdout
+    assert run("--version").stdout.startswith("backfill ")

@@ -1,0 +1,195 @@
+"""start, status, plan, verify, drop, init, config: what they hand on and what they print."""
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_builders import Run, end_job, fake_engine, make_job, write_config
+
+from backfill_cli.catalog import Catalog
+from backfill_cli.config import load
+from backfill_cli.model.job import JobState
+from backfill_cli.model.plan_report import PlanReport
+from backfill_cli.model.verify import TableVerdict, VerifyReport
+
+
+def test_start_hands_the_config_to_the_engine_and_tells_the_end(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[Any, ...]] = []
+
+    def start(config: Any, catalog: Catalog, until: str, into_existing: bool, report: Any) -> JobState:
+        asked.append((config.job.name, until, into_existing))
+        make_job(catalog)
+        end_job(catalog, "orders", JobState.DONE, "caught up")
+        return JobState.DONE
+
+    fake_engine(monkeypatch, "run", start=start)
+    result = run("start", "--config", write_config(folder), "--until", "caught-up", "--into-existing", "--json")
+    assert result.exit_code == 0
+    assert asked == [("orders", "caught-up", True)]
+    assert json.loads(result.stdout)["jobs"][0]["state"] == "done"
+
+
+def test_start_off_a_terminal_tells_a_plain_line_when_the_engine_reports(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(config: Any, catalog: Catalog, until: str, into_existing: bool, report: Any) -> JobState:
+        make_job(catalog)
+        report(None)
+        return JobState.RUNNING
+
+    fake_engine(monkeypatch, "run", start=start)
+    result = run("start", "--config", write_config(folder))
+    assert "\x1b" not in result.output
+    assert result.stderr.splitlines()[0].startswith("orders: starting, snapshot; ")
+
+
+def test_status_is_one_line_a_job_or_one_job_in_full(run: Run, catalog: Catalog) -> None:
+    make_job(catalog, "shop")
+    lines = run("status").stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["JOB", "orders", "shop"]
+    assert run("status", "shop").stdout.splitlines()[0].split() == ["job:", "shop"]
+    assert [job["name"] for job in json.loads(run("status", "--json").stdout)["jobs"]] == ["orders", "shop"]
+
+
+def test_status_of_nothing_is_no_error(run: Run, folder: Path) -> None:
+    result = run("status")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "no jobs yet" in result.stderr
+    assert json.loads(run("status", "--json").stdout) == {"schema": 1, "jobs": []}
+    assert list(folder.iterdir()) == []
+
+
+def test_watching_off_a_terminal_ends_with_the_job(run: Run, catalog: Catalog) -> None:
+    end_job(catalog, "orders", JobState.FAILED, "part-7 is gone")
+    result = run("status", "orders", "--watch")
+    assert result.exit_code == 0
+    assert "orders: failed, snapshot" in result.stderr
+
+
+def test_plan_and_verify_print_what_the_engine_found(
+    run: Run, catalog: Catalog, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_engine(
+        monkeypatch, "preflight", plan=lambda config, where: PlanReport(config.job.name, "snapshot", "x", (), "0")
+    )
+    verdict = VerifyReport("orders", 5, (TableVerdict("orders", "orders", True, 1, 1),), 1.0)
+    fake_engine(monkeypatch, "verify", verify=lambda job, where: verdict)
+    assert run("plan", "--config", write_config(folder)).stdout.startswith("job         orders\n")
+    assert json.loads(run("verify", "--json").stdout)["equal"] is True
+
+
+def test_drop_wants_the_name_twice(run: Run, catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    dropped: list[str] = []
+    fake_engine(monkeypatch, "run", drop=lambda job, where: dropped.append(job))
+    assert run("drop", "orders").exit_code == 2
+    assert dropped == []
+    assert run("drop", "orders", "--confirm", "orders").exit_code == 0
+    assert dropped == ["orders"]
+
+
+def test_init_writes_a_config_that_loads_and_never_over_another(run: Run, folder: Path) -> None:
+    assert run("init").exit_code == 0
+    assert load(folder / "job.toml").job.name == "orders"
+    (folder / "job.toml").write_text("mine")
+    result = run("init")
+    assert result.exit_code == 2
+    assert (folder / "job.toml").read_text() == "mine"
+    assert run("init", "other.toml").exit_code == 0
+
+
+def test_config_schema_is_json(run: Run) -> None:
+    assert json.loads(run("config", "schema").stdout)["title"] == "backfill job"
+
+
+READ_OR_POST = [
+    ["status"],
+    ["status", "--json"],
+    ["status", "orders"],
+    ["pause"],
+    ["throttle", "--rate", "5"],
+    ["stop"],
+    ["wait", "--for", "stopped"],
+]
+
+
+@pytest.mark.parametrize("words", READ_OR_POST, ids=" ".join)
+def test_commands_that_read_or_post_import_neither_spark_nor_pydantic(catalog: Catalog, words: list[str]) -> None:
+    end_job(catalog, "orders", JobState.STOPPED)
+    code = (
+        "import sys, atexit\n"
+        "heavy = {'pyspark', 'py4j', 'pydantic', 'sqlglot', 'pyarrow', 'pandas', 'numpy'}\n"
+        "atexit.register(lambda: print('IMPORTED', sorted(heavy & set(sys.modules)), file=sys.stderr))\n"
+        f"sys.argv = ['backfill', *{words!r}]\n"
+        "from backfill_cli.main import main\n"
+        "main()\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    allowed = "['pydantic']" if words[0] == "wait" else "[]"
+    assert f"IMPORTED {allowed}" in ended.stderr
+
+
+RUNNER = """
+import sys, time, types
+sys.path[:0] = {paths!r}
+fake = types.ModuleType("backfill_cli.engine.run")
+def start(config, catalog, until, into_existing, report):
+    from command_builders import make_job
+    from backfill_cli.errors import Held
+    if {fails!r}:
+        raise Held("job 'orders' is held by somebody", "backfill status orders")
+    make_job(catalog)
+    with catalog.claim("orders", "test", int(time.time() * 1000)) as claim:
+        while not claim.store.commands():
+            time.sleep(0.02)
+    return "stopped"
+fake.start = start
+sys.modules["backfill_cli.engine.run"] = fake
+"""
+
+
+def background(folder: Path, fails: bool) -> "subprocess.CompletedProcess[str]":
+    """`start --detach` with an engine of our own in both processes."""
+    site = folder / "site"
+    site.mkdir()
+    text = RUNNER.format(paths=[str(Path(__file__).parent)], fails=fails)
+    (site / "sitecustomize.py").write_text(text)
+    command = [
+        sys.executable,
+        "-m",
+        "backfill_cli",
+        "start",
+        "--config",
+        write_config(folder),
+        "--detach",
+        "--json",
+    ]
+    environment = {**os.environ, "PYTHONPATH": str(site)}
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
+
+
+def test_a_detached_job_runs_on_with_a_private_log(folder: Path, run: Run) -> None:
+    ended = background(folder, fails=False)
+    assert ended.returncode == 0, ended.stderr
+    told = json.loads(ended.stdout)
+    log = Path(told["log"])
+    assert log == folder / ".backfill/logs/orders.log"
+    assert stat.S_IMODE(log.stat().st_mode) == 0o600
+    row = Catalog(folder / ".backfill/catalog.duckdb").job("orders")
+    assert (row.live, row.lease.pid) == (True, told["pid"])
+    assert os.getsid(told["pid"]) == told["pid"]
+    assert run("stop", "--json").exit_code == 0
+
+
+def test_a_detached_job_that_fails_at_once_passes_its_error_on(folder: Path) -> None:
+    ended = background(folder, fails=True)
+    assert ended.returncode == 5
+    assert ended.stdout == ""
+    assert "error: job 'orders' is held by somebody\nTry: backfill status orders" in ended.stderr

@@ -1,0 +1,105 @@
+"""The read model: what is told, when it is not told, and that its fields only grow."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from view_builders import GROUPS, ledger, progress, row
+
+from backfill_cli.model.job import Command, Control, JobState, Phase, Verb
+from backfill_cli.view.model import as_json, job_view, spell_eta, spell_share
+
+# Scripts read these: a name is added here with the field, and none is ever taken out.
+FIELDS = """
+    name state phase epoch rows_read rows_total rows_per_s lag_s pending_epochs eta_s limited_by splits share
+    bytes_read bytes_total reason strategy until rate paused_by paused_since_ms allowed measure converging
+    not_converging waiting_for created_ms snapshot_finished_ms log_store_finished_ms caught_up_ms
+    pending_commands runner groups recent_lag_s
+"""
+
+
+def test_the_fields_of_json_only_grow() -> None:
+    told = json.loads(json.dumps(as_json([job_view(row(), GROUPS, ledger([5]))])))
+    assert told["schema"] == 1
+    assert set(FIELDS.split()) == set(told["jobs"][0])
+    assert set(told["jobs"][0]["runner"]) >= {"host", "pid", "renewed_ms", "alive"}
+    assert set(told["jobs"][0]["groups"][0]) >= {
+        "label",
+        "splits",
+        "splits_read",
+        "rows_read",
+        "rows_total",
+        "share",
+    }
+
+
+def test_numbers_are_in_the_units_that_their_names_say() -> None:
+    view = job_view(row(), GROUPS, ledger([500, None, 1500]))
+    assert (view.lag_s, view.rows_per_s, view.eta_s, view.rate) == (1.2, 18_204.4, (6.2, 9.4), 20_000)
+    assert view.recent_lag_s == (0.5, 1.5)
+    assert view.share == pytest.approx(0.421)
+
+
+@given(read=st.integers(0, 10**9), total=st.integers(0, 10**9), size=st.integers(0, 10**6), known=st.booleans())
+def test_the_share_is_between_none_and_all(read: int, total: int, size: int, known: bool) -> None:
+    told = progress(rows_read=read, rows_total=total if known else None, bytes_read=read, bytes_total=size)
+    share = job_view(row(progress=told)).share
+    assert share is None or 0 <= share <= 1
+
+
+@given(st.floats(0, 1))
+def test_a_spelled_share_says_100_only_when_all_is_read(share: float) -> None:
+    assert (spell_share(share) == "100%") == (share == 1)
+    assert spell_share(None) == "N/A"
+
+
+@given(st.integers(0, 200_000))
+def test_there_is_no_eta_under_one_percent(read: int) -> None:
+    view = job_view(row(progress=progress(rows_read=read)))
+    assert (view.eta_s is None) == (read < 2_000)
+    assert spell_eta(view.eta_s) == ("N/A" if read < 2_000 else "6.2s to 9.4s")
+
+
+@pytest.mark.parametrize("changes", [{"live": False}, {"control": Control("cli", 5)}])
+def test_a_job_that_does_not_read_has_neither_rate_nor_eta(changes: dict[str, object]) -> None:
+    view = job_view(row(**changes))
+    assert (view.rows_per_s, view.eta_s) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({}, "rate 20000 rows/s; to change: backfill throttle orders --rate none"),
+        ({"control": Control("me@box", 5)}, "paused by me@box; to go on: backfill resume orders"),
+        ({"live": False}, "no runner: the last one, pid 4711 on box, is gone; to go on: backfill resume orders"),
+        ({"state": JobState.STOPPED, "live": False}, "stopped; to go on: backfill resume orders"),
+        (
+            {"state": JobState.FAILED, "reason": "part-7: changed", "live": False},
+            "failed: part-7: changed; to go on: backfill resume orders",
+        ),
+        (
+            {"state": JobState.DONE, "reason": "caught up", "live": False},
+            "done: caught up; to follow the upstream: backfill start --until forever",
+        ),
+        (
+            {"progress": progress(not_converging="not converging: 1/s against 2/s")},
+            "not converging: 1/s against 2/s",
+        ),
+        ({"progress": None}, "starting"),
+    ],
+)
+def test_what_limits_the_job_is_always_said(changes: dict[str, object], told: str) -> None:
+    assert job_view(row(**changes)).limited_by == told
+
+
+def test_a_command_not_yet_taken_shows_in_the_state() -> None:
+    view = job_view(row(waiting=(Command(1, Verb.PAUSE, "cli", 5),)))
+    assert (view.state, view.pending_commands) == ("pausing", ("pause",))
+
+
+def test_lag_allowed_is_in_the_measure_it_was_told_in() -> None:
+    by_time = progress(phase=Phase.LOG_STORE, allowed=4_000, measure="time")
+    assert job_view(row(progress=by_time)).allowed == 4.0
+    by_count = progress(phase=Phase.LOG_STORE, allowed=4_000, measure="barriers")
+    assert job_view(row(progress=by_count)).allowed == 4_000

@@ -1,0 +1,124 @@
+"""What terminals and pipes are shown."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from view_builders import GROUPS, drawn, ledger, progress, row
+
+from backfill_cli.catalog import SplitGroup
+from backfill_cli.model.job import Control, JobState, Phase
+from backfill_cli.view.lines import job_details, jobs_table, progress_line
+from backfill_cli.view.live import Lines
+from backfill_cli.view.model import JobView, job_view
+from backfill_cli.view.picture import job_picture, jobs_picture, live_picture
+from backfill_cli.view.text import shown, shown_lines
+
+FULL = job_view(row(), GROUPS, ledger([1000, 3000, 2000]))
+STRANGE = ["a[/b]", "x[red]y", "\x1b[31mred\x1b[0m", "\x9b31m", "a\rb", "\u202egnp.exe", "a\\", "[bold", "\ud800"]
+
+
+@pytest.mark.parametrize("width", [80, 100, 200])
+def test_the_picture_keeps_to_the_width(width: int) -> None:
+    text = drawn(job_picture(FULL), width)
+    assert max(map(len, text.splitlines())) <= width
+    for expected in (
+        "orders  running",
+        "● snapshot ─── ○ log-store ─── ○ upstream",
+        "42.1%  84,200 of 200,000 rows",
+        "splits 5–8",
+        "25.0%",
+        "6.2s to 9.4s",
+        "14 upstream epochs",
+        "3 epochs, at most 3s",
+        "limited by  rate 20000 rows/s",
+        "to change   backfill throttle orders --rate none",
+    ):
+        assert expected in text
+
+
+def test_bars_can_be_told_apart_without_colour() -> None:
+    line = next(line for line in drawn(job_picture(FULL)).splitlines() if "42.1%" in line)
+    filled, rest = line.count("━"), line.count("─")
+    assert filled / (filled + rest) == pytest.approx(0.42, abs=0.05)
+
+
+def test_phases_gone_through_are_ticked() -> None:
+    view = job_view(row(progress=progress(phase=Phase.LOG_STORE)))
+    assert "✓ snapshot ─── ● log-store ─── ○ upstream" in drawn(job_picture(view))
+    done = job_view(row(state=JobState.DONE, live=False, progress=progress(phase=Phase.UPSTREAM)))
+    assert "✓ snapshot ─── ✓ log-store ─── ✓ upstream" in drawn(job_picture(done))
+
+
+def test_a_job_whose_runner_died_does_not_look_well() -> None:
+    text = drawn(job_picture(job_view(row(live=False))))
+    assert "running, no runner" in text
+    assert "to go on    backfill resume orders" in text
+
+
+def test_a_paused_job_says_by_whom_and_how_to_go_on() -> None:
+    text = drawn(job_picture(job_view(row(state=JobState.PAUSED, control=Control("me@box", 5)))))
+    assert "limited by  paused by me@box" in text
+    assert "to go on    backfill resume orders" in text
+
+
+def test_an_empty_catalog_and_several_jobs_can_be_watched() -> None:
+    assert "no jobs yet" in drawn(live_picture([], "Ctrl-C leaves"))
+    two = drawn(live_picture([FULL, job_view(row(name="shop"))], "Ctrl-C leaves"))
+    assert [name in two for name in ("orders", "shop", "Ctrl-C leaves")] == [True, True, True]
+
+
+def test_the_lag_of_an_idle_job_is_a_flat_line() -> None:
+    assert "▁▁▁" in drawn(job_picture(job_view(row(), (), ledger([0, 0, 0]))))
+
+
+@pytest.mark.parametrize("name", STRANGE)
+def test_case_48_names_and_values_cannot_command_the_terminal(name: str) -> None:
+    changes = {
+        "name": name,
+        "reason": name,
+        "strategy": name,
+        "control": Control(name, 5),
+        "state": JobState.FAILED,
+    }
+    view = job_view(row(**changes), (SplitGroup(name, 1, 0, 0, 1, 0.0), *GROUPS))
+    for text in (drawn(job_picture(view), 200), drawn(jobs_picture([view]), 200), shown_lines(job_details(view))):
+        assert shown(name) in text
+        assert [char for char in text if not char.isprintable() and char != "\n"] == []
+
+
+@given(st.text())
+def test_case_48_shown_text_is_one_printable_line_and_shown_again_the_same(text: str) -> None:
+    once = shown(text)
+    assert shown(once) == once
+    assert "\n" not in once
+    assert all(char.isprintable() or char.isspace() or not once.isascii() for char in once)
+    assert not set(once) & {"\x1b", "\x07", "\x08", "\r", "\x9b", "\x7f", "\u202e"}
+    once.encode("utf-8")
+
+
+def test_plain_lines_are_aligned_and_never_cut_off() -> None:
+    long = job_view(row(name="a-job-with-a-long-name", state=JobState.FAILED, reason="x" * 200))
+    first, second, third = jobs_table([FULL, long]).splitlines()
+    assert first.index("STATE") == second.index("running") == third.index("failed")
+    assert "x" * 200 in third
+
+
+def test_details_say_all_that_is_known() -> None:
+    text = job_details(FULL)
+    for fact in ("42.1%, 84,200 of 200,000 rows", "8 consumed", "1.2s", "6.2s to 9.4s", "pid 4711 on box"):
+        assert fact in text
+
+
+def tell_all(lines: Lines, views: list[JobView]) -> None:
+    for view in views:
+        lines.tell(view)
+
+
+def test_a_log_gets_a_line_every_ten_seconds_and_at_each_change(capsys: pytest.CaptureFixture[str]) -> None:
+    clock = iter([0.0, 1.0, 9.9, 10.0, 11.0, 12.0])
+    caught_up = job_view(row(progress=progress(phase=Phase.UPSTREAM)))
+    tell_all(Lines(lambda: next(clock)), [FULL, FULL, FULL, FULL, caught_up, caught_up])
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 3
+    assert told[0] == progress_line(FULL)
+    assert "orders: running, upstream; lag 1.2s" in told[2]

@@ -1,0 +1,95 @@
+"""What `plan` and `verify` say."""
+
+import json
+
+import pytest
+
+from backfill_cli.errors import VerifyMismatch
+from backfill_cli.model.plan_report import PlannedTable, PlanReport
+from backfill_cli.model.verify import DifferentRange, DifferentRow, TableVerdict, VerifyReport
+from backfill_cli.view.reports import plan_text, show_plan
+from backfill_cli.view.verdict import show_verify
+
+TABLE = PlannedTable(
+    "orders", "main.orders", ("id",), 20, 200_000, 4 << 20, (("id", "BIGINT"), ("status", "VARCHAR"))
+)
+PLAN = PlanReport(
+    job="orders",
+    strategy="snapshot",
+    why="the snapshot can be pinned",
+    tables=(TABLE, PlannedTable("lines", "lines", ("id",), 1, None, 100)),
+    position="0001.json",
+    pending_epochs=3,
+    pending_bytes=3000,
+    converging_until="0007.json",
+    retention="0001.json must stay for about 1m",
+    constraints_hold=False,
+    constraints_why="the tables have no shared epoch",
+    estimate_s=(40.0, 90.0),
+    warnings=("the staging folder is on another disk",),
+)
+
+SAME = TableVerdict("orders", "orders", True, 200_000, 200_000)
+DIFFERENT = TableVerdict(
+    "lines",
+    "main.lines",
+    False,
+    10,
+    9,
+    4,
+    (DifferentRange("id 0 to 9", 10, 9, ("id", "status")),),
+    (
+        DifferentRow((("id", "3"),), None, "1 row", "0 rows"),
+        DifferentRow((("id", "4"),), "status", "A", None),
+    ),
+)
+
+
+def test_a_plan_tells_all_that_it_knows() -> None:
+    text = plan_text(PLAN)
+    for fact in (
+        "snapshot: the snapshot can be pinned",
+        "from 0001.json; 3 upstream epochs waiting (2.9 KB)",
+        "about 40s to 1m 30s",
+        "until 0007.json",
+        "do not hold at every checkpoint: the tables have no shared epoch",
+        "table orders → main.orders: 20 splits, 200,000 rows, 4.0 MB; key id",
+        "  status  VARCHAR",
+        "table lines: 1 splits, rows unknown until read, 100 B; key id",
+        "warning: the staging folder is on another disk",
+    ):
+        assert fact in text
+
+
+def test_a_plan_as_json_goes_to_stdout(capsys: pytest.CaptureFixture[str]) -> None:
+    show_plan(PLAN, as_json=True)
+    told = json.loads(capsys.readouterr().out)
+    assert (told["schema"], told["tables"][0]["target"], told["estimate_s"]) == (1, "main.orders", [40.0, 90.0])
+
+
+def test_equal_sides_are_told_and_raise_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    show_verify(VerifyReport("orders", 7, (SAME,), 2.12), as_json=False)
+    assert capsys.readouterr().out == (
+        "job orders, epoch 7: upstream and sink are equal (took 2.1s)\ntable orders: equal, 200,000 rows\n"
+    )
+
+
+def test_different_rows_are_named_and_the_exit_code_is_3(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(VerifyMismatch, match=r"main\.lines differs from its upstream at epoch 7") as caught:
+        show_verify(VerifyReport("orders", 7, (SAME, DIFFERENT), 2.0), as_json=False)
+    assert caught.value.exit_code == 3
+    out = capsys.readouterr().out
+    for fact in (
+        "table lines → main.lines: different, 10 rows upstream, 9 in the sink",
+        "  id 0 to 9: 10 rows upstream, 9 in the sink; columns id, status",
+        "  id = '3': 1 row upstream, 0 rows in the sink",
+        "  id = '4': status is 'A' upstream, NULL in the sink",
+    ):
+        assert fact in out
+
+
+def test_a_sink_that_converges_may_be_verified_later(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(VerifyMismatch) as caught:
+        show_verify(VerifyReport("orders", 7, (DIFFERENT,), 2.0, converging=True), as_json=True)
+    assert "converging" in caught.value.hint
+    assert json.loads(capsys.readouterr().out)["equal"] is False
