@@ -1,0 +1,230 @@
+"""How quickly the job obeys and how far it lags: live, throttled, commanded, idle, starting.
+
+python benchmarks/control.py                       all of it, about 10 minutes
+python benchmarks/control.py --quick               shorter waits
+python benchmarks/control.py --only live throttle
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import measure
+import psutil
+from demo_upstream import changes, land, write_snapshot
+from measure import JOB, Figure, Job, percentile, quartiles, scratch
+
+SECTIONS = ("live", "throttle", "latency", "idle", "commands", "start")
+TARGET_S, INTERVAL_S = 5.0, 1.0
+
+
+def wait_for(job: Job, state: str, phase: str | None = None, limit_s: float = 180) -> None:
+    """Until the job's status says so."""
+    from backfill_cli.errors import NoSuchJob
+
+    end = time.monotonic() + limit_s
+    while time.monotonic() < end:
+        try:
+            status = job.status()
+            if status["state"] == state and (phase is None or status["phase"] == phase):
+                return
+        except NoSuchJob:
+            pass
+        time.sleep(0.2)
+    raise TimeoutError(
+        f"job not {state} {phase or ''} within {limit_s:.0f} s: {(job.folder / 'runner.log').read_text()}"
+    )
+
+
+def live(folder: Path, seconds: float) -> list[Figure]:
+    """From a change file's landing to the commit that holds it, a file of 250 changes each quarter second."""
+    from backfill_cli.catalog import Catalog
+
+    write_snapshot(folder / "orders", 200_000, 4)
+    job = Job(folder / "live", folder / "orders").write()
+    landed: list[float] = []
+    with job.runner("start", "--config", str(job.config)):
+        wait_for(job, "running", "upstream")
+        due = time.monotonic()
+        end = due + seconds
+        while due < end:
+            content = changes(len(landed) + 1, 250, 200_000, time.time_ns() // 1_000_000)
+            land(job.changes, len(landed) + 1, content)
+            landed.append(time.time() * 1000)
+            due += 0.25
+            time.sleep(max(0.0, due - time.monotonic()))
+        time.sleep(10)
+        status = job.status()
+        latency = _latency(job, ("pause", "resume", "throttle"), 4 if seconds < 30 else 12)
+    lines = [line for line in sorted(Catalog(job.catalog).ledger(JOB, 10_000), key=lambda line: line.epoch)]
+    lags = []
+    for line in lines:
+        for at in landed[len(lags) : len(lags) + line.upstream_epochs]:
+            lags.append((line.committed_ms - at) / 1000)
+    assert len(lags) == len(landed), f"{len(lags)} of {len(landed)} files committed; {status}"
+    lags = lags[len(lags) // 5 :]  # the first ones meet a cold JVM
+    middle, most, late = statistics.median(lags), percentile(lags, 0.95), percentile(latency, 0.95)
+    limit = INTERVAL_S + 1
+    note = f"{len(landed)} files, {1000} changes/s"
+    return [
+        Figure("live lag, median", middle, "s", "≤ 2", middle <= 2, (), note),
+        Figure("live lag, p95", most, "s", "≤ 4", most <= 4),
+        Figure("command to barrier, live, p95", late, "s", f"≤ {limit:.0f}", late <= limit, tuple(latency)),
+    ]
+
+
+def _latency(job: Job, verbs: tuple[str, ...], rounds: int) -> list[float]:
+    """Seconds from posting each command to the barrier that took it (an epoch is its barrier's time)."""
+    from backfill_cli.catalog import Catalog
+    from backfill_cli.model.job import Verb
+
+    catalog = Catalog(job.catalog)
+    took = []
+    for number in range(rounds):
+        for verb in verbs:
+            time.sleep(0.37 + 0.41 * (number % 3))  # not in step with the barriers
+            posted_ms = time.time() * 1000
+            command = catalog.post(
+                JOB, Verb(verb), 1e9 if verb == "throttle" else None, "benchmark", int(posted_ms)
+            )
+            while (epoch := catalog.taken(JOB, command)) is None:
+                time.sleep(0.05)
+                assert time.time() * 1000 < posted_ms + 120_000, f"{verb} not taken"
+            took.append(max(0.0, (epoch - posted_ms) / 1000))
+    return took
+
+
+def latency_behind(folder: Path, rows: int, rounds: int) -> list[Figure]:
+    """As `live` has it, while the snapshot is read as fast as it goes."""
+    write_snapshot(folder / "big", rows, 20)
+    job = Job(folder / "behind", folder / "big").write()
+    with job.runner("start", "--config", str(job.config)):
+        wait_for(job, "running", "snapshot")
+        took = _latency(job, ("throttle", "pause", "resume"), rounds)
+        assert job.status()["phase"] == "snapshot", "the snapshot ended before the commands did: give it more rows"
+    late, limit = percentile(took, 0.95), TARGET_S + 1
+    return [Figure("command to barrier, behind, p95", late, "s", f"≤ {limit:.0f}", late <= limit, tuple(took))]
+
+
+def throttle(folder: Path, seconds: float) -> list[Figure]:
+    """Rows a second at a limit of 500, between the first and the last checkpoint of the span."""
+    from backfill_cli.catalog import Catalog
+
+    write_snapshot(folder / "throttled-orders", 200_000, 2)
+    job = Job(folder / "throttled", folder / "throttled-orders", "[throttle]\nrate = 500\n").write()
+    with job.runner("start", "--config", str(job.config)):
+        wait_for(job, "running", "snapshot")
+        time.sleep(10 + seconds)
+    lines = sorted(Catalog(job.catalog).ledger(JOB, 10_000), key=lambda line: line.epoch)
+    lines = [line for line in lines if line.epoch > lines[0].epoch + 8_000]  # settled
+    span = (lines[-1].epoch - lines[0].epoch) / 1000
+    rate = sum(line.snapshot_rows for line in lines[1:]) / span
+    note = f"over {span:.0f} s"
+    return [Figure("throttle 500 rows/s", rate, "rows/s", "500 ± 5 %", abs(rate - 500) <= 25, (), note)]
+
+
+def idle(folder: Path, seconds: float) -> list[Figure]:
+    """Python CPU of the runner for each idle second, so for each barrier."""
+    write_snapshot(folder / "few", 10_000, 1)
+    job = Job(folder / "idle", folder / "few").write()
+    with job.runner("start", "--config", str(job.config)) as process:
+        wait_for(job, "running", "upstream")
+        time.sleep(5)
+        runner = psutil.Process(process.pid)
+        before = sum(runner.cpu_times()[:2])
+        time.sleep(seconds)
+        used_ms = (sum(runner.cpu_times()[:2]) - before) / seconds * INTERVAL_S * 1000
+    note = f"over {seconds:.0f} s, heartbeats in it"
+    return [Figure("idle barrier, Python CPU", used_ms, "ms", "≤ 20", used_ms <= 20, (), note)]
+
+
+def commands(folder: Path, rounds: int) -> list[Figure]:
+    """Wall of the commands that read or post ÷ that of importing what they need at least."""
+    write_snapshot(folder / "few", 10_000, 1)
+    job = Job(folder / "commands", folder / "few").write()
+    bare = [sys.executable, "-c", "import typer, rich, duckdb"]
+    verbs = {"status": ["status"], "pause": ["pause"], "throttle": ["throttle", "--rate", "500"]}
+    took: dict[str, list[float]] = {name: [] for name in ("bare", *verbs)}
+    with job.runner("start", "--config", str(job.config)):
+        wait_for(job, "running", "upstream")
+        for number in range(rounds + 1):
+            for name in took:
+                command = bare if name == "bare" else job.command(*verbs[name])
+                began = time.perf_counter()
+                subprocess.run(command, check=True, capture_output=True, stdin=subprocess.DEVNULL)
+                if number:
+                    took[name].append(time.perf_counter() - began)
+    base = statistics.median(took["bare"])
+    figures = []
+    for name in verbs:
+        ratio = statistics.median(took[name]) / base
+        note = f"{quartiles(took[name])} s, imports {quartiles(took['bare'])} s"
+        figures.append(Figure(f"{name} ÷ its imports", ratio, "", "≤ 2", ratio <= 2, tuple(took[name]), note))
+    return figures
+
+
+def start(folder: Path, rounds: int) -> list[Figure]:
+    """From the command to the first checkpoint's commit, with the class archive ÷ without."""
+    from backfill_cli.engine import archive_maker
+
+    subprocess.run([sys.executable, archive_maker.__file__], check=True, stdout=subprocess.DEVNULL)
+    write_snapshot(folder / "start-orders", 200_000, 4)
+    without = [_first_checkpoint_s(folder, {"BACKFILL_CLASS_ARCHIVE": "off"})]
+    with_it = [_first_checkpoint_s(folder, {})]
+    for _ in range(rounds):
+        without.append(_first_checkpoint_s(folder, {"BACKFILL_CLASS_ARCHIVE": "off"}))
+        with_it.append(_first_checkpoint_s(folder, {}))
+    without, with_it = without[1:], with_it[1:]
+    ratio = statistics.median(w / o for w, o in zip(with_it, without, strict=True))
+    note = f"with {quartiles(with_it)} s, without {quartiles(without)} s"
+    runs = tuple(w / o for w, o in zip(with_it, without, strict=True))
+    return [
+        Figure("start to first checkpoint, with archive ÷ without", ratio, "", "≤ 0.75", ratio <= 0.75, runs, note)
+    ]
+
+
+def _first_checkpoint_s(folder: Path, env: dict[str, str]) -> float:
+    from backfill_cli.catalog import Catalog
+
+    job = Job(folder / "start", folder / "start-orders").write()
+    began_ms = time.time() * 1000
+    with job.runner("start", "--config", str(job.config), "--until", "caught-up", env=env) as process:
+        assert process.wait(180) == 0, (job.folder / "runner.log").read_text()
+    first = min(Catalog(job.catalog).ledger(JOB, 10_000), key=lambda line: line.epoch)
+    job.forget()
+    return (first.committed_ms - began_ms) / 1000
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--only", nargs="+", choices=SECTIONS, default=SECTIONS)
+    parser.add_argument(
+        "--rows", type=int, default=20_000_000, help="of the snapshot that is being read meanwhile"
+    )
+    parser.add_argument("--folder", type=Path, help="keep the data here")
+    given = parser.parse_args()
+    quick, figures = given.quick, []
+    with scratch(given.folder) as folder:
+        if "live" in given.only:
+            figures += live(folder, 15 if quick else 60)
+        if "throttle" in given.only:
+            figures += throttle(folder, 15 if quick else 60)
+        if "latency" in given.only:
+            figures += latency_behind(folder, 5_000_000 if quick else given.rows, 1 if quick else 5)
+        if "idle" in given.only:
+            figures += idle(folder, 15 if quick else 60)
+        if "commands" in given.only:
+            figures += commands(folder, 3 if quick else 9)
+        if "start" in given.only:
+            figures += start(folder, 1 if quick else 5)
+    sizes = {"sections": json.dumps(list(given.only)), "quick": quick}
+    return 0 if measure.report("control", figures, sizes) or quick else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
