@@ -35,9 +35,8 @@ def wait_for(job: Job, state: str, phase: str | None = None, limit_s: float = 18
         except NoSuchJob:
             pass
         time.sleep(0.2)
-    raise TimeoutError(
-        f"job not {state} {phase or ''} within {limit_s:.0f} s: {(job.folder / 'runner.log').read_text()}"
-    )
+    log = (job.folder / "runner.log").read_text()
+    raise TimeoutError(f"job not {state} {phase or ''} within {limit_s:.0f} s: {log}")
 
 
 def live(folder: Path, seconds: float) -> list[Figure]:
@@ -60,11 +59,10 @@ def live(folder: Path, seconds: float) -> list[Figure]:
         time.sleep(10)
         status = job.status()
         latency = _latency(job, ("pause", "resume", "throttle"), 4 if seconds < 30 else 12)
-    lines = [line for line in sorted(Catalog(job.catalog).ledger(JOB, 10_000), key=lambda line: line.epoch)]
-    lags = []
-    for line in lines:
-        for at in landed[len(lags) : len(lags) + line.upstream_epochs]:
-            lags.append((line.committed_ms - at) / 1000)
+    lags: list[float] = []
+    for line in sorted(Catalog(job.catalog).ledger(JOB, 10_000), key=lambda line: line.epoch):
+        taken = landed[len(lags) : len(lags) + line.upstream_epochs]
+        lags.extend((line.committed_ms - at) / 1000 for at in taken)
     assert len(lags) == len(landed), f"{len(lags)} of {len(landed)} files committed; {status}"
     lags = lags[len(lags) // 5 :]  # the first ones meet a cold JVM
     middle, most, late = statistics.median(lags), percentile(lags, 0.95), percentile(latency, 0.95)

@@ -51,7 +51,7 @@ master = "local[*]"
 
 @dataclass(frozen=True)
 class Figure:
-    """One measured figure. goal: what it should be, in words; reached: whether it is; runs: the values behind it."""
+    """One measured figure. goal: what it should be, in words; reached: is it; runs: the values behind it."""
 
     name: str
     value: float

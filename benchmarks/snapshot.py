@@ -5,7 +5,7 @@
     python benchmarks/snapshot.py --only pairs killed
 
 The plain way: the same Spark session copies Parquet to Parquet with default settings, then DuckDB creates the
-table from the copy, one after the other, no control at all. Pairs alternate; the first warms up and is not counted.
+table from the copy, one after the other, no control at all. Pairs alternate; the first one warms up.
 """
 
 import argparse
