@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from backfill_cli.view.console import answer_json, say
+from backfill_cli.view.console import answer_json
 from backfill_cli.view.live import Report, following
 from backfill_cli.view.model import as_json as to_json
 from backfill_cli.view.read import read_jobs
@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 def run_shown(name: str, catalog: "Catalog", as_json: bool, run: "Callable[[Report], JobState]") -> None:
     """Run a job to its end with a view of it on stderr; the error that ends it passes through."""
     with following(lambda: read_jobs(catalog, name)) as report:
-        state = run(report)
-    views = read_jobs(catalog, name)
+        run(report)
     if as_json:
-        answer_json(to_json(views))
-    else:
-        say(f"job {name}: {state}, at epoch {views[0].epoch}")
+        answer_json(to_json(read_jobs(catalog, name)))

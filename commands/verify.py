@@ -8,7 +8,6 @@ def verify(job: JobArgument = None, as_json: JsonOption = False, catalog: Catalo
     store = open_catalog(catalog)
     name = named_job(store, job).name
     from backfill_cli.engine.verify import verify as verify_job
-
     from backfill_cli.view.verdict import show_verify
 
     show_verify(verify_job(name, store), as_json)

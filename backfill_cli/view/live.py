@@ -4,7 +4,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from backfill_cli.errors import BackfillError
@@ -116,15 +116,15 @@ class _Viewer:
             thread.join(timeout=5)
 
     def _looks(self) -> Iterator[Sequence[JobView]]:
-        """The jobs, each time something was reported, until the end."""
-        while not self._ended.is_set():
+        """The jobs, each time something was reported, and once more at the end."""
+        ended = False
+        while not ended:
             self._reported.wait()
             self._reported.clear()
-            try:
+            ended = self._ended.is_set()
+            # The view must not end the run that it shows; what matters the engine will tell.
+            with suppress(BackfillError):
                 yield self._look()
-            except BackfillError:
-                # The view must not end the run that it shows; what matters the engine will tell.
-                continue
             self._ended.wait(REFRESH_S)
 
     def _tell(self) -> None:

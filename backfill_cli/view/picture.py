@@ -199,7 +199,8 @@ def _limit(view: JobView) -> Iterator[RenderableType]:
     """What limits the job, and below it the command that changes that."""
     limit, _, command = view.limited_by.partition("; to ")
     style = BAD if view.state == "failed" else WARN if view.paused_by or view.not_converging else ""
-    yield Text.assemble(("limited by  ", QUIET), (shown(limit), style))
+    label = "ended       " if view.state in ENDED else "limited by  "
+    yield Text.assemble((label, QUIET), (shown(limit), style))
     if command:
         word, _, what = command.partition(": ")
         yield Text.assemble((f"to {shown(word)}  ".ljust(12), QUIET), (shown(what), CALM))

@@ -92,7 +92,7 @@ def test_resume_without_a_runner_runs_the_job_here(
     assert result.exit_code == 0
     assert asked[0][0] == "orders"
     assert asked[0][2] is None
-    assert "job orders: done" in result.stderr
+    assert result.stderr.startswith("orders: stopped, snapshot; ")
 
 
 def test_the_name_may_be_left_out_only_when_it_is_clear(run: Run, catalog: Catalog) -> None:
@@ -123,7 +123,7 @@ def test_wait_returns_at_the_goal_and_with_9_when_the_job_ends_first(
     end_job(catalog, "orders", state, "part-7 is gone")
     result = run("wait", "--for", goal)
     assert result.exit_code == code
-    assert (f"before {goal}" in result.stderr) == (code == 9)
+    assert (f"is {state} (part-7 is gone), before {goal}" in result.stderr) == (code == 9)
 
 
 @pytest.mark.usefixtures("claim")
