@@ -28,7 +28,7 @@ def post(
     store = open_catalog(catalog)
     name = job or named_job(store, None).name
     command = store.post(name, verb, rate, asked_by(), time.time_ns() // 1_000_000)
-    epoch = _taken(store, name, command, verb, limit_s) if wait else store.taken(name, command)
+    epoch = _waited(store, name, command, verb, limit_s) if wait else store.taken(name, command)
     if as_json:
         answer_json({"schema": 1, "job": name, "command": verb.value, "rate": rate, "id": command, "epoch": epoch})
     elif epoch is None:
@@ -43,13 +43,13 @@ def _rate(verb: Verb, rate: float | None) -> str:
     return " no more: no limit" if rate is None else f" to {rate:g} rows/s"
 
 
-def _taken(catalog: "Catalog", job: str, command: int, verb: Verb, limit_s: float) -> int:
-    """The epoch of the barrier that took a command."""
+def _waited(catalog: "Catalog", job: str, command: int, verb: Verb, limit_s: float) -> int:
+    """The epoch of the barrier that took a command; a stop is over once its runner has gone."""
     deadline = time.monotonic() + limit_s
-    while (epoch := catalog.taken(job, command)) is None:
+    while (epoch := catalog.taken(job, command)) is None or (verb is Verb.STOP and catalog.job(job).live):
         if time.monotonic() > deadline:
             raise WaitTimedOut(
-                f"job {job!r}: no barrier took the {verb.value} within {limit_s:g} s; it stays asked for",
+                f"job {job!r}: the {verb.value} was not done within {limit_s:g} s; it stays asked for",
                 f"backfill status {job}",
             )
         time.sleep(POLL_S)

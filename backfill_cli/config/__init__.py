@@ -38,7 +38,7 @@ __all__ = ["JobConfig", "load", "resolve"]
 Tree = dict[str, Any]
 Part = TypeVar("Part", bound=BaseModel)
 _MAY_HOLD_REFERENCES = ("upstream", "sink", "spark")
-_NO_FILE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:|\$\{|:memory:")
+_NO_FILE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/|\$\{|:memory:")
 
 
 @dataclass(frozen=True)

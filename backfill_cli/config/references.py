@@ -18,7 +18,10 @@ REFERENCE = re.compile(r"\$\{([^:}]*)(?::([^}]*))?\}")
 _SECRET_NAME = re.compile(
     r"secret|passw(or)?d|token|(access|api|private|account)[._-]?key|credential", re.IGNORECASE
 )
-_PLAIN = re.compile(r"\s*(true|false|[\d.]+(ms|s|m|h|d|k|g)?)?\s*", re.IGNORECASE)
+# Settings about a secret that hold none: `…credentials.provider`, `password_file`, `token.ttl`.
+_ABOUT_SECRET = re.compile(r"(file|path|location|dir|provider|class|type|name|url|uri|enabled|ttl)s?$", re.I)
+# Switches, numbers, lengths of time; and what has blanks in it, like a column list of a table called `tokens`.
+_PLAIN = re.compile(r"\s*(true|false|[\d.]+(ms|s|m|h|d|k|g)?)?\s*|.*\S\s+\S.*", re.I | re.S)
 _USER_INFO = re.compile(r"^[a-z][a-z0-9+.-]*://[^/@\s:]*:([^/@\s]+)@", re.I)
 
 Leaf = Callable[[tuple[str | int, ...], str], str]
@@ -47,7 +50,8 @@ def reference_faults(part: Any, at: tuple[str | int, ...]) -> list[str]:
             if kind not in ("env", "file") or not name:
                 faults.append(f"{spell_path(path)}: a reference is ${{env:NAME}} or ${{file:PATH}}")
         bare = REFERENCE.sub("", text)
-        named = any(isinstance(step, str) and _SECRET_NAME.search(step) for step in path[1:])
+        name = next((step for step in reversed(path[1:]) if isinstance(step, str)), "")
+        named = _SECRET_NAME.search(name) is not None and _ABOUT_SECRET.search(name) is None
         user_info = _USER_INFO.match(text)
         written = user_info is not None and REFERENCE.sub("", user_info[1]) != ""
         if (named and not _PLAIN.fullmatch(bare)) or written:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from backfill_cli.catalog import JobRow, SplitGroup
@@ -156,7 +157,7 @@ def _limited_by(row: JobRow, progress: Progress) -> str:
     if not row.live:
         return f"no runner: the last one, {_runner(row)}, is gone; {go_on}"
     if row.control.paused:
-        return f"paused by {row.control.paused_by}; {go_on}"
+        return f"paused by {row.control.paused_by} since {spell_moment(row.control.paused_since_ms)}; {go_on}"
     if progress.not_converging:
         return progress.not_converging
     return progress.limited_by or "starting"
@@ -164,6 +165,11 @@ def _limited_by(row: JobRow, progress: Progress) -> str:
 
 def _runner(row: JobRow) -> str:
     return f"pid {row.lease.pid} on {row.lease.host}" if row.lease.pid else "which left no name"
+
+
+def spell_moment(ms: int | None) -> str:
+    """`2026-11-21 04:40:12 UTC`."""
+    return "N/A" if ms is None else f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def spell_eta(eta_s: tuple[float, float] | None) -> str:

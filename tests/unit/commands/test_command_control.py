@@ -53,7 +53,7 @@ def test_with_a_runner_a_command_waits_for_a_barrier(run: Run, catalog: Catalog)
 def test_waiting_for_a_barrier_that_does_not_come_is_code_8(run: Run) -> None:
     result = run("pause", "--wait", "--timeout", "0.2")
     assert result.exit_code == 8
-    assert "no barrier took the pause within 0.2 s; it stays asked for" in result.stderr
+    assert "the pause was not done within 0.2 s; it stays asked for" in result.stderr
 
 
 def test_wait_prints_the_epoch_that_took_the_command(run: Run, catalog: Catalog, claim: Claim) -> None:

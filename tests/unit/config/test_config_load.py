@@ -154,7 +154,7 @@ def test_relative_paths_are_taken_from_the_working_directory(
     assert again.tree["upstream"]["snapshot"]["path"] == str(tmp_path / "data/snapshot")
 
 
-@pytest.mark.parametrize("path", ["s3://bucket/x", "/abs/x", "hdfs:/x", "${env:ROOT}/x"])
+@pytest.mark.parametrize("path", ["s3://bucket/x", "file:/x", "/abs/x", "hdfs:/x", "${env:ROOT}/x"])
 def test_urls_absolute_paths_and_references_stay_as_they_are(load_text: Load, path: str) -> None:
     config = load_text(GOOD.replace("data/snapshot", path))
     assert config.tree["upstream"]["snapshot"]["path"] == path

@@ -105,6 +105,20 @@ def test_a_connectors_fault_that_tells_the_value_is_scrubbed(monkeypatch: pytest
     assert CANARY not in "".join(traceback.format_exception(caught.value))
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("spark.hadoop.fs.s3a.aws.credentials.provider", "org.apache.Chain"),
+        ("spark.ssl.keyPasswordFile", "/run/secrets/key"),
+        ("spark.tokens", "id BIGINT, token STRING"),
+        ("spark.security.credentials.hive.enabled", "false"),
+        ("spark.token.renewal", "15m"),
+    ],
+)
+def test_settings_about_secrets_are_no_secrets(load_text: Load, name: str, value: str) -> None:
+    assert load_text(GOOD + f'[spark]\nconf = {{ "{name}" = "{value}" }}\n').spark.conf == {name: value}
+
+
 def test_secrets_of_spark_are_references_too(load_text: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     name = '"spark.hadoop.fs.s3a.secret.key"'
     with pytest.raises(ConfigError) as caught:

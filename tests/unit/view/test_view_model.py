@@ -72,7 +72,10 @@ def test_a_job_that_does_not_read_has_neither_rate_nor_eta(changes: dict[str, ob
     ("changes", "told"),
     [
         ({}, "rate 20000 rows/s; to change: backfill throttle orders --rate none"),
-        ({"control": Control("me@box", 5)}, "paused by me@box; to go on: backfill resume orders"),
+        (
+            {"control": Control("me@box", 5_000)},
+            "paused by me@box since 1970-01-01 00:00:05 UTC; to go on: backfill resume orders",
+        ),
         ({"live": False}, "no runner: the last one, pid 4711 on box, is gone; to go on: backfill resume orders"),
         ({"state": JobState.STOPPED, "live": False}, "stopped; to go on: backfill resume orders"),
         (
