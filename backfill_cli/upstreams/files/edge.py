@@ -11,6 +11,8 @@ from backfill_cli.errors import BackfillError, BadData, Fatal, Transient
 MARK = "backfill:"
 """What the messages begin with that our own expressions raise inside Spark."""
 
+_KINDS: dict[str, type[BackfillError]] = {"BadData": BadData, "Fatal": Fatal, "Transient": Transient}
+
 _PASSING = frozenset(
     {
         errno.EIO,
@@ -31,6 +33,16 @@ _PASSING = frozenset(
 )
 RENAME_HINT = "write files under a name that begins with '_' or ends with .tmp, and rename them when complete"
 GONE_HINT = "restore the file, or drop the job and start anew"
+
+
+@contextmanager
+def raising_in_worker() -> Iterator[None]:
+    """Our errors inside pass through Spark as text that `from_spark` takes apart again."""
+    try:
+        yield
+    except BackfillError as exc:
+        kind = next(name for name, known in _KINDS.items() if isinstance(exc, known))
+        raise RuntimeError(f"{MARK} [{kind}] {exc.message} :try {exc.hint} :end") from exc
 
 
 @contextmanager
@@ -68,10 +80,10 @@ def from_spark(exc: BaseException) -> BackfillError | None:
     when it is missing, Transient when the system says so).
     """
     text = str(exc)
-    own = re.search(re.escape(MARK) + r" (.*?) :end\b", text, re.DOTALL)
+    own = re.search(re.escape(MARK) + r" (?:\[(\w+)\] )?(.*?) :end\b", text, re.DOTALL)
     if own:
-        message, _, hint = own.group(1).partition(" :try ")
-        return BadData(message, hint)
+        message, _, hint = own.group(2).partition(" :try ")
+        return _KINDS.get(own.group(1), BadData)(message, hint)
     if "FAILED_READ_FILE" not in text and "PATH_NOT_FOUND" not in text and "FileNotFoundException" not in text:
         return None
     found = re.search(r"\b((?:file|s3a?|gs|abfss?|hdfs):/[^\s'\"]+)", text)
@@ -81,7 +93,7 @@ def from_spark(exc: BaseException) -> BackfillError | None:
     if re.search(r"timed? ?out|Connection reset|Input/output error", text):
         return Transient(f"{path}: {_one_line(exc)}")
     cause = re.findall(r"Caused by: [\w.$]+: ([^\n]+)", text)
-    return BadData(f"{path}: cannot be read: {cause[-1] if cause else _one_line(exc)}", RENAME_HINT)
+    return BadData(f"{path}: cannot be read: {cause[0] if cause else _one_line(exc)}", RENAME_HINT)
 
 
 def _one_line(exc: BaseException) -> str:
