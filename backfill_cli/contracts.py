@@ -192,7 +192,7 @@ class Sink(Protocol):
 class Survey:
     """What a sink tells of a table without reading it much.
 
-    low, high: of the word of the first key column (see model/digest.py), None when it has none or there are no rows.
+    low, high: of the word of the first key column (see model/digest.py), None when it has none or no row is there.
     few: string columns with so few distinct values that the sink can hash them from a list.
     """
 
@@ -211,7 +211,7 @@ class SinkCopy(Protocol):
     def survey(self, table: SinkTable) -> Survey: ...
 
     def digest(self, table: SinkTable, spec: DigestSpec, ranges: KeyRanges | None) -> Mapping[int, Digest]:
-        """By range number: rows and a hash for each column of `spec` (one for all in range 0 when ranges is None).
+        """By range number: rows, a hash for the key and each other column (all in one, range 0, without ranges).
 
         The formula is model/digest.py's, so that it equals what Spark computes of the upstream. May be called from
         another thread than the other methods.

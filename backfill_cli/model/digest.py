@@ -2,8 +2,8 @@
 
 Engines have no fast hash in common, only integer arithmetic. So each column becomes an integer of 64 bits (its
 *word*), the words of a row are multiplied with odd constants and mixed, and the rows' hashes are folded by XOR,
-which needs no order. A difference goes unseen with a chance of about 2^-60; equal rows never differ. XOR does not see
-a row that is there twice more: the number of rows does.
+which needs no order. A difference goes unseen with a chance of about 2^-60; equal rows never differ. XOR is blind
+to a row that is there three times instead of once: the number of rows is not.
 
 Everything here is plain SQL over `*`, `+`, `&`, `>>` and XOR, and never leaves 63 bits, so that an engine that
 checks for overflow (Spark in ANSI mode, DuckDB) does not fail.
@@ -13,6 +13,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import reduce
 from typing import Any
 
 RANGES = 64
@@ -80,7 +81,7 @@ class DigestSpec:
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """Of one range: rows, and one hash for each column that was asked for (for all together: one)."""
+    """Of one range: rows, and a hash for all columns together, or for the key and each column after it."""
 
     rows: int
     hashes: tuple[int, ...]
@@ -128,36 +129,20 @@ def _word_of(field: Mapping[str, Any], few: frozenset[str]) -> WordColumn | None
 
 def whole_sql(spec: DigestSpec, dialect: Dialect, source: str) -> str:
     """`(part BIGINT = 0, n BIGINT, h0 BIGINT)`: one row, the hash of all columns of all rows of `source`."""
-    together = "p0"
-    for at in range(1, len(spec.columns)):
-        together = dialect.xor(together, f"p{at}")
-    rows = f"SELECT {together} AS x0 FROM ({_products(spec, dialect, source)}) AS p"
-    return (
-        f"SELECT CAST(0 AS BIGINT) AS part, count(*) AS n, bit_xor(x0) AS h0 FROM ({_mixed(rows, (), 1, dialect)})"
-    )
+    mixed = _mixed(spec, [range(len(spec.columns))], "0", dialect, source)
+    return f"SELECT CAST(0 AS BIGINT) AS part, count(*) AS n, bit_xor(x0) AS h0 FROM ({mixed}) AS m"
 
 
 def ranges_sql(spec: DigestSpec, ranges: KeyRanges, dialect: Dialect, source: str) -> str:
-    """`(part BIGINT, n BIGINT, h0…)`: a row for each range, a hash for each column of `spec` in its order.
+    """`(part BIGINT, n BIGINT, h0…)`: a row for each range; the key's hash and one for each column after it.
 
     The hash of a column covers the key too, so that two values that changed places differ.
     """
-    part = range_sql(ranges, dialect)
-    rest = range(len(spec.key), len(spec.columns))
-    key = "p0"
-    for at in range(1, len(spec.key)):
-        key = dialect.xor(key, f"p{at}")
-    products = _products(spec, dialect, source, extra=f"{part} AS part, ")
-    keyed = f"SELECT part, {', '.join([f'{key} AS x0', *(f'p{at}' for at in rest)])} FROM ({products}) AS p"
-    kept = ("part", *(f"p{at}" for at in rest))
-    mixed = _mixed(keyed, kept, 1, dialect)
-    paired = [f"{dialect.xor('x0', f'p{at}')} AS x{at - len(spec.key) + 1}" for at in rest]
-    each = f"SELECT part, {', '.join(['x0', *paired])} FROM ({mixed}) AS k"
-    count = 1 + len(rest)
-    folded = ", ".join(f"bit_xor(x{at}) AS h{at}" for at in range(count))
-    return (
-        f"SELECT part, count(*) AS n, {folded} FROM ({_mixed(each, ('part',), count, dialect)}) AS m GROUP BY part"
-    )
+    key = range(len(spec.key))
+    groups = [key, *([*key, at] for at in range(len(spec.key), len(spec.columns)))]
+    mixed = _mixed(spec, groups, range_sql(ranges, dialect), dialect, source)
+    hashes = ", ".join(f"bit_xor(x{at}) AS h{at}" for at in range(len(groups)))
+    return f"SELECT part, count(*) AS n, {hashes} FROM ({mixed}) AS m GROUP BY part"
 
 
 def range_sql(ranges: KeyRanges, dialect: Dialect, word: str = "v0") -> str:
@@ -166,30 +151,35 @@ def range_sql(ranges: KeyRanges, dialect: Dialect, word: str = "v0") -> str:
     return f"CAST({dialect.quotient(f'({inside} - {ranges.low})', ranges.width)} AS BIGINT)"
 
 
-def _products(spec: DigestSpec, dialect: Dialect, source: str, extra: str = "") -> str:
-    """`p0…`: each column's word spread over 62 bits by constants of its own; a constant of its own for NULL."""
+def _mixed(spec: DigestSpec, groups: Sequence[Sequence[int]], part: str, dialect: Dialect, source: str) -> str:
+    """`(part, x0…)`: each row's hash of each group of columns, after three rounds that mix it.
+
+    Every round is a level of its own, so that the text stays short. One fold after the first round is what breaks
+    the structure that XOR and small differences share (tried on swapped and shifted values); more would only make
+    the engines' planners slow.
+    """
+    together = (reduce(dialect.xor, (f"p{at}" for at in group)) for group in groups)
+    joined = ", ".join(f"{sql} AS x{at}" for at, sql in enumerate(together))
+    rows = f"SELECT part, {joined} FROM ({_products(spec, part, dialect, source)}) AS p"
+    for turn in range(3):
+        low, high = (_splitmix64(3000 + 2 * turn + half) % 2**29 | 2**29 | 1 for half in range(2))
+        sums = (f"(x{at} & {_LOW31}) * {low} + (x{at} >> 31) * {high} AS x{at}" for at in range(len(groups)))
+        rows = f"SELECT part, {', '.join(sums)} FROM ({rows}) AS r{turn}"
+        if turn == 0:
+            folds = (f"{dialect.xor(f'x{at}', f'(x{at} >> 29)')} AS x{at}" for at in range(len(groups)))
+            rows = f"SELECT part, {', '.join(folds)} FROM ({rows}) AS f"
+    return rows
+
+
+def _products(spec: DigestSpec, part: str, dialect: Dialect, source: str) -> str:
+    """`(part, p0…)`: each column's word spread over 62 bits by constants of its own; another one for NULL."""
     values = ", ".join(f"{dialect.word(column)} AS v{at}" for at, column in enumerate(spec.columns))
     products = []
     for at in range(len(spec.columns)):
         low, high, null = _constants(at)
         spread = dialect.xor(f"(v{at} & {_LOW31}) * {low}", f"((v{at} >> 31) & {_LOW33}) * {high}")
         products.append(f"coalesce({spread}, {null}) AS p{at}")
-    return f"SELECT {extra}{', '.join(products)} FROM (SELECT {values} FROM {source}) AS v"
-
-
-def _mixed(rows: str, kept: Sequence[str], count: int, dialect: Dialect) -> str:
-    """x0… after three rounds; `kept` columns pass. Each round is a level of its own: the text stays short."""
-    keep = "".join(f"{name}, " for name in kept)
-    for turn in range(3):
-        low, high, _ = _constants(1000 + turn)
-        high = high | 2**29  # 31 bits and 30 bits of factor keep the sum below 2^63
-        sums = ", ".join(f"(x{at} & {_LOW31}) * {low} + (x{at} >> 31) * {high} AS x{at}" for at in range(count))
-        rows = f"SELECT {keep}{sums} FROM ({rows}) AS r{turn}"
-        folds = ", ".join(
-            f"{dialect.xor(f'x{at}', f'(x{at} >> 29)')} & {2**62 - 1} AS x{at}" for at in range(count)
-        )
-        rows = f"SELECT {keep}{folds} FROM ({rows}) AS s{turn}"
-    return rows
+    return f"SELECT {part} AS part, {', '.join(products)} FROM (SELECT {values} FROM {source}) AS v"
 
 
 def _constants(at: int) -> tuple[int, int, int]:
@@ -207,7 +197,7 @@ def _splitmix64(n: int) -> int:
 
 
 def xxhash64(data: bytes, seed: int = 42) -> int:
-    """Spark's `xxhash64` of a string's UTF-8 bytes, a signed 64-bit integer; for short lists of distinct values."""
+    """Spark's `xxhash64` of a string's UTF-8 bytes, signed, 64 bits; for short lists of distinct values."""
     at, hashed = _stripes(data, seed) if len(data) >= 32 else (0, seed + _P5)
     hashed = (hashed + len(data)) & _U64
     while at + 8 <= len(data):
