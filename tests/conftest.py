@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from importlib.abc import MetaPathFinder
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,8 +10,16 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# The Connect client brings pandas into this environment; users do not have it, so neither do tests.
-sys.modules["pandas"] = None  # type: ignore[assignment]
+
+class NoPandas(MetaPathFinder):
+    """The Connect client brings pandas into this environment; users do not have it, so neither do tests."""
+
+    def find_spec(self, fullname: str, path: object, target: object = None) -> None:
+        if fullname.partition(".")[0] == "pandas":
+            raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
+
+
+sys.meta_path.insert(0, NoPandas())
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
