@@ -10,7 +10,7 @@ from backfill_cli.view.console import answer_json, say
 
 from .options import JsonOption
 
-FileArgument = Annotated[str, typer.Argument(metavar="[FILE]", help="Where to write it.")]
+FileArgument = Annotated[str, typer.Argument(metavar="FILE", help="Where to write it.")]
 
 
 def init(file: FileArgument = "job.toml", as_json: JsonOption = False) -> None:

@@ -21,7 +21,7 @@ CatalogOption = Annotated[
 JobArgument = Annotated[
     str | None,
     typer.Argument(
-        metavar="[JOB]", help="May be left out when there is one, or one that has not ended.", show_default=False
+        metavar="JOB", help="May be left out when there is one, or one that has not ended.", show_default=False
     ),
 ]
 ConfigOption = Annotated[str, typer.Option("--config", metavar="FILE", help="The job's TOML file.")]

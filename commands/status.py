@@ -15,15 +15,15 @@ def status(
     as_json: JsonOption = False,
     catalog: CatalogOption = "",
 ) -> None:
-    """Show all jobs, one a line, or one job in full."""
+    """Show all jobs, one a line, or one job in full. With --watch --json: a document a second, one a line."""
     from backfill_cli.view.model import as_json as to_json
     from backfill_cli.view.read import read_jobs, watched_jobs
 
     store = open_catalog(catalog)
-    if watch and not as_json:
+    if watch:
         from backfill_cli.view.live import watch_jobs
 
-        watch_jobs(lambda: watched_jobs(store, job))
+        watch_jobs(lambda: watched_jobs(store, job), as_json)
         return
     views = read_jobs(store, job)
     if as_json:

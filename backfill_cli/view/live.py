@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.errors import BackfillError
 from backfill_cli.model.checkpoint import Progress
-from backfill_cli.view.console import coloured, interactive, say
+from backfill_cli.view.console import answer_json, coloured, interactive, say
 from backfill_cli.view.lines import progress_line
 from backfill_cli.view.model import ENDED, JobView
+from backfill_cli.view.model import as_json as to_json
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -25,11 +26,27 @@ WATCHING = "Ctrl-C leaves this view; the job goes on."
 RUNNING = "Ctrl-C stops the job once the epoch in hand has committed; backfill resume goes on."
 
 
-def watch_jobs(look: Look) -> None:
-    """Show jobs until all have ended, or Ctrl-C: drawn on a terminal, else a line now and then."""
-    if not interactive(sys.stdout):
-        _follow_in_lines(look)
-        return
+def watch_jobs(look: Look, as_json: bool) -> None:
+    """Show jobs until all have ended, or Ctrl-C: drawn on a terminal, else a line now and then, or as JSON."""
+    if as_json:
+        _follow(look, lambda views: answer_json(to_json(views)))
+    elif interactive(sys.stdout):
+        _watch_drawn(look)
+    else:
+        lines = Lines(time.monotonic)
+        _follow(look, lines.tell_all)
+
+
+def _follow(look: Look, tell: Callable[[Sequence[JobView]], None]) -> None:
+    while True:
+        views = look()
+        tell(views)
+        if views and all(view.state in ENDED for view in views):
+            return
+        time.sleep(REFRESH_S)
+
+
+def _watch_drawn(look: Look) -> None:
     from rich.live import Live
 
     console = _console(stderr=False)
@@ -56,23 +73,16 @@ def _console(stderr: bool) -> "Console":
     return Console(stderr=stderr, no_color=not coloured(stream), highlight=False)
 
 
-def _follow_in_lines(look: Look) -> None:
-    lines = Lines(time.monotonic)
-    while True:
-        views = look()
-        for view in views:
-            lines.tell(view)
-        if views and all(view.state in ENDED for view in views):
-            return
-        time.sleep(REFRESH_S)
-
-
 class Lines:
     """One plain line to stderr every 10 s, and at each change of state or phase. now_s: a monotonic clock."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         self._now_s = now_s
         self._told: dict[str, tuple[str, str, float]] = {}
+
+    def tell_all(self, views: Sequence[JobView]) -> None:
+        for view in views:
+            self.tell(view)
 
     def tell(self, view: JobView) -> None:
         now = self._now_s()
@@ -130,8 +140,7 @@ class _Viewer:
     def _tell(self) -> None:
         lines = Lines(time.monotonic)
         for views in self._looks():
-            for view in views:
-                lines.tell(view)
+            lines.tell_all(views)
 
     def _draw(self) -> None:
         from rich.live import Live

@@ -71,6 +71,7 @@ def test_watching_off_a_terminal_ends_with_the_job(run: Run, catalog: Catalog) -
     result = run("status", "orders", "--watch")
     assert result.exit_code == 0
     assert "orders: failed, snapshot" in result.stderr
+    assert [json.loads(line)["schema"] for line in run("status", "--watch", "--json").stdout.splitlines()] == [1]
 
 
 def test_plan_and_verify_print_what_the_engine_found(

@@ -9,7 +9,7 @@ from backfill_cli.catalog import SplitGroup
 from backfill_cli.model.job import Control, JobState, Phase
 from backfill_cli.view.lines import job_details, jobs_table, progress_line
 from backfill_cli.view.live import Lines
-from backfill_cli.view.model import JobView, job_view
+from backfill_cli.view.model import job_view
 from backfill_cli.view.picture import job_picture, jobs_picture, live_picture
 from backfill_cli.view.text import shown, shown_lines
 
@@ -109,15 +109,10 @@ def test_details_say_all_that_is_known() -> None:
         assert fact in text
 
 
-def tell_all(lines: Lines, views: list[JobView]) -> None:
-    for view in views:
-        lines.tell(view)
-
-
 def test_a_log_gets_a_line_every_ten_seconds_and_at_each_change(capsys: pytest.CaptureFixture[str]) -> None:
     clock = iter([0.0, 1.0, 9.9, 10.0, 11.0, 12.0])
     caught_up = job_view(row(progress=progress(phase=Phase.UPSTREAM)))
-    tell_all(Lines(lambda: next(clock)), [FULL, FULL, FULL, FULL, caught_up, caught_up])
+    Lines(lambda: next(clock)).tell_all([FULL, FULL, FULL, FULL, caught_up, caught_up])
     told = capsys.readouterr().err.splitlines()
     assert len(told) == 3
     assert told[0] == progress_line(FULL)
