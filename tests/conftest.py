@@ -12,7 +12,11 @@ if TYPE_CHECKING:
 
 
 class NoPandas(MetaPathFinder):
-    """The Connect client brings pandas into this environment; users do not have it, so neither do tests."""
+    """The Connect client brings pandas into this environment; users do not have it, so neither do tests.
+
+    `mapInArrow` of Spark 4.1 does not start without pandas; a Python data source and an `arrow_udtf` over a table
+    argument do.
+    """
 
     def find_spec(self, fullname: str, path: object, target: object = None) -> None:
         if fullname.partition(".")[0] == "pandas":
