@@ -52,6 +52,7 @@ class FilesUpstream:
         found = {name: snapshot.pin() for name, snapshot in self._snapshots.items()}
         splits = tuple(split for part, _ in found.values() for split in part)
         position, complete_at = self._marks()
+        self._log.begin({name: columns for name, (_, columns) in found.items()}, position, True)
         made = Pin(
             position=position,
             position_ms=self._log.ms_at(position),
@@ -60,11 +61,12 @@ class FilesUpstream:
             schema={name: schemas.to_json(columns) for name, (_, columns) in found.items()},
             identity=pin.identity(self._paths(), splits),
         )
-        self._take(made, fresh=True)
+        self._take(made)
         return made
 
     def restore(self, pin: Pin) -> None:
-        self._take(pin, fresh=False)
+        self._take(pin)
+        self._log.begin({n: schemas.from_json(s) for n, s in pin.schema.items()}, pin.position, False)
 
     def observe(self, position: Position, snapshot_open: bool) -> UpstreamView:
         made = self._taken()
@@ -101,11 +103,10 @@ class FilesUpstream:
     def close(self) -> None:
         """Nothing is held open."""
 
-    def _take(self, made: Pin, fresh: bool) -> None:
+    def _take(self, made: Pin) -> None:
         self._pin = made
         for name, snapshot in self._snapshots.items():
             snapshot.take(made.splits, schemas.from_json(made.schema[name]))
-        self._log.begin({n: schemas.from_json(s) for n, s in made.schema.items()}, made.position, fresh)
 
     def _taken(self) -> Pin:
         if self._pin is None:

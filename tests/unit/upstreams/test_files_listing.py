@@ -1,0 +1,109 @@
+"""What counts as a file, and when a folder is listed again."""
+
+import os
+from pathlib import Path
+
+import pyarrow.fs as pafs
+import pytest
+
+from backfill_cli.errors import BadData, Fatal
+from backfill_cli.upstreams.files import listing
+from backfill_cli.upstreams.files.listing import Listing, Place, place
+
+
+def touch(root: Path, *names: str) -> None:
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text("x")
+
+
+def names(template: str, table: str = "t") -> list[str]:
+    return list(Listing(place(template, table)).files())
+
+
+def test_hidden_and_temporary_names_are_not_there_yet(tmp_path: Path) -> None:
+    touch(tmp_path, "b.json", "a.json", "_a.json", ".c", "d.tmp", "_SUCCESS", "_temporary/x.json", "sub/e.json")
+    assert names(str(tmp_path)) == ["a.json", "b.json", "sub/e.json"]
+    assert names(f"file://{tmp_path}") == ["a.json", "b.json", "sub/e.json"]
+
+
+def test_a_glob_matches_part_by_part(tmp_path: Path) -> None:
+    touch(tmp_path, "2026/01/a.json", "2026/02/b.json", "2026/02/c.csv", "2027/02/d.json", "e.json")
+    assert names(str(tmp_path / "2026" / "*" / "*.json")) == ["01/a.json", "02/b.json"]
+    assert names(str(tmp_path / "*.json")) == ["e.json"]
+
+
+def test_a_file_by_its_own_name_is_a_place_of_one_file(tmp_path: Path) -> None:
+    touch(tmp_path, "a[1].json", "a1.json")
+    assert names(str(tmp_path / "a[1].json")) == ["a[1].json"]
+
+
+def test_a_folder_that_is_named_like_a_glob_is_a_folder(tmp_path: Path) -> None:
+    touch(tmp_path, "x[1]/a.json", "x1/b.json")
+    assert names(str(tmp_path / "x[1]")) == ["a.json"]
+
+
+def test_the_tables_name_goes_into_the_path(tmp_path: Path) -> None:
+    touch(tmp_path, "orders/a.json", "lines/b.json")
+    assert names(str(tmp_path / "{table}"), "lines") == ["b.json"]
+
+
+def test_a_missing_folder_holds_no_files(tmp_path: Path) -> None:
+    assert names(str(tmp_path / "nothing")) == []
+
+
+def test_a_folder_whose_name_holds_a_columns_value_is_refused(tmp_path: Path) -> None:
+    touch(tmp_path, "day=1/a.json")
+    with pytest.raises(BadData, match="key=value"):
+        names(str(tmp_path))
+
+
+def test_a_name_that_spark_cannot_read_is_refused(tmp_path: Path) -> None:
+    touch(tmp_path, "2026-01-01T00:00.json")
+    with pytest.raises(BadData, match="colon"):
+        names(str(tmp_path))
+
+
+def test_the_files_of_a_delta_table_are_not_taken_for_its_rows(tmp_path: Path) -> None:
+    touch(tmp_path, "_delta_log/0.json", "a.parquet")
+    with pytest.raises(Fatal, match="Delta"):
+        names(str(tmp_path))
+
+
+def test_a_folder_that_did_not_change_is_not_listed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    touch(tmp_path, "a.json", "sub/b.json")
+    for folder in (tmp_path, tmp_path / "sub"):
+        os.utime(folder, (1, 1))
+    known = Listing(place(str(tmp_path), "t"))
+    files = known.files()
+
+    def never(*_: object) -> None:
+        raise AssertionError("listed again")
+
+    monkeypatch.setattr(os, "scandir", never)
+    assert known.files() is files
+
+
+def test_a_file_in_a_subfolder_is_seen_and_so_is_a_change_within_the_clocks_grain(tmp_path: Path) -> None:
+    touch(tmp_path, "sub/a.json")
+    known = Listing(place(str(tmp_path), "t"))
+    assert list(known.files()) == ["sub/a.json"]
+    touch(tmp_path, "sub/b.json")
+    assert list(known.files()) == ["sub/a.json", "sub/b.json"]
+
+
+def test_another_file_system_is_listed_the_same_way(tmp_path: Path) -> None:
+    touch(tmp_path, "a.json", "_b.json", "_dir/c.json", "sub/d.json", "e.tmp")
+    system = pafs.SubTreeFileSystem(str(tmp_path), pafs.LocalFileSystem())
+    remote = Place(system, "", (), "x://bucket", "x://bucket", local=False)
+    assert list(Listing(remote).files()) == ["a.json", "sub/d.json"]
+
+
+def test_a_scheme_that_nothing_reads_is_refused() -> None:
+    with pytest.raises(Fatal, match="nosuch://bucket"):
+        place("nosuch://bucket/folder", "t")
+
+
+def test_what_spark_takes_for_a_pattern_is_escaped(tmp_path: Path) -> None:
+    where = place(str(tmp_path), "t")
+    assert where.spark_path(listing.File("x[1]*.json", "", 0, 0)) == f"file://{tmp_path}/x\\[1\\]\\*.json"

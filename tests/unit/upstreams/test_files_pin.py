@@ -1,0 +1,198 @@
+"""Pins: what they hold, what they refuse, what they notice later."""
+
+import json
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from files_builders import ROW, event, land, opened, parquet
+
+from backfill_cli.contracts import TableSpec
+from backfill_cli.errors import BackfillError, BadData, ConfigError, Fatal
+from backfill_cli.model.position import START, Position
+from backfill_cli.upstreams.files import connector
+
+
+def test_splits_are_files_with_their_rows_from_the_footers(tmp_path: Path) -> None:
+    parquet(tmp_path / "snapshot" / "b.parquet", range(7))
+    parquet(tmp_path / "snapshot" / "sub" / "a.parquet", range(3))
+    pin = opened(tmp_path).pin()
+    assert [(s.table, s.id, s.rows, s.cuttable) for s in pin.splits] == [
+        ("t", "b.parquet", 7, True),
+        ("t", "sub/a.parquet", 3, True),
+    ]
+    assert json.loads(pin.splits[0].detail).keys() == {"path", "size", "mtime_ns"}
+    assert [(f["name"], f["type"]) for f in json.loads(pin.schema["t"])["fields"]] == [
+        ("id", "long"),
+        ("name", "string"),
+    ]
+
+
+def test_without_change_files_the_log_starts_at_the_start_and_the_snapshot_is_exact(tmp_path: Path) -> None:
+    parquet(tmp_path / "snapshot" / "a.parquet")
+    pin = opened(tmp_path).pin()
+    assert (pin.position, pin.position_ms, pin.complete_at) == (START, None, None)
+
+
+def test_without_marks_all_is_replayed_and_complete_with_the_newest_file(tmp_path: Path) -> None:
+    parquet(tmp_path / "snapshot" / "a.parquet")
+    for name in ("1.json", "2.json"):
+        land(tmp_path / "changes", name, event(1))
+    pin = opened(tmp_path).pin()
+    assert (pin.position, pin.complete_at) == (START, Position.of({"t": "2.json"}))
+
+
+def test_marks_name_the_loads_begin_and_end(tmp_path: Path) -> None:
+    parquet(tmp_path / "snapshot" / "a.parquet")
+    for number in range(1, 5):
+        land(tmp_path / "changes", f"{number}.json", event(1, ms=number * 100))
+    fuzzy = opened(tmp_path, as_of="2.json", complete_at="3.json").pin()
+    assert (fuzzy.position, fuzzy.position_ms) == (Position.of({"t": "2.json"}), 200)
+    assert fuzzy.complete_at == Position.of({"t": "3.json"})
+    assert opened(tmp_path, as_of="2.json").pin().complete_at is None
+
+
+def test_a_mark_of_several_tables_stands_at_each_tables_last_file_up_to_it(tmp_path: Path) -> None:
+    for table, names in (("a", ("1.json", "3.json")), ("b", ("2.json",)), ("c", ("9.json",))):
+        parquet(tmp_path / "snapshot" / table / "x.parquet")
+        for name in names:
+            land(tmp_path / "changes" / table, name, event(1))
+    assert opened(tmp_path, ("a", "b", "c"), as_of="3.json").pin().position == Position.of(
+        {"a": "3.json", "b": "2.json"}
+    )
+
+
+def test_a_mark_that_is_no_change_file_lists_near_names(tmp_path: Path) -> None:
+    parquet(tmp_path / "snapshot" / "a.parquet")
+    land(tmp_path / "changes", "0001.json", event(1))
+    with pytest.raises(ConfigError) as caught:
+        opened(tmp_path, as_of="0002.json").pin()
+    assert "upstream.snapshot.as_of" in caught.value.message
+    assert "0001.json" in caught.value.hint
+
+
+def test_a_job_may_have_no_change_log(tmp_path: Path) -> None:
+    parquet(tmp_path / "snapshot" / "a.parquet")
+    options = connector.options.model_validate(
+        {"snapshot": {"path": str(tmp_path / "snapshot"), "format": "parquet"}}
+    )
+    upstream = connector.open(options, [TableSpec("t", ("id",))])
+    pin = upstream.pin()
+    view = upstream.observe(pin.position, True)
+    assert (view.pending, view.latest, pin.complete_at) == ((), START, None)
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_a_missing_or_empty_path_is_named_with_its_table(tmp_path: Path, there: bool) -> None:
+    if there:
+        (tmp_path / "snapshot").mkdir()
+    with pytest.raises(Fatal) as caught:
+        opened(tmp_path).pin()
+    assert "table 't'" in caught.value.message
+    assert str(tmp_path / "snapshot") in caught.value.message
+
+
+def test_a_key_column_that_is_not_there_is_named_with_near_ones(tmp_path: Path) -> None:
+    parquet(tmp_path / "snapshot" / "a.parquet", schema=pa.schema([("Id", pa.int64())]))
+    with pytest.raises(Fatal) as caught:
+        opened(tmp_path).pin()
+    assert "'id'" in caught.value.message
+    assert "Id" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("second", "text"),
+    [
+        (pa.schema([("id", pa.int64())]), "'name' is absent"),
+        (pa.schema([("id", pa.int32()), ("name", pa.string())]), "'id' is int, but is bigint"),
+        (pa.schema([*ROW, ("more", pa.date32())]), "'more' is date, but is absent"),
+    ],
+)
+def test_files_that_differ_name_file_and_column(tmp_path: Path, second: pa.Schema, text: str) -> None:
+    parquet(tmp_path / "snapshot" / "a.parquet")
+    parquet(tmp_path / "snapshot" / "b.parquet", schema=second)
+    with pytest.raises(BadData) as caught:
+        opened(tmp_path).pin()
+    assert "b.parquet" in caught.value.message
+    assert text in caught.value.message
+
+
+def test_a_broken_file_is_named(tmp_path: Path) -> None:
+    parquet(tmp_path / "snapshot" / "a.parquet")
+    (tmp_path / "snapshot" / "b.parquet").write_bytes(b"PAR1 half")
+    with pytest.raises(BadData, match=r"b\.parquet"):
+        opened(tmp_path).pin()
+
+
+def test_several_tables_need_a_place_for_their_name(tmp_path: Path) -> None:
+    options = connector.options.model_validate({"snapshot": {"path": str(tmp_path), "format": "parquet"}})
+    with pytest.raises(ConfigError) as caught:
+        connector.open(options, [TableSpec("a", ("id",)), TableSpec("b", ("id",))])
+    assert "upstream.snapshot.path" in caught.value.message
+
+
+def pinned(root: Path) -> Path:
+    path = parquet(root / "snapshot" / "a.parquet")
+    parquet(root / "snapshot" / "b.parquet")
+    os.utime(root / "snapshot", (1, 1))
+    return path
+
+
+def removed(path: Path) -> None:
+    path.unlink()
+
+
+def grown(path: Path) -> None:
+    with path.open("ab") as file:
+        file.write(b"x")
+
+
+def written_again(path: Path) -> None:
+    os.utime(path, (1, 1))
+
+
+def joined_by_another(path: Path) -> None:
+    parquet(path.with_name("c.parquet"))
+
+
+@pytest.mark.parametrize(
+    ("act", "name", "how"),
+    [
+        (removed, "a.parquet", "is gone"),
+        (grown, "a.parquet", "bytes"),
+        (written_again, "a.parquet", "written again"),
+        (joined_by_another, "c.parquet", "was added"),
+    ],
+)
+def test_a_snapshot_that_changes_while_it_is_read_is_named(
+    tmp_path: Path, act: object, name: str, how: str
+) -> None:
+    path = pinned(tmp_path)
+    first = opened(tmp_path)
+    pin = first.pin()
+    first.observe(pin.position, True)
+    later = opened(tmp_path)
+    later.restore(pin)
+    assert callable(act)
+    act(path)
+    for upstream in (first, later):
+        with pytest.raises(Fatal) as caught:
+            upstream.observe(pin.position, True)
+        assert name in caught.value.message
+        assert how in caught.value.message
+        assert upstream.observe(pin.position, False).identity == pin.identity
+
+
+def test_another_path_is_another_identity(tmp_path: Path) -> None:
+    for place in ("x", "y"):
+        parquet(tmp_path / place / "snapshot" / "a.parquet")
+    assert opened(tmp_path / "x").pin().identity != opened(tmp_path / "y").pin().identity
+
+
+def test_a_declared_schema_that_is_no_ddl_is_an_error_of_ours(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id\n1\n")
+    config = {"snapshot": {"path": str(tmp_path / "a.csv"), "format": "csv", "schema": "id BIGINTEGER"}}
+    upstream = connector.open(connector.options.model_validate(config), [TableSpec("t", ("id",))])
+    with pytest.raises(BackfillError, match="BIGINTEGER"):
+        upstream.pin()
