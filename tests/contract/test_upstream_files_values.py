@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from backfill_cli.contracts import TableSpec, Upstream
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 UTC = dt.UTC
+FAILURES = (BadData, PySparkException, Py4JError)
 COLUMNS: dict[str, pa.DataType] = {
     "id": pa.int64(),
     "flag": pa.bool_(),
@@ -149,7 +151,7 @@ def read(upstream: Upstream, spark: "SparkSession", *columns: str) -> list[dict[
 
 def failure(upstream: Upstream, spark: "SparkSession") -> BadData:
     """What computing the changes fails with."""
-    with pytest.raises((BadData, PySparkException)) as caught:
+    with pytest.raises(FAILURES) as caught:
         changes_of(upstream, spark).collect()
     ours = caught.value if isinstance(caught.value, BadData) else from_spark(caught.value)
     assert isinstance(ours, BadData), caught.value
@@ -348,7 +350,7 @@ def test_a_csv_line_that_does_not_fit_is_named(
     tmp_path: Path, spark: "SparkSession", line: str, text: str
 ) -> None:
     upstream = snapshot_of(tmp_path, "csv", "id BIGINT, n SMALLINT", f"id,n\n5,5\n{line}\n6,6\n")
-    with pytest.raises((BadData, PySparkException)) as caught:
+    with pytest.raises(FAILURES) as caught:
         scanned(upstream, spark)
     error = from_spark(caught.value)
     assert isinstance(error, BadData)
@@ -375,7 +377,7 @@ def test_json_keeps_every_digit(tmp_path: Path, spark: "SparkSession") -> None:
 @pytest.mark.parametrize("line", ['{"id": 1, "p": 1.111}', '{"id": 1, "p": 1', '{"id": "x", "p": 1}', "[1]", "7"])
 def test_a_json_line_that_does_not_fit_is_named(tmp_path: Path, spark: "SparkSession", line: str) -> None:
     upstream = snapshot_of(tmp_path, "json", "id BIGINT, p DECIMAL(4,2)", f'{{"id": 5, "p": 1}}\n{line}\n')
-    with pytest.raises((BadData, PySparkException)) as caught:
+    with pytest.raises(FAILURES) as caught:
         scanned(upstream, spark)
     error = from_spark(caught.value)
     assert isinstance(error, BadData)
@@ -408,7 +410,7 @@ def test_a_file_that_vanishes_before_it_is_read_is_named(tmp_path: Path, spark: 
     path.write_text(event("c", None, {"id": 1, "v": "a"}))
     frame = changes_of(upstream, spark)
     path.unlink()
-    with pytest.raises((BadData, PySparkException)) as caught:
+    with pytest.raises(FAILURES) as caught:
         frame.collect()
     error = from_spark(caught.value)
     assert isinstance(error, Fatal)

@@ -6,7 +6,7 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from backfill_cli.model.plan import SnapshotRead
-from backfill_cli.upstreams.files import frames, row_groups, rows, slicing
+from backfill_cli.upstreams.files import exact, frames, row_groups, rows, slicing
 from backfill_cli.upstreams.files.listing import File, Place
 from backfill_cli.upstreams.files.options import SnapshotOptions
 from backfill_cli.upstreams.files.schemas import Columns
@@ -107,4 +107,7 @@ def text_frame(
 
     frame = rows.frame(spark, where, [files[read.split] for read in reads], options.format, options.csv, columns)
     index = spark.range(1).select(F.posexplode(F.lit([read.split for read in reads])).alias("_read", "_file"))
-    return frame.join(F.broadcast(index), "_file").select(*(frames.quoted(name) for name in columns), "_read")
+    stranger = exact.refused(F.col("_file"), "a row of a file that was not asked for", F.col("_file"))
+    read = F.when(F.col("_read").isNull(), stranger).otherwise(F.col("_read")).cast("int")
+    joined = frame.join(F.broadcast(index), "_file", "left")
+    return joined.select(*(frames.quoted(name) for name in columns), read.alias("_read"))

@@ -1,0 +1,158 @@
+"""What a Debezium file says of its columns, with and without the schema block."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from files_builders import land, opened, parquet
+
+from backfill_cli.errors import BadData
+from backfill_cli.model.position import Position
+from backfill_cli.upstreams.files import schemas
+from backfill_cli.upstreams.files.debezium_types import encoding, own_type
+from backfill_cli.upstreams.files.schemas import Unsupported
+from backfill_cli.upstreams.files.values import Encoding, schemaless
+
+
+def logical(kind: str, name: str, **parameters: str) -> dict[str, Any]:
+    return {"type": kind, "name": name, "parameters": parameters}
+
+
+DECIMAL = "org.apache.kafka.connect.data.Decimal"
+OWN: list[tuple[dict[str, Any], str]] = [
+    ({"type": "int8"}, "tinyint"),
+    ({"type": "int64"}, "bigint"),
+    ({"type": "boolean"}, "boolean"),
+    ({"type": "bytes"}, "binary"),
+    (logical("bytes", DECIMAL, **{"scale": "2", "connect.decimal.precision": "10"}), "decimal(10,2)"),
+    (logical("bytes", DECIMAL, scale="2"), "decimal(38,2)"),
+    (logical("int32", "io.debezium.time.Date"), "date"),
+    (logical("int32", "org.apache.kafka.connect.data.Date"), "date"),
+    (logical("int64", "io.debezium.time.MicroTimestamp"), "timestamp_ntz"),
+    (logical("int64", "org.apache.kafka.connect.data.Timestamp"), "timestamp_ntz"),
+    (logical("string", "io.debezium.time.ZonedTimestamp"), "timestamp"),
+    (logical("int64", "io.debezium.time.MicroTime"), "bigint"),
+    (logical("int32", "io.debezium.time.Year"), "int"),
+    (logical("string", "io.debezium.data.Enum"), "string"),
+    ({"type": "array", "items": {"type": "string"}}, "array<string>"),
+    ({"type": "map", "keys": {"type": "string"}, "values": {"type": "int32"}}, "map<string,int>"),
+    ({"type": "struct", "fields": [{"field": "x", "type": "double"}]}, "struct<x:double>"),
+]
+
+
+@pytest.mark.parametrize(("told", "kind"), OWN, ids=[f"{t.get('name', t['type'])}-{k}" for t, k in OWN])
+def test_a_new_column_has_the_type_that_the_schema_block_tells(told: dict[str, Any], kind: str) -> None:
+    own, _ = own_type(told)
+    assert schemas.shown(own) == kind
+    assert isinstance(encoding(told, own), Encoding)
+
+
+def test_uuid_and_json_are_text_that_remembers_what_it_is() -> None:
+    assert own_type(logical("string", "io.debezium.data.Uuid")) == ("string", {"logical": "uuid"})
+    assert own_type(logical("string", "io.debezium.data.Json")) == ("string", {"logical": "json"})
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        logical("struct", "io.debezium.data.VariableScaleDecimal"),
+        logical("bytes", DECIMAL, **{"scale": "2", "connect.decimal.precision": "50"}),
+        logical("string", "com.example.Unknown"),
+        {"type": "map", "keys": {"type": "int32"}, "values": {"type": "int32"}},
+        {"type": "nothing"},
+    ],
+)
+def test_a_type_without_an_exact_one_here_is_refused(told: dict[str, Any]) -> None:
+    with pytest.raises(Unsupported):
+        own_type(told)
+
+
+@pytest.mark.parametrize(
+    ("told", "target", "kind"),
+    [
+        ({"type": "int32"}, "long", "plain"),
+        (logical("int64", "io.debezium.time.Timestamp"), "timestamp", "units"),
+        (logical("string", "io.debezium.time.ZonedTimestamp"), "string", "text"),
+        (logical("struct", "io.debezium.data.VariableScaleDecimal"), "decimal(10,2)", "variable"),
+        ({"type": "string"}, "decimal(10,2)", "text"),
+        ({"type": "float"}, "double", "plain"),
+    ],
+)
+def test_what_fits_a_column_is_read_into_it(told: dict[str, Any], target: str, kind: str) -> None:
+    assert encoding(told, target).kind == kind
+
+
+@pytest.mark.parametrize(
+    ("told", "target"),
+    [
+        ({"type": "int64"}, "integer"),
+        ({"type": "double"}, "float"),
+        ({"type": "double"}, "decimal(10,2)"),
+        ({"type": "string"}, "long"),
+        (logical("int64", "io.debezium.time.MicroTime"), "timestamp"),
+        (logical("string", "io.debezium.time.ZonedTimestamp"), "timestamp_ntz"),
+        (logical("bytes", DECIMAL, scale="2"), "binary"),
+        (logical("int32", "io.debezium.time.Date"), "integer"),
+    ],
+)
+def test_what_does_not_fit_a_column_is_refused(told: dict[str, Any], target: str) -> None:
+    with pytest.raises(Unsupported):
+        encoding(told, target)
+
+
+@pytest.mark.parametrize(("decimals", "target"), [(None, "decimal(5,2)"), ("double", "decimal(16,2)")])
+def test_schemaless_decimals_need_an_option_that_keeps_them(decimals: str | None, target: str) -> None:
+    with pytest.raises(Unsupported):
+        schemaless(target, None, decimals)
+
+
+# Files
+
+
+def wrapped(payload: dict[str, Any] | None, **told: dict[str, Any]) -> str:
+    fields = [{**one, "field": name} for name, one in told.items()]
+    return json.dumps({"schema": {"fields": [{"field": "after", "fields": fields}]}, "payload": payload})
+
+
+OLD: dict[str, Any] = {"id": {"type": "int64"}, "name": {"type": "string"}}
+
+
+def schema_after(root: Path, *lines: str) -> list[tuple[str, str]] | None:
+    parquet(root / "snapshot" / "a.parquet")
+    upstream = opened(root)
+    upstream.pin()
+    land(root / "changes", "1.json", *lines)
+    (epoch,) = upstream.observe(Position(), False).pending
+    found = dict(epoch.schema).get("t")
+    return None if found is None else [(n, schemas.shown(f["type"])) for n, f in schemas.from_json(found).items()]
+
+
+def test_case_26_a_schema_block_tells_a_new_columns_type_even_where_the_last_line_is_a_delete(
+    tmp_path: Path,
+) -> None:
+    new = {**OLD, "price": logical("bytes", DECIMAL, **{"scale": "2", "connect.decimal.precision": "9"})}
+    delete = {"op": "d", "before": {"id": 1}, "after": None, "source": {"ts_ms": 3}}
+    found = schema_after(tmp_path, wrapped({"op": "c", "after": {"id": 1}}, **OLD), wrapped(delete, **new), "null")
+    assert found == [("id", "bigint"), ("name", "string"), ("price", "decimal(9,2)")]
+
+
+def test_case_26_a_column_that_changes_its_type_shows_the_new_one(tmp_path: Path) -> None:
+    found = schema_after(tmp_path, wrapped({"op": "c", "after": {"id": 1}}, **{**OLD, "name": {"type": "int32"}}))
+    assert found == [("id", "bigint"), ("name", "int")]
+
+
+def test_a_block_that_says_the_same_otherwise_is_no_change(tmp_path: Path) -> None:
+    same = {"name": {"type": "string", "optional": True, "default": "x"}, "id": {"type": "int32"}}
+    assert schema_after(tmp_path, wrapped({"op": "c", "after": {"id": 1}}, **same)) is None
+
+
+def test_a_new_column_of_no_exact_type_says_what_to_declare(tmp_path: Path) -> None:
+    odd = {**OLD, "n": logical("struct", "io.debezium.data.VariableScaleDecimal")}
+    with pytest.raises(BadData, match="'n'") as caught:
+        schema_after(tmp_path, wrapped({"op": "c", "after": {"id": 1}}, **odd))
+    assert "upstream.changes.columns" in caught.value.hint
+
+
+def test_a_tombstone_in_a_schema_block_says_nothing(tmp_path: Path) -> None:
+    assert schema_after(tmp_path, wrapped({"op": "c", "after": {"id": 1}}, **OLD), wrapped(None)) is None

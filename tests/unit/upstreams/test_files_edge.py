@@ -1,0 +1,97 @@
+"""Foreign errors become ours, with the file in them and the right exit code."""
+
+import errno
+
+import pyarrow as pa
+import pytest
+
+from backfill_cli.errors import BackfillError, BadData, Fatal, Transient
+from backfill_cli.upstreams.files.edge import MARK, from_spark, raising_in_worker, reading, spark_reading
+
+
+@pytest.mark.parametrize(
+    ("raised", "ours"),
+    [
+        (OSError(errno.EIO, "Input/output error"), Transient),
+        (TimeoutError(errno.ETIMEDOUT, "timed out"), Transient),
+        (ConnectionResetError(errno.ECONNRESET, "reset"), Transient),
+        (OSError(errno.ENOSPC, "no space"), Transient),
+        (PermissionError(errno.EACCES, "denied"), Fatal),
+        (FileNotFoundError(errno.ENOENT, "gone"), Fatal),
+        (OSError(errno.ENOTDIR, "no folder"), Fatal),
+        (pa.ArrowInvalid("footer"), BadData),
+        (OSError("Corrupt snappy compressed data."), BadData),
+        (UnicodeDecodeError("utf-8", b"x", 0, 1, "bad"), BadData),
+    ],
+)
+def test_a_failure_is_named_with_its_file_and_said_to_pass_or_not(
+    raised: Exception, ours: type[Exception]
+) -> None:
+    with pytest.raises(BackfillError) as caught, reading("/data/x.parquet", "parquet"):
+        raise raised
+    assert type(caught.value) is ours
+    assert "/data/x.parquet" in caught.value.message
+
+
+def test_our_own_errors_pass_through() -> None:
+    with pytest.raises(Fatal, match=r"^as it is$"), reading("/data/x", "parquet"):
+        raise Fatal("as it is")
+
+
+def test_a_bug_stays_a_bug() -> None:
+    with pytest.raises(ZeroDivisionError), reading("/data/x", "parquet"):
+        raise ZeroDivisionError
+
+
+@pytest.mark.parametrize(
+    ("text", "ours", "message", "hint"),
+    [
+        (
+            f"[USER_RAISED_EXCEPTION] {MARK} 1.json: unknown op: x :end SQLSTATE",
+            BadData,
+            "1.json: unknown op: x",
+            "",
+        ),
+        (f"{MARK} 1.json: column 'c': odd: v :try do this :end", BadData, "1.json: column 'c': odd: v", "do this"),
+        (
+            "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:///d/a%20b.parquet. SQLSTATE\n"
+            "Caused by: java.io.EOFException: Reached the end",
+            BadData,
+            "file:///d/a b.parquet: cannot be read: Reached the end",
+            None,
+        ),
+        ("[PATH_NOT_FOUND] Path does not exist: file:/d/1.json. SQLSTATE", Fatal, "file:/d/1.json: missing", None),
+        (
+            "[FAILED_READ_FILE.FILE_NOT_EXIST] reading file s3a://b/1.json. File",
+            Fatal,
+            "s3a://b/1.json: missing",
+            None,
+        ),
+        (
+            "[FAILED_READ_FILE.NO_HINT] reading file s3a://b/1.json. Read timed out",
+            Transient,
+            "s3a://b/1.json",
+            None,
+        ),
+    ],
+)
+def test_a_spark_failure_is_taken_apart(text: str, ours: type[Exception], message: str, hint: str | None) -> None:
+    found = from_spark(RuntimeError(text))
+    assert type(found) is ours
+    assert found is not None
+    assert found.message.startswith(message)
+    assert hint is None or found.hint == hint
+
+
+def test_a_spark_failure_of_something_else_is_not_ours() -> None:
+    assert from_spark(RuntimeError("[DIVIDE_BY_ZERO] Division by zero")) is None
+    with pytest.raises(RuntimeError, match="DIVIDE"), spark_reading():
+        raise RuntimeError("[DIVIDE_BY_ZERO] Division by zero")
+
+
+@pytest.mark.parametrize("ours", [BadData("f: broken", "mend it"), Fatal("f: gone"), Transient("f: busy")])
+def test_an_error_of_a_worker_comes_back_as_it_was(ours: BackfillError) -> None:
+    with pytest.raises(RuntimeError) as caught, raising_in_worker():
+        raise ours
+    found = from_spark(caught.value)
+    assert (type(found), str(found)) == (type(ours), str(ours))

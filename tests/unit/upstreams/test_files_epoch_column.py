@@ -1,0 +1,190 @@
+"""An epoch column shared by all tables: which epochs are pending, and when the newest one is complete."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from files_builders import event, land, opened, parquet
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backfill_cli.errors import BadData, Fatal
+from backfill_cli.model.position import START, Cursor, Position
+from backfill_cli.upstreams.files import epoch_values
+from backfill_cli.upstreams.files.listing import File, place
+from backfill_cli.upstreams.files.options import CsvOptions
+
+BY_TX = {"epoch": "source.tx"}
+
+
+def at(epoch: Cursor) -> Position:
+    return Position.of({"epoch": epoch})
+
+
+def tables(root: Path, *names: str) -> Any:
+    for name in names:
+        parquet(root / "snapshot" / (name if len(names) > 1 else "") / "x.parquet")
+    return opened(root, names, changes=BY_TX)
+
+
+def epochs(upstream: Any, position: Position = START) -> list[tuple[Cursor, int | None]]:
+    return [(e.cursors[0][1], e.rows) for e in upstream.observe(position, False).pending]
+
+
+def test_every_distinct_epoch_is_pending_once_in_order(tmp_path: Path) -> None:
+    upstream = tables(tmp_path, "t")
+    assert upstream.pin().position == Position()
+    land(tmp_path / "changes", "1.json", event(1, tx=9), event(2, tx=9), event(1, tx=10))
+    land(tmp_path / "changes", "2.json", "null", event(1, tx=11))
+    assert epochs(upstream) == [(9, 2), (10, 1), (11, 1)]
+    assert epochs(upstream, at(9)) == [(10, 1), (11, 1)]
+    assert epochs(upstream, at(11)) == []
+
+
+def test_the_newest_epoch_of_several_tables_waits_for_all_of_them_or_for_a_later_one(tmp_path: Path) -> None:
+    upstream = tables(tmp_path, "a", "b")
+    upstream.pin()
+    land(tmp_path / "changes" / "a", "1.json", event(1, ms=7, tx=1))
+    assert epochs(upstream) == []
+    land(tmp_path / "changes" / "b", "1.json", event(1, ms=5, tx=1), event(1, ms=5, tx=1))
+    assert epochs(upstream) == [(1, 3)]
+    land(tmp_path / "changes" / "b", "2.json", event(1, ms=9, tx=2))
+    assert epochs(upstream) == [(1, 3)]
+    land(tmp_path / "changes" / "a", "2.json", event(1, ms=9, tx=3))
+    assert epochs(upstream) == [(1, 3), (2, 1)]
+
+
+def test_all_tables_share_one_log_and_capabilities_say_so(tmp_path: Path) -> None:
+    upstream = tables(tmp_path, "a", "b")
+    assert upstream.capabilities.one_log
+    assert not opened(tmp_path, ("a", "b")).capabilities.one_log
+
+
+def test_a_mark_stands_at_the_last_epoch_up_to_that_file(tmp_path: Path) -> None:
+    parquet(tmp_path / "snapshot" / "x.parquet")
+    land(tmp_path / "changes", "1.json", event(1, ms=5, tx=1))
+    land(tmp_path / "changes", "2.json", event(1, ms=8, tx=4), event(1, ms=9, tx=5))
+    pin = opened(tmp_path, changes=BY_TX, as_of="2.json").pin()
+    assert (pin.position, pin.position_ms, pin.complete_at) == (at(5), 9, None)
+
+
+def test_an_epoch_in_two_files_is_named(tmp_path: Path) -> None:
+    upstream = tables(tmp_path, "t")
+    upstream.pin()
+    land(tmp_path / "changes", "1.json", event(1, tx=1), event(1, tx=2))
+    land(tmp_path / "changes", "2.json", event(1, tx=2))
+    with pytest.raises(BadData, match=r"2\.json begins at epoch 2"):
+        epochs(upstream)
+
+
+def test_case_46_a_file_below_the_position_came_late(tmp_path: Path) -> None:
+    upstream = tables(tmp_path, "t")
+    upstream.pin()
+    land(tmp_path / "changes", "2.json", event(1, tx=5))
+    assert epochs(upstream) == [(5, 1)]
+    land(tmp_path / "changes", "1.json", event(1, tx=4))
+    with pytest.raises(Fatal, match=r"1\.json came late"):
+        epochs(upstream, at(5))
+
+
+def test_a_restored_upstream_goes_on_after_its_epoch(tmp_path: Path) -> None:
+    first = tables(tmp_path, "t")
+    pin = first.pin()
+    for number in (1, 2, 3):
+        land(tmp_path / "changes", f"{number}.json", event(1, tx=number))
+    later = opened(tmp_path, changes=BY_TX)
+    later.restore(pin)
+    assert epochs(later, at(2)) == [(3, 1)]
+
+
+# Reading the values
+
+
+def read(
+    folder: Path, name: str, kind: Any, column: str, csv: CsvOptions | None = None
+) -> list[tuple[Cursor, int]]:
+    where = place(str(folder), "t")
+    path = folder / name
+    return list(
+        epoch_values.read(
+            where, File(name, str(path), path.stat().st_size, 0), kind, column, csv or CsvOptions()
+        ).rows
+    )
+
+
+@given(st.lists(st.integers(-5, 5), min_size=1, max_size=30).map(sorted), st.integers(1, 7))
+def test_parquet_epochs_are_right_whatever_the_row_groups(
+    tmp_path_factory: pytest.TempPathFactory, values: list[int], group: int
+) -> None:
+    folder = tmp_path_factory.mktemp("epochs")
+    pq.write_table(pa.table({"e": values}), folder / "f.parquet", row_group_size=group)
+    assert read(folder, "f.parquet", "parquet", "e") == sorted({v: values.count(v) for v in values}.items())
+
+
+def test_groups_of_one_epoch_are_known_from_the_footer_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pq.write_table(pa.table({"e": ["a"] * 5 + ["b"] * 5}), tmp_path / "f.parquet", row_group_size=5)
+
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("read rows")
+
+    monkeypatch.setattr(pq, "read_table", never)
+    assert read(tmp_path, "f.parquet", "parquet", "e") == [("a", 5), ("b", 5)]
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        ('{"s": {"e": 1, "x": [1]}, "y": "z"}\n{"s": {"e": 2}}', [(1, 1), (2, 1)]),
+        ('{"s": {"e": "b"}}\n\nnull\n{"s": {"e": "a"}}\n', [("a", 1), ("b", 1)]),
+        ('{"schema": {}, "payload": {"s": {"e": 3}}}\n', [(3, 1)]),
+        ("", []),
+        ("null\n\n", []),
+    ],
+)
+def test_json_epochs_are_read_below_their_path(
+    tmp_path: Path, content: str, found: list[tuple[Cursor, int]]
+) -> None:
+    (tmp_path / "f.json").write_text(content)
+    (tmp_path / "f.json.gz").write_bytes(gzip.compress(content.encode()))
+    assert read(tmp_path, "f.json", "json", "s.e") == found
+    assert read(tmp_path, "f.json.gz", "json", "s.e") == found
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        '{"s": {}}',
+        '{"s": {"e": 1.5}}',
+        '{"s": {"e": 1}}\n{"s": {"e": "x"}}',
+        '{"s": {"e": 1',
+        "[1]",
+        "7",
+        '"x"',
+        '{"s": 1}',
+    ],
+)
+def test_a_file_without_a_good_epoch_is_named(tmp_path: Path, content: str) -> None:
+    (tmp_path / "f.json").write_text(content)
+    with pytest.raises(BadData, match=r"f\.json"):
+        read(tmp_path, "f.json", "json", "s.e")
+
+
+def test_csv_epochs_are_numbers_where_all_are(tmp_path: Path) -> None:
+    (tmp_path / "n.csv").write_text('e,x\n9,"a\nb"\n10,c\n')
+    (tmp_path / "t.csv").write_text("e,x\n9,a\nb,c\n")
+    header = CsvOptions(header=True, multi_line=True)
+    assert read(tmp_path, "n.csv", "csv", "e", header) == [(9, 1), (10, 1)]
+    assert read(tmp_path, "t.csv", "csv", "e", header) == [("9", 1), ("b", 1)]
+    with pytest.raises(BadData, match=r"n\.csv"):
+        read(tmp_path, "n.csv", "csv", "e")
+
+
+def test_a_line_longer_than_a_block_of_the_parser_is_read(tmp_path: Path) -> None:
+    (tmp_path / "f.json").write_text(json.dumps({"s": {"e": 1}, "pad": "x" * 3_000_000}) + "\n")
+    assert read(tmp_path, "f.json", "json", "s.e") == [(1, 1)]
