@@ -48,7 +48,7 @@ def _word(column: WordColumn) -> str:
         case Word.UNSCALED:
             return f"CAST({name} * CAST({10**column.scale} AS DECIMAL(19, 0)) AS BIGINT)"
         case Word.TEXT:
-            return f"xxhash64({name})"
+            return f"CASE WHEN {name} IS NOT NULL THEN xxhash64({name}) END"  # of NULL it is 42
         case _:
             return f"CAST({name} AS BIGINT)"
 
@@ -103,7 +103,7 @@ def comparable(table: SinkTable, name: str) -> str:
     """SQL of a column as a value that `=` and hashes tell apart exactly when it differs: nested ones as JSON."""
     field = _field(table, name)
     if not isinstance(field["type"], str):
-        return f"to_json(named_struct('v', {backticked(name)}), {_JSON_OPTIONS})"
+        return f"to_json({backticked(name)}, {_JSON_OPTIONS})"
     if (field.get("metadata") or {}).get("logical") == "uuid":
         return f"lower({backticked(name)})"
     return backticked(name)

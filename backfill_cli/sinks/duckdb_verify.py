@@ -147,13 +147,14 @@ def _word(column: WordColumn, table: str) -> str:
     name = f"{table}.{quoted(column.name)}"
     match column.word:
         case Word.DAYS:
-            return (
-                f"CASE WHEN isfinite({name}) THEN CAST({name} - DATE '1970-01-01' AS BIGINT) ELSE {INFINITE} END"
-            )
+            return f"CASE WHEN isinf({name}) THEN {INFINITE} ELSE CAST({name} - DATE '1970-01-01' AS BIGINT) END"
         case Word.MICROS:
-            return f"CASE WHEN isfinite({name}) THEN epoch_us({name}) ELSE {INFINITE} END"
+            return f"CASE WHEN isinf({name}) THEN {INFINITE} ELSE epoch_us({name}) END"
         case Word.UNSCALED:
-            return f"CAST({name} * {10**column.scale} AS BIGINT)"
+            # DuckDB multiplies decimals of up to 18 digits in 64 bits, and fails where the product has more.
+            fits = column.precision + column.scale < 18
+            value = name if fits else f"CAST({name} AS DECIMAL(38, {column.scale}))"
+            return f"CAST({value} * {10**column.scale} AS BIGINT)"
         case _:
             return f"CAST({name} AS BIGINT)"
 

@@ -1,0 +1,69 @@
+"""`backfill verify`: upstream and sink at one checkpoint, table by table. Reads only; holds up no runner."""
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from backfill_cli.contracts import JobDefinition, SinkTable, VerifiableSink
+from backfill_cli.engine.verify_table import compare
+from backfill_cli.errors import UsageError
+from backfill_cli.model.checkpoint import Checkpoint
+from backfill_cli.model.verify import VerifyReport
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ROWS_NAMED = 20
+
+Expected = Callable[[SinkTable, Checkpoint], "DataFrame"]
+"""f(upstream at the checkpoint) of one table: the sink's columns, unique by key."""
+
+
+def verify_against(
+    spark: "SparkSession",
+    definition: JobDefinition,
+    sink: VerifiableSink,
+    live: bool,
+    staging: Path,
+    expected: Expected,
+) -> VerifyReport:
+    """Compare the sink, as it is between two commits, with what the upstream says at the checkpoint it holds.
+
+    The checkpoint is read from the same copy as the rows, so that they belong together while the job goes on.
+    live: a runner has the job. staging: where both Spark and the sink may write; left as it was.
+    Raises UsageError when the sink holds nothing of the job yet.
+    """
+    began_s = time.monotonic()
+    with _folder(staging, definition.name) as folder, sink.copied(definition.name, live, folder) as copy:
+        saved = copy.saved()
+        if saved is None:
+            raise UsageError(
+                f"job {definition.name!r} has committed nothing yet: there is nothing to compare",
+                f"backfill status {definition.name}",
+            )
+        at = saved.checkpoint
+        tables = [replace(t, schema=at.sink_schemas.get(t.name, t.schema)) for t in definition.tables]
+        verdicts = tuple(compare(spark, expected(table, at), copy, table, ROWS_NAMED) for table in tables)
+    complete_at = definition.pin.complete_at
+    converging = complete_at is not None and not complete_at <= at.position
+    return VerifyReport(definition.name, at.epoch, verdicts, time.monotonic() - began_s, converging)
+
+
+@contextmanager
+def _folder(staging: Path, job: str) -> Iterator[Path]:
+    """A folder of our own beside the job's staged epochs, gone at the end."""
+    parent = staging / job
+    made = not parent.exists()
+    parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="verify-", dir=parent))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        if made:
+            parent.rmdir()

@@ -1,0 +1,137 @@
+"""The digest is the same for the same rows, and another for rows that differ in the least."""
+
+import random
+from typing import Any
+
+import duckdb
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backfill_cli.model.digest import (
+    RANGES,
+    Dialect,
+    DigestSpec,
+    KeyRanges,
+    Word,
+    WordColumn,
+    ranges_sql,
+    spec_of,
+    whole_sql,
+)
+
+DUCKDB = Dialect(
+    word=lambda column: f't."{column.name}"',
+    xor=lambda a, b: f"xor({a}, {b})",
+    quotient=lambda value, by: f"({value} // {by})",
+)
+SPEC = DigestSpec(("k",), (WordColumn("k", Word.INTEGER), WordColumn("v", Word.INTEGER)))
+BIGINTS = st.integers(-(2**63), 2**63 - 1)
+TABLES = st.dictionaries(BIGINTS, st.none() | BIGINTS, max_size=8)
+
+
+def digest(con: "duckdb.DuckDBPyConnection", rows: list[tuple[Any, Any]]) -> tuple[Any, ...]:
+    con.execute("CREATE OR REPLACE TEMP TABLE t (k BIGINT, v BIGINT)")
+    con.execute("INSERT INTO t SELECT unnest($k::BIGINT[]), unnest($v::BIGINT[])", columns(rows))
+    return con.execute(whole_sql(SPEC, DUCKDB, "t")).fetchall()[0]
+
+
+def columns(rows: list[tuple[Any, Any]]) -> dict[str, list[Any]]:
+    return {"k": [k for k, _ in rows], "v": [v for _, v in rows]}
+
+
+def by_range(con: "duckdb.DuckDBPyConnection", ranges: KeyRanges) -> dict[int, tuple[Any, ...]]:
+    return {part: rest for part, *rest in con.execute(ranges_sql(SPEC, ranges, DUCKDB, "t")).fetchall()}
+
+
+@pytest.fixture(scope="module")
+def con() -> "duckdb.DuckDBPyConnection":
+    return duckdb.connect()
+
+
+@given(table=TABLES, seed=st.integers(0, 99))
+def test_the_order_of_rows_does_not_count(con: Any, table: dict[int, int | None], seed: int) -> None:
+    rows = list(table.items())
+    shuffled = random.Random(seed).sample(rows, len(rows))
+    assert digest(con, rows) == digest(con, shuffled)
+
+
+@given(one=TABLES, other=TABLES)
+def test_different_tables_have_different_digests(
+    con: Any, one: dict[int, int | None], other: dict[int, int | None]
+) -> None:
+    assert (digest(con, list(one.items())) == digest(con, list(other.items()))) == (one == other)
+
+
+@given(
+    keys=st.lists(BIGINTS, min_size=2, max_size=2, unique=True),
+    value=st.integers(0, 2**62),
+    step=st.sampled_from([1, 2, 2**20, 2**30, 2**31, 2**32, 2**40, 2**61, 2**62]),
+)
+def test_values_that_changed_places_are_seen(con: Any, keys: list[int], value: int, step: int) -> None:
+    a, b = keys
+    assert digest(con, [(a, value), (b, value + step)]) != digest(con, [(a, value + step), (b, value)])
+
+
+def test_steps_that_cancel_out_in_sums_are_seen(con: Any) -> None:
+    rows = [(k, 100 + k) for k in range(4)]
+    moved = [(k, v + step) for (k, v), step in zip(rows, (1, -1, -1, 1), strict=True)]
+    assert digest(con, rows) != digest(con, moved)
+
+
+def test_a_row_that_is_there_three_times_is_seen_by_the_count(con: Any) -> None:
+    once, thrice = digest(con, [(1, 1)]), digest(con, [(1, 1)] * 3)
+    assert once[2] == thrice[2]
+    assert once != thrice
+
+
+@given(table=TABLES)
+def test_ranges_cover_every_row_once_whatever_its_key(con: Any, table: dict[int, int | None]) -> None:
+    digest(con, list(table.items()))
+    low, high = (min(table), max(table)) if table else (0, 0)
+    ranges = KeyRanges.between(low, high)
+    found = by_range(con, ranges)
+    assert sum(n for n, *_ in found.values()) == len(table)
+    assert all(0 <= part < ranges.count <= RANGES + 1 for part in found)
+
+
+def test_a_range_names_the_column_that_differs(con: Any) -> None:
+    ranges = KeyRanges.between(0, 639)
+    rows = [(k, 7) for k in range(640)]
+    digest(con, rows)
+    before = by_range(con, ranges)
+    digest(con, [(k, 8 if k == 25 else 7) for k in range(640)])
+    after = by_range(con, ranges)
+    assert [part for part in before if before[part] != after[part]] == [2]
+    assert (before[2][:2], before[2][2] == after[2][2]) == (after[2][:2], False)
+
+
+@pytest.mark.parametrize(
+    ("kind", "word"),
+    [
+        ("byte", Word.INTEGER),
+        ("long", Word.INTEGER),
+        ("boolean", Word.BOOLEAN),
+        ("date", Word.DAYS),
+        ("timestamp", Word.MICROS),
+        ("timestamp_ntz", Word.MICROS),
+        ("decimal(18,3)", Word.UNSCALED),
+        ("decimal(19,3)", None),
+        ("string", None),
+        ("double", None),
+        ("binary", None),
+    ],
+)
+def test_which_types_have_a_word(kind: str, word: Word | None) -> None:
+    schema = f'{{"fields": [{{"name": "k", "type": "long"}}, {{"name": "v", "type": "{kind}"}}]}}'
+    spec = spec_of(schema, ("k",), frozenset())
+    assert spec is not None
+    assert [column.word for column in spec.columns[1:]] == ([word] if word else [])
+
+
+def test_strings_have_a_word_only_where_they_are_few_and_a_key_without_one_has_no_spec() -> None:
+    schema = '{"fields": [{"name": "k", "type": "string"}, {"name": "v", "type": "long"}]}'
+    assert spec_of(schema, ("k",), frozenset()) is None
+    spec = spec_of(schema, ("v",), frozenset({"k"}))
+    assert spec is not None
+    assert spec.names == ("v", "k")
