@@ -8,7 +8,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
@@ -17,7 +17,6 @@ from backfill_cli.engine.java import find_java
 from backfill_cli.engine.session import open_session
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 KEPT = 3
@@ -96,28 +95,17 @@ def _exercise(spark: "SparkSession", scratch: Path) -> None:
 
 
 def _read_from_python(spark: "SparkSession") -> "DataFrame":
-    """Two rows `(id BIGINT)` from a Python data source, as small slices of Parquet are read."""
-    from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+    """Two rows `(id BIGINT)` from an Arrow table function, as small slices of Parquet are read."""
+    from pyspark.sql.functions import arrow_udtf
 
-    class Reader(DataSourceReader):
-        def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
-            import pyarrow as pa
+    class Twice:
+        def eval(self, numbers: Any) -> Iterator[Any]:
+            yield numbers
+            yield numbers
 
-            yield pa.record_batch({"id": pa.array([1, 2], pa.int64())})
-
-    class Source(DataSource):
-        @classmethod
-        def name(cls) -> str:
-            return "backfill_class_archive"
-
-        def schema(self) -> str:
-            return "id BIGINT"
-
-        def reader(self, schema: object) -> Reader:
-            return Reader()
-
-    spark.dataSource.register(Source)
-    return spark.read.format("backfill_class_archive").load()
+    read: Any = arrow_udtf(Twice, returnType="id BIGINT")
+    rows: DataFrame = read(spark.range(0, 1, 1, 1).asTable())
+    return rows
 
 
 def _forget_old(folder: Path) -> None:
