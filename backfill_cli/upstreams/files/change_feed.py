@@ -44,16 +44,19 @@ class ChangeFeed:
             rows = rows.where(~kind.eqNullSafe("update_preimage"))
         op = (
             F.when(
-                F.col(VERSION).isNull(), exact.refused(F.col("_file"), f"no {VERSION} in a row with {TYPE}", kind)
+                F.col(VERSION).isNull(),
+                exact.refused(F.col("_backfill_file"), f"no {VERSION} in a row with {TYPE}", kind),
             )
             .when(kind.isin("insert", "update_postimage"), F.lit("U"))
             .when(kind.isin("delete", "update_preimage"), F.lit("D"))
-            .otherwise(exact.refused(F.col("_file"), f"unknown {TYPE}", kind))
+            .otherwise(exact.refused(F.col("_backfill_file"), f"unknown {TYPE}", kind))
         )
         new = kind.isin("insert", "update_postimage")
         return rows.select(
             op.alias("_op"),
-            F.struct(F.col(VERSION).alias("version"), new.alias("new"), F.col("_at").alias("at")).alias("_seq"),
+            F.struct(F.col(VERSION).alias("version"), new.alias("new"), F.col("_backfill_at").alias("at")).alias(
+                "_seq"
+            ),
             "_ms",
             *self._rows.extra,
             *(frames.quoted(name) for name in columns),

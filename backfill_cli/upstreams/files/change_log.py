@@ -39,5 +39,5 @@ class ChangeFormat(Protocol):
         ...
 
     def frame(self, spark: "SparkSession", where: Place, files: Sequence[File], columns: Columns) -> "DataFrame":
-        """`_op, _seq, _ms, columns…` as in contracts.Upstream.changes,, and `_epoch` with an epoch column."""
+        """`_op, _seq, _ms, columns…` as contracts.Upstream.changes; with an epoch column `_backfill_epoch`."""
         ...

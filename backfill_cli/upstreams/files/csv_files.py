@@ -47,7 +47,7 @@ def header(where: Place, file: File, options: CsvOptions) -> list[str]:
 def frame(
     spark: "SparkSession", where: Place, files: Sequence[File], options: CsvOptions, columns: Columns
 ) -> "DataFrame":
-    """`_file, _at, columns…`. Without a header the columns stand in the order given.
+    """`_backfill_file, _backfill_at, columns…`. Without a header the columns stand in the order given.
 
     With one, a column that a file lacks is NULL in its rows.
     """
@@ -76,7 +76,7 @@ def _of_order(
 
     # numbered, because names may hold anything and may differ in case only
     texts: Columns = {f"c{i}": field(f"c{i}", "string") for i in range(len(order))}
-    reader = spark.read.schema(frames.struct_type({**texts, "_broken": field("_broken", "string")})).options(
+    reader = frames.reader(spark, {**texts, "_backfill_broken": field("_backfill_broken", "string")}).options(
         header=options.header,
         enforceSchema=True,
         sep=options.delimiter,
@@ -86,22 +86,24 @@ def _of_order(
         emptyValue=_EMPTY,
         multiLine=options.multi_line,
         mode="PERMISSIVE",
-        columnNameOfCorruptRecord="_broken",
+        columnNameOfCorruptRecord="_backfill_broken",
         columnPruning=False,
         maxCharsPerColumn=-1,
     )
     name = frames.file_name(where, files)
     rows = reader.csv([where.spark_path(file) for file in files]).select(
-        name.alias("_file"),
+        name.alias("_backfill_file"),
         F.struct(
             name.alias("file"),
             F.col("_metadata.file_block_start").alias("block"),
             F.monotonically_increasing_id().alias("line"),
-        ).alias("_at"),
+        ).alias("_backfill_at"),
         "*",
     )
-    broken = F.col("_broken").isNotNull()
-    refused = exact.refused(F.col("_file"), f"not a line of {len(order)} fields", F.col("_broken"))
+    broken = F.col("_backfill_broken").isNotNull()
+    refused = exact.refused(
+        F.col("_backfill_file"), f"not a line of {len(order)} fields", F.col("_backfill_broken")
+    )
     values = []
     for column, described in columns.items():
         kind, metadata = described["type"], described["metadata"]
@@ -110,6 +112,6 @@ def _of_order(
             continue
         text = F.col(f"c{list(order).index(column)}")
         text = F.when(text == _EMPTY, F.lit("")).otherwise(text)
-        value = exact.of_text(text, kind, exact.Named(F.col("_file"), column))
+        value = exact.of_text(text, kind, exact.Named(F.col("_backfill_file"), column))
         values.append(F.when(broken, refused).otherwise(value).alias(column, metadata=metadata))
-    return rows.select("_file", "_at", *values)
+    return rows.select("_backfill_file", "_backfill_at", *values)

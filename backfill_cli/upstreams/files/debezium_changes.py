@@ -31,7 +31,7 @@ def changes(
     shown = F.concat_ws(", ", *(after.getField(name).cast("string") for name in key))
     values = []
     for name, column in columns.items():
-        how, target, named = encodings[name], column["type"], exact.Named(F.col("_file"), name)
+        how, target, named = encodings[name], column["type"], exact.Named(F.col("_backfill_file"), name)
         if name in key:
             raw = F.when(gone, before.getField(name)).otherwise(after.getField(name))
             missing = exact.failing(named, "the key is NULL in a line with op", F.col(f"{at}.op"))
@@ -41,9 +41,9 @@ def changes(
             value = F.when(~gone, _sent(raw, convert(raw, how, target, named), how, target, named, shown))
         values.append(value.alias(name, metadata=column["metadata"]))
     ms = F.coalesce(F.col(f"{at}.source.ts_ms"), F.col(f"{at}.ts_ms"))
-    marks = [F.col("_op"), F.struct(F.col("_at").alias("at"), "_sub").alias("_seq"), ms.alias("_ms")]
+    marks = [F.col("_op"), F.struct(F.col("_backfill_at").alias("at"), "_sub").alias("_seq"), ms.alias("_ms")]
     if epoch is not None:
-        marks.append(F.col(f"{at}.{epoch}").alias("_epoch"))
+        marks.append(F.col(f"{at}.{epoch}").alias("_backfill_epoch"))
     return rows.select(*marks, *values)
 
 
@@ -52,10 +52,10 @@ def _ops(at: str, key: Sequence[str]) -> "Column":
     from pyspark.sql import functions as F
 
     op, before, after = (F.col(f"{at}.{part}") for part in ("op", "before", "after"))
-    broken = F.col("r._broken")
+    broken = F.col("r._backfill_broken")
 
     def refuse(what: str, value: "Column", hint: str = "") -> "Column":
-        return exact.refused(F.col("_file"), what, value, hint).cast("array<string>")
+        return exact.refused(F.col("_backfill_file"), what, value, hint).cast("array<string>")
 
     moved = F.lit(False)
     for name in key:

@@ -41,7 +41,7 @@ class Dms:
         op = (
             F.when(kind.isin("I", "U"), F.lit("U"))
             .when(kind == "D", F.lit("D"))
-            .otherwise(exact.refused(F.col("_file"), f"unknown {self._op}", kind))
+            .otherwise(exact.refused(F.col("_backfill_file"), f"unknown {self._op}", kind))
         )
         shown: list[Column | str] = [*self._rows.extra, *(frames.quoted(name) for name in columns)]
-        return rows.select(op.alias("_op"), F.col("_at").alias("_seq"), "_ms", *shown)
+        return rows.select(op.alias("_op"), F.col("_backfill_at").alias("_seq"), "_ms", *shown)

@@ -102,9 +102,9 @@ class EpochLog:
         ]
         if not files:
             return None
-        epoch = F.col("_epoch").cast("bigint" if isinstance(high, int) else "string")
+        epoch = F.col("_backfill_epoch").cast("bigint" if isinstance(high, int) else "string")
         wanted = epoch <= F.lit(high) if low is None else (epoch > F.lit(low)) & (epoch <= F.lit(high))
-        return log.form.frame(spark, log.where, files, columns).where(wanted).drop("_epoch")
+        return log.form.frame(spark, log.where, files, columns).where(wanted).drop("_backfill_epoch")
 
     def _collect(self, table: str, cursor: Cursor | None, epochs: dict[Cursor, _Epoch]) -> None:
         """Add one table's pending epochs. Raises BadData where a file does not begin after the one before."""

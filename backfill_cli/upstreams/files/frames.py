@@ -1,7 +1,7 @@
 """Files as Spark frames: their columns, and where each row stood.
 
-Every frame has `_file STRING` (the file's name, as listed) and `_at STRUCT` (orderable: the file, then the place
-of the row in it), and rows in no order of their own.
+Every frame has `_backfill_file STRING` (the file's name, as listed) and `_backfill_at STRUCT` (orderable: the
+file, then the place of the row in it), and rows in no order of their own.
 """
 
 import re
@@ -13,7 +13,7 @@ from backfill_cli.upstreams.files.listing import File, Place
 from backfill_cli.upstreams.files.schemas import Columns
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.types import StructType
 
 _PLAIN = re.compile(r"[A-Za-z0-9/._=,@~!$&'()*;-]*")
@@ -31,6 +31,11 @@ def struct_type(columns: Columns) -> "StructType":
     return StructType.fromJson(json.loads(schemas.to_json(columns)))
 
 
+def reader(spark: "SparkSession", columns: Columns) -> "DataFrameReader":
+    """A reader of these columns that fails on missing and broken files, whatever the session's settings say."""
+    return spark.read.schema(struct_type(columns)).options(ignoreMissingFiles=False, ignoreCorruptFiles=False)
+
+
 def file_name(where: Place, files: Sequence[File]) -> "Column":
     """The name, as listed, of the file that a row was read from."""
     from pyspark.sql import functions as F
@@ -43,40 +48,40 @@ def file_name(where: Place, files: Sequence[File]) -> "Column":
 
 
 def parquet(spark: "SparkSession", where: Place, files: Sequence[File], columns: Columns) -> "DataFrame":
-    """`_file, _at, columns…` of Parquet files; a column that a file lacks is NULL in its rows."""
+    """`_backfill_file, _backfill_at, columns…` of Parquet files; a column that a file lacks is NULL."""
     from pyspark.sql import functions as F
 
     name = file_name(where, files)
-    frame = spark.read.schema(struct_type(columns)).parquet(*(where.spark_path(f) for f in files))
+    frame = reader(spark, columns).parquet(*(where.spark_path(f) for f in files))
     return frame.select(
-        name.alias("_file"),
-        F.struct(name.alias("file"), F.col("_metadata.row_index").alias("row")).alias("_at"),
+        name.alias("_backfill_file"),
+        F.struct(name.alias("file"), F.col("_metadata.row_index").alias("row")).alias("_backfill_at"),
         *(quoted(column) for column in columns),
     )
 
 
 def json_lines(spark: "SparkSession", where: Place, files: Sequence[File], columns: Columns) -> "DataFrame":
-    """`_file, _at, r STRUCT<columns…, _broken>` of files with one JSON object a line.
+    """`_backfill_file, _backfill_at, r STRUCT<columns…, _backfill_broken>` of files with one JSON object a line.
 
-    Blank lines are left out. `_broken` is the line where it does not fit `columns`, else NULL. A number that is
-    read as text is its text in the file (Spark's `from_json` would write it anew, and round it).
+    Blank lines are left out. `_backfill_broken` is the line where it does not fit `columns`, else NULL. A number
+    that is read as text is its text in the file (Spark's `from_json` would write it anew, and round it).
     """
     from pyspark.sql import functions as F
 
-    shape = struct_type({**columns, "_broken": schemas.field("_broken", "string")})
-    reader = spark.read.schema(shape).options(mode="PERMISSIVE", columnNameOfCorruptRecord="_broken")
+    shape = {**columns, "_backfill_broken": schemas.field("_backfill_broken", "string")}
+    lenient = reader(spark, shape).options(mode="PERMISSIVE", columnNameOfCorruptRecord="_backfill_broken")
     name = file_name(where, files)
-    lines = reader.json([where.spark_path(f) for f in files]).select(
-        name.alias("_file"),
+    lines = lenient.json([where.spark_path(f) for f in files]).select(
+        name.alias("_backfill_file"),
         F.struct(
             name.alias("file"),
             F.col("_metadata.file_block_start").alias("block"),
             F.monotonically_increasing_id().alias("line"),
-        ).alias("_at"),
-        F.struct(*(quoted(column) for column in columns), "_broken").alias("r"),
+        ).alias("_backfill_at"),
+        F.struct(*(quoted(column) for column in columns), "_backfill_broken").alias("r"),
     )
-    broken = F.col("r._broken")
-    # a column that a blank line cannot have is asked for too: Spark refuses to read `_broken` alone
+    broken = F.col("r._backfill_broken")
+    # a column that a blank line cannot have is asked for too: Spark refuses to read `_backfill_broken` alone
     return lines.where(broken.isNull() | ~broken.rlike(_BLANK) | quoted(next(iter(columns)), "r").isNotNull())
 
 

@@ -49,6 +49,7 @@ def splits_of(
         columns, rows = declared(options.ddl, table.name, "upstream.snapshot.schema"), [None] * len(files)
         if options.format == "csv":
             refuse_nested(columns, f"table '{table.name}'")
+    schemas.refuse_names(f"table '{table.name}'", columns)
     missing = [name for name in table.key if name not in columns]
     if missing:
         near = difflib.get_close_matches(missing[0], list(columns), 3, 0.5) or list(columns)

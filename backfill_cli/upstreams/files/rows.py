@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def frame(
     spark: "SparkSession", where: Place, files: Sequence[File], kind: FileFormat, csv: CsvOptions, columns: Columns
 ) -> "DataFrame":
-    """`_file, _at, columns…` of whole files, in any order. csv, json: a line that does not fit raises, named."""
+    """`_backfill_file, _backfill_at, columns…` of whole files. csv, json: a line that does not fit raises."""
     if kind == "parquet":
         return frames.parquet(spark, where, files, columns)
     if kind == "csv":
@@ -39,14 +39,16 @@ def frame(
 def _typed(parsed: "DataFrame", columns: Columns) -> "DataFrame":
     from pyspark.sql import functions as F
 
-    broken = F.col("r._broken").isNotNull()
-    refused = exact.refused(F.col("_file"), "not a JSON line of these columns", F.col("r._broken"))
+    broken = F.col("r._backfill_broken").isNotNull()
+    refused = exact.refused(
+        F.col("_backfill_file"), "not a JSON line of these columns", F.col("r._backfill_broken")
+    )
     values = []
     for name, column in columns.items():
         how = textual(column["type"])
-        value = convert(frames.quoted(name, "r"), how, column["type"], exact.Named(F.col("_file"), name))
+        value = convert(frames.quoted(name, "r"), how, column["type"], exact.Named(F.col("_backfill_file"), name))
         values.append(F.when(broken, refused).otherwise(value).alias(name, metadata=column["metadata"]))
-    return parsed.select("_file", "_at", *values)
+    return parsed.select("_backfill_file", "_backfill_at", *values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,7 @@ class MarkedRows:
     @property
     def extra(self) -> tuple[str, ...]:
         """What a frame of these rows must pass on beside its changes."""
-        return () if self.options.epoch is None else ("_epoch",)
+        return () if self.options.epoch is None else ("_backfill_epoch",)
 
     def inspect(self, where: Place, file: File, known: Columns, needed: str) -> Inspected:
         """What the file's metadata says. needed: the mark without which it is no such file: BadData."""
@@ -85,13 +87,14 @@ class MarkedRows:
                 "check upstream.changes.format and path",
             )
         marks = dict(self._with_epoch(known))
+        schemas.refuse_names(file.path, {*shown, *marks})
         own = {name: column for name, column in shown.items() if name not in marks}
         return Inspected(file, rows, ms, own if shown else None)
 
     def frame(self, spark: "SparkSession", where: Place, files: Sequence[File], columns: Columns) -> "DataFrame":
-        """`_file, _at, marks…, _ms, columns…` of whole files, `_epoch` too with an epoch column.
+        """`_backfill_file, _backfill_at, marks…, _ms, columns…` of whole files.
 
-        A mark that a file lacks is NULL.
+        A mark that a file lacks is NULL. With an epoch column there is `_backfill_epoch` too.
         """
         groups: dict[tuple[tuple[str, str], ...], list[File]] = {}
         with ThreadPoolExecutor(THREADS) as pool:
@@ -115,8 +118,10 @@ class MarkedRows:
         ]
         ms = _ms(frames.quoted(self.time), marks[self.time]) if self.time in marks else F.lit(None).cast("bigint")
         if self.options.epoch is not None:
-            shown.append(frames.quoted(self.options.epoch).alias("_epoch"))
-        return rows.select("_file", "_at", *shown, ms.alias("_ms"), *(frames.quoted(name) for name in columns))
+            shown.append(frames.quoted(self.options.epoch).alias("_backfill_epoch"))
+        return rows.select(
+            "_backfill_file", "_backfill_at", *shown, ms.alias("_ms"), *(frames.quoted(name) for name in columns)
+        )
 
     def _with_epoch(self, columns: Columns) -> tuple[tuple[str, str], ...]:
         """The marks, and the epoch column when it is not one of the table's own."""

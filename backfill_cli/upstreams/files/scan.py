@@ -66,10 +66,10 @@ def parquet_frame(
     names = [frames.quoted(name) for name in columns]
     if readers.whole:
         paths = [where.spark_path(files[split]) for split in readers.whole]
-        parts.append(spark.read.schema(schema).parquet(*paths).select(*names))
+        parts.append(frames.reader(spark, columns).parquet(*paths).select(*names))
     if readers.cut:
         cut = [files[split] for split in readers.cut]
-        frame = spark.read.schema(schema).parquet(*(where.spark_path(file) for file in cut))
+        frame = frames.reader(spark, columns).parquet(*(where.spark_path(file) for file in cut))
         parts.append(frame.where(_in_slices(where, cut, readers.cut)).select(*names))
     if readers.groups:
         slices = [row_groups.FileSlice(_arrow_uri(where, files[split]), part) for split, part in readers.groups]
@@ -106,8 +106,12 @@ def text_frame(
     from pyspark.sql import functions as F
 
     frame = rows.frame(spark, where, [files[read.split] for read in reads], options.format, options.csv, columns)
-    index = spark.range(1).select(F.posexplode(F.lit([read.split for read in reads])).alias("_read", "_file"))
-    stranger = exact.refused(F.col("_file"), "a row of a file that was not asked for", F.col("_file"))
+    index = spark.range(1).select(
+        F.posexplode(F.lit([read.split for read in reads])).alias("_read", "_backfill_file")
+    )
+    stranger = exact.refused(
+        F.col("_backfill_file"), "a row of a file that was not asked for", F.col("_backfill_file")
+    )
     read = F.when(F.col("_read").isNull(), stranger).otherwise(F.col("_read")).cast("int")
-    joined = frame.join(F.broadcast(index), "_file", "left")
+    joined = frame.join(F.broadcast(index), "_backfill_file", "left")
     return joined.select(*(frames.quoted(name) for name in columns), read.alias("_read"))

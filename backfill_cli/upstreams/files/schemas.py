@@ -5,7 +5,7 @@ name ("bigint" is written "long") or a nested object. What would not survive exa
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.errors import BadData
@@ -76,6 +76,24 @@ def differing(old: Columns, new: Columns) -> list[str]:
     added = [name for name in new if name not in old]
     gone = [name for name in old if name not in new]
     return added + gone + [n for n in new if n in old and not same_type(new[n]["type"], old[n]["type"])]
+
+
+RESERVED = ("_op", "_seq", "_ms", "_read")
+"""What the frames of an upstream call their own columns (see contracts)."""
+
+
+def refuse_names(what: str, names: Iterable[str]) -> None:
+    """Raises BadData for a column that would be taken for one of ours, or for another one whatever the case."""
+    seen: dict[str, str] = {}
+    for name in names:
+        low = name.lower()
+        if low in RESERVED or low.startswith("_backfill_"):
+            raise BadData(f"{what}: column '{name}': the name is reserved", "give the column another name")
+        if low in seen:
+            raise BadData(
+                f"{what}: columns '{seen[low]}' and '{name}' differ in case only", "give one of them another name"
+            )
+        seen[low] = name
 
 
 def of_footer(path: str, footer: "pq.FileMetaData") -> Columns:

@@ -33,13 +33,16 @@ class TableLog:
         self._listing = Listing(where)
         self._seen: Mapping[str, File] | None = None
         self._inspected: dict[str, Inspected] = {}
+        self._pinned: Columns = {}
         self._base: Columns = {}
         self._start: str | None = None
         self._fresh = True
+        self._cursor: str | None = None
 
     def begin(self, columns: Columns, start: str | None, fresh: bool) -> None:
         """Begin after a pin. columns: the snapshot's. start: the pin's cursor. fresh: pinned by this process."""
-        self._base, self._start, self._fresh = dict(columns), start, fresh
+        self._pinned = self._base = dict(columns)
+        self._start, self._fresh, self._cursor = start, fresh, start
 
     def files(self) -> Mapping[str, File]:
         """The files as last listed, by name in order; lists them the first time."""
@@ -54,14 +57,15 @@ class TableLog:
         is gone, BadData for one that is not whole.
         """
         now = dict(self._listing.files())
-        if self._seen is None:
-            self._first_look(now, cursor)
-        else:
+        if self._seen is not None:
             self._compare(self._seen, now, cursor)
+        elif not self._fresh:
+            self._refuse_late(now, cursor)
+        if cursor != self._cursor:
+            self._move(now, cursor)
         waiting = [name for name in now if cursor is None or name > cursor]
         self._look_again(now, waiting[:_WATCHED], cursor)
         self._seen = now
-        self._settle(cursor)
         fresh = [now[n] for n in waiting if n not in self._inspected or self._inspected[n].file != now[n]]
         if fresh:
             with ThreadPoolExecutor(THREADS) as pool:
@@ -88,21 +92,30 @@ class TableLog:
             return []
         return [f for name, f in self.files().items() if (after is None or name > after) and name <= up_to]
 
-    def _first_look(self, now: Mapping[str, File], cursor: str | None) -> None:
-        """Find the schema at the position, and names that came late while no process looked."""
-        if self._fresh or cursor is None or cursor == self._start:
-            return
-        consumed = [file for name, file in now.items() if name <= cursor]
+    def _move(self, now: Mapping[str, File], cursor: str | None) -> None:
+        """Stand at another position: the schema there is that of the last file up to it that shows one.
+
+        A position may go back, when an epoch that was staged is thrown away.
+        """
+        self._cursor, self._base = cursor, self._pinned
+        consumed = [file for name, file in now.items() if cursor is not None and name <= cursor]
+        consumed = [file for file in consumed if self._start is None or file.name > self._start]
         for file in reversed(consumed[-_BACK:]):
-            columns = self.inspect(file).columns
+            held = self._inspected.get(file.name)
+            columns = held.columns if held is not None and held.file == file else self.inspect(file).columns
             if columns is not None:
-                self._base = _in_order(self._base, columns)
+                self._base = _in_order(self._pinned, columns)
                 break
-        at = now.get(cursor)
-        for file in consumed:
-            if at is None:
-                break
-            if (self._start is None or file.name > self._start) and file.mtime_ns > at.mtime_ns + _LATE_NS:
+        self._inspected = {name: one for name, one in self._inspected.items() if cursor is None or name > cursor}
+
+    def _refuse_late(self, now: Mapping[str, File], cursor: str | None) -> None:
+        """Raises Fatal for a name that came late while no process looked, by its time."""
+        at = now.get(cursor) if cursor is not None else None
+        if at is None or cursor is None:
+            return
+        for name, file in now.items():
+            after_load = self._start is None or name > self._start
+            if after_load and name < cursor and file.mtime_ns > at.mtime_ns + _LATE_NS:
                 raise self._late(file, cursor, f"if it was there before: touch -r '{at.path}' '{file.path}'")
 
     def _compare(self, before: Mapping[str, File], now: Mapping[str, File], cursor: str | None) -> None:
@@ -132,14 +145,6 @@ class TableLog:
                 raise self._rewritten(now[name], again)
             else:
                 now[name] = again
-
-    def _settle(self, cursor: str | None) -> None:
-        """Forget the inspections of consumed files; the schema is theirs from here on."""
-        done = sorted(name for name in self._inspected if cursor is not None and name <= cursor)
-        for name in done:
-            columns = self._inspected.pop(name).columns
-            if columns is not None:
-                self._base = _in_order(self._base, columns)
 
     def _late(self, file: File, cursor: str, hint: str) -> Fatal:
         return Fatal(f"table '{self.table}': {file.path} came late: the job is at '{cursor}' already", hint)

@@ -118,6 +118,22 @@ def test_files_that_differ_name_file_and_column(tmp_path: Path, second: pa.Schem
     assert text in caught.value.message
 
 
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        (("id", "_op"), "'_op'"),
+        (("id", "_backfill_at"), "reserved"),
+        (("id", "Name", "name"), "'Name' and 'name'"),
+    ],
+)
+def test_names_that_would_be_taken_for_others_are_refused(
+    tmp_path: Path, names: tuple[str, ...], text: str
+) -> None:
+    parquet(tmp_path / "snapshot" / "a.parquet", schema=pa.schema([(name, pa.int64()) for name in names]))
+    with pytest.raises(BadData, match=text):
+        opened(tmp_path).pin()
+
+
 def test_a_broken_file_is_named(tmp_path: Path) -> None:
     parquet(tmp_path / "snapshot" / "a.parquet")
     (tmp_path / "snapshot" / "b.parquet").write_bytes(b"PAR1 half")

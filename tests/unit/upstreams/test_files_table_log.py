@@ -234,6 +234,20 @@ def test_case_26_a_restored_upstream_knows_the_columns_at_its_position(root: Pat
     assert [schema_of(e) for e in upstream.observe(at("1.parquet"), False).pending] == [None]
 
 
+def test_case_26_a_position_that_goes_back_finds_the_schema_change_again(root: Path) -> None:
+    upstream = opened(root, changes={"format": "change-feed"})
+    upstream.pin()
+    change_feed(root / "changes" / "1.parquet", id=pa.int64(), name=pa.string())
+    change_feed(root / "changes" / "2.parquet", id=pa.int64(), name=pa.string(), more=pa.date32())
+    assert pending(upstream, Position()) == ["1.parquet", "2.parquet"]
+    first = upstream.observe(at("1.parquet"), False).pending
+    assert upstream.observe(at("2.parquet"), False).pending == ()
+    assert upstream.observe(at("1.parquet"), False).pending == first
+    assert schema_of(first[0]) == {"id": "long", "name": "string", "more": "date"}
+    assert upstream.observe(at("2.parquet"), False).pending == ()
+    assert upstream.observe(Position(), False).pending[1] == first[0]
+
+
 def shown(**values: Any) -> str:
     return json.dumps({"op": "c", "before": None, "after": {"id": 1, "name": "n", **values}})
 
