@@ -14,6 +14,7 @@ import pytest
 from sink_contract import Epochs, Read, Row, SinkContract, a_table, rows, schema_json
 
 from backfill_cli.errors import BadData, Fatal, Held, StateConflict, Transient, UsageError
+from backfill_cli.model.checkpoint import Marker
 from backfill_cli.model.plan import Staged, StagedFile, StagedTable
 from backfill_cli.sinks.duckdb import DuckDBOptions, DuckDBSink, connector
 
@@ -152,6 +153,20 @@ class TestDuckDBSink(SinkContract):
         assert read_file(path, "mart.orders") == rows((1, "a"))
         with pytest.raises(Held, match="belongs to job 'orders'"):
             sink.prepare("other", (a_table(target="mart.ORDERS"),), into_existing=True)
+
+    def test_a_table_that_joins_a_fenced_job_is_fenced_too(self, sink: DuckDBSink, epochs: Epochs) -> None:
+        sink.fence("orders", 4)
+        sink.prepare("orders", (*epochs.tables, a_table("items")), into_existing=False)
+        assert sink.committed("orders")["items"] == Marker(0, 4, "")
+
+    def test_side_tables_of_a_newer_backfill_are_left_alone(
+        self, sink: DuckDBSink, path: Path, epochs: Epochs
+    ) -> None:
+        sink.commit(epochs.next())
+        with duckdb.connect(str(path)) as con:
+            con.execute("UPDATE _backfill_jobs SET layout = 99")
+        with pytest.raises(Fatal, match="a newer backfill"):
+            sink.commit(epochs.next())
 
     def test_two_tables_of_a_job_may_not_share_a_target(self, sink: DuckDBSink) -> None:
         with pytest.raises(UsageError, match="one target"):
