@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from backfill_cli.contracts import EpochCommit, SavedJob, SinkConnector, SinkTable
 from backfill_cli.errors import Held, StateConflict
+from backfill_cli.failpoint import hit
 from backfill_cli.model.checkpoint import Marker
 from backfill_cli.sinks.duckdb_apply import apply, check_unique
 from backfill_cli.sinks.duckdb_file import Limits, opened, transaction
@@ -94,6 +95,8 @@ class DuckDBSink:
                     if table.name in commit.unique:
                         check_unique(con, table)
                 record(con, commit, [table.name for table in due])
+                hit("sink-before-commit")
+            hit("sink-before-close")
 
     def saved(self, job: str) -> SavedJob | None:
         if not self.path.exists():

@@ -1,6 +1,8 @@
 """The DuckDB sink under the contract, and what only a DuckDB file can do wrong."""
 
 import os
+import pickle
+import signal
 import subprocess
 import sys
 import textwrap
@@ -59,6 +61,22 @@ class TestDuckDBSink(SinkContract):
         assert wal == 0
         sink.commit(epochs.next(inserts=rows((2, "b"))))
         assert [row["id"] for row in read_file(path, "orders")] == [1, 2]
+
+    @pytest.mark.parametrize(("point", "epoch"), [("sink-before-commit", 10), ("sink-before-close", 20)])
+    def test_an_epoch_is_there_whole_or_not_at_all_after_a_kill(
+        self, sink: DuckDBSink, path: Path, epochs: Epochs, point: str, epoch: int
+    ) -> None:
+        sink.commit(epochs.next(inserts=rows((1, "a"))))
+        second = epochs.next(upserts=rows((1, "A"), (2, "b")))
+        assert commit_in_a_child(path, second, {"BACKFILL_FAILPOINT": point}) == -signal.SIGKILL
+        assert sink.committed("orders")["orders"].epoch == epoch
+        assert read_file(path, "orders") == (rows((1, "a")) if epoch == 10 else rows((1, "A"), (2, "b")))
+        with sink.copied("orders", True, path.parent) as copy:
+            saved = copy.saved()
+        assert saved is not None
+        assert saved.checkpoint.epoch == epoch
+        sink.commit(second)
+        assert read_file(path, "orders") == rows((1, "A"), (2, "b"))
 
     def test_case_13_a_second_unique_key_bears_a_passing_clash_and_loses_no_row(
         self, sink: DuckDBSink, path: Path, epochs: Epochs
@@ -231,10 +249,23 @@ def prepare_then_die(path: Path, tables: tuple[object, ...]) -> int:
     return wal.stat().st_size if wal.exists() else 0
 
 
+def commit_in_a_child(path: Path, commit: object, env: dict[str, str]) -> int:
+    """Commit in a process of its own; returns how it ended."""
+    plan = path.parent / "commit.pickle"
+    plan.write_bytes(pickle.dumps(commit))
+    script = f"""
+        import pickle
+        from pathlib import Path
+        from backfill_cli.sinks.duckdb import DuckDBOptions, DuckDBSink
+        commit = pickle.loads(Path({str(plan)!r}).read_bytes())
+        DuckDBSink(DuckDBOptions(path={str(path)!r})).commit(commit)
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], env={**os.environ, **env}, check=False)
+    return done.returncode
+
+
 def commit_until_full(path: Path, commits: list[object], limit_bytes: int) -> int:
     """Commit in a child that may write files of at most `limit_bytes`; returns how many it acknowledged."""
-    import pickle
-
     plan = path.parent / "commits.pickle"
     plan.write_bytes(pickle.dumps(commits))
     script = f"""
