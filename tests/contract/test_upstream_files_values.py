@@ -374,6 +374,18 @@ def test_json_keeps_every_digit(tmp_path: Path, spark: "SparkSession") -> None:
     assert [r["a"] for r in rows] == [[{"q": Decimal("0.30")}], [], None]
 
 
+@pytest.mark.parametrize("kind", ["csv", "json"])
+def test_case_25_bytes_that_are_no_text_are_named(tmp_path: Path, spark: "SparkSession", kind: str) -> None:
+    upstream = snapshot_of(tmp_path, kind, "id BIGINT, s STRING", "")
+    good = b"id,s\n1,a\xff\n" if kind == "csv" else b'{"id": 1, "s": "a\xff"}\n'
+    (tmp_path / f"data.{kind}").write_bytes(good)
+    with pytest.raises(FAILURES) as caught:
+        scanned(upstream, spark)
+    error = from_spark(caught.value)
+    assert isinstance(error, BadData)
+    assert f"data.{kind}" in error.message
+
+
 @pytest.mark.parametrize("line", ['{"id": 1, "p": 1.111}', '{"id": 1, "p": 1', '{"id": "x", "p": 1}', "[1]", "7"])
 def test_a_json_line_that_does_not_fit_is_named(tmp_path: Path, spark: "SparkSession", line: str) -> None:
     upstream = snapshot_of(tmp_path, "json", "id BIGINT, p DECIMAL(4,2)", f'{{"id": 5, "p": 1}}\n{line}\n')
@@ -427,6 +439,25 @@ def test_an_unknown_op_of_dms_is_named(tmp_path: Path, spark: "SparkSession", ki
         pq.write_table(rows, tmp_path / "changes" / "1.parquet")
     error = failure(upstream, spark)
     assert f"1.{kind}: unknown Op: Q" in error.message
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_time_column_that_the_load_has_too_stays_a_column(
+    tmp_path: Path, spark: "SparkSession", kind: str
+) -> None:
+    columns = {"ts": pa.timestamp("us"), "id": pa.int64()}
+    upstream = opened(tmp_path, columns, {"format": "dms", "time_column": "ts"})
+    at = dt.datetime(2026, 1, 1, 0, 0, 0, 7000)
+    if kind == "csv":
+        (tmp_path / "changes" / "1.csv").write_text("I,2026-01-01 00:00:00.007000,1\n")
+    else:
+        table = pa.table({"Op": ["I"], "ts": pa.array([at], pa.timestamp("us")), "id": [1]})
+        pq.write_table(table, tmp_path / "changes" / "1.parquet")
+    pin = upstream.pin()
+    assert [epoch.schema for epoch in upstream.observe(pin.position, False).pending] == [()]
+    assert read(upstream, spark, "_op", "_ms", "ts", "id") == [
+        {"_op": "U", "_ms": 1_767_225_600_007, "ts": at, "id": 1}
+    ]
 
 
 def test_a_change_feed_of_several_versions_keeps_the_newest_row_of_each(

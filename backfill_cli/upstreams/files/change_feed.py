@@ -13,7 +13,7 @@ from backfill_cli.upstreams.files import exact, frames
 from backfill_cli.upstreams.files.change_log import Inspected
 from backfill_cli.upstreams.files.listing import File, Place
 from backfill_cli.upstreams.files.options import ChangesOptions
-from backfill_cli.upstreams.files.rows import MarkedRows
+from backfill_cli.upstreams.files.rows import MarkedRows, mark
 from backfill_cli.upstreams.files.schemas import Columns
 
 if TYPE_CHECKING:
@@ -39,12 +39,12 @@ class ChangeFeed:
         from pyspark.sql import functions as F
 
         rows = self._rows.frame(spark, where, files, columns)
-        kind = F.col(TYPE)
+        kind, version = F.col(mark(0)), F.col(mark(1))
         if self._table.immutable_key:
             rows = rows.where(~kind.eqNullSafe("update_preimage"))
         op = (
             F.when(
-                F.col(VERSION).isNull(),
+                version.isNull(),
                 exact.refused(F.col("_backfill_file"), f"no {VERSION} in a row with {TYPE}", kind),
             )
             .when(kind.isin("insert", "update_postimage"), F.lit("U"))
@@ -54,9 +54,7 @@ class ChangeFeed:
         new = kind.isin("insert", "update_postimage")
         return rows.select(
             op.alias("_op"),
-            F.struct(F.col(VERSION).alias("version"), new.alias("new"), F.col("_backfill_at").alias("at")).alias(
-                "_seq"
-            ),
+            F.struct(version.alias("version"), new.alias("new"), F.col("_backfill_at").alias("at")).alias("_seq"),
             "_ms",
             *self._rows.extra,
             *(frames.quoted(name) for name in columns),

@@ -111,7 +111,10 @@ def _of_order(
             values.append(F.lit(None).cast(frames.struct_type({column: described})[column].dataType).alias(column))
             continue
         text = F.col(f"c{list(order).index(column)}")
-        text = F.when(text == _EMPTY, F.lit("")).otherwise(text)
-        value = exact.of_text(text, kind, exact.Named(F.col("_backfill_file"), column))
+        named = exact.Named(F.col("_backfill_file"), column)
+        # what is no UTF-8 comes as this character, with no word said
+        mangled = exact.failing(named, "not UTF-8 text (or it holds U+FFFD)", text)
+        text = F.when(text.contains("\ufffd"), mangled).when(text == _EMPTY, F.lit("")).otherwise(text)
+        value = exact.of_text(text, kind, named)
         values.append(F.when(broken, refused).otherwise(value).alias(column, metadata=metadata))
     return rows.select("_backfill_file", "_backfill_at", *values)

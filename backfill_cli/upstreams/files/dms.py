@@ -11,7 +11,7 @@ from backfill_cli.upstreams.files import exact, frames
 from backfill_cli.upstreams.files.change_log import Inspected
 from backfill_cli.upstreams.files.listing import File, Place
 from backfill_cli.upstreams.files.options import ChangesOptions
-from backfill_cli.upstreams.files.rows import MarkedRows
+from backfill_cli.upstreams.files.rows import MarkedRows, mark
 from backfill_cli.upstreams.files.schemas import Columns
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Dms:
         from pyspark.sql import functions as F
 
         rows = self._rows.frame(spark, where, files, columns)
-        kind = frames.quoted(self._op)
+        kind = F.col(mark(0))
         op = (
             F.when(kind.isin("I", "U"), F.lit("U"))
             .when(kind == "D", F.lit("D"))

@@ -73,28 +73,37 @@ def place(template: str, table: str) -> Place:
     literal = template.replace("{table}", table)
     local = literal.removeprefix("file://") if literal.startswith("file://") else literal
     if "://" in local:
-        with reading(literal, "remote"):
-            system, path = pafs.FileSystem.from_uri(re.split(_MAGIC, literal, maxsplit=1)[0].rpartition("/")[0])
-            whole = literal.partition("://")[2]
-            folder, pattern = _split(whole, whole[: len(path)] or path)
-            return Place(system, folder, pattern, literal, f"{literal.partition('://')[0]}://{folder}", False)
+        return _remote_place(literal)
     absolute = os.path.abspath(local)
+    pattern: tuple[str, ...]
     if os.path.isdir(absolute):
         folder, pattern = absolute, ()
     elif os.path.isfile(absolute):
         folder, pattern = os.path.dirname(absolute), (re.sub(r"([*?\[])", r"[\1]", os.path.basename(absolute)),)
     else:
-        folder, pattern = _split(absolute, "/")
-    return Place(pafs.LocalFileSystem(), folder, pattern, literal, f"file://{folder}", True)
+        folder, pattern = _split(absolute)
+    return Place(pafs.LocalFileSystem(), folder or "/", pattern, literal, f"file://{folder}", True)
 
 
-def _split(path: str, root: str) -> tuple[str, tuple[str, ...]]:
+def _remote_place(literal: str) -> Place:
+    import pyarrow as pa
+    from pyarrow import fs as pafs
+
+    base, pattern = _split(literal)
+    try:
+        system, folder = pafs.FileSystem.from_uri(base)
+    except (pa.ArrowException, OSError, ValueError) as exc:
+        raise Fatal(
+            f"{literal}: no file system reads this: {exc}", "give a local path, or a URI like s3://…"
+        ) from exc
+    return Place(system, folder.rstrip("/"), pattern, literal, base, False)
+
+
+def _split(path: str) -> tuple[str, tuple[str, ...]]:
     """The folder before the first pattern part, and the parts from there on."""
-    if not _MAGIC.search(path):
-        return path.rstrip("/") or root, ()
-    parts = path.split("/")
-    first = next(i for i, part in enumerate(parts) if _MAGIC.search(part))
-    return "/".join(parts[:first]) or root, tuple(parts[first:])
+    parts = path.rstrip("/").split("/")
+    first = next((i for i, part in enumerate(parts) if _MAGIC.search(part)), len(parts))
+    return "/".join(parts[:first]), tuple(parts[first:])
 
 
 @dataclass(slots=True)
@@ -120,6 +129,10 @@ class Listing:
                 self._files = files
             self._folders, self._taken_ns = folders, taken
         return self._files
+
+    def exists(self) -> bool:
+        """Whether the folder is there; on an object store it always may be, as it comes with its first file."""
+        return not self.place.local or os.path.isdir(self.place.folder)
 
     def again(self, file: File) -> File | None:
         """One file looked at anew, None when it is gone."""

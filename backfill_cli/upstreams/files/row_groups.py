@@ -16,6 +16,7 @@ from backfill_cli.upstreams.files.edge import raising_in_worker, reading
 from backfill_cli.upstreams.files.slicing import GroupSlice
 
 if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
@@ -24,9 +25,10 @@ _BATCH_ROWS = 65_536
 
 @dataclass(frozen=True, slots=True)
 class FileSlice:
-    """A slice of one file. uri: where pyarrow finds it: a local path, or a URI."""
+    """A slice of one file; path: as the file system knows it."""
 
-    uri: str
+    fs: "FileSystem"
+    path: str
     slice: GroupSlice
 
 
@@ -50,8 +52,9 @@ def frame(spark: "SparkSession", slices: Sequence[FileSlice], schema: "StructTyp
 def _of_numbers(slices: Sequence[FileSlice], schema: Any, numbers: Sequence[int]) -> Iterator[Any]:
     """Runs in a worker: the rows of the slices whose numbers it is given."""
     for number in numbers:
-        with raising_in_worker(), reading(slices[number].uri, "parquet"):
-            yield from batches(slices[number].uri, slices[number].slice, schema)
+        one = slices[number]
+        with raising_in_worker(), reading(one.path, "parquet"):
+            yield from batches(one.fs, one.path, one.slice, schema)
     _forget_zips()
 
 
@@ -66,17 +69,15 @@ def _forget_zips() -> None:
             del sys.path_importer_cache[path]
 
 
-def batches(uri: str, part: GroupSlice, schema: Any) -> Iterator[Any]:
+def batches(fs: "FileSystem", path: str, part: GroupSlice, schema: Any) -> Iterator[Any]:
     """Arrow batches of a slice with the types of `schema` (pyarrow.Schema), in row order.
 
     Raises pyarrow's error for a file that is gone or broken, and where a value does not fit its type exactly.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
-    from pyarrow import fs as pafs
 
-    system, path = pafs.FileSystem.from_uri(uri) if "://" in uri else (pafs.LocalFileSystem(), uri)
-    with system.open_input_file(path) as source:
+    with fs.open_input_file(path) as source:
         reader = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
         groups = list(range(part.first_group, part.last_group + 1))
         begin = part.start

@@ -88,7 +88,7 @@ class MarkedRows:
             )
         marks = dict(self._with_epoch(known))
         schemas.refuse_names(file.path, {*shown, *marks})
-        own = {name: column for name, column in shown.items() if name not in marks}
+        own = {name: column for name, column in shown.items() if name not in marks or name in known}
         return Inspected(file, rows, ms, own if shown else None)
 
     def frame(self, spark: "SparkSession", where: Place, files: Sequence[File], columns: Columns) -> "DataFrame":
@@ -113,10 +113,12 @@ class MarkedRows:
         read = {name: field(name, spark_type) for name, spark_type in marks.items()} | columns
         rows = frame(spark, where, files, kind, self.options.csv, read)
         shown = [
-            (frames.quoted(name) if name in marks else F.lit(None)).cast(text_type).alias(name)
-            for name, text_type in self.marks
+            (frames.quoted(name) if name in marks else F.lit(None)).cast(text_type).alias(mark(index))
+            for index, (name, text_type) in enumerate(self.marks)
         ]
-        ms = _ms(frames.quoted(self.time), marks[self.time]) if self.time in marks else F.lit(None).cast("bigint")
+        ms = F.lit(None).cast("bigint")
+        if self.time in marks:
+            ms = _ms(frames.quoted(self.time), str(read[self.time]["type"]))
         if self.options.epoch is not None:
             shown.append(frames.quoted(self.options.epoch).alias("_backfill_epoch"))
         return rows.select(
@@ -149,7 +151,7 @@ class MarkedRows:
             names = list(image)
         else:
             header = csv_files.header(where, file, self.options.csv) if self.options.csv.header else None
-            names = header if header is not None else [*marks, *known]
+            names = header if header is not None else list(marks | known)
             values = csv_files.fields(last, self.options.csv)
             if len(values) != len(names):
                 raise BadData(
@@ -162,6 +164,11 @@ class MarkedRows:
             if name not in shown:
                 raise undeclared(file, name)
         return {name: shown[name] for name in names}, as_ms(image.get(self.time)) if self.time else None
+
+
+def mark(index: int) -> str:
+    """What a frame of marked rows calls a mark: the table may have a column of the mark's own name."""
+    return f"_backfill_mark_{index}"
 
 
 def file_kind(options: ChangesOptions, file: File) -> FileFormat:

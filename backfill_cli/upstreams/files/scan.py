@@ -72,7 +72,7 @@ def parquet_frame(
         frame = frames.reader(spark, columns).parquet(*(where.spark_path(file) for file in cut))
         parts.append(frame.where(_in_slices(where, cut, readers.cut)).select(*names))
     if readers.groups:
-        slices = [row_groups.FileSlice(_arrow_uri(where, files[split]), part) for split, part in readers.groups]
+        slices = [row_groups.FileSlice(where.fs, files[split].path, part) for split, part in readers.groups]
         parts.append(row_groups.frame(spark, slices, schema))
     if not parts:
         return spark.createDataFrame([], schema)
@@ -88,10 +88,6 @@ def _in_slices(where: Place, files: Sequence[File], slices: Mapping[str, tuple[t
         rows = reduce(lambda a, b: a | b, [(index >= low) & (index < high) for low, high in slices[file.name]])
         conditions.append(rows if len(files) == 1 else (name == file.name) & rows)
     return reduce(lambda a, b: a | b, conditions)
-
-
-def _arrow_uri(where: Place, file: File) -> str:
-    return file.path if where.local else f"{where.uri}/{file.name}"
 
 
 def text_frame(

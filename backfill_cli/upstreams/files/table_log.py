@@ -44,6 +44,14 @@ class TableLog:
         self._pinned = self._base = dict(columns)
         self._start, self._fresh, self._cursor = start, fresh, start
 
+    def must_exist(self) -> None:
+        """Raises Fatal when the folder where changes land is not there."""
+        if not self._listing.exists():
+            raise Fatal(
+                f"table '{self.table}': no folder at {self.where.shown}",
+                "check upstream.changes.path, or make the folder where changes will land",
+            )
+
     def files(self) -> Mapping[str, File]:
         """The files as last listed, by name in order; lists them the first time."""
         if self._seen is None:

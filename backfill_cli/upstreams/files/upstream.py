@@ -50,6 +50,8 @@ class FilesUpstream:
 
     def pin(self) -> Pin:
         found = {name: snapshot.pin() for name, snapshot in self._snapshots.items()}
+        for log in self._logs.values():
+            log.must_exist()
         splits = tuple(split for part, _ in found.values() for split in part)
         position, complete_at = self._marks()
         self._log.begin({name: columns for name, (_, columns) in found.items()}, position, True)

@@ -46,6 +46,8 @@ def opened(
 ) -> Any:
     """The upstream on `root/snapshot` and `root/changes` (Debezium unless told otherwise), nothing read yet."""
     part = "{table}" if len(tables) > 1 else ""
+    for name in tables:
+        (root / "changes" / (name if part else "")).mkdir(parents=True, exist_ok=True)
     options = connector.options.model_validate(
         {
             "snapshot": {"path": str(root / "snapshot" / part), "format": "parquet", **snapshot},

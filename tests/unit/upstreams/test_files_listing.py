@@ -100,8 +100,13 @@ def test_another_file_system_is_listed_the_same_way(tmp_path: Path) -> None:
 
 
 def test_a_scheme_that_nothing_reads_is_refused() -> None:
-    with pytest.raises(Fatal, match="nosuch://bucket"):
+    with pytest.raises(Fatal, match="nosuch://bucket/folder: no file system"):
         place("nosuch://bucket/folder", "t")
+
+
+def test_a_uri_is_split_before_its_first_pattern() -> None:
+    where = place("mock:///data/{table}/*/x?.json", "t")
+    assert (where.folder, where.pattern, where.uri) == ("data/t", ("*", "x?.json"), "mock:///data/t")
 
 
 def test_what_spark_takes_for_a_pattern_is_escaped(tmp_path: Path) -> None:

@@ -93,6 +93,15 @@ def test_a_missing_or_empty_path_is_named_with_its_table(tmp_path: Path, there: 
     assert str(tmp_path / "snapshot") in caught.value.message
 
 
+def test_a_missing_folder_of_changes_is_named_and_an_empty_one_is_fine(tmp_path: Path) -> None:
+    parquet(tmp_path / "snapshot" / "a.parquet")
+    upstream = opened(tmp_path)
+    assert upstream.pin().complete_at is None
+    (tmp_path / "changes").rmdir()
+    with pytest.raises(Fatal, match=r"table 't': no folder at .*changes"):
+        upstream.pin()
+
+
 def test_a_key_column_that_is_not_there_is_named_with_near_ones(tmp_path: Path) -> None:
     parquet(tmp_path / "snapshot" / "a.parquet", schema=pa.schema([("Id", pa.int64())]))
     with pytest.raises(Fatal) as caught:

@@ -7,12 +7,14 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyarrow.fs import LocalFileSystem
 
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.upstreams.files import slicing
 from backfill_cli.upstreams.files.row_groups import batches
 from backfill_cli.upstreams.files.scan import Layout, Readers, choose
 
+LOCAL = LocalFileSystem()
 GROUPS = st.lists(st.integers(0, 40), min_size=1, max_size=12).filter(lambda groups: sum(groups) > 0)
 
 
@@ -84,7 +86,7 @@ def test_the_row_group_reader_reads_exactly_the_slice(
     found = [
         row
         for part in slicing.tasks(sizes, after, up_to)
-        for b in batches(str(path), part, schema)
+        for b in batches(LOCAL, str(path), part, schema)
         for row in b["id"].to_pylist()
     ]
     assert found == list(range(after, up_to))
@@ -96,7 +98,7 @@ def test_the_row_group_reader_gives_the_types_asked_for(tmp_path: Path) -> None:
         pa.table({"t": pa.array([1_500], pa.timestamp("ms")), "s": pa.array(["x"], pa.large_string())}), path
     )
     schema = pa.schema([("s", pa.string()), ("t", pa.timestamp("us"))])
-    (batch,) = batches(str(path), slicing.GroupSlice(0, 0, 0, 0, 1), schema)
+    (batch,) = batches(LOCAL, str(path), slicing.GroupSlice(0, 0, 0, 0, 1), schema)
     assert batch.schema == schema
 
 
