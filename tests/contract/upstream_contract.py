@@ -106,7 +106,7 @@ class UpstreamContract:
         frame = upstream.scan(spark, TABLE, whole(pin))
         assert rows_of(frame) == [r for split in INITIAL for r in split]
 
-    @pytest.mark.parametrize("size", [1, 7, 29])
+    @pytest.mark.parametrize("size", [3, 29])
     def test_any_slicing_gives_every_row_once(self, loaded: World, spark: "SparkSession", size: int) -> None:
         upstream = loaded.open()
         pin = upstream.pin()
@@ -117,7 +117,7 @@ class UpstreamContract:
             for s in pin.splits
             for after in range(0, s.rows or 0, size)
         ]
-        frames = [upstream.scan(spark, TABLE, slices[turn::3]) for turn in range(3)]
+        frames = [upstream.scan(spark, TABLE, slices[turn::2]) for turn in range(2)]
         found = sorted((r for frame in frames for r in rows_of(frame)), key=lambda r: r["id"])
         assert found == [r for split in INITIAL for r in split]
 

@@ -28,6 +28,7 @@ class Snapshot:
         self._table, self._options = table, options
         self._listing = Listing(self.where)
         self._files: dict[str, File] = {}
+        self._names: tuple[str, ...] = ()
         self._rows: dict[str, int] = {}
         self._columns: Columns = {}
         self._compared: object = None
@@ -43,6 +44,7 @@ class Snapshot:
         """Take up a pin; splits of other tables are passed over."""
         own = [split for split in splits if split.table == self._table.name]
         self._files = {split.id: pin.pinned_file(split) for split in own}
+        self._names = tuple(self._files)
         self._rows = {split.id: split.rows for split in own if split.rows is not None}
         self._columns = columns
 
@@ -52,7 +54,7 @@ class Snapshot:
         if there is not self._compared:
             pin.compare(self._table.name, self._files, there)
             self._compared = there
-        names = list(self._files)
+        names = self._names
         for name in names[self._next : self._next + _WATCHED]:
             self._unchanged(name)
         self._next = 0 if self._next + _WATCHED >= len(names) else self._next + _WATCHED

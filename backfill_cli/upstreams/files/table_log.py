@@ -38,6 +38,7 @@ class TableLog:
         self._start: str | None = None
         self._fresh = True
         self._cursor: str | None = None
+        self._idle: tuple[Mapping[str, File], str | None] | None = None
 
     def begin(self, columns: Columns, start: str | None, fresh: bool) -> None:
         """Begin after a pin. columns: the snapshot's. start: the pin's cursor. fresh: pinned by this process."""
@@ -64,7 +65,10 @@ class TableLog:
         Raises Fatal for a name that came late or a consumed file that changed, HistoryGone for a pending file that
         is gone, BadData for one that is not whole.
         """
-        now = dict(self._listing.files())
+        listed = self._listing.files()
+        if (listed, cursor) == self._idle and self._still_same(listed, cursor):
+            return []
+        now = dict(listed)
         if self._seen is not None:
             self._compare(self._seen, now, cursor)
         elif not self._fresh:
@@ -79,6 +83,7 @@ class TableLog:
             with ThreadPoolExecutor(THREADS) as pool:
                 for found in pool.map(self.inspect, fresh):
                     self._inspected[found.file.name] = found
+        self._idle = None if waiting else (listed, cursor)
         return [self._inspected[name] for name in waiting]
 
     def inspect(self, file: File) -> Inspected:
@@ -139,6 +144,11 @@ class TableLog:
                 )
             if consumed and name in now and now[name].size != file.size:
                 raise self._rewritten(file, now[name])
+
+    def _still_same(self, listed: Mapping[str, File], cursor: str | None) -> bool:
+        """Whether the newest consumed file, the only one that is looked at while idle, is as it was."""
+        file = listed.get(cursor) if cursor is not None else None
+        return file is None or self._listing.again(file) == file
 
     def _look_again(self, now: dict[str, File], names: Sequence[str], cursor: str | None) -> None:
         """Stat pending files, and the newest consumed one: writing in place does not change their folder."""

@@ -47,6 +47,7 @@ class FilesUpstream:
             one_log=len(tables) == 1 or bool(changes and changes.epoch),
         )
         self._pin: Pin | None = None
+        self._identity = ""
 
     def pin(self) -> Pin:
         found = {name: snapshot.pin() for name, snapshot in self._snapshots.items()}
@@ -71,7 +72,7 @@ class FilesUpstream:
         self._log.begin({n: schemas.from_json(s) for n, s in pin.schema.items()}, pin.position, False)
 
     def observe(self, position: Position, snapshot_open: bool) -> UpstreamView:
-        made = self._taken()
+        self._taken()
         if snapshot_open:
             for snapshot in self._snapshots.values():
                 snapshot.check()
@@ -79,7 +80,7 @@ class FilesUpstream:
         latest = position
         for epoch in pending:
             latest = latest.join(Position.of(dict(epoch.cursors)))
-        return UpstreamView(pin.identity(self._paths(), made.splits), latest, tuple(pending))
+        return UpstreamView(self._identity, latest, tuple(pending))
 
     def scan(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> "DataFrame":
         self._taken()
@@ -106,7 +107,7 @@ class FilesUpstream:
         """Nothing is held open."""
 
     def _take(self, made: Pin) -> None:
-        self._pin = made
+        self._pin, self._identity = made, pin.identity(self._paths(), made.splits)
         for name, snapshot in self._snapshots.items():
             snapshot.take(made.splits, schemas.from_json(made.schema[name]))
 
