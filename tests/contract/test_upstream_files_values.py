@@ -16,6 +16,7 @@ from pyspark.errors import PySparkException
 from backfill_cli.contracts import TableSpec, Upstream
 from backfill_cli.errors import BadData, Fatal
 from backfill_cli.model.plan import SnapshotRead
+from backfill_cli.model.position import Position
 from backfill_cli.upstreams.files import connector
 from backfill_cli.upstreams.files.edge import from_spark
 
@@ -170,6 +171,48 @@ def test_case_25_every_type_comes_out_of_debezium_exactly(
 
 
 ONE = {"id": pa.int64(), "v": pa.string()}
+
+
+@pytest.mark.parametrize("kind", ["json", "csv", "parquet"])
+def test_case_06_the_order_in_a_file_is_kept_when_many_tasks_read_it(
+    tmp_path: Path, spark: "SparkSession", kind: str
+) -> None:
+    upstream = opened(
+        tmp_path, {"id": pa.int64(), "n": pa.int64()}, {"format": "debezium" if kind == "json" else "dms"}
+    )
+    path = tmp_path / "changes" / f"1.{kind}"
+    numbers = range(20_000)
+    if kind == "json":
+        path.write_text("".join(f"{event('u', None, {'id': 1, 'n': n})}\n" for n in numbers))
+    elif kind == "csv":
+        path.write_text("".join(f"U,1,{n}\n" for n in numbers))
+    else:
+        table = pa.table({"Op": ["U"] * len(numbers), "id": [1] * len(numbers), "n": list(numbers)})
+        pq.write_table(table, path, row_group_size=500)
+    spark.conf.set("spark.sql.files.maxPartitionBytes", "20000")
+    try:
+        frame = changes_of(upstream, spark)
+        assert [r["n"] for r in frame.select("n").toArrow().to_pylist()] == list(numbers)
+    finally:
+        spark.conf.unset("spark.sql.files.maxPartitionBytes")
+
+
+def test_a_window_may_begin_and_end_inside_a_file_of_several_epochs(tmp_path: Path, spark: "SparkSession") -> None:
+    upstream = opened(tmp_path, ONE, {"format": "change-feed", "epoch": "_commit_version"})
+    for name, versions in (("1", [1, 2, 3, 3]), ("2", [4, 5, 6])):
+        rows = {"id": versions, "v": [f"v{v}" for v in versions], "_commit_version": versions}
+        pq.write_table(
+            pa.table({**rows, "_change_type": ["insert"] * len(versions)}),
+            tmp_path / "changes" / f"{name}.parquet",
+        )
+    pin = upstream.pin()
+    pending = upstream.observe(pin.position, False).pending
+    assert [(e.cursors, e.rows) for e in pending] == [((("epoch", v),), 2 if v == 3 else 1) for v in range(1, 7)]
+    at = [Position.of(dict(e.cursors)) for e in pending]
+    frame = upstream.changes(spark, "t", at[1], at[4], pin.schema["t"])
+    assert sorted(r["id"] for r in frame.collect()) == [3, 3, 4, 5]
+
+
 BROKEN = {
     "not JSON": ('{"op": "c", "after": {"id": 1, "v"', "", "1.json"),
     "unknown op": (event("x", None, {"id": 1, "v": "a"}), "", "unknown op"),
@@ -414,6 +457,22 @@ def test_odd_file_names_are_read_and_told_apart(tmp_path: Path, spark: "SparkSes
     slices = [SnapshotRead("t", f"{n}.parquet", i % 4, i % 4 + (1 if i % 2 else 6)) for i, n in enumerate(names)]
     expected = [i * 10 + k for i in range(len(names)) for k in range(i % 4, i % 4 + (1 if i % 2 else 6))]
     assert sorted(r["id"] for r in upstream.scan(spark, "t", slices).collect()) == sorted(expected)
+
+
+def test_case_10_columns_in_another_order_are_the_same_columns(tmp_path: Path, spark: "SparkSession") -> None:
+    (tmp_path / "data").mkdir()
+    one = pa.table({"b": [f"b{i}" for i in range(100)], "a": list(range(100))})
+    other = pa.table({"a": list(range(100, 200)), "b": [f"b{i}" for i in range(100, 200)]})
+    pq.write_table(one, tmp_path / "data" / "1.parquet", row_group_size=5)
+    pq.write_table(other, tmp_path / "data" / "2.parquet", row_group_size=5)
+    options = connector.options.model_validate({"snapshot": {"path": str(tmp_path / "data"), "format": "parquet"}})
+    upstream = connector.open(options, [TableSpec("t", ("a", "b"))])
+    upstream.pin()
+    slices = [("1.parquet", 0, 10), ("2.parquet", 3, 7), ("1.parquet", 10, 100), ("2.parquet", 7, 90)]
+    frame = upstream.scan(spark, "t", [SnapshotRead("t", *one) for one in slices])
+    assert sorted((r["a"], r["b"]) for r in frame.collect()) == [
+        (i, f"b{i}") for i in sorted([*range(100), *range(103, 190)])
+    ]
 
 
 def test_a_file_that_vanishes_before_it_is_read_is_named(tmp_path: Path, spark: "SparkSession") -> None:

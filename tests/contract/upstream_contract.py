@@ -254,6 +254,7 @@ class UpstreamContract:
         latest = upstream.observe(pin.position, False).latest
         frame = upstream.changes(spark, TABLE, pin.position, latest, pin.schema[TABLE])
         assert replayed(frame, [row(1, "first 1")]) == [row(1, "version 49")]
+        assert frame.where("_op = 'U'").select("_seq").distinct().count() == 50
 
     keeps_order_in_an_epoch = True
     """Whether one epoch of this log may hold several changes of a key."""

@@ -91,7 +91,7 @@ def test_case_46_a_file_below_the_position_came_late(tmp_path: Path) -> None:
         epochs(upstream, at(5))
 
 
-def test_a_restored_upstream_goes_on_after_its_epoch(tmp_path: Path) -> None:
+def test_case_35_a_restored_upstream_goes_on_after_its_epoch(tmp_path: Path) -> None:
     first = tables(tmp_path, "t")
     pin = first.pin()
     for number in (1, 2, 3):

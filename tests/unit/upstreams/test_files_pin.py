@@ -190,7 +190,7 @@ def joined_by_another(path: Path) -> None:
         (joined_by_another, "c.parquet", "was added"),
     ],
 )
-def test_a_snapshot_that_changes_while_it_is_read_is_named(
+def test_case_34_a_snapshot_that_changes_while_it_is_read_is_named(
     tmp_path: Path, act: object, name: str, how: str
 ) -> None:
     path = pinned(tmp_path)

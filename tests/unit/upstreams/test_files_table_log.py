@@ -42,7 +42,7 @@ def test_files_are_pending_in_the_order_of_their_names(root: Path) -> None:
     assert pending(upstream, at("2.json")) == ["Z.json", "ü.json"]
 
 
-def test_an_epochs_time_is_its_last_source_time_and_never_falls(root: Path) -> None:
+def test_case_24_an_older_source_time_keeps_its_files_place_and_time_never_falls(root: Path) -> None:
     upstream = opened(root)
     pin = upstream.pin()
     land(root / "changes", "1.json", event(1, ms=100), event(1, ms=500))
