@@ -1,0 +1,128 @@
+"""DMS files, change feeds and epochs: the order of changes, and what is refused."""
+
+import datetime as dt
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from backfill_cli.errors import Fatal
+from backfill_cli.model.position import Position
+from backfill_cli.upstreams.files.edge import from_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+from files_values import FAILURES, ONE, changes_of, event, failure, opened, read
+
+
+@pytest.mark.parametrize("kind", ["json", "csv", "parquet"])
+def test_case_06_the_order_in_a_file_is_kept_when_many_tasks_read_it(
+    tmp_path: Path, spark: "SparkSession", kind: str
+) -> None:
+    upstream = opened(
+        tmp_path, {"id": pa.int64(), "n": pa.int64()}, {"format": "debezium" if kind == "json" else "dms"}
+    )
+    path = tmp_path / "changes" / f"1.{kind}"
+    numbers = range(20_000)
+    if kind == "json":
+        path.write_text("".join(f"{event('u', None, {'id': 1, 'n': n})}\n" for n in numbers))
+    elif kind == "csv":
+        path.write_text("".join(f"U,1,{n}\n" for n in numbers))
+    else:
+        table = pa.table({"Op": ["U"] * len(numbers), "id": [1] * len(numbers), "n": list(numbers)})
+        pq.write_table(table, path, row_group_size=500)
+    spark.conf.set("spark.sql.files.maxPartitionBytes", "20000")
+    try:
+        frame = changes_of(upstream, spark)
+        assert [r["n"] for r in frame.select("n").toArrow().to_pylist()] == list(numbers)
+    finally:
+        spark.conf.unset("spark.sql.files.maxPartitionBytes")
+
+
+def test_a_window_may_begin_and_end_inside_a_file_of_several_epochs(tmp_path: Path, spark: "SparkSession") -> None:
+    upstream = opened(tmp_path, ONE, {"format": "change-feed", "epoch": "_commit_version"})
+    for name, versions in (("1", [1, 2, 3, 3]), ("2", [4, 5, 6])):
+        rows = {"id": versions, "v": [f"v{v}" for v in versions], "_commit_version": versions}
+        pq.write_table(
+            pa.table({**rows, "_change_type": ["insert"] * len(versions)}),
+            tmp_path / "changes" / f"{name}.parquet",
+        )
+    pin = upstream.pin()
+    pending = upstream.observe(pin.position, False).pending
+    assert [(e.cursors, e.rows) for e in pending] == [((("epoch", v),), 2 if v == 3 else 1) for v in range(1, 7)]
+    at = [Position.of(dict(e.cursors)) for e in pending]
+    frame = upstream.changes(spark, "t", at[1], at[4], pin.schema["t"])
+    assert sorted(r["id"] for r in frame.collect()) == [3, 3, 4, 5]
+
+
+def test_a_file_that_vanishes_before_it_is_read_is_named(tmp_path: Path, spark: "SparkSession") -> None:
+    upstream = opened(tmp_path, ONE, {"format": "debezium"})
+    path = tmp_path / "changes" / "1.json"
+    path.write_text(event("c", None, {"id": 1, "v": "a"}))
+    frame = changes_of(upstream, spark)
+    path.unlink()
+    with pytest.raises(FAILURES) as caught:
+        frame.collect()
+    error = from_spark(caught.value)
+    assert isinstance(error, Fatal)
+    assert "1.json" in error.message
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_an_unknown_op_of_dms_is_named(tmp_path: Path, spark: "SparkSession", kind: str) -> None:
+    upstream = opened(tmp_path, ONE, {"format": "dms"})
+    rows = pa.table({"Op": ["I", "Q", "U"], "id": [1, 2, 3], "v": ["a", "b", "c"]})
+    if kind == "csv":
+        (tmp_path / "changes" / "1.csv").write_text("I,1,a\nQ,2,b\nU,3,c\n")
+    else:
+        pq.write_table(rows, tmp_path / "changes" / "1.parquet")
+    error = failure(upstream, spark)
+    assert f"1.{kind}: unknown Op: Q" in error.message
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_time_column_that_the_load_has_too_stays_a_column(
+    tmp_path: Path, spark: "SparkSession", kind: str
+) -> None:
+    columns = {"ts": pa.timestamp("us"), "id": pa.int64()}
+    upstream = opened(tmp_path, columns, {"format": "dms", "time_column": "ts"})
+    at = dt.datetime(2026, 1, 1, 0, 0, 0, 7000)
+    if kind == "csv":
+        (tmp_path / "changes" / "1.csv").write_text("I,2026-01-01 00:00:00.007000,1\n")
+    else:
+        table = pa.table({"Op": ["I"], "ts": pa.array([at], pa.timestamp("us")), "id": [1]})
+        pq.write_table(table, tmp_path / "changes" / "1.parquet")
+    pin = upstream.pin()
+    assert [epoch.schema for epoch in upstream.observe(pin.position, False).pending] == [()]
+    assert read(upstream, spark, "_op", "_ms", "ts", "id") == [
+        {"_op": "U", "_ms": 1_767_225_600_007, "ts": at, "id": 1}
+    ]
+
+
+def test_a_change_feed_of_several_versions_keeps_the_newest_row_of_each(
+    tmp_path: Path, spark: "SparkSession"
+) -> None:
+    upstream = opened(tmp_path, ONE, {"format": "change-feed"})
+    rows = [
+        ("insert", 2, 1, "v2"),
+        ("update_postimage", 3, 1, "v3"),
+        ("update_preimage", 3, 1, "v2"),
+        ("delete", 4, 2, "x"),
+        ("insert", 4, 2, "y"),
+        ("update_preimage", 5, 3, "old key"),
+        ("update_postimage", 5, 4, "new key"),
+    ]
+    names = ["_change_type", "_commit_version", "id", "v"]
+    pq.write_table(
+        pa.table(dict(zip(names, zip(*rows, strict=True), strict=True))), tmp_path / "changes" / "1.parquet"
+    )
+    table: dict[int, str] = {3: "old key"}
+    for change in read(upstream, spark, "_op", "id", "v"):
+        table.pop(change["id"], None)
+        if change["_op"] == "U":
+            table[change["id"]] = change["v"]
+    assert table == {1: "v3", 2: "y", 4: "new key"}
