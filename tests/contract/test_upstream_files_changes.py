@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from files_values import FAILURES, ONE, changes_of, event, failure, opened, read
 
 from backfill_cli.errors import Fatal
 from backfill_cli.model.position import Position
@@ -14,9 +15,6 @@ from backfill_cli.upstreams.files.edge import from_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-from files_values import FAILURES, ONE, changes_of, event, failure, opened, read
 
 
 @pytest.mark.parametrize("kind", ["json", "csv", "parquet"])

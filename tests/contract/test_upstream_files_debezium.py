@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from files_values import ONE, UTC, changes_of, event, failure, logical, opened, read, unscaled
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-
-from files_values import ONE, UTC, changes_of, event, failure, logical, opened, read, unscaled
 
 COLUMNS: dict[str, pa.DataType] = {
     "id": pa.int64(),
@@ -107,7 +106,6 @@ def test_case_25_every_type_comes_out_of_debezium_exactly(
 BROKEN = {
     "not JSON": ('{"op": "c", "after": {"id": 1, "v"', "", "1.json"),
     "unknown op": (event("x", None, {"id": 1, "v": "a"}), "", "unknown op"),
-    "truncate": (event("t", None, None), "", "truncate is not supported"),
     "a delete without a before image": (event("d", None, None), "", "so no key"),
     "an update without after": (event("u", {"id": 1, "v": "a"}, None), "", "no 'after'"),
     "a NULL key": (event("c", None, {"id": None, "v": "a"}), "", "the key is NULL"),
@@ -131,6 +129,13 @@ def test_a_broken_debezium_line_is_named(tmp_path: Path, spark: "SparkSession", 
     assert "1.json" in error.message
     assert text in error.message
     assert hint in error.hint
+
+
+def test_case_23_a_truncate_stops_the_job_and_is_named(tmp_path: Path, spark: "SparkSession") -> None:
+    upstream = opened(tmp_path, ONE, {"format": "debezium"})
+    (tmp_path / "changes" / "1.json").write_text(event("t", None, None))
+    error = failure(upstream, spark)
+    assert "1.json: truncate is not supported" in error.message
 
 
 INEXACT: dict[str, tuple[pa.DataType, dict[str, Any], Any]] = {

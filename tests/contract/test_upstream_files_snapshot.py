@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from files_values import FAILURES, UTC, scanned, snapshot_of
 
 from backfill_cli.contracts import TableSpec
 from backfill_cli.errors import BadData
@@ -18,8 +19,6 @@ from backfill_cli.upstreams.files.edge import from_spark
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-
-from files_values import FAILURES, UTC, scanned, snapshot_of
 
 CSV_DDL = (
     "id BIGINT, s STRING, b BOOLEAN, n SMALLINT, f DOUBLE, p DECIMAL(20,3), d DATE, l TIMESTAMP_NTZ, i TIMESTAMP"

@@ -116,7 +116,7 @@ def test_names_before_the_load_are_nobodys_concern(root: Path) -> None:
     assert pending(upstream, pin.position) == []
 
 
-def test_a_pending_file_that_vanishes_is_named(root: Path) -> None:
+def test_case_42_a_pending_file_that_vanishes_is_named(root: Path) -> None:
     upstream = opened(root)
     upstream.pin()
     path = land(root / "changes", "1.json", event(1))
