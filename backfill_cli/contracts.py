@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Marker, Progress, Recovered
 from backfill_cli.model.digest import Digest, DigestSpec, KeyRanges
@@ -229,6 +229,7 @@ class SinkCopy(Protocol):
         ...
 
 
+@runtime_checkable
 class VerifiableSink(Protocol):
     """A sink that `verify` can read."""
 

@@ -4,7 +4,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,12 +16,44 @@ from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.verify import VerifyReport
 
 if TYPE_CHECKING:
+    from backfill_cli.catalog import Catalog
     from pyspark.sql import DataFrame, SparkSession
 
 ROWS_NAMED = 20
 
 Expected = Callable[[SinkTable, Checkpoint], "DataFrame"]
 """f(upstream at the checkpoint) of one table: the sink's columns, unique by key."""
+
+
+def verify(job: str, catalog: "Catalog") -> VerifyReport:
+    """Compare a job's upstream and sink at the sink's last checkpoint, in a Spark session of its own.
+
+    Raises UsageError for a sink that cannot be read back or holds nothing yet, and what the connectors raise.
+    """
+    from backfill_cli.config import from_stored
+    from backfill_cli.engine.session import open_session
+    from backfill_cli.engine.stage import expected
+
+    definition = catalog.definition(job)
+    config = from_stored(definition.config)
+    sink = config.open_sink()
+    if not isinstance(sink, VerifiableSink):
+        raise UsageError(f"the sink of job {job!r} ({config.sink_type}) cannot be read back, so not verified")
+    live = catalog.job(job).live
+    with closing(config.open_upstream()) as upstream:
+        upstream.restore(definition.pin)
+        spark = open_session(config.spark.master, config.spark_conf(), config.spark.remote)
+        try:
+            return verify_against(
+                spark,
+                definition,
+                sink,
+                live,
+                Path(config.job.staging),
+                lambda table, at: expected(spark, upstream, config, at, table),
+            )
+        finally:
+            spark.stop()
 
 
 def verify_against(

@@ -174,6 +174,25 @@ def test_a_value_that_differs_is_named_whatever_its_type(everything: Case) -> No
     assert set(ranges[-1]) == set(COLUMNS)
 
 
+def test_a_null_that_moves_to_the_next_column_is_seen(spark: "SparkSession", tmp_path: Path) -> None:
+    fields: list[object] = [a_field("id", "long"), a_field("x", "double"), a_field("y", "double")]
+    case = Case.of(spark, tmp_path, ("id",), fields, "SELECT 1::BIGINT AS id, 1.5::DOUBLE AS x, NULL::DOUBLE AS y")
+    case.stranger("UPDATE t SET x = NULL, y = 1.5")
+    assert [(row.column, row.upstream, row.sink) for row in case.verdict().rows] == [
+        ("x", "1.5", None),
+        ("y", None, "1.5"),
+    ]
+
+
+def test_a_microsecond_and_an_infinite_time_are_seen(everything: Case) -> None:
+    everything.stranger("UPDATE t SET nest = {'x': id, 't': nest.t + INTERVAL 1 MICROSECOND} WHERE id = 3")
+    everything.stranger('UPDATE t SET "at" = "at" + INTERVAL 1 MICROSECOND WHERE id = 33')
+    everything.stranger("UPDATE t SET \"at\" = 'infinity' WHERE id = 63")
+    everything.stranger(f"UPDATE t SET day = '-infinity' WHERE id IN (93, {ROWS - 1})")  # the last one is NULL
+    told = [(row.key[0][1], row.column) for row in everything.verdict().rows]
+    assert told == [("3", "nest"), ("33", "at"), ("63", "at"), ("93", "day"), (str(ROWS - 1), "day")]
+
+
 def test_case_47_what_a_stranger_wrote_is_named(orders: Case) -> None:
     orders.stranger("UPDATE t SET price = price + 0.01 WHERE id = 77")
     orders.stranger("DELETE FROM t WHERE id = 5")
@@ -280,7 +299,8 @@ def test_a_difference_of_hashes_without_a_row_that_differs_is_no_alarm(
     import backfill_cli.sinks.duckdb_verify as sink_side
 
     monkeypatch.setattr(sink_side, "xxhash64", lambda data: 1)
-    assert orders.verdict().equal
+    verdict = orders.verdict()
+    assert (verdict.equal, verdict.different, verdict.ranges > 1) == (True, (), True)
 
 
 # The job goes on
