@@ -16,8 +16,9 @@ from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.verify import VerifyReport
 
 if TYPE_CHECKING:
-    from backfill_cli.catalog import Catalog
     from pyspark.sql import DataFrame, SparkSession
+
+    from backfill_cli.catalog import Catalog
 
 ROWS_NAMED = 20
 
@@ -42,7 +43,7 @@ def verify(job: str, catalog: "Catalog") -> VerifyReport:
     live = catalog.job(job).live
     with closing(config.open_upstream()) as upstream:
         upstream.restore(definition.pin)
-        spark = open_session(config.spark.master, config.spark_conf(), config.spark.remote)
+        spark = open_session(config.spark.master or "local[*]", config.spark_conf(), config.spark.remote)
         try:
             return verify_against(
                 spark,
