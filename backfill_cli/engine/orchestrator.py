@@ -2,7 +2,8 @@
 
 Each `step` does what can be done now and says what it waits for; it never sleeps. One barrier is: commands act →
 observe → plan (pure) → stage (Spark) → advance (pure) → prepare (catalog) → commit (sink, in the background)
-→ mark. While the sink commits epoch n, n+1 may be staged, never further ahead; n+1 is prepared only once n is committed.
+→ mark. While the sink commits epoch n, n+1 may be staged, never further ahead; n+1 is prepared only once n is
+committed.
 """
 
 from collections.abc import Callable, Mapping

@@ -5,7 +5,6 @@ know is left out. Floats that are no numbers are written as Python's JSON writes
 """
 
 import json
-from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
