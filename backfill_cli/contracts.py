@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from backfill_cli.errors import BackfillError
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Marker, Progress, Recovered
 from backfill_cli.model.digest import Digest, DigestSpec, KeyRanges
 from backfill_cli.model.job import Command, Control, JobState
@@ -90,6 +91,10 @@ class Upstream(Protocol):
 
     def acknowledge(self, position: Position) -> None:
         """The sink holds everything up to `position`: what is older may go. Called after each commit."""
+        ...
+
+    def failure(self, exc: Exception) -> BackfillError | None:
+        """What a failure of Spark while reading this upstream means, naming the place; None when it is not ours."""
         ...
 
     def close(self) -> None: ...

@@ -200,8 +200,19 @@ class Orchestrator:
         """While a failure waits for its next try, commands act all the same: nothing is read meanwhile."""
         commands = self._ports.store.commands()
         if commands:
+            self._throw_away()
             self._take(self._next(commands, now_ms))
         return Tick.STOPPED if self._stop_wanted() else Tick.WAITING
+
+    def _throw_away(self) -> None:
+        """What was read ahead was read under the control before: it is planned anew."""
+        if self._ahead is not None:
+            self._ports.stager.discard(self._ahead.checkpoint.epoch, self._ahead.checkpoint.attempt)
+            self._ahead = None
+
+    def heartbeat(self) -> None:
+        """Renew the lease and the numbers for people; called from a thread of its own, every 10 s."""
+        self._ports.store.heartbeat(self._ports.now_ms(), self.progress())
 
     def _settle(self) -> None:
         """Take the result of the commit under way; start it again when it failed in passing."""

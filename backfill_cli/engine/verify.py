@@ -51,7 +51,7 @@ def verify(job: str, catalog: "Catalog") -> VerifyReport:
                 sink,
                 live,
                 Path(config.job.staging),
-                lambda table, at: expected(spark, upstream, config, at, table),
+                lambda table, at: expected(spark, upstream, config, definition.pin, at, table),
             )
         finally:
             spark.stop()
