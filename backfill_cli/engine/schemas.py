@@ -26,7 +26,9 @@ def sink_schema(spark: "SparkSession", source: str, transform: "Transform") -> s
         return rows(frame, transform).schema.json()
     except PySparkException as exc:
         first = str(exc).splitlines()[0]
-        raise UsageError(f"the transform does not fit the upstream's columns: {first}", "mend [transform]") from exc
+        raise UsageError(
+            f"the transform does not fit the upstream's columns: {first}", "mend [transform]"
+        ) from exc
 
 
 def evolved(known: Mapping[str, str], seen: Mapping[str, str]) -> dict[str, str]:
