@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import JobConfig, differences, from_stored
-from backfill_cli.contracts import JobDefinition, Sink, SinkTable, Upstream
+from backfill_cli.contracts import JobDefinition, JobStore, Sink, SinkTable, Upstream
 from backfill_cli.engine.orchestrator import Job, Orchestrator, Ports, Settings, Tick
 from backfill_cli.engine.recovery import recover
 from backfill_cli.engine.report import Meter
@@ -100,7 +100,7 @@ def _require_same(known: JobDefinition, config: JobConfig) -> None:
     if found:
         raise UsageError(
             f"job {known.name!r} exists with another result; different are:\n  " + "\n  ".join(found),
-            "undo that (rates, sizes, barrier, catch_up, retry and spark may change), or give the job another name",
+            "undo that (rates, sizes, barrier, catch_up, retry, spark may change), or give the job another name",
         )
 
 
@@ -237,15 +237,11 @@ def _run(
             raise
 
 
-def _fail(store: object, exc: Exception) -> None:
+def _fail(store: JobStore, exc: Exception) -> None:
     """The job is failed in the catalog, with the reason, unless the catalog itself is what failed."""
-    from backfill_cli.contracts import JobStore
-
-    assert hasattr(store, "become")
-    typed: JobStore = store
     reason = exc.message if isinstance(exc, BackfillError) else f"{type(exc).__name__}: {exc}"
     try:
-        typed.become(JobState.FAILED, reason)
+        store.become(JobState.FAILED, reason)
     except BackfillError as other:
         exc.add_note(f"and the catalog could not be told: {other.message}")
 
@@ -315,16 +311,12 @@ def _heartbeats(loop: Orchestrator) -> Iterator[list[BackfillError]]:
         thread.join()
 
 
-def _ended(store: object, tick: Tick, signalled: int | None, definition: JobDefinition) -> JobState:
-    from backfill_cli.contracts import JobStore
-
-    assert hasattr(store, "become")
-    typed: JobStore = store
+def _ended(store: JobStore, tick: Tick, signalled: int | None, definition: JobDefinition) -> JobState:
     if tick == Tick.DONE:
-        typed.become(JobState.DONE, "caught up")
+        store.become(JobState.DONE, "caught up")
         return JobState.DONE
-    typed.become(JobState.STOPPING, "a signal" if signalled else "a stop was asked for")
-    typed.become(JobState.STOPPED, "a signal" if signalled else "a stop was asked for")
+    store.become(JobState.STOPPING, "a signal" if signalled else "a stop was asked for")
+    store.become(JobState.STOPPED, "a signal" if signalled else "a stop was asked for")
     if signalled:
         raise SystemExit(128 + signalled)
     if definition.until == "caught-up":

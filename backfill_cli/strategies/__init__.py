@@ -30,7 +30,8 @@ class StrategyState(Protocol):
 class Strategy(Protocol):
     """One strategy over one pin. `plan` and `advance` are called once a barrier, in this order."""
 
-    name: str
+    @property
+    def name(self) -> str: ...
 
     def start(self, pin: Pin, control: Control) -> Any:
         """The state before the first barrier."""
