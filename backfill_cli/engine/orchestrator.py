@@ -233,6 +233,7 @@ class Orchestrator:
         committed_ms = self._ports.now_ms()
         self._unmarked = replace(flight.record, committed_ms=committed_ms, commit_ms=self._commit_ms)
         self._meter.committed(self._unmarked)
+        self._note_caught_up(flight.state, flight.plan)
         self._ports.upstream.acknowledge(flight.checkpoint.position)
         self._ports.stager.discard(flight.checkpoint.epoch, flight.checkpoint.attempt)
 
@@ -260,6 +261,9 @@ class Orchestrator:
         if self._stop_wanted():
             self._mark()
             return Tick.STOPPED
+        if self._is_done() and self._flight is None:
+            self._mark()
+            return Tick.DONE
         self._barrier_ms = now_ms
         return self._read(barrier)
 
@@ -314,17 +318,23 @@ class Orchestrator:
         self.state = self._strategy.advance(self.state, plan, None, budget)
         self._behind = False
         self._backoff = Backoff()
-        reached = self._reached(plan)
+        self._note_caught_up(self.state, plan)
         self._mark()
-        return Tick.DONE if reached and self._settings.until == "caught-up" else Tick.IDLE
+        return Tick.DONE if self._is_done() else Tick.IDLE
 
-    def _reached(self, plan: EpochPlan) -> bool:
-        """Whether the job is caught up: following, nothing left pending, and the sink not converging."""
-        live = self.state.phase == Phase.UPSTREAM and not self.state.control.paused
-        if live and plan.pending_after == 0 and not self.state.converging and self._caught_up_ms is None:
+    def _note_caught_up(self, state: Any, plan: EpochPlan) -> None:
+        """Caught up from the first barrier of the upstream phase that leaves nothing pending, nor converging."""
+        live = state.phase == Phase.UPSTREAM and not state.control.paused
+        if live and plan.pending_after == 0 and not state.converging and self._caught_up_ms is None:
             self._caught_up_ms = self._ports.now_ms()
-            self._ports.store.heartbeat(self._caught_up_ms, self.progress())
-        return self._caught_up_ms is not None and live
+            self.heartbeat()
+
+    def _is_done(self) -> bool:
+        return (
+            self._settings.until == "caught-up"
+            and self._caught_up_ms is not None
+            and not self.state.control.paused
+        )
 
     def _resize(self, snapshot: bool, staged: Staged, stage_ms: int) -> None:
         took_ms = max(stage_ms, self._commit_ms)

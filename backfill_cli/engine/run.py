@@ -22,8 +22,8 @@ from backfill_cli.engine.report import Meter
 from backfill_cli.engine.schemas import sink_schema
 from backfill_cli.engine.session import open_session
 from backfill_cli.engine.stage import SparkStager
-from backfill_cli.errors import BackfillError, Held, NoSuchJob, StateConflict, StoppedEarly, UsageError
-from backfill_cli.model.checkpoint import Checkpoint, Progress
+from backfill_cli.errors import BackfillError, Held, NoSuchJob, StateConflict, StoppedEarly, Transient, UsageError
+from backfill_cli.model.checkpoint import Checkpoint, Progress, Recovered
 from backfill_cli.model.codec import decode, encode
 from backfill_cli.model.job import Control, JobState, Verb
 from backfill_cli.model.upstream import Pin
@@ -209,7 +209,7 @@ def _run(
         try:
             stager = SparkStager(spark, upstream, config)
             job = Job(name, claim.token, definition.tables, encode(definition))
-            recovered = recover(job, store, sink, stager, _now_ms())
+            recovered = _patient(config, lambda: recover(job, store, sink, stager, _now_ms()))
             stager.sweep([])
             if unpause and recovered.control.paused:
                 store.become(JobState.RUNNING, "resumed")
@@ -235,6 +235,19 @@ def _run(
         except Exception as exc:
             _fail(store, exc)
             raise
+
+
+def _patient(config: JobConfig, act: Callable[[], Recovered]) -> Recovered:
+    """`act`, tried again with backoff while it fails in passing, up to the config's limit."""
+    import tenacity
+
+    retrying = tenacity.Retrying(
+        retry=tenacity.retry_if_exception_type(Transient),
+        wait=tenacity.wait_exponential(0.2, max=15),
+        stop=tenacity.stop_after_delay(config.retry.limit_s),
+        reraise=True,
+    )
+    return retrying(act)
 
 
 def _fail(store: JobStore, exc: Exception) -> None:
