@@ -1,0 +1,164 @@
+"""`kill -9` of the real command at each durable step, then `resume`: the sink equals the upstream, row by row."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+FILES, ROWS, CHANGE_FILES, CHANGES = 3, 2_000, 6, 100
+
+CONFIG = """
+[job]
+name = "crash"
+[upstream]
+type = "files"
+snapshot = { path = "snapshot", format = "parquet" }
+changes = { path = "changes", format = "change-feed" }
+[[tables]]
+name = "t"
+key = ["id"]
+[sink]
+type = "duckdb"
+path = "sink.duckdb"
+[barrier]
+interval = "200ms"
+[throttle]
+rate = 8000
+[spark]
+master = "local[2]"
+"""
+
+LOOP_POINTS = (
+    "table-staged:2",
+    "after-stage:2",
+    "after-prepare",
+    "before-commit:2",
+    "sink-before-commit:2",
+    "sink-before-close:2",
+    "after-commit:2",
+    "commit-known:2",
+    "after-mark",
+)
+RECOVERY_POINTS = ("recovery-fenced", "recovery-before-commit", "recovery-committed", "recovery-done")
+
+
+def upstream(folder: Path) -> dict[int, int]:
+    """A snapshot in three files and a change feed in six; returns what the sink must hold in the end."""
+    draw = random.Random(5)
+    (folder / "snapshot").mkdir()
+    (folder / "changes").mkdir()
+    (folder / "job.toml").write_text(CONFIG)
+    rows = {key: key * 10 for key in range(FILES * ROWS)}
+    for i in range(FILES):
+        keys = range(i * ROWS, (i + 1) * ROWS)
+        table = pa.table({"id": pa.array(keys, pa.int64()), "v": pa.array([rows[k] for k in keys], pa.int64())})
+        pq.write_table(table, folder / "snapshot" / f"part-{i}.parquet", row_group_size=500)
+    for version in range(1, CHANGE_FILES + 1):
+        chosen = draw.sample(range(FILES * ROWS + 500), CHANGES)
+        kinds = ["delete" if draw.random() < 0.3 and k in rows else "insert" for k in chosen]
+        values = [draw.randrange(10**9) for _ in chosen]
+        for key, kind, value in zip(chosen, kinds, values, strict=True):
+            if kind == "delete":
+                del rows[key]
+            else:
+                rows[key] = value
+        feed = pa.table(
+            {
+                "id": pa.array(chosen, pa.int64()),
+                "v": pa.array(values, pa.int64()),
+                "_change_type": kinds,
+                "_commit_version": pa.array([version] * CHANGES, pa.int64()),
+                "_commit_timestamp": pa.array(
+                    [1_700_000_000_000_000 + version] * CHANGES, pa.timestamp("us", "UTC")
+                ),
+            }
+        )
+        pq.write_table(feed, folder / "changes" / f"{version:04d}.parquet")
+    return rows
+
+
+def environment(failpoint: str = "") -> Mapping[str, str]:
+    return {**os.environ, "BACKFILL_FAILPOINT": failpoint, "BACKFILL_CATALOG": "catalog.duckdb"}
+
+
+def backfill(folder: Path, *words: str, failpoint: str = "") -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "backfill_cli", *words]
+    return subprocess.run(
+        command, cwd=folder, env=environment(failpoint), capture_output=True, text=True, timeout=240, check=False
+    )
+
+
+def held(folder: Path) -> dict[int, int]:
+    with duckdb.connect(str(folder / "sink.duckdb"), read_only=True) as db:
+        found = db.execute("SELECT id, v FROM t").fetchall()
+    assert len(found) == len(dict(found)), "a key stands twice"
+    return dict(found)
+
+
+def start_killed(folder: Path, failpoint: str) -> None:
+    run = backfill(folder, "start", "--config", "job.toml", "--until", "caught-up", failpoint=failpoint)
+    assert run.returncode == -signal.SIGKILL, run.stderr
+
+
+def resume_to_the_end(folder: Path, expected: dict[int, int]) -> None:
+    run = backfill(folder, "resume", "crash")
+    assert run.returncode == 0, run.stderr
+    assert held(folder) == expected
+
+
+@pytest.mark.parametrize("failpoint", LOOP_POINTS)
+def test_a_job_killed_in_the_loop_resumes_to_the_upstream(tmp_path: Path, failpoint: str) -> None:
+    expected = upstream(tmp_path)
+    start_killed(tmp_path, failpoint)
+    resume_to_the_end(tmp_path, expected)
+
+
+@pytest.mark.parametrize("failpoint", RECOVERY_POINTS)
+def test_a_job_killed_again_in_its_recovery_resumes_to_the_upstream(tmp_path: Path, failpoint: str) -> None:
+    expected = upstream(tmp_path)
+    start_killed(tmp_path, "after-prepare:2")
+    again = backfill(tmp_path, "resume", "crash", failpoint=failpoint)
+    assert again.returncode == -signal.SIGKILL, again.stderr
+    resume_to_the_end(tmp_path, expected)
+
+
+def test_case_45_a_limit_outlives_the_runner_that_took_it(tmp_path: Path) -> None:
+    expected = upstream(tmp_path)
+    words = [sys.executable, "-m", "backfill_cli", "start", "--config", "job.toml", "--until", "caught-up"]
+    with subprocess.Popen(words, cwd=tmp_path, env=environment("after-take"), stderr=subprocess.PIPE) as runner:
+        deadline = time.monotonic() + 120
+        while backfill(tmp_path, "throttle", "crash", "--rate", "12345").returncode != 0:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        assert runner.wait(120) == -signal.SIGKILL
+    assert '"rate": 12345' in backfill(tmp_path, "status", "crash", "--json").stdout
+    resume_to_the_end(tmp_path, expected)
+
+
+def test_a_signal_commits_the_epoch_and_the_job_goes_on_from_there(tmp_path: Path) -> None:
+    expected = upstream(tmp_path)
+    (tmp_path / "job.toml").write_text(CONFIG.replace("rate = 8000", "rate = 500"))
+    words = [sys.executable, "-m", "backfill_cli", "start", "--config", "job.toml"]
+    with subprocess.Popen(words, cwd=tmp_path, env=environment(), stderr=subprocess.PIPE) as runner:
+        deadline = time.monotonic() + 120
+        while '"state": "running"' not in backfill(tmp_path, "status", "--json").stdout:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        time.sleep(2)
+        runner.terminate()
+        assert runner.wait(60) == 128 + signal.SIGTERM
+    assert '"state": "stopped"' in backfill(tmp_path, "status", "crash", "--json").stdout
+    (tmp_path / "job.toml").write_text(CONFIG)
+    assert backfill(tmp_path, "throttle", "crash", "--rate", "none").returncode == 0
+    run = backfill(tmp_path, "start", "--config", "job.toml", "--until", "caught-up")
+    assert run.returncode == 0, run.stderr
+    assert held(tmp_path) == expected
