@@ -38,12 +38,18 @@ class UpstreamCapabilities:
 
     before_images: the log tells the old key of a key change.
     one_log: one order for all tables, so constraints across tables hold.
+    partitioned: history and live log are the same partitions and offsets (strategy source).
+    appends: rows are events, each there once and for good: `scan` reads live ranges too, `changes` is not called.
+    quarantines: a row that cannot be read is kept in a side table of the sink, else it stops the job.
     """
 
     pinned: bool
     keeps_log: bool
     before_images: bool
     one_log: bool
+    partitioned: bool = False
+    appends: bool = False
+    quarantines: bool = False
 
 
 class Upstream(Protocol):
@@ -74,7 +80,9 @@ class Upstream(Protocol):
         """The rows of these slices of the pin, source columns, in any order.
 
         One extra column `_read INT` tells which of `reads` (its index) a row belongs to where a read is open-ended
-        (up_to None): only then does the engine count by read. For closed reads the count is `up_to - after`.
+        (up_to None) or its index has gaps (partitioned): only then does the engine count by read. For the other
+        closed reads the count is `up_to - after`.
+        Partitioned logs add `_error STRING` (why a row cannot be read, NULL for a good one) and `_raw BINARY`.
         """
         ...
 

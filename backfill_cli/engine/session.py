@@ -30,6 +30,8 @@ ALWAYS = {
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    # A listing of many change files by a Spark job of its own took ten times as long as by the driver.
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
     # A long job must not grow by its own history: the UI's store is kept with the UI off too.
     "spark.ui.retainedJobs": "20",
     "spark.ui.retainedStages": "20",

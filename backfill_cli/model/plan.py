@@ -8,7 +8,10 @@ from backfill_cli.model.position import START, Position
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRead:
-    """Rows `after <= row index < up_to` of a split; `up_to` None reads to the end (an uncuttable split)."""
+    """Rows `after <= index < up_to` of a split, the index its row's or its offset.
+
+    up_to None reads to the end (an uncuttable split).
+    """
 
     table: str
     split: str
@@ -36,6 +39,7 @@ class EpochPlan:
     """What one epoch reads. Empty (false) when there is nothing to read.
 
     closes_snapshot: the tables whose last snapshot rows are in this epoch (their keys are checked then).
+    hands_over: partitions that the live log takes over: a checkpoint, also without rows.
     pending_after: upstream epochs observed and not taken. lag_after_ms: their span in upstream time.
     oldest_pending_ms: time of the first of them, None without one. latest: the newest position observed.
     """
@@ -43,13 +47,14 @@ class EpochPlan:
     reads: tuple[SnapshotRead, ...] = ()
     window: ChangeWindow | None = None
     closes_snapshot: tuple[str, ...] = ()
+    hands_over: tuple[str, ...] = ()
     pending_after: int = 0
     lag_after_ms: int = 0
     oldest_pending_ms: int | None = None
     latest: Position = START
 
     def __bool__(self) -> bool:
-        return bool(self.reads) or self.window is not None
+        return bool(self.reads) or self.window is not None or bool(self.hands_over)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,19 +31,21 @@ class UpstreamView:
     identity: what must never change while the job lives (cluster and topic id, table oid, ...), JSON.
     latest: the newest complete position. oldest: the oldest that is still retained, None for no limit known.
     pending: upstream epochs after the position asked for, in log order.
+    archived: by partition, the next offset after what the archive of the log holds; None without an archive.
     """
 
     identity: str
     latest: Position
     pending: tuple[UpstreamEpoch, ...] = ()
     oldest: Position | None = None
+    archived: Position | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Pin:
     """A snapshot held still: what to read, and where its change log goes on.
 
-    position: S, after which changes apply. position_ms: upstream time of S, None when unknown.
+    position: S, after which changes apply (a partitioned log: the offsets that history begins at). position_ms: upstream time of S, None when unknown.
     complete_at: for a fuzzy snapshot the position that covers its end; None when it matches S exactly.
     schema: table -> Spark schema as JSON, of the source rows (before the transform).
     identity: as in UpstreamView.
