@@ -5,7 +5,7 @@ from enum import StrEnum
 
 
 class SplitStatus(StrEnum):
-    """Snapshot: not started → consuming → consumed. Source: not started → backfilling → awaiting live → finished."""
+    """Snapshot: not started, consuming, consumed. Source: not started, backfilling, awaiting live, finished."""
 
     NOT_STARTED = "not started"
     CONSUMING = "consuming"

@@ -45,7 +45,8 @@ class UpstreamView:
 class Pin:
     """A snapshot held still: what to read, and where its change log goes on.
 
-    position: S, after which changes apply (a partitioned log: the offsets that history begins at). position_ms: upstream time of S, None when unknown.
+    position: S, after which changes apply (a partitioned log: the offsets that history begins at).
+    position_ms: upstream time of S, None when unknown.
     complete_at: for a fuzzy snapshot the position that covers its end; None when it matches S exactly.
     schema: table -> Spark schema as JSON, of the source rows (before the transform).
     identity: as in UpstreamView.
