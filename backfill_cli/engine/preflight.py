@@ -4,7 +4,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from backfill_cli.engine.run import sink_tables
-from backfill_cli.engine.session import open_session
+from backfill_cli.engine.session import session_of
 from backfill_cli.model.plan_report import PlannedTable, PlanReport
 
 if TYPE_CHECKING:
@@ -22,11 +22,8 @@ def plan(config: "JobConfig", catalog: "Catalog") -> PlanReport:
     with closing(config.open_upstream()) as upstream:
         pin = upstream.pin()
         view = upstream.observe(pin.position, snapshot_open=True)
-        spark = open_session(config.spark.master or "local[*]", config.spark_conf(), config.spark.remote)
-        try:
+        with session_of(config) as spark:
             tables = sink_tables(config, spark, pin, plain=True)
-        finally:
-            spark.stop()
         one_log = upstream.capabilities.one_log
     planned = []
     for table in tables:

@@ -20,7 +20,7 @@ from backfill_cli.engine.orchestrator import Job, Orchestrator, Ports, Settings,
 from backfill_cli.engine.recovery import recover
 from backfill_cli.engine.report import Meter
 from backfill_cli.engine.schemas import sink_schema
-from backfill_cli.engine.session import open_session
+from backfill_cli.engine.session import session_of
 from backfill_cli.engine.stage import SparkStager
 from backfill_cli.errors import BackfillError, Held, NoSuchJob, StateConflict, StoppedEarly, Transient, UsageError
 from backfill_cli.model.checkpoint import Checkpoint, Progress, Recovered
@@ -50,7 +50,7 @@ def start(config: JobConfig, catalog: Catalog, until: str, into_existing: bool, 
         known = _definition(catalog, name)
         if known is not None:
             _require_same(known, config)
-        with _session(config) as spark, closing(config.open_upstream()) as upstream:
+        with session_of(config) as spark, closing(config.open_upstream()) as upstream:
             sink = config.open_sink()
             if known is None:
                 known = _create(config, catalog, spark, upstream, sink, until, into_existing)
@@ -67,7 +67,7 @@ def resume(name: str, catalog: Catalog, sink_config: JobConfig | None, report: R
             _rebuild(name, catalog, sink_config, lock)
         known = catalog.definition(name)
         config = from_stored(known.config)
-        with _session(config) as spark, closing(config.open_upstream()) as upstream:
+        with session_of(config) as spark, closing(config.open_upstream()) as upstream:
             sink = config.open_sink()
             upstream.restore(known.pin)
             sink.prepare(name, known.tables, into_existing=True)
@@ -102,20 +102,6 @@ def _require_same(known: JobDefinition, config: JobConfig) -> None:
             f"job {known.name!r} exists with another result; different are:\n  " + "\n  ".join(found),
             "undo that (rates, sizes, barrier, catch_up, retry, spark may change), or give the job another name",
         )
-
-
-@contextmanager
-def _session(config: JobConfig) -> "Iterator[SparkSession]":
-    """The job's Spark session; one that was there before stays open for its owner."""
-    from pyspark.sql import SparkSession
-
-    ours = SparkSession.getActiveSession() is None
-    spark = open_session(config.spark.master or "local[*]", config.spark_conf(), config.spark.remote)
-    try:
-        yield spark
-    finally:
-        if ours:
-            spark.stop()
 
 
 def sink_tables(config: JobConfig, spark: "SparkSession", pin: Pin, plain: bool) -> tuple[SinkTable, ...]:

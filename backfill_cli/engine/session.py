@@ -10,7 +10,8 @@ import re
 import socket
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 from urllib.parse import urlsplit
@@ -21,6 +22,8 @@ from backfill_cli.errors import Fatal, Transient, UsageError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from backfill_cli.config import JobConfig
 
 ALWAYS = {
     "spark.sql.session.timeZone": "UTC",
@@ -64,6 +67,20 @@ def open_session(master: str, conf: Mapping[str, str], remote: str | None = None
     if remote is not None:
         return _connect(remote, {**ALWAYS, **conf})
     return _launch(master, {**_settings(master), **conf})
+
+
+@contextmanager
+def session_of(config: "JobConfig") -> "Iterator[SparkSession]":
+    """The job's Spark session; one that was there before stays open for its owner."""
+    from pyspark.sql import SparkSession
+
+    ours = SparkSession.getActiveSession() is None
+    spark = open_session(config.spark.master or "local[*]", config.spark_conf(), config.spark.remote)
+    try:
+        yield spark
+    finally:
+        if ours:
+            spark.stop()
 
 
 def _settings(master: str) -> dict[str, str]:

@@ -32,7 +32,7 @@ def verify(job: str, catalog: "Catalog") -> VerifyReport:
     Raises UsageError for a sink that cannot be read back or holds nothing yet, and what the connectors raise.
     """
     from backfill_cli.config import from_stored
-    from backfill_cli.engine.session import open_session
+    from backfill_cli.engine.session import session_of
     from backfill_cli.engine.stage import expected
 
     definition = catalog.definition(job)
@@ -41,20 +41,16 @@ def verify(job: str, catalog: "Catalog") -> VerifyReport:
     if not isinstance(sink, VerifiableSink):
         raise UsageError(f"the sink of job {job!r} ({config.sink_type}) cannot be read back, so not verified")
     live = catalog.job(job).live
-    with closing(config.open_upstream()) as upstream:
+    with closing(config.open_upstream()) as upstream, session_of(config) as spark:
         upstream.restore(definition.pin)
-        spark = open_session(config.spark.master or "local[*]", config.spark_conf(), config.spark.remote)
-        try:
-            return verify_against(
-                spark,
-                definition,
-                sink,
-                live,
-                Path(config.job.staging),
-                lambda table, at: expected(spark, upstream, config, definition.pin, at, table),
-            )
-        finally:
-            spark.stop()
+        return verify_against(
+            spark,
+            definition,
+            sink,
+            live,
+            Path(config.job.staging),
+            lambda table, at: expected(spark, upstream, config, definition.pin, at, table),
+        )
 
 
 def verify_against(
