@@ -129,27 +129,28 @@ def _write_splits(db: "DuckDBPyConnection", job: str, splits: Mapping[SplitKey, 
     )
     db.execute(
         """INSERT INTO split_progress SELECT $job, unnest($tables), unnest($ids), unnest($statuses),
-           unnest($next_rows), unnest($rows), unnest($epochs)""",
+           unnest($next_rows), unnest($rows), unnest($epochs), unnest($targets::BIGINT[])""",
         keys
         | {
             "statuses": [progress.status.value for progress in splits.values()],
             "next_rows": [progress.after for progress in splits.values()],
             "rows": [progress.rows for progress in splits.values()],
             "epochs": [progress.epoch for progress in splits.values()],
+            "targets": [progress.target for progress in splits.values()],
         },
     )
 
 
 def _all_splits(db: "DuckDBPyConnection", job: str) -> dict[SplitKey, SplitProgress]:
-    """Every split of the pin in its order, those not started too."""
+    """Every split of the pin in its order, those not started too; then partitions that came after the pin."""
     found = db.execute(
-        """SELECT table_name, split_id, status, next_row, rows_read, epoch
-           FROM splits LEFT JOIN split_progress USING (job, table_name, split_id)
-           WHERE job = ? ORDER BY ordinal""",
+        """SELECT table_name, split_id, status, next_row, rows_read, epoch, target
+           FROM splits FULL JOIN split_progress USING (job, table_name, split_id)
+           WHERE job = ? ORDER BY ordinal NULLS LAST, table_name, length(split_id), split_id""",
         [job],
     ).fetchall()
     statuses = {status.value: status for status in SplitStatus}
     return {
-        (table, split): _NOT_STARTED if status is None else SplitProgress(statuses[status], after, rows, epoch)
-        for table, split, status, after, rows, epoch in found
+        (table, split): _NOT_STARTED if status is None else SplitProgress(statuses[status], *moved)
+        for table, split, status, *moved in found
     }

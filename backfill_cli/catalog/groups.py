@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 class SplitGroup:
     """Some splits of one table, neighbours in the pin.
 
-    label: the table, or which of its splits. splits_read: how many are consumed. rows_total: None when only
-    reading tells. share: 0 to 1, by rows where they are known, else by bytes.
+    label: the table, or which of its splits. splits_read: how many are consumed (partitions: whose history is).
+    rows_total: None when only reading tells. share: 0 to 1, by rows (offsets) where they are known, else by bytes.
     """
 
     label: str
@@ -25,10 +25,12 @@ class SplitGroup:
 
 _GROUPS = """
     WITH pieces AS (
-        SELECT s.table_name, s.ordinal, s.rows_total, s.size_bytes,
-               coalesce(p.rows_read, 0) AS rows_read, coalesce(p.status, '') = 'consumed' AS consumed,
-               CASE WHEN coalesce(p.status, '') = 'consumed' THEN 1.0
-                    ELSE coalesce(p.next_row, 0) / greatest(coalesce(s.rows_total, 1), 1) END AS share
+        SELECT s.table_name, s.ordinal, s.rows_total, s.size_bytes, coalesce(p.rows_read, 0) AS rows_read,
+               coalesce(p.status IN ('consumed', 'awaiting live', 'finished'), s.rows_total = 0, false)
+                   AS consumed,
+               CASE WHEN consumed THEN 1.0
+                    ELSE (coalesce(p.next_row, s.first_row) - s.first_row) / greatest(coalesce(s.rows_total, 1), 1)
+               END AS share
         FROM splits s LEFT JOIN split_progress p
           ON p.job = s.job AND p.table_name = s.table_name AND p.split_id = s.split_id
         WHERE s.job = $job
@@ -40,7 +42,10 @@ _GROUPS = """
     )
     SELECT table_name, min(place), max(place), count(*), count_if(consumed), sum(rows_read)::BIGINT,
            CASE WHEN count(rows_total) = count(*) THEN sum(rows_total)::BIGINT END,
-           sum(share * size_bytes) / greatest(sum(size_bytes), 1), (SELECT count(DISTINCT table_name) FROM pieces)
+           coalesce(CASE WHEN count(rows_total) = count(*)
+                         THEN sum(share * rows_total) / nullif(sum(rows_total), 0) END,
+                    sum(share * size_bytes) / nullif(sum(size_bytes), 0), avg(share)),
+           (SELECT count(DISTINCT table_name) FROM pieces)
     FROM placed GROUP BY table_name, part ORDER BY min(ordinal)
 """
 
@@ -59,9 +64,10 @@ def _group(
     read: int,
     rows: int,
     total: int | None,
-    size: float,
+    share: float,
     tables: int,
 ) -> SplitGroup:
     numbers = f"split {first}" if first == last else f"splits {first}–{last}"
-    share = min(rows / total, 1.0) if total else float(size)
-    return SplitGroup(table if tables > 1 else numbers, splits, read, rows, total, max(0.0, min(1.0, share)))
+    return SplitGroup(
+        table if tables > 1 else numbers, splits, read, rows, total, max(0.0, min(1.0, float(share)))
+    )

@@ -128,7 +128,7 @@ def _insert_splits(db: "DuckDBPyConnection", job: str, splits: tuple[Split, ...]
     """Lists as parameters: 100,000 splits in about a second, where a row at a time takes minutes."""
     db.execute(
         """INSERT INTO splits SELECT $job, unnest($tables), unnest($ids), unnest($ordinals), unnest($rows),
-           unnest($sizes), unnest($cuttable), unnest($details)""",
+           unnest($sizes), unnest($cuttable), unnest($details), unnest($firsts)""",
         {
             "job": job,
             "tables": [split.table for split in splits],
@@ -138,6 +138,7 @@ def _insert_splits(db: "DuckDBPyConnection", job: str, splits: tuple[Split, ...]
             "sizes": [split.size_bytes for split in splits],
             "cuttable": [split.cuttable for split in splits],
             "details": [split.detail for split in splits],
+            "firsts": [split.first for split in splits],
         },
     )
 
@@ -150,7 +151,7 @@ def definition(db: "DuckDBPyConnection", job: str) -> JobDefinition:
     if row is None:
         raise no_such_job(db, job)
     splits = db.execute(
-        """SELECT table_name, split_id, rows_total, size_bytes, cuttable, detail FROM splits
+        """SELECT table_name, split_id, rows_total, size_bytes, cuttable, detail, first_row FROM splits
            WHERE job = ? ORDER BY ordinal""",
         [job],
     ).fetchall()

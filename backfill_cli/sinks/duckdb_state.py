@@ -68,11 +68,15 @@ SPLITS = _SideTable(
     {
         "job": ("VARCHAR NOT NULL", "name of the job"),
         "table": ("VARCHAR NOT NULL", "the job's name for the table"),
-        "split": ("VARCHAR NOT NULL", "the part of the snapshot: a file, a key range"),
-        "status": ("VARCHAR NOT NULL", "not started, consuming or consumed"),
-        "after": ("BIGINT NOT NULL", "leading rows consumed, the index of the next row"),
+        "split": ("VARCHAR NOT NULL", "the part of the snapshot: a file, a key range, a partition"),
+        "status": (
+            "VARCHAR NOT NULL",
+            "not started, consuming, consumed; a partition: not started, backfilling, awaiting live, finished",
+        ),
+        "after": ("BIGINT NOT NULL", "the index of the next row; of a partition its next offset"),
         "rows": ("BIGINT NOT NULL", "rows read so far"),
         "epoch": ("BIGINT NOT NULL", "the checkpoint that moved it last"),
+        "target": ("BIGINT", "the offset that a partition's history ends before; NULL for what is no partition"),
     },
 )
 SIDE_TABLES = (MARKERS, JOBS, SPLITS)
@@ -168,13 +172,15 @@ def _save_splits(con: "duckdb.DuckDBPyConnection", job: str, splits: Mapping[Spl
     moved = splits.values()
     con.execute(
         f"INSERT INTO {SPLITS.sql} SELECT $job, unnest($tables::VARCHAR[]), unnest($splits::VARCHAR[]), "
-        "unnest($status::VARCHAR[]), unnest($after::BIGINT[]), unnest($rows::BIGINT[]), unnest($epochs::BIGINT[])",
+        "unnest($status::VARCHAR[]), unnest($after::BIGINT[]), unnest($rows::BIGINT[]), "
+        "unnest($epochs::BIGINT[]), unnest($targets::BIGINT[])",
         {
             **keys,
             "status": [split.status.value for split in moved],
             "after": [split.after for split in moved],
             "rows": [split.rows for split in moved],
             "epochs": [split.epoch for split in moved],
+            "targets": [split.target for split in moved],
         },
     )
 
@@ -185,11 +191,10 @@ def saved_of(con: "duckdb.DuckDBPyConnection", job: str) -> SavedJob | None:
     if not found:
         return None
     definition, checkpoint = found[0]
-    rows = rows_of(con, f'SELECT "table", split, status, after, rows, epoch FROM {SPLITS.sql} WHERE job = ?', job)
-    splits = {
-        (table, split): SplitProgress(SplitStatus(status), after, read, epoch)
-        for table, split, status, after, read, epoch in rows
-    }
+    rows = rows_of(
+        con, f'SELECT "table", split, status, after, rows, epoch, target FROM {SPLITS.sql} WHERE job = ?', job
+    )
+    splits = {(table, split): SplitProgress(SplitStatus(status), *moved) for table, split, status, *moved in rows}
     return SavedJob(definition, replace(decode(Checkpoint, checkpoint), splits=splits))
 
 

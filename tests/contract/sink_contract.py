@@ -351,6 +351,17 @@ class SinkContract:
             staged=None,
         )
 
+    def test_saved_returns_partitions_with_their_targets_those_newer_than_the_pin_too(
+        self, sink: Sink, epochs: Epochs
+    ) -> None:
+        pinned = SplitProgress(SplitStatus.BACKFILLING, 70, 12, 10, 140)
+        newer = SplitProgress(SplitStatus.FINISHED, 3, 0, 20)
+        sink.commit(epochs.next(splits={("orders", "0"): pinned}))
+        sink.commit(epochs.next(splits={("orders", "1"): newer}))
+        saved = sink.saved("orders")
+        assert saved is not None
+        assert saved.checkpoint.splits == {("orders", "0"): pinned, ("orders", "1"): newer}
+
     def test_forget_removes_the_job_and_leaves_its_rows_and_other_jobs(
         self, sink: Sink, read: Read, epochs: Epochs
     ) -> None:

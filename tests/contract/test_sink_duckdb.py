@@ -198,7 +198,7 @@ class TestDuckDBSink(SinkContract):
             print(con.execute("SELECT count(*), count(comment) FROM duckdb_columns() " + where).fetchall())
             """,
         )
-        assert bare == "[(19, 19)]"
+        assert bare == "[(20, 20)]"
 
     @pytest.mark.parametrize("keys", [[5, -3, 5], [1, 2**62, -(2**62), 1], [0, 0]])
     def test_duplicates_are_found_among_dense_and_sparse_keys(

@@ -100,17 +100,19 @@ CREATE TABLE splits (
     rows_total BIGINT,
     size_bytes BIGINT  NOT NULL,
     cuttable   BOOLEAN NOT NULL,
-    detail     VARCHAR NOT NULL
+    detail     VARCHAR NOT NULL,
+    first_row  BIGINT  NOT NULL
 );
 COMMENT ON TABLE splits IS 'The splits of each pinned snapshot; written once.';
 COMMENT ON COLUMN splits.job IS 'Name of the job.';
 COMMENT ON COLUMN splits.table_name IS 'Name of the table.';
-COMMENT ON COLUMN splits.split_id IS 'Name of the split: a file, a key range.';
+COMMENT ON COLUMN splits.split_id IS 'Name of the split: a file, a key range, a partition.';
 COMMENT ON COLUMN splits.ordinal IS 'Its place in the pin, from 0.';
-COMMENT ON COLUMN splits.rows_total IS 'Its rows; NULL when only reading tells.';
+COMMENT ON COLUMN splits.rows_total IS 'Its rows; NULL when only reading tells. Of a partition the offsets in its history.';
 COMMENT ON COLUMN splits.size_bytes IS 'Its size, bytes.';
 COMMENT ON COLUMN splits.cuttable IS 'Whether a slice of it can be read; if not it is read whole.';
 COMMENT ON COLUMN splits.detail IS 'What its upstream needs to read it and to know it again, as JSON.';
+COMMENT ON COLUMN splits.first_row IS 'Index of its first row: 0, or the offset that a partition''s history begins at.';
 
 CREATE TABLE split_progress (
     job        VARCHAR NOT NULL,
@@ -119,16 +121,20 @@ CREATE TABLE split_progress (
     status     VARCHAR NOT NULL,
     next_row   BIGINT  NOT NULL,
     rows_read  BIGINT  NOT NULL,
-    epoch      BIGINT  NOT NULL
+    epoch      BIGINT  NOT NULL,
+    target     BIGINT
 );
-COMMENT ON TABLE split_progress IS 'How far each split is, as of the committed epoch; no row for one not started.';
+COMMENT ON TABLE split_progress IS
+    'How far each split is, as of the committed epoch; no row for one not started. Partitions newer than the pin too.';
 COMMENT ON COLUMN split_progress.job IS 'Name of the job.';
 COMMENT ON COLUMN split_progress.table_name IS 'Name of the table.';
 COMMENT ON COLUMN split_progress.split_id IS 'Name of the split.';
-COMMENT ON COLUMN split_progress.status IS 'not started, consuming or consumed.';
-COMMENT ON COLUMN split_progress.next_row IS 'Index of the row to go on with.';
+COMMENT ON COLUMN split_progress.status IS 'not started, consuming, consumed; of a partition: not started, backfilling, awaiting live, finished.';
+COMMENT ON COLUMN split_progress.next_row IS 'Index of the row to go on with; of a partition its next offset.';
 COMMENT ON COLUMN split_progress.rows_read IS 'Rows read so far, before the transform.';
 COMMENT ON COLUMN split_progress.epoch IS 'The epoch that moved it last.';
+COMMENT ON COLUMN split_progress.target IS
+    'The offset that history ends before and the live log goes on from; NULL for what is no partition.';
 
 CREATE TABLE commands (
     id          BIGINT  NOT NULL,

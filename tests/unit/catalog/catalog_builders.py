@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from backfill_cli.catalog import Catalog, Claim
@@ -38,6 +39,20 @@ def definition(name: str = "orders", splits: int = 3) -> JobDefinition:
     )
     table = SinkTable("orders", "main.orders", ("id",), "{}")
     return JobDefinition(name, '{"job": {}}', '{"key": ["id"]}', pin, "forever", "snapshot", (table,))
+
+
+PARTITIONS: dict[SplitKey, SplitProgress] = {
+    ("orders", "1"): SplitProgress(SplitStatus.BACKFILLING, 70, 12, 900, 140),
+    ("orders", "2"): SplitProgress(SplitStatus.FINISHED, 200, 0, 900),
+    ("orders", "10"): SplitProgress(SplitStatus.FINISHED, 5, 0, 900),
+}
+"""Of a topic whose partitions 2 and 10 came after the pin."""
+
+
+def partitioned() -> JobDefinition:
+    """A job over a topic with two partitions, their histories [40, 40) and [40, 140)."""
+    splits = (Split("orders", "0", 0, 0, first=40), Split("orders", "1", 100, 0, first=40))
+    return replace(definition(), pin=replace(definition().pin, splits=splits), strategy="source")
 
 
 def split_id(number: int) -> str:

@@ -1,9 +1,22 @@
 """Prepared is a promise: what it changes is kept apart until the sink has it; numbers are never used twice."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from catalog_builders import FIRST, Clock, checkpoint, claimed, consumed, definition, progress, record, split_id
+from catalog_builders import (
+    FIRST,
+    PARTITIONS,
+    Clock,
+    checkpoint,
+    claimed,
+    consumed,
+    definition,
+    partitioned,
+    progress,
+    record,
+    split_id,
+)
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -30,6 +43,31 @@ def test_a_first_checkpoint_may_name_every_split(path: Path, clock: Clock) -> No
     catalog.create_job(definition(), Control(), first)
     with claimed(catalog, clock) as claim:
         assert claim.store.load().committed == first
+
+
+def test_partitions_newer_than_the_pin_stay_after_those_of_it(path: Path, clock: Clock) -> None:
+    catalog = Catalog(path, clock)
+    catalog.create_job(partitioned(), Control(), FIRST)
+    assert catalog.definition("orders") == partitioned()
+    with claimed(catalog, clock) as claim:
+        claim.store.prepare(checkpoint(100, PARTITIONS), None, progress())
+        promised = claim.store.load().prepared
+        assert promised is not None
+        assert promised.splits == PARTITIONS
+        assert list(claim.store.load().committed.splits) == [("orders", "0"), ("orders", "1")]
+        claim.store.mark(record(100), progress())
+        splits = claim.store.load().committed.splits
+    assert splits == {("orders", "0"): SplitProgress(), **PARTITIONS}
+    assert list(splits) == [("orders", "0"), *PARTITIONS]
+
+
+def test_a_partition_that_moved_to_where_a_split_not_started_stands_is_kept(path: Path, clock: Clock) -> None:
+    """Only a split without progress means `SplitProgress()`: its `after` 0 is no place to begin a partition at."""
+    moved: dict[SplitKey, SplitProgress] = {("orders", "1"): SplitProgress(after=40, target=140)}
+    catalog = Catalog(path, clock)
+    catalog.create_job(partitioned(), Control(), replace(FIRST, splits=moved))
+    with claimed(catalog, clock) as claim:
+        assert claim.store.load().committed.splits["orders", "1"] == SplitProgress(after=40, target=140)
 
 
 def test_a_prepared_epoch_changes_no_committed_split(claim: Claim) -> None:

@@ -6,7 +6,19 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from catalog_builders import FIRST, Clock, checkpoint, claimed, consumed, definition, progress, record, with_job
+from catalog_builders import (
+    FIRST,
+    PARTITIONS,
+    Clock,
+    checkpoint,
+    claimed,
+    consumed,
+    definition,
+    partitioned,
+    progress,
+    record,
+    with_job,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,7 +28,7 @@ from backfill_cli.errors import Held, NoSuchJob, StateConflict, UsageError
 from backfill_cli.model.checkpoint import Progress
 from backfill_cli.model.codec import decode, encode
 from backfill_cli.model.job import TRANSITIONS, Command, Control, JobState, Verb
-from backfill_cli.model.split import Split
+from backfill_cli.model.split import Split, SplitProgress
 
 
 def test_a_new_job_is_starting_and_has_its_definition(catalog: Catalog) -> None:
@@ -201,6 +213,12 @@ def test_a_rebuilt_job_is_as_its_sink_says(path: Path, clock: Clock) -> None:
     assert recovered.committed.splits["orders", "part-000002.parquet"].rows == 10
 
 
+def test_a_rebuilt_job_keeps_partitions_newer_than_its_pin(path: Path, clock: Clock) -> None:
+    Catalog(path, clock).rebuild(partitioned(), checkpoint(900, PARTITIONS), Control(), token=41)
+    with claimed(Catalog(path, clock), clock) as claim:
+        assert claim.store.load().committed.splits == {("orders", "0"): SplitProgress(), **PARTITIONS}
+
+
 def test_a_lost_catalog_is_rebuilt_where_there_was_none(path: Path, clock: Clock) -> None:
     Catalog(path, clock).rebuild(definition(), checkpoint(900), Control(), token=41)
     assert Catalog(path, clock).job("orders").epoch == 900
@@ -223,8 +241,10 @@ def test_progress_is_read_as_the_codec_reads_it(told: Progress) -> None:
 
 
 def test_no_field_of_a_split_is_forgotten() -> None:
-    kept = {"table", "id", "rows", "size_bytes", "cuttable", "detail"}
+    kept = {"table", "id", "rows", "size_bytes", "cuttable", "detail", "first"}
     assert {field.name for field in fields(Split)} == kept, "a new field needs its column in the table splits"
+    moved = {"status", "after", "rows", "epoch", "target"}
+    assert {field.name for field in fields(SplitProgress)} == moved, "a new field needs its column, also in sinks"
 
 
 def test_100_000_splits_take_seconds_to_create_and_one_to_load(path: Path, clock: Clock) -> None:

@@ -1,0 +1,47 @@
+"""Groups of splits, as people see them: shares by rows, by bytes, by offsets."""
+
+from pathlib import Path
+
+import pytest
+from catalog_builders import (
+    FIRST,
+    PARTITIONS,
+    Clock,
+    checkpoint,
+    claimed,
+    consumed,
+    partitioned,
+    progress,
+    record,
+    with_job,
+)
+
+from backfill_cli.catalog import Catalog, SplitGroup
+from backfill_cli.model.checkpoint import Checkpoint
+from backfill_cli.model.job import Control
+
+
+def _groups(catalog: Catalog, clock: Clock, moved: Checkpoint) -> tuple[SplitGroup, ...]:
+    with claimed(catalog, clock) as claim:
+        claim.store.prepare(moved, None, progress())
+        claim.store.mark(record(moved.epoch), progress())
+    return catalog.close_look("orders", 3, 1)[1]
+
+
+def test_files_are_grouped_in_their_order(path: Path, clock: Clock) -> None:
+    groups = _groups(with_job(path, clock, splits=4), clock, checkpoint(100, consumed(0, 100) | consumed(3, 100)))
+    assert groups == (
+        SplitGroup("splits 1–2", 2, 1, 10, 20, 0.5),
+        SplitGroup("split 3", 1, 0, 0, 10, 0.0),
+        SplitGroup("split 4", 1, 1, 10, 10, 1.0),
+    )
+
+
+def test_a_partition_is_as_far_as_its_offset_is_in_its_history(path: Path, clock: Clock) -> None:
+    catalog = Catalog(path, clock)
+    catalog.create_job(partitioned(), Control(), FIRST)
+    groups = _groups(catalog, clock, checkpoint(100, PARTITIONS))
+    empty, half = groups
+    assert empty == SplitGroup("split 1", 1, 1, 0, 0, 1.0)
+    assert (half.splits_read, half.rows_read, half.rows_total) == (0, 12, 100)
+    assert half.share == pytest.approx(0.3)  # 70 of 40 to 140, although only 12 of those offsets hold a row
