@@ -1,5 +1,9 @@
-"""One Spark session a process, shared by all tests that need one. `--all` adds the tests that take long."""
+"""One Spark session and one Kafka broker a process, shared by all tests that need one.
 
+`--all` adds the tests that take long.
+"""
+
+import os
 import sys
 from collections.abc import Iterator
 from importlib.abc import MetaPathFinder
@@ -8,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from broker import Broker
     from pyspark.sql import SparkSession
 
 
@@ -49,3 +54,26 @@ def spark() -> "Iterator[SparkSession]":
     session = open_session("local[2]", {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "2g"})
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Broker]":
+    """A real broker, started by the first test that needs one; topics in it need names of their own.
+
+    It cleans and compacts within a second. Where none can run the test is skipped, in CI it fails.
+    """
+    from broker import NoBroker, running
+
+    quick = {
+        "log.retention.check.interval.ms": "1000",
+        "log.cleaner.backoff.ms": "500",
+        "log.initial.task.delay.ms": "500",
+        "log.segment.delete.delay.ms": "1000",
+    }
+    held = running(tmp_path_factory.mktemp("broker"), settings=quick)
+    try:
+        broker = held.__enter__()
+    except NoBroker as reason:
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(f"no Kafka broker: {reason}")
+    yield broker
+    held.__exit__(None, None, None)

@@ -1,0 +1,268 @@
+"""A real Kafka broker on loopback, for trying out and for tests: one Java process, its data in one folder.
+
+python scripts/broker.py --port 9092 --topic orders:4
+
+Its jars come by Maven, as this machine has it set up, once, into the user's cache folder (44 MB). `scripts/broker`
+does the same and installs what is missing first.
+"""
+
+import argparse
+import base64
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+from backfill_cli.engine.archive import cache_folder
+from backfill_cli.engine.java import find_java
+from backfill_cli.errors import BackfillError
+
+POM = Path(__file__).with_name("kafka") / "pom.xml"
+START_LIMIT_S = 60.0
+"""It takes 2 to 3 s here, and ten times that on a busy machine."""
+
+_JVM = (
+    "-Xmx768m",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+UseSerialGC",
+    "-Xshare:auto",
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
+)
+
+
+class NoBroker(Exception):
+    """Why no broker can run here; the text ends with what to do about it."""
+
+
+def jars() -> Path:
+    """The folder of the broker's jars: fetched by Maven the first time. Raises NoBroker."""
+    version = ET.parse(POM).getroot().findtext(".//{*}dependency/{*}version")
+    folder = cache_folder(os.environ) / f"kafka-{version}"
+    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with FileLock(f"{folder}.lock"):
+        if not folder.is_dir():
+            maven = shutil.which("mvn")
+            if maven is None:
+                raise NoBroker(
+                    "there is no mvn to fetch it with: apt-get install maven (macOS: brew install maven)"
+                )
+            with tempfile.TemporaryDirectory(dir=folder.parent) as made:
+                _fetch(maven, Path(made) / "jars")
+                (Path(made) / "jars").rename(folder)
+    return folder
+
+
+def _fetch(maven: str, folder: Path) -> None:
+    print("broker: fetching its jars by Maven, once", file=sys.stderr)
+    wanted = ["dependency:copy-dependencies", f"-DoutputDirectory={folder}"]
+    done = subprocess.run(
+        [maven, "-q", "-B", "--strict-checksums", "-f", POM, *wanted],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode != 0:
+        said = "\n".join((done.stdout + done.stderr).strip().splitlines()[:5])
+        raise NoBroker(f"mvn could not fetch a Kafka broker: look at Maven's settings and the network\n{said}")
+
+
+class Broker:
+    """One broker. `start` and `stop` may take turns: the data stays in its folder, the address the same."""
+
+    def __init__(self, folder: Path, port: int | None = None, settings: Mapping[str, str] | None = None) -> None:
+        self.folder = folder
+        self.port = port or free_port()
+        self.bootstrap = f"127.0.0.1:{self.port}"
+        self._settings = dict(settings or {})
+        self._controller = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._watch: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """The broker answers. Raises NoBroker when it does not within START_LIMIT_S."""
+        java = [str(find_java(os.environ).path), *_JVM, "-cp", f"{jars()}/*"]
+        self.folder.mkdir(parents=True, exist_ok=True)
+        properties = self.folder / "server.properties"
+        properties.write_text("".join(f"{name}={value}\n" for name, value in self._properties().items()))
+        with (self.folder / "broker.log").open("ab") as log:
+            if not (self.folder / "data" / "meta.properties").exists():
+                cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+                made = [
+                    *java,
+                    "kafka.tools.StorageTool",
+                    "format",
+                    f"--cluster-id={cluster}",
+                    "-c",
+                    str(properties),
+                ]
+                subprocess.run(made, check=True, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self._process = subprocess.Popen(
+                [*java, "kafka.Kafka", str(properties)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        # reads to the end of a pipe that we hold open: a broker never outlives who started it, kill -9 included
+        self._watch = subprocess.Popen(
+            ["sh", "-c", f"cat >/dev/null; kill {self._process.pid}"],
+            stdin=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        self._until_it_answers(self._process)
+
+    def stop(self) -> None:
+        """The broker has ended, its data complete."""
+        if self._watch is not None:
+            self._watch.terminate()
+            self._watch.communicate()
+            self._watch = None
+        if self._process is not None:
+            self._process.terminate()
+            try:
+                self._process.wait(30)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            self._process = None
+
+    def create(self, topic: str, partitions: int = 1, **config: str) -> None:
+        """A new topic. config: with `_` for `.`, as in `cleanup_policy="compact"`."""
+        from confluent_kafka.admin import AdminClient, NewTopic
+
+        told = {name.replace("_", "."): value for name, value in config.items()}
+        admin: Any = AdminClient({"bootstrap.servers": self.bootstrap})
+        wanted = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=told)
+        admin.create_topics([wanted])[topic].result(30)
+
+    def _properties(self) -> dict[str, str]:
+        return {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@127.0.0.1:{self._controller}",
+            "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://127.0.0.1:{self._controller}",
+            "advertised.listeners": f"PLAINTEXT://{self.bootstrap}",
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            "log.dirs": str(self.folder / "data"),
+            "auto.create.topics.enable": "false",
+            "offsets.topic.replication.factor": "1",
+            "offsets.topic.num.partitions": "1",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "transaction.state.log.num.partitions": "1",
+            "group.initial.rebalance.delay.ms": "0",
+            **self._settings,
+        }
+
+    def _until_it_answers(self, process: "subprocess.Popen[bytes]") -> None:
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient
+
+        client: Any = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0}, logger=_silent())
+        until = time.monotonic() + START_LIMIT_S
+        while time.monotonic() < until:
+            if process.poll() is not None:
+                break
+            with contextlib.suppress(KafkaException):
+                if client.list_topics(timeout=1).brokers:
+                    return
+        said = (self.folder / "broker.log").read_text(errors="replace").strip().splitlines()[-5:]
+        self.stop()
+        raise NoBroker("\n".join([f"the broker at {self.bootstrap} did not start; its log ends:", *said]))
+
+
+@contextlib.contextmanager
+def running(folder: Path, port: int | None = None, settings: Mapping[str, str] | None = None) -> Iterator[Broker]:
+    """A broker that is there until the end of the block."""
+    broker = Broker(folder, port, settings)
+    broker.start()
+    try:
+        yield broker
+    finally:
+        broker.stop()
+
+
+def free_port() -> int:
+    with socket.socket() as asked:
+        asked.bind(("127.0.0.1", 0))
+        return int(asked.getsockname()[1])
+
+
+def _silent() -> Any:
+    """Refused connections are what waiting for a broker looks like."""
+    import logging
+
+    logger = logging.getLogger("broker")
+    logger.addHandler(logging.NullHandler())
+    logger.propagate = False
+    return logger
+
+
+def _refuse_taken(port: int) -> None:
+    with socket.socket() as asked:
+        asked.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            asked.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise NoBroker(f"port {port} of 127.0.0.1 is taken: name another one with --port") from error
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(description="A Kafka broker on loopback, until Ctrl-C.")
+    parser.add_argument("--port", type=int, default=9092, help="where it listens, on 127.0.0.1 (default 9092)")
+    parser.add_argument("--folder", type=Path, help="where its data stays; default: a folder that goes with it")
+    parser.add_argument(
+        "--topic",
+        action="append",
+        default=[],
+        metavar="NAME[:PARTITIONS]",
+        help="make this topic if it is not there",
+    )
+    told = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with contextlib.ExitStack() as held:
+        folder = told.folder or Path(held.enter_context(tempfile.TemporaryDirectory(prefix="backfill-broker-")))
+        try:
+            _refuse_taken(told.port)
+            broker = held.enter_context(running(folder.absolute(), told.port))
+            _create(broker, told.topic)
+        except (NoBroker, BackfillError) as error:
+            print(f"broker: {error}", file=sys.stderr)
+            return 1
+        except KeyboardInterrupt:
+            return 130
+        print(broker.bootstrap, flush=True)
+        print("broker: it is up; Ctrl-C ends it", file=sys.stderr)
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.pause()
+    return 0
+
+
+def _create(broker: Broker, topics: Sequence[str]) -> None:
+    from confluent_kafka import KafkaError, KafkaException
+
+    for topic in topics:
+        name, _, partitions = topic.partition(":")
+        try:
+            broker.create(name, int(partitions or 1))
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise NoBroker(f"topic {name!r}: {error.args[0].str()}") from error
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
