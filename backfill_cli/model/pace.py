@@ -21,8 +21,9 @@ class Allowance:
     def fill(self, rate: float | None, interval_ms: int, now_ms: int) -> "Allowance":
         """The bucket at `now_ms`: what was left, at most one burst of `rate × interval`, and the time since.
 
-        The time since the last fill counts in full: a barrier that took longer than the interval must not lower
-        the rate that was asked for.
+        A rate of less than a row an interval saves up to a whole row, else it would never read one. The time since
+        the last fill counts in full: a barrier that took longer than the interval must not lower the rate that was
+        asked for.
         """
         if rate is None:
             return Allowance(0.0, now_ms)
@@ -30,7 +31,7 @@ class Allowance:
         if self.at_ms is None:
             return Allowance(min(self.tokens, 0.0) + burst, now_ms)
         earned = rate * max(0, now_ms - self.at_ms) / 1000
-        return Allowance(min(self.tokens, burst) + earned, now_ms)
+        return Allowance(min(self.tokens, max(burst, 1.0) if rate else 0.0) + earned, now_ms)
 
     def hold(self, now_ms: int) -> "Allowance":
         """Time passes without earning: paused, or nothing left to read."""
@@ -55,7 +56,8 @@ class Sizer:
         took_ms = max(took_ms, 1)
         if took_ms > target_ms:
             factor = max(SHRINK_AT_MOST, target_ms / took_ms)
-            return Sizer(max(LEAST_ROWS, int(min(self.rows, max(read, LEAST_ROWS)) * factor)))
+            least = max(LEAST_ROWS, int(self.rows * SHRINK_AT_MOST))  # one slow small epoch must not undo the rest
+            return Sizer(max(least, int(min(self.rows, read) * factor)))
         if took_ms < target_ms / 2 and read >= self.rows * 0.9:
             factor = min(GROW_AT_MOST, target_ms / took_ms)
             return Sizer(int(max(self.rows, read) * factor) if factor < GROW_AT_MOST else int(self.rows * factor))

@@ -1,0 +1,188 @@
+"""The rate as it was asked for, epochs of about the target, and retries that end."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from backfill_cli.model.pace import (
+    GROW_AT_MOST,
+    LEAST_ROWS,
+    SHRINK_AT_MOST,
+    Allowance,
+    Backoff,
+    Sizer,
+)
+
+rates = st.floats(0.01, 5) | st.floats(0.01, 1e6)
+intervals_ms = st.integers(50, 10_000)
+# Barriers at any times, or at a steady interval.
+spans_ms = st.lists(st.integers(0, 20_000), min_size=1, max_size=40) | st.integers(50, 5_000).map(
+    lambda s: [s] * 40
+)
+
+
+def drained(bucket: Allowance, rate: float | None, interval_ms: int, now_ms: int) -> tuple[Allowance, int]:
+    """One barrier of a reader that takes whole rows as soon as it may."""
+    bucket = bucket.fill(rate, interval_ms, now_ms)
+    rows = max(0, int(bucket.tokens))
+    return bucket.spend(rows), rows
+
+
+# -- token bucket ------------------------------------------------------------------------------------------------
+
+
+@given(rates, intervals_ms, spans_ms)
+@example(0.6, 1_000, [1_000] * 40)
+@example(0.1, 1_000, [1_000] * 40)
+def test_a_hungry_reader_gets_the_rate_exactly_whatever_the_rhythm_of_barriers(
+    rate: float, interval_ms: int, spans: list[int]
+) -> None:
+    bucket, now_ms, read = Allowance(), 1_000, 0
+    burst = rate * interval_ms / 1000
+    bucket, rows = drained(bucket, rate, interval_ms, now_ms)
+    read += rows
+    for span in spans:
+        now_ms += span
+        bucket, rows = drained(bucket, rate, interval_ms, now_ms)
+        read += rows
+        fair = burst + rate * (now_ms - 1_000) / 1000
+        assert fair - 1 - 1e-6 * fair <= read <= fair + 1e-6 * fair
+
+
+@given(rates, intervals_ms, spans_ms, st.lists(st.booleans(), min_size=40, max_size=40))
+def test_a_reader_that_skips_barriers_saves_one_burst_at_most(
+    rate: float, interval_ms: int, spans: list[int], reads: list[bool]
+) -> None:
+    bucket, now_ms = Allowance(), 0
+    burst = max(1.0, rate * interval_ms / 1000)
+    for span, takes in zip(spans, reads, strict=False):
+        now_ms += span
+        bucket = bucket.fill(rate, interval_ms, now_ms)
+        assert bucket.tokens <= burst + rate * span / 1000 + burst * 1e-9
+        if takes:
+            bucket = bucket.spend(max(0, int(bucket.tokens)))
+
+
+@given(rates, intervals_ms, st.integers(1, 10**6), spans_ms)
+def test_a_debt_is_paid_in_full_before_anything_is_granted(
+    rate: float, interval_ms: int, debt: int, spans: list[int]
+) -> None:
+    bucket = Allowance(0.0, 0).spend(debt)
+    now_ms = 0
+    for span in spans:
+        now_ms += span
+        bucket = bucket.fill(rate, interval_ms, now_ms)
+        earned = rate * now_ms / 1000
+        if bucket.tokens >= 1:
+            assert earned >= debt * (1 - 1e-9)
+            break
+        assert bucket.tokens == pytest.approx(earned - debt, rel=1e-6, abs=1e-3)
+
+
+@given(intervals_ms, spans_ms, st.floats(-1000, 1000))
+def test_rate_zero_grants_nothing_nor_what_another_rate_left(
+    interval_ms: int, spans: list[int], tokens: float
+) -> None:
+    bucket, now_ms = Allowance(tokens, 0), 0
+    for span in spans:
+        now_ms += span
+        bucket = bucket.fill(0.0, interval_ms, now_ms)
+        assert bucket.tokens <= 0
+
+
+@given(rates, intervals_ms, st.integers(0, 10**6))
+def test_no_time_passes_backward(rate: float, interval_ms: int, back_ms: int) -> None:
+    bucket = Allowance(5.0, 10**6)
+    assert bucket.fill(rate, interval_ms, 10**6 - back_ms).tokens <= 5.0
+
+
+@given(rates, intervals_ms, st.integers(0, 10**7))
+def test_held_time_earns_nothing(rate: float, interval_ms: int, held_ms: int) -> None:
+    bucket = Allowance(0.0, 0).hold(held_ms)
+    assert bucket.fill(rate, interval_ms, held_ms) == Allowance(0.0, held_ms)
+
+
+def test_a_limit_that_is_lifted_forgives_the_debt_and_leaves_no_savings() -> None:
+    assert Allowance(-500.0, 0).fill(None, 1000, 50) == Allowance(0.0, 50)
+    assert Allowance(500.0, 0).fill(None, 1000, 50) == Allowance(0.0, 50)
+
+
+# -- sizer -------------------------------------------------------------------------------------------------------
+
+TARGET_MS = 5_000
+sizes = st.integers(LEAST_ROWS, 10**9)
+
+
+@given(sizes, st.integers(0, 10**9), st.integers(TARGET_MS // 2, TARGET_MS))
+def test_within_the_dead_band_the_size_stays(rows: int, read: int, took_ms: int) -> None:
+    assert Sizer(rows).after(read, took_ms, TARGET_MS) == Sizer(rows)
+
+
+@given(sizes, st.integers(0, TARGET_MS // 2 - 1))
+def test_a_full_epoch_under_half_the_target_grows_the_size_at_most_fourfold(rows: int, took_ms: int) -> None:
+    after = Sizer(rows).after(rows, took_ms, TARGET_MS).rows
+    assert rows < after <= rows * GROW_AT_MOST
+
+
+@given(sizes, st.floats(0, 0.89), st.integers(0, TARGET_MS // 2 - 1))
+def test_an_epoch_that_was_small_for_want_of_rows_does_not_grow_it(rows: int, share: float, took_ms: int) -> None:
+    assert Sizer(rows).after(int(rows * share), took_ms, TARGET_MS) == Sizer(rows)
+
+
+@given(sizes, st.integers(0, 10**9), st.integers(TARGET_MS + 1, 10**7))
+def test_an_epoch_over_the_target_shrinks_it_to_a_quarter_at_most(rows: int, read: int, took_ms: int) -> None:
+    after = Sizer(rows).after(read, took_ms, TARGET_MS).rows
+    assert after <= rows
+    assert after >= max(LEAST_ROWS, int(rows * SHRINK_AT_MOST))
+    assert after < rows or rows == LEAST_ROWS
+
+
+@given(st.floats(10, 10**5), st.integers(LEAST_ROWS, 10**8))
+def test_at_a_steady_speed_the_size_settles_between_half_the_target_and_the_target(
+    rows_per_ms: float, rows: int
+) -> None:
+    sizer = Sizer(rows)
+    for _ in range(40):
+        sizer = sizer.after(sizer.rows, int(sizer.rows / rows_per_ms), TARGET_MS)
+    settled_ms = int(sizer.rows / rows_per_ms)
+    assert TARGET_MS / 2 <= settled_ms <= TARGET_MS or sizer.rows == LEAST_ROWS
+    assert sizer.after(sizer.rows, settled_ms, TARGET_MS) == sizer
+
+
+# -- backoff -----------------------------------------------------------------------------------------------------
+
+
+def failures(spans: list[int]) -> list[Backoff]:
+    backoff, now_ms, found = Backoff(), 1_000, []
+    for span in spans:
+        backoff = backoff.failed(now_ms, f"at {now_ms}")
+        found.append(backoff)
+        now_ms = backoff.until_ms + span
+    return found
+
+
+def test_the_first_wait_is_a_fifth_of_a_second_and_each_is_twice_the_one_before() -> None:
+    waits = [b.until_ms - a.until_ms for a, b in pairwise(failures([0] * 9))]
+    assert waits == [400, 800, 1_600, 3_200, 6_400, 12_800, 15_000, 15_000]
+    assert failures([0])[0].until_ms == 1_200
+
+
+@given(st.lists(st.integers(0, 5_000), min_size=1, max_size=30), st.integers(0, 10**6), st.integers(0, 10**7))
+def test_it_gives_up_once_failures_in_a_row_last_the_limit(spans: list[int], limit_ms: int, now_ms: int) -> None:
+    backoff = failures(spans)[-1]
+    assert backoff.since_ms == 1_000
+    assert backoff.spent(now_ms, limit_ms) == (now_ms - 1_000 >= limit_ms)
+
+
+@given(st.lists(st.integers(0, 5_000), min_size=1, max_size=2_000))
+def test_no_wait_is_longer_than_15_seconds(spans: list[int]) -> None:
+    last = failures(spans)[-1]
+    again = last.failed(last.until_ms, "again")
+    assert 0 < again.until_ms - last.until_ms <= 15_000
+
+
+def test_nothing_failed_so_nothing_is_spent_and_the_reason_is_the_last_ones() -> None:
+    assert not Backoff().spent(10**12, 0)
+    assert Backoff().failed(1, "first").failed(2, "second").reason == "second"
