@@ -17,6 +17,7 @@ from backfill_cli.model.plan import ChangeWindow, EpochPlan, SnapshotRead, Stage
 from backfill_cli.model.position import Position
 from backfill_cli.model.split import Split, SplitKey, SplitProgress, SplitStatus
 from backfill_cli.model.upstream import Pin, UpstreamEpoch, UpstreamView
+from backfill_cli.strategies.barrier import observed, refilled
 
 Measure = Literal["time", "barriers"]
 
@@ -75,19 +76,21 @@ class SnapshotStrategy:
 
     def plan(self, state: SnapshotState, view: UpstreamView, budget: Budget) -> EpochPlan:
         if state.control.paused:
-            return _observed(EpochPlan(), state, view.pending, 0, view)
+            return observed(EpochPlan(), view.pending, state.position_ms, view.latest)
         if state.phase == Phase.SNAPSHOT:
             reads = tuple(self._reads(state, budget))
             plan = EpochPlan(reads, closes_snapshot=self._closed_by(state, reads))
-            return _observed(plan, state, view.pending, 0, view)
+            return observed(plan, view.pending, state.position_ms, view.latest)
         taken = self._take(state, view.pending, budget)
-        plan = EpochPlan(window=_window(state, view.pending[:taken])) if taken else EpochPlan()
-        return _observed(plan, state, view.pending, taken, view)
+        if not taken:
+            return observed(EpochPlan(), view.pending, state.position_ms, view.latest)
+        window = _window(state, view.pending[:taken])
+        return observed(EpochPlan(window=window), view.pending[taken:], window.up_to_ms, view.latest)
 
     def advance(
         self, state: SnapshotState, plan: EpochPlan, staged: Staged | None, budget: Budget
     ) -> SnapshotState:
-        state = replace(state, allowance=self._allowance(state, budget))
+        state = replace(state, allowance=refilled(state.allowance, state.control, state.phase, budget))
         if staged is None:
             return self._advance_idle(state, plan, budget)
         if plan.reads:
@@ -103,17 +106,12 @@ class SnapshotStrategy:
             if progress.status != SplitStatus.CONSUMED:
                 yield split, progress
 
-    def _allowance(self, state: SnapshotState, budget: Budget) -> Allowance:
-        if state.control.paused or state.phase != Phase.SNAPSHOT:
-            return state.allowance.hold(budget.now_ms)
-        return state.allowance.fill(state.control.rate, budget.interval_ms, budget.now_ms)
-
     def _reads(self, state: SnapshotState, budget: Budget) -> Iterator[SnapshotRead]:
         """Splits in order, whole where they fit, until the budget or the allowed rate is used up."""
         limited = state.control.rate is not None
         left: float = budget.rows
         if limited:
-            left = min(left, self._allowance(state, budget).tokens)
+            left = min(left, refilled(state.allowance, state.control, state.phase, budget).tokens)
         taken = 0
         for split, progress in self._open(state):
             rest = _rest(split, progress)
@@ -291,16 +289,3 @@ def _window(state: SnapshotState, taken: Sequence[UpstreamEpoch]) -> ChangeWindo
     for epoch in taken:
         up_to = up_to.join(Position(epoch.cursors))
     return ChangeWindow(state.position, up_to, taken[0].ms, taken[-1].ms, len(taken), taken[0].schema)
-
-
-def _observed(
-    plan: EpochPlan, state: SnapshotState, pending: Sequence[UpstreamEpoch], taken: int, view: UpstreamView
-) -> EpochPlan:
-    """The plan with what it leaves pending, in epochs and in upstream time."""
-    left = len(pending) - taken
-    lag_ms = 0
-    if left:
-        begun_ms = pending[taken - 1].ms if taken else state.position_ms
-        lag_ms = pending[-1].ms - (begun_ms if begun_ms is not None else pending[0].ms)
-    oldest_ms = pending[taken].ms if left else None
-    return replace(plan, pending_after=left, lag_after_ms=lag_ms, oldest_pending_ms=oldest_ms, latest=view.latest)
