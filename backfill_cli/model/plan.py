@@ -2,8 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Annotated
 
+from backfill_cli.model.codec import Pairs
 from backfill_cli.model.position import START, Position
+from backfill_cli.model.split import SplitKey, SplitProgress
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,7 @@ class EpochPlan:
 
     closes_snapshot: the tables whose last snapshot rows are in this epoch (their keys are checked then).
     hands_over: partitions that the live log takes over: a checkpoint, also without rows.
+    splits: what the observation alone changes of partitions, before any read: new, handed over, target raised.
     pending_after: upstream epochs observed and not taken. lag_after_ms: their span in upstream time.
     oldest_pending_ms: time of the first of them, None without one. latest: the newest position observed.
     """
@@ -48,6 +52,7 @@ class EpochPlan:
     window: ChangeWindow | None = None
     closes_snapshot: tuple[str, ...] = ()
     hands_over: tuple[str, ...] = ()
+    splits: Annotated[Mapping[SplitKey, SplitProgress], Pairs()] = field(default_factory=dict)
     pending_after: int = 0
     lag_after_ms: int = 0
     oldest_pending_ms: int | None = None

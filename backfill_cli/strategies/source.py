@@ -1,0 +1,215 @@
+"""Source strategy: history and live log of the same partitions, each offset from exactly one of the two.
+
+Per partition `backfilling(b) → awaiting live(b) → finished`, b the last offset that history delivered. The table
+in DESIGN, section 5, says for each row of either reader whether it is visible. Both readers are ours, so none
+reads what would be hidden: with offsets as next positions (`after` = b + 1) the table becomes the cut-offs
+
+    first <= history < target <= live
+
+1. The target stands from the pin on, as if a live row had been seen there at once ("backfilling(none), live row at
+   u: hidden, target = u"). No live row is read before its partition is finished, so none has to be hidden.
+2. "Backfilling, history row: visible" up to the target, then "awaiting live(b)". A gap, a marker or a compacted
+   tail before the target has no row to end at, so the end of the range counts: `after` = target, b = target - 1.
+3. "Awaiting live(b), history row: hidden": no history is read any more.
+4. "Awaiting live(b), live's position > b: finished": the log reaches `after` and still has it.
+   Live begins at `after`: "u < b" and "u = b", both hidden, are never read, "u > b: visible" is its first row.
+5. "Finished": live rows alone, from `after` on.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+from backfill_cli.errors import Fatal
+from backfill_cli.model.job import Control, Mutations, Phase
+from backfill_cli.model.pace import Allowance, Budget
+from backfill_cli.model.plan import ChangeWindow, EpochPlan, SnapshotRead, Staged
+from backfill_cli.model.position import Position
+from backfill_cli.model.split import Split, SplitKey, SplitProgress, SplitStatus
+from backfill_cli.model.upstream import Pin, UpstreamView
+from backfill_cli.strategies.barrier import observed, refilled
+from backfill_cli.strategies.partitions import HISTORY, covers, offsets, partition_logs, spread, target_of
+
+
+@dataclass(frozen=True, slots=True)
+class SourceState:
+    """splits: every partition known, those of the pin and newer ones; `after` is its next offset, live rows too.
+
+    position_ms: upstream time of the live rows applied, None before the first. snapshot_finished_ms: the barrier
+    after which no history was left (*reported*; the phase is *left* once every partition is finished).
+    """
+
+    control: Control
+    splits: Mapping[SplitKey, SplitProgress]
+    position_ms: int | None = None
+    allowance: Allowance = field(default_factory=Allowance)
+    snapshot_finished_ms: int | None = None
+
+    # There is no log store between history and live, so none of its lag.
+    converging: ClassVar[bool] = False
+    not_converging: ClassVar[bool] = False
+    allowed: ClassVar[int | None] = None
+    log_store_finished_ms: ClassVar[int | None] = None
+
+    @property
+    def phase(self) -> Phase:
+        done = all(p.status == SplitStatus.FINISHED for p in self.splits.values())
+        return Phase.UPSTREAM if done else Phase.SNAPSHOT
+
+    @property
+    def position(self) -> Position:
+        return Position.of({partition: p.after for (_, partition), p in self.splits.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class SourceStrategy:
+    """splits: the partitions of the pin. table: what the topic fills. accept_gap: whether offsets between the
+    archive's end and the log's begin may be missing."""
+
+    splits: tuple[Split, ...]
+    table: str
+    accept_gap: bool = False
+    name: str = "source"
+
+    def start(self, pin: Pin, control: Control) -> SourceState:
+        return SourceState(control, self._known({}))
+
+    def apply(self, state: SourceState, mutations: Mutations) -> SourceState:
+        """Control acts from this barrier on; nothing else of the state moves."""
+        return replace(state, control=mutations.control)
+
+    def plan(self, state: SourceState, view: UpstreamView, budget: Budget) -> EpochPlan:
+        """Live first, then as much history as the budget and the commanded rate leave.
+
+        Raises HistoryGone and Transient as `PartitionLog.seen` and `partition_logs` do.
+        """
+        if state.control.paused:
+            return _observed(EpochPlan(), state, view)
+        kept = {partition: progress for (_, partition), progress in state.splits.items()}
+        logs = partition_logs(self.table, view, {p: progress.after for p, progress in kept.items()})
+        seen = {log.partition: log.seen(kept.get(log.partition), self.accept_gap) for log in logs}
+        moved = {p: now for p, now in seen.items() if now is not kept.get(p)}
+        window, live_rows = _window(seen, view, budget)
+        plan = EpochPlan(
+            reads=self._reads(state, seen, budget.rows - live_rows, budget),
+            window=window,
+            hands_over=tuple(p for p, now in moved.items() if now.status == SplitStatus.FINISHED),
+            splits={(self.table, p): now for p, now in moved.items()},
+        )
+        return _observed(plan, state, view)
+
+    def _reads(
+        self, state: SourceState, seen: Mapping[str, SplitProgress], left: int, budget: Budget
+    ) -> tuple[SnapshotRead, ...]:
+        """History, spread over the partitions that have some, so that tasks read side by side."""
+        if state.control.rate is not None:
+            bucket = refilled(state.allowance, state.control, state.phase, budget)
+            left = min(left, int(bucket.tokens))
+        wanted = {p: target_of(now) - now.after for p, now in seen.items() if now.status in HISTORY}
+        return tuple(
+            SnapshotRead(self.table, p, seen[p].after, seen[p].after + rows)
+            for p, rows in spread(wanted, left).items()
+        )
+
+    def advance(self, state: SourceState, plan: EpochPlan, staged: Staged | None, budget: Budget) -> SourceState:
+        """An idle barrier (staged None) moves only the pace: what it observed will be observed again."""
+        state = replace(state, allowance=refilled(state.allowance, state.control, state.phase, budget))
+        if staged is None:
+            return _reported(state, budget)
+        splits = dict(state.splits)
+        splits |= {key: replace(progress, epoch=budget.now_ms) for key, progress in plan.splits.items()}
+        for read, rows in staged.reads:
+            key = (read.table, read.split)
+            splits[key] = _moved(splits[key], read.split, read.after, read.up_to, rows, budget)
+        if plan.window is not None:
+            begun = offsets(plan.window.after)
+            for p, up_to in offsets(plan.window.up_to).items():
+                splits[self.table, p] = _moved(splits[self.table, p], p, begun[p], up_to, 0, budget)
+            state = replace(state, position_ms=plan.window.up_to_ms)
+        if state.control.rate is not None:
+            state = replace(state, allowance=state.allowance.spend(sum(rows for _, rows in staged.reads)))
+        return _reported(replace(state, splits=splits), budget)
+
+    # -- for the catalog -----------------------------------------------------------------------------------------
+
+    def freeze(self, state: SourceState) -> str:
+        return json.dumps(
+            {
+                "position_ms": state.position_ms,
+                "allowance": [state.allowance.tokens, state.allowance.at_ms],
+                "snapshot_finished_ms": state.snapshot_finished_ms,
+            },
+            sort_keys=True,
+        )
+
+    def thaw(self, state: str, splits: Mapping[SplitKey, SplitProgress], control: Control) -> SourceState:
+        """The frozen state; the bucket keeps its debt but earns nothing for the time that no runner was there."""
+        kept = json.loads(state)
+        allowance = Allowance(min(0.0, kept["allowance"][0]), None)
+        return SourceState(
+            control, self._known(splits), kept["position_ms"], allowance, kept["snapshot_finished_ms"]
+        )
+
+    def _known(self, kept: Mapping[SplitKey, SplitProgress]) -> dict[SplitKey, SplitProgress]:
+        """Every partition; one that the catalog has no progress of stands where its pin begins."""
+        begun = {(split.table, split.id): _begin(split) for split in self.splits}
+        return begun | {key: p for key, p in kept.items() if p.status != SplitStatus.NOT_STARTED}
+
+
+def _begin(split: Split) -> SplitProgress:
+    """A partition before its first read: finished at once when no history is in it."""
+    status = SplitStatus.NOT_STARTED if split.rows else SplitStatus.FINISHED
+    return SplitProgress(status, split.first, target=split.first + (split.rows or 0))
+
+
+def _moved(
+    before: SplitProgress, partition: str, after: int, up_to: int | None, rows: int, budget: Budget
+) -> SplitProgress:
+    """`after <= offset < up_to` of a partition is read: it goes on from there. rows: those of history."""
+    if before.after != after or up_to is None:
+        raise Fatal(
+            f"partition {partition} stands at offset {before.after}, the plan read from {after} to {up_to}"
+        )
+    status = before.status
+    if status != SplitStatus.FINISHED:
+        status = SplitStatus.AWAITING_LIVE if up_to >= target_of(before) else SplitStatus.BACKFILLING
+    return replace(before, status=status, after=up_to, rows=before.rows + rows, epoch=budget.now_ms)
+
+
+def _window(
+    seen: Mapping[str, SplitProgress], view: UpstreamView, budget: Budget
+) -> tuple[ChangeWindow | None, int]:
+    """Live rows of the finished partitions, as many as the budget holds, and how many; None without any."""
+    reached = {p: now.after for p, now in seen.items()}
+    live = {p for p, now in seen.items() if now.status == SplitStatus.FINISHED}
+    ends = offsets(view.latest)
+    shares = spread({p: ends[p] - reached[p] for p in live if ends[p] > reached[p]}, budget.rows)
+    if not shares:
+        return None, 0
+    after = {p: reached[p] for p in shares}
+    up_to = {p: reached[p] + rows for p, rows in shares.items()}
+    begun = [e.ms for e in view.pending if any(p in up_to and int(end) > after[p] for p, end in e.cursors)]
+    ended = [e.ms for e in view.pending if covers(reached | up_to, e) and not covers(reached, e)]
+    from_ms = begun[0] if begun else budget.now_ms
+    up_to_ms = max(from_ms, ended[-1]) if ended else from_ms
+    window = ChangeWindow(Position.of(after), Position.of(up_to), from_ms, up_to_ms, len(ended))
+    return window, sum(shares.values())
+
+
+def _observed(plan: EpochPlan, state: SourceState, view: UpstreamView) -> EpochPlan:
+    """The plan with what it leaves pending: never none while the log goes on past what it reads."""
+    reached = {p: now.after for (_, p), now in {**state.splits, **plan.splits}.items()}
+    reached |= {read.split: read.up_to for read in plan.reads if read.up_to is not None}
+    reached |= offsets(plan.window.up_to) if plan.window else {}
+    left = [epoch for epoch in view.pending if not covers(reached, epoch)]
+    plan = observed(plan, left, plan.window.up_to_ms if plan.window else state.position_ms, view.latest)
+    behind = any(end > reached.get(p, 0) for p, end in offsets(view.latest).items())
+    return replace(plan, pending_after=max(1, plan.pending_after)) if behind else plan
+
+
+def _reported(state: SourceState, budget: Budget) -> SourceState:
+    """With the barrier that left no history to read; awaiting live counts, else an idle topic would hang it."""
+    if any(p.status in HISTORY for p in state.splits.values()):
+        return replace(state, snapshot_finished_ms=None)
+    return state if state.snapshot_finished_ms is not None else replace(state, snapshot_finished_ms=budget.now_ms)
