@@ -117,7 +117,7 @@ class SnapshotStrategy:
             rest = _rest(split, progress)
             if rest > 0 and left < 1:
                 return
-            whole = rest <= left or not split.cuttable or (not limited and rest <= left + budget.rows / 2)
+            whole = rest <= max(left, 0) or not split.cuttable or (not limited and rest <= left + budget.rows / 2)
             if whole:
                 up_to = split.rows
             elif taken and not limited and left < budget.rows / 2:

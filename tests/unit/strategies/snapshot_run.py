@@ -1,0 +1,147 @@
+"""The snapshot strategy driven barrier by barrier over a list of splits and a list of upstream epochs."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from hypothesis import strategies as st
+
+from backfill_cli.model.job import Control, Mutations, Phase
+from backfill_cli.model.pace import Budget
+from backfill_cli.model.plan import EpochPlan, Staged
+from backfill_cli.model.position import Position
+from backfill_cli.model.split import Split, SplitKey
+from backfill_cli.model.upstream import Pin, UpstreamEpoch, UpstreamView
+from backfill_cli.strategies.snapshot import Measure, SnapshotState, SnapshotStrategy
+
+INTERVAL_MS = 1_000
+FREE = Control()
+
+
+@dataclass(frozen=True)
+class Part:
+    """A split and how many rows it truly holds, whether or not its metadata tells."""
+
+    split: Split
+    rows: int
+
+
+@dataclass(frozen=True)
+class Beat:
+    """What happens before one barrier: time passes, commits arrive upstream, control changes."""
+
+    passes_ms: int = 1_000
+    rows: int = 10
+    arriving: tuple[UpstreamEpoch, ...] = ()
+    control: Control = FREE
+
+
+@dataclass
+class Run:
+    """One job's strategy, and what a sink would hold by now. `barrier` returns its plan, empty or not."""
+
+    parts: tuple[Part, ...]
+    log: list[UpstreamEpoch] = field(default_factory=list)
+    measure: Measure = "time"
+    now_ms: int = 10_000
+    position_ms: int | None = None
+    complete_at: Position | None = None
+    delivered: dict[SplitKey, list[tuple[int, int]]] = field(default_factory=dict)
+    states: list[SnapshotState] = field(default_factory=list)
+    plans: list[EpochPlan] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        splits = tuple(part.split for part in self.parts)
+        self.strategy = SnapshotStrategy(splits, self.measure)
+        self.states.append(
+            self.strategy.start(Pin(Position(), self.position_ms, self.complete_at, splits), Control())
+        )
+
+    @property
+    def state(self) -> SnapshotState:
+        return self.states[-1]
+
+    def view(self) -> UpstreamView:
+        done = int(self.state.position.get("log") or 0)
+        return UpstreamView("{}", Position.of({"log": len(self.log)}), tuple(self.log[done:]))
+
+    def barrier(self, beat: Beat = Beat()) -> EpochPlan:
+        self.now_ms += beat.passes_ms
+        self.log += [replace(e, cursors=(("log", len(self.log) + i),)) for i, e in enumerate(beat.arriving, 1)]
+        budget = Budget(self.now_ms, beat.rows, INTERVAL_MS)
+        state = self.strategy.apply(self.state, Mutations(beat.control))
+        plan = self.strategy.plan(state, self.view(), budget)
+        self.plans.append(plan)
+        self.states.append(self.strategy.advance(state, plan, self._staged(plan), budget))
+        return plan
+
+    def _staged(self, plan: EpochPlan) -> Staged | None:
+        if not plan:
+            return None
+        held = {(p.split.table, p.split.id): p.rows for p in self.parts}
+        reads = []
+        for read in plan.reads:
+            key = (read.table, read.split)
+            up_to = held[key] if read.up_to is None else read.up_to
+            self.delivered.setdefault(key, []).append((read.after, up_to))
+            reads.append((read, up_to - read.after))
+        return Staged("a", {}, tuple(reads))
+
+    def rows_read(self) -> int:
+        return sum(up_to - after for spans in self.delivered.values() for after, up_to in spans)
+
+    def resume(self) -> None:
+        """A new runner: the state as the catalog gives it back."""
+        state = self.state
+        self.states[-1] = self.strategy.thaw(self.strategy.freeze(state), state.splits, state.control)
+
+    def until(self, phase: Phase, beat: Beat = Beat(rows=10**6), at_most: int = 10_000) -> None:
+        for _ in range(at_most):
+            if self.state.phase == phase:
+                return
+            self.barrier(beat)
+        raise AssertionError(f"still in {self.state.phase} after {at_most} barriers")
+
+
+def part(id: str, rows: int, cuttable: bool = True, known: bool = True, table: str = "t") -> Part:
+    return Part(Split(table, id, rows if known else None, rows * 100, cuttable), rows)
+
+
+def epoch(ms: int = 0, rows: int | None = 1, **more: Any) -> UpstreamEpoch:
+    return UpstreamEpoch((), ms, rows, 100 * (rows or 3), **more)
+
+
+@st.composite
+def all_parts(draw: st.DrawFn) -> tuple[Part, ...]:
+    shapes = st.tuples(st.integers(0, 30), st.sampled_from(("cut", "whole", "unknown")), st.sampled_from("ab"))
+    return tuple(
+        part(str(i), rows, cuttable=kind == "cut", known=kind != "unknown", table=table)
+        for i, (rows, kind, table) in enumerate(draw(st.lists(shapes, max_size=6)))
+    )
+
+
+controls = st.builds(
+    Control,
+    paused_by=st.sampled_from((None, None, None, "ann")),
+    rate=st.sampled_from((None, None, 0.0, 0.5, 3.0, 40.0)),
+)
+
+
+@st.composite
+def beats(draw: st.DrawFn, start_ms: int = 0, max_size: int = 25) -> list[Beat]:
+    """Barriers in a row; the times of what arrives upstream never decrease."""
+    ms, found = start_ms, []
+    for _ in range(draw(st.integers(0, max_size))):
+        arriving = []
+        for _ in range(draw(st.integers(0, 3))):
+            ms += draw(st.sampled_from((0, 1, 700, 5_000)))
+            schema = (("a", "{}"),) if draw(st.integers(0, 9)) == 0 else ()
+            arriving.append(epoch(ms, draw(st.sampled_from((None, 0, 1, 8, 400))), schema=schema))
+        found.append(
+            Beat(
+                draw(st.sampled_from((0, 1, 1_000, 4_000))),
+                draw(st.integers(1, 40)),
+                tuple(arriving),
+                draw(controls),
+            )
+        )
+    return found
