@@ -176,9 +176,10 @@ class SnapshotStrategy:
 
         time: for two epochs of ours the upstream may gain one. barriers: one less at each.
         """
+        if state.allowed is None:  # a job without a snapshot: the lag it begins with is what it finds
+            return remaining, False
         shrinks_by = elapsed_ms / 2 if self.measure == "time" else 1
-        before = remaining if state.allowed is None else state.allowed
-        goal = max(0, int(before - shrinks_by))
+        goal = max(0, int(state.allowed - shrinks_by))
         return min(remaining, goal), remaining > goal
 
     def _take(self, state: SnapshotState, pending: Sequence[UpstreamEpoch], budget: Budget) -> int:

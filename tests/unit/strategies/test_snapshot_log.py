@@ -1,0 +1,269 @@
+"""The log store and what follows: whole upstream epochs in order, the lag allowed shrinking to nothing."""
+
+from collections.abc import Sequence
+from math import floor
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from snapshot_run import INTERVAL_MS, Beat, Part, Run, all_parts, beats, epoch, part
+
+from backfill_cli.errors import Fatal
+from backfill_cli.model.job import Control, Phase
+from backfill_cli.model.pace import Budget
+from backfill_cli.model.plan import ChangeWindow, EpochPlan, Staged
+from backfill_cli.model.position import START, Position
+from backfill_cli.model.upstream import UpstreamEpoch
+from backfill_cli.strategies.snapshot import Measure, SnapshotStrategy
+
+measures = st.sampled_from(("time", "barriers"))
+SMALL = (part("0", 20, table="a"),)
+
+
+def weight(of: UpstreamEpoch) -> int:
+    """Rows where they are known, else guessed from bytes, 100 a row."""
+    return of.rows if of.rows is not None else max(1, of.size_bytes // 100)
+
+
+def fitting(pending: Sequence[UpstreamEpoch], rows: int) -> int:
+    return max(1, sum(sum(map(weight, pending[: n + 1])) <= rows for n in range(len(pending))))
+
+
+def logged(parts: tuple[Part, ...], steps: list[Beat], measure: Measure = "time", **more: int) -> Run:
+    run = Run(parts, measure=measure, **more)  # type: ignore[arg-type]
+    for beat in steps:
+        run.barrier(beat)
+    return run
+
+
+@given(all_parts(), beats(), measures)
+def test_upstream_epochs_are_applied_whole_once_and_in_order(
+    parts: tuple[Part, ...], steps: list[Beat], measure: Measure
+) -> None:
+    run = logged(parts, [*steps, *[Beat(rows=10**6)] * 9], measure)
+    at = 0
+    for window in (plan.window for plan in run.plans if plan.window):
+        taken = run.log[at : at + window.epochs]
+        assert window.after == (Position.of({"log": at}) if at else START)
+        assert window.up_to == Position.of({"log": at + len(taken)})
+        assert (window.from_ms, window.up_to_ms) == (taken[0].ms, taken[-1].ms)
+        assert window.schema == taken[0].schema
+        assert not any(later.schema for later in taken[1:]), "other columns begin an epoch of ours"
+        at += len(taken)
+    assert run.state.position == (Position.of({"log": at}) if at else START)
+
+
+@given(all_parts(), beats(), measures)
+def test_no_change_is_read_before_the_whole_snapshot_is(
+    parts: tuple[Part, ...], steps: list[Beat], measure: Measure
+) -> None:
+    run = logged(parts, steps, measure)
+    for before, plan in zip(run.states, run.plans, strict=False):
+        assert not (plan.reads and plan.window)
+        if plan.window:
+            assert before.phase != Phase.SNAPSHOT
+        if plan.reads:
+            assert before.phase == Phase.SNAPSHOT
+
+
+@given(all_parts(), beats(), measures)
+def test_a_barrier_takes_what_fits_at_least_one_and_what_the_allowed_lag_demands(
+    parts: tuple[Part, ...], steps: list[Beat], measure: Measure
+) -> None:
+    run = Run(parts, measure=measure)
+    for beat in steps:
+        before = run.state
+        plan = run.barrier(beat)
+        done = int(before.position.get("log") or 0)
+        pending = run.log[done:]
+        if before.phase == Phase.SNAPSHOT or beat.control.paused or not pending:
+            assert plan.window is None
+            continue
+        assert plan.window is not None
+        cut = next((i for i, e in enumerate(pending) if i and e.schema), len(pending))
+        most = fitting(pending, 10 * beat.rows)
+        if before.phase == Phase.UPSTREAM:
+            assert plan.window.epochs == min(cut, most)
+            continue
+        assert plan.window.epochs >= 1
+        assert plan.window.epochs >= min(cut, fitting(pending, beat.rows))
+        assert plan.window.epochs <= min(cut, most)
+        if plan.window.epochs < min(cut, most) and before.allowed is not None:
+            assert run.state.over == 0, "more would have been within ten targets"
+
+
+@given(all_parts(), beats(max_size=40), measures)
+def test_the_allowed_lag_follows_its_formula_and_never_grows(
+    parts: tuple[Part, ...], steps: list[Beat], measure: Measure
+) -> None:
+    run = Run(parts, measure=measure)
+    for beat in steps:
+        before = run.state
+        plan = run.barrier(beat)
+        after = run.state
+        if after.phase != Phase.LOG_STORE:
+            assert after.allowed is None
+            continue
+        pending = run.log[int(after.position.get("log") or 0) :]
+        begun_ms = after.position_ms if after.position_ms is not None else pending[0].ms if pending else 0
+        lag = len(pending) if measure == "barriers" else pending[-1].ms - begun_ms if pending else 0
+        if before.phase == Phase.SNAPSHOT or before.allowed is None:
+            assert after.allowed in (None, lag)
+        elif plan.window is None:
+            assert after.allowed == before.allowed
+        else:
+            was_ms = before.position_ms if before.position_ms is not None else plan.window.from_ms
+            elapsed_ms = plan.window.up_to_ms - was_ms
+            shrunk = floor(before.allowed - elapsed_ms / 2) if measure == "time" else before.allowed - 1
+            assert after.allowed == min(lag, max(0, shrunk))
+            assert after.allowed <= before.allowed
+            assert after.over == (before.over + 1 if lag > max(0, shrunk) else 0)
+
+
+@given(st.integers(1, 200), st.integers(0, 5), st.integers(1, 50), st.sampled_from((1, 250, 1_000)), measures)
+def test_the_phase_ends_while_the_apply_rate_is_at_least_twice_the_growth(
+    queued: int, growth: int, rows: int, step_ms: int, measure: Measure
+) -> None:
+    run = Run(SMALL, measure=measure)
+    clock = iter(range(0, 10**9, step_ms))
+    run.barrier(Beat(rows=20, arriving=tuple(epoch(next(clock), rows) for _ in range(queued))))
+    assert run.state.phase == Phase.LOG_STORE
+    budget = rows * max(1, 2 * growth)
+    for _ in range(queued // max(1, growth) + 2):
+        run.barrier(Beat(rows=budget, arriving=tuple(epoch(next(clock), rows) for _ in range(growth))))
+        assert run.state.over == 0
+        if run.state.phase == Phase.UPSTREAM:
+            break
+    assert run.state.phase == Phase.UPSTREAM
+    assert run.state.log_store_finished_ms == run.now_ms
+
+
+@given(measures, st.integers(30, 60))
+def test_three_barriers_over_the_allowed_lag_are_said_to_not_converge(measure: Measure, growth: int) -> None:
+    run = Run(SMALL, measure=measure)
+    clock = iter(range(0, 10**9, 1_000))
+    run.barrier(Beat(rows=20, arriving=tuple(epoch(next(clock), 10) for _ in range(100))))
+    said = []
+    for _ in range(5):
+        run.barrier(Beat(rows=10, arriving=tuple(epoch(next(clock), 10) for _ in range(growth))))
+        said.append(run.state.not_converging)
+    assert said == [False, False, True, True, True]
+    run.barrier(Beat(rows=10**9))
+    assert not run.state.not_converging
+
+
+def test_one_good_barrier_begins_the_count_anew() -> None:
+    run = Run(SMALL, measure="barriers")
+    run.barrier(Beat(rows=20, arriving=(epoch(0, 10),) * 20))
+    for arriving in (40, 40, 0, 40, 40):
+        run.barrier(Beat(rows=200 if arriving == 0 else 1, arriving=(epoch(0, 10),) * arriving))
+        assert not run.state.not_converging
+
+
+@given(all_parts(), measures, st.booleans())
+def test_the_log_store_is_skipped_when_nothing_is_pending(
+    parts: tuple[Part, ...], measure: Measure, pending: bool
+) -> None:
+    run = Run((*parts, part("last", 5)), measure=measure)
+    run.until(Phase.LOG_STORE if pending else Phase.UPSTREAM, Beat(rows=10**6, arriving=(epoch(0),) * pending))
+    assert Phase.LOG_STORE not in {s.phase for s in run.states} or pending
+    assert run.state.snapshot_finished_ms == run.now_ms
+    assert run.state.log_store_finished_ms == (None if pending else run.now_ms)
+
+
+def test_a_job_without_a_snapshot_begins_with_its_log() -> None:
+    run = Run((), measure="barriers")
+    assert run.state.phase == Phase.LOG_STORE
+    run.barrier(Beat())
+    assert run.state.phase == Phase.UPSTREAM
+
+
+@given(measures, st.integers(2, 40))
+def test_a_job_without_a_snapshot_allows_at_first_the_lag_that_it_finds(measure: Measure, queued: int) -> None:
+    run = Run((), measure=measure)
+    run.barrier(Beat(rows=1, arriving=tuple(epoch(1_000 * n) for n in range(queued))))
+    assert int(run.state.position.get("log") or 0) == 1
+    assert run.state.over == 0
+
+
+@given(all_parts(), beats(), measures, st.sampled_from((0.0, 1.0, 10**6)))
+def test_the_rate_limit_does_not_apply_to_the_log(
+    parts: tuple[Part, ...], steps: list[Beat], measure: Measure, rate: float
+) -> None:
+    free, limited = Run(parts, measure=measure), Run(parts, measure=measure)
+    for run in (free, limited):
+        run.until(Phase.UPSTREAM if not parts else Phase.LOG_STORE, Beat(rows=10**6, arriving=(epoch(0),) * 9))
+    for beat in steps:
+        plan = free.barrier(Beat(beat.passes_ms, beat.rows, beat.arriving))
+        assert limited.barrier(Beat(beat.passes_ms, beat.rows, beat.arriving, Control(rate=rate))) == plan
+
+
+@given(beats(), measures)
+def test_a_resume_past_the_snapshot_goes_straight_to_the_log(steps: list[Beat], measure: Measure) -> None:
+    run = Run(SMALL, measure=measure)
+    run.until(Phase.LOG_STORE, Beat(rows=20, arriving=(epoch(0, 5),) * 9))
+    for beat in steps:
+        run.resume()
+        assert not run.barrier(beat).reads
+    assert run.rows_read() == 20
+
+
+@pytest.mark.parametrize("phase", [Phase.LOG_STORE, Phase.UPSTREAM])
+@pytest.mark.parametrize("measure", ["time", "barriers"])
+def test_case_45_a_pause_holds_in_every_phase(phase: Phase, measure: Measure) -> None:
+    run = Run(SMALL, measure=measure)
+    run.until(Phase.LOG_STORE, Beat(rows=20, arriving=(epoch(0),) * 9))
+    run.until(phase)
+    before = run.state
+    for _ in range(3):
+        assert not run.barrier(Beat(rows=10**6, arriving=(epoch(9),), control=Control("ann", 1)))
+    assert (run.state.phase, run.state.position, run.state.allowed) == (
+        before.phase,
+        before.position,
+        before.allowed,
+    )
+    assert run.barrier(Beat(rows=10**6)).window
+
+
+def test_a_paused_job_does_not_leave_the_log_store_by_itself() -> None:
+    run = Run(())
+    run.barrier(Beat(control=Control("ann", 1)))
+    assert run.state.phase == Phase.LOG_STORE
+
+
+@given(st.integers(0, 6), st.integers(1, 3), measures)
+def test_a_fuzzy_load_converges_exactly_when_its_end_is_passed(end: int, rows: int, measure: Measure) -> None:
+    run = Run(SMALL, measure=measure, complete_at=Position.of({"log": end}) if end else START)
+    run.until(Phase.LOG_STORE, Beat(rows=20, arriving=tuple(epoch(n) for n in range(6))))
+    for _ in range(8):
+        assert run.state.converging == (int(run.state.position.get("log") or 0) < end)
+        run.barrier(Beat(rows=rows))
+    assert not run.state.converging
+
+
+def test_a_plan_that_would_go_back_is_refused() -> None:
+    run = Run((), position_ms=0)
+    run.barrier(Beat(rows=10**6, arriving=(epoch(0), epoch(1))))
+    back = EpochPlan(window=ChangeWindow(START, Position.of({"log": 1}), 0, 0, 1))
+    with pytest.raises(Fatal, match="back"):
+        run.strategy.advance(run.state, back, Staged("a"), Budget(99_999, 1, INTERVAL_MS))
+
+
+@given(beats(max_size=8), measures)
+def test_the_same_state_and_view_always_give_the_same_plan(steps: list[Beat], measure: Measure) -> None:
+    assert logged(SMALL, steps, measure).plans == logged(SMALL, steps, measure).plans
+    run = logged(SMALL, steps, measure)
+    budget = Budget(run.now_ms + 1, 10, INTERVAL_MS)
+    again = SnapshotStrategy(run.strategy.splits, measure)
+    assert again.plan(run.state, run.view(), budget) == run.strategy.plan(run.state, run.view(), budget)
+
+
+def test_10_000_pending_epochs_plan_in_under_a_second() -> None:
+    import time
+
+    for measure in ("time", "barriers"):
+        run = Run(SMALL, measure=measure)  # type: ignore[arg-type]
+        run.until(Phase.LOG_STORE, Beat(rows=20, arriving=tuple(epoch(n) for n in range(10_000))))
+        began = time.process_time()
+        run.barrier(Beat(rows=100))
+        assert time.process_time() - began < 1.0
