@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from backfill_cli.contracts import TableSpec
-from backfill_cli.upstreams.files import exact, frames
 from backfill_cli.upstreams.files.change_log import Inspected
-from backfill_cli.upstreams.files.listing import File, Place
 from backfill_cli.upstreams.files.options import ChangesOptions
 from backfill_cli.upstreams.files.rows import MarkedRows, mark
-from backfill_cli.upstreams.files.schemas import Columns
+from backfill_cli.upstreams.formats import exact, frames
+from backfill_cli.upstreams.formats.listing import File, Place
+from backfill_cli.upstreams.formats.schemas import Columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

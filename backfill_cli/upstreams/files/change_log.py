@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from backfill_cli.contracts import TableSpec
-from backfill_cli.upstreams.files.listing import File, Place
 from backfill_cli.upstreams.files.options import ChangesOptions
-from backfill_cli.upstreams.files.schemas import Columns
+from backfill_cli.upstreams.formats.listing import File, Place
+from backfill_cli.upstreams.formats.schemas import Columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

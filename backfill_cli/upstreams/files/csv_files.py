@@ -10,10 +10,11 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from backfill_cli.errors import BadData
-from backfill_cli.upstreams.files import exact, frames, lines
-from backfill_cli.upstreams.files.listing import File, Place
+from backfill_cli.upstreams.files import lines
 from backfill_cli.upstreams.files.options import CsvOptions
-from backfill_cli.upstreams.files.schemas import Columns, field
+from backfill_cli.upstreams.formats import exact, frames
+from backfill_cli.upstreams.formats.listing import File, Place
+from backfill_cli.upstreams.formats.schemas import Columns, field
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

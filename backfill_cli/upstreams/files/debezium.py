@@ -15,16 +15,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from backfill_cli.contracts import TableSpec
 from backfill_cli.errors import BadData
-from backfill_cli.upstreams.files import frames, lines
+from backfill_cli.upstreams.files import lines
 from backfill_cli.upstreams.files.change_log import Inspected
-from backfill_cli.upstreams.files.debezium_changes import changes, envelope_columns
-from backfill_cli.upstreams.files.debezium_types import Connect, encoding, own_type
-from backfill_cli.upstreams.files.listing import File, Place
 from backfill_cli.upstreams.files.options import ChangesOptions
 from backfill_cli.upstreams.files.pin import THREADS
 from backfill_cli.upstreams.files.rows import undeclared
-from backfill_cli.upstreams.files.schemas import Columns, SparkType, Unsupported, field
-from backfill_cli.upstreams.files.values import Encoding, schemaless, textual
+from backfill_cli.upstreams.formats import frames
+from backfill_cli.upstreams.formats.debezium_changes import changes, envelope_columns
+from backfill_cli.upstreams.formats.debezium_types import Connect, encoding, own_type
+from backfill_cli.upstreams.formats.listing import File, Place
+from backfill_cli.upstreams.formats.schemas import Columns, SparkType, Unsupported, field
+from backfill_cli.upstreams.formats.values import Encoding, schemaless, textual
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -14,12 +14,12 @@ from backfill_cli.model.position import Cursor, Position
 from backfill_cli.model.upstream import UpstreamEpoch
 from backfill_cli.upstreams.files import epoch_values
 from backfill_cli.upstreams.files.epoch_values import Values
-from backfill_cli.upstreams.files.listing import File
 from backfill_cli.upstreams.files.options import ChangesOptions
 from backfill_cli.upstreams.files.pin import THREADS
 from backfill_cli.upstreams.files.rows import file_kind
-from backfill_cli.upstreams.files.schemas import Columns
 from backfill_cli.upstreams.files.table_log import TableLog, ms_of
+from backfill_cli.upstreams.formats.listing import File
+from backfill_cli.upstreams.formats.schemas import Columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -8,10 +8,10 @@ from typing import Any
 from backfill_cli.errors import BadData
 from backfill_cli.model.position import Cursor
 from backfill_cli.upstreams.files import lines
-from backfill_cli.upstreams.files.edge import reading
-from backfill_cli.upstreams.files.listing import File, Place
 from backfill_cli.upstreams.files.options import CsvOptions, FileFormat
 from backfill_cli.upstreams.files.pin import footer
+from backfill_cli.upstreams.formats.edge import reading
+from backfill_cli.upstreams.formats.listing import File, Place
 
 _BLANK_LINES = re.compile(rb"^[ \t\r]*(?:null)?[ \t\r]*$\n?", re.MULTILINE)
 _NO_OBJECT = re.compile(rb"^[ \t]*[^{\s].*", re.MULTILINE)

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from backfill_cli.model.position import Position
 from backfill_cli.model.upstream import UpstreamEpoch
-from backfill_cli.upstreams.files.schemas import Columns
 from backfill_cli.upstreams.files.table_log import TableLog, ms_of
+from backfill_cli.upstreams.formats.schemas import Columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from backfill_cli.errors import BadData
-from backfill_cli.upstreams.files.edge import RENAME_HINT, reading
-from backfill_cli.upstreams.files.listing import File, Place
+from backfill_cli.upstreams.formats.edge import RENAME_HINT, reading
+from backfill_cli.upstreams.formats.listing import File, Place
 
 _BLOCK = 1 << 16
 _COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")

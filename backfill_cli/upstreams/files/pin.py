@@ -10,11 +10,11 @@ from typing import Any
 from backfill_cli.contracts import TableSpec
 from backfill_cli.errors import BadData, Fatal
 from backfill_cli.model.split import Split
-from backfill_cli.upstreams.files import schemas
-from backfill_cli.upstreams.files.edge import reading
-from backfill_cli.upstreams.files.listing import File, Place
 from backfill_cli.upstreams.files.options import SnapshotOptions, table_ddl
-from backfill_cli.upstreams.files.schemas import Columns
+from backfill_cli.upstreams.formats import schemas
+from backfill_cli.upstreams.formats.edge import reading
+from backfill_cli.upstreams.formats.listing import File, Place
+from backfill_cli.upstreams.formats.schemas import Columns
 
 THREADS = 16
 """Footers read at once: they are waits, on remote file systems above all."""

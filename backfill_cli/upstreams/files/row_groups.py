@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from backfill_cli.upstreams.files.edge import raising_in_worker, reading
 from backfill_cli.upstreams.files.slicing import GroupSlice
+from backfill_cli.upstreams.formats.edge import raising_in_worker, reading
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem

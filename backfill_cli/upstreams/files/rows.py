@@ -11,13 +11,14 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.errors import BadData
-from backfill_cli.upstreams.files import csv_files, exact, frames, lines, schemas
+from backfill_cli.upstreams.files import csv_files, lines
 from backfill_cli.upstreams.files.change_log import Inspected
-from backfill_cli.upstreams.files.listing import File, Place
 from backfill_cli.upstreams.files.options import ChangesOptions, CsvOptions, FileFormat
 from backfill_cli.upstreams.files.pin import THREADS, footer
-from backfill_cli.upstreams.files.schemas import Columns, field
-from backfill_cli.upstreams.files.values import convert, raw_type, textual
+from backfill_cli.upstreams.formats import exact, frames, schemas
+from backfill_cli.upstreams.formats.listing import File, Place
+from backfill_cli.upstreams.formats.schemas import Columns, field
+from backfill_cli.upstreams.formats.values import convert, raw_type, textual
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

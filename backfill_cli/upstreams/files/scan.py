@@ -6,10 +6,11 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from backfill_cli.model.plan import SnapshotRead
-from backfill_cli.upstreams.files import exact, frames, row_groups, rows, slicing
-from backfill_cli.upstreams.files.listing import File, Place
+from backfill_cli.upstreams.files import row_groups, rows, slicing
 from backfill_cli.upstreams.files.options import SnapshotOptions
-from backfill_cli.upstreams.files.schemas import Columns
+from backfill_cli.upstreams.formats import exact, frames
+from backfill_cli.upstreams.formats.listing import File, Place
+from backfill_cli.upstreams.formats.schemas import Columns
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

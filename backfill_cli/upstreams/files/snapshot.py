@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 from backfill_cli.contracts import TableSpec
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.split import Split
-from backfill_cli.upstreams.files import pin, schemas
-from backfill_cli.upstreams.files.listing import File, Listing, place
+from backfill_cli.upstreams.files import pin
 from backfill_cli.upstreams.files.options import SnapshotOptions
 from backfill_cli.upstreams.files.scan import Layout, choose, parquet_frame, text_frame
-from backfill_cli.upstreams.files.schemas import Columns
+from backfill_cli.upstreams.formats import schemas
+from backfill_cli.upstreams.formats.listing import File, Listing, place
+from backfill_cli.upstreams.formats.schemas import Columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from backfill_cli.errors import Fatal, HistoryGone
-from backfill_cli.upstreams.files import schemas
 from backfill_cli.upstreams.files.change_log import ChangeFormat, Inspected
-from backfill_cli.upstreams.files.listing import File, Listing, Place
 from backfill_cli.upstreams.files.pin import THREADS
-from backfill_cli.upstreams.files.schemas import Columns
+from backfill_cli.upstreams.formats import schemas
+from backfill_cli.upstreams.formats.listing import File, Listing, Place
+from backfill_cli.upstreams.formats.schemas import Columns
 
 _WATCHED = 1_000
 """So many pending files are looked at again at each barrier, a stat each: files may grow in place."""

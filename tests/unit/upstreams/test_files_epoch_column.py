@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from backfill_cli.errors import BadData, Fatal
 from backfill_cli.model.position import START, Cursor, Position
 from backfill_cli.upstreams.files import epoch_values
-from backfill_cli.upstreams.files.listing import File, place
 from backfill_cli.upstreams.files.options import CsvOptions
+from backfill_cli.upstreams.formats.listing import File, place
 
 BY_TX = {"epoch": "source.tx"}
 

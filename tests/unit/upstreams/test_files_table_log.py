@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from backfill_cli.errors import BadData, Fatal, HistoryGone
 from backfill_cli.model.position import Position
 from backfill_cli.upstreams.files import lines
-from backfill_cli.upstreams.files.listing import File, place
+from backfill_cli.upstreams.formats.listing import File, place
 
 
 def at(name: str, table: str = "t") -> Position:

@@ -6,8 +6,8 @@ A field is Kafka Connect's JSON: `{"type", "name" (the logical type), "parameter
 from collections.abc import Mapping
 from typing import Any
 
-from backfill_cli.upstreams.files.schemas import SparkType, Unsupported, field, shown
-from backfill_cli.upstreams.files.values import Encoding
+from backfill_cli.upstreams.formats.schemas import SparkType, Unsupported, field, shown
+from backfill_cli.upstreams.formats.values import Encoding
 
 Connect = Mapping[str, Any]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from backfill_cli.errors import BadData, Fatal
-from backfill_cli.upstreams.files.edge import reading
+from backfill_cli.upstreams.formats.edge import reading
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem

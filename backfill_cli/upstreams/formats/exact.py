@@ -7,8 +7,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from backfill_cli.upstreams.files.edge import MARK
-from backfill_cli.upstreams.files.schemas import SparkType, shown
+from backfill_cli.upstreams.formats.edge import MARK
+from backfill_cli.upstreams.formats.schemas import SparkType, shown
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

@@ -8,9 +8,9 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from backfill_cli.upstreams.files import schemas
-from backfill_cli.upstreams.files.listing import File, Place
-from backfill_cli.upstreams.files.schemas import Columns
+from backfill_cli.upstreams.formats import schemas
+from backfill_cli.upstreams.formats.listing import File, Place
+from backfill_cli.upstreams.formats.schemas import Columns
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession

@@ -7,9 +7,9 @@ parser reads, `convert` makes the target from it.
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from backfill_cli.upstreams.files import exact
-from backfill_cli.upstreams.files.exact import Named
-from backfill_cli.upstreams.files.schemas import SparkType, Unsupported, field, shown
+from backfill_cli.upstreams.formats import exact
+from backfill_cli.upstreams.formats.exact import Named
+from backfill_cli.upstreams.formats.schemas import SparkType, Unsupported, field, shown
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

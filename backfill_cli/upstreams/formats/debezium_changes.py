@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from backfill_cli.upstreams.files import exact
-from backfill_cli.upstreams.files.schemas import Columns, SparkType, field
-from backfill_cli.upstreams.files.values import Encoding, convert, raw_type
+from backfill_cli.upstreams.formats import exact
+from backfill_cli.upstreams.formats.schemas import Columns, SparkType, field
+from backfill_cli.upstreams.formats.values import Encoding, convert, raw_type
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
