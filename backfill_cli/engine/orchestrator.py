@@ -134,7 +134,8 @@ class Orchestrator:
         self._snapshot_size, self._log_size = Sizer(), Sizer()
         self._commit_ms = 0
         self._behind = True
-        self._barrier_ms = 0
+        self._barrier_ms = 0  # when one was looked for last
+        self._passed_ms = 0  # when one passed last: with rows, or idle and with no epoch in flight
         self._committed_state = self.state
         self._backoff = Backoff()
         self._stop_asked = False
@@ -152,9 +153,9 @@ class Orchestrator:
         return self._meter.progress(state, self._committed_epoch, self._waiting_for(), self._caught_up_ms)
 
     def _waiting_for(self) -> str | None:
-        silent_ms = self._ports.now_ms() - self._barrier_ms
+        silent_ms = self._ports.now_ms() - self._passed_ms
         patience_ms = SELF_PAUSED_AFTER * max(self._settings.interval_ms, self._settings.target_ms)
-        if self._barrier_ms and silent_ms > patience_ms and self._flight is not None:
+        if self._passed_ms and silent_ms > patience_ms and self._flight is not None:
             reason = self._backoff.reason or f"the sink to commit epoch {self._flight.checkpoint.epoch}"
             return f"self-paused, no barrier for {silent_ms / 1000:.0f} s: {reason}"
         return self._backoff.reason
@@ -308,6 +309,7 @@ class Orchestrator:
         stage_ms = self._ports.now_ms() - began_ms
         self._resize(snapshot_open, done.staged, stage_ms)
         self._ahead = self._epoch(barrier, plan, done, budget, stage_ms)
+        self._passed_ms = self._barrier_ms
         self._backoff = Backoff() if self._flight is None else self._backoff
         return None
 
@@ -317,6 +319,7 @@ class Orchestrator:
             return Tick.WAITING
         self.state = self._strategy.advance(self.state, plan, None, budget)
         self._behind = False
+        self._passed_ms = self._barrier_ms
         self._backoff = Backoff()
         self._note_caught_up(self.state, plan)
         self._mark()

@@ -1,0 +1,213 @@
+"""The barrier loop over the simulation's world, a step at a time: commits finish when told, calls are noted."""
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from random import Random
+
+from simulation.world import TABLE, MemorySink, MemoryStager, MemoryStore, MemoryUpstream
+
+from backfill_cli.contracts import EpochCommit, SinkTable
+from backfill_cli.engine.orchestrator import Job, Orchestrator, Ports, Settings, StagedEpoch, Tick
+from backfill_cli.engine.recovery import recover
+from backfill_cli.engine.report import Meter
+from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Progress, Recovered
+from backfill_cli.model.job import Command, Control, JobState, Verb
+from backfill_cli.model.pace import Sizer
+from backfill_cli.model.plan import EpochPlan
+from backfill_cli.model.position import Position
+from backfill_cli.model.split import Split
+from backfill_cli.model.upstream import Pin, UpstreamView
+from backfill_cli.strategies.snapshot import SnapshotStrategy
+
+SETTINGS = Settings(interval_ms=1_000, target_ms=5_000, retry_limit_ms=60_000, until="forever")
+TABLES = (SinkTable(TABLE, TABLE, ("k",), "{}"),)
+
+
+class Steady(Random):
+    """No choice of the world fails by chance."""
+
+    def random(self) -> float:
+        return 0.99
+
+
+@dataclass
+class Upstream(MemoryUpstream):
+    trace: list[str] = field(default_factory=list)
+    failures: list[Exception] = field(default_factory=list)
+
+    def observe(self, position: Position, snapshot_open: bool) -> UpstreamView:
+        self.trace.append("observe")
+        if self.failures:
+            raise self.failures.pop(0)
+        return super().observe(position, snapshot_open)
+
+    def acknowledge(self, position: Position) -> None:
+        self.trace.append(f"acknowledge {position.get('log') or 0}")
+        super().acknowledge(position)
+
+
+@dataclass
+class Stager(MemoryStager):
+    trace: list[str] = field(default_factory=list)
+    sink_schemas: dict[str, str] = field(default_factory=dict)
+    failures: list[Exception] = field(default_factory=list)
+
+    def stage(self, plan: EpochPlan, epoch: int, schemas: Mapping[str, str]) -> StagedEpoch:
+        self.trace.append("stage")
+        if self.failures:
+            raise self.failures.pop(0)
+        return replace(super().stage(plan, epoch, schemas), sink_schemas=dict(self.sink_schemas))
+
+    def discard(self, epoch: int, attempt: str) -> None:
+        self.trace.append(f"discard {attempt}")
+        super().discard(epoch, attempt)
+
+
+@dataclass
+class Sink(MemorySink):
+    trace: list[str] = field(default_factory=list)
+    failures: list[Exception] = field(default_factory=list)
+
+    def prepare(self, job: str, tables: Sequence[SinkTable], into_existing: bool) -> None:
+        self.trace.append(f"columns {tables[0].schema}")
+
+    def fence(self, job: str, token: int) -> None:
+        self.trace.append(f"fence {token}")
+        super().fence(job, token)
+
+    def commit(self, commit: EpochCommit) -> None:
+        self.trace.append(f"commit {commit.attempt}")
+        if self.failures:
+            raise self.failures.pop(0)
+        super().commit(commit)
+
+
+@dataclass
+class Store(MemoryStore):
+    trace: list[str] = field(default_factory=list)
+    failures: list[Exception] = field(default_factory=list)
+    ledger: list[EpochRecord] = field(default_factory=list)
+    states: list[JobState] = field(default_factory=list)
+
+    def take(self, commands: Sequence[Command], control: Control, state: JobState, record: EpochRecord) -> None:
+        self.trace.append(f"take {record.mutations}")
+        if self.failures:
+            raise self.failures.pop(0)
+        self.states.append(state)
+        super().take(commands, control, state, record)
+
+    def prepare(self, checkpoint: Checkpoint, committed: EpochRecord | None, progress: Progress) -> None:
+        marks = "" if committed is None else f" marks {committed.epoch}"
+        self.trace.append(f"prepare {checkpoint.attempt}{marks}")
+        if committed is not None:
+            self.ledger.append(committed)
+        super().prepare(checkpoint, committed, progress)
+
+    def mark(self, committed: EpochRecord, progress: Progress | None) -> None:
+        self.trace.append(f"mark {committed.epoch}")
+        self.ledger.append(committed)
+        super().mark(committed, progress)
+
+    def unprepare(self, epoch: int) -> None:
+        self.trace.append(f"unprepare {epoch}")
+        super().unprepare(epoch)
+
+    def heartbeat(self, now_ms: int, progress: Progress) -> None:
+        self.trace.append("heartbeat")
+
+
+class Later(Future[None]):
+    """A commit that runs when told to."""
+
+    def __init__(self, run: Callable[[], None]) -> None:
+        super().__init__()
+        self._run = run
+
+    def finish(self) -> None:
+        try:
+            self._run()
+        except Exception as exc:
+            self.set_exception(exc)
+        else:
+            self.set_result(None)
+
+
+class World:
+    """One job with a snapshot of `rows` rows in one split, and a log of `log` upstream epochs of one change."""
+
+    def __init__(self, rows: int = 20, log: int = 0, per_epoch: int = 10, settings: Settings = SETTINGS) -> None:
+        self.now_ms = 10_000
+        self.trace: list[str] = []
+        self.commits: list[Later] = []
+        self.settings = settings
+        self.per_epoch = per_epoch
+        steady = Steady()
+        self.upstream = Upstream(steady, lambda: self.now_ms, trace=self.trace)
+        self.upstream.splits = [[(k, 1000 + k) for k in range(rows)]] if rows else []
+        self.stager = Stager(self.upstream, steady, trace=self.trace)
+        self.sink = Sink(self.stager, steady, trace=self.trace)
+        splits = tuple(Split(TABLE, str(i), len(s), 100 * len(s)) for i, s in enumerate(self.upstream.splits))
+        self.strategy = SnapshotStrategy(splits)
+        first = self.strategy.start(Pin(Position(), None, None, splits), Control())
+        self.store = Store(
+            Checkpoint(0, 0, 0, "", self.strategy.freeze(first), first.phase, first.position), trace=self.trace
+        )
+        self.change(log)
+        self.open()
+
+    def open(self) -> None:
+        """A new runner: recovered, its loop not begun."""
+        self.store.token += 1
+        self.job = Job("j", self.store.token, TABLES, "{}")
+        self.loop = self.loop_from(recover(self.job, self.store, self.sink, self.stager, self.now_ms))
+        self.trace.clear()
+
+    def loop_from(self, start: Recovered) -> Orchestrator:
+        ports = Ports(self.upstream, self.sink, self.store, self.stager, self._in_background, lambda: self.now_ms)
+        meter = Meter("j", self.strategy.splits, "time", self.settings.interval_ms)
+        loop = Orchestrator(self.job, ports, self.strategy, self.settings, start, meter)
+        loop._snapshot_size = loop._log_size = Sizer(self.per_epoch)
+        return loop
+
+    def _in_background(self, run: Callable[[], None]) -> Later:
+        self.commits.append(Later(run))
+        return self.commits[-1]
+
+    def change(self, epochs: int = 1) -> None:
+        for _ in range(epochs):
+            self.upstream.log.append((self.now_ms, [("U", 0, len(self.upstream.log))]))
+
+    def post(self, verb: Verb, rate: float | None = None) -> None:
+        self.store.inbox.append(Command(len(self.trace) + self.now_ms, verb, "ann", self.now_ms, rate))
+
+    def step(self, passes_ms: int = 0) -> Tick:
+        self.now_ms += passes_ms
+        return self.loop.step()
+
+    def finish(self) -> None:
+        """The commit under way reaches its end."""
+        self.commits[-1].finish()
+
+    def steps(self, count: int, passes_ms: int = 0) -> list[Tick]:
+        """Steps of a loop whose commits end at once."""
+        ticks = []
+        for _ in range(count):
+            ticks.append(self.step(passes_ms))
+            if self.commits and not self.commits[-1].done():
+                self.finish()
+        return ticks
+
+    def until(self, *ends: Tick, at_most: int = 200) -> Tick:
+        """Steps at the interval until one ends so."""
+        for _ in range(at_most):
+            (tick,) = self.steps(1, self.settings.interval_ms)
+            if tick in ends:
+                return tick
+        raise AssertionError(f"none of {ends} after {at_most} steps")
+
+    def seen(self) -> list[str]:
+        """What was called since the last look."""
+        found = list(self.trace)
+        self.trace.clear()
+        return found
