@@ -41,7 +41,8 @@ def _word(column: WordColumn) -> str:
         case Word.DAYS:
             return f"CAST(unix_date({name}) AS BIGINT)"
         case Word.MICROS:
-            return f"timestampdiff(MICROSECOND, TIMESTAMP_NTZ '1970-01-01 00:00:00', {name})"
+            # The session is in UTC, so a local time's word is its own. timestampdiff took three times as long.
+            return f"unix_micros(CAST({name} AS TIMESTAMP))"
         case Word.UNSCALED if column.precision <= 15:
             # Exact: a double holds 15 digits, the product is off by less than a half. Decimals take twice as long.
             return f"CAST(rint(CAST({name} AS DOUBLE) * {10**column.scale}D) AS BIGINT)"

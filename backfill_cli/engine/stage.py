@@ -4,10 +4,9 @@ The layout is `<staging>/<job>/<epoch>-<attempt>/<table>/{inserts,changes}`. An 
 another attempt of the same epoch has another folder, so a JVM that outlives its runner writes where nobody reads.
 """
 
-import os
 import shutil
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +14,11 @@ from backfill_cli.contracts import SinkTable, Upstream
 from backfill_cli.engine import transform
 from backfill_cli.engine.orchestrator import StagedEpoch
 from backfill_cli.engine.schemas import evolved, sink_schema
-from backfill_cli.errors import BackfillError, BadData, Transient
+from backfill_cli.engine.staged_files import footers, listed, sync, write
+from backfill_cli.errors import BackfillError, BadData
 from backfill_cli.failpoint import hit
 from backfill_cli.model.checkpoint import Checkpoint
-from backfill_cli.model.plan import ChangeWindow, EpochPlan, SnapshotRead, Staged, StagedFile, StagedTable
+from backfill_cli.model.plan import ChangeWindow, EpochPlan, SnapshotRead, Staged, StagedTable
 from backfill_cli.model.split import SplitStatus
 from backfill_cli.model.upstream import Pin
 
@@ -75,36 +75,40 @@ class SparkStager:
                 tables[name], read = self._changes(name, window, now[name], folder / name / "changes", folder)
                 changes_read += read
             hit("table-staged")
-        _sync(folder)
+        sync(folder)
         return StagedEpoch(Staged(attempt, tables, tuple(reads), changes_read), now, sinks)
 
     def _rows(
         self, name: str, reads: Sequence[SnapshotRead], path: Path, folder: Path
     ) -> tuple[StagedTable, list[tuple[SnapshotRead, int]]]:
         """One table's slices, written; how many rows each slice held."""
-        from pyspark.sql import Observation
-        from pyspark.sql import functions as F
-
         worth = [r for r in reads if r.up_to is None or r.up_to > r.after]
         if not worth:
             return StagedTable(), [(r, 0) for r in reads]
-        source = self._upstream.scan(self._spark, name, worth)
-        open_ended = [i for i, r in enumerate(worth) if r.up_to is None]
+        source, counted = self._counted(self._upstream.scan(self._spark, name, worth), worth)
+        write(transform.rows(source.drop("_read"), self._config.transform_of(name)), path)
+        files = listed(path, folder)
+        key = self._config.sink_key(name)
+        found = footers(folder, files, key)
+        self._refuse_null_keys(name, key, [found.nulls[column] for column in key], "the snapshot")
+        held = dict(zip(map(id, worth), counted(), strict=True))
+        return StagedTable(inserts=files, rows=found.rows), [(r, held.get(id(r), 0)) for r in reads]
+
+    def _counted(
+        self, source: "DataFrame", reads: Sequence[SnapshotRead]
+    ) -> "tuple[DataFrame, Callable[[], list[int]]]":
+        """The rows of `reads`, and how many each held: known before, but for those that are open-ended."""
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as F
+
+        open_ended = [i for i, r in enumerate(reads) if r.up_to is None]
+        if not open_ended:
+            return source, lambda: [r.up_to - r.after for r in reads if r.up_to is not None]
+        seen = Observation()
         counts = [F.sum(F.when(F.col("_read") == i, 1).otherwise(0)).alias(f"read_{i}") for i in open_ended]
-        before, after = Observation(), Observation()
-        source = source.observe(before, *self._null_keys(name), *counts)
-        if "_read" in source.columns:
-            source = source.drop("_read")
-        rows = transform.rows(source, self._config.transform_of(name))
-        _write(rows.observe(after, F.count(F.lit(1)).alias("rows")), path)
-        seen = before.get
-        self._refuse_null_keys(name, seen, "the snapshot")
-        written = {
-            id(r): int(seen.get(f"read_{i}") or 0) if r.up_to is None else r.up_to - r.after
-            for i, r in enumerate(worth)
-        }
-        closed = [(r, written.get(id(r), 0)) for r in reads]
-        return StagedTable(inserts=_listed(path, folder), rows=int(after.get.get("rows") or 0)), closed
+        return source.observe(seen, *counts), lambda: [
+            int(seen.get[f"read_{i}"] or 0) if r.up_to is None else r.up_to - r.after for i, r in enumerate(reads)
+        ]
 
     def _changes(
         self, name: str, window: ChangeWindow, schema: str, path: Path, folder: Path
@@ -117,13 +121,14 @@ class SparkStager:
         before, after = Observation(), Observation()
         counted = [F.count(F.lit(1)).alias("changes"), F.max("_ms").alias("ms")]
         changes = changes.observe(before, *self._null_keys(name), *counted)
-        net = transform.net(changes, self._config.table(name).key, self._config.transform_of(name))
+        key = self._config.table(name).key
+        net = transform.net(changes, key, self._config.transform_of(name))
         ops = [F.sum(F.when(F.col("_op") == op, 1).otherwise(0)).alias(op) for op in ("U", "D")]
-        _write(net.observe(after, *ops), path)
+        write(net.observe(after, *ops), path)
         seen, written = before.get, after.get
-        self._refuse_null_keys(name, seen, "the change log")
+        self._refuse_null_keys(name, key, [seen.get(f"null_{i}") for i in range(len(key))], "the change log")
         staged = StagedTable(
-            changes=_listed(path, folder),
+            changes=listed(path, folder),
             changed=int(written.get("U") or 0),
             deleted=int(written.get("D") or 0),
             max_source_ms=seen.get("ms"),
@@ -139,11 +144,11 @@ class SparkStager:
             for i, c in enumerate(key)
         ]
 
-    def _refuse_null_keys(self, name: str, seen: Mapping[str, Any], where: str) -> None:
-        for i, column in enumerate(self._config.table(name).key):
-            if seen.get(f"null_{i}"):
+    def _refuse_null_keys(self, name: str, key: Sequence[str], nulls: Sequence[int | None], where: str) -> None:
+        for column, count in zip(key, nulls, strict=True):
+            if count:
                 raise BadData(
-                    f"table {name!r}: key column {column!r} is NULL in {seen[f'null_{i}']} row(s) of {where}",
+                    f"table {name!r}: key column {column!r} is NULL in {count} row(s) of {where}",
                     "mend the upstream, or choose a key without NULLs",
                 )
 
@@ -161,31 +166,6 @@ class SparkStager:
         for folder in self._root.glob("*-*"):
             if folder.name not in kept and folder.name.split("-")[0].isdigit():
                 shutil.rmtree(folder, ignore_errors=True)
-
-
-def _write(frame: "DataFrame", path: Path) -> None:
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as exc:
-        raise Transient(f"staging folder {path.parent}: {exc.strerror}", "check job.staging and the disk") from exc
-    # lz4_raw: 10 % quicker to write than snappy, and DuckDB loads it as fast
-    frame.write.option("compression", "lz4_raw").parquet(str(path))
-
-
-def _listed(path: Path, folder: Path) -> tuple[StagedFile, ...]:
-    files = sorted(path.glob("*.parquet"))
-    return tuple(StagedFile(str(f.relative_to(folder)), f.stat().st_size) for f in files)
-
-
-def _sync(folder: Path) -> None:
-    """Every file and folder of the attempt is on disk: preparing it is a promise."""
-    for path in (folder, *folder.rglob("*")):
-        if path.exists():
-            descriptor = os.open(path, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
 
 
 def expected(

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-FIRST_ROWS = 200_000  # small enough for a first checkpoint within seconds, large enough to measure a rate
+FIRST_ROWS = 500_000  # small enough for a first checkpoint within seconds, large enough to measure a rate
 LEAST_ROWS = 1_000
 GROW_AT_MOST = 4.0
 SHRINK_AT_MOST = 0.25
