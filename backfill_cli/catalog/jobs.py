@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from backfill_cli.catalog.lease import Lease
 from backfill_cli.contracts import JobDefinition, SinkTable
 from backfill_cli.errors import NoSuchJob, StateConflict, UsageError
-from backfill_cli.model.checkpoint import Progress
+from backfill_cli.model.checkpoint import PartitionProgress, Progress
 from backfill_cli.model.codec import decode, encode
 from backfill_cli.model.job import (
     ENDED,
@@ -27,6 +27,7 @@ from backfill_cli.model.upstream import Pin
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
+_PARTITION_FIELDS = frozenset(field.name for field in fields(PartitionProgress))
 _NAME = re.compile(r"[a-z0-9_-]{1,63}")
 
 
@@ -185,6 +186,10 @@ def set_control(db: "DuckDBPyConnection", job: str, control: Control) -> None:
     )
 
 
+def set_until(db: "DuckDBPyConnection", job: str, until: str) -> None:
+    db.execute("UPDATE jobs SET until = ? WHERE name = ?", [until, job])
+
+
 def become(db: "DuckDBPyConnection", job: str, then: JobState, reason: str = "") -> None:
     """Go along one arrow. reason: the arrow's own when empty. Raises StateConflict for an arrow that is absent."""
     now = standing(db, job).state
@@ -250,7 +255,13 @@ def read_progress(text: str) -> Progress:
     known = {field.name for field in fields(Progress)}
     told = {name: value for name, value in json.loads(text).items() if name in known}
     eta_s = told.get("eta_s")
-    return Progress(**told | {"phase": Phase(told["phase"]), "eta_s": eta_s and tuple(eta_s)})
+    listed = tuple(
+        PartitionProgress(**{name: value for name, value in partition.items() if name in _PARTITION_FIELDS})
+        for partition in told.get("partitions", ())
+    )
+    return Progress(
+        **told | {"phase": Phase(told["phase"]), "eta_s": eta_s and tuple(eta_s), "partitions": listed}
+    )
 
 
 def forget(db: "DuckDBPyConnection", job: str) -> None:

@@ -1,15 +1,40 @@
 """What the loop measures for people: rates, lag, ETA, what limits the job now. It decides nothing."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from backfill_cli.model.checkpoint import EpochRecord, Progress
+from backfill_cli.model.checkpoint import EpochRecord, PartitionProgress, Progress
 from backfill_cli.model.job import Control, Phase
 from backfill_cli.model.plan import EpochPlan
-from backfill_cli.model.split import Split, SplitStatus
+from backfill_cli.model.split import Split, SplitKey, SplitProgress, SplitStatus
 
 WINDOW = 8  # epochs that a rate is taken over
+PARTITIONS_SHOWN = 64  # more would fill a screen, and the catalog with every heartbeat
+
+OF_FILES = (SplitStatus.NOT_STARTED, SplitStatus.CONSUMING, SplitStatus.CONSUMED)
+OF_PARTITIONS = (
+    SplitStatus.NOT_STARTED,
+    SplitStatus.BACKFILLING,
+    SplitStatus.AWAITING_LIVE,
+    SplitStatus.FINISHED,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """How much of the snapshot, or of the history, the sink holds.
+
+    done, total: in what measures it best: rows where metadata tells, offsets, else bytes.
+    """
+
+    splits: Mapping[str, int]
+    rows: int
+    size_bytes: int
+    done: float
+    total: int
+    share: float | None = None
 
 
 class Meter:
@@ -41,31 +66,22 @@ class Meter:
 
     def progress(self, state: Any, epoch: int, waiting: str | None, caught_up_ms: int | None) -> Progress:
         """The numbers as of the committed `state`."""
-        counts = dict.fromkeys(SplitStatus, 0)
-        rows_read, bytes_read = 0, 0.0
-        for split in self._splits:
-            progress = state.splits.get((split.table, split.id))
-            if progress is None:
-                counts[SplitStatus.NOT_STARTED] += 1
-                continue
-            counts[progress.status] += 1
-            rows_read += progress.rows
-            share = 1.0 if progress.status == SplitStatus.CONSUMED else progress.after / max(split.rows or 1, 1)
-            bytes_read += split.size_bytes * share
+        partitioned = any(progress.target is not None for progress in state.splits.values())
+        read = self._history(state.splits) if partitioned else self._snapshot(state.splits)
         rates = self._rates()
         observed_ms = self._observed_ms
         return Progress(
             phase=state.phase,
             epoch=epoch,
-            rows_read=rows_read,
-            rows_total=self._rows_total,
-            bytes_read=int(bytes_read),
+            rows_read=read.rows,
+            rows_total=None if partitioned else self._rows_total,
+            bytes_read=read.size_bytes,
             bytes_total=self._bytes_total,
-            splits={str(status): n for status, n in counts.items()},
+            splits=read.splits,
             pending_epochs=self._plan.pending_after,
             lag_ms=None if observed_ms is None else self.lag_ms(self._plan, observed_ms),
             rows_per_s=sum(rates) / len(rates) if rates else None,
-            eta_s=self._eta(state, rates, rows_read, bytes_read),
+            eta_s=self._eta(state, rates, read),
             limited_by=self._limit(state, waiting),
             allowed=state.allowed,
             measure=self._measure,
@@ -75,7 +91,52 @@ class Meter:
             log_store_finished_ms=state.log_store_finished_ms,
             caught_up_ms=caught_up_ms,
             waiting_for=waiting,
+            share=read.share,
+            partitions=self._partitions(state.splits) if partitioned else (),
         )
+
+    def _snapshot(self, splits: Mapping[SplitKey, SplitProgress]) -> _Read:
+        """Of files and key ranges, all of them in the pin."""
+        counts = dict.fromkeys(OF_FILES, 0)
+        rows, size_bytes = 0, 0.0
+        for split in self._splits:
+            progress = splits.get((split.table, split.id))
+            if progress is None:
+                counts[SplitStatus.NOT_STARTED] += 1
+                continue
+            counts[progress.status] += 1
+            rows += progress.rows
+            share = 1.0 if progress.status == SplitStatus.CONSUMED else progress.after / max(split.rows or 1, 1)
+            size_bytes += split.size_bytes * share
+        told = {str(status): n for status, n in counts.items()}
+        if self._rows_total is not None:
+            return _Read(told, rows, int(size_bytes), rows, self._rows_total)
+        return _Read(told, rows, int(size_bytes), size_bytes, self._bytes_total)
+
+    def _history(self, splits: Mapping[SplitKey, SplitProgress]) -> _Read:
+        """Of partitions, those newer than the pin counted too; they have no history."""
+        counts = dict.fromkeys(OF_PARTITIONS, 0)
+        for progress in splits.values():
+            counts[progress.status] += 1
+        done = total = 0
+        for split in self._splits:
+            progress = splits[split.table, split.id]
+            end = split.first if progress.target is None else progress.target
+            done += min(progress.after, end) - split.first
+            total += end - split.first
+        told = {str(status): n for status, n in counts.items()}
+        rows = sum(progress.rows for progress in splits.values())
+        size_bytes = int(self._bytes_total * done / max(total, 1))
+        return _Read(told, rows, size_bytes, done, total, share=done / total if total else 1.0)
+
+    def _partitions(self, splits: Mapping[SplitKey, SplitProgress]) -> tuple[PartitionProgress, ...]:
+        ends = {partition: int(end) for partition, end in self._plan.latest}
+        lines = []
+        for (_, partition), p in splits.items():
+            lag = max(0, ends[partition] - p.after) if partition in ends else None
+            lines.append(PartitionProgress(partition, p.status.value, p.after, p.target, lag))
+        lines.sort(key=lambda line: (-(line.lag or 0), len(line.partition), line.partition))
+        return tuple(lines[:PARTITIONS_SHOWN])
 
     def _rates(self) -> list[float]:
         """Snapshot rows per second of the recent epochs."""
@@ -86,16 +147,16 @@ class Meter:
                 rates.append(after.snapshot_rows * 1000 / span_ms)
         return rates
 
-    def _eta(
-        self, state: Any, rates: list[float], rows_read: int, bytes_read: float
-    ) -> tuple[float, float] | None:
+    def _eta(self, state: Any, rates: list[float], read: _Read) -> tuple[float, float] | None:
         """Seconds until the snapshot is read, from the fastest to the slowest recent rate; None when not known."""
         if state.phase != Phase.SNAPSHOT or state.control.paused:
             return None
-        if self._rows_total is not None:
-            left: float = self._rows_total - rows_read
-        elif bytes_read:
-            left = rows_read / bytes_read * (self._bytes_total - bytes_read)
+        if read.done:
+            left = (
+                read.rows / read.done * (read.total - read.done)
+            )  # rows, where others measure: as dense as before
+        elif self._rows_total is not None:
+            left = float(self._rows_total)
         else:
             return None
         limit = state.control.rate
@@ -112,6 +173,8 @@ class Meter:
             return f"paused by {control.paused_by}; to go on: backfill resume {self._job}"
         if waiting is not None:
             return f"waiting: {waiting}"
+        if state.phase == Phase.SNAPSHOT and state.snapshot_finished_ms is not None:
+            return "awaiting live: the log's end is before where history ended"
         if state.phase == Phase.SNAPSHOT:
             return self._snapshot_limit(control)
         if state.phase == Phase.LOG_STORE:

@@ -46,12 +46,29 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionProgress:
+    """How far one partition of a log is, for people.
+
+    offset: its next one. target: the offset that history ends before, None without a history. lag: offsets that
+    the log goes on past it, as last observed; None before the first look.
+    """
+
+    partition: str
+    state: str
+    offset: int
+    target: int | None
+    lag: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Progress:
     """The numbers for people; none of them decides anything.
 
     rows_total: None when no metadata tells. rows_per_s, apply_per_s: of the last epochs (snapshot rows; upstream
     milliseconds applied per second in the log store). lag_ms: how far the sink is behind, None before the log is
     followed. limited_by: what limits the job now and the command that changes it.
+    share: 0 to 1 of a history, by offsets; None where rows and bytes tell. partitions: of a partitioned log,
+    at most 64, those furthest behind first.
     """
 
     phase: Phase
@@ -74,6 +91,8 @@ class Progress:
     log_store_finished_ms: int | None = None
     caught_up_ms: int | None = None
     waiting_for: str | None = None
+    share: float | None = None
+    partitions: tuple[PartitionProgress, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

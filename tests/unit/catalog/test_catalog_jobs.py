@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from backfill_cli.catalog import Catalog, Claim, jobs
 from backfill_cli.catalog.store import Store
 from backfill_cli.errors import Held, NoSuchJob, StateConflict, UsageError
-from backfill_cli.model.checkpoint import Progress
+from backfill_cli.model.checkpoint import PartitionProgress, Progress
 from backfill_cli.model.codec import decode, encode
 from backfill_cli.model.job import TRANSITIONS, Command, Control, JobState, Verb
 from backfill_cli.model.split import Split, SplitProgress
@@ -231,12 +231,15 @@ TOLD = st.builds(
     limited_by=st.text("añ'\"", max_size=5),
     rows_per_s=st.none() | st.floats(0),
     eta_s=st.none() | st.tuples(st.floats(0), st.floats(0)),
+    share=st.none() | st.floats(0, 1),
+    partitions=st.lists(st.from_type(PartitionProgress), max_size=2).map(tuple),
 )
 
 
 @given(TOLD)
 def test_progress_is_read_as_the_codec_reads_it(told: Progress) -> None:
     newer = encode(told).replace("{", '{"field_of_a_newer_version": [1], ', 1)
+    newer = newer.replace('{"partition"', '{"another": 1, "partition"')
     assert jobs.read_progress(newer) == decode(Progress, newer) == told
 
 

@@ -103,9 +103,6 @@ class SourceRun(RuleBasedStateMachine):
 
     # -- the world ------------------------------------------------------------------------------------------------
 
-    def _pick(self, data: st.DataObject) -> Partition:
-        return self.world[data.draw(st.sampled_from(sorted(self.world)))]
-
     @rule(data=st.data(), shape=SHAPE)
     def the_log_grows(self, data: st.DataObject, shape: list[bool]) -> None:
         names = data.draw(st.lists(st.sampled_from(sorted(self.world)), unique=True, min_size=1))
@@ -124,11 +121,14 @@ class SourceRun(RuleBasedStateMachine):
         self.world[name] = partition
         self.delivered[name], self.accepted[name] = [], set()
 
+    @precondition(lambda self: self.archive)
     @rule(data=st.data())
     def the_archive_grows(self, data: st.DataObject) -> None:
-        partition = self._pick(data)
-        if self.archive and partition.pinned and partition.archived < partition.end:
-            partition.archived = data.draw(st.integers(partition.archived, partition.end))
+        for name in data.draw(st.lists(st.sampled_from(sorted(self.world)), unique=True, min_size=1)):
+            partition = self.world[name]
+            if partition.pinned and partition.archived < partition.end:
+                behind = data.draw(st.integers(0, partition.end - partition.archived))
+                partition.archived = partition.end - behind
 
     @rule(data=st.data())
     def retention_takes_what_was_read_or_is_archived(self, data: st.DataObject) -> None:
@@ -141,7 +141,7 @@ class SourceRun(RuleBasedStateMachine):
         else:
             keep = max(progress.after, partition.archived)
         if keep > partition.oldest:
-            partition.oldest = data.draw(st.integers(partition.oldest, keep))
+            partition.oldest = keep - data.draw(st.integers(0, keep - partition.oldest))
 
     def _progress(self, name: str) -> SplitProgress | None:
         return self.state.splits.get((TABLE, name))
