@@ -68,6 +68,11 @@ class Transient(BackfillError):
 
     exit_code = 6
 
+    @property
+    def waits_for(self) -> str:
+        """What is waited for, and what would end it; `status` shows the two apart."""
+        return f"{self.message}; to go on: {self.hint}" if self.hint else self.message
+
 
 class HistoryGone(BackfillError):
     exit_code = 7

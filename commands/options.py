@@ -1,13 +1,11 @@
 """Options that several verbs share, and how they become a catalog, a job, a length of time."""
 
-import getpass
-import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from backfill_cli.errors import UsageError
+from backfill_cli.errors import NoSuchJob, UsageError
 
 if TYPE_CHECKING:
     from backfill_cli.catalog import Catalog, JobRow
@@ -43,18 +41,13 @@ def named_job(catalog: "Catalog", name: str | None) -> "JobRow":
     """The job of that name; without one the only job, or the only one that has not ended. Raises NoSuchJob."""
     if name is None:
         jobs = catalog.jobs()
+        if not jobs:
+            raise NoSuchJob(
+                f"there is no job in {catalog.path}", "backfill start --config job.toml, or --catalog FILE"
+            )
         if len(jobs) == 1:
             return jobs[0]
     return catalog.job(name)
-
-
-def asked_by() -> str:
-    """Who types this, for people: `user@host`."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):
-        user = "someone"
-    return f"{user}@{socket.gethostname()}"
 
 
 def seconds(text: str, option: str) -> float:

@@ -7,7 +7,7 @@ from backfill_cli.errors import WaitTimedOut
 from backfill_cli.model.job import Verb
 from backfill_cli.view.console import answer_json, say
 
-from .options import asked_by, named_job, open_catalog, seconds
+from .options import named_job, open_catalog, seconds
 
 if TYPE_CHECKING:
     from backfill_cli.catalog import Catalog
@@ -25,9 +25,11 @@ def post(
     Raises NoSuchJob; with `wait` WaitTimedOut.
     """
     limit_s = seconds(timeout, "--timeout")
+    from backfill_cli.catalog.person import person
+
     store = open_catalog(catalog)
     name = job or named_job(store, None).name
-    command = store.post(name, verb, rate, asked_by(), time.time_ns() // 1_000_000)
+    command = store.post(name, verb, rate, person(), time.time_ns() // 1_000_000)
     epoch = _waited(store, name, command, verb, limit_s) if wait else store.taken(name, command)
     if as_json:
         answer_json({"schema": 1, "job": name, "command": verb.value, "rate": rate, "id": command, "epoch": epoch})

@@ -44,4 +44,4 @@ def resume(
 
     from .running import run_shown
 
-    run_shown(name, store, as_json, lambda report: resume_job(name, store, sink_config, report))
+    run_shown(name, store, as_json, lambda viewer: resume_job(name, store, sink_config, viewer))

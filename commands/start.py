@@ -36,4 +36,4 @@ def start(
 
     from .running import run_shown
 
-    run_shown(job.job.name, store, as_json, lambda report: start_job(job, store, until, into_existing, report))
+    run_shown(job.job.name, store, as_json, lambda viewer: start_job(job, store, until, into_existing, viewer))

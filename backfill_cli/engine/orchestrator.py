@@ -150,9 +150,10 @@ class Orchestrator:
     def progress(self) -> Progress:
         """The numbers for people: what the sink holds, under the control in force."""
         state = replace(self._committed_state, control=self.state.control)
-        return self._meter.progress(state, self._committed_epoch, self._waiting_for(), self._caught_up_ms)
+        return self._meter.progress(state, self._committed_epoch, self.waiting_for(), self._caught_up_ms)
 
-    def _waiting_for(self) -> str | None:
+    def waiting_for(self) -> str | None:
+        """What holds the loop up now, None for nothing."""
         silent_ms = self._ports.now_ms() - self._passed_ms
         patience_ms = SELF_PAUSED_AFTER * max(self._settings.interval_ms, self._settings.target_ms)
         if self._passed_ms and silent_ms > patience_ms and self._flight is not None:
@@ -168,7 +169,7 @@ class Orchestrator:
                 return self._control_alone(now_ms)
             return self._step(now_ms)
         except Transient as exc:
-            self._backoff = self._backoff.failed(now_ms, exc.message)
+            self._backoff = self._backoff.failed(now_ms, exc.waits_for)
             if self._backoff.spent(now_ms, self._settings.retry_limit_ms):
                 raise
             return Tick.WAITING

@@ -3,7 +3,7 @@
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from backfill_cli.engine.run import sink_tables
+from backfill_cli.engine.create import sink_tables
 from backfill_cli.engine.session import session_of
 from backfill_cli.model.plan_report import PlannedTable, PlanReport
 

@@ -1,77 +1,73 @@
 """A job in a process: created or taken up, recovered, run to its end. The commands call this."""
 
-import getpass
-import os
-import signal
-import threading
+import shutil
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import closing, contextmanager
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING
 
 from backfill_cli.catalog import Catalog
-from backfill_cli.config import JobConfig, differences, from_stored
-from backfill_cli.contracts import JobDefinition, JobStore, Sink, SinkTable, Upstream
+from backfill_cli.catalog.person import person, user
+from backfill_cli.config import JobConfig, from_stored
+from backfill_cli.contracts import JobDefinition, JobStore
+from backfill_cli.engine.create import create, rebuild, require_same, strategy_of
 from backfill_cli.engine.orchestrator import Job, Orchestrator, Ports, Settings, Tick
 from backfill_cli.engine.recovery import recover
 from backfill_cli.engine.report import Meter
-from backfill_cli.engine.schemas import sink_schema
-from backfill_cli.engine.session import session_of
+from backfill_cli.engine.runner import Signals, run_loop
 from backfill_cli.engine.stage import SparkStager
-from backfill_cli.errors import BackfillError, Held, NoSuchJob, StateConflict, StoppedEarly, Transient, UsageError
-from backfill_cli.model.checkpoint import Checkpoint, Progress, Recovered
-from backfill_cli.model.codec import decode, encode
-from backfill_cli.model.job import Control, JobState, Verb
-from backfill_cli.model.upstream import Pin
-from backfill_cli.strategies.snapshot import SnapshotStrategy
+from backfill_cli.engine.world import Nobody, Watcher, World
+from backfill_cli.errors import BackfillError, Held, NoSuchJob, StoppedEarly
+from backfill_cli.model.checkpoint import Recovered
+from backfill_cli.model.codec import encode
+from backfill_cli.model.job import JobState, Verb
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from backfill_cli.catalog.catalog import Claim
     from backfill_cli.catalog.lease import JobLock
 
-Report = Callable[[Progress], None]
+SIGNALLED = "a signal"
+ASKED = "a stop was asked for"
 
-HEARTBEAT_S = 10.0  # the lease of a runner on another machine counts as dead after three of them
 
-
-def start(config: JobConfig, catalog: Catalog, until: str, into_existing: bool, report: Report | None) -> JobState:
+def start(
+    config: JobConfig, catalog: Catalog, until: str, into_existing: bool, watcher: Watcher | None
+) -> JobState:
     """Create the job, or go on with it when its fingerprint is equal, and run it to its end.
 
-    Raises UsageError for a config that would lead to another result, Held while another runner has the job.
+    until: kept in the catalog; a later `resume` goes by it. Raises UsageError for a config that would lead to
+    another result, Held while another runner has the job.
     """
     name = config.job.name
-    with catalog.lock_job(name) as lock:
+    run = _Run(name, catalog, watcher or Nobody())
+    with catalog.lock_job(name) as lock, run.signals.heard(), World(config, run.watcher.tell) as world:
         known = _definition(catalog, name)
-        if known is not None:
-            _require_same(known, config)
-        with session_of(config) as spark, closing(config.open_upstream()) as upstream:
-            sink = config.open_sink()
-            if known is None:
-                known = _create(config, catalog, spark, upstream, sink, until, into_existing)
-            else:
-                upstream.restore(known.pin)
-                sink.prepare(name, known.tables, into_existing=True)
-            return _run(replace(known, until=until), config, catalog, spark, upstream, sink, lock, report)
+        if known is None:
+            known = create(config, catalog, world, until, into_existing)
+            return run.created(known, config, world, lock)
+        require_same(name, known.fingerprint, config)
+        if known.until != until:
+            catalog.set_until(name, until)
+        return run.taken_up(replace(known, until=until), config, world, lock, unpause=False)
 
 
-def resume(name: str, catalog: Catalog, sink_config: JobConfig | None, report: Report | None) -> JobState:
-    """Run a job from its last checkpoint on, from the catalog alone, or from what a sink keeps of it."""
-    with catalog.lock_job(name) as lock:
+def resume(name: str, catalog: Catalog, sink_config: JobConfig | None, watcher: Watcher | None) -> JobState:
+    """Run a job from its last checkpoint on, from the catalog alone, or from what a sink keeps of it.
+
+    A pause ends with it. Raises Held while another runner has the job.
+    """
+    run = _Run(name, catalog, watcher or Nobody())
+    with catalog.lock_job(name) as lock, run.signals.heard():
         if sink_config is not None:
-            _rebuild(name, catalog, sink_config, lock)
+            with World(sink_config, run.watcher.tell) as world:
+                rebuild(name, catalog, sink_config, world, lock)
         known = catalog.definition(name)
         config = from_stored(known.config)
-        with session_of(config) as spark, closing(config.open_upstream()) as upstream:
-            sink = config.open_sink()
-            upstream.restore(known.pin)
-            sink.prepare(name, known.tables, into_existing=True)
-            return _run(known, config, catalog, spark, upstream, sink, lock, report, unpause=True)
+        with World(config, run.watcher.tell) as world:
+            return run.taken_up(known, config, world, lock, unpause=True)
 
 
 def drop(name: str, catalog: Catalog) -> None:
@@ -80,8 +76,6 @@ def drop(name: str, catalog: Catalog) -> None:
         config = from_stored(catalog.definition(name).config)
         config.open_sink().forget(name)
         catalog.drop(name, lock)
-        import shutil
-
         shutil.rmtree(Path(config.job.staging) / name, ignore_errors=True)
 
 
@@ -93,147 +87,116 @@ def _definition(catalog: Catalog, name: str) -> JobDefinition | None:
     return catalog.definition(name)
 
 
-def _require_same(known: JobDefinition, config: JobConfig) -> None:
-    import json
+class _Run:
+    """One run of one job, from its claim to its end."""
 
-    found = differences(json.loads(known.fingerprint), config.fingerprint())
-    if found:
-        raise UsageError(
-            f"job {known.name!r} exists with another result; different are:\n  " + "\n  ".join(found),
-            "undo that (rates, sizes, barrier, catch_up, retry, spark may change), or give the job another name",
-        )
+    def __init__(self, name: str, catalog: Catalog, watcher: Watcher) -> None:
+        self.name = name
+        self.catalog = catalog
+        self.watcher = watcher
+        self.signals = Signals(watcher)
 
+    def created(self, job: JobDefinition, config: JobConfig, world: World, lock: "JobLock") -> JobState:
+        """Run a job that this process made: upstream and sink are ready."""
+        with self._claimed(job, world, lock) as claim:
+            tick = self._work(claim, job, config, world, unpause=False)
+        return self._ended(tick, job)
 
-def sink_tables(config: JobConfig, spark: "SparkSession", pin: Pin, plain: bool) -> tuple[SinkTable, ...]:
-    """The job's tables as the sink sees them, after the transform."""
-    return tuple(
-        SinkTable(
-            t.name,
-            t.sink_name,
-            config.sink_key(t.name),
-            sink_schema(spark, pin.schema[t.name], config.transform_of(t.name)),
-            plain_inserts=plain,
-        )
-        for t in config.tables
-    )
+    def taken_up(
+        self, job: JobDefinition, config: JobConfig, world: World, lock: "JobLock", unpause: bool
+    ) -> JobState:
+        """Run a job that was there before: upstream and sink must be as they were left."""
+        with self._claimed(job, world, lock) as claim:
+            world.patiently(lambda: world.upstream.restore(job.pin))
+            world.patiently(lambda: world.sink.prepare(job.name, job.tables, into_existing=True))
+            tick = self._work(claim, job, config, world, unpause)
+        return self._ended(tick, job)
 
+    @contextmanager
+    def _claimed(self, job: JobDefinition, world: World, lock: "JobLock") -> Iterator["Claim"]:
+        """The job is ours; the state that it ends in is in the catalog before the error that ends it passes on."""
+        with self.catalog.claim(job.name, user(), _now_ms(), lock) as claim:
+            store = claim.store
 
-def strategy_of(config: JobConfig, pin: Pin) -> SnapshotStrategy:
-    return SnapshotStrategy(pin.splits, config.catch_up.measure)
+            def tell(doing: str) -> None:
+                store.become(JobState.STARTING, doing)
+                self.watcher.tell(doing)
 
+            store.become(JobState.STARTING, "a runner took the job")
+            world.tell = tell
+            try:
+                yield claim
+            except Held:
+                raise
+            except Exception as exc:
+                _fail(store, exc)
+                raise
+            except BaseException:
+                # A signal before the first barrier: nothing was in hand.
+                _stop(store, SIGNALLED)
+                raise
 
-def _create(
-    config: JobConfig,
-    catalog: Catalog,
-    spark: "SparkSession",
-    upstream: Upstream,
-    sink: Sink,
-    until: str,
-    into_existing: bool,
-) -> JobDefinition:
-    """Check all that can be checked, then the sink's tables, then the job: a fault leaves no trace of it."""
-    import json
-
-    pin = upstream.pin()
-    tables = sink_tables(config, spark, pin, plain=not into_existing)
-    definition = JobDefinition(
-        name=config.job.name,
-        config=config.stored(),
-        fingerprint=json.dumps(config.fingerprint()),
-        pin=pin,
-        until=until,
-        strategy="snapshot",
-        tables=tables,
-    )
-    control = Control(rate=config.throttle.rate)
-    strategy = strategy_of(config, pin)
-    state = strategy.start(pin, control)
-    checkpoint = Checkpoint(
-        epoch=0,
-        prev_ms=0,
-        token=0,
-        attempt="",
-        state=strategy.freeze(state),
-        phase=state.phase,
-        position=state.position,
-        schemas=dict(pin.schema),
-        sink_schemas={t.name: t.schema for t in tables},
-    )
-    sink.prepare(config.job.name, tables, into_existing)
-    catalog.create_job(definition, control, checkpoint)
-    return definition
-
-
-def _rebuild(name: str, catalog: Catalog, config: JobConfig, lock: "JobLock") -> None:
-    """The catalog as the sink says; its token starts above the marker's."""
-    sink = config.open_sink()
-    saved = sink.saved(name)
-    if saved is None:
-        raise StateConflict(f"the sink keeps nothing of job {name!r}", "check [sink] in the config, and the name")
-    token = max((m.token for m in sink.committed(name).values()), default=saved.checkpoint.token)
-    definition = decode(JobDefinition, saved.definition)
-    checkpoint = replace(saved.checkpoint, plan=None, staged=None)
-    catalog.rebuild(definition, checkpoint, Control(rate=config.throttle.rate), token, lock)
-
-
-def _run(
-    definition: JobDefinition,
-    config: JobConfig,
-    catalog: Catalog,
-    spark: "SparkSession",
-    upstream: Upstream,
-    sink: Sink,
-    lock: "JobLock",
-    report: Report | None,
-    unpause: bool = False,
-) -> JobState:
-    """Claim, recover, loop; the state the job ends in is in the catalog before this returns or raises."""
-    name = definition.name
-    with catalog.claim(name, getpass.getuser(), _now_ms(), lock) as claim:
+    def _work(
+        self, claim: "Claim", definition: JobDefinition, config: JobConfig, world: World, unpause: bool
+    ) -> Tick:
+        """Recover, then loop; the catalog knows how it ended."""
         store = claim.store
-        store.become(JobState.STARTING, "a runner took the job")
-        try:
-            stager = SparkStager(spark, upstream, config)
-            job = Job(name, claim.token, definition.tables, encode(definition))
-            recovered = _patient(config, lambda: recover(job, store, sink, stager, _now_ms()))
-            stager.sweep([])
-            if unpause and recovered.control.paused:
-                store.become(JobState.RUNNING, "resumed")
-                catalog.post(name, Verb.RESUME, None, "resume", _now_ms())
-            paused = recovered.control.paused and not unpause
-            store.become(JobState.PAUSED if paused else JobState.RUNNING, "the runner has recovered")
-            interval_ms = int(config.barrier.interval_s * 1000)
-            settings = Settings(
-                interval_ms,
-                int(config.barrier.target_s * 1000),
-                int(config.retry.limit_s * 1000),
-                definition.until,
+        stager = SparkStager(world.spark, world.upstream, config)
+        job = Job(self.name, claim.token, definition.tables, encode(definition))
+        recovered = world.patiently(lambda: recover(job, store, world.sink, stager, _now_ms()))
+        stager.sweep([])
+        self._begin(store, recovered, unpause)
+        strategy = strategy_of(config, definition.pin)
+        interval_ms = int(config.barrier.interval_s * 1000)
+        settings = Settings(
+            interval_ms,
+            int(config.barrier.target_s * 1000),
+            int(config.retry.limit_s * 1000),
+            definition.until,
+        )
+        meter = Meter(self.name, definition.pin.splits, config.catch_up.measure, interval_ms)
+        with ThreadPoolExecutor(1, "commit") as pool:
+            ports = Ports(world.upstream, world.sink, store, stager, pool.submit, _now_ms)
+            loop = Orchestrator(job, ports, strategy, settings, recovered, meter)
+            self.signals.ask(loop)
+            loop.heartbeat()
+            self.watcher.progressed()
+            tick = run_loop(loop, self.watcher)
+        if tick == Tick.DONE:
+            store.become(JobState.DONE, "caught up")
+        else:
+            _stop(store, SIGNALLED if self.signals.caught else ASKED)
+        return tick
+
+    def _begin(self, store: JobStore, recovered: Recovered, unpause: bool) -> None:
+        """The job runs, or stays paused. A resume acts at the first barrier, as every command does."""
+        paused = recovered.control.paused
+        if paused and unpause:
+            self.catalog.post(self.name, Verb.RESUME, None, person(), _now_ms())
+        if paused and not unpause:
+            store.become(
+                JobState.PAUSED, f"started while paused by {recovered.control.paused_by}: it stays paused"
             )
-            strategy = strategy_of(config, definition.pin)
-            meter = Meter(name, definition.pin.splits, config.catch_up.measure, interval_ms)
-            with ThreadPoolExecutor(1, "commit") as pool:
-                ports = Ports(upstream, sink, store, stager, pool.submit, _now_ms)
-                loop = Orchestrator(job, ports, strategy, settings, recovered, meter)
-                tick, signalled = _loop(loop, claim, report)
-            return _ended(store, tick, signalled, definition)
-        except Held:
-            raise
-        except Exception as exc:
-            _fail(store, exc)
-            raise
+        else:
+            where = f" from epoch {recovered.committed.epoch}" if recovered.committed.epoch else ""
+            store.become(JobState.RUNNING, f"a runner goes on{where}" if where else "a runner began")
+
+    def _ended(self, tick: Tick, definition: JobDefinition) -> JobState:
+        """What the process ends with."""
+        if tick == Tick.DONE:
+            return JobState.DONE
+        if self.signals.caught:
+            raise SystemExit(128 + self.signals.caught)
+        if definition.until == "caught-up":
+            raise StoppedEarly(
+                f"job {self.name!r} was stopped before it was caught up", f"backfill resume {self.name}"
+            )
+        return JobState.STOPPED
 
 
-def _patient(config: JobConfig, act: Callable[[], Recovered]) -> Recovered:
-    """`act`, tried again with backoff while it fails in passing, up to the config's limit."""
-    import tenacity
-
-    retrying = tenacity.Retrying(
-        retry=tenacity.retry_if_exception_type(Transient),
-        wait=tenacity.wait_exponential(0.2, max=15),
-        stop=tenacity.stop_after_delay(config.retry.limit_s),
-        reraise=True,
-    )
-    return retrying(act)
+def _stop(store: JobStore, reason: str) -> None:
+    store.become(JobState.STOPPING, reason)
+    store.become(JobState.STOPPED, reason)
 
 
 def _fail(store: JobStore, exc: Exception) -> None:
@@ -243,86 +206,6 @@ def _fail(store: JobStore, exc: Exception) -> None:
         store.become(JobState.FAILED, reason)
     except BackfillError as other:
         exc.add_note(f"and the catalog could not be told: {other.message}")
-
-
-def _loop(loop: Orchestrator, claim: "Claim", report: Report | None) -> tuple[Tick, int | None]:
-    """Step until the end; the first signal asks to stop, a second one ends the process at once."""
-    with _signals(loop) as signalled, _heartbeats(loop) as failed:
-        while True:
-            tick = loop.step()
-            if failed:
-                raise failed[0]
-            if tick in (Tick.STOPPED, Tick.DONE):
-                return tick, signalled[0] if signalled else None
-            if tick == Tick.WORKED:
-                if report is not None:
-                    report(loop.progress())
-                continue
-            commit = loop.committing()
-            if commit is not None:
-                wait([commit], timeout=max(loop.wait_ms(), 50) / 1000)
-            else:
-                time.sleep(max(loop.wait_ms(), 5) / 1000)
-
-
-@contextmanager
-def _signals(loop: Orchestrator) -> Iterator[list[int]]:
-    caught: list[int] = []
-
-    def ask(number: int, _frame: FrameType | None) -> None:
-        if caught:
-            os._exit(128 + number)
-        caught.append(number)
-        loop.ask_stop()
-
-    if threading.current_thread() is not threading.main_thread():
-        yield caught
-        return
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield caught
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-@contextmanager
-def _heartbeats(loop: Orchestrator) -> Iterator[list[BackfillError]]:
-    """The lease is renewed while the loop works, also through a long read; what fails is kept for the loop."""
-    failed: list[BackfillError] = []
-    over = threading.Event()
-
-    def beat() -> None:
-        while not over.wait(HEARTBEAT_S):
-            try:
-                loop.heartbeat()
-            except Held as exc:
-                failed.append(exc)
-            except BackfillError:
-                continue  # the next beat tries again; the lease outlives two that are missed
-
-    thread = threading.Thread(target=beat, name="heartbeat", daemon=True)
-    thread.start()
-    try:
-        yield failed
-    finally:
-        over.set()
-        thread.join()
-
-
-def _ended(store: JobStore, tick: Tick, signalled: int | None, definition: JobDefinition) -> JobState:
-    if tick == Tick.DONE:
-        store.become(JobState.DONE, "caught up")
-        return JobState.DONE
-    store.become(JobState.STOPPING, "a signal" if signalled else "a stop was asked for")
-    store.become(JobState.STOPPED, "a signal" if signalled else "a stop was asked for")
-    if signalled:
-        raise SystemExit(128 + signalled)
-    if definition.until == "caught-up":
-        raise StoppedEarly(
-            f"job {definition.name!r} was stopped before it was caught up", f"backfill resume {definition.name}"
-        )
-    return JobState.STOPPED
 
 
 def _now_ms() -> int:

@@ -1,14 +1,15 @@
 """Views that go on: `status --watch`, and what `start` shows while its job runs."""
 
+import os
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from backfill_cli.errors import BackfillError
-from backfill_cli.model.checkpoint import Progress
 from backfill_cli.view.console import answer_json, coloured, interactive, say
 from backfill_cli.view.lines import progress_line
 from backfill_cli.view.model import ENDED, JobView
@@ -18,12 +19,13 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 Look = Callable[[], Sequence[JobView]]
-Report = Callable[[Progress], None]
 
 REFRESH_S = 1.0
 LINE_S = 10.0
 WATCHING = "Ctrl-C leaves this view; the job goes on."
+STARTING = "Ctrl-C ends it; nothing is in hand yet."
 RUNNING = "Ctrl-C stops the job once the epoch in hand has committed; backfill resume goes on."
+LEAVE = b"\x1b[?1049l\x1b[?25h"  # back from the screen that a drawn view has to itself, the cursor shown
 
 
 def watch_jobs(look: Look, as_json: bool) -> None:
@@ -66,6 +68,12 @@ def draw(views: Sequence[JobView], footer: str) -> "RenderableType":
     return live_picture(views, footer)
 
 
+def draw_beginning(name: str, doing: str, footer: str) -> "RenderableType":
+    from backfill_cli.view.picture import beginning_picture
+
+    return beginning_picture(name, doing, footer)
+
+
 def _console(stderr: bool) -> "Console":
     from rich.console import Console
 
@@ -94,62 +102,88 @@ class Lines:
 
 
 @contextmanager
-def following(look: Look) -> Iterator[Report]:
-    """A report for the engine to call at each barrier; meanwhile the job is shown on stderr.
+def following(name: str, look: Look) -> Iterator["Viewer"]:
+    """A viewer for the engine to call; meanwhile the job `name` is shown on stderr.
 
-    The catalog is looked at only after a report, at most once a second: an idle job costs nothing here.
+    The catalog is looked at only after a call, at most once a second: an idle job costs nothing here.
     """
-    viewer = _Viewer(look)
+    viewer = Viewer(name, look)
     with viewer.shown():
-        yield viewer.report
+        yield viewer
 
 
-class _Viewer:
-    def __init__(self, look: Look) -> None:
+class Viewer:
+    """What `start` and `resume` show of their own job. The engine calls the first three methods."""
+
+    def __init__(self, name: str, look: Look) -> None:
+        self._name = name
         self._look = look
-        self._reported = threading.Event()
+        self._doing: deque[str] = deque()  # told, not yet shown
+        self._news = threading.Event()
         self._ended = threading.Event()
+        self._drawn = interactive(sys.stderr)
 
-    def report(self, progress: Progress) -> None:
-        self._reported.set()
+    def progressed(self) -> None:
+        self._news.set()
+
+    def tell(self, doing: str) -> None:
+        self._doing.append(doing)
+        self._news.set()
+
+    def leave(self) -> None:
+        if self._drawn:
+            os.write(sys.stderr.fileno(), LEAVE)
 
     @contextmanager
     def shown(self) -> Iterator[None]:
-        drawn = interactive(sys.stderr)
-        thread = threading.Thread(target=self._draw if drawn else self._tell, name="view", daemon=True)
+        target = self._draw if self._drawn else self._tell
+        thread = threading.Thread(target=target, name="view", daemon=True)
         thread.start()
         try:
             yield
         finally:
             self._ended.set()
-            self._reported.set()
+            self._news.set()
             thread.join(timeout=5)
 
     def _looks(self) -> Iterator[Sequence[JobView]]:
-        """The jobs, each time something was reported, and once more at the end."""
+        """The jobs, each time there was news, and once more at the end; none while the job is not there yet."""
         ended = False
         while not ended:
-            self._reported.wait()
-            self._reported.clear()
+            self._news.wait()
+            self._news.clear()
             ended = self._ended.is_set()
+            views: Sequence[JobView] = ()
             # The view must not end the run that it shows; what matters the engine will tell.
             with suppress(BackfillError):
-                yield self._look()
+                views = self._look()
+            yield views
             self._ended.wait(REFRESH_S)
 
     def _tell(self) -> None:
         lines = Lines(time.monotonic)
+        told = ""
         for views in self._looks():
-            lines.tell_all(views)
+            while self._doing:
+                doing = self._doing.popleft()
+                if doing != told:
+                    say(f"{self._name}: {doing}")
+                told = doing
+            lines.tell_all([view for view in views if view.state != "starting"])
 
     def _draw(self) -> None:
         from rich.live import Live
 
         console = _console(stderr=True)
         last: Sequence[JobView] = ()
+        doing = "starting"
         with Live(console=console, screen=True, auto_refresh=False, redirect_stdout=False) as live:
+            live.update(draw_beginning(self._name, doing, STARTING), refresh=True)
             for views in self._looks():
-                last = views
-                live.update(draw(views, RUNNING), refresh=True)
+                last = views or last
+                while self._doing:
+                    doing = self._doing.popleft()
+                picture = draw(last, RUNNING) if last else draw_beginning(self._name, doing, STARTING)
+                live.update(picture, refresh=True)
         if last:
             console.print(draw(last, ""))

@@ -151,11 +151,13 @@ def _limited_by(row: JobRow, progress: Progress) -> str:
     if row.state == JobState.FAILED:
         return f"failed: {row.reason}; {go_on}"
     if row.state == JobState.DONE:
-        return f"done: {row.reason}; to follow the upstream: backfill start --until forever"
+        return f"done: {row.reason}; to follow the upstream: backfill start --config FILE --until forever"
     if row.ended:
         return f"stopped; {go_on}"
     if not row.live:
         return f"no runner: the last one, {_runner(row)}, is gone; {go_on}"
+    if row.state == JobState.STARTING:
+        return row.reason
     if row.control.paused:
         return f"paused by {row.control.paused_by} since {spell_moment(row.control.paused_since_ms)}; {go_on}"
     if progress.not_converging:

@@ -96,6 +96,16 @@ def live_picture(views: Sequence[JobView], footer: str) -> RenderableType:
     return Group(picture, Padding(Text(footer, style=QUIET), (0, 2)))
 
 
+def beginning_picture(name: str, doing: str, footer: str) -> RenderableType:
+    """A job that is not in the catalog yet. doing: what its start is busy with."""
+    title = Text.assemble((shown(name), "bold"), "  ", ("starting", CALM))
+    limit, command = _parted(doing)
+    lines = [title, Text(), Text(shown(limit), style=WARN if command else "")]
+    if command:
+        lines.append(Text(shown(command), style=CALM))
+    return Group(Padding(Group(*lines), (1, 2)), Padding(Text(footer, style=QUIET), (0, 2)))
+
+
 def job_picture(view: JobView) -> RenderableType:
     """One job in full."""
     parts: list[RenderableType] = [
@@ -197,15 +207,21 @@ def _lag(view: JobView) -> RenderableType:
 
 def _limit(view: JobView) -> Iterator[RenderableType]:
     """What limits the job, and below it the command that changes that."""
-    limit, _, command = view.limited_by.partition("; to ")
+    limit, command = _parted(view.limited_by)
     style = BAD if view.state == "failed" else WARN if view.paused_by or view.not_converging else ""
     label = "ended       " if view.state in ENDED else "limited by  "
     yield Text.assemble((label, QUIET), (shown(limit), style))
     if command:
         word, _, what = command.partition(": ")
-        yield Text.assemble((f"to {shown(word)}  ".ljust(12), QUIET), (shown(what), CALM))
+        yield Text.assemble((f"{shown(word)}  ".ljust(12), QUIET), (shown(what), CALM))
     if view.converging:
         yield Text("converging  the sink is consistent once the change log passes the end of the load", style=WARN)
     if view.pending_commands:
         yield Text.assemble(("asked for   ", QUIET), ", ".join(map(shown, view.pending_commands)))
     yield Text.assemble(("runner      ", QUIET), (shown(spell_runner(view)), QUIET))
+
+
+def _parted(limited_by: str) -> tuple[str, str]:
+    """What limits, and `to go on: …`: the last thing told is the command."""
+    limit, to, command = limited_by.partition("; to ")
+    return limit, f"to {command}" if to else ""

@@ -23,7 +23,7 @@ def test_start_hands_the_config_to_the_engine_and_tells_the_end(
 ) -> None:
     asked: list[tuple[Any, ...]] = []
 
-    def start(config: Any, catalog: Catalog, until: str, into_existing: bool, report: Any) -> JobState:
+    def start(config: Any, catalog: Catalog, until: str, into_existing: bool, watcher: Any) -> JobState:
         asked.append((config.job.name, until, into_existing))
         make_job(catalog)
         end_job(catalog, "orders", JobState.DONE, "caught up")
@@ -36,18 +36,24 @@ def test_start_hands_the_config_to_the_engine_and_tells_the_end(
     assert json.loads(result.stdout)["jobs"][0]["state"] == "done"
 
 
-def test_start_off_a_terminal_tells_a_plain_line_when_the_engine_reports(
+def test_start_off_a_terminal_tells_plain_lines_of_what_it_does_and_how_far_it_is(
     run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def start(config: Any, catalog: Catalog, until: str, into_existing: bool, report: Any) -> JobState:
+    def start(config: Any, catalog: Catalog, until: str, into_existing: bool, watcher: Any) -> JobState:
+        watcher.tell("starting Spark")
+        watcher.tell("starting Spark")
+        watcher.tell("waiting: it is held")
         make_job(catalog)
-        report(None)
+        end_job(catalog, "orders", JobState.DONE)
+        watcher.progressed()
         return JobState.RUNNING
 
     fake_engine(monkeypatch, "run", start=start)
     result = run("start", "--config", write_config(folder))
     assert "\x1b" not in result.output
-    assert result.stderr.splitlines()[0].startswith("orders: starting, snapshot; ")
+    lines = result.stderr.splitlines()
+    assert lines[:2] == ["orders: starting Spark", "orders: waiting: it is held"]
+    assert lines[2].startswith("orders: done, snapshot; ")
 
 
 def test_status_is_one_line_a_job_or_one_job_in_full(run: Run, catalog: Catalog) -> None:
@@ -141,7 +147,7 @@ RUNNER = """
 import sys, time, types
 sys.path[:0] = {paths!r}
 fake = types.ModuleType("backfill_cli.engine.run")
-def start(config, catalog, until, into_existing, report):
+def start(config, catalog, until, into_existing, watcher):
     from command_builders import make_job
     from backfill_cli.errors import Held
     if {fails!r}:

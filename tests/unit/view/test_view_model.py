@@ -84,13 +84,15 @@ def test_a_job_that_does_not_read_has_neither_rate_nor_eta(changes: dict[str, ob
         ),
         (
             {"state": JobState.DONE, "reason": "caught up", "live": False},
-            "done: caught up; to follow the upstream: backfill start --until forever",
+            "done: caught up; to follow the upstream: backfill start --config FILE --until forever",
         ),
         (
             {"progress": progress(not_converging="not converging: 1/s against 2/s")},
             "not converging: 1/s against 2/s",
         ),
         ({"progress": None}, "starting"),
+        ({"state": JobState.STARTING, "reason": "starting Spark"}, "starting Spark"),
+        ({"state": JobState.STARTING, "reason": "waiting: a.duckdb is held"}, "waiting: a.duckdb is held"),
     ],
 )
 def test_what_limits_the_job_is_always_said(changes: dict[str, object], told: str) -> None:

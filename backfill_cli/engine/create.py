@@ -1,0 +1,103 @@
+"""What a job is: made once from a config, compared at each later start, rebuilt from what its sink keeps."""
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from backfill_cli.catalog import Catalog
+from backfill_cli.config import JobConfig, differences
+from backfill_cli.contracts import JobDefinition, SinkTable
+from backfill_cli.engine.schemas import sink_schema
+from backfill_cli.engine.world import World
+from backfill_cli.errors import StateConflict, UsageError
+from backfill_cli.model.checkpoint import Checkpoint
+from backfill_cli.model.codec import decode
+from backfill_cli.model.job import Control
+from backfill_cli.model.upstream import Pin
+from backfill_cli.strategies.snapshot import SnapshotStrategy
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from backfill_cli.catalog.lease import JobLock
+
+
+def create(config: JobConfig, catalog: Catalog, world: World, until: str, into_existing: bool) -> JobDefinition:
+    """Check all that can be checked, then the sink's tables, then the job: a fault leaves no trace of it."""
+    upstream = world.upstream
+    pin = world.patiently(upstream.pin)
+    tables = sink_tables(config, world.spark, pin, plain=not into_existing)
+    strategy = strategy_of(config, pin)
+    definition = JobDefinition(
+        name=config.job.name,
+        config=config.stored(),
+        fingerprint=json.dumps(config.fingerprint()),
+        pin=pin,
+        until=until,
+        strategy=strategy.name,
+        tables=tables,
+    )
+    control = Control(rate=config.throttle.rate)
+    state = strategy.start(pin, control)
+    checkpoint = Checkpoint(
+        epoch=0,
+        prev_ms=0,
+        token=0,
+        attempt="",
+        state=strategy.freeze(state),
+        phase=state.phase,
+        position=state.position,
+        schemas=dict(pin.schema),
+        sink_schemas={t.name: t.schema for t in tables},
+    )
+    world.patiently(lambda: world.sink.prepare(config.job.name, tables, into_existing))
+    catalog.create_job(definition, control, checkpoint)
+    return definition
+
+
+def require_same(name: str, fingerprint: str, config: JobConfig) -> None:
+    """The config leads to the same result as the job's. Raises UsageError with every difference."""
+    found = differences(json.loads(fingerprint), config.fingerprint())
+    if found:
+        raise UsageError(
+            f"job {name!r} exists with another result; different are:\n  " + "\n  ".join(found),
+            "undo that (rates, sizes, barrier, catch_up, retry, spark may change), or give the job another name",
+        )
+
+
+def sink_tables(config: JobConfig, spark: "SparkSession", pin: Pin, plain: bool) -> tuple[SinkTable, ...]:
+    """The job's tables as the sink sees them, after the transform."""
+    return tuple(
+        SinkTable(
+            t.name,
+            t.sink_name,
+            config.sink_key(t.name),
+            sink_schema(spark, pin.schema[t.name], config.transform_of(t.name)),
+            plain_inserts=plain,
+        )
+        for t in config.tables
+    )
+
+
+def strategy_of(config: JobConfig, pin: Pin) -> SnapshotStrategy:
+    return SnapshotStrategy(pin.splits, config.catch_up.measure)
+
+
+def rebuild(name: str, catalog: Catalog, config: JobConfig, world: World, lock: "JobLock") -> None:
+    """The catalog says of the job what its sink keeps of it; its token starts above the marker's.
+
+    The rate is the config's again. Raises StateConflict when the sink keeps nothing of the job, UsageError when
+    the config leads to another result than the job's.
+    """
+    saved = world.patiently(lambda: world.sink.saved(name))
+    if saved is None:
+        raise StateConflict(
+            f"the sink keeps nothing of job {name!r}",
+            "look at [job] name and [sink] in the config; or backfill start",
+        )
+    definition = decode(JobDefinition, saved.definition)
+    require_same(name, definition.fingerprint, config)
+    markers = world.patiently(lambda: world.sink.committed(name))
+    token = max((marker.token for marker in markers.values()), default=saved.checkpoint.token)
+    checkpoint = replace(saved.checkpoint, plan=None, staged=None)
+    catalog.rebuild(definition, checkpoint, Control(rate=config.throttle.rate), token, lock)
