@@ -39,8 +39,10 @@ class UpstreamCapabilities:
     before_images: the log tells the old key of a key change.
     one_log: one order for all tables, so constraints across tables hold.
     partitioned: history and live log are the same partitions and offsets (strategy source).
+    place: of a partitioned log, the source columns that hold partition and offset.
     appends: rows are events, each there once and for good: `scan` reads live ranges too, `changes` is not called.
     quarantines: a row that cannot be read is kept in a side table of the sink, else it stops the job.
+    accepts_gap: offsets between the archive's end and the log's begin may be missing.
     """
 
     pinned: bool
@@ -48,8 +50,10 @@ class UpstreamCapabilities:
     before_images: bool
     one_log: bool
     partitioned: bool = False
+    place: tuple[str, ...] = ()
     appends: bool = False
     quarantines: bool = False
+    accepts_gap: bool = False
 
 
 class Upstream(Protocol):
@@ -115,6 +119,7 @@ class SinkTable:
     target: as the config names it ("schema.name" or a name). key: sink columns. schema: Spark schema as JSON,
     after the transform; a column's metadata may carry {"logical": "uuid"|"json"}.
     plain_inserts: snapshot rows are inserted; else (an existing table) deleted by key first.
+    side: one of ours beside the job's, its name begins with `_backfill_`: rows that could not be read.
     """
 
     name: str
@@ -122,6 +127,7 @@ class SinkTable:
     key: tuple[str, ...]
     schema: str
     plain_inserts: bool = True
+    side: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,11 +323,13 @@ class UpstreamConnector:
 
     options: the model of its part of the config, with units and help. open: from those options (secrets resolved)
     and the job's tables; touches nothing yet. fingerprint: what of the options must not change in a job's life.
+    event_key: columns that identify a row of a table whose config names no key; none where it must.
     """
 
     options: type["BaseModel"]
     open: Callable[[Any, Sequence[TableSpec]], Upstream]
     fingerprint: Callable[[Any], Mapping[str, Any]]
+    event_key: Callable[[Any], tuple[str, ...]] = lambda _options: ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from backfill_cli import registry
+from backfill_cli.config.event_key import with_event_key
 from backfill_cli.config.faults import spell_faults, spell_path
 from backfill_cli.config.references import REFERENCE, each_string, reference_faults, resolve
 from backfill_cli.config.sections import (
@@ -137,12 +138,14 @@ def _checked(tree: Tree, source: str) -> JobConfig:
     for part in _MAY_HOLD_REFERENCES:
         faults += reference_faults(tree.get(part), (part,))
     faults += _misplaced_references(tree)
+    upstream = _options("upstream", tree.get("upstream"), faults)
+    if upstream is not None:
+        tree = with_event_key(tree, registry.upstream(tree["upstream"]["type"]).event_key(upstream))
     try:
         file = JobFile.model_validate(tree)
     except ValidationError as error:
         faults += spell_faults(error, JobFile, tree)
         file = None
-    upstream = _options("upstream", tree.get("upstream"), faults)
     sink = _options("sink", tree.get("sink"), faults)
     faults += _table_faults(tree)
     if file is None or upstream is None or sink is None or faults:

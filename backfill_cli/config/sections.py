@@ -42,7 +42,7 @@ class Job(Section):
     name: str = Field(
         description="The job's name in the catalog and in every command: 1 to 63 of `a-z`, `0-9`, `_`, `-`."
     )
-    strategy: Literal["auto", "snapshot"] = Field(
+    strategy: Literal["auto", "snapshot", "source"] = Field(
         default="auto",
         description="How the snapshot and the changes are put together; `auto` picks, `plan` says which and why.",
     )

@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import JobConfig, differences
-from backfill_cli.contracts import JobDefinition, SinkTable
+from backfill_cli.contracts import JobDefinition, SinkTable, Upstream
+from backfill_cli.engine.choice import strategy_of
 from backfill_cli.engine.schemas import sink_schema
+from backfill_cli.engine.stage_partitions import side_table
 from backfill_cli.engine.world import World
 from backfill_cli.errors import StateConflict, UsageError
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.codec import decode
 from backfill_cli.model.job import Control
 from backfill_cli.model.upstream import Pin
-from backfill_cli.strategies.snapshot import SnapshotStrategy
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,8 +27,8 @@ def create(config: JobConfig, catalog: Catalog, world: World, until: str, into_e
     """Check all that can be checked, then the sink's tables, then the job: a fault leaves no trace of it."""
     upstream = world.upstream
     pin = world.patiently(upstream.pin)
-    tables = sink_tables(config, world.spark, pin, plain=not into_existing)
-    strategy = strategy_of(config, pin)
+    tables = sink_tables(config, world.spark, upstream, pin, plain=not into_existing)
+    strategy = strategy_of(config, upstream.capabilities, pin)
     definition = JobDefinition(
         name=config.job.name,
         config=config.stored(),
@@ -65,9 +66,11 @@ def require_same(name: str, fingerprint: str, config: JobConfig) -> None:
         )
 
 
-def sink_tables(config: JobConfig, spark: "SparkSession", pin: Pin, plain: bool) -> tuple[SinkTable, ...]:
-    """The job's tables as the sink sees them, after the transform."""
-    return tuple(
+def sink_tables(
+    config: JobConfig, spark: "SparkSession", upstream: Upstream, pin: Pin, plain: bool
+) -> tuple[SinkTable, ...]:
+    """The job's tables as the sink sees them, after the transform, and one beside each for what cannot be read."""
+    tables = tuple(
         SinkTable(
             t.name,
             t.sink_name,
@@ -77,10 +80,9 @@ def sink_tables(config: JobConfig, spark: "SparkSession", pin: Pin, plain: bool)
         )
         for t in config.tables
     )
-
-
-def strategy_of(config: JobConfig, pin: Pin) -> SnapshotStrategy:
-    return SnapshotStrategy(pin.splits, config.catch_up.measure)
+    if not upstream.capabilities.quarantines:
+        return tables
+    return (*tables, *(side_table(table, upstream, pin.schema[table.name]) for table in tables))
 
 
 def rebuild(name: str, catalog: Catalog, config: JobConfig, world: World, lock: "JobLock") -> None:

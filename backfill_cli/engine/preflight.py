@@ -3,6 +3,7 @@
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+from backfill_cli.engine.choice import choose
 from backfill_cli.engine.create import sink_tables
 from backfill_cli.engine.session import session_of
 from backfill_cli.model.plan_report import PlannedTable, PlanReport
@@ -23,10 +24,11 @@ def plan(config: "JobConfig", catalog: "Catalog") -> PlanReport:
         pin = upstream.pin()
         view = upstream.observe(pin.position, snapshot_open=True)
         with session_of(config) as spark:
-            tables = sink_tables(config, spark, pin, plain=True)
+            tables = sink_tables(config, spark, upstream, pin, plain=True)
         one_log = upstream.capabilities.one_log
+        choice = choose(config.job.strategy, upstream.capabilities)
     planned = []
-    for table in tables:
+    for table in (t for t in tables if not t.side):
         splits = [s for s in pin.splits if s.table == table.name]
         known = all(s.rows is not None for s in splits)
         fields = json.loads(table.schema)["fields"]
@@ -44,14 +46,14 @@ def plan(config: "JobConfig", catalog: "Catalog") -> PlanReport:
     exact = pin.complete_at is None
     return PlanReport(
         job=config.job.name,
-        strategy="snapshot",
-        why="the upstream can be read at a pinned position and keeps its changes",
+        strategy=choice.strategy,
+        why=choice.why,
         tables=tuple(planned),
         position=", ".join(f"{log}: {cursor}" for log, cursor in pin.position) or "the start of the change log",
         pending_epochs=len(view.pending),
         pending_bytes=sum(e.size_bytes for e in view.pending),
         converging_until=None if exact else ", ".join(str(c) for _, c in pin.complete_at or ()),
-        retention="the snapshot's files until they are read, the change files until they are applied",
+        retention=choice.retention,
         constraints_hold=one_log,
         constraints_why="one log orders all tables" if one_log else "each table has a change log of its own",
     )

@@ -13,7 +13,8 @@ from backfill_cli.catalog import Catalog
 from backfill_cli.catalog.person import person, user
 from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.contracts import JobDefinition, JobStore
-from backfill_cli.engine.create import create, rebuild, require_same, strategy_of
+from backfill_cli.engine.choice import strategy_of
+from backfill_cli.engine.create import create, rebuild, require_same
 from backfill_cli.engine.orchestrator import Job, Orchestrator, Ports, Settings, Tick
 from backfill_cli.engine.recovery import recover
 from backfill_cli.engine.report import Meter
@@ -146,7 +147,7 @@ class _Run:
         recovered = world.patiently(lambda: recover(job, store, world.sink, stager, _now_ms()))
         stager.sweep([])
         self._begin(store, recovered, unpause)
-        strategy = strategy_of(config, definition.pin)
+        strategy = strategy_of(config, world.upstream.capabilities, definition.pin)
         interval_ms = int(config.barrier.interval_s * 1000)
         settings = Settings(
             interval_ms,

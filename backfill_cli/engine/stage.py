@@ -10,17 +10,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backfill_cli.contracts import SinkTable, Upstream
+from backfill_cli.contracts import Upstream
 from backfill_cli.engine import transform
 from backfill_cli.engine.orchestrator import StagedEpoch
 from backfill_cli.engine.schemas import evolved, sink_schema
+from backfill_cli.engine.stage_partitions import PartitionStager
 from backfill_cli.engine.staged_files import footers, listed, sync, write
 from backfill_cli.errors import BackfillError, BadData
 from backfill_cli.failpoint import hit
-from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.plan import ChangeWindow, EpochPlan, SnapshotRead, Staged, StagedTable
-from backfill_cli.model.split import SplitStatus
-from backfill_cli.model.upstream import Pin
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -58,6 +56,8 @@ class SparkStager:
             raise failure from exc
 
     def _stage(self, plan: EpochPlan, attempt: str, folder: Path, schemas: Mapping[str, str]) -> StagedEpoch:
+        if self._upstream.capabilities.partitioned:
+            return self._stage_partitions(plan, attempt, folder, schemas)
         window = plan.window
         now = evolved(schemas, dict(window.schema)) if window else dict(schemas)
         tables: dict[str, StagedTable] = {}
@@ -77,6 +77,18 @@ class SparkStager:
             hit("table-staged")
         sync(folder)
         return StagedEpoch(Staged(attempt, tables, tuple(reads), changes_read), now, sinks)
+
+    def _stage_partitions(
+        self, plan: EpochPlan, attempt: str, folder: Path, schemas: Mapping[str, str]
+    ) -> StagedEpoch:
+        (table,) = self._config.tables
+        source = schemas[table.name]
+        done = PartitionStager(self._spark, self._upstream, self._config).stage(plan, source, folder)
+        hit("table-staged")
+        if done.tables:
+            sync(folder)
+        shape = sink_schema(self._spark, source, self._config.transform_of(table.name))
+        return StagedEpoch(Staged(attempt, done.tables, done.reads, done.live), dict(schemas), {table.name: shape})
 
     def _rows(
         self, name: str, reads: Sequence[SnapshotRead], path: Path, folder: Path
@@ -166,50 +178,3 @@ class SparkStager:
         for folder in self._root.glob("*-*"):
             if folder.name not in kept and folder.name.split("-")[0].isdigit():
                 shutil.rmtree(folder, ignore_errors=True)
-
-
-def expected(
-    spark: "SparkSession",
-    upstream: Upstream,
-    config: "JobConfig",
-    pin: Pin,
-    checkpoint: Checkpoint,
-    table: SinkTable,
-) -> "DataFrame":
-    """f(upstream at the checkpoint) of one table: the sink's columns, unique by key.
-
-    The consumed prefix of each split, without the keys that the log changed up to the position, and with what the
-    log made of them.
-    """
-    name = table.name
-    shape = config.transform_of(name)
-    reads = [
-        SnapshotRead(name, split, 0, None if progress.status == SplitStatus.CONSUMED else progress.after)
-        for (of, split), progress in checkpoint.splits.items()
-        if of == name and progress.after > 0
-    ]
-    columns = list(_columns(table))
-    base = _empty(spark, table)
-    if reads:
-        base = transform.rows(upstream.scan(spark, name, reads).drop("_read"), shape)
-    if checkpoint.position == pin.position:
-        return base.select(*columns)
-    changes = upstream.changes(spark, name, pin.position, checkpoint.position, checkpoint.schemas[name])
-    last = transform.net(changes, config.table(name).key, shape)
-    untouched = base.join(last.select(*table.key), list(table.key), "left_anti")
-    changed = last.where("_op = 'U'").select(*columns)
-    return untouched.unionByName(changed, allowMissingColumns=True).select(*columns)
-
-
-def _columns(table: SinkTable) -> list[str]:
-    import json
-
-    return ["`" + f["name"].replace("`", "``") + "`" for f in json.loads(table.schema)["fields"]]
-
-
-def _empty(spark: "SparkSession", table: SinkTable) -> "DataFrame":
-    import json
-
-    from pyspark.sql.types import StructType
-
-    return spark.createDataFrame([], StructType.fromJson(json.loads(table.schema)))

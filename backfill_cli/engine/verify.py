@@ -32,8 +32,8 @@ def verify(job: str, catalog: "Catalog") -> VerifyReport:
     Raises UsageError for a sink that cannot be read back or holds nothing yet, and what the connectors raise.
     """
     from backfill_cli.config import from_stored
+    from backfill_cli.engine.expected import expected
     from backfill_cli.engine.session import session_of
-    from backfill_cli.engine.stage import expected
 
     definition = catalog.definition(job)
     config = from_stored(definition.config)

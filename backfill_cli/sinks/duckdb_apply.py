@@ -26,7 +26,7 @@ def apply(con: "duckdb.DuckDBPyConnection", commit: EpochCommit, table: SinkTabl
     staged = commit.staged.tables.get(table.name)
     if staged is None:
         return
-    target = Target.parse(table.target).sql
+    target = Target.of(table).sql
     columns = listed(column.name for column in columns_of(table.name, table.schema))
     if staged.inserts and staged.rows:
         files = _paths(commit.folder, staged.inserts)
@@ -47,7 +47,7 @@ def check_unique(con: "duckdb.DuckDBPyConnection", table: SinkTable) -> None:
 
     A single dense integer key is proven by one bit a value (0.04 s for 10 million); anything else is grouped.
     """
-    target = Target.parse(table.target)
+    target = Target.of(table)
     if _proven_unique(con, table, target):
         return
     key = listed(table.key)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from backfill_cli.contracts import SinkTable
 from backfill_cli.errors import UsageError
 
 SIDE_PREFIX = "_backfill_"
@@ -54,6 +55,14 @@ class Target:
                 f"target {text!r}: names that begin with {SIDE_PREFIX} are kept for backfill's own tables"
             )
         return cls(schema, table)
+
+    @classmethod
+    def of(cls, table: SinkTable) -> "Target":
+        """As `parse`; a side table's name may be one of those kept for them."""
+        if not table.side:
+            return cls.parse(table.target)
+        beside, prefix, name = table.target.rpartition(SIDE_PREFIX)
+        return cls(beside.rstrip(".") or "main", prefix + name)
 
     @property
     def sql(self) -> str:

@@ -29,7 +29,7 @@ class _Wanted:
         missing = [name for name in table.key if name not in {column.name for column in columns}]
         if missing:
             raise BadData(f"table {table.name!r}: its key column {missing[0]!r} is not among its columns")
-        return cls(table, Target.parse(table.target), columns)
+        return cls(table, Target.of(table), columns)
 
     def create(self) -> Iterator[str]:
         """DDL for the whole table. Keys are NOT NULL; an index on them would slow every delete down, so none."""

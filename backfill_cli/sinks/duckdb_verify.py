@@ -56,7 +56,7 @@ class DuckDBCopy:
     def survey(self, table: SinkTable) -> Survey:
         """Reads DuckDB's column statistics alone: no rows."""
         with ours(self._path), self._con.cursor() as con:
-            target = Target.parse(table.target)
+            target = Target.of(table)
             few = frozenset(name for name in _strings(table) if _distinct(con, target, name) <= FEW_VALUES)
             spec = spec_of(table.schema, table.key, few)
             if spec is None or spec.columns[0].word is Word.TEXT:
@@ -86,7 +86,7 @@ class DuckDBCopy:
         types = {column.name: column.type for column in exported_columns_of(table.name, table.schema)}
         exported = ", ".join(f"CAST(t.{quoted(c)} AS {types[c]}) AS {quoted(c)}" for c in columns)
         with ours(self._path), self._con.cursor() as con:
-            rows = f"SELECT {exported} FROM {Target.parse(table.target).sql} AS t"
+            rows = f"SELECT {exported} FROM {Target.of(table).sql} AS t"
             if only is not None:
                 spec, ranges, parts = only
                 part = range_sql(ranges, _dialect(spec), _dialect(spec).word(spec.columns[0]))
@@ -114,7 +114,7 @@ def _distinct(con: "duckdb.DuckDBPyConnection", target: Target, column: str) -> 
 
 def _source(con: "duckdb.DuckDBPyConnection", table: SinkTable, spec: DigestSpec) -> str:
     """FROM's text: the table as `t`, joined with a list of hashes for each text column."""
-    target = Target.parse(table.target).sql
+    target = Target.of(table).sql
     source = f"{target} AS t"
     for at, column in enumerate(spec.columns):
         if column.word is Word.TEXT:

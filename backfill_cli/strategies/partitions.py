@@ -60,7 +60,7 @@ class PartitionLog:
         Transient while the log does not reach what it had reached.
         """
         if kept is None:  # new: nothing of it is history
-            return SplitProgress(SplitStatus.FINISHED, self.oldest)
+            return SplitProgress(SplitStatus.FINISHED, self.oldest, target=self.oldest)
         if kept.status == SplitStatus.FINISHED:
             self._require(kept.after, kept.after)
             return kept

@@ -1,0 +1,227 @@
+"""An epoch of a partitioned log becomes files: history and live ranges of its partitions, read at once.
+
+Events (`appends`) are inserts; keyed rows are changes, net by key, history's too. A row that cannot be read stops
+the job, or is set aside in a side table of the sink.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from backfill_cli.contracts import SinkTable, Upstream
+from backfill_cli.engine import transform
+from backfill_cli.engine.spark_digest import backticked
+from backfill_cli.engine.staged_files import footers, listed, write
+from backfill_cli.errors import BadData
+from backfill_cli.model.plan import EpochPlan, SnapshotRead, StagedTable
+from backfill_cli.model.position import Position
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from backfill_cli.config import JobConfig
+    from backfill_cli.config.sections import Transform
+
+BAD, ASIDE = "_bad", "_aside"
+"""Marks a row that cannot be read; holds what its side table gets of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionsStaged:
+    """tables: the side table too. reads: history, with its rows. live: rows that are not history."""
+
+    tables: Mapping[str, StagedTable]
+    reads: tuple[tuple[SnapshotRead, int], ...]
+    live: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """What was seen while a frame was written. history: rows of each range. first: (partition, offset, reason)."""
+
+    history: tuple[int, ...]
+    live: int
+    bad: int
+    first: Mapping[str, Any] | None
+
+
+class PartitionStager:
+    """Stages the one table of a job over a partitioned log."""
+
+    def __init__(self, spark: "SparkSession", upstream: Upstream, config: "JobConfig") -> None:
+        self._spark = spark
+        self._upstream = upstream
+        (self._table,) = config.tables
+        self._shape = config.transform_of(self._table.name)
+
+    def stage(self, plan: EpochPlan, schema: str, attempt: Path) -> PartitionsStaged:
+        """Write the plan's ranges under the attempt's folder. Raises BadData for a row that cannot be read."""
+        ranges = (*plan.reads, *_live(self._table.name, plan))
+        if not ranges:
+            return PartitionsStaged({}, (), 0)
+        staged = self._events if self._upstream.capabilities.appends else self._changes
+        tables, counted = staged(plan.reads, ranges, schema, attempt)
+        reads = tuple(zip(plan.reads, counted.history, strict=True))
+        return PartitionsStaged(tables, reads, counted.live)
+
+    def _events(
+        self, history: Sequence[SnapshotRead], ranges: Sequence[SnapshotRead], schema: str, attempt: Path
+    ) -> tuple[dict[str, StagedTable], _Counted]:
+        frame = self._upstream.scan(self._spark, self._table.name, ranges).drop("_read")
+        frame, seen = self._observed(frame, history)
+        path = attempt / self._table.name / "inserts"
+        if self._upstream.capabilities.quarantines:
+            marked = _marked(frame, self._upstream)
+            write(_shaped(marked, self._shape), path, by=BAD)
+            good = listed(path / f"{BAD}=false", attempt)
+        else:
+            write(transform.rows(frame.drop("_error", "_raw"), self._shape), path)
+            good = listed(path, attempt)
+        counted = self._checked(seen)
+        tables = {self._table.name: StagedTable(inserts=good, rows=footers(attempt, good, ()).rows)}
+        return tables | self._aside(path, counted, attempt), counted
+
+    def _changes(
+        self, history: Sequence[SnapshotRead], ranges: Sequence[SnapshotRead], schema: str, attempt: Path
+    ) -> tuple[dict[str, StagedTable], _Counted]:
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as F
+
+        after = Position.of({r.split: min(o.after for o in ranges if o.split == r.split) for r in ranges})
+        up_to = Position.of({r.split: max(o.up_to or 0 for o in ranges if o.split == r.split) for r in ranges})
+        frame = self._upstream.changes(self._spark, self._table.name, after, up_to, schema)
+        frame, seen = self._observed(frame, history)
+        read = attempt / self._table.name / "read"
+        if self._upstream.capabilities.quarantines:
+            # Netted from what was written: the log is not read twice, what is set aside is written once.
+            marked = _marked(frame, self._upstream)
+            write(marked, read, by=BAD)
+            good = read / f"{BAD}=false"
+            good.mkdir(exist_ok=True)  # Spark writes no folder for no rows
+            frame = self._spark.read.schema(marked.drop(BAD, ASIDE).schema).parquet(str(good))
+        net = transform.net(frame.drop("_error", "_raw"), self._table.key, self._shape)
+        written = Observation()
+        ops = [F.sum(F.when(F.col("_op") == op, 1).otherwise(0)).alias(op) for op in ("U", "D")]
+        path = attempt / self._table.name / "changes"
+        write(net.observe(written, *ops), path)
+        counted = self._checked(seen)
+        staged = StagedTable(
+            changes=listed(path, attempt),
+            changed=int(written.get.get("U") or 0),
+            deleted=int(written.get.get("D") or 0),
+        )
+        return {self._table.name: staged} | self._aside(read, counted, attempt), counted
+
+    def _observed(
+        self, frame: "DataFrame", history: Sequence[SnapshotRead]
+    ) -> "tuple[DataFrame, Callable[[], _Counted]]":
+        """The frame, and what was seen of it once it has been written."""
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as F
+
+        partition, offset = self._upstream.capabilities.place
+        seen = Observation()
+        within = [
+            (F.col(partition) == int(r.split)) & (F.col(offset) >= r.after) & (F.col(offset) < F.lit(r.up_to))
+            for r in history
+        ]
+        place = F.struct(F.col(partition).alias("partition"), F.col(offset).alias("offset"), "_error")
+        frame = frame.observe(
+            seen,
+            F.count(F.lit(1)).alias("rows"),
+            F.count("_error").alias("bad"),
+            F.min(F.when(F.col("_error").isNotNull(), place)).alias("first"),
+            *(F.sum(F.when(hit, 1).otherwise(0)).alias(f"read_{i}") for i, hit in enumerate(within)),
+        )
+
+        def counted() -> _Counted:
+            found = seen.get
+            rows = tuple(int(found.get(f"read_{i}") or 0) for i in range(len(history)))
+            live = int(found.get("rows") or 0) - sum(rows)
+            first = found.get("first")
+            return _Counted(rows, live, int(found.get("bad") or 0), None if first is None else first.asDict())
+
+        return frame, counted
+
+    def _checked(self, seen: Callable[[], _Counted]) -> _Counted:
+        """What was counted. Raises BadData for a row that cannot be read where such rows are not set aside."""
+        counted = seen()
+        if counted.first is None or self._upstream.capabilities.quarantines:
+            return counted
+        first, more = counted.first, counted.bad - 1
+        raise BadData(
+            f"table {self._table.name!r}: the record at partition {first['partition']}, offset {first['offset']} "
+            f"cannot be read: {first['_error']}{f' (and {more} more)' if more else ''}",
+            'mend what writes it, or keep such records aside in the sink: upstream.on_error = "quarantine"',
+        )
+
+    def _aside(self, path: Path, counted: _Counted, attempt: Path) -> dict[str, StagedTable]:
+        """The side table's rows, if there are any: few, so they are copied out of what was written."""
+        if not counted.bad:
+            return {}
+        name = side_name(self._table.name)
+        aside = attempt / name / "inserts"
+        write(self._spark.read.parquet(str(path / f"{BAD}=true")).select(f"{ASIDE}.*"), aside)
+        files = listed(aside, attempt)
+        return {name: StagedTable(inserts=files, rows=counted.bad)}
+
+
+def _marked(frame: "DataFrame", upstream: Upstream) -> "DataFrame":
+    """The frame with BAD, and with ASIDE for the rows that cannot be read."""
+    from pyspark.sql import functions as F
+
+    kept = F.struct(*upstream.capabilities.place, F.col("_raw").alias("value"), F.col("_error").alias("reason"))
+    marked = frame.withColumn(BAD, F.col("_error").isNotNull()).withColumn(ASIDE, F.when(F.col(BAD), kept))
+    return marked.drop("_error", "_raw")
+
+
+def aside(frame: "DataFrame", upstream: Upstream) -> "DataFrame":
+    """What the side table holds of a frame's rows."""
+    return _marked(frame, upstream).where(BAD).select(f"{ASIDE}.*")
+
+
+def _shaped(marked: "DataFrame", shape: "Transform") -> "DataFrame":
+    """The sink's columns and both marks; what cannot be read passes `where`."""
+    kept = marked if shape.where is None else marked.where(f"{BAD} OR ({shape.where})")
+    row = kept.drop(BAD, ASIDE)
+    columns: list[str] = []
+    for text in shape.select or ["*"]:
+        stands_for_many = text.lstrip().startswith("*")
+        columns += [backticked(name) for name in row.selectExpr(text).columns] if stands_for_many else [text]
+    return kept.selectExpr(*columns, BAD, ASIDE)
+
+
+def _live(table: str, plan: EpochPlan) -> tuple[SnapshotRead, ...]:
+    """The plan's window as ranges."""
+    if plan.window is None:
+        return ()
+    begun = dict(plan.window.after)
+    return tuple(SnapshotRead(table, p, int(begun[p]), int(end)) for p, end in plan.window.up_to)
+
+
+def side_name(table: str) -> str:
+    return f"{table}.quarantine"
+
+
+def side_table(of: SinkTable, upstream: Upstream, source: str) -> SinkTable:
+    """What the sink keeps of rows that could not be read: partition and offset, `value BINARY, reason STRING`.
+
+    source: Spark schema of the table's source rows as JSON.
+    """
+    place = upstream.capabilities.place
+    fields = [field for field in json.loads(source)["fields"] if field["name"] in place]
+    fields += [
+        {"name": name, "type": kind, "nullable": True, "metadata": {}}
+        for name, kind in (("value", "binary"), ("reason", "string"))
+    ]
+    beside, dot, name = of.target.rpartition(".")
+    return replace(
+        of,
+        name=side_name(of.name),
+        target=f"{beside}{dot}_backfill_quarantine_{name}",
+        key=place,
+        schema=json.dumps({"type": "struct", "fields": fields}),
+        side=True,
+    )
