@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
     from backfill_cli.config.sections import Transform
 
@@ -31,13 +31,38 @@ def net(changes: "DataFrame", key: Sequence[str], transform: "Transform") -> "Da
         latest = latest.withColumn("_op", F.expr(f"CASE WHEN {stays} THEN 'U' ELSE 'D' END"))
     if transform.select is None:
         return latest
-    return latest.selectExpr("_op", *_without_op(transform.select, latest.columns))
+    return latest.select("_op", *_selected(latest, transform.select))
 
 
-def _without_op(select: Sequence[str], columns: Sequence[str]) -> list[str]:
-    """The select list, its star standing for the row's own columns alone."""
-    row = [_quoted(c) for c in columns if c != "_op"]
-    return [name for text in select for name in (row if text.strip() == "*" else [text])]
+def _selected(latest: "DataFrame", select: Sequence[str]) -> list["Column"]:
+    """The select list over `(_op, row…)`, its star standing for the row alone.
+
+    What is computed is computed of the rows that stay only: a row that `where` keeps out, or one that is gone and
+    has its key alone, must not fail an expression that was never meant for it.
+    """
+    from pyspark.sql import functions as F
+
+    row = latest.drop("_op")
+    columns = []
+    for text in select:
+        names = row.selectExpr(text).columns
+        if text.lstrip().startswith("*"):
+            columns += [F.col(_quoted(name)) for name in names]
+        elif _is_reference(text):
+            columns.append(F.expr(text))
+        else:
+            columns.append(F.when(F.col("_op") == "U", F.expr(text)).alias(names[0]))
+    return columns
+
+
+def _is_reference(text: str) -> bool:
+    """Whether a select item is a column as it is, renamed at most: what the key's columns always are."""
+    import sqlglot
+    from sqlglot import exp
+
+    item = sqlglot.parse_one(text, dialect="spark")
+    plain = item.this if isinstance(item, exp.Alias) else item
+    return isinstance(plain, exp.Column) and len(plain.parts) == 1
 
 
 def _quoted(name: str) -> str:
