@@ -42,7 +42,8 @@ class SplitProgress:
     after: index of the next row (files: how many leading rows have been consumed; a partition: its next offset).
     rows: rows read so far, before the transform's `where`.
     epoch: the checkpoint that moved it last, 0 for none.
-    target: next offset after the last one that history delivers; the live log goes on from there. None for files.
+    target: next offset after the last one that history delivers; the live log goes on from there: of a partition
+    that came later, its first one. None for files.
     """
 
     status: SplitStatus = SplitStatus.NOT_STARTED
