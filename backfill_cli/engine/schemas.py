@@ -1,7 +1,7 @@
 """Schemas on their way: what the transform makes of one, and which changes of one a job can follow."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from backfill_cli.errors import BadData, UsageError
@@ -42,9 +42,11 @@ def evolved(known: Mapping[str, str], seen: Mapping[str, str]) -> dict[str, str]
         after = {f["name"]: f for f in json.loads(text)["fields"]}
         gone = [name for name in before if name not in after]
         other = [n for n in after if n in before and after[n]["type"] != before[n]["type"]]
-        if gone or other:
+        alike = _alike_but_for_case(after)
+        if gone or other or alike:
             what = [f"column {n!r} is gone" for n in gone]
             what += [f"column {n!r}: {before[n]['type']} became {after[n]['type']}" for n in other]
+            what += [f"column {n!r} differs from {m!r} by case alone, which no sink tells apart" for m, n in alike]
             raise BadData(
                 f"table {table!r}: the upstream's schema changed: {'; '.join(what)}",
                 "only added columns can be followed: undo the change, or drop the job and start a new one",
@@ -54,3 +56,8 @@ def evolved(known: Mapping[str, str], seen: Mapping[str, str]) -> dict[str, str]
             fields = [*before.values(), *({**f, "nullable": True} for f in added)]
             merged[table] = json.dumps({"type": "struct", "fields": fields})
     return merged
+
+
+def _alike_but_for_case(names: Iterable[str]) -> list[tuple[str, str]]:
+    first: dict[str, str] = {}
+    return [(first[n.lower()], n) for n in names if first.setdefault(n.lower(), n) != n]

@@ -1,0 +1,88 @@
+"""Which changes of a schema a job can follow, and what a transform makes of one."""
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backfill_cli.config.sections import Transform
+from backfill_cli.engine.schemas import evolved, sink_schema
+from backfill_cli.errors import BadData, UsageError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TYPES = st.sampled_from(("integer", "string", "decimal(10,2)"))
+columns = st.dictionaries(st.sampled_from("abcde"), TYPES, min_size=1)
+
+
+def struct(columns: dict[str, str], nullable: bool = True) -> str:
+    fields = [{"name": n, "type": t, "nullable": nullable, "metadata": {"of": n}} for n, t in columns.items()]
+    return json.dumps({"type": "struct", "fields": fields})
+
+
+def names(schema: str) -> list[str]:
+    return [f["name"] for f in json.loads(schema)["fields"]]
+
+
+@given(columns, columns, st.booleans())
+def test_only_added_columns_are_followed(before: dict[str, str], after: dict[str, str], nullable: bool) -> None:
+    known, seen = {"t": struct(before), "u": struct({"x": "date"})}, {"t": struct(after, nullable)}
+    if any(after.get(n) != t for n, t in before.items()):
+        with pytest.raises(BadData, match="table 't'"):
+            evolved(known, seen)
+        return
+    merged = evolved(known, seen)
+    assert merged["u"] == known["u"]
+    assert names(merged["t"]) == [*before, *(n for n in after if n not in before)]
+    fields = {f["name"]: f for f in json.loads(merged["t"])["fields"]}
+    assert all(fields[n]["type"] == t and fields[n]["metadata"] == {"of": n} for n, t in after.items())
+    assert all(fields[n]["nullable"] for n in fields), "rows before it have no value"
+    assert evolved(merged, seen) == merged
+
+
+def test_case_26_what_happened_to_each_column_is_said() -> None:
+    known = {"t": struct({"a": "integer", "b": "string", "c": "string"})}
+    with pytest.raises(BadData) as caught:
+        evolved(known, {"t": struct({"a": "long", "d": "string", "c": "string"})})
+    assert "table 't'" in caught.value.message
+    assert "column 'b' is gone" in caught.value.message
+    assert "column 'a': integer became long" in caught.value.message
+    assert "only added columns" in caught.value.hint
+
+
+def test_a_schema_that_was_not_seen_again_stays() -> None:
+    known = {"t": struct({"a": "integer"})}
+    assert evolved(known, {}) == known
+
+
+def test_a_column_that_differs_from_another_by_case_alone_is_refused() -> None:
+    with pytest.raises(BadData, match="'Name' differs from 'name' by case alone"):
+        evolved({"t": struct({"name": "string"})}, {"t": struct({"name": "string", "Name": "string"})})
+
+
+def test_without_a_transform_the_sink_has_the_sources_schema_and_no_session_is_asked() -> None:
+    source = struct({"a": "integer"})
+    assert sink_schema(None, source, Transform()) == source  # type: ignore[arg-type]
+
+
+def test_the_sinks_schema_is_the_selects(spark: "SparkSession") -> None:
+    source = struct({"a": "integer", "b": "string"})
+    shape = Transform(select=["a AS id", "b", "a + 1.5 AS c"], where="b <> ''")
+    fields = json.loads(sink_schema(spark, source, shape))["fields"]
+    assert [(f["name"], f["type"]) for f in fields] == [
+        ("id", "integer"),
+        ("b", "string"),
+        ("c", "decimal(12,1)"),
+    ]
+    assert fields[0]["metadata"] == {"of": "a"}, "a renamed column keeps what its source said of it"
+
+
+@pytest.mark.parametrize("shape", [Transform(where="nope > 0"), Transform(select=["nope"])])
+def test_a_transform_that_does_not_fit_is_a_usage_error_that_names_the_column(
+    spark: "SparkSession", shape: Transform
+) -> None:
+    with pytest.raises(UsageError, match="nope"):
+        sink_schema(spark, struct({"a": "integer"}), shape)

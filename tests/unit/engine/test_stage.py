@@ -1,0 +1,256 @@
+"""An epoch plan becomes files: what is in them, what is counted, what is refused, what is left of a failure."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from backfill_cli.config import JobConfig, load
+from backfill_cli.contracts import UpstreamCapabilities
+from backfill_cli.engine.stage import SparkStager
+from backfill_cli.errors import BackfillError, BadData, Fatal, Transient
+from backfill_cli.model.plan import ChangeWindow, EpochPlan, SnapshotRead, Staged, StagedFile
+from backfill_cli.model.position import START, Position
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+JOB = """
+[job]
+name = "shop"
+staging = "HERE/staging"
+[upstream]
+type = "files"
+snapshot = { path = "{table}/snapshot", format = "parquet" }
+changes = { path = "{table}/changes", format = "change-feed" }
+[[tables]]
+name = "orders"
+key = ["id"]
+[[tables]]
+name = "items"
+key = ["order", "line"]
+[tables.transform]
+select = ["line", "order AS `order id`", "upper(note) AS note"]
+where = "note <> 'no'"
+[sink]
+type = "duckdb"
+path = "w.duckdb"
+"""
+WINDOW = ChangeWindow(START, Position.of({"log": 2}), 5, 6, 2)
+
+
+def struct(**columns: str) -> str:
+    fields = [{"name": n, "type": t, "nullable": True, "metadata": {}} for n, t in columns.items()]
+    return json.dumps({"type": "struct", "fields": fields})
+
+
+SCHEMAS = {
+    "orders": struct(id="long", v="integer"),
+    "items": struct(order="integer", line="integer", note="string"),
+}
+ROWS = {
+    "orders": [[(1, 10), (2, 20)], [(3, 30)], []],
+    "items": [[(1, 1, "a"), (1, 2, "no"), (2, 1, "b")]],
+}
+CHANGES: dict[str, list[tuple[Any, ...]]] = {
+    "orders": [("U", 1, 7, 1, 11), ("U", 2, 9, 1, 12), ("D", 3, 8, 3, None)],
+    "items": [("U", 1, None, 1, 1, "no"), ("U", 2, None, 5, 5, "new")],
+}
+
+
+@dataclass
+class Upstream:
+    """Rows of lists; split = index into a table's lists."""
+
+    rows: dict[str, list[list[tuple[Any, ...]]]] = field(default_factory=lambda: dict(ROWS))
+    log: dict[str, list[tuple[Any, ...]]] = field(default_factory=lambda: dict(CHANGES))
+    asked: list[str] = field(default_factory=list)
+    capabilities = UpstreamCapabilities(True, True, True, True)
+
+    def scan(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> "DataFrame":
+        found = [
+            (i, *row) for i, r in enumerate(reads) for row in self.rows[table][int(r.split)][r.after : r.up_to]
+        ]
+        return spark.createDataFrame(found, "_read INT, " + ddl(SCHEMAS[table]))
+
+    def changes(
+        self, spark: "SparkSession", table: str, after: Position, up_to: Position, schema: str
+    ) -> "DataFrame":
+        self.asked.append(schema)
+        columns = f"_op STRING, _seq INT, _ms BIGINT, {ddl(schema)}"
+        return spark.createDataFrame(self.log[table], columns)
+
+    def failure(self, exc: Exception) -> BackfillError | None:
+        return BadData("part-1 is no Parquet file") if "part-1" in str(exc) else None
+
+
+def ddl(schema: str) -> str:
+    return ", ".join(f"`{f['name']}` {f['type']}" for f in json.loads(schema)["fields"])
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> JobConfig:
+    (tmp_path / "job.toml").write_text(JOB.replace("HERE", str(tmp_path)), "utf-8")
+    return load(tmp_path / "job.toml")
+
+
+@pytest.fixture
+def upstream() -> Upstream:
+    return Upstream()
+
+
+@pytest.fixture
+def stager(spark: "SparkSession", upstream: Upstream, config: JobConfig) -> SparkStager:
+    return SparkStager(spark, upstream, config)  # type: ignore[arg-type]
+
+
+def read(table: str, split: int, after: int, up_to: int | None) -> SnapshotRead:
+    return SnapshotRead(table, str(split), after, up_to)
+
+
+def held(stager: SparkStager, staged: Staged, files: Sequence[StagedFile]) -> list[tuple[Any, ...]]:
+    folder = Path(stager.folder(7, staged.attempt))
+    rows = [tuple(row.values()) for f in files for row in pq.read_table(folder / f.path).to_pylist()]
+    return sorted(rows, key=str)
+
+
+def leftovers(stager: SparkStager) -> list[Path]:
+    return list(Path(stager.folder(0, "x")).parent.glob("*"))
+
+
+def test_snapshot_rows_are_filtered_selected_and_counted_by_read_before_the_filter(stager: SparkStager) -> None:
+    reads = (read("orders", 0, 1, 2), read("orders", 1, 0, None), read("orders", 2, 0, 0), read("items", 0, 0, 3))
+    staged = stager.stage(EpochPlan(reads), 7, SCHEMAS).staged
+    assert sorted(staged.reads, key=str) == sorted(zip(reads, (1, 1, 0, 3), strict=True), key=str)
+    orders, items = staged.tables["orders"], staged.tables["items"]
+    assert held(stager, staged, orders.inserts) == [(2, 20), (3, 30)]
+    assert held(stager, staged, items.inserts) == [(1, 1, "A"), (1, 2, "B")]
+    assert (orders.rows, items.rows, staged.rows) == (2, 2, 4)
+    assert orders.changes == items.changes == ()
+
+
+def test_open_ended_reads_are_counted_each_by_itself(stager: SparkStager, upstream: Upstream) -> None:
+    upstream.rows["orders"] = [[(i, i) for i in range(n)] for n in (3, 0, 5)]
+    reads = tuple(read("orders", n, 0, None) for n in range(3))
+    staged = stager.stage(EpochPlan(reads), 7, SCHEMAS).staged
+    assert [rows for _, rows in staged.reads] == [3, 0, 5]
+
+
+def test_splits_without_a_row_write_no_file(stager: SparkStager) -> None:
+    staged = stager.stage(EpochPlan((read("orders", 2, 0, 0),)), 7, SCHEMAS).staged
+    assert staged.reads == ((read("orders", 2, 0, 0), 0),)
+    assert staged.rows == 0
+    assert stager.intact(7, staged)
+
+
+def test_changes_are_net_by_key_and_counted_before_and_after(stager: SparkStager) -> None:
+    staged = stager.stage(EpochPlan(window=WINDOW), 7, SCHEMAS).staged
+    orders, items = staged.tables["orders"], staged.tables["items"]
+    assert held(stager, staged, orders.changes) == [("D", 3, None), ("U", 1, 12)]
+    assert (orders.changed, orders.deleted, orders.max_source_ms) == (1, 1, 9)
+    assert [row[:3] for row in held(stager, staged, items.changes)] == [("D", 1, 1), ("U", 5, 5)]
+    assert (items.changed, items.deleted, items.max_source_ms) == (1, 1, None)
+    assert staged.changes_read == 5
+    assert orders.inserts == items.inserts == ()
+
+
+def test_a_window_without_a_change_is_staged_as_nothing(stager: SparkStager, upstream: Upstream) -> None:
+    upstream.log = {"orders": [], "items": []}
+    staged = stager.stage(EpochPlan(window=WINDOW), 7, SCHEMAS).staged
+    assert (staged.rows, staged.changes_read) == (0, 0)
+    assert stager.intact(7, staged)
+
+
+def test_case_26_changes_are_read_with_the_columns_that_came_with_them(
+    stager: SparkStager, upstream: Upstream
+) -> None:
+    wider = {"items": struct(order="integer", line="integer", note="string", price="double")}
+    upstream.log["items"] = [("U", 1, None, 5, 5, "new", 1.5)]
+    window = ChangeWindow(START, WINDOW.up_to, 5, 6, 1, tuple(wider.items()))
+    done = stager.stage(EpochPlan(window=window), 7, SCHEMAS)
+    assert "price" in upstream.asked[1]
+    assert json.loads(done.schemas["items"])["fields"][-1]["name"] == "price"
+    assert done.schemas["orders"] == SCHEMAS["orders"]
+    assert [f["name"] for f in json.loads(done.sink_schemas["items"])["fields"]] == ["line", "order id", "note"]
+    assert done.sink_schemas["orders"] == SCHEMAS["orders"]
+
+
+def test_a_null_key_in_the_snapshot_is_named_and_nothing_is_left(stager: SparkStager, upstream: Upstream) -> None:
+    upstream.rows["items"] = [[(1, 1, "a"), (1, None, "b"), (2, None, "c")]]
+    with pytest.raises(BadData, match=r"table 'items': key column 'line' is NULL in 2 row\(s\) of the snapshot"):
+        stager.stage(EpochPlan((read("items", 0, 0, 3),)), 7, SCHEMAS)
+    assert leftovers(stager) == []
+
+
+def test_a_null_key_in_the_change_log_is_named_also_where_it_is_netted_away(
+    stager: SparkStager, upstream: Upstream
+) -> None:
+    upstream.log["orders"] = [("U", 1, 1, None, 1), ("D", 2, 2, None, None)]
+    with pytest.raises(BadData, match=r"table 'orders': key column 'id' is NULL in 2 row\(s\) of the change log"):
+        stager.stage(EpochPlan(window=WINDOW), 7, SCHEMAS)
+    assert leftovers(stager) == []
+
+
+def test_another_change_of_the_schema_stops_before_anything_is_read(
+    stager: SparkStager, upstream: Upstream
+) -> None:
+    window = ChangeWindow(START, WINDOW.up_to, 5, 6, 1, (("orders", struct(id="long", v="string")),))
+    with pytest.raises(BadData, match="integer became string"):
+        stager.stage(EpochPlan(window=window), 7, SCHEMAS)
+    assert upstream.asked == []
+
+
+def _broken(message: str) -> Callable[..., Any]:
+    def scan(*_: Any) -> Any:
+        raise RuntimeError(message)
+
+    return scan
+
+
+def test_what_spark_says_of_a_broken_upstream_is_told_in_its_words(
+    stager: SparkStager, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = EpochPlan((read("orders", 0, 0, 2),))
+    monkeypatch.setattr(upstream, "scan", _broken("cannot read part-1"))
+    with pytest.raises(Fatal, match="part-1 is no Parquet file"):
+        stager.stage(plan, 7, SCHEMAS)
+    monkeypatch.setattr(upstream, "scan", _broken("our own mistake"))
+    with pytest.raises(RuntimeError, match="our own mistake"):
+        stager.stage(plan, 7, SCHEMAS)
+    assert leftovers(stager) == []
+
+
+def test_a_staging_folder_that_cannot_be_made_may_pass(stager: SparkStager, tmp_path: Path) -> None:
+    (tmp_path / "staging").write_text("a file stands here")
+    with pytest.raises(Transient, match="staging folder"):
+        stager.stage(EpochPlan((read("orders", 0, 0, 2),)), 7, SCHEMAS)
+
+
+def test_case_41_two_attempts_of_one_epoch_share_no_file(stager: SparkStager) -> None:
+    plan = EpochPlan((read("orders", 0, 0, 2),))
+    first, second = (stager.stage(plan, 7, SCHEMAS).staged for _ in range(2))
+    assert first.attempt != second.attempt
+    stager.discard(7, first.attempt)
+    assert stager.intact(7, second)
+    assert not stager.intact(7, first)
+
+
+def test_case_42_a_file_that_is_gone_or_of_another_size_is_damage(stager: SparkStager) -> None:
+    plan = EpochPlan((read("orders", 0, 0, 2),))
+    for damage in (Path.unlink, lambda file: file.write_bytes(file.read_bytes()[:-1])):
+        staged = stager.stage(plan, 7, SCHEMAS).staged
+        assert stager.intact(7, staged)
+        damage(Path(stager.folder(7, staged.attempt)) / staged.tables["orders"].inserts[0].path)
+        assert not stager.intact(7, staged)
+
+
+def test_what_dead_attempts_left_is_swept_and_what_may_still_be_applied_is_kept(stager: SparkStager) -> None:
+    root = Path(stager.folder(7, "x")).parent
+    for name in ("7-keep", "7-dead", "6-dead", "notes-of-a-stranger"):
+        (root / name).mkdir(parents=True)
+    stager.sweep([(7, "keep")])
+    assert sorted(f.name for f in root.iterdir()) == ["7-keep", "notes-of-a-stranger"]
