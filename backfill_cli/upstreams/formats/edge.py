@@ -6,12 +6,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import unquote
 
-from backfill_cli.errors import BackfillError, BadData, Fatal, Transient
+from backfill_cli.errors import BackfillError, BadData, Fatal, HistoryGone, Transient
 
 MARK = "backfill:"
 """What the messages begin with that our own expressions raise inside Spark."""
 
-_KINDS: dict[str, type[BackfillError]] = {"BadData": BadData, "Fatal": Fatal, "Transient": Transient}
+_KINDS: dict[str, type[BackfillError]] = {
+    "BadData": BadData,
+    "Fatal": Fatal,
+    "Transient": Transient,
+    "HistoryGone": HistoryGone,
+}
 
 _PASSING = frozenset(
     {

@@ -1,6 +1,7 @@
 """Text and numbers to typed columns, exactly or not at all: Spark expressions that raise, naming file and column.
 
-Spark's own parsers round decimals and cut fractions of a second without a word; what would is refused here.
+Spark's own parsers round decimals and cut fractions of a second without a word; what would is refused here. With
+nobody to name (QUIET) the expressions are NULL instead of raising.
 """
 
 import re
@@ -37,17 +38,27 @@ _PATTERNS = {
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """What an error names: the column that holds the file's name, and the table's column (dots for nested)."""
+    """What an error names: the column that holds the file's name, and the table's column (dots for nested).
 
-    file: "Column"
+    file None: nothing raises, what is not exact becomes NULL, and whoever asked compares.
+    """
+
+    file: "Column | None"
     column: str
 
     def inner(self, name: str) -> "Named":
         return Named(self.file, f"{self.column}.{name}")
 
 
+QUIET = Named(None, "")
+
+
 def failing(named: Named, what: str, value: "Column", hint: str = "") -> "Column":
     """An expression that raises when it is evaluated: `file: column 'c': what: value`."""
+    if named.file is None:
+        from pyspark.sql import functions as F
+
+        return F.lit(None)
     return refused(named.file, f"column '{named.column}': {what}", value, hint)
 
 

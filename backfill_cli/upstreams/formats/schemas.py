@@ -82,12 +82,15 @@ RESERVED = ("_op", "_seq", "_ms", "_read")
 """What the frames of an upstream call their own columns (see contracts)."""
 
 
-def refuse_names(what: str, names: Iterable[str]) -> None:
-    """Raises BadData for a column that would be taken for one of ours, or for another one whatever the case."""
+def refuse_names(what: str, names: Iterable[str], more: Sequence[str] = ()) -> None:
+    """Raises BadData for a column that would be taken for one of ours, or for another one whatever the case.
+
+    more: names that are reserved beside RESERVED.
+    """
     seen: dict[str, str] = {}
     for name in names:
         low = name.lower()
-        if low in RESERVED or low.startswith("_backfill_"):
+        if low in (*RESERVED, *more) or low.startswith("_backfill_"):
             raise BadData(f"{what}: column '{name}': the name is reserved", "give the column another name")
         if low in seen:
             raise BadData(

@@ -1,0 +1,23 @@
+"""Kafka as an upstream: a topic's partitions, and an archive of what they held before."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from backfill_cli.contracts import TableSpec, Upstream, UpstreamConnector
+from backfill_cli.upstreams.kafka.options import KafkaOptions
+
+
+def _open(options: KafkaOptions, tables: Sequence[TableSpec]) -> Upstream:
+    from backfill_cli.upstreams.kafka.upstream import KafkaUpstream
+
+    return KafkaUpstream(options, tables)
+
+
+def _fingerprint(options: KafkaOptions) -> Mapping[str, Any]:
+    """All that decides which records are read, and what their columns hold. The cluster is known by its own id."""
+    decides = {"topic", "from_", "value", "isolation", "archive", "compacted", "transactional"}
+    told: dict[str, Any] = options.model_dump(mode="json", by_alias=True, include=decides)
+    return told
+
+
+connector = UpstreamConnector(KafkaOptions, _open, _fingerprint)

@@ -1,0 +1,81 @@
+"""Where the Kafka client's errors end: they become ours here, naming the servers, never a secret."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+from backfill_cli.errors import BackfillError, Fatal, Transient, UsageError
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError
+
+INSTALL = "pip install 'backfill-cli[kafka]'"
+
+_LOG = logging.getLogger("backfill.kafka")
+_LOG.addHandler(logging.NullHandler())
+_LOG.propagate = False
+
+
+def client() -> Any:
+    """The client's package. Raises UsageError when it is not installed."""
+    try:
+        import confluent_kafka
+        import confluent_kafka.admin
+    except ImportError as exc:
+        raise UsageError("a Kafka upstream needs confluent-kafka, which is not installed", INSTALL) from exc
+    return confluent_kafka
+
+
+class Heard:
+    """What the client's threads last complained of: a call that times out does not say why by itself."""
+
+    def __init__(self) -> None:
+        self.last = ""
+        self.code = 0
+
+    def __call__(self, error: "KafkaError") -> None:
+        # "all brokers down" follows the reason and says less
+        if error.code() != error._ALL_BROKERS_DOWN or not self.last:
+            self.last, self.code = error.str(), error.code()
+
+    def settings(self) -> dict[str, Any]:
+        """What makes a client tell us instead of the terminal."""
+        return {"error_cb": self, "logger": _LOG}
+
+
+class Servers(Protocol):
+    """Whom an error names, and how its text loses every secret."""
+
+    servers: str
+
+    def scrubbed(self, text: str) -> str: ...
+
+
+def ours(error: "KafkaError", of: Servers, what: str, heard: Heard | None = None) -> BackfillError:
+    """What an error of the client means. what: what was asked for, for people."""
+    K = client().KafkaError
+    last = heard.last if heard is not None else ""
+    codes = {error.code(), heard.code if heard is not None else 0}
+    where, said = f"{of.servers}: {what}", of.scrubbed(last or error.str())
+    if codes & {K._AUTHENTICATION, K.SASL_AUTHENTICATION_FAILED}:
+        return Fatal(f"{where}: not let in: {said}", "look at upstream.options: sasl.*")
+    if codes & {K._SSL}:
+        return Fatal(f"{where}: no TLS connection: {said}", "look at upstream.options: ssl.*")
+    text = of.scrubbed(error.str())
+    denied = {K.TOPIC_AUTHORIZATION_FAILED, K.CLUSTER_AUTHORIZATION_FAILED, K.GROUP_AUTHORIZATION_FAILED}
+    if error.code() in denied:
+        return Fatal(f"{where}: {text}", "give this user the right to Read and Describe the topic")
+    if error.code() in {K._INVALID_ARG, K.UNSUPPORTED_VERSION, K.INVALID_REQUEST, K._UNSUPPORTED_FEATURE}:
+        return Fatal(f"{where}: {text}", "look at upstream.options")
+    because = f" ({said})" if last and last != error.str() else ""
+    return Transient(f"{where}: {text}{because}", "start the broker, or mend upstream.bootstrap_servers")
+
+
+@contextmanager
+def asking(of: Servers, what: str, heard: Heard | None = None) -> Iterator[None]:
+    """Any failure of the client inside becomes ours."""
+    try:
+        yield
+    except client().KafkaException as exc:
+        raise ours(exc.args[0], of, what, heard) from exc

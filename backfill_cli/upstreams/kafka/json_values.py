@@ -1,0 +1,207 @@
+"""JSON text to typed columns by Spark expressions: exactly, or with a fault that names the column.
+
+`from_json` by itself would round decimals to their scale, take 200 for the TINYINT -56, write numbers anew that
+stand in a STRING column, make "" a row of NULLs, take 1e400 for infinity, read the first of two objects and forget
+the other. So decimals are read wider than their column and compared, and text through VARIANT, which keeps what
+it was.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from backfill_cli.upstreams.formats.exact import QUIET, decimal_of, of_text
+from backfill_cli.upstreams.formats.frames import quoted, struct_type
+from backfill_cli.upstreams.formats.schemas import Columns, SparkType, field, shown
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_WHOLE = ("byte", "short", "integer")
+_BROKEN = "_backfill_broken"
+
+_LONE_SURROGATE = (
+    r"(?<!\\)(?:\\\\)*(?:\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
+    r"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F])"
+)
+"""Half a character, which Java would write as a question mark."""
+
+
+@dataclass(frozen=True, slots=True)
+class JsonColumns:
+    """One JSON object as columns.
+
+    fault: STRING, NULL when every column is exactly what the object says. values: by name, of the column's type;
+    meaningless with a fault.
+    """
+
+    fault: "Column"
+    values: dict[str, "Column"]
+
+
+def with_parsed(frame: "DataFrame", text: str, columns: Columns) -> "DataFrame":
+    """The frame with what `of_parsed` needs: `_whole, _long, _wide, _exact`. text: name of a STRING column."""
+    from pyspark.sql import functions as F
+
+    told = F.col(text)
+    whole = told.rlike(r"^\s*\{") & (F.json_array_length(F.concat(F.lit("["), told, F.lit("]"))) == 1)
+    whole &= ~told.rlike(_LONE_SURROGATE)
+    least = _least_spare_digits([column["type"] for column in columns.values()])
+    long = (
+        F.lit(False) if least is None else told.rlike(rf"[0-9](?:[.][0-9]{{{least + 1}}}|[.0-9]*[eE]-[0-9]{{2}})")
+    )
+    marked = frame.withColumns({"_whole": F.coalesce(whole, F.lit(False)), "_long": long})
+    return marked.withColumns(
+        {
+            "_wide": _parsed(F.when(F.col("_whole"), told), columns, True),
+            "_exact": _parsed(F.when(F.col("_whole") & F.col("_long"), told), columns, False),
+        }
+    )
+
+
+def of_parsed(text: str, columns: Columns) -> JsonColumns:
+    """The columns of what `with_parsed` added."""
+    from pyspark.sql import functions as F
+
+    told, long = F.col(text), F.col("_long")
+    shape = F.lit("not a JSON object of the columns " + _listed(columns))
+    faults = [
+        F.when(~F.col("_whole"), F.lit("not one whole JSON object")),
+        F.when(F.col(f"_wide.{_BROKEN}").isNotNull(), shape),
+        F.when(F.col(f"_exact.{_BROKEN}").isNotNull(), shape),
+    ]
+    values = {}
+    for name, column in columns.items():
+        kind = column["type"]
+        raw = quoted(name, "_wide")
+        value, bad = _checked(raw, kind, True, told)
+        if _least_spare_digits([kind]) is not None:
+            raw_long = quoted(name, "_exact")
+            value_long, bad_long = _checked(raw_long, kind, False, told)
+            value, bad = F.when(long, value_long).otherwise(value), F.when(long, bad_long).otherwise(bad)
+        faults.append(F.when(bad, F.lit(f"column '{name}': not exactly {_article(shown(kind))}")))
+        values[name] = value
+    return JsonColumns(F.when(told.isNotNull(), F.coalesce(*faults)), values)
+
+
+def _checked(raw: "Column", kind: SparkType, wide: bool, told: "Column") -> tuple["Column", "Column"]:
+    from pyspark.sql import functions as F
+
+    value = _value(raw, kind, wide, told)
+    return value, F.coalesce(_bad(raw, value, kind), F.lit(False))
+
+
+def _parsed(text: "Column", columns: Columns, wide: bool) -> "Column":
+    from pyspark.sql import functions as F
+
+    read = {name: field(name, _read_as(column["type"], wide)) for name, column in columns.items()}
+    shape = struct_type({**read, _BROKEN: field(_BROKEN, "string")})
+    return F.from_json(text, shape, {"columnNameOfCorruptRecord": _BROKEN, "mode": "PERMISSIVE"})
+
+
+def _read_as(kind: SparkType, wide: bool) -> SparkType:
+    """What `from_json` reads a column as. wide: decimals with all digits that there is room for, else VARIANT."""
+    if isinstance(kind, dict):
+        if kind["type"] == "array":
+            return {**kind, "elementType": _read_as(kind["elementType"], wide)}
+        if kind["type"] == "map":
+            return {**kind, "valueType": _read_as(kind["valueType"], wide)}
+        return {**kind, "fields": [{**f, "type": _read_as(f["type"], wide)} for f in kind["fields"]]}
+    if kind in _WHOLE:
+        return "integer"
+    if kind.startswith("decimal"):
+        return f"decimal(38,{_spare_digits(kind)})" if wide else "variant"
+    if kind == "float":
+        return "double"
+    if kind in ("boolean", "long", "double"):
+        return kind
+    return "variant" if kind == "string" else "string"
+
+
+def _value(raw: "Column", kind: SparkType, wide: bool, told: "Column") -> "Column":
+    """The column's value; NULL where the object's does not fit exactly."""
+    from pyspark.sql import functions as F
+
+    if isinstance(kind, dict):
+        return _nested_value(raw, kind, wide, told)
+    if kind in _WHOLE:
+        return raw.try_cast(kind)
+    if kind.startswith("decimal"):
+        if not wide:
+            return of_text(_variant_text(raw), kind, QUIET)
+        narrow = raw.try_cast(kind)
+        return F.when(narrow == raw, narrow)
+    if kind in ("double", "float"):
+        narrow = raw.cast(kind)
+        endless = F.abs(narrow) == F.lit(float("inf"))
+        return F.when(~endless | told.rlike("[Ii][Nn][Ff]"), narrow)
+    if kind in ("boolean", "long"):
+        return raw
+    return _variant_text(raw) if kind == "string" else of_text(raw, kind, QUIET)
+
+
+def _nested_value(raw: "Column", kind: dict[str, Any], wide: bool, told: "Column") -> "Column":
+    from pyspark.sql import functions as F
+
+    if kind["type"] == "array":
+        return F.transform(raw, lambda x: _value(x, kind["elementType"], wide, told))
+    if kind["type"] == "map":
+        return F.transform_values(raw, lambda _, x: _value(x, kind["valueType"], wide, told))
+    fields = [_value(raw.getField(f["name"]), f["type"], wide, told).alias(f["name"]) for f in kind["fields"]]
+    return F.when(raw.isNotNull(), F.struct(*fields))
+
+
+def _variant_text(raw: "Column") -> "Column":
+    """Text of a JSON string; of any other token its JSON, unless a number in it was not kept digit by digit."""
+    from pyspark.sql import functions as F
+
+    return F.when(~F.schema_of_variant(raw).contains("DOUBLE"), raw.cast("string"))
+
+
+def _bad(raw: "Column", value: "Column", kind: SparkType) -> "Column":
+    """Whether something that the object says is missing in the value."""
+    from pyspark.sql import functions as F
+
+    if not isinstance(kind, dict):
+        # a JSON null is a VARIANT that is not NULL
+        there = ~F.is_variant_null(raw) if kind == "string" else F.lit(True)
+        return raw.isNotNull() & value.isNull() & there
+    if kind["type"] == "array":
+        inner = kind["elementType"]
+        return F.exists(F.zip_with(raw, value, lambda r, v: _bad(r, v, inner)), lambda x: x)
+    if kind["type"] == "map":
+        inner = kind["valueType"]
+        pairs = F.zip_with(F.map_values(raw), F.map_values(value), lambda r, v: _bad(r, v, inner))
+        return F.exists(pairs, lambda x: x)
+    found = F.lit(False)
+    for f in kind["fields"]:
+        name = f["name"]
+        found |= F.coalesce(_bad(raw.getField(name), value.getField(name), f["type"]), F.lit(False))
+    return found
+
+
+def _spare_digits(kind: str) -> int:
+    """Digits after the point when a decimal has all 38 digits, as many before the point as it is."""
+    precision, scale = decimal_of(kind)
+    return 38 - (precision - scale)
+
+
+def _least_spare_digits(kinds: Sequence[SparkType]) -> int | None:
+    """The fewest of all decimals in these types; None without one."""
+    found = []
+    for kind in kinds:
+        if isinstance(kind, str):
+            found += [_spare_digits(kind)] if kind.startswith("decimal") else []
+            continue
+        inner = [kind.get("elementType"), kind.get("valueType"), *(f["type"] for f in kind.get("fields", ()))]
+        least = _least_spare_digits([i for i in inner if i is not None])
+        found += [] if least is None else [least]
+    return min(found, default=None)
+
+
+def _listed(columns: Columns) -> str:
+    return ", ".join(f"{name} {shown(column['type'])}" for name, column in columns.items())
+
+
+def _article(kind: str) -> str:
+    return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"

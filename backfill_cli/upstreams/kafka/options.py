@@ -1,0 +1,256 @@
+"""The `[upstream]` part of a config with `type = "kafka"`: what a user may write, with units and help."""
+
+import difflib
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+
+ValueFormat = Literal["json", "debezium", "bytes"]
+TimeUnit = Literal["ms", "us", "ns"]
+DecimalForm = Literal["precise", "string", "double"]
+
+CLIENT_PROPERTIES = frozenset(
+    {
+        "broker.address.family",
+        "check.crcs",
+        "client.dns.lookup",
+        "client.id",
+        "client.rack",
+        "connections.max.idle.ms",
+        "fetch.max.bytes",
+        "fetch.message.max.bytes",
+        "fetch.min.bytes",
+        "fetch.wait.max.ms",
+        "metadata.max.age.ms",
+        "queued.max.messages.kbytes",
+        "queued.min.messages",
+        "receive.message.max.bytes",
+        "reconnect.backoff.max.ms",
+        "reconnect.backoff.ms",
+        "retry.backoff.max.ms",
+        "retry.backoff.ms",
+        "sasl.kerberos.keytab",
+        "sasl.kerberos.principal",
+        "sasl.kerberos.service.name",
+        "sasl.mechanism",
+        "sasl.mechanisms",
+        "sasl.oauthbearer.client.id",
+        "sasl.oauthbearer.client.secret",
+        "sasl.oauthbearer.extensions",
+        "sasl.oauthbearer.method",
+        "sasl.oauthbearer.scope",
+        "sasl.oauthbearer.token.endpoint.url",
+        "sasl.password",
+        "sasl.username",
+        "security.protocol",
+        "socket.connection.setup.timeout.ms",
+        "socket.keepalive.enable",
+        "socket.nagle.disable",
+        "socket.receive.buffer.bytes",
+        "socket.timeout.ms",
+        "ssl.ca.location",
+        "ssl.ca.pem",
+        "ssl.certificate.location",
+        "ssl.certificate.pem",
+        "ssl.cipher.suites",
+        "ssl.crl.location",
+        "ssl.curves.list",
+        "ssl.key.location",
+        "ssl.key.password",
+        "ssl.key.pem",
+        "ssl.keystore.location",
+        "ssl.keystore.password",
+        "ssl.sigalgs.list",
+    }
+)
+"""How to talk to the cluster, how much to fetch at once. Not what runs code (plugins, `…cmd`, providers), turns
+verification off, or decides which records are read: that is the job's own."""
+
+SECRETS = frozenset(
+    {
+        "sasl.oauthbearer.client.secret",
+        "sasl.password",
+        "ssl.key.password",
+        "ssl.key.pem",
+        "ssl.keystore.password",
+    }
+)
+
+
+def _as_text(value: Any) -> Any:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int) else value
+
+
+class _Options(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, hide_input_in_errors=True, populate_by_name=True, serialize_by_alias=True
+    )
+
+
+class ValueOptions(_Options):
+    """What the records' values are."""
+
+    format: ValueFormat = Field(
+        default="json",
+        description="json: an object a record; debezium: an envelope with before and after, with or without its "
+        "schema block; bytes: as they are, in the column `value`",
+    )
+    ddl: str | None = Field(
+        default=None,
+        alias="schema",
+        description='the table\'s columns as Spark DDL ("id BIGINT, note STRING"); may be left out when the '
+        "archive is Parquet",
+    )
+    timestamps: TimeUnit | None = Field(
+        default=None, description="debezium: unit of timestamps that are numbers: ms, us or ns"
+    )
+    decimals: DecimalForm | None = Field(
+        default=None, description="debezium: form of decimals: precise (base64), string or double"
+    )
+
+    @model_validator(mode="after")
+    def _format_allows(self) -> Self:
+        if self.format == "bytes" and self.ddl is not None:
+            raise ValueError("bytes have one column, `value BINARY`: leave schema out")
+        if self.format != "debezium" and (self.timestamps or self.decimals):
+            raise ValueError(f"timestamps and decimals are for debezium, not {self.format}")
+        return self
+
+
+class ArchiveOptions(_Options):
+    """History from files that a log archiver wrote: one row a record, with its partition and offset."""
+
+    path: str = Field(
+        min_length=1,
+        description="folder (read with its subfolders) or glob; a local path or a URI that pyarrow and Spark both "
+        "reach",
+    )
+    format: Literal["parquet", "json"] = Field(
+        default="parquet", description="what the files are: parquet or json (one object a line)"
+    )
+    partition: str = Field(
+        default="kafka_partition", min_length=1, description="column that holds a record's partition"
+    )
+    offset: str = Field(default="kafka_offset", min_length=1, description="column that holds a record's offset")
+    timestamp: str = Field(
+        default="kafka_timestamp",
+        min_length=1,
+        description="column that holds a record's time: a timestamp, or milliseconds since 1970; NULL where the "
+        "files have no such column",
+    )
+    value: str | None = Field(
+        default=None,
+        min_length=1,
+        description="parquet: column that holds a record's value as bytes or text, decoded as the log's; left "
+        "out: the files hold the table's columns themselves",
+    )
+    key: str | None = Field(
+        default=None,
+        min_length=1,
+        description="parquet: column that holds a record's key as bytes or text, which a tombstone (a NULL value) "
+        "deletes by",
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.format == "json" and (self.value or self.key):
+            raise ValueError("json lines hold the table's columns themselves: value and key are for parquet")
+        if self.key and not self.value:
+            raise ValueError("key is for archives of raw records: name their value column too")
+        return self
+
+
+class KafkaOptions(_Options):
+    """A Kafka topic: its log from an offset on, and maybe an archive of what the log no longer holds."""
+
+    type: Literal["kafka"] = Field(default="kafka", description="this connector")
+    bootstrap_servers: str = Field(min_length=1, description="`host:port`, several with commas between them")
+    topic: str = Field(min_length=1, max_length=249, pattern=r"^[A-Za-z0-9._-]+$", description="the topic's name")
+    from_: str = Field(
+        default="earliest",
+        alias="from",
+        description="where history begins: earliest (with an archive: its first record), latest (follow only), or "
+        'a time like "2026-01-31T00:00:00Z"',
+    )
+    value: ValueOptions = Field(default=ValueOptions(), description="what the records' values are")
+    on_error: Literal["fail", "quarantine"] = Field(
+        default="fail",
+        description="a record that cannot be read: fail stops the job and names it, quarantine keeps it in a side "
+        "table of the sink and goes on",
+    )
+    isolation: Literal["read_committed", "read_uncommitted"] = Field(
+        default="read_committed", description="whether records of open and aborted transactions are left out"
+    )
+    options: dict[str, Annotated[str, BeforeValidator(_as_text)]] = Field(
+        default_factory=dict,
+        description="properties of the client (librdkafka's names): security, timeouts, fetch sizes; secrets as "
+        "references",
+    )
+    reader: Literal["confluent", "spark"] = Field(
+        default="confluent",
+        description="confluent: this package's own, by confluent-kafka; spark: Spark's Kafka source, where its "
+        "jars are given in [spark]",
+    )
+    archive: ArchiveOptions | None = Field(
+        default=None, description="history from files; left out: the log holds it"
+    )
+    compacted: bool = Field(
+        default=False, description="the topic is compacted: offsets missing inside the archive are no gap"
+    )
+    transactional: bool = Field(
+        default=False,
+        description="the topic is written in transactions, whose markers take offsets: offsets missing inside the "
+        "archive are no gap",
+    )
+    accept_gap: bool = Field(
+        default=False, description="go on where records between the archive's end and the log's begin are gone"
+    )
+
+    @field_validator("from_")
+    @classmethod
+    def _is_a_place(cls, told: str) -> str:
+        if told not in ("earliest", "latest"):
+            try:
+                datetime.fromisoformat(told)
+            except ValueError:
+                raise ValueError('is earliest, latest or a time like "2026-01-31T00:00:00Z"') from None
+        return told
+
+    @field_validator("options")
+    @classmethod
+    def _known_properties(cls, told: dict[str, str]) -> dict[str, str]:
+        for name in told:
+            if name not in CLIENT_PROPERTIES:
+                near = difflib.get_close_matches(name, CLIENT_PROPERTIES, 3, 0.5)
+                known = ", ".join(near or sorted(CLIENT_PROPERTIES))
+                raise ValueError(f"{name!r} is no client property that may be set; known: {known}")
+        return told
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> Self:
+        archive = self.archive
+        says_types = archive is not None and archive.format == "parquet" and archive.value is None
+        if self.value.format != "bytes" and self.value.ddl is None and not says_types:
+            raise ValueError(
+                f'value: {self.value.format} does not say its types: give schema = "<Spark DDL>", '
+                'for example "id BIGINT, note STRING"'
+            )
+        if archive is not None and self.from_ != "earliest":
+            raise ValueError(
+                'from: with an archive history begins at its first record: leave it out, or "earliest"'
+            )
+        if archive is not None and archive.value is None and self.value.format != "json":
+            raise ValueError(f"archive.value: name the column that holds the records' {self.value.format} values")
+        if self.reader == "spark" and self.options:
+            raise ValueError('options: they are librdkafka\'s: leave them out with reader = "spark"')
+        return self
+
+    def from_ms(self) -> int | None:
+        """The time that history begins at, milliseconds since 1970 (UTC without a zone); None for the others."""
+        if self.from_ in ("earliest", "latest"):
+            return None
+        told = datetime.fromisoformat(self.from_)
+        return int((told if told.tzinfo else told.replace(tzinfo=UTC)).timestamp() * 1000)
