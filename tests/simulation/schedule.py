@@ -1,19 +1,27 @@
 """One seeded schedule: changes, commands, failures and crashes at every step, over the real loop and recovery."""
 
+from copy import copy
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 from backfill_cli import failpoint
 from backfill_cli.contracts import SinkTable
 from backfill_cli.engine.orchestrator import Job, Orchestrator, Ports, Settings, Tick
 from backfill_cli.engine.recovery import recover
 from backfill_cli.engine.report import Meter
-from backfill_cli.errors import Transient
+from backfill_cli.errors import HistoryGone, StateConflict, Transient
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.job import Command, Control, Verb
 from backfill_cli.model.pace import Sizer
+from backfill_cli.model.position import Position
+from backfill_cli.model.upstream import Pin
+from backfill_cli.strategies import Strategy
 from backfill_cli.strategies.snapshot import SnapshotStrategy
+from backfill_cli.strategies.source import SourceStrategy
 
+from .log_world import LogStager, MemoryLog, log_law_holds
+from .two_tables import EVEN, ODD, TwoTables
 from .world import TABLE, Crash, LazyCommit, MemorySink, MemoryStager, MemoryStore, MemoryUpstream, law_holds
 
 STEPS = 60
@@ -21,34 +29,69 @@ SETTINGS = Settings(interval_ms=1000, target_ms=5000, retry_limit_ms=10**9, unti
 
 
 class Schedule:
-    """All that one seed decides. `run` raises AssertionError where a law does not hold."""
+    """All that one seed decides. `run` raises AssertionError where a law does not hold.
+
+    What a strategy brings is in the subclasses. seen: how often something that is rare happened.
+    """
+
+    upstream: Any
+    stager: MemoryStager
+    sink: MemorySink
+    strategy: Strategy
+    tables: tuple[str, ...] = (TABLE,)
+    most_rows = 12  # an epoch has
+    busy = 0.3  # how often the upstream changes between two steps
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
         self.now = 1_000
-        self.upstream = MemoryUpstream(self.random, lambda: self.now)
-        self.upstream.fill()
-        self.stager = MemoryStager(self.upstream, self.random)
-        self.sink = MemorySink(self.stager, self.random)
-        pin = self.upstream.pin()
-        measure = self.random.choice(("time", "barriers"))
-        self.strategy = SnapshotStrategy(pin.splits, measure)  # type: ignore[arg-type]
-        start = self.strategy.start(pin, Control())
+        self.pin = self._world()
+        start = self.strategy.start(self.pin, Control())
         self.store = MemoryStore(Checkpoint(0, 0, 0, "", self.strategy.freeze(start), start.phase, start.position))
         self.quiet = False
-        self.positions = 0
-        self.crashes = 0
+        forever = self.random.random() < 0.3
+        self.until, self.runners = ("forever", self.random.randrange(2, 8)) if forever else ("caught-up", 40)
+        self.held: Position = start.position
+        self.lawful = -1
+        self.loop: Orchestrator | None = None
+        self.backups: list[tuple[MemoryStore, MemorySink]] = []
+        self.seen = dict.fromkeys(("crash", "dropped", "damaged", "history gone", "restored"), 0)
+
+    # -- what a strategy brings ----------------------------------------------------------------------------------
+
+    def _world(self) -> Pin:
+        """Upstream, stager, sink and strategy are there."""
+        raise AssertionError("a schedule has a strategy")
+
+    def _law(self) -> None:
+        """The law of the strategy at the checkpoint that the sink holds."""
+        raise AssertionError("a schedule has a law")
+
+    def _lose_history(self) -> None:
+        """Retention takes what the job still needs."""
+        raise AssertionError("a schedule has a retention")
+
+    def _regain_history(self) -> bool:
+        """What was taken comes back; whether anything had been taken."""
+        raise AssertionError("a schedule has a retention")
+
+    def _ended(self) -> None:
+        """Nothing changes any more and the job is caught up: the sink equals the upstream."""
+        raise AssertionError("a schedule has an end")
+
+    # -- the schedule --------------------------------------------------------------------------------------------
 
     def run(self) -> None:
         failpoint.handler = self._maybe_crash
         try:
-            for _ in range(40):
+            for _ in range(self.runners):
                 try:
                     if self._runner(STEPS):
                         break
                 except Crash:
-                    self.crashes += 1
-                law_holds(self.upstream, self.sink)
+                    self.seen["crash"] += 1
+                self._checked()
+                self._mistreat()
             self._finish()
         finally:
             failpoint.handler = failpoint._kill_when_named
@@ -61,7 +104,7 @@ class Schedule:
         """A new runner: claim, recover, loop."""
         self.store.token += 1
         self.store.control = replace(self.store.control, stop=False)
-        job = Job("j", self.store.token, (SinkTable(TABLE, TABLE, ("k",), "{}"),), "{}")
+        job = Job("j", self.store.token, tuple(SinkTable(t, t, ("k",), "{}") for t in self.tables), "{}")
         recovered = recover(job, self.store, self.sink, self.stager, self.now)
         ports = Ports(
             self.upstream,
@@ -71,29 +114,31 @@ class Schedule:
             lambda f: LazyCommit(f, self.random),
             lambda: self.now,
         )
-        loop = Orchestrator(
-            job, ports, self.strategy, SETTINGS, recovered, Meter("j", self.strategy.splits, "time", 1)
-        )
-        loop._snapshot_size = Sizer(self.random.randrange(1, 12))
-        loop._log_size = Sizer(self.random.randrange(1, 12))
+        meter = Meter("j", self.pin.splits, "time", 1)
+        settings = replace(SETTINGS, until="caught-up" if self.quiet else self.until)
+        loop = Orchestrator(job, ports, self.strategy, settings, recovered, meter)
+        loop._snapshot_size = Sizer(self.random.randrange(1, self.most_rows))
+        loop._log_size = Sizer(self.random.randrange(1, self.most_rows))
         return loop
 
     def _runner(self, steps: int) -> bool:
         """Run one process for a while. True when it ended by itself."""
         try:
-            loop = self._open()
+            self.loop = self._open()
+            for _ in range(steps):
+                self._happen()
+                tick = self.loop.step()
+                self._checked()
+                if tick in (Tick.DONE, Tick.STOPPED):
+                    return tick == Tick.DONE
         except Transient:
             return False
-        for _ in range(steps):
-            self._happen()
-            try:
-                tick = loop.step()
-            except Transient:
-                return False
-            law_holds(self.upstream, self.sink)
-            self._monotone()
-            if tick in (Tick.DONE, Tick.STOPPED):
-                return tick == Tick.DONE
+        except HistoryGone:
+            self.seen["history gone"] += 1
+            self._checked()
+            assert self._regain_history(), "nothing was taken"
+        finally:
+            self.loop = None
         return False
 
     def _happen(self) -> None:
@@ -101,23 +146,93 @@ class Schedule:
         self.now += self.random.choice((0, 1, 300, 1500))
         if self.quiet:
             return
-        if self.random.random() < 0.3:
+        if self.random.random() < self.busy:
             self.upstream.change()
+        if self.random.random() < 0.005:
+            self._lose_history()
         if self.random.random() < 0.1:
             verb = self.random.choice(tuple(Verb))
             rate = self.random.choice((None, 0.0, 1.0, 20.0))
             self.store.inbox.append(Command(self.random.randrange(10**9), verb, "sim", self.now, rate))
 
-    def _monotone(self) -> None:
-        """A checkpoint never moves back, and nothing is acknowledged before the sink holds it."""
-        held = int(self.sink.checkpoints[-1].position.get("log") or 0) if self.sink.checkpoints else 0
-        assert held >= self.positions
-        self.positions = held
-        assert int(self.upstream.acknowledged.get("log") or 0) <= held
+    def _checked(self) -> None:
+        """The law; a checkpoint never moves back; nothing is acknowledged before the sink holds it."""
+        if self.lawful != len(self.sink.checkpoints):
+            self._law()
+            self.lawful = len(self.sink.checkpoints)
+            position = self.sink.checkpoints[-1].position if self.sink.checkpoints else self.held
+            assert self.held <= position
+            self.held = position
+        assert self.upstream.acknowledged <= self.held
+
+    # -- what people and disks do to a job that does not run -----------------------------------------------------
+
+    def _mistreat(self) -> None:
+        if self.random.random() < 0.25:
+            sink = copy(self.sink)
+            sink.checkpoints = list(self.sink.checkpoints)
+            self.backups.append((replace(self.store, inbox=[]), sink))
+        if self.random.random() < 0.25:
+            self._damage_staging()
+        if self.backups and self.random.random() < 0.25:
+            self._restore_one_side()
+
+    def _damage_staging(self) -> None:
+        """The prepared epoch's files are gone: no table has it: planned anew; some have it: stop, naming them."""
+        prepared = self.store.prepared
+        folder = self.stager.folder(prepared.epoch, prepared.attempt) if prepared else ""
+        if prepared is None or folder not in self.stager.files:
+            return
+        lost = self.stager.files.pop(folder)
+        promised = (prepared.epoch, prepared.attempt)
+        has = [table for table, m in self.sink.committed("j").items() if (m.epoch, m.attempt) == promised]
+        if has and len(has) < len(self.tables):
+            self._refused(f"epoch {prepared.epoch} is in {', '.join(has)} but not in the other")
+            self.stager.files[folder] = lost
+            self.seen["damaged"] += 1
+        elif not has:
+            self.seen["dropped"] += 1
+
+    def _restore_one_side(self) -> None:
+        """Catalog or sink as it was some time ago: stop and say which, change nothing, guess nothing."""
+        mine = self.store, self.sink
+        older, sink = self.random.choice(self.backups)
+        if self.random.random() < 0.5:
+            self.store = replace(older, token=self.store.token)
+        else:
+            self.sink = copy(sink)
+        if not self._agree():
+            self._refused(f"the sink is {'newer' if self.sink is mine[1] else 'older'} than the catalog")
+            self.seen["restored"] += 1
+        token = self.store.token
+        self.store, self.sink = mine
+        self.store.token = token
+
+    def _agree(self) -> bool:
+        """Whether every table is at the committed epoch, or at the prepared one."""
+        prepared, committed = self.store.prepared, self.store.committed.epoch
+        promised = (prepared.epoch, prepared.attempt) if prepared else None
+        markers = self.sink.committed("j").values()
+        return all(m.epoch == committed or (m.epoch, m.attempt) == promised for m in markers)
+
+    def _refused(self, why: str) -> None:
+        """A new runner stops with this conflict, and has changed neither side."""
+        before = self.store.committed, self.store.prepared, dict(self.sink.rows)
+        try:
+            self._open()
+        except StateConflict as conflict:
+            said = conflict.message
+        except Crash:
+            return
+        else:
+            raise AssertionError(f"it went on although {why}")
+        assert why in said
+        assert (self.store.committed, self.store.prepared, dict(self.sink.rows)) == before
 
     def _finish(self) -> None:
         """The world calms down: the job must end caught up, equal to its upstream."""
         self.quiet = True
+        self._regain_history()
         self.store.inbox = []
         self.store.control = Control()
         for _ in range(20):
@@ -125,4 +240,82 @@ class Schedule:
                 break
         else:
             raise AssertionError("never caught up although nothing changed any more")
+        self._ended()
+
+
+class SnapshotSchedule(Schedule):
+    """Rows of a pinned snapshot, then a log; the sink one table, or two that commit one by one."""
+
+    upstream: MemoryUpstream
+
+    def _world(self) -> Pin:
+        self.upstream = MemoryUpstream(self.random, lambda: self.now)
+        self.upstream.fill()
+        self.stager = MemoryStager(self.upstream, self.random)
+        two = self.random.random() < 0.3
+        self.sink = TwoTables(self.stager, self.random) if two else MemorySink(self.stager, self.random)
+        self.tables = (EVEN, ODD) if two else (TABLE,)
+        pin = self.upstream.pin()
+        measure = self.random.choice(("time", "barriers"))
+        self.strategy = SnapshotStrategy(pin.splits, measure)  # type: ignore[arg-type]
+        return pin
+
+    def _checked(self) -> None:
+        if not (isinstance(self.sink, TwoTables) and self.sink.half_way):
+            super()._checked()
+
+    def _law(self) -> None:
+        law_holds(self.upstream, self.sink)
+
+    def _lose_history(self) -> None:
+        self.upstream.gone = self.random.randrange(len(self.upstream.log) + 1)
+
+    def _regain_history(self) -> bool:
+        gone, self.upstream.gone = self.upstream.gone, 0
+        return gone > 0
+
+    def _ended(self) -> None:
         assert self.sink.rows == self.upstream.at(self.upstream.observe_all())
+
+
+class SourceSchedule(Schedule):
+    """History and live log of the same partitions, with an archive or without."""
+
+    upstream: MemoryLog
+    strategy: SourceStrategy
+    most_rows = 30  # of all partitions together
+    busy = 0.2
+
+    def _world(self) -> Pin:
+        self.upstream = MemoryLog(self.random, lambda: self.now)
+        self.upstream.fill()
+        self.stager = LogStager(self.upstream, self.random)  # type: ignore[arg-type]
+        self.sink = MemorySink(self.stager, self.random)
+        pin = self.upstream.pin()
+        self.strategy = SourceStrategy(pin.splits, TABLE)
+        return pin
+
+    def _happen(self) -> None:
+        super()._happen()
+        # An epoch under way may have handed a partition over: what it relies on is not in the catalog yet.
+        under_way = self.store.prepared or (self.loop and self.loop._ahead)
+        if not self.quiet and not under_way and self.random.random() < 0.3:
+            self.upstream.retain(self._known())
+
+    def _known(self) -> Any:
+        committed = self.store.committed
+        state = self.strategy.thaw(committed.state, committed.splits, Control())
+        return {partition: progress for (_, partition), progress in state.splits.items()}
+
+    def _law(self) -> None:
+        log_law_holds(self.upstream, self.sink, self.strategy)
+
+    def _lose_history(self) -> None:
+        self.upstream.take(self._known())
+
+    def _regain_history(self) -> bool:
+        return self.upstream.give_back()
+
+    def _ended(self) -> None:
+        position = self.sink.checkpoints[-1].position if self.sink.checkpoints else self.held
+        assert position == Position.of({name: p.end for name, p in self.upstream.partitions.items()})

@@ -12,16 +12,17 @@ from typing import Any
 
 from backfill_cli.contracts import EpochCommit, SavedJob, SinkTable, UpstreamCapabilities
 from backfill_cli.engine.orchestrator import StagedEpoch
-from backfill_cli.errors import Held, StateConflict, Transient
+from backfill_cli.errors import Held, HistoryGone, StateConflict, Transient
 from backfill_cli.failpoint import hit
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Marker, Progress, Recovered
 from backfill_cli.model.job import Command, Control, JobState, Phase
 from backfill_cli.model.plan import EpochPlan, SnapshotRead, Staged, StagedFile, StagedTable
 from backfill_cli.model.position import Position
-from backfill_cli.model.split import Split
+from backfill_cli.model.split import Split, SplitKey, SplitProgress
 from backfill_cli.model.upstream import Pin, UpstreamEpoch, UpstreamView
 
-Rows = dict[int, int]
+Rows = dict[Any, int]
+"""key -> value"""
 Change = tuple[str, int, int]
 
 TABLE = "t"
@@ -33,13 +34,14 @@ class Crash(BaseException):
 
 @dataclass
 class MemoryUpstream:
-    """A pinned snapshot in splits, and a log that grows."""
+    """A pinned snapshot in splits, and a log that grows. gone: how many commits retention has taken from it."""
 
     random: Random
     now_ms: Callable[[], int]
     splits: list[list[tuple[int, int]]] = field(default_factory=list)
     log: list[tuple[int, list[Change]]] = field(default_factory=list)
     acknowledged: Position = field(default_factory=Position)
+    gone: int = 0
     capabilities = UpstreamCapabilities(True, True, True, True)
 
     def fill(self) -> None:
@@ -76,6 +78,8 @@ class MemoryUpstream:
         if self.random.random() < 0.03:
             raise Transient("the upstream does not answer")
         done = int(position.get("log") or 0)
+        if done < self.gone:
+            raise HistoryGone(f"changes from {done} on are needed, the oldest is {self.gone}")
         pending = tuple(
             UpstreamEpoch((("log", i + 1),), ms, len(changes), 100)
             for i, (ms, changes) in enumerate(self.log)
@@ -148,6 +152,7 @@ class MemorySink:
     rows: Rows = field(default_factory=dict)
     marker: Marker = field(default_factory=lambda: Marker(0, 0, ""))
     checkpoints: list[Checkpoint] = field(default_factory=list)
+    splits: dict[SplitKey, SplitProgress] = field(default_factory=dict)
     transactional = True
 
     def prepare(self, job: str, tables: Sequence[SinkTable], into_existing: bool) -> None: ...
@@ -169,7 +174,14 @@ class MemorySink:
             raise StateConflict(f"epoch {commit.epoch} after {self.marker.epoch}, prev {commit.prev_epoch}")
         if self.random.random() < 0.05:
             raise Transient("the sink is held by somebody else")
-        inserts, net = self.stager.files[commit.folder]
+        rows = self.applied(*self.stager.files[commit.folder])
+        hit("sink-before-commit")
+        self.rows, self.marker = rows, Marker(commit.epoch, commit.token, commit.attempt)
+        self.keep(commit.saved.checkpoint)
+        hit("sink-after-commit")
+
+    def applied(self, inserts: Mapping[Any, int], net: Mapping[Any, tuple[str, int]]) -> dict[Any, int]:
+        """The rows once these are in."""
         rows = dict(self.rows)
         for key, value in inserts.items():
             assert key not in rows, f"snapshot row {key} twice"
@@ -178,10 +190,11 @@ class MemorySink:
             rows.pop(key, None)
             if op == "U":
                 rows[key] = value
-        hit("sink-before-commit")
-        self.rows, self.marker = rows, Marker(commit.epoch, commit.token, commit.attempt)
-        self.checkpoints.append(commit.saved.checkpoint)
-        hit("sink-after-commit")
+        return rows
+
+    def keep(self, checkpoint: Checkpoint) -> None:
+        self.checkpoints.append(checkpoint)
+        self.splits = {**self.splits, **checkpoint.splits}
 
     def saved(self, job: str) -> SavedJob | None:
         return None
@@ -267,10 +280,7 @@ def law_holds(upstream: MemoryUpstream, sink: MemorySink) -> None:
         assert sink.rows == {}
         return
     last = sink.checkpoints[-1]
-    merged: dict[Any, Any] = {}
-    for checkpoint in sink.checkpoints:
-        merged.update(checkpoint.splits)
-    snapshot = {k: v for (_, split), p in merged.items() for k, v in upstream.splits[int(split)][: p.after]}
+    snapshot = {k: v for (_, split), p in sink.splits.items() for k, v in upstream.splits[int(split)][: p.after]}
     if last.phase == Phase.SNAPSHOT or json.loads(last.state)["position"] == {}:
         assert sink.rows == snapshot, "snapshot phase: the consumed prefix of each split"
     else:

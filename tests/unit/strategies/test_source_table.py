@@ -1,7 +1,9 @@
 """What the strategy's plans read is what the state table lets through: each offset once, in order."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
+from types import MappingProxyType
 
 import pytest
 from hypothesis import assume, given, settings
@@ -155,11 +157,29 @@ class SourceRun(RuleBasedStateMachine):
 
     @rule()
     def the_process_dies(self) -> None:
-        self.state = self.strategy.thaw(self.frozen, self.catalog, self.state.control)
+        """The catalog lists every split of the pin, those not started too."""
+        loaded = {(split.table, split.id): SplitProgress() for split in self.strategy.splits} | self.catalog
+        self.state = self.strategy.thaw(self.frozen, loaded, self.state.control)
 
     @rule(rows=st.integers(1, 15))
     def barrier(self, rows: int) -> None:
         self._barrier(rows)
+
+    @rule(data=st.data())
+    def a_leader_lags(self, data: st.DataObject) -> None:
+        """The end of one partition is seen where it was some time ago: nothing is taken for more than it says."""
+        name = data.draw(st.sampled_from(sorted(self.world)))
+        seen = data.draw(st.integers(self.world[name].oldest, self.world[name].end))
+        try:
+            self._barrier(5, {name: seen})
+            return
+        except Transient as lagging:
+            said = lagging.message
+        assert f"partition {name} ends at offset {seen}" in said
+        progress = self._progress(name)
+        assert progress is not None
+        assert progress.status != SplitStatus.AWAITING_LIVE
+        assert seen < (progress.after if progress.status == SplitStatus.FINISHED else progress.target or 0)
 
     @rule(data=st.data())
     def a_known_partition_is_not_listed(self, data: st.DataObject) -> None:
@@ -204,26 +224,27 @@ class SourceRun(RuleBasedStateMachine):
         self.accepted[name] |= set(range(progress.after, partition.oldest))
         self._barrier(5)
 
-    def _view(self) -> UpstreamView:
+    def _view(self, lagging: Mapping[str, int] = MappingProxyType({})) -> UpstreamView:
         reached = dict(self.state.position)
         pending = [e for e in self.pending if any(reached.get(p, -1) < end for p, end in e.cursors)]
         return UpstreamView(
             "{}",
-            Position.of({name: p.end for name, p in self.world.items()}),
+            Position.of({name: p.end for name, p in self.world.items()} | lagging),
             tuple(pending),
             Position.of({name: p.oldest for name, p in self.world.items()}),
             Position.of({n: p.archived for n, p in self.world.items() if p.pinned}) if self.archive else None,
         )
 
-    def _barrier(self, rows: int) -> EpochPlan:
+    def _barrier(self, rows: int, lagging: Mapping[str, int] = MappingProxyType({})) -> EpochPlan:
         self.now += 400
+        view = self._view(lagging)
         budget = Budget(self.now, rows, 1000)
-        plan = self.strategy.plan(self.state, self._view(), budget)
+        plan = self.strategy.plan(self.state, view, budget)
         assert decode(EpochPlan, encode(plan)) == plan
-        staged = self._read(plan) if plan else None
+        staged = self._read(plan, view) if plan else None
         before = self.state
-        unread = any(p.end > self._reached(plan, name) for name, p in self.world.items())
-        assert (plan.pending_after > 0) == unread
+        unread = any(int(end) > self._reached(plan, name) for name, end in view.latest)
+        assert plan.pending_after > 0 if unread else plan.pending_after == 0 or lagging
         self.state = self.strategy.advance(before, plan, staged, budget)
         if staged is None:
             assert self.state.splits == before.splits
@@ -242,10 +263,10 @@ class SourceRun(RuleBasedStateMachine):
         progress = plan.splits.get((TABLE, name)) or self._progress(name)
         return ends.get(name, progress.after if progress else 0)
 
-    def _read(self, plan: EpochPlan) -> Staged:
+    def _read(self, plan: EpochPlan, view: UpstreamView) -> Staged:
         """Both readers bring their rows to the oracle, one by one: it must let every one of them through."""
         for (_, name), progress in plan.splits.items():
-            self._observed(name, progress)
+            self._observed(name, progress, int(dict(view.latest)[name]))
         counts = []
         for read in plan.reads:
             partition = self.world[read.split]
@@ -272,7 +293,7 @@ class SourceRun(RuleBasedStateMachine):
                 self.delivered[name] += there
         return Staged("a", {}, tuple(counts))
 
-    def _observed(self, name: str, progress: SplitProgress) -> None:
+    def _observed(self, name: str, progress: SplitProgress, latest: int) -> None:
         """What an observation may change of a partition, in the table's words."""
         partition = self.world[name]
         state = self.oracle.get(name)
@@ -280,11 +301,14 @@ class SourceRun(RuleBasedStateMachine):
             partition.begun = partition.oldest
             self.oracle[name] = Finished()
         elif progress.status == SplitStatus.FINISHED:
-            self.oracle[name] = live_position(state, partition.end)
+            self.oracle[name] = live_position(state, latest)
         else:  # the archive goes on where the log begins too late: history's target moves, nothing else
             assert isinstance(state, Backfilling | AwaitingLive)
+            before = self._progress(name)
+            assert before is not None
+            assert before.target is not None
+            assert partition.oldest > before.target
             assert progress.target == partition.archived
-            assert partition.oldest > progress.after or partition.oldest > 0
             self.oracle[name] = Backfilling(state.offset, partition.archived - 1)
 
     def _within_limits(self, plan: EpochPlan, staged: Staged, before: SourceState, rows: int) -> None:
@@ -294,7 +318,8 @@ class SourceRun(RuleBasedStateMachine):
         assert history + live <= rows
         assert not before.control.paused
         assert before.control.rate != 0 or not plan.reads
-        unread = sum(p.end - int(dict(self.state.position)[n]) for n, p in self.world.items() if self._is_live(n))
+        reached = dict(self.state.position)
+        unread = any(int(end) > int(reached[n]) for n, end in plan.latest if self._is_live(n))
         assert not plan.reads or not unread, "history took the budget that live needed"
 
     def _is_live(self, name: str) -> bool:
@@ -324,19 +349,19 @@ class SourceRun(RuleBasedStateMachine):
     def each_offset_reached_the_sink_once_in_order(self) -> None:
         if not hasattr(self, "state"):
             return
-        committed = self.strategy.thaw(self.frozen, self.catalog, Control())
-        for (_, name), progress in committed.splits.items():
-            partition = self.world[name]
-            assert partition.begun is not None
+        for name, partition in self.world.items():
+            kept = self.catalog.get((TABLE, name))
+            if partition.begun is None:
+                assert kept is None
+                assert self.delivered[name] == []
+                continue
             expected = [
                 offset
                 for offset in partition.rows
-                if partition.begun <= offset < progress.after and offset not in self.accepted[name]
+                if partition.begun <= offset < (kept.after if kept else partition.begun)
+                and offset not in self.accepted[name]
             ]
             assert self.delivered[name] == expected
-        assert (committed.phase == Phase.UPSTREAM) == all(
-            isinstance(self.oracle[n], Finished) for _, n in committed.splits
-        )
 
     def teardown(self) -> None:
         """Left alone, the job reads everything there is and then nothing more."""
@@ -359,5 +384,5 @@ class SourceRun(RuleBasedStateMachine):
                 assert self.delivered[name] == by_row
 
 
-SourceRun.TestCase.settings = settings(max_examples=300, stateful_step_count=40, deadline=None)
+SourceRun.TestCase.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
 TestSourceRun = SourceRun.TestCase
