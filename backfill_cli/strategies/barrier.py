@@ -24,5 +24,5 @@ def observed(plan: EpochPlan, left: Sequence[UpstreamEpoch], begun_ms: int | Non
     """
     if not left:
         return replace(plan, pending_after=0, lag_after_ms=0, oldest_pending_ms=None, latest=latest)
-    lag_ms = left[-1].ms - (begun_ms if begun_ms is not None else left[0].ms)
+    lag_ms = max(0, left[-1].ms - (begun_ms if begun_ms is not None else left[0].ms))
     return replace(plan, pending_after=len(left), lag_after_ms=lag_ms, oldest_pending_ms=left[0].ms, latest=latest)

@@ -197,8 +197,9 @@ class SnapshotStrategy:
         """The fewest epochs after which no more lag remains than is allowed."""
         begun_ms = state.position_ms if state.position_ms is not None else pending[0].ms
         for n, epoch in enumerate(pending, 1):
-            remaining = pending[-1].ms - epoch.ms if self.measure == "time" else len(pending) - n
-            if not self._next_allowed(state, epoch.ms - begun_ms, remaining)[1]:
+            at_ms = max(epoch.ms, begun_ms)
+            remaining = max(0, pending[-1].ms - at_ms) if self.measure == "time" else len(pending) - n
+            if not self._next_allowed(state, at_ms - begun_ms, remaining)[1]:
                 return n
         return len(pending)
 
@@ -289,4 +290,5 @@ def _window(state: SnapshotState, taken: Sequence[UpstreamEpoch]) -> ChangeWindo
     up_to = state.position
     for epoch in taken:
         up_to = up_to.join(Position(epoch.cursors))
-    return ChangeWindow(state.position, up_to, taken[0].ms, taken[-1].ms, len(taken), taken[0].schema)
+    up_to_ms = max(taken[-1].ms, state.position_ms or 0)  # what is observed later may carry an older time
+    return ChangeWindow(state.position, up_to, taken[0].ms, up_to_ms, len(taken), taken[0].schema)

@@ -92,11 +92,11 @@ def test_a_barrier_takes_what_fits_at_least_one_and_what_the_allowed_lag_demands
             assert run.state.over == 0, "more would have been within ten targets"
 
 
-@given(all_parts(), beats(max_size=40), measures)
+@given(all_parts(), beats(max_size=40), measures, st.sampled_from((None, 0, 4_000)))
 def test_the_allowed_lag_follows_its_formula_and_never_grows(
-    parts: tuple[Part, ...], steps: list[Beat], measure: Measure
+    parts: tuple[Part, ...], steps: list[Beat], measure: Measure, position_ms: int | None
 ) -> None:
-    run = Run(parts, measure=measure)
+    run = Run(parts, measure=measure, position_ms=position_ms)
     for beat in steps:
         before = run.state
         plan = run.barrier(beat)
@@ -106,14 +106,14 @@ def test_the_allowed_lag_follows_its_formula_and_never_grows(
             continue
         pending = run.log[int(after.position.get("log") or 0) :]
         begun_ms = after.position_ms if after.position_ms is not None else pending[0].ms if pending else 0
-        lag = len(pending) if measure == "barriers" else pending[-1].ms - begun_ms if pending else 0
+        lag = len(pending) if measure == "barriers" else max(0, pending[-1].ms - begun_ms) if pending else 0
         if before.phase == Phase.SNAPSHOT or before.allowed is None:
             assert after.allowed in (None, lag)
         elif plan.window is None:
             assert after.allowed == before.allowed
         else:
             was_ms = before.position_ms if before.position_ms is not None else plan.window.from_ms
-            elapsed_ms = plan.window.up_to_ms - was_ms
+            elapsed_ms = max(0, run.log[int(after.position.get("log") or 0) - 1].ms - was_ms)
             shrunk = floor(before.allowed - elapsed_ms / 2) if measure == "time" else before.allowed - 1
             assert after.allowed == min(lag, max(0, shrunk))
             assert after.allowed <= before.allowed
@@ -239,6 +239,25 @@ def test_a_fuzzy_load_converges_exactly_when_its_end_is_passed(end: int, rows: i
         assert run.state.converging == (int(run.state.position.get("log") or 0) < end)
         run.barrier(Beat(rows=rows))
     assert not run.state.converging
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 9_000), min_size=1, max_size=4), min_size=2, max_size=12),
+    measures,
+    st.sampled_from((None, 5_000)),
+)
+def test_case_24_upstream_times_that_go_back_move_no_clock_back_and_grow_no_allowance(
+    observations: list[list[int]], measure: Measure, position_ms: int | None
+) -> None:
+    """An upstream orders the times of what it shows at once; a commit that it shows later may be older."""
+    run = Run(SMALL, measure=measure, position_ms=position_ms)
+    for times in observations:
+        before = run.state
+        plan = run.barrier(Beat(rows=20, arriving=tuple(epoch(ms, 9) for ms in sorted(times))))
+        assert plan.lag_after_ms >= 0
+        assert (run.state.position_ms or 0) >= (before.position_ms or 0)
+        if before.allowed is not None and run.state.allowed is not None:
+            assert 0 <= run.state.allowed <= before.allowed
 
 
 def test_a_plan_that_would_go_back_is_refused() -> None:
