@@ -49,7 +49,7 @@ class Checkpoint:
 class PartitionProgress:
     """How far one partition of a log is, for people.
 
-    offset: its next one. target: the offset that history ends before, None without a history. lag: offsets that
+    offset: its next one. target: the offset that history ends before and the live log begins at. lag: offsets that
     the log goes on past it, as last observed; None before the first look.
     """
 
