@@ -134,9 +134,14 @@ class Later(Future[None]):
 
 
 class World:
-    """One job with a snapshot of `rows` rows in one split, and a log of `log` upstream epochs of one change."""
+    """One job with a snapshot of `rows` rows in one split, and a log of `log` upstream epochs of one change.
 
-    def __init__(self, rows: int = 20, log: int = 0, per_epoch: int = 10, settings: Settings = SETTINGS) -> None:
+    fuzzy: how many of them the load of the snapshot already saw in part.
+    """
+
+    def __init__(
+        self, rows: int = 20, log: int = 0, per_epoch: int = 10, settings: Settings = SETTINGS, fuzzy: int = 0
+    ) -> None:
         self.now_ms = 10_000
         self.trace: list[str] = []
         self.commits: list[Later] = []
@@ -149,7 +154,8 @@ class World:
         self.sink = Sink(self.stager, steady, trace=self.trace)
         splits = tuple(Split(TABLE, str(i), len(s), 100 * len(s)) for i, s in enumerate(self.upstream.splits))
         self.strategy = SnapshotStrategy(splits)
-        first = self.strategy.start(Pin(Position(), None, None, splits), Control())
+        complete_at = Position.of({"log": fuzzy}) if fuzzy else None
+        first = self.strategy.start(Pin(Position(), None, complete_at, splits), Control())
         self.store = Store(
             Checkpoint(0, 0, 0, "", self.strategy.freeze(first), first.phase, first.position), trace=self.trace
         )

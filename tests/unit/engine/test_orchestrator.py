@@ -184,7 +184,7 @@ def test_an_idle_barrier_marks_what_was_committed_before_it() -> None:
 
 def test_a_throttled_epoch_says_nothing_about_the_size() -> None:
     world = World(rows=1_000)
-    world.post(Verb.THROTTLE, rate=5.0)
+    world.post(Verb.THROTTLE, rate=50.0)
     world.steps(6, 1_000)
     assert world.loop._snapshot_size == Sizer(10)
 
@@ -360,10 +360,31 @@ def test_a_success_begins_the_count_of_failures_anew(where: str) -> None:
     assert world.now_ms > SETTINGS.retry_limit_ms
 
 
-def test_a_read_ahead_that_fails_does_not_forget_a_commit_that_fails() -> None:
+def test_a_read_that_succeeds_ends_the_failures_of_reading() -> None:
+    world = World(rows=100)
+    world.upstream.failures = [Transient("no answer")] * 9
+    while world.upstream.failures:
+        world.step(100)
+    world.steps(1, world.loop.wait_ms() + 1)
+    while not world.store.prepared:
+        world.step(1_000)
+    world.now_ms += SETTINGS.retry_limit_ms
+    world.sink.failures = [Transient("held")]
+    world.finish()
+    assert world.step() == Tick.WAITING
+
+
+def test_reading_ahead_does_not_forget_that_the_commit_fails() -> None:
     world = World(rows=100)
     world.step()
     world.sink.failures = [Transient("held")] * 99
+    world.finish()
+    world.step()
+    world.step(200)  # reads ahead while the commit is tried again
+    assert world.trace.count("stage") == 2
+    world.finish()
+    world.step()
+    assert world.loop._backoff.tries == 2
     with pytest.raises(Transient, match="held"):
         world.steps(1_000, 100)
 
@@ -443,3 +464,29 @@ def test_a_paused_job_is_not_done() -> None:
     world.post(Verb.PAUSE)
     assert Tick.DONE not in world.steps(20, 1_000)
     assert world.loop.progress().caught_up_ms is None
+
+
+def test_a_pause_that_came_with_the_last_commit_is_obeyed_before_the_job_is_done() -> None:
+    world = World(rows=10, settings=CAUGHT_UP)
+    world.step()
+    world.post(Verb.PAUSE)
+    world.finish()
+    assert Tick.DONE not in world.steps(5, 1_000)
+    assert world.store.state == JobState.PAUSED
+    world.post(Verb.RESUME)
+    assert world.until(Tick.DONE)
+
+
+def test_a_fuzzy_load_is_caught_up_once_its_end_is_passed_and_nothing_is_left() -> None:
+    world = World(rows=5, per_epoch=1, fuzzy=3, settings=CAUGHT_UP)
+    world.steps(20, 1_000)
+    assert world.loop.progress().converging
+    assert world.loop.progress().caught_up_ms is None
+    world.change(25)
+    pending = []
+    while world.loop.progress().caught_up_ms is None:
+        world.steps(1, 1_000)
+        pending.append(world.loop.progress().pending_epochs)
+    assert max(pending) > 0
+    assert pending[-1] == 0
+    assert world.sink.rows == world.upstream.at(world.upstream.observe_all())
