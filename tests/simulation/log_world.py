@@ -29,6 +29,7 @@ class Partition:
     end: int = 0
     archived: int = 0
     taken: int | None = None  # the log's begin before retention took what is needed
+    shown: set[int] = field(default_factory=set)  # the begins that observations told
 
     def between(self, after: int, up_to: int) -> dict[int, int]:
         """What a reader of this range gets; it must still be somewhere."""
@@ -126,6 +127,8 @@ class MemoryLog:
         if self.random.random() < 0.03:
             raise Transient("no broker answers")
         reached = dict(position)
+        for partition in self.partitions.values():
+            partition.shown.add(partition.oldest)
         latest = {name: partition.end for name, partition in self.partitions.items()}
         if self.random.random() < 0.02:  # a new leader lags
             name = self.random.choice(list(latest))
@@ -193,7 +196,9 @@ def log_law_holds(log: MemoryLog, sink: MemorySink, strategy: SourceStrategy) ->
     for checkpoint in sink.checkpoints:
         assert checkpoint.plan is not None
         for (_, name), progress in checkpoint.plan.splits.items():
-            first.setdefault(name, progress.after)  # new: from what was the oldest when it was first seen
+            if name not in first:
+                first[name] = progress.after
+                assert progress.after in log.partitions[name].shown, "a new partition begins at what is retained"
     for name, offset in sink.checkpoints[-1].position:
         held = {o: v for o, v in log.partitions[name].rows.items() if first[name] <= o < int(offset)}
         assert list(arrived[name].items()) == list(held.items()), f"partition {name}"
