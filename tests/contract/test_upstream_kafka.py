@@ -182,11 +182,12 @@ def test_case_29_latest_on_an_idle_topic_has_no_history_and_nothing_pending(topi
 
 
 def test_history_from_a_time_begins_at_the_first_record_that_is_not_older(topic: Topic) -> None:
-    for ms in (1_000_000, 2_000_000, 3_000_000):
-        topic.write([b"x"], timestamp=ms)
-    at = dt.datetime.fromtimestamp(1_500, dt.UTC).isoformat()
+    now = dt.datetime.now(dt.UTC)
+    for hours in (3, 2, 1):
+        topic.write([b"x"], timestamp=int((now - dt.timedelta(hours=hours)).timestamp() * 1000))
+    at = (now - dt.timedelta(hours=2.5)).isoformat()
     assert [(s.first, s.rows) for s in topic.open(**{"from": at}).pin().splits] == [(1, 2)]
-    later = dt.datetime.fromtimestamp(9_000, dt.UTC).isoformat()
+    later = (now + dt.timedelta(hours=9)).isoformat()
     assert [(s.first, s.rows) for s in topic.open(**{"from": later}).pin().splits] == [(3, 0)]
 
 

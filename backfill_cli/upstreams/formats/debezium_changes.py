@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 UNAVAILABLE = "__debezium_unavailable_value"
-_UNAVAILABLE_BASE64 = "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="
+UNAVAILABLE_BASE64 = "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="
 
 
 def changes(
@@ -81,7 +81,7 @@ def _sent(
     from pyspark.sql import functions as F
 
     if how.kind == "base64":
-        absent = raw == _UNAVAILABLE_BASE64
+        absent = raw == UNAVAILABLE_BASE64
     elif target == "string":
         absent = raw == UNAVAILABLE
     elif isinstance(target, dict) and how.kind == "array" and target["elementType"] == "string":

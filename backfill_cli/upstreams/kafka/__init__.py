@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from backfill_cli.contracts import TableSpec, Upstream, UpstreamConnector
-from backfill_cli.upstreams.kafka.options import KafkaOptions
+from backfill_cli.upstreams.kafka.options import EVENT_KEY, KafkaOptions
 
 
 def _open(options: KafkaOptions, tables: Sequence[TableSpec]) -> Upstream:
@@ -20,4 +20,9 @@ def _fingerprint(options: KafkaOptions) -> Mapping[str, Any]:
     return told
 
 
-connector = UpstreamConnector(KafkaOptions, _open, _fingerprint)
+def _event_key(options: KafkaOptions) -> tuple[str, ...]:
+    """Partition and offset; changes of a table have that table's key, and must say so."""
+    return () if options.value.format == "debezium" else EVENT_KEY
+
+
+connector = UpstreamConnector(KafkaOptions, _open, _fingerprint, _event_key)

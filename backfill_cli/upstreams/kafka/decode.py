@@ -9,7 +9,7 @@ from backfill_cli.upstreams.formats.schemas import Columns, field
 from backfill_cli.upstreams.kafka.json_values import of_parsed, with_parsed
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 PLACE: Columns = {
     "kafka_partition": field("kafka_partition", "integer"),
@@ -20,9 +20,6 @@ PLACE: Columns = {
 
 MARKS = ("_error", "_raw")
 """What a frame of this upstream calls columns of its own, beside those of every upstream."""
-
-EVENT_KEY = ("kafka_partition", "kafka_offset")
-"""The identity of a record as an event."""
 
 BYTES: Columns = {"value": field("value", "binary")}
 """The value's columns with `format = "bytes"`."""
@@ -40,12 +37,11 @@ def as_json(records: "DataFrame", columns: Columns) -> "DataFrame":
     """Values as JSON objects; a NULL value is a row of NULLs: its record is there."""
     from pyspark.sql import functions as F
 
-    valid = F.is_valid_utf8(F.col("_value").cast("string"))
-    text = F.when(valid, F.col("_value").cast("string"))
-    parsed = with_parsed(records.withColumn("_text", text), "_text", columns)
+    parsed = with_text(records, "_value", "_text")
     found = of_parsed("_text", columns)
-    fault = F.when(F.col("_value").isNotNull() & F.col("_text").isNull(), F.lit("not UTF-8 text"))
-    read = parsed.withColumn("_error", F.coalesce(fault, found.fault))
+    read = with_parsed(parsed, "_text", columns).withColumn(
+        "_error", F.coalesce(no_text("_value", "_text"), found.fault)
+    )
     good = F.col("_error").isNull()
     return read.select(
         "_read",
@@ -54,3 +50,18 @@ def as_json(records: "DataFrame", columns: Columns) -> "DataFrame":
         *PLACE,
         *(F.when(good, found.values[name]).alias(name, metadata=c["metadata"]) for name, c in columns.items()),
     )
+
+
+def with_text(frame: "DataFrame", source: str, text: str) -> "DataFrame":
+    """The frame with `text`, what the bytes of `source` say in UTF-8; NULL where they are no text."""
+    from pyspark.sql import functions as F
+
+    told = F.col(source).cast("string")
+    return frame.withColumn(text, F.when(F.is_valid_utf8(told), told))
+
+
+def no_text(source: str, text: str) -> "Column":
+    """The fault of bytes that `with_text` found to be no text."""
+    from pyspark.sql import functions as F
+
+    return F.when(F.col(source).isNotNull() & F.col(text).isNull(), F.lit("not UTF-8 text"))

@@ -40,7 +40,7 @@ class JsonColumns:
 
 
 def with_parsed(frame: "DataFrame", text: str, columns: Columns) -> "DataFrame":
-    """The frame with what `of_parsed` needs: `_whole, _long, _wide, _exact`. text: name of a STRING column."""
+    """The frame with what `of_parsed` needs, its names beginning with `text`, the name of a STRING column."""
     from pyspark.sql import functions as F
 
     told = F.col(text)
@@ -50,11 +50,12 @@ def with_parsed(frame: "DataFrame", text: str, columns: Columns) -> "DataFrame":
     long = (
         F.lit(False) if least is None else told.rlike(rf"[0-9](?:[.][0-9]{{{least + 1}}}|[.0-9]*[eE]-[0-9]{{2}})")
     )
-    marked = frame.withColumns({"_whole": F.coalesce(whole, F.lit(False)), "_long": long})
+    marked = frame.withColumns({f"{text}_whole": F.coalesce(whole, F.lit(False)), f"{text}_long": long})
+    whole, long = F.col(f"{text}_whole"), F.col(f"{text}_long")
     return marked.withColumns(
         {
-            "_wide": _parsed(F.when(F.col("_whole"), told), columns, True),
-            "_exact": _parsed(F.when(F.col("_whole") & F.col("_long"), told), columns, False),
+            f"{text}_wide": _parsed(F.when(whole, told), columns, True),
+            f"{text}_exact": _parsed(F.when(whole & long, told), columns, False),
         }
     )
 
@@ -63,20 +64,20 @@ def of_parsed(text: str, columns: Columns) -> JsonColumns:
     """The columns of what `with_parsed` added."""
     from pyspark.sql import functions as F
 
-    told, long = F.col(text), F.col("_long")
+    told, long, wide, exact = F.col(text), F.col(f"{text}_long"), f"{text}_wide", f"{text}_exact"
     shape = F.lit("not a JSON object of the columns " + _listed(columns))
     faults = [
-        F.when(~F.col("_whole"), F.lit("not one whole JSON object")),
-        F.when(F.col(f"_wide.{_BROKEN}").isNotNull(), shape),
-        F.when(F.col(f"_exact.{_BROKEN}").isNotNull(), shape),
+        F.when(~F.col(f"{text}_whole"), F.lit("not one whole JSON object")),
+        F.when(F.col(f"{wide}.{_BROKEN}").isNotNull(), shape),
+        F.when(F.col(f"{exact}.{_BROKEN}").isNotNull(), shape),
     ]
     values = {}
     for name, column in columns.items():
         kind = column["type"]
-        raw = quoted(name, "_wide")
+        raw = quoted(name, wide)
         value, bad = _checked(raw, kind, True, told)
         if _least_spare_digits([kind]) is not None:
-            raw_long = quoted(name, "_exact")
+            raw_long = quoted(name, exact)
             value_long, bad_long = _checked(raw_long, kind, False, told)
             value, bad = F.when(long, value_long).otherwise(value), F.when(long, bad_long).otherwise(bad)
         faults.append(F.when(bad, F.lit(f"column '{name}': not exactly {_article(shown(kind))}")))
@@ -88,7 +89,7 @@ def _checked(raw: "Column", kind: SparkType, wide: bool, told: "Column") -> tupl
     from pyspark.sql import functions as F
 
     value = _value(raw, kind, wide, told)
-    return value, F.coalesce(_bad(raw, value, kind), F.lit(False))
+    return value, F.coalesce(lost(raw, value, kind, True), F.lit(False))
 
 
 def _parsed(text: "Column", columns: Columns, wide: bool) -> "Column":
@@ -158,25 +159,25 @@ def _variant_text(raw: "Column") -> "Column":
     return F.when(~F.schema_of_variant(raw).contains("DOUBLE"), raw.cast("string"))
 
 
-def _bad(raw: "Column", value: "Column", kind: SparkType) -> "Column":
-    """Whether something that the object says is missing in the value."""
+def lost(raw: "Column", value: "Column", kind: SparkType, variants: bool) -> "Column":
+    """Whether something that the object says is missing in the value. variants: text was read as VARIANT."""
     from pyspark.sql import functions as F
 
     if not isinstance(kind, dict):
         # a JSON null is a VARIANT that is not NULL
-        there = ~F.is_variant_null(raw) if kind == "string" else F.lit(True)
+        there = ~F.is_variant_null(raw) if variants and kind == "string" else F.lit(True)
         return raw.isNotNull() & value.isNull() & there
     if kind["type"] == "array":
         inner = kind["elementType"]
-        return F.exists(F.zip_with(raw, value, lambda r, v: _bad(r, v, inner)), lambda x: x)
+        return F.exists(F.zip_with(raw, value, lambda r, v: lost(r, v, inner, variants)), lambda x: x)
     if kind["type"] == "map":
         inner = kind["valueType"]
-        pairs = F.zip_with(F.map_values(raw), F.map_values(value), lambda r, v: _bad(r, v, inner))
+        pairs = F.zip_with(F.map_values(raw), F.map_values(value), lambda r, v: lost(r, v, inner, variants))
         return F.exists(pairs, lambda x: x)
     found = F.lit(False)
     for f in kind["fields"]:
-        name = f["name"]
-        found |= F.coalesce(_bad(raw.getField(name), value.getField(name), f["type"]), F.lit(False))
+        one = lost(raw.getField(f["name"]), value.getField(f["name"]), f["type"], variants)
+        found |= F.coalesce(one, F.lit(False))
     return found
 
 

@@ -6,6 +6,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
+EVENT_KEY = ("kafka_partition", "kafka_offset")
+"""Where a record is: the key of a table that names none."""
+
 ValueFormat = Literal["json", "debezium", "bytes"]
 TimeUnit = Literal["ms", "us", "ns"]
 DecimalForm = Literal["precise", "string", "double"]

@@ -1,12 +1,13 @@
 """The Kafka upstream: one topic fills one table; its partitions are the splits, offsets the rows in them."""
 
+import difflib
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import TableSpec, UpstreamCapabilities
-from backfill_cli.errors import BackfillError, ConfigError, Fatal, StateConflict, Transient
+from backfill_cli.errors import BackfillError, ConfigError, StateConflict, Transient
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.position import Position
 from backfill_cli.model.split import Split
@@ -14,9 +15,9 @@ from backfill_cli.model.upstream import Pin, UpstreamView
 from backfill_cli.upstreams.formats import schemas
 from backfill_cli.upstreams.formats.edge import from_spark
 from backfill_cli.upstreams.formats.schemas import Columns
-from backfill_cli.upstreams.kafka import decode, growth
+from backfill_cli.upstreams.kafka import debezium, decode, growth, upserts
 from backfill_cli.upstreams.kafka.cluster import Cluster, Connection, Seen
-from backfill_cli.upstreams.kafka.options import KafkaOptions
+from backfill_cli.upstreams.kafka.options import EVENT_KEY, KafkaOptions
 from backfill_cli.upstreams.kafka.records import Records
 from backfill_cli.upstreams.kafka.tasks import Range
 
@@ -37,13 +38,15 @@ class KafkaUpstream:
         self._connection = Connection(options)
         self._cluster = Cluster(self._connection, options.topic)
         self._records = Records(options, self._connection)
-        events = self._table.key in ((), decode.EVENT_KEY)
+        events = self._table.key in ((), EVENT_KEY)
         self.capabilities = UpstreamCapabilities(
             pinned=False,
             keeps_log=True,
             before_images=options.value.format == "debezium",
             one_log=True,
             partitioned=True,
+            place=EVENT_KEY,
+            accepts_gap=options.accept_gap,
             appends=events and options.value.format != "debezium",
             quarantines=options.on_error == "quarantine",
         )
@@ -97,7 +100,15 @@ class KafkaUpstream:
     def changes(
         self, spark: "SparkSession", table: str, after: Position, up_to: Position, schema: str
     ) -> "DataFrame":
-        raise Fatal("to be done")
+        """The ranges are the partitions of `up_to`, each from where it stands in `after`."""
+        self._taken()
+        columns = {name: c for name, c in schemas.from_json(schema).items() if name not in decode.PLACE}
+        ranges = [Range(index, int(p), int(after.get(p) or 0), int(end)) for index, (p, end) in enumerate(up_to)]
+        records = self._records.frame(spark, ranges)
+        if self._options.value.format == "debezium":
+            how = debezium.encodings(columns, self._options.value)
+            return debezium.as_changes(records, columns, self._table.key, how)
+        return upserts.as_upserts(records, columns, self._table.key)
 
     def acknowledge(self, position: Position) -> None:
         """Nothing is committed to the cluster: the sink holds the position."""
@@ -113,6 +124,16 @@ class KafkaUpstream:
         value = self._value_columns()
         what = f"topic '{self._options.topic}'"
         schemas.refuse_names(what, [*decode.PLACE, *value], decode.MARKS)
+        if self._options.value.format == "debezium":
+            if self._table.key in ((), EVENT_KEY):
+                fault = f"tables: '{self._table.name}' needs key: debezium values are changes of a table"
+                raise ConfigError("config", [fault], 'name its primary key, for example key = ["id"]')
+            debezium.encodings(value, self._options.value)
+        missing = [name for name in self._table.key if name not in value and name not in EVENT_KEY]
+        if missing:
+            near = difflib.get_close_matches(missing[0], list(value), 3, 0.5) or list(value)
+            fault = f"tables: key column '{missing[0]}' of '{self._table.name}' is not in upstream.value.schema"
+            raise ConfigError("config", [fault], f"name one of its columns: {', '.join(near)}")
         return {**decode.PLACE, **value}
 
     def _value_columns(self) -> Columns:

@@ -1,0 +1,84 @@
+"""Plain records as changes of a table: a value is the row as it is now, a tombstone (a NULL value) deletes it.
+
+Rows are `(_op, _seq, _ms, _error, _raw, kafka columns, the value's columns)`. `_seq` is partition, then offset:
+the log's order as long as a key stays in one partition, as Kafka's own compaction takes it.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from backfill_cli.upstreams.formats.schemas import Columns
+from backfill_cli.upstreams.kafka.decode import PLACE, no_text, with_text
+from backfill_cli.upstreams.kafka.json_values import of_parsed, with_parsed
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_BARE = ("byte", "short", "integer", "long", "float", "double", "boolean", "decimal")
+"""Types whose JSON has no quotes."""
+
+
+def as_upserts(records: "DataFrame", columns: Columns, key: Sequence[str]) -> "DataFrame":
+    from pyspark.sql import functions as F
+
+    keys = {name: columns[name] for name in key}
+    parsed = with_parsed(with_text(records, "_value", "_text"), "_text", columns)
+    parsed = with_text(parsed, "_key", "_key_text").withColumn("_key_json", _as_object("_key_text", keys))
+    parsed = with_parsed(parsed, "_key_json", keys)
+    row, gone = of_parsed("_text", columns), of_parsed("_key_json", keys)
+    tombstone = F.col("_value").isNull()
+    fault = F.when(tombstone, _tombstone_fault(gone.fault, gone.values)).otherwise(
+        F.coalesce(no_text("_value", "_text"), row.fault, null_key(row.values, key))
+    )
+    read = parsed.withColumn("_error", fault)
+    good = F.col("_error").isNull()
+    values = []
+    for name, column in columns.items():
+        value = F.when(good & ~tombstone, row.values[name])
+        if name in keys:
+            value = value.when(good & tombstone, gone.values[name])
+        values.append(value.alias(name, metadata=column["metadata"]))
+    return read.select(
+        F.when(tombstone, "D").otherwise("U").alias("_op"),
+        F.struct("kafka_partition", "kafka_offset").alias("_seq"),
+        F.unix_millis("kafka_timestamp").alias("_ms"),
+        "_error",
+        F.when(~good, F.coalesce("_value", "_key")).alias("_raw"),
+        *PLACE,
+        *values,
+    )
+
+
+def null_key(values: dict[str, "Column"], key: Sequence[str]) -> "Column":
+    """The fault of a row whose key is NULL."""
+    from pyspark.sql import functions as F
+
+    return F.coalesce(*(F.when(values[name].isNull(), F.lit(f"column '{name}': the key is NULL")) for name in key))
+
+
+def _tombstone_fault(fault: "Column", values: dict[str, "Column"]) -> "Column":
+    from pyspark.sql import functions as F
+
+    what = "the key of a tombstone"
+    return F.coalesce(
+        F.when(F.col("_key").isNull(), F.lit("a tombstone without a key")),
+        F.concat(F.lit(f"{what}: "), F.coalesce(no_text("_key", "_key_text"), fault)),
+        F.concat(F.lit(f"{what}: "), null_key(values, list(values))),
+    )
+
+
+def _as_object(text: str, keys: Columns) -> "Column":
+    """A record's key as a JSON object: as it is, or a scalar under the name of the one key column."""
+    from pyspark.sql import functions as F
+
+    told = F.col(text)
+    is_object = F.when(told.rlike(r"^\s*\{"), told)
+    if len(keys) > 1:
+        return F.coalesce(is_object, told)
+    ((name, column),) = keys.items()
+    bare = F.concat(F.lit(f"{{{json.dumps(name)}:"), told, F.lit("}"))
+    if isinstance(column["type"], str) and not column["type"].startswith(_BARE):
+        quoted = F.to_json(F.struct(told.alias(name)))
+        bare = F.when(told.isNotNull(), F.when(told.rlike(r'^\s*".*"\s*$'), bare).otherwise(quoted))
+    return F.coalesce(is_object, bare)
