@@ -1,0 +1,250 @@
+"""A topic into DuckDB against Spark's own Kafka source, batch and streaming; the lag of following it.
+
+    python benchmarks/kafka.py                       all of it, 5 million records, about 10 minutes on 2 cores
+    python benchmarks/kafka.py --quick               200,000 records: whether it works, not how fast it is
+    python benchmarks/kafka.py --only pairs
+
+A broker is started for it. Each way parses the same JSON into the same columns, in one Spark session. The plain
+way copies the ranges to Parquet with default settings, then DuckDB creates the table from the copy; streaming does the
+same in foreachBatch with availableNow. Rounds alternate; the first one warms up.
+"""
+
+import argparse
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import duckdb
+import measure
+from control import wait_for
+from measure import JOB, ROOT, Figure, Job, percentile, quartiles, scratch
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SECTIONS = ("pairs", "live")
+PARTITIONS = 4
+TOPIC = "orders"
+COLUMNS = "id BIGINT, customer BIGINT, status STRING, amount DECIMAL(10,2), note STRING"
+
+CONFIG = """\
+[job]
+name = "{job}"
+staging = "{folder}/staging"
+
+[upstream]
+type = "kafka"
+bootstrap_servers = "{bootstrap}"
+topic = "{topic}"
+from = "{begin}"
+value = {{ format = "json", schema = "{columns}" }}
+
+[[tables]]
+name = "orders"
+
+[sink]
+type = "duckdb"
+path = "{folder}/warehouse.duckdb"
+"""
+
+
+def record(number: int) -> bytes:
+    """100 bytes of JSON."""
+    status = ("new", "paid", "sent")[number % 3]
+    body = f'{{"id":{number},"customer":{number * 7919 % 1_000_003},"status":"{status}",'
+    body += f'"amount":{number % 100_000 / 100:.2f},"note":"'
+    return (body + "x" * (98 - len(body)) + '"}').encode()
+
+
+def produce(bootstrap: str, begin: int, count: int) -> None:
+    """Records `begin` to `begin + count - 1`, partition by partition in turn; all acknowledged at the end."""
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "queue.buffering.max.messages": 500_000})
+    for number in range(begin, begin + count):
+        while True:
+            try:
+                producer.produce(TOPIC, record(number), partition=number % PARTITIONS)
+                break
+            except BufferError:
+                producer.poll(0.1)
+        if number % 10_000 == 0:
+            producer.poll(0)
+    producer.flush()
+
+
+@dataclass(frozen=True)
+class TopicJob(Job):
+    """A job over the topic. bootstrap: the broker. begin: where history begins."""
+
+    bootstrap: str = ""
+    begin: str = "earliest"
+
+    def write(self) -> "TopicJob":
+        self.folder.mkdir(parents=True, exist_ok=True)
+        told = {"folder": self.folder, "bootstrap": self.bootstrap, "begin": self.begin}
+        self.config.write_text(CONFIG.format(job=JOB, topic=TOPIC, columns=COLUMNS, **told))
+        return self
+
+
+def spark_source_jars(folder: Path) -> str:
+    """Spark's Kafka source and what it needs, fetched by Maven: as `spark.jars` wants them."""
+    pom = ROOT / "benchmarks" / "kafka_source" / "pom.xml"
+    made = ["mvn", "-q", "-B", "--strict-checksums", "-f", pom, "dependency:copy-dependencies"]
+    subprocess.run([*made, f"-DoutputDirectory={folder}"], check=True, stdin=subprocess.DEVNULL)
+    return ",".join(sorted(str(jar) for jar in folder.glob("*.jar")))
+
+
+def parsed(records: "DataFrame") -> "DataFrame":
+    """What all ways load: place and time of a record, and the columns of its value."""
+    from pyspark.sql import functions as F
+
+    row = F.from_json(F.col("value").cast("string"), COLUMNS).alias("row")
+    place = [F.col(name).alias(f"kafka_{name}") for name in ("partition", "offset", "timestamp")]
+    return records.select(*place, row).select("kafka_partition", "kafka_offset", "kafka_timestamp", "row.*")
+
+
+def plain_way(spark: "SparkSession", bootstrap: str, folder: Path) -> float:
+    """Seconds for copy, then load."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    began = time.perf_counter()
+    source = spark.read.format("kafka").option("kafka.bootstrap.servers", bootstrap).option("subscribe", TOPIC)
+    parsed(source.option("startingOffsets", "earliest").load()).write.parquet(str(folder / "copy"))
+    with duckdb.connect(str(folder / "plain.duckdb")) as db:
+        db.execute(f"CREATE TABLE orders AS SELECT * FROM read_parquet('{folder}/copy/*.parquet')")
+    took = time.perf_counter() - began
+    shutil.rmtree(folder)
+    return took
+
+
+def streaming_way(spark: "SparkSession", bootstrap: str, folder: Path) -> float:
+    """Seconds for Structured Streaming over all that is there, each batch copied and loaded."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+
+    def load(batch: "DataFrame", number: int) -> None:
+        batch.write.parquet(str(folder / f"copy-{number}"))
+        with duckdb.connect(str(folder / "streaming.duckdb")) as db:
+            rows = f"SELECT * FROM read_parquet('{folder}/copy-{number}/*.parquet')"
+            there = db.execute("SELECT count(*) FROM duckdb_tables() WHERE table_name = 'orders'").fetchone()
+            db.execute(f"INSERT INTO orders {rows}" if there and there[0] else f"CREATE TABLE orders AS {rows}")
+
+    began = time.perf_counter()
+    source = spark.readStream.format("kafka").option("kafka.bootstrap.servers", bootstrap)
+    records = source.option("subscribe", TOPIC).option("startingOffsets", "earliest").load()
+    query = parsed(records).writeStream.foreachBatch(load).trigger(availableNow=True)
+    query.option("checkpointLocation", str(folder / "checkpoint")).start().awaitTermination()
+    took = time.perf_counter() - began
+    shutil.rmtree(folder)
+    return took
+
+
+def our_way(job: Job, records: int) -> tuple[float, int]:
+    """Seconds for the whole job in this process, and the rows that its epochs read."""
+    from backfill_cli.catalog import Catalog
+    from backfill_cli.config import load
+    from backfill_cli.engine.run import start
+
+    job.forget()
+    job.write()
+    began = time.perf_counter()
+    start(load(job.config), Catalog(job.catalog), "caught-up", False, None)
+    took = time.perf_counter() - began
+    with duckdb.connect(str(job.warehouse), read_only=True) as db:
+        found = db.execute("SELECT count(*), count(DISTINCT id) FROM orders").fetchone()
+    assert found == (records, records), found
+    lines = Catalog(job.catalog).ledger(JOB, 10_000)
+    return took, sum(line.snapshot_rows + line.changes_read for line in lines)
+
+
+def pairs(folder: Path, bootstrap: str, records: int, count: int) -> list[Figure]:
+    """Ours ÷ plain and ours ÷ streaming, in one session."""
+    from backfill_cli.engine.session import open_session
+
+    spark = open_session("local[*]", {"spark.jars": spark_source_jars(folder / "jars")})
+    job = TopicJob(folder / "ours", folder, bootstrap=bootstrap)
+    rounds: list[tuple[float, float, float]] = []
+    read = 0
+    for number in range(count + 1):
+        plain = plain_way(spark, bootstrap, folder / "plain")
+        streaming = streaming_way(spark, bootstrap, folder / "streaming")
+        ours, read = our_way(job, records)
+        took = f"plain {plain:.2f} s, streaming {streaming:.2f} s, ours {ours:.2f} s"
+        print(f"  round {number}: {took}", file=sys.stderr)
+        rounds.append((plain, streaming, ours))
+    rounds = rounds[1:]
+    by_plain = [o / p for p, _, o in rounds]
+    by_streaming = [o / s for _, s, o in rounds]
+    middle = statistics.median(o for _, _, o in rounds)
+    first, second = statistics.median(by_plain), statistics.median(by_streaming)
+    note = f"plain {quartiles([p for p, _, _ in rounds])} s, ours {quartiles([o for _, _, o in rounds])} s"
+    beside = f"streaming {quartiles([s for _, s, _ in rounds])} s"
+    return [
+        Figure("topic ÷ plain batch read", first, "", "≤ 1.0", first <= 1.0, tuple(by_plain), note),
+        Figure("topic ÷ Structured Streaming", second, "", "≤ 0.8", second <= 0.8, tuple(by_streaming), beside),
+        Figure("records a second", records / middle, "records/s", "-", True),
+        Figure("records read and thrown away", read - records, "", "0", read == records),
+    ]
+
+
+def live(folder: Path, bootstrap: str, records: int, seconds: float) -> list[Figure]:
+    """From the acknowledgement of 250 records, each quarter second, to the commit that holds them."""
+    from backfill_cli.catalog import Catalog
+
+    job = TopicJob(folder / "live", folder, bootstrap=bootstrap, begin="latest").write()
+    landed: list[tuple[int, float]] = []
+    with job.runner("start", "--config", str(job.config)):
+        wait_for(job, "running", "upstream")
+        due = time.monotonic()
+        end = due + seconds
+        sent = 0
+        while due < end:
+            produce(bootstrap, records + sent, 250)
+            sent += 250
+            landed.append((sent, time.time() * 1000))
+            due += 0.25
+            time.sleep(max(0.0, due - time.monotonic()))
+        time.sleep(5)
+    done, commits = 0, []
+    for line in sorted(Catalog(job.catalog).ledger(JOB, 10_000), key=lambda line: line.epoch):
+        done += line.changes_read
+        commits.append((done, line.committed_ms))
+    assert done == sent, f"{done} of {sent} records committed"
+    lags = [(next(ms for rows, ms in commits if rows >= upto) - at) / 1000 for upto, at in landed]
+    lags = lags[len(lags) // 5 :]  # the first ones meet a cold JVM
+    middle, most = statistics.median(lags), percentile(lags, 0.95)
+    note = f"{sent} records, 1000 a second, over {seconds:.0f} s; p95 {most:.2f} s"
+    return [Figure("live lag, median", middle, "s", "≤ 2", middle <= 2, (), note)]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--records", type=int, default=5_000_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--quick", action="store_true", help="200,000 records, 1 round, 15 s")
+    parser.add_argument("--only", nargs="+", choices=SECTIONS, default=SECTIONS)
+    parser.add_argument("--folder", type=Path, help="keep the data here")
+    given = parser.parse_args()
+    records, rounds, seconds = (200_000, 1, 15.0) if given.quick else (given.records, given.rounds, 60.0)
+    import broker  # in scripts/
+
+    figures: list[Figure] = []
+    with scratch(given.folder) as folder, broker.running(folder / "broker") as kafka:
+        broker.create(kafka, [f"{TOPIC}:{PARTITIONS}"])
+        produce(kafka.bootstrap, 0, records)
+        if "pairs" in given.only:
+            figures += pairs(folder, kafka.bootstrap, records, rounds)
+        if "live" in given.only:
+            figures += live(folder, kafka.bootstrap, records, seconds)
+    sizes = {"records": records, "bytes": len(record(0)), "partitions": PARTITIONS, "rounds": rounds}
+    return 0 if measure.report("kafka", figures, sizes) or given.quick else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,192 @@
+"""Whole jobs over a real topic into DuckDB: history, live, what cannot be read, all through the engine."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pytest
+from kafka_topics import Topic, new_topic
+
+from backfill_cli.catalog import Catalog
+from backfill_cli.config import load
+from backfill_cli.engine.run import start
+from backfill_cli.engine.verify import verify
+from backfill_cli.errors import BadData, HistoryGone, StateConflict
+
+if TYPE_CHECKING:
+    from broker import Broker
+    from pyspark.sql import SparkSession
+
+CONFIG = """
+[job]
+name = "orders"
+staging = "{folder}/staging"
+[upstream]
+type = "kafka"
+bootstrap_servers = "{bootstrap}"
+topic = "{topic}"
+value = {{ format = "json", schema = "id BIGINT, name STRING" }}
+{upstream}
+[[tables]]
+name = "orders"
+{table}
+[sink]
+type = "duckdb"
+path = "{folder}/sink.duckdb"
+[barrier]
+interval = "100ms"
+{more}
+"""
+
+
+ALL = "SELECT kafka_partition, kafka_offset, id, name FROM orders ORDER BY ALL"
+
+
+class Run:
+    """One job over a topic, in this process."""
+
+    def __init__(self, topic: Topic, folder: Path, upstream: str = "", table: str = "", more: str = "") -> None:
+        self.folder = folder
+        self.catalog = Catalog(folder / "catalog.duckdb")
+        self.config = folder / "job.toml"
+        self.config.write_text(
+            CONFIG.format(
+                folder=folder,
+                bootstrap=topic.broker.bootstrap,
+                topic=topic.name,
+                upstream=upstream,
+                table=table,
+                more=more,
+            )
+        )
+
+    def catch_up(self) -> None:
+        start(load(self.config), self.catalog, "caught-up", False, None)
+
+    def rows(
+        self, sql: str = "SELECT kafka_partition, kafka_offset, id, name FROM orders ORDER BY ALL"
+    ) -> list[Any]:
+        with duckdb.connect(str(self.folder / "sink.duckdb"), read_only=True) as db:
+            return db.execute(sql).fetchall()
+
+    def verified(self) -> bool:
+        return verify("orders", self.catalog).equal
+
+
+def rows(begin: int, end: int) -> list[dict[str, Any]]:
+    return [{"id": n, "name": f"n{n}"} for n in range(begin, end)]
+
+
+def test_history_then_live_each_record_once_and_verified(
+    spark: "SparkSession", broker: "Broker", tmp_path: Path
+) -> None:
+    topic = new_topic(broker, 2)
+    topic.write_json(rows(0, 50), 0)
+    topic.write_json(rows(50, 60), 1)
+    run = Run(topic, tmp_path)
+    run.catch_up()
+    first = [(0, n, n, f"n{n}") for n in range(50)] + [(1, n, 50 + n, f"n{50 + n}") for n in range(10)]
+    assert run.rows() == first
+    topic.write_json(rows(60, 65), 1)
+    run.catch_up()
+    assert run.rows() == first + [(1, 10 + n, 60 + n, f"n{60 + n}") for n in range(5)]
+    assert run.verified()
+    assert run.catalog.job("orders").phase == "upstream"
+
+
+def test_a_partition_that_came_while_stopped_is_read_from_its_first_offset_even_from_latest(
+    spark: "SparkSession", broker: "Broker", tmp_path: Path
+) -> None:
+    topic = new_topic(broker, 1)
+    topic.write_json(rows(0, 5))
+    run = Run(topic, tmp_path, 'from = "latest"')
+    run.catch_up()
+    assert run.rows() == []
+    topic.grow(2)
+    topic.write_json(rows(5, 8), 1)
+    topic.write_json(rows(8, 9), 0)
+    run.catch_up()
+    assert run.rows("SELECT id FROM orders ORDER BY 1") == [(5,), (6,), (7,), (8,)]
+    assert run.verified()
+
+
+def test_with_a_key_the_latest_record_wins_and_a_tombstone_deletes(
+    spark: "SparkSession", broker: "Broker", tmp_path: Path
+) -> None:
+    topic = new_topic(broker, 1)
+    values = [json.dumps({"id": n % 3, "name": f"v{n}"}).encode() for n in range(6)]
+    topic.write([*values, None], keys=[*(str(n % 3) for n in range(6)), "1"])
+    run = Run(topic, tmp_path, table='key = ["id"]')
+    run.catch_up()
+    assert run.rows("SELECT id, name FROM orders ORDER BY 1") == [(0, "v3"), (2, "v5")]
+    topic.write([b'{"id": 1, "name": "back"}', None], keys=["1", "2"])
+    run.catch_up()
+    assert run.rows("SELECT id, name FROM orders ORDER BY 1") == [(0, "v3"), (1, "back")]
+    assert run.verified()
+
+
+def test_a_record_that_cannot_be_read_stops_the_job_and_is_named(
+    spark: "SparkSession", broker: "Broker", tmp_path: Path
+) -> None:
+    topic = new_topic(broker, 1)
+    topic.write([b'{"id": 1, "name": "a"}', b"not json", b'{"id": "x"}'])
+    run = Run(topic, tmp_path)
+    with pytest.raises(BadData, match=r"partition 0, offset 1 cannot be read: .*\(and 1 more\)") as caught:
+        run.catch_up()
+    assert "quarantine" in (caught.value.hint or "")
+    assert run.rows() == []
+
+
+@pytest.mark.parametrize("table", ["", 'key = ["id"]'])
+def test_a_record_that_cannot_be_read_is_set_aside_with_its_bytes_and_the_reason(
+    spark: "SparkSession", broker: "Broker", tmp_path: Path, table: str
+) -> None:
+    topic = new_topic(broker, 1)
+    topic.write([b'{"id": 1, "name": "a"}', b"not json", b'{"id": 2, "name": "b"}'])
+    run = Run(topic, tmp_path, 'on_error = "quarantine"', table, '[transform]\nwhere = "id > 1"')
+    run.catch_up()
+    assert run.rows("SELECT id, name FROM orders ORDER BY 1") == [(2, "b")]
+    aside = run.rows("SELECT kafka_partition, kafka_offset, value, reason FROM _backfill_quarantine_orders")
+    assert [found[:3] for found in aside] == [(0, 1, b"not json")]
+    assert aside[0][3]
+    topic.write([b"{", b'{"id": 3, "name": "c"}'])
+    run.catch_up()
+    assert run.rows("SELECT id FROM orders ORDER BY 1") == [(2,), (3,)]
+    assert run.rows("SELECT kafka_offset FROM _backfill_quarantine_orders ORDER BY 1") == [(1,), (3,)]
+    assert run.verified()
+
+
+def test_the_key_stays_whatever_is_selected(spark: "SparkSession", broker: "Broker", tmp_path: Path) -> None:
+    topic = new_topic(broker, 1)
+    topic.write_json(rows(0, 3))
+    run = Run(topic, tmp_path, more='[transform]\nselect = ["upper(name) AS name"]')
+    run.catch_up()
+    found = run.rows("SELECT column_name FROM duckdb_columns() WHERE table_name = 'orders' ORDER BY column_index")
+    assert [name for (name,) in found] == ["kafka_partition", "kafka_offset", "name"]
+
+
+def test_case_31_retention_past_the_position_stops_the_job_naming_the_offsets(
+    spark: "SparkSession", broker: "Broker", tmp_path: Path
+) -> None:
+    topic = new_topic(broker, 1)
+    topic.write_json(rows(0, 10))
+    run = Run(topic, tmp_path)
+    run.catch_up()
+    topic.write_json(rows(10, 20))
+    topic.delete_before(15)
+    with pytest.raises(HistoryGone, match="offsets 10 to 14"):
+        run.catch_up()
+    assert run.rows("SELECT count(*) FROM orders") == [(10,)]
+
+
+def test_case_32_a_topic_recreated_stops_the_job(spark: "SparkSession", broker: "Broker", tmp_path: Path) -> None:
+    topic = new_topic(broker, 1)
+    topic.write_json(rows(0, 10))
+    run = Run(topic, tmp_path)
+    run.catch_up()
+    topic.recreate()
+    topic.write_json(rows(0, 20))
+    with pytest.raises(StateConflict, match="topic"):
+        run.catch_up()
+    assert run.rows("SELECT count(*) FROM orders") == [(10,)]
