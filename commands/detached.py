@@ -21,8 +21,10 @@ POLL_S = 0.2
 def start_detached(job: str, catalog: "Catalog", options: list[str], as_json: bool) -> None:
     """The job runs in the background and holds its lease, or has ended well already.
 
-    Raises Exit with the runner's exit code, its output on stderr, when it failed at once.
+    Raises Held while another runner has it, before anything reaches the log; Exit with the runner's exit code, its
+    output on stderr, when it failed at once.
     """
+    catalog.lock_job(job).release()
     log = catalog.path.parent / "logs" / f"{job}.log"
     command = [sys.executable, "-m", "backfill_cli", "start", *options, "--catalog", str(catalog.path)]
     with _opened(log) as output:

@@ -36,7 +36,7 @@ def wait(
     while not reached(row := store.job(name), goal):
         now = time.monotonic()
         live = now if row.live else live
-        if row.ended or now - live > GONE_AFTER_S:
+        if (row.ended and not row.live) or now - live > GONE_AFTER_S:
             state = f"is {row.state}" if row.ended else "has no runner"
             raise StoppedEarly(f"job {name!r} {state} ({row.reason}), before {goal}", f"backfill resume {name}")
         if now - began > limit_s:
@@ -52,9 +52,14 @@ def wait(
 
 
 def reached(row: "JobRow", goal: Goal) -> bool:
-    """Whether the job is there. A job that is done has been caught up and has stopped."""
+    """Whether the job is there. A job that is done has been caught up and has stopped.
+
+    Stopped and done are reached once the runner has gone: whoever waits may start the job again.
+    """
     if goal == "caught-up":
         return row.caught_up_ms is not None or row.state is JobState.DONE
     if goal == "stopped":
-        return row.state in (JobState.STOPPED, JobState.DONE)
+        return row.state in (JobState.STOPPED, JobState.DONE) and not row.live
+    if goal == "done":
+        return row.state is JobState.DONE and not row.live
     return row.state == goal

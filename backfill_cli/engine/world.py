@@ -1,7 +1,9 @@
 """What a run of a job reaches outside this process: Spark, upstream and sink, each opened when first needed."""
 
-from collections.abc import Callable
-from contextlib import ExitStack, closing
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -53,7 +55,8 @@ class World:
     @cached_property
     def spark(self) -> "SparkSession":
         def opened() -> "SparkSession":
-            return self._open.enter_context(session_of(self._config))
+            with _own_interrupt():
+                return self._open.enter_context(session_of(self._config))
 
         self.tell("starting Spark")
         return self.patiently(opened)
@@ -91,3 +94,16 @@ class World:
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._open.close()
+
+
+@contextmanager
+def _own_interrupt() -> Iterator[None]:
+    """Ctrl-C stays ours: a Spark context takes it for itself, and would cancel the epoch in hand."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -119,14 +119,17 @@ class Viewer:
         self._name = name
         self._look = look
         self._doing: deque[str] = deque()  # told, not yet shown
+        self._began = False
         self._news = threading.Event()
         self._ended = threading.Event()
         self._drawn = interactive(sys.stderr)
 
     def progressed(self) -> None:
+        self._began = True
         self._news.set()
 
     def tell(self, doing: str) -> None:
+        self._began = True
         self._doing.append(doing)
         self._news.set()
 
@@ -147,12 +150,17 @@ class Viewer:
             thread.join(timeout=5)
 
     def _looks(self) -> Iterator[Sequence[JobView]]:
-        """The jobs, each time there was news, and once more at the end; none while the job is not there yet."""
+        """The jobs, each time there was news, and once more at the end; none while the job is not there yet.
+
+        A run that was refused had no news: the job that the catalog shows is another one's.
+        """
         ended = False
         while not ended:
             self._news.wait()
             self._news.clear()
             ended = self._ended.is_set()
+            if not self._began:
+                return
             views: Sequence[JobView] = ()
             # The view must not end the run that it shows; what matters the engine will tell.
             with suppress(BackfillError):

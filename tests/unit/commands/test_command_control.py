@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command_builders import Run, end_job, fake_engine, make_job
@@ -86,7 +87,13 @@ def test_resume_without_a_runner_runs_the_job_here(
     run: Run, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
-    fake_engine(monkeypatch, "run", resume=lambda *arguments: asked.append(arguments) or JobState.DONE)
+
+    def resume(*arguments: Any) -> JobState:
+        asked.append(arguments)
+        arguments[-1].progressed()
+        return JobState.DONE
+
+    fake_engine(monkeypatch, "run", resume=resume)
     end_job(catalog, "orders", JobState.STOPPED)
     result = run("resume")
     assert result.exit_code == 0

@@ -1,0 +1,151 @@
+"""The real commands against a real run: what a user types, sees and gets as exit code. Each test is one story."""
+
+import json
+import os
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from typed import Place
+
+CAUGHT_UP = ("start", "--config", "job.toml", "--until", "caught-up")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def test_case_45_a_pause_outlives_its_runner_and_ends_with_a_resume(place: Place) -> None:
+    with place.began("start", "--config", "job.toml") as runner:
+        place.until(lambda job: job.get("rows_read", 0) > 0)
+        paused = place.typed("pause", "--wait", "--json")
+        assert (paused.returncode, json.loads(paused.stdout)["epoch"] > 0) == (0, True)
+        runner.kill()
+        runner.wait()
+    assert "no runner" in place.job()["limited_by"]
+
+    with place.began("start", "--config", "job.toml"):
+        job = place.until(lambda job: job["state"] == "paused" and job["runner"]["alive"])
+        assert "it stays paused" in job["reason"]
+        assert job["limited_by"].startswith("paused by ")
+
+        again = place.typed("start", "--config", "job.toml")
+        assert again.returncode == 5
+        assert f"pid {job['runner']['pid']}" in again.stderr
+
+        went_on = place.typed("resume", "--wait")
+        assert went_on.returncode == 0
+        assert "resumed, at epoch" in went_on.stderr
+        place.until(lambda later: later["rows_read"] > job["rows_read"])
+        throttled = place.typed("throttle", "--rate", "90", "--wait")
+        assert "throttled to 90 rows/s, at epoch" in throttled.stderr
+        assert place.typed("wait", "--for", "caught-up", "--timeout", "300ms").returncode == 8
+
+        assert place.typed("pause").returncode == 0
+        place.state("paused")
+        assert place.typed("stop", "--wait").returncode == 0
+    assert place.job()["state"] == "stopped"
+
+    before = place.job()["rows_read"]
+    with place.began("resume") as runner:
+        place.until(lambda later: later["rows_read"] > before)
+        job = place.job()
+        assert (job["state"], job["paused_by"], job["rate"]) == ("running", None, 90)
+        runner.send_signal(signal.SIGTERM)
+        assert runner.wait(60) == 128 + signal.SIGTERM
+    assert place.job()["state"] == "stopped"
+
+
+def test_a_run_ends_where_it_was_told_last_and_a_lost_catalog_comes_back_from_the_sink(place: Place) -> None:
+    with place.began("start", "--config", "job.toml") as runner:
+        place.until(lambda job: job.get("rows_read", 0) > 0)
+        assert place.typed("stop", "--wait").returncode == 0
+        assert runner.wait(60) == 0
+
+    with place.began(*CAUGHT_UP) as runner:
+        assert place.state("running")["until"] == "caught-up"
+        assert place.typed("stop").returncode == 0
+        assert place.typed("wait", "--for", "caught-up").returncode == 9
+        assert runner.wait(60) == 9
+    assert "was stopped before it was caught up\nTry: backfill resume orders" in place.said
+
+    shutil.rmtree(place.folder / ".backfill")
+    assert place.typed("resume", "orders").returncode == 4
+    other = ('key = ["id"]', 'key = ["customer_id"]')
+    place.configured(other, name="other.toml")
+    assert place.typed("resume", "--from-sink", "other.toml").returncode == 2
+    place.configured(("rate = 100", "rate = 100000"))
+    ended = place.typed("resume", "--from-sink", "job.toml")
+    assert ended.returncode == 0, ended.stderr
+    assert place.job()["state"] == "done"
+    assert place.job()["rows_read"] == 6_000
+    equal = place.typed("verify")
+    assert equal.returncode == 0, equal.stdout
+    assert place.typed(*CAUGHT_UP).returncode == 0
+
+
+def test_a_held_sink_is_waited_for_and_who_holds_it_is_told(place: Place) -> None:
+    with place.sink_held() as holder:
+        with place.began("start", "--config", "job.toml") as runner:
+            place.until_said(f"(PID {holder})")
+            runner.send_signal(signal.SIGINT)
+            assert runner.wait(60) == 130
+        assert place.job()["state"] == "none"
+
+        with place.began("start", "--config", "job.toml"):
+            place.until_said(f"(PID {holder})")
+            os.kill(holder, signal.SIGKILL)
+            place.until(lambda job: job.get("rows_read", 0) > 0)
+
+            with place.sink_held() as other:
+                job = place.until(lambda job: "waiting" in job["limited_by"])
+                assert f"(PID {other})" in job["limited_by"]
+                assert f"lsof {place.folder / 'warehouse.duckdb'}" in job["limited_by"]
+                epoch = job["epoch"]
+            place.until(lambda job: job["epoch"] > epoch and "waiting" not in job["limited_by"])
+            assert place.typed("stop", "--wait").returncode == 0
+
+    with place.sink_held() as holder, place.began("resume", "orders") as runner:
+        job = place.until(lambda job: f"(PID {holder})" in job["limited_by"])
+        assert job["state"] == "starting"
+        runner.send_signal(signal.SIGTERM)
+        assert runner.wait(60) == 143
+        assert place.job()["state"] == "stopped"
+
+
+def test_a_second_signal_ends_a_run_at_once_and_resume_keeps_its_promise(place: Place) -> None:
+    with place.began("start", "--config", "job.toml") as runner:
+        place.until(lambda job: job.get("rows_read", 0) > 0)
+        with place.sink_held():
+            place.until(lambda job: "waiting" in job["limited_by"])
+            runner.send_signal(signal.SIGINT)
+            time.sleep(1)
+            assert runner.poll() is None, "an epoch in hand is committed first"
+            runner.send_signal(signal.SIGINT)
+            assert runner.wait(5) == 130, place.said
+    assert place.typed("throttle", "--rate", "none").returncode == 0
+    ended = place.typed(*CAUGHT_UP)
+    assert ended.returncode == 0, ended.stderr
+    assert place.typed("verify").returncode == 0
+
+
+def test_a_detached_run_and_the_cron_job_that_repeats_it(place: Place) -> None:
+    place.configured(("rate = 100", "rate = 2000"))
+    begun = place.typed(*CAUGHT_UP, "--detach", "--json")
+    assert begun.returncode == 0, begun.stderr
+    told = json.loads(begun.stdout)
+    for again in (place.typed(*CAUGHT_UP), place.typed(*CAUGHT_UP, "--detach")):
+        assert again.returncode == 5
+        assert again.stdout == ""
+        assert len(again.stderr.splitlines()) == 2
+        assert f"pid {told['pid']}" in again.stderr
+    assert place.typed("wait", "--for", "done", "--timeout", "2m").returncode == 0
+    log = Path(told["log"]).read_text()
+    assert log.startswith("orders: starting Spark\norders: running, snapshot; ")
+    assert "\x1b" not in log
+    assert "is held" not in log
+    after = place.typed(*CAUGHT_UP)
+    assert (after.returncode, after.stdout) == (0, "")

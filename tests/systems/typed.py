@@ -1,0 +1,131 @@
+"""A folder with an upstream of orders and a config, and the real command typed in it, as a user has them."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from demo_upstream import changes, land, write_snapshot
+
+ROWS, FILES, CHANGE_FILES = 6_000, 3, 3
+PATIENCE_S = 60.0
+
+CONFIG = """
+[job]
+name = "orders"
+[upstream]
+type = "files"
+snapshot = { path = "orders", format = "parquet" }
+changes = { path = "changes", format = "debezium", decimals = "string", timestamps = "us" }
+[[tables]]
+name = "orders"
+key = ["id"]
+[sink]
+type = "duckdb"
+path = "warehouse.duckdb"
+[barrier]
+interval = "200ms"
+[retry]
+limit = "2m"
+[throttle]
+rate = 100
+[spark]
+master = "local[2]"
+conf = { "spark.driver.memory" = "600m" }
+"""
+
+HOLD = """
+import sys, duckdb
+con = duckdb.connect(sys.argv[1])
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+class Place:
+    """The folder. Every method but `began` waits for the command's end."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        write_snapshot(folder / "orders", ROWS, FILES, row_group_rows=500)
+        (folder / "changes").mkdir()
+        for sequence in range(1, CHANGE_FILES + 1):
+            land(folder / "changes", sequence, changes(sequence, 50, ROWS, time.time_ns() // 1_000_000))
+        self.configured()
+
+    def configured(self, *replaced: tuple[str, str], name: str = "job.toml") -> None:
+        text = CONFIG
+        for old, new in replaced:
+            assert old in text
+            text = text.replace(old, new)
+        (self.folder / name).write_text(text)
+
+    def _command(self, words: tuple[str, ...]) -> dict[str, Any]:
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("BACKFILL_")}
+        return {
+            "args": [sys.executable, "-m", "backfill_cli", *words],
+            "cwd": self.folder,
+            "env": environment,
+            "text": True,
+        }
+
+    def typed(self, *words: str) -> "subprocess.CompletedProcess[str]":
+        command = self._command(words)
+        return subprocess.run(**command, capture_output=True, timeout=240, check=False)
+
+    @contextmanager
+    def began(self, *words: str) -> "Iterator[subprocess.Popen[str]]":
+        """The command goes on; what it says ends in one file, `says`. It is killed at the end of `with`."""
+        with (self.folder / "said").open("w") as said:
+            running = subprocess.Popen(**self._command(words), stdin=subprocess.DEVNULL, stdout=said, stderr=said)
+        try:
+            yield running
+        finally:
+            running.kill()
+            running.wait()
+
+    @property
+    def said(self) -> str:
+        return (self.folder / "said").read_text()
+
+    def job(self, name: str = "orders") -> dict[str, Any]:
+        """What `status --json` says of it; its state is 'none' before it is there."""
+        told = self.typed("status", "--json")
+        assert told.returncode == 0, told.stderr
+        found = [job for job in json.loads(told.stdout)["jobs"] if job["name"] == name]
+        return found[0] if found else {"state": "none"}
+
+    def until(self, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """The job, once that holds of it."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not holds(job := self.job()):
+            assert time.monotonic() < deadline, (job, self.said)
+        return job
+
+    def until_said(self, text: str) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while text not in self.said:
+            assert time.monotonic() < deadline, self.said
+            time.sleep(0.05)
+
+    def state(self, state: str) -> dict[str, Any]:
+        return self.until(lambda job: job["state"] == state)
+
+    @contextmanager
+    def sink_held(self) -> Iterator[int]:
+        """Somebody has the sink's file open; its process id."""
+        command = [sys.executable, "-c", HOLD, str(self.folder / "warehouse.duckdb")]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+            assert holder.stdin is not None
+            assert holder.stdout is not None
+            assert holder.stdout.readline() == "held\n"
+            try:
+                yield holder.pid
+            finally:
+                holder.stdin.close()
+                holder.wait()
