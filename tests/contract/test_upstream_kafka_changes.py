@@ -52,15 +52,16 @@ def test_case_33_a_value_is_the_row_and_a_tombstone_deletes_by_the_records_key(
 
 
 @pytest.mark.parametrize(
-    ("ddl", "key", "value"),
+    ("ddl", "keys", "values"),
     [
-        ("id BIGINT", b"17", 17),
-        ("id BIGINT", b'{"id": 17, "more": 1}', 17),
-        ("id STRING", b"plain text", "plain text"),
-        ("id STRING", b'"quoted \\"text\\""', 'quoted "text"'),
-        ("id STRING", b"17", "17"),
-        ("id DECIMAL(5,2)", b"1.50", Decimal("1.50")),
-        ('`odd "name`  STRING', b"x", "x"),
+        ("id BIGINT", [b"17", b'{"id": 17, "more": 1}'], [17, 17]),
+        (
+            "id STRING",
+            [b"plain text", b'"quoted \\"text\\""', b"17", b'{"id": "x"}'],
+            ["plain text", 'quoted "text"', "17", "x"],
+        ),
+        ("id DECIMAL(5,2)", [b"1.50"], [Decimal("1.50")]),
+        ('`odd "name` STRING', [b"x"], ["x"]),
     ],
 )
 def test_case_33_a_tombstones_key_is_an_object_or_the_one_columns_value(

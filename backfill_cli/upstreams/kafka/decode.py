@@ -5,6 +5,7 @@ A record that cannot be read keeps its place (partition, offset, time) and its b
 
 from typing import TYPE_CHECKING
 
+from backfill_cli.upstreams.formats.frames import quoted
 from backfill_cli.upstreams.formats.schemas import Columns, field
 from backfill_cli.upstreams.kafka.json_values import of_parsed, with_parsed
 
@@ -50,6 +51,14 @@ def as_json(records: "DataFrame", columns: Columns) -> "DataFrame":
         *PLACE,
         *(F.when(good, found.values[name]).alias(name, metadata=c["metadata"]) for name, c in columns.items()),
     )
+
+
+def as_rows(rows: "DataFrame", columns: Columns) -> "DataFrame":
+    """Rows of an archive, whose columns are read already."""
+    from pyspark.sql import functions as F
+
+    marks = [F.lit(None).cast("string").alias("_error"), F.lit(None).cast("binary").alias("_raw")]
+    return rows.select("_read", *marks, *PLACE, *(quoted(name) for name in columns))
 
 
 def with_text(frame: "DataFrame", source: str, text: str) -> "DataFrame":

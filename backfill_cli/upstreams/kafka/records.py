@@ -1,9 +1,13 @@
-"""Where the records of a range come from, as one frame: the log, by the reader that the options name."""
+"""Where the records of a range come from: the archive below its end; above it, and in its gaps, the log."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from backfill_cli.upstreams.kafka import log
+from backfill_cli.upstreams.formats.frames import quoted, struct_type
+from backfill_cli.upstreams.formats.schemas import Columns, field
+from backfill_cli.upstreams.kafka import decode, log
+from backfill_cli.upstreams.kafka.archive import Archive
+from backfill_cli.upstreams.kafka.archive_index import without
 from backfill_cli.upstreams.kafka.cluster import Connection
 from backfill_cli.upstreams.kafka.options import KafkaOptions
 from backfill_cli.upstreams.kafka.tasks import Range, cut
@@ -11,17 +15,92 @@ from backfill_cli.upstreams.kafka.tasks import Range, cut
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+Decoder = Callable[["DataFrame"], "DataFrame"]
+
 
 class Records:
-    """Raw records, columns log.RECORDS."""
+    """Ranges of offsets as frames, whoever holds them."""
 
     def __init__(self, options: KafkaOptions, connection: Connection) -> None:
         self._options, self._connection = options, connection
+        self.archive = Archive(options, options.archive, options.topic) if options.archive else None
 
-    def frame(self, spark: "SparkSession", ranges: Sequence[Range]) -> "DataFrame":
-        """The records of these ranges, none for none."""
+    def decoded(
+        self,
+        spark: "SparkSession",
+        ranges: Sequence[Range],
+        oldest: Callable[[], Mapping[int, int]],
+        columns: Columns,
+        of_records: Decoder,
+        of_rows: Decoder,
+    ) -> "DataFrame":
+        """All ranges as one frame.
+
+        oldest: asks where the log begins. of_records: from log.RECORDS. of_rows: from an archive whose files hold
+        the table's columns themselves, `(_read, kafka columns, columns…)`.
+        """
+        archived, logged = self._parts(ranges, oldest) if self.archive else ([], ranges)
+        records = self._of_log(spark, logged)
+        if self.archive is None or not archived:
+            return of_records(records)
+        if self.archive.options.value is not None:
+            return of_records(records.unionByName(_as_records(spark, self.archive, archived)))
+        rows = _typed(self.archive.frame(spark, archived, columns), columns)
+        return of_records(records).unionByName(of_rows(rows)) if logged else of_rows(rows)
+
+    def _parts(
+        self, ranges: Sequence[Range], oldest: Callable[[], Mapping[int, int]]
+    ) -> tuple[list[Range], list[Range]]:
+        """(what the archive delivers, what the log does) of these ranges."""
+        assert self.archive is not None
+        spans = self.archive.spans()
+        beyond = [one for one in ranges if one.up_to > spans.get(one.partition, (0, 0))[1]]
+        begins = oldest() if beyond else {}
+        if any(
+            begins.get(one.partition, 0) > max(one.after, spans.get(one.partition, (0, 0))[1]) for one in beyond
+        ):
+            # what the log has lost since is in files that came since, or nowhere
+            self.archive.refresh()
+            spans = self.archive.spans()
+        archived, logged = [], []
+        for one in ranges:
+            begin, end = spans.get(one.partition, (0, 0))
+            held, lost = without((max(one.after, begin), min(one.up_to, end)), self.archive.gaps(one.partition))
+            above = (max(one.after, end), one.up_to)
+            archived += [Range(one.read, one.partition, *span) for span in held if span[0] < span[1]]
+            logged += [Range(one.read, one.partition, *span) for span in (*lost, above) if span[0] < span[1]]
+        return archived, logged
+
+    def _of_log(self, spark: "SparkSession", ranges: Sequence[Range]) -> "DataFrame":
         # as many partitions as a shuffle has: the cores in local mode, and what the user set on a cluster
         tasks = cut(ranges, int(spark.conf.get("spark.sql.shuffle.partitions") or 1))
         if not tasks:
             return spark.createDataFrame([], log.RECORDS)
         return log.frame(spark, self._connection, self._options.topic, tasks)
+
+
+def _as_records(spark: "SparkSession", archive: Archive, ranges: Sequence[Range]) -> "DataFrame":
+    """Records of an archive that keeps their bytes, as log.RECORDS."""
+    from pyspark.sql import functions as F
+
+    mine = archive.options
+    columns = {name: field(name, "binary") for name in (mine.value, mine.key) if name is not None}
+    rows = archive.frame(spark, ranges, columns)
+    key = F.lit(None) if mine.key is None else quoted(mine.key)
+    assert mine.value is not None
+    return rows.select(
+        "_read",
+        *decode.PLACE,
+        key.cast("binary").alias("_key"),
+        quoted(mine.value).cast("binary").alias("_value"),
+    )
+
+
+def _typed(rows: "DataFrame", columns: Columns) -> "DataFrame":
+    """The columns as the table has them, which holds every value that the files' types do."""
+    types = {f.name: f.dataType for f in struct_type(columns)}
+    return rows.select(
+        "_read",
+        *decode.PLACE,
+        *(quoted(name).cast(types[name]).alias(name, metadata=c["metadata"]) for name, c in columns.items()),
+    )

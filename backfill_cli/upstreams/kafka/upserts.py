@@ -8,6 +8,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from backfill_cli.upstreams.formats.frames import quoted
 from backfill_cli.upstreams.formats.schemas import Columns
 from backfill_cli.upstreams.kafka.decode import PLACE, no_text, with_text
 from backfill_cli.upstreams.kafka.json_values import of_parsed, with_parsed
@@ -47,6 +48,21 @@ def as_upserts(records: "DataFrame", columns: Columns, key: Sequence[str]) -> "D
         F.when(~good, F.coalesce("_value", "_key")).alias("_raw"),
         *PLACE,
         *values,
+    )
+
+
+def of_rows(rows: "DataFrame", columns: Columns, key: Sequence[str]) -> "DataFrame":
+    """Rows of an archive, whose columns are read already, as changes: it holds no tombstones."""
+    from pyspark.sql import functions as F
+
+    return rows.select(
+        F.lit("U").alias("_op"),
+        F.struct("kafka_partition", "kafka_offset").alias("_seq"),
+        F.unix_millis("kafka_timestamp").alias("_ms"),
+        null_key({name: quoted(name) for name in key}, key).alias("_error"),
+        F.lit(None).cast("binary").alias("_raw"),
+        *PLACE,
+        *(quoted(name) for name in columns),
     )
 
 

@@ -1,24 +1,23 @@
 """The Kafka upstream: one topic fills one table; its partitions are the splits, offsets the rows in them."""
 
-import difflib
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import TableSpec, UpstreamCapabilities
-from backfill_cli.errors import BackfillError, ConfigError, StateConflict, Transient
+from backfill_cli.errors import BackfillError, ConfigError, Fatal, HistoryGone, StateConflict
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.position import Position
 from backfill_cli.model.split import Split
 from backfill_cli.model.upstream import Pin, UpstreamView
 from backfill_cli.upstreams.formats import schemas
 from backfill_cli.upstreams.formats.edge import from_spark
-from backfill_cli.upstreams.formats.schemas import Columns
-from backfill_cli.upstreams.kafka import debezium, decode, growth, upserts
+from backfill_cli.upstreams.kafka import columns, debezium, decode, growth, upserts
+from backfill_cli.upstreams.kafka.archive_index import Span
 from backfill_cli.upstreams.kafka.cluster import Cluster, Connection, Seen
 from backfill_cli.upstreams.kafka.options import EVENT_KEY, KafkaOptions
-from backfill_cli.upstreams.kafka.records import Records
+from backfill_cli.upstreams.kafka.records import Decoder, Records
 from backfill_cli.upstreams.kafka.tasks import Range
 
 if TYPE_CHECKING:
@@ -51,64 +50,77 @@ class KafkaUpstream:
             quarantines=options.on_error == "quarantine",
         )
         self._growth = growth.Growth()
+        self._seen: Seen | None = None
         self._pin: Pin | None = None
 
     def pin(self) -> Pin:
         self._cluster.must_exist()
         seen = self._cluster.look()
-        columns = self._columns()
-        begin = self._begin(seen)
-        splits = tuple(
-            Split(self._table.name, str(p), seen.ends[p] - begin[p], 0, first=begin[p]) for p in sorted(begin)
-        )
-        made = Pin(
-            position=Position.of({str(p): first for p, first in begin.items()}),
+        archive = self._records.archive
+        if archive is not None:
+            archive.begin()
+        source = columns.of_source(self._options, self._table, archive)
+        splits = self._splits(seen)
+        self._pin = Pin(
+            position=Position.of({split.id: split.first for split in splits}),
             position_ms=self._options.from_ms(),
             complete_at=None,
             splits=splits,
-            schema={self._table.name: schemas.to_json(columns)},
+            schema={self._table.name: schemas.to_json(source)},
             identity=_identity(seen, self._options.topic),
         )
-        self._pin = made
-        return made
+        return self._pin
 
     def restore(self, pin: Pin) -> None:
+        if self._records.archive is not None:
+            self._records.archive.take({int(split.id): split.detail for split in pin.splits})
         self._pin = pin
 
     def observe(self, position: Position, snapshot_open: bool) -> UpstreamView:
         """What the partitions hold. Raises StateConflict when the topic or its cluster is another one."""
         pin = self._taken()
-        seen = self._cluster.look()
+        self._seen = seen = self._cluster.look()
         self._same(seen, pin)
-        _refuse_shorter(seen, position, self._options.bootstrap_servers)
         self._growth = growth.observed(self._growth, seen.oldest, seen.ends, int(self._now_s() * 1000))
         return UpstreamView(
             identity=pin.identity,
             latest=_position(seen.ends),
             pending=growth.pending(self._growth, position),
             oldest=_position(seen.oldest),
+            archived=self._archived(seen, snapshot_open),
         )
 
     def scan(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> "DataFrame":
-        self._taken()
-        ranges = [_range(index, read) for index, read in enumerate(reads)]
-        records = self._records.frame(spark, ranges)
-        if self._options.value.format == "bytes":
-            return decode.as_bytes(records)
-        return decode.as_json(records, self._value_columns())
+        value = columns.of_value(schemas.from_json(self._taken().schema[self._table.name]))
+        as_bytes = self._options.value.format == "bytes"
+        return self._records.decoded(
+            spark,
+            [_range(index, read) for index, read in enumerate(reads)],
+            self._oldest,
+            value,
+            lambda records: decode.as_bytes(records) if as_bytes else decode.as_json(records, value),
+            lambda rows: decode.as_rows(rows, value),
+        )
 
     def changes(
         self, spark: "SparkSession", table: str, after: Position, up_to: Position, schema: str
     ) -> "DataFrame":
         """The ranges are the partitions of `up_to`, each from where it stands in `after`."""
         self._taken()
-        columns = {name: c for name, c in schemas.from_json(schema).items() if name not in decode.PLACE}
-        ranges = [Range(index, int(p), int(after.get(p) or 0), int(end)) for index, (p, end) in enumerate(up_to)]
-        records = self._records.frame(spark, ranges)
+        value, key = columns.of_value(schemas.from_json(schema)), self._table.key
         if self._options.value.format == "debezium":
-            how = debezium.encodings(columns, self._options.value)
-            return debezium.as_changes(records, columns, self._table.key, how)
-        return upserts.as_upserts(records, columns, self._table.key)
+            how = debezium.encodings(value, self._options.value)
+            of_records: Decoder = lambda records: debezium.as_changes(records, value, key, how)  # noqa: E731
+        else:
+            of_records = lambda records: upserts.as_upserts(records, value, key)  # noqa: E731
+        return self._records.decoded(
+            spark,
+            [Range(index, int(p), int(after.get(p) or 0), int(end)) for index, (p, end) in enumerate(up_to)],
+            self._oldest,
+            value,
+            of_records,
+            lambda rows: upserts.of_rows(rows, value, key),
+        )
 
     def acknowledge(self, position: Position) -> None:
         """Nothing is committed to the cluster: the sink holds the position."""
@@ -119,35 +131,46 @@ class KafkaUpstream:
     def close(self) -> None:
         self._cluster.close()
 
-    def _columns(self) -> Columns:
-        """What every row says of its record, then the value's. Raises BadData for names that clash."""
-        value = self._value_columns()
-        what = f"topic '{self._options.topic}'"
-        schemas.refuse_names(what, [*decode.PLACE, *value], decode.MARKS)
-        if self._options.value.format == "debezium":
-            if self._table.key in ((), EVENT_KEY):
-                fault = f"tables: '{self._table.name}' needs key: debezium values are changes of a table"
-                raise ConfigError("config", [fault], 'name its primary key, for example key = ["id"]')
-            debezium.encodings(value, self._options.value)
-        missing = [name for name in self._table.key if name not in value and name not in EVENT_KEY]
-        if missing:
-            near = difflib.get_close_matches(missing[0], list(value), 3, 0.5) or list(value)
-            fault = f"tables: key column '{missing[0]}' of '{self._table.name}' is not in upstream.value.schema"
-            raise ConfigError("config", [fault], f"name one of its columns: {', '.join(near)}")
-        return {**decode.PLACE, **value}
+    def _splits(self, seen: Seen) -> tuple[Split, ...]:
+        """A split a partition: its history is the archive's, else the log's from where the options say."""
+        archive = self._records.archive
+        spans = archive.spans() if archive else {}
+        strangers = sorted(spans.keys() - seen.ends.keys())
+        if strangers:
+            raise Fatal(
+                f"the archive holds partition {strangers[0]}, and topic '{self._options.topic}' has "
+                f"{len(seen.ends)}: it is the archive of another topic",
+                "mend upstream.archive.path or upstream.topic",
+            )
+        begin = self._begin(seen)
+        splits = []
+        for p in sorted(begin):
+            first, end = spans.get(p, (begin[p], seen.ends[p]))
+            if archive is not None:
+                _refuse_gap(p, archive.gaps(p), seen.oldest[p])
+            detail = archive.detail(p) if archive else "{}"
+            splits.append(Split(self._table.name, str(p), end - first, 0, detail=detail, first=first))
+        return tuple(splits)
 
-    def _value_columns(self) -> Columns:
-        told = self._options.value
-        if told.format == "bytes":
-            return decode.BYTES
-        try:
-            return schemas.of_ddl(told.ddl or "")
-        except schemas.Unsupported as exc:
-            hint = 'write it like "id BIGINT, note STRING"'
-            raise ConfigError("upstream", [f"upstream.value.schema: {exc}"], hint) from exc
+    def _archived(self, seen: Seen, history_open: bool) -> Position | None:
+        archive = self._records.archive
+        if archive is None:
+            return None
+        if history_open:
+            archive.check()
+            spans = archive.spans()
+            if any(seen.oldest[p] > end for p, (_, end) in spans.items() if p in seen.oldest):
+                archive.refresh()
+        return _position({p: end for p, (_, end) in archive.spans().items()})
+
+    def _oldest(self) -> Mapping[int, int]:
+        """Where the log began when it was last looked at."""
+        if self._seen is None:
+            self._seen = self._cluster.look()
+        return self._seen.oldest
 
     def _begin(self, seen: Seen) -> dict[int, int]:
-        """The first offset that history reads of each partition."""
+        """The first offset of the log that history reads, by partition."""
         at_ms = self._options.from_ms()
         if at_ms is not None:
             return self._cluster.at_time(seen.ends, at_ms)
@@ -187,12 +210,13 @@ def _range(index: int, read: SnapshotRead) -> Range:
     return Range(index, int(read.split), read.after, read.up_to)
 
 
-def _refuse_shorter(seen: Seen, position: Position, servers: str) -> None:
-    """Raises Transient where a log ends before what was read of it: a new leader may not know its end yet."""
-    for name, cursor in position:
-        end = seen.ends.get(int(name))
-        if end is not None and end < int(cursor):
-            raise Transient(
-                f"{servers}: partition {name} ends at offset {end}, and was read up to {cursor}",
-                "its leader may have changed: wait for it; if records were lost, drop the job and start anew",
+def _refuse_gap(partition: int, gaps: Sequence[Span], oldest: int) -> None:
+    """Raises HistoryGone for offsets that neither the archive nor the log holds."""
+    for low, high in gaps:
+        if low < oldest:
+            raise HistoryGone(
+                f"partition {partition}: the archive has no offsets {low} to {high - 1}, and the log begins at "
+                f"{oldest}",
+                "complete the archive; where the topic is compacted or transactional such offsets hold no record: "
+                "set upstream.compacted or upstream.transactional",
             )

@@ -1,0 +1,108 @@
+"""Rows of archive files as Spark frames: where each record stood, its time, and the files' own columns."""
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from backfill_cli.upstreams.formats import frames
+from backfill_cli.upstreams.formats.exact import Named, refused
+from backfill_cli.upstreams.formats.frames import quoted
+from backfill_cli.upstreams.formats.listing import File, Place
+from backfill_cli.upstreams.formats.schemas import Columns, field
+from backfill_cli.upstreams.formats.values import convert, raw_type, textual
+from backfill_cli.upstreams.kafka.options import ArchiveOptions
+from backfill_cli.upstreams.kafka.tasks import Range
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_BROKEN = "_backfill_broken"
+
+
+def of_files(
+    spark: "SparkSession",
+    where: Place,
+    files: Sequence[File],
+    options: ArchiveOptions,
+    places: Columns,
+    columns: Columns,
+) -> "DataFrame":
+    """`kafka_partition, kafka_offset, kafka_timestamp, columns…` of whole files, in no order."""
+    if options.format == "json":
+        return _of_json(spark, where, files, options, places, columns)
+    if not files:
+        rows = spark.createDataFrame([], frames.struct_type({**columns, **places}))
+    else:
+        paths = [where.spark_path(file) for file in files]
+        rows = frames.reader(spark, {**columns, **places}).parquet(*paths)
+    return rows.select(
+        *_place(options, {name: quoted(name) for name in places}, places),
+        *(quoted(name) for name in columns),
+    )
+
+
+def _of_json(
+    spark: "SparkSession",
+    where: Place,
+    files: Sequence[File],
+    options: ArchiveOptions,
+    places: Columns,
+    columns: Columns,
+) -> "DataFrame":
+    """The same of JSON lines; a line that does not fit raises, naming its file."""
+    from pyspark.sql import functions as F
+
+    how = {name: textual(column["type"]) for name, column in columns.items()}
+    read = {name: field(name, raw_type(how[name], column["type"])) for name, column in columns.items()}
+    if not files:
+        return spark.createDataFrame([], frames.struct_type({**_PLACE, **columns}))
+    lines = frames.json_lines(spark, where, files, {**read, **places})
+    broken = F.col(f"r.{_BROKEN}")
+    named = F.col("_backfill_file")
+    bad = refused(named, "not a JSON line of these columns", broken)
+    values = [
+        F.when(broken.isNotNull(), bad)
+        .otherwise(convert(quoted(name, "r"), how[name], column["type"], Named(named, name)))
+        .alias(name)
+        for name, column in columns.items()
+    ]
+    told = {name: F.when(broken.isNotNull(), bad).otherwise(quoted(name, "r")) for name in places}
+    return lines.select(*_place(options, told, places), *values)
+
+
+_PLACE: Columns = {
+    "kafka_partition": field("kafka_partition", "integer"),
+    "kafka_offset": field("kafka_offset", "long"),
+    "kafka_timestamp": field("kafka_timestamp", "timestamp"),
+}
+
+
+def _place(options: ArchiveOptions, told: "dict[str, Column]", places: Columns) -> "list[Column]":
+    """The three kafka columns out of the files' own; a time as number is milliseconds since 1970."""
+    from pyspark.sql import functions as F
+
+    at = F.lit(None).cast("timestamp")
+    if options.timestamp in told:
+        column, kind = told[options.timestamp], str(places[options.timestamp]["type"])
+        if kind == "string":
+            number = F.when(column.rlike("^-?[0-9]+$"), F.timestamp_millis(column.try_cast("bigint")))
+            at = F.coalesce(number, column.try_cast("timestamp"))
+        elif kind.startswith("timestamp"):
+            at = column.cast("timestamp")
+        else:
+            at = F.timestamp_millis(column.cast("bigint"))
+    return [
+        told[options.partition].cast("int").alias("kafka_partition"),
+        told[options.offset].cast("bigint").alias("kafka_offset"),
+        at.alias("kafka_timestamp"),
+    ]
+
+
+def of_ranges(rows: "DataFrame", ranges: Sequence[Range]) -> "DataFrame":
+    """`_read` and the columns of the rows that are in a range; their comparisons reach the files' row groups."""
+    from pyspark.sql import functions as F
+
+    partition, offset = F.col("kafka_partition"), F.col("kafka_offset")
+    inside = [(partition == one.partition) & (offset >= one.after) & (offset < one.up_to) for one in ranges]
+    reads = [F.when(here, F.lit(one.read).cast("int")) for here, one in zip(inside, ranges, strict=True)]
+    return rows.where(reduce(lambda a, b: a | b, inside)).select(F.coalesce(*reads).alias("_read"), "*")

@@ -1,0 +1,53 @@
+"""The columns that a topic fills: what every row says of its record, then those of the value."""
+
+import difflib
+
+from backfill_cli.contracts import TableSpec
+from backfill_cli.errors import ConfigError
+from backfill_cli.upstreams.formats import schemas
+from backfill_cli.upstreams.formats.schemas import Columns
+from backfill_cli.upstreams.kafka import debezium, decode
+from backfill_cli.upstreams.kafka.archive import Archive
+from backfill_cli.upstreams.kafka.options import EVENT_KEY, KafkaOptions
+
+
+def of_source(options: KafkaOptions, table: TableSpec, archive: Archive | None) -> Columns:
+    """All source columns. archive: one that has looked into its files.
+
+    Raises ConfigError for a schema that is none, a key that is no column, a format that needs a key; BadData for
+    names that clash and for an archive whose types would not be kept.
+    """
+    value = _of_value(options, archive)
+    schemas.refuse_names(f"topic '{options.topic}'", [*decode.PLACE, *value], decode.MARKS)
+    if options.value.format == "debezium":
+        if table.key in ((), EVENT_KEY):
+            fault = f"tables: '{table.name}' needs key: debezium values are changes of a table"
+            raise ConfigError("config", [fault], 'name its primary key, for example key = ["id"]')
+        debezium.encodings(value, options.value)
+    missing = [name for name in table.key if name not in value and name not in EVENT_KEY]
+    if missing:
+        near = difflib.get_close_matches(missing[0], list(value), 3, 0.5) or list(value)
+        fault = f"tables: key column '{missing[0]}' of '{table.name}' is none of the topic's"
+        raise ConfigError("config", [fault], f"name one of its columns: {', '.join(near)}")
+    if archive is not None and options.value.ddl is not None and archive.holds_columns:
+        archive.columns()
+        archive.read_as(value)
+    return {**decode.PLACE, **value}
+
+
+def of_value(source: Columns) -> Columns:
+    """The value's columns among all."""
+    return {name: column for name, column in source.items() if name not in decode.PLACE}
+
+
+def _of_value(options: KafkaOptions, archive: Archive | None) -> Columns:
+    if options.value.format == "bytes":
+        return decode.BYTES
+    if options.value.ddl is None:
+        assert archive is not None, "the options demand a schema without an archive"
+        return {name: c for name, c in archive.columns().items() if name not in archive.place_names}
+    try:
+        return schemas.of_ddl(options.value.ddl)
+    except schemas.Unsupported as exc:
+        hint = 'write it like "id BIGINT, note STRING"'
+        raise ConfigError("upstream", [f"upstream.value.schema: {exc}"], hint) from exc
