@@ -236,7 +236,7 @@ def main() -> int:
 
     figures: list[Figure] = []
     with scratch(given.folder) as folder, broker.running(folder / "broker") as kafka:
-        broker.create(kafka, [f"{TOPIC}:{PARTITIONS}"])
+        kafka.create(TOPIC, PARTITIONS)
         produce(kafka.bootstrap, 0, records)
         if "pairs" in given.only:
             figures += pairs(folder, kafka.bootstrap, records, rounds)

@@ -239,7 +239,7 @@ def main(arguments: Sequence[str]) -> int:
         try:
             _refuse_taken(told.port)
             broker = held.enter_context(running(folder.absolute(), told.port))
-            create(broker, told.topic)
+            _create(broker, told.topic)
         except (NoBroker, BackfillError) as error:
             print(f"broker: {error}", file=sys.stderr)
             return 1
@@ -252,7 +252,7 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def create(broker: Broker, topics: Sequence[str]) -> None:
+def _create(broker: Broker, topics: Sequence[str]) -> None:
     from confluent_kafka import KafkaError, KafkaException
 
     for topic in topics:
