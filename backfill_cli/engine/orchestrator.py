@@ -6,17 +6,17 @@ observe → plan (pure) → stage (Spark) → advance (pure) → prepare (catalo
 committed.
 """
 
-from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any
 
-from backfill_cli.contracts import EpochCommit, JobStore, SavedJob, Sink, SinkTable, Upstream
+from backfill_cli.engine.epoch import Epoch, closed
+from backfill_cli.engine.ports import Job, Ports, Settings, commit_of
 from backfill_cli.engine.report import Meter
 from backfill_cli.errors import Transient
 from backfill_cli.failpoint import hit
-from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Progress, Recovered
+from backfill_cli.model.checkpoint import EpochRecord, Progress, Recovered
 from backfill_cli.model.job import Barrier, Command, Control, JobState, Mutations, Phase, apply_command
 from backfill_cli.model.pace import Backoff, Budget, Sizer
 from backfill_cli.model.plan import EpochPlan, Staged
@@ -25,88 +25,12 @@ from backfill_cli.strategies import Strategy
 SELF_PAUSED_AFTER = 6  # times the longer of interval and target without a barrier
 
 
-class Stager(Protocol):
-    """Turns a plan into durable files under one attempt id. The engine's uses Spark, the simulation's lists."""
-
-    def stage(self, plan: EpochPlan, epoch: int, schemas: Mapping[str, str]) -> "StagedEpoch":
-        """Write the epoch's rows once, durably. Raises Transient or Fatal; nothing of it is used then."""
-        ...
-
-    def folder(self, epoch: int, attempt: str) -> str:
-        """Where an attempt's files are."""
-        ...
-
-    def intact(self, epoch: int, staged: Staged) -> bool:
-        """Whether every staged file is still there, with its size."""
-        ...
-
-    def discard(self, epoch: int, attempt: str) -> None:
-        """Remove an attempt's files: committed, or thrown away."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class StagedEpoch:
-    """schemas, sink_schemas: table -> Spark schema as JSON as of this epoch, before and after the transform."""
-
-    staged: Staged
-    schemas: Mapping[str, str]
-    sink_schemas: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """interval_ms: between barriers at least. target_ms: what an epoch should take. retry_limit_ms: of transient
-    failures in a row. until: 'caught-up' or 'forever'."""
-
-    interval_ms: int
-    target_ms: int
-    retry_limit_ms: int
-    until: str
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """What never changes while a runner holds the job. definition: JSON that the sink keeps (see SavedJob)."""
-
-    name: str
-    token: int
-    tables: tuple[SinkTable, ...]
-    definition: str
-
-
-@dataclass(frozen=True, slots=True)
-class Ports:
-    """The world outside, each part replaceable: the simulation brings its own.
-
-    commit: runs a function in the background. now_ms: physical time.
-    """
-
-    upstream: Upstream
-    sink: Sink
-    store: JobStore
-    stager: Stager
-    commit: Callable[[Callable[[], None]], "Future[None]"]
-    now_ms: Callable[[], int]
-
-
 class Tick(StrEnum):
     WORKED = "worked"
     WAITING = "waiting"
     IDLE = "idle"
     STOPPED = "stopped"
     DONE = "done"
-
-
-@dataclass(frozen=True, slots=True)
-class _Epoch:
-    """An epoch between its staging and its mark."""
-
-    checkpoint: Checkpoint
-    plan: EpochPlan
-    record: EpochRecord
-    state: Any
-    schema_changed: bool
 
 
 class Orchestrator:
@@ -124,11 +48,12 @@ class Orchestrator:
         self.state: Any = strategy.thaw(committed.state, committed.splits, start.control)
         self._schemas = committed.schemas
         self._sink_schemas = committed.sink_schemas
+        self._widens = False  # whether the epoch in flight adds columns to the sink
         self._committed_epoch = committed.epoch
         self._last_epoch = start.last_epoch
         self._job_state = JobState.PAUSED if start.control.paused else JobState.RUNNING
-        self._ahead: _Epoch | None = None  # staged, not yet prepared
-        self._flight: _Epoch | None = None  # prepared, the sink may be committing it
+        self._ahead: Epoch | None = None  # staged, not yet prepared
+        self._flight: Epoch | None = None  # prepared, the sink may be committing it
         self._commit: Future[None] | None = None
         self._unmarked: EpochRecord | None = None  # committed, the catalog does not say so yet
         self._snapshot_size, self._log_size = Sizer(), Sizer()
@@ -239,11 +164,11 @@ class Orchestrator:
         self._ports.upstream.acknowledge(flight.checkpoint.position)
         self._ports.stager.discard(flight.checkpoint.epoch, flight.checkpoint.attempt)
 
-    def _apply(self, flight: _Epoch) -> None:
+    def _apply(self, flight: Epoch) -> None:
         """Commit one prepared epoch (in the background)."""
         began_ms = self._ports.now_ms()
         commit = commit_of(self._job, flight.checkpoint, self._committed_epoch, self._ports.stager)
-        if flight.schema_changed:
+        if self._widens:
             self._ports.sink.prepare(self._job.name, commit.tables, into_existing=True)
         hit("before-commit")
         self._ports.sink.commit(commit)
@@ -309,7 +234,10 @@ class Orchestrator:
         hit("after-stage")
         stage_ms = self._ports.now_ms() - began_ms
         self._resize(snapshot_open, done.staged, stage_ms)
-        self._ahead = self._epoch(barrier, plan, done, budget, stage_ms)
+        state = self._strategy.advance(self.state, plan, done.staged, budget)
+        frozen = self._strategy.freeze(state)
+        lag_ms = self._meter.lag_ms(plan, self._ports.now_ms())
+        self._ahead = closed(barrier, plan, done, self.state, state, frozen, self._job.token, stage_ms, lag_ms)
         self._passed_ms = self._barrier_ms
         self._backoff = Backoff() if self._flight is None else self._backoff
         return None
@@ -343,48 +271,12 @@ class Orchestrator:
     def _resize(self, snapshot: bool, staged: Staged, stage_ms: int) -> None:
         took_ms = max(stage_ms, self._commit_ms)
         if snapshot:
-            read = sum(rows for _, rows in staged.reads)
-            if self.state.control.rate is None:
+            # A limit is for history alone: live rows beside it say how much an epoch can take.
+            read = sum(rows for _, rows in staged.reads) + staged.changes_read
+            if self.state.control.rate is None or staged.changes_read:
                 self._snapshot_size = self._snapshot_size.after(read, took_ms, self._settings.target_ms)
         else:
             self._log_size = self._log_size.after(staged.changes_read, took_ms, self._settings.target_ms)
-
-    def _epoch(
-        self, barrier: Barrier, plan: EpochPlan, done: StagedEpoch, budget: Budget, stage_ms: int
-    ) -> _Epoch:
-        """The checkpoint that this barrier will commit, and its line of the ledger."""
-        before = self.state
-        state = self._strategy.advance(before, plan, done.staged, budget)
-        changed = {key: p for key, p in state.splits.items() if before.splits.get(key) is not p}
-        checkpoint = Checkpoint(
-            epoch=barrier.epoch,
-            prev_ms=barrier.prev_ms,
-            token=self._job.token,
-            attempt=done.staged.attempt,
-            state=self._strategy.freeze(state),
-            phase=state.phase,
-            position=state.position,
-            splits=changed,
-            plan=plan,
-            staged=done.staged,
-            schemas=done.schemas,
-            sink_schemas=done.sink_schemas,
-        )
-        record = EpochRecord(
-            epoch=barrier.epoch,
-            prev_ms=barrier.prev_ms,
-            phase=before.phase,
-            committed_ms=barrier.epoch,
-            snapshot_rows=sum(rows for _, rows in done.staged.reads),
-            changes_read=done.staged.changes_read,
-            rows_written=done.staged.rows,
-            upstream_epochs=plan.window.epochs if plan.window else 0,
-            stage_ms=stage_ms,
-            lag_ms=self._meter.lag_ms(plan, self._ports.now_ms()),
-            pending_epochs=plan.pending_after,
-            mutations=", ".join(c.verb for c in barrier.mutations.commands),
-        )
-        return _Epoch(checkpoint, plan, record, state, done.sink_schemas != self._sink_schemas)
 
     def _prepare(self) -> None:
         """Promise the staged epoch, then let the sink commit it."""
@@ -394,16 +286,18 @@ class Orchestrator:
         self._unmarked = None
         self._flight, self._ahead = ahead, None
         self.state = ahead.state
+        self._widens = ahead.checkpoint.sink_schemas != self._sink_schemas
         self._schemas, self._sink_schemas = ahead.checkpoint.schemas, ahead.checkpoint.sink_schemas
         self._last_epoch = ahead.checkpoint.epoch
         self._behind = self._more(ahead)
         hit("after-prepare")
         self._settle()
 
-    def _more(self, epoch: _Epoch) -> bool:
+    def _more(self, epoch: Epoch) -> bool:
         """Whether the next barrier need not wait for the interval."""
         if epoch.state.phase == Phase.SNAPSHOT:
-            return epoch.state.control.rate is None
+            live_fills_it = epoch.record.changes_read >= self._snapshot_size.rows // 2
+            return epoch.state.control.rate is None or live_fills_it
         return epoch.plan.pending_after > 0 or epoch.record.phase == Phase.SNAPSHOT
 
     def _mark(self) -> None:
@@ -411,25 +305,3 @@ class Orchestrator:
             self._ports.store.mark(self._unmarked, self.progress())
             self._unmarked = None
             hit("after-mark")
-
-
-def commit_of(
-    job: Job, checkpoint: Checkpoint, prev_epoch: int, stager: Stager, only: frozenset[str] | None = None
-) -> EpochCommit:
-    """What the sink is told of a prepared epoch: the same in the loop and in recovery."""
-    assert checkpoint.plan is not None
-    assert checkpoint.staged is not None
-    tables = tuple(replace(t, schema=checkpoint.sink_schemas.get(t.name, t.schema)) for t in job.tables)
-    return EpochCommit(
-        job=job.name,
-        epoch=checkpoint.epoch,
-        prev_epoch=prev_epoch,
-        token=job.token,
-        attempt=checkpoint.attempt,
-        tables=tables,
-        folder=stager.folder(checkpoint.epoch, checkpoint.attempt),
-        staged=checkpoint.staged,
-        unique=checkpoint.plan.closes_snapshot,
-        saved=SavedJob(job.definition, checkpoint),
-        only=only,
-    )

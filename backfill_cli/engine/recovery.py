@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from backfill_cli.contracts import JobStore, Sink
-from backfill_cli.engine.orchestrator import Job, Stager, commit_of
+from backfill_cli.engine.ports import Job, Stager, commit_of
 from backfill_cli.errors import StateConflict
 from backfill_cli.failpoint import hit
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Marker, Recovered

@@ -15,7 +15,8 @@ from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.contracts import JobDefinition, JobStore
 from backfill_cli.engine.choice import strategy_of
 from backfill_cli.engine.create import create, rebuild, require_same
-from backfill_cli.engine.orchestrator import Job, Orchestrator, Ports, Settings, Tick
+from backfill_cli.engine.orchestrator import Orchestrator, Tick
+from backfill_cli.engine.ports import Job, Ports, Settings
 from backfill_cli.engine.recovery import recover
 from backfill_cli.engine.report import Meter
 from backfill_cli.engine.runner import Signals, run_loop

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import Upstream
 from backfill_cli.engine import transform
-from backfill_cli.engine.orchestrator import StagedEpoch
+from backfill_cli.engine.ports import StagedEpoch
 from backfill_cli.engine.schemas import evolved, sink_schema
 from backfill_cli.engine.stage_partitions import PartitionStager
 from backfill_cli.engine.staged_files import footers, listed, sync, write

@@ -7,7 +7,8 @@ from typing import Any
 
 from backfill_cli import failpoint
 from backfill_cli.contracts import SinkTable
-from backfill_cli.engine.orchestrator import Job, Orchestrator, Ports, Settings, Tick
+from backfill_cli.engine.orchestrator import Orchestrator, Tick
+from backfill_cli.engine.ports import Job, Ports, Settings
 from backfill_cli.engine.recovery import recover
 from backfill_cli.engine.report import Meter
 from backfill_cli.errors import HistoryGone, StateConflict, Transient

@@ -8,7 +8,8 @@ from random import Random
 from simulation.world import TABLE, MemorySink, MemoryStager, MemoryStore, MemoryUpstream
 
 from backfill_cli.contracts import EpochCommit, SinkTable
-from backfill_cli.engine.orchestrator import Job, Orchestrator, Ports, Settings, StagedEpoch, Tick
+from backfill_cli.engine.orchestrator import Orchestrator, Tick
+from backfill_cli.engine.ports import Job, Ports, Settings, StagedEpoch
 from backfill_cli.engine.recovery import recover
 from backfill_cli.engine.report import Meter
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Progress, Recovered

@@ -11,7 +11,7 @@ from simulation.world import Crash
 
 from backfill_cli import failpoint
 from backfill_cli.contracts import EpochCommit, SinkTable
-from backfill_cli.engine.orchestrator import Job, StagedEpoch
+from backfill_cli.engine.ports import Job, StagedEpoch
 from backfill_cli.engine.recovery import recover
 from backfill_cli.errors import Held, StateConflict, Transient
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Marker, Progress, Recovered

@@ -1,0 +1,100 @@
+"""What the loop works with: the job, its settings, and the world outside, each part replaceable.
+
+Shared by the loop and by recovery, so that an epoch is applied by both in the same way.
+"""
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from backfill_cli.contracts import EpochCommit, JobStore, SavedJob, Sink, SinkTable, Upstream
+from backfill_cli.model.checkpoint import Checkpoint
+from backfill_cli.model.plan import EpochPlan, Staged
+
+
+class Stager(Protocol):
+    """Turns a plan into durable files under one attempt id. The engine's uses Spark, the simulation's lists."""
+
+    def stage(self, plan: EpochPlan, epoch: int, schemas: Mapping[str, str]) -> "StagedEpoch":
+        """Write the epoch's rows once, durably. Raises Transient or Fatal; nothing of it is used then."""
+        ...
+
+    def folder(self, epoch: int, attempt: str) -> str:
+        """Where an attempt's files are."""
+        ...
+
+    def intact(self, epoch: int, staged: Staged) -> bool:
+        """Whether every staged file is still there, with its size."""
+        ...
+
+    def discard(self, epoch: int, attempt: str) -> None:
+        """Remove an attempt's files: committed, or thrown away."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StagedEpoch:
+    """schemas, sink_schemas: table -> Spark schema as JSON as of this epoch, before and after the transform."""
+
+    staged: Staged
+    schemas: Mapping[str, str]
+    sink_schemas: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """interval_ms: between barriers at least. target_ms: what an epoch should take. retry_limit_ms: of transient
+    failures in a row. until: 'caught-up' or 'forever'."""
+
+    interval_ms: int
+    target_ms: int
+    retry_limit_ms: int
+    until: str
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What never changes while a runner holds the job. definition: JSON that the sink keeps (see SavedJob)."""
+
+    name: str
+    token: int
+    tables: tuple[SinkTable, ...]
+    definition: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """The world outside, each part replaceable: the simulation brings its own.
+
+    commit: runs a function in the background. now_ms: physical time.
+    """
+
+    upstream: Upstream
+    sink: Sink
+    store: JobStore
+    stager: Stager
+    commit: Callable[[Callable[[], None]], "Future[None]"]
+    now_ms: Callable[[], int]
+
+
+def commit_of(
+    job: Job, checkpoint: Checkpoint, prev_epoch: int, stager: Stager, only: frozenset[str] | None = None
+) -> EpochCommit:
+    """What the sink is told of a prepared epoch: the same in the loop and in recovery."""
+    assert checkpoint.plan is not None
+    assert checkpoint.staged is not None
+    tables = tuple(replace(t, schema=checkpoint.sink_schemas.get(t.name, t.schema)) for t in job.tables)
+    return EpochCommit(
+        job=job.name,
+        epoch=checkpoint.epoch,
+        prev_epoch=prev_epoch,
+        token=job.token,
+        attempt=checkpoint.attempt,
+        tables=tables,
+        folder=stager.folder(checkpoint.epoch, checkpoint.attempt),
+        staged=checkpoint.staged,
+        unique=checkpoint.plan.closes_snapshot,
+        saved=SavedJob(job.definition, checkpoint),
+        only=only,
+    )
