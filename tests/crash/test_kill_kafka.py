@@ -1,0 +1,80 @@
+"""`kill -9` of the real command over a real topic, again and again: each offset is in the sink exactly once."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+from kafka_topics import Topic, new_topic
+
+if TYPE_CHECKING:
+    from broker import Broker
+
+CONFIG = """
+[job]
+name = "crash"
+[upstream]
+type = "kafka"
+bootstrap_servers = "{bootstrap}"
+topic = "{topic}"
+value = {{ format = "json", schema = "id BIGINT" }}
+[[tables]]
+name = "t"
+[sink]
+type = "duckdb"
+path = "sink.duckdb"
+[barrier]
+interval = "100ms"
+[spark]
+master = "local[2]"
+"""
+
+POINTS = (
+    "table-staged",
+    "after-prepare",
+    "recovery-before-commit",
+    "before-commit",
+    "sink-before-commit",
+    "recovery-committed",
+    "sink-before-close",
+    "after-commit",
+    "commit-known",
+    "after-mark",
+)
+"""In this order: those of a recovery come after a death that leaves an epoch promised."""
+
+
+def run(folder: Path, failpoint: str) -> "subprocess.CompletedProcess[str]":
+    words = [sys.executable, "-m", "backfill_cli", "start", "--config", "job.toml", "--until", "caught-up"]
+    told = {**os.environ, "BACKFILL_FAILPOINT": failpoint, "BACKFILL_CATALOG": "catalog.duckdb"}
+    return subprocess.run(words, cwd=folder, env=told, capture_output=True, text=True, timeout=240, check=False)
+
+
+def write(topic: Topic, numbers: range, partition: int) -> list[tuple[int, int]]:
+    """Records with these ids, then as many that are aborted; (partition, id) of those that count."""
+    topic.write_json([{"id": n} for n in numbers], partition)
+    topic.transaction([json.dumps({"id": -n}).encode() for n in numbers], partition, "abort")
+    return [(partition, n) for n in numbers]
+
+
+def test_ten_deaths_lose_and_repeat_no_offset(broker: "Broker", tmp_path: Path) -> None:
+    topic = new_topic(broker, 2)
+    (tmp_path / "job.toml").write_text(CONFIG.format(bootstrap=broker.bootstrap, topic=topic.name))
+    expected: list[tuple[int, int]] = []
+    for turn, point in enumerate(POINTS):
+        if turn == len(POINTS) // 2:
+            topic.grow(3)
+        for partition in range(2 + (turn >= len(POINTS) // 2)):
+            expected += write(topic, range(100 * turn, 100 * turn + 20), partition)
+        died = run(tmp_path, point)
+        assert died.returncode == -signal.SIGKILL, f"{point}: {died.stderr}"
+    ended = run(tmp_path, "")
+    assert ended.returncode == 0, ended.stderr
+    with duckdb.connect(str(tmp_path / "sink.duckdb"), read_only=True) as db:
+        held: list[Any] = db.execute("SELECT kafka_partition, id, kafka_offset FROM t ORDER BY 1, 3").fetchall()
+    assert [(partition, number) for partition, number, _ in held] == sorted(expected)
+    assert len({(partition, offset) for partition, _, offset in held}) == len(held)
