@@ -144,7 +144,7 @@ class Broker:
         from confluent_kafka.admin import AdminClient, NewTopic
 
         told = {name.replace("_", "."): value for name, value in config.items()}
-        admin: Any = AdminClient({"bootstrap.servers": self.bootstrap})
+        admin: Any = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 3})
         wanted = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=told)
         admin.create_topics([wanted])[topic].result(30)
 
