@@ -1,6 +1,7 @@
 """The snapshot strategy driven barrier by barrier over a list of splits and a list of upstream epochs."""
 
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Any
 
 from hypothesis import strategies as st
@@ -61,8 +62,11 @@ class Run:
         return self.states[-1]
 
     def view(self) -> UpstreamView:
-        done = int(self.state.position.get("log") or 0)
-        return UpstreamView("{}", Position.of({"log": len(self.log)}), tuple(self.log[done:]))
+        """What is pending; among what it shows at once an upstream's times never decrease."""
+        left = self.log[int(self.state.position.get("log") or 0) :]
+        times = accumulate((e.ms for e in left), max)
+        pending = tuple(replace(e, ms=ms) for e, ms in zip(left, times, strict=True))
+        return UpstreamView("{}", Position.of({"log": len(self.log)}), pending)
 
     def barrier(self, beat: Beat = Beat()) -> EpochPlan:
         self.now_ms += beat.passes_ms
