@@ -9,6 +9,13 @@ from broker import Broker
 from kafka_topics import history, new_topic, scanned
 
 from backfill_cli.errors import BadData, ConfigError
+from backfill_cli.upstreams.formats.schemas import of_ddl
+from backfill_cli.upstreams.kafka.cluster import Connection
+from backfill_cli.upstreams.kafka.fast_json import read as read_short
+from backfill_cli.upstreams.kafka.fast_json import short_way
+from backfill_cli.upstreams.kafka.log import frame
+from backfill_cli.upstreams.kafka.options import KafkaOptions
+from backfill_cli.upstreams.kafka.tasks import Range
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -150,3 +157,45 @@ def test_a_schema_that_is_none_is_told(broker: Broker) -> None:
     topic = new_topic(broker)
     with pytest.raises(ConfigError, match=r"upstream\.value\.schema"):
         topic.open(value={"format": "json", "schema": "id BIGGINT"}).pin()
+
+
+PLAIN = (
+    "s STRING, d DECIMAL(10,2), b TINYINT, i INT, l BIGINT, f DOUBLE, g FLOAT, o BOOLEAN, day DATE, "
+    "at TIMESTAMP_LTZ"
+)
+
+
+WAY = short_way(of_ddl(PLAIN))
+
+
+def test_case_25_both_ways_of_reading_json_give_the_same_columns(broker: Broker, spark: "SparkSession") -> None:
+    """Read in batches that are plain and in one that holds something odd, which goes the long way whole."""
+    told = [
+        text.encode()
+        for text, values in GOOD
+        if not values.keys() & {"w", "wall", "x", "a", "m", "t"} and read_short([text.encode()], WAY) is not None
+    ]
+    assert len(told) > 10
+    topics = [new_topic(broker), new_topic(broker)]
+    topics[0].write([*told, None])
+    topics[1].write([*told, None, b"odd"])
+    found = []
+    for topic in topics:
+        upstream = topic.open(value={"format": "json", "schema": PLAIN})
+        found.append(scanned(upstream, spark, history(upstream), "kafka_offset", "_error", *PLAIN.split()[::2]))
+    assert [r["_error"] for r in found[0]] == [None] * (len(told) + 1)
+    assert found[0] == found[1][:-1]
+    assert found[1][-1]["_error"] == "not one whole JSON object"
+
+
+def test_a_plain_batch_goes_the_short_way(broker: Broker, spark: "SparkSession") -> None:
+    topic = new_topic(broker)
+    topic.write([b'{"i": 1}', None, b'{"i": 3}'])
+    options = KafkaOptions(bootstrap_servers=broker.bootstrap, topic=topic.name, value={"format": "bytes"})
+    rows = frame(spark, Connection(options), topic.name, [Range(0, 0, 0, 3)], short_way(of_ddl("i INT")))
+    told = rows.select("_short", "_value", "_c0").toArrow().to_pylist()
+    assert [(r["_short"], r["_value"], r["_c0"]) for r in told] == [
+        (True, b"", 1),
+        (True, None, None),
+        (True, b"", 3),
+    ]

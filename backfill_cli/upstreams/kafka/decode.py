@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.upstreams.formats.frames import quoted
 from backfill_cli.upstreams.formats.schemas import Columns, field
+from backfill_cli.upstreams.kafka.fast_json import ShortWay
 from backfill_cli.upstreams.kafka.json_values import of_parsed, with_parsed
 
 if TYPE_CHECKING:
@@ -34,23 +35,46 @@ def as_bytes(records: "DataFrame") -> "DataFrame":
     return records.select("_read", *marks, *PLACE, F.col("_value").alias("value"))
 
 
-def as_json(records: "DataFrame", columns: Columns) -> "DataFrame":
-    """Values as JSON objects; a NULL value is a row of NULLs: its record is there."""
+def as_json(records: "DataFrame", columns: Columns, way: ShortWay | None) -> "DataFrame":
+    """Values as JSON objects; a NULL value is a row of NULLs: its record is there.
+
+    way: the short way that the records' columns were read by, where their batch could go it.
+    """
     from pyspark.sql import functions as F
 
-    parsed = with_text(records, "_value", "_text")
+    told = with_text(on_the_long_way(records, way), "_long", "_text")
     found = of_parsed("_text", columns)
-    read = with_parsed(parsed, "_text", columns).withColumn(
-        "_error", F.coalesce(no_text("_value", "_text"), found.fault)
-    )
+    fault = F.coalesce(no_text("_long", "_text"), found.fault)
+    read = with_parsed(told, "_text", columns).withColumn("_error", fault)
     good = F.col("_error").isNull()
+    values = by_either_way(found.values, way)
     return read.select(
         "_read",
         "_error",
         F.when(~good, F.col("_value")).alias("_raw"),
         *PLACE,
-        *(F.when(good, found.values[name]).alias(name, metadata=c["metadata"]) for name, c in columns.items()),
+        *(F.when(good, values[name]).alias(name, metadata=c["metadata"]) for name, c in columns.items()),
     )
+
+
+def on_the_long_way(records: "DataFrame", way: ShortWay | None) -> "DataFrame":
+    """The records with `_long`: the value's bytes, NULL where its columns came with the record."""
+    from pyspark.sql import functions as F
+
+    short = F.lit(False) if way is None else F.coalesce(F.col("_short"), F.lit(False))
+    return records.withColumn("_long", F.when(~short, F.col("_value")))
+
+
+def by_either_way(values: "dict[str, Column]", way: ShortWay | None) -> "dict[str, Column]":
+    """The values that the records came with, for those that went the short way."""
+    from pyspark.sql import functions as F
+
+    if way is None:
+        return values
+    return {
+        name: F.when(F.col("_short"), F.col(f"_c{i}")).otherwise(values[name])
+        for i, (name, _) in enumerate(way.kinds)
+    }
 
 
 def as_rows(rows: "DataFrame", columns: Columns) -> "DataFrame":

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from backfill_cli.errors import HistoryGone, Transient
 from backfill_cli.upstreams.formats.edge import raising_in_worker
+from backfill_cli.upstreams.kafka import fast_json
 from backfill_cli.upstreams.kafka.cluster import Connection
 from backfill_cli.upstreams.kafka.edge import Heard, asking, client, ours
+from backfill_cli.upstreams.kafka.fast_json import ShortWay
 from backfill_cli.upstreams.kafka.tasks import Range
 
 if TYPE_CHECKING:
@@ -37,8 +39,15 @@ RECORDS = (
 """Spark schema of records as they come from the log."""
 
 
-def frame(spark: "SparkSession", connection: Connection, topic: str, tasks: Sequence[Range]) -> "DataFrame":
-    """The records of these ranges, columns RECORDS, one task each. Executors need this package and its extra.
+def schema_of(way: ShortWay | None) -> str:
+    """Spark schema of records: RECORDS, and with a short way what it adds."""
+    return RECORDS if way is None else f"{RECORDS}, {way.spark_fields()}"
+
+
+def frame(
+    spark: "SparkSession", connection: Connection, topic: str, tasks: Sequence[Range], way: ShortWay | None
+) -> "DataFrame":
+    """The records of these ranges, columns `schema_of(way)`, one task each. Executors need this package's extra.
 
     Raises when computed, as text that `failure` takes apart: HistoryGone for offsets that the log no longer has,
     Transient where the broker is silent or the log ends before a range does.
@@ -49,21 +58,21 @@ def frame(spark: "SparkSession", connection: Connection, topic: str, tasks: Sequ
 
     class Log:
         def eval(self, numbers: Any) -> Iterator[Any]:
-            return _of_numbers(connection, topic, wanted, numbers.column(0).to_pylist())
+            return _of_numbers(connection, topic, wanted, way, numbers.column(0).to_pylist())
 
     numbers = spark.range(0, len(wanted), 1, len(wanted))
-    read: Any = arrow_udtf(Log, returnType=RECORDS)
+    read: Any = arrow_udtf(Log, returnType=schema_of(way))
     found: DataFrame = read(numbers.asTable())
     return found
 
 
 def _of_numbers(
-    connection: Connection, topic: str, tasks: Sequence[Range], numbers: Sequence[int]
+    connection: Connection, topic: str, tasks: Sequence[Range], way: ShortWay | None, numbers: Sequence[int]
 ) -> Iterator["pa.RecordBatch"]:
     """Runs in a worker: the records of the ranges whose numbers it is given."""
     for number in numbers:
         with raising_in_worker():
-            yield from batches(connection, topic, tasks[number])
+            yield from batches(connection, topic, tasks[number], way)
     _forget_zips()
 
 
@@ -74,7 +83,9 @@ def _forget_zips() -> None:
             del sys.path_importer_cache[path]
 
 
-def batches(connection: Connection, topic: str, task: Range) -> Iterator["pa.RecordBatch"]:
+def batches(
+    connection: Connection, topic: str, task: Range, way: ShortWay | None = None
+) -> Iterator["pa.RecordBatch"]:
     """The records of one range in order of their offsets.
 
     Raises HistoryGone when the log begins after `task.after`, asked again when all is read: what was deleted
@@ -88,7 +99,7 @@ def batches(connection: Connection, topic: str, task: Range) -> Iterator["pa.Rec
         try:
             consumer.assign([where])
             for messages in _messages(consumer, connection, task, heard):
-                yield _as_batch(messages, task)
+                yield _as_batch(messages, task, way)
             _still_there(consumer, where, task)
         finally:
             consumer.close()
@@ -165,22 +176,42 @@ def _next_size(messages: Sequence[Any]) -> int:
     return max(1, min(_MESSAGES, int(_BATCH_BYTES / average)))
 
 
-def _as_batch(messages: Sequence[Any], task: Range) -> "pa.RecordBatch":
+def _as_batch(messages: Sequence[Any], task: Range, way: ShortWay | None) -> "pa.RecordBatch":
     import pyarrow as pa
     import pyarrow.compute as pc
 
     of, count = client().Message, len(messages)
     ms = pa.array(list(map(itemgetter(1), map(of.timestamp, messages))), pa.int64())
     at = pc.if_else(pc.less(ms, 0), pa.scalar(None, pa.int64()), ms).cast(pa.timestamp("ms", "UTC"))
+    values = list(map(of.value, messages))
     columns = {
         "_read": pa.repeat(pa.scalar(task.read, pa.int32()), count),
         "kafka_partition": pa.repeat(pa.scalar(task.partition, pa.int32()), count),
         "kafka_offset": pa.array(list(map(of.offset, messages)), pa.int64()),
         "kafka_timestamp": at.cast(pa.timestamp("us", "UTC")),
         "_key": pa.array(list(map(of.key, messages)), pa.binary()),
-        "_value": pa.array(list(map(of.value, messages)), pa.binary()),
+        "_value": pa.array(values, pa.binary()),
     }
+    if way is not None:
+        columns |= _short(columns["_value"], values, way)
     return pa.RecordBatch.from_pydict(columns)
+
+
+def _short(value: "pa.Array", values: Sequence[bytes | None], way: ShortWay) -> "dict[str, pa.Array]":
+    """`_short` and the way's columns, all NULL where the batch goes the long way.
+
+    A value that went the short way is not sent to Spark too: all it needs to know is whether there was one.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    found = fast_json.read(values, way)
+    count = len(values)
+    told = {"_short": pa.repeat(pa.scalar(found is not None), count)}
+    if found is None:
+        return told | {f"_c{i}": pa.nulls(count, kind) for i, kind in enumerate(way.arrow_types())}
+    there = pc.if_else(pc.is_valid(value), pa.scalar(b""), pa.scalar(None, pa.binary()))
+    return told | {"_value": there} | {f"_c{i}": column for i, column in enumerate(found)}
 
 
 def _still_there(consumer: Any, where: Any, task: Range) -> None:

@@ -9,6 +9,7 @@ from backfill_cli.upstreams.kafka import decode, log
 from backfill_cli.upstreams.kafka.archive import Archive
 from backfill_cli.upstreams.kafka.archive_index import without
 from backfill_cli.upstreams.kafka.cluster import Connection
+from backfill_cli.upstreams.kafka.fast_json import ShortWay
 from backfill_cli.upstreams.kafka.options import KafkaOptions
 from backfill_cli.upstreams.kafka.tasks import Range, cut
 
@@ -33,18 +34,20 @@ class Records:
         columns: Columns,
         of_records: Decoder,
         of_rows: Decoder,
+        way: ShortWay | None = None,
     ) -> "DataFrame":
         """All ranges as one frame.
 
-        oldest: asks where the log begins. of_records: from log.RECORDS. of_rows: from an archive whose files hold
-        the table's columns themselves, `(_read, kafka columns, columns…)`.
+        oldest: asks where the log begins. of_records: from `log.schema_of(way)`. of_rows: from an archive whose
+        files hold the table's columns themselves, `(_read, kafka columns, columns…)`.
         """
         archived, logged = self._parts(ranges, oldest) if self.archive else ([], ranges)
-        records = self._of_log(spark, logged)
+        records = self._of_log(spark, logged, way)
         if self.archive is None or not archived:
             return of_records(records)
         if self.archive.options.value is not None:
-            return of_records(records.unionByName(_as_records(spark, self.archive, archived)))
+            stored = _as_records(spark, self.archive, archived)
+            return of_records(records.unionByName(stored, allowMissingColumns=True))
         rows = _typed(self.archive.frame(spark, archived, columns), columns)
         return of_records(records).unionByName(of_rows(rows)) if logged else of_rows(rows)
 
@@ -71,12 +74,12 @@ class Records:
             logged += [Range(one.read, one.partition, *span) for span in (*lost, above) if span[0] < span[1]]
         return archived, logged
 
-    def _of_log(self, spark: "SparkSession", ranges: Sequence[Range]) -> "DataFrame":
+    def _of_log(self, spark: "SparkSession", ranges: Sequence[Range], way: ShortWay | None) -> "DataFrame":
         # as many partitions as a shuffle has: the cores in local mode, and what the user set on a cluster
         tasks = cut(ranges, int(spark.conf.get("spark.sql.shuffle.partitions") or 1))
         if not tasks:
-            return spark.createDataFrame([], log.RECORDS)
-        return log.frame(spark, self._connection, self._options.topic, tasks)
+            return spark.createDataFrame([], log.schema_of(way))
+        return log.frame(spark, self._connection, self._options.topic, tasks, way)
 
 
 def _as_records(spark: "SparkSession", archive: Archive, ranges: Sequence[Range]) -> "DataFrame":

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.upstreams.formats.frames import quoted
 from backfill_cli.upstreams.formats.schemas import Columns
-from backfill_cli.upstreams.kafka.decode import PLACE, no_text, with_text
+from backfill_cli.upstreams.kafka.decode import PLACE, by_either_way, no_text, on_the_long_way, with_text
+from backfill_cli.upstreams.kafka.fast_json import ShortWay
 from backfill_cli.upstreams.kafka.json_values import of_parsed, with_parsed
 
 if TYPE_CHECKING:
@@ -20,23 +21,25 @@ _BARE = ("byte", "short", "integer", "long", "float", "double", "boolean", "deci
 """Types whose JSON has no quotes."""
 
 
-def as_upserts(records: "DataFrame", columns: Columns, key: Sequence[str]) -> "DataFrame":
+def as_upserts(records: "DataFrame", columns: Columns, key: Sequence[str], way: ShortWay | None) -> "DataFrame":
+    """way: the short way that the records' columns were read by, with the key required."""
     from pyspark.sql import functions as F
 
     keys = {name: columns[name] for name in key}
-    parsed = with_parsed(with_text(records, "_value", "_text"), "_text", columns)
+    parsed = with_parsed(with_text(on_the_long_way(records, way), "_long", "_text"), "_text", columns)
     parsed = with_text(parsed, "_key", "_key_text").withColumn("_key_json", _as_object("_key_text", keys))
     parsed = with_parsed(parsed, "_key_json", keys)
     row, gone = of_parsed("_text", columns), of_parsed("_key_json", keys)
+    told = by_either_way(row.values, way)
     tombstone = F.col("_value").isNull()
     fault = F.when(tombstone, _tombstone_fault(gone.fault, gone.values)).otherwise(
-        F.coalesce(no_text("_value", "_text"), row.fault, null_key(row.values, key))
+        F.coalesce(no_text("_long", "_text"), row.fault, null_key(told, key))
     )
     read = parsed.withColumn("_error", fault)
     good = F.col("_error").isNull()
     values = []
     for name, column in columns.items():
-        value = F.when(good & ~tombstone, row.values[name])
+        value = F.when(good & ~tombstone, told[name])
         if name in keys:
             value = value.when(good & tombstone, gone.values[name])
         values.append(value.alias(name, metadata=column["metadata"]))

@@ -16,6 +16,7 @@ from backfill_cli.upstreams.formats.edge import from_spark
 from backfill_cli.upstreams.kafka import columns, debezium, decode, growth, upserts
 from backfill_cli.upstreams.kafka.archive_index import Span
 from backfill_cli.upstreams.kafka.cluster import Cluster, Connection, Seen
+from backfill_cli.upstreams.kafka.fast_json import short_way
 from backfill_cli.upstreams.kafka.options import EVENT_KEY, KafkaOptions
 from backfill_cli.upstreams.kafka.records import Decoder, Records
 from backfill_cli.upstreams.kafka.tasks import Range
@@ -93,13 +94,15 @@ class KafkaUpstream:
     def scan(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> "DataFrame":
         value = columns.of_value(schemas.from_json(self._taken().schema[self._table.name]))
         as_bytes = self._options.value.format == "bytes"
+        way = None if as_bytes else short_way(value)
         return self._records.decoded(
             spark,
             [_range(index, read) for index, read in enumerate(reads)],
             self._oldest,
             value,
-            lambda records: decode.as_bytes(records) if as_bytes else decode.as_json(records, value),
+            lambda records: decode.as_bytes(records) if as_bytes else decode.as_json(records, value, way),
             lambda rows: decode.as_rows(rows, value),
+            way,
         )
 
     def changes(
@@ -108,11 +111,13 @@ class KafkaUpstream:
         """The ranges are the partitions of `up_to`, each from where it stands in `after`."""
         self._taken()
         value, key = columns.of_value(schemas.from_json(schema)), self._table.key
+        way = None
         if self._options.value.format == "debezium":
             how = debezium.encodings(value, self._options.value)
             of_records: Decoder = lambda records: debezium.as_changes(records, value, key, how)  # noqa: E731
         else:
-            of_records = lambda records: upserts.as_upserts(records, value, key)  # noqa: E731
+            way = short_way(value, key)
+            of_records = lambda records: upserts.as_upserts(records, value, key, way)  # noqa: E731
         return self._records.decoded(
             spark,
             [Range(index, int(p), int(after.get(p) or 0), int(end)) for index, (p, end) in enumerate(up_to)],
@@ -120,6 +125,7 @@ class KafkaUpstream:
             value,
             of_records,
             lambda rows: upserts.of_rows(rows, value, key),
+            way,
         )
 
     def acknowledge(self, position: Position) -> None:

@@ -1,0 +1,134 @@
+"""The short way for JSON: a batch of records that are all plain objects becomes columns by Arrow's parser at once.
+
+It costs a tenth of Spark's expressions in json_values.py, and says of a batch only "exactly so" or nothing:
+whatever is odd (a type that does not fit, a value that is no object, half a character) sends the whole batch the
+long way, which tells what is wrong with which record. So both give the same columns, and one alone gives faults.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from backfill_cli.upstreams.formats.exact import decimal_of
+from backfill_cli.upstreams.formats.schemas import Columns, SparkType
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_ROOT_NULL = re.compile(rb"\}\s*n")
+"""An object and then `null`: Arrow's parser does not survive it."""
+
+_READ = {
+    "boolean": "bool",
+    "byte": "int8",
+    "short": "int16",
+    "integer": "int32",
+    "long": "int64",
+    "float": "float64",
+    "double": "float64",
+    "string": "string",
+    "date": "string",
+    "timestamp": "string",
+    "timestamp_ntz": "string",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ShortWay:
+    """Columns that can go the short way. kinds: name and Spark type, in order. required: may not be NULL."""
+
+    kinds: tuple[tuple[str, str], ...]
+    required: tuple[str, ...] = ()
+
+    def spark_fields(self) -> str:
+        """Spark schema of what a batch gets beside its records: `_short`, and a column for each, by number."""
+        told = "".join(f", _c{i} {_DDL.get(kind, kind)}" for i, (_, kind) in enumerate(self.kinds))
+        return f"_short BOOLEAN{told}"
+
+    def arrow_types(self) -> "list[pa.DataType]":
+        return [_final(kind) for _, kind in self.kinds]
+
+
+_DDL = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
+
+
+def short_way(columns: Columns, required: Sequence[str] = ()) -> ShortWay | None:
+    """The short way for these columns; None where one of them has to go the long way always."""
+    kinds = [(name, column["type"]) for name, column in columns.items()]
+    if all(_plain(kind) for _, kind in kinds):
+        return ShortWay(tuple((name, str(kind)) for name, kind in kinds), tuple(required))
+    return None
+
+
+def _plain(kind: SparkType) -> bool:
+    return isinstance(kind, str) and (kind in _READ or kind.startswith("decimal"))
+
+
+def read(values: Sequence[bytes | None], way: ShortWay) -> "list[pa.Array] | None":
+    """A column for each of the way's, a row a value, NULLs for a NULL; None when they have to go the long way."""
+    import pyarrow as pa
+    import pyarrow.json as pj
+
+    tombstones = sum(value is None for value in values) if None in values else 0
+    joined = b"\n".join([b"{}" if value is None else value for value in values] if tombstones else values)  # type: ignore[arg-type]
+    if not _one_object_a_line(joined, len(values)):
+        return None
+    schema = pa.schema([(name, _read_type(kind)) for name, kind in way.kinds])
+    try:
+        table = pj.read_json(
+            pa.BufferReader(joined),
+            pj.ReadOptions(use_threads=False, block_size=len(joined) + 1),
+            pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
+        )
+        if table.num_rows != len(values) or any(table[name].null_count > tombstones for name in way.required):
+            return None
+        found = [_exactly(table[name].combine_chunks(), kind) for name, kind in way.kinds]
+    except (pa.ArrowException, ValueError):
+        return None
+    return None if any(column is None for column in found) else found
+
+
+def _one_object_a_line(joined: bytes, count: int) -> bool:
+    """Whether every value begins and ends as an object does, and holds no line end."""
+    return (
+        joined.startswith(b"{")
+        and joined.endswith(b"}")
+        and joined.count(b"\n") == joined.count(b"}\n{") == count - 1
+        and _ROOT_NULL.search(joined) is None
+    )
+
+
+def _exactly(column: Any, kind: str) -> Any:
+    """The column in its own type; None where a value would be another one, or pyarrow's error."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if isinstance(column, pa.ChunkedArray):
+        column = pa.concat_arrays(column.chunks)
+    # half characters, digits beyond a decimal's precision
+    column.validate(full=True)
+    if kind in ("date", "timestamp", "timestamp_ntz"):
+        return column.cast(_final(kind))
+    if kind == "float":
+        narrow = column.cast(pa.float32(), safe=False)
+        return None if pc.any(pc.is_inf(narrow)).as_py() else narrow
+    return column
+
+
+def _read_type(kind: str) -> Any:
+    import pyarrow as pa
+
+    return pa.decimal128(*decimal_of(kind)) if kind.startswith("decimal") else pa.type_for_alias(_READ[kind])
+
+
+def _final(kind: str) -> Any:
+    import pyarrow as pa
+
+    own = {
+        "float": pa.float32(),
+        "date": pa.date32(),
+        "timestamp": pa.timestamp("us", "UTC"),
+        "timestamp_ntz": pa.timestamp("us"),
+    }
+    return own[kind] if kind in own else _read_type(kind)
