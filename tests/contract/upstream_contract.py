@@ -5,7 +5,7 @@ has the columns `id BIGINT` (the key) and `name STRING`.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import pytest
 
@@ -147,22 +147,22 @@ class UpstreamContract:
         upstream = loaded.open()
         pin = upstream.pin()
         loaded.land([("insert", None, row(100, "a"))])
-        view = upstream.observe(pin.position, True)
+        view = upstream.observe(self.log_begin(pin), True)
         assert view.pending
         assert upstream.observe(view.latest, True).pending == ()
 
     def test_observing_is_monotone_and_pending_epochs_are_in_order(self, loaded: World) -> None:
         upstream = loaded.open()
         pin = upstream.pin()
-        latest = pin.position
+        latest = self.log_begin(pin)
         for turn in range(3):
             loaded.land([("insert", None, row(100 + turn, "a"))])
-            view = upstream.observe(pin.position, False)
+            view = upstream.observe(self.log_begin(pin), False)
             assert latest <= view.latest
             latest = view.latest
         assert len(view.pending) == 3
         assert [e.ms for e in view.pending] == sorted(e.ms for e in view.pending)
-        position = pin.position
+        position = self.log_begin(pin)
         for index, epoch in enumerate(view.pending):
             assert upstream.observe(position, False).pending == view.pending[index:]
             position = position.join(Position.of(dict(epoch.cursors)))
@@ -175,8 +175,8 @@ class UpstreamContract:
             loaded.land(
                 [("insert", None, row(100 + turn, "new")), ("update", row(turn, "?"), row(turn, f"t{turn}"))]
             )
-        at = [pin.position]
-        for epoch in upstream.observe(pin.position, False).pending:
+        at = [self.log_begin(pin)]
+        for epoch in upstream.observe(self.log_begin(pin), False).pending:
             at.append(at[-1].join(Position.of(dict(epoch.cursors))))
         schema = pin.schema[TABLE]
 
@@ -190,18 +190,18 @@ class UpstreamContract:
         upstream = loaded.open()
         pin = upstream.pin()
         loaded.land([("insert", None, row(100, "new"))])
-        latest = upstream.observe(pin.position, False).latest
-        frame = upstream.changes(spark, TABLE, pin.position, latest, pin.schema[TABLE])
+        latest = upstream.observe(self.log_begin(pin), False).latest
+        frame = upstream.changes(spark, TABLE, self.log_begin(pin), latest, pin.schema[TABLE])
         types = {f.name: f.dataType.simpleString() for f in frame.schema}
         assert types.pop("_seq")
-        assert types == {"_op": "string", "_ms": "bigint", "id": "bigint", "name": "string"}
+        assert types == {"_op": "string", "_ms": "bigint", "id": "bigint", "name": "string", **self.more_columns}
 
     def test_values_come_through_as_they_are(self, loaded: World, spark: "SparkSession") -> None:
         upstream = loaded.open()
         pin = upstream.pin()
         loaded.land([("insert", None, row(100 + index, name)) for index, name in enumerate(NAMES)])
-        latest = upstream.observe(pin.position, False).latest
-        frame = upstream.changes(spark, TABLE, pin.position, latest, pin.schema[TABLE])
+        latest = upstream.observe(self.log_begin(pin), False).latest
+        frame = upstream.changes(spark, TABLE, self.log_begin(pin), latest, pin.schema[TABLE])
         assert replayed(frame) == [row(100 + index, name) for index, name in enumerate(NAMES)]
 
     def test_changes_replayed_in_their_order_give_the_upstreams_table(
@@ -212,8 +212,8 @@ class UpstreamContract:
         loaded.land([("update", row(1, "first 1"), row(1, "one")), ("delete", row(2, "first 2"), None)])
         loaded.land([("insert", None, row(2, "back")), ("update", row(1, "one"), row(1, "uno"))])
         loaded.land([("delete", row(69, "second 69"), None), ("insert", None, row(70, "new"))])
-        latest = upstream.observe(pin.position, False).latest
-        frame = upstream.changes(spark, TABLE, pin.position, latest, pin.schema[TABLE])
+        latest = upstream.observe(self.log_begin(pin), False).latest
+        frame = upstream.changes(spark, TABLE, self.log_begin(pin), latest, pin.schema[TABLE])
         table = {r["id"]: r["name"] for r in replayed(frame, [r for split in INITIAL for r in split])}
         expected = {r["id"]: r["name"] for split in INITIAL for r in split} | {1: "uno", 2: "back", 70: "new"}
         del expected[69]
@@ -229,8 +229,8 @@ class UpstreamContract:
         loaded.land(
             [("update", row(1, "first 1"), row(200, "up")), ("update", row(60, "second 60"), row(-5, "down"))]
         )
-        latest = upstream.observe(pin.position, False).latest
-        frame = upstream.changes(spark, TABLE, pin.position, latest, pin.schema[TABLE])
+        latest = upstream.observe(self.log_begin(pin), False).latest
+        frame = upstream.changes(spark, TABLE, self.log_begin(pin), latest, pin.schema[TABLE])
         assert replayed(frame, [row(1, "first 1"), row(60, "second 60")]) == [row(-5, "down"), row(200, "up")]
 
     def test_case_05_a_row_deleted_and_written_again_in_one_epoch_is_there(
@@ -239,8 +239,8 @@ class UpstreamContract:
         upstream = loaded.open()
         pin = upstream.pin()
         loaded.land([("delete", row(1, "first 1"), None), ("insert", None, row(1, "again"))])
-        latest = upstream.observe(pin.position, False).latest
-        frame = upstream.changes(spark, TABLE, pin.position, latest, pin.schema[TABLE])
+        latest = upstream.observe(self.log_begin(pin), False).latest
+        frame = upstream.changes(spark, TABLE, self.log_begin(pin), latest, pin.schema[TABLE])
         assert replayed(frame, [row(1, "first 1")]) == [row(1, "again")]
 
     def test_case_06_of_many_updates_with_one_time_the_last_one_counts(
@@ -251,13 +251,20 @@ class UpstreamContract:
             pytest.skip("an epoch of this log holds each key once")
         pin = upstream.pin()
         loaded.land([("update", row(1, "?"), row(1, f"version {turn}")) for turn in range(50)])
-        latest = upstream.observe(pin.position, False).latest
-        frame = upstream.changes(spark, TABLE, pin.position, latest, pin.schema[TABLE])
+        latest = upstream.observe(self.log_begin(pin), False).latest
+        frame = upstream.changes(spark, TABLE, self.log_begin(pin), latest, pin.schema[TABLE])
         assert replayed(frame, [row(1, "first 1")]) == [row(1, "version 49")]
         assert frame.where("_op = 'U'").select("_seq").distinct().count() == 50
 
     keeps_order_in_an_epoch = True
     """Whether one epoch of this log may hold several changes of a key."""
+
+    more_columns: ClassVar[dict[str, str]] = {}
+    """What a frame of changes holds beside the contract's and the table's columns, with their types."""
+
+    def log_begin(self, pin: Pin) -> Position:
+        """Where the log goes on after all that `load` wrote. In a partitioned log that is part of it."""
+        return pin.position
 
     def test_the_start_is_before_everything(self, loaded: World) -> None:
         loaded.land([("insert", None, row(100, "a"))])
@@ -270,7 +277,7 @@ class UpstreamContract:
         upstream = loaded.open()
         pin = upstream.pin()
         loaded.land([("insert", None, row(100, "a"))])
-        first = upstream.observe(pin.position, False).latest
+        first = upstream.observe(self.log_begin(pin), False).latest
         loaded.land([("insert", None, row(101, "b"))])
         upstream.acknowledge(first)
         assert len(upstream.observe(first, False).pending) == 1
