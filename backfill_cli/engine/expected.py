@@ -1,6 +1,7 @@
 """f(upstream at a checkpoint): what a sink must hold there, as `verify` compares it."""
 
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import SinkTable, Upstream
@@ -19,80 +20,69 @@ if TYPE_CHECKING:
     from backfill_cli.config import JobConfig
 
 
-def expected(
-    spark: "SparkSession",
-    upstream: Upstream,
-    config: "JobConfig",
-    pin: Pin,
-    checkpoint: Checkpoint,
-    table: SinkTable,
-) -> "DataFrame":
-    """f(upstream at the checkpoint) of one table: the sink's columns, unique by key."""
-    held = _log if upstream.capabilities.partitioned else _snapshot_and_log
-    return held(spark, upstream, config, pin, checkpoint, table).select(*_columns(table))
+@dataclass(frozen=True)
+class Expected:
+    """The upstream's side of `verify`: called with a table and a checkpoint it gives that table's rows there."""
 
+    spark: "SparkSession"
+    upstream: Upstream
+    config: "JobConfig"
+    pin: Pin
 
-def _snapshot_and_log(
-    spark: "SparkSession",
-    upstream: Upstream,
-    config: "JobConfig",
-    pin: Pin,
-    checkpoint: Checkpoint,
-    table: SinkTable,
-) -> "DataFrame":
-    """The consumed prefix of each split, without the keys that the log changed up to the position, and with what
-    the log made of them."""
-    name = table.name
-    shape = config.transform_of(name)
-    reads = [
-        SnapshotRead(name, split, 0, None if progress.status == SplitStatus.CONSUMED else progress.after)
-        for (of, split), progress in checkpoint.splits.items()
-        if of == name and progress.after > 0
-    ]
-    base = _empty(spark, table)
-    if reads:
-        base = transform.rows(upstream.scan(spark, name, reads).drop("_read"), shape)
-    if checkpoint.position == pin.position:
-        return base
-    changes = upstream.changes(spark, name, pin.position, checkpoint.position, checkpoint.schemas[name])
-    last = transform.net(changes, config.table(name).key, shape)
-    untouched = base.join(last.select(*table.key), list(table.key), "left_anti")
-    changed = last.where("_op = 'U'").select(*_columns(table))
-    return untouched.unionByName(changed, allowMissingColumns=True)
+    def __call__(self, table: SinkTable, at: Checkpoint) -> "DataFrame":
+        """f(upstream at the checkpoint) of one table: the sink's columns, unique by key."""
+        partitioned = self.upstream.capabilities.partitioned
+        held = self._log(table, at) if partitioned else self._snapshot_and_log(table, at)
+        return held.select(*_columns(table))
 
+    def _snapshot_and_log(self, table: SinkTable, at: Checkpoint) -> "DataFrame":
+        """The consumed prefix of each split, less the keys that the log changed, and what the log made of them."""
+        name = table.name
+        shape = self.config.transform_of(name)
+        reads = [
+            SnapshotRead(name, split, 0, None if progress.status == SplitStatus.CONSUMED else progress.after)
+            for (of, split), progress in at.splits.items()
+            if of == name and progress.after > 0
+        ]
+        base = _empty(self.spark, table)
+        if reads:
+            base = transform.rows(self.upstream.scan(self.spark, name, reads).drop("_read"), shape)
+        if at.position == self.pin.position:
+            return base
+        changes = self.upstream.changes(self.spark, name, self.pin.position, at.position, at.schemas[name])
+        last = transform.net(changes, self.config.table(name).key, shape)
+        untouched = base.join(last.select(*table.key), list(table.key), "left_anti")
+        changed = last.where("_op = 'U'").select(*_columns(table))
+        return untouched.unionByName(changed, allowMissingColumns=True)
 
-def _log(
-    spark: "SparkSession",
-    upstream: Upstream,
-    config: "JobConfig",
-    pin: Pin,
-    checkpoint: Checkpoint,
-    table: SinkTable,
-) -> "DataFrame":
-    """Every partition from where the job took it up to the checkpoint's offset."""
-    (source,) = config.tables
-    begun = dict(pin.position)
-    ranges = {
-        split: (int(begun.get(split, progress.target or 0)), progress.after)
-        for (_, split), progress in checkpoint.splits.items()
-    }
-    ranges = {split: (first, after) for split, (first, after) in ranges.items() if after > first}
-    if not ranges:
-        return _empty(spark, table)
-    shape = config.transform_of(source.name)
-    if upstream.capabilities.appends:
-        reads = [SnapshotRead(source.name, split, first, after) for split, (first, after) in ranges.items()]
-        frame = upstream.scan(spark, source.name, reads).drop("_read")
-    else:
-        after = Position.of({split: first for split, (first, _) in ranges.items()})
-        up_to = Position.of({split: last for split, (_, last) in ranges.items()})
-        frame = upstream.changes(spark, source.name, after, up_to, checkpoint.schemas[source.name])
-    if table.side:
-        return aside(frame, upstream)
-    good = frame.where("_error IS NULL").drop("_error", "_raw")
-    if upstream.capabilities.appends:
-        return transform.rows(good, shape)
-    return transform.net(good, source.key, shape).where("_op = 'U'")
+    def _log(self, table: SinkTable, at: Checkpoint) -> "DataFrame":
+        """Every partition from where the job took it up to the checkpoint's offset."""
+        (source,) = self.config.tables
+        appends = self.upstream.capabilities.appends
+        reads = self._ranges(source.name, at)
+        if not reads:
+            return _empty(self.spark, table)
+        if appends:
+            frame = self.upstream.scan(self.spark, source.name, reads).drop("_read")
+        else:
+            after = Position.of({read.split: read.after for read in reads})
+            up_to = Position.of({read.split: read.up_to for read in reads if read.up_to is not None})
+            frame = self.upstream.changes(self.spark, source.name, after, up_to, at.schemas[source.name])
+        if table.side:
+            return aside(frame, self.upstream)
+        shape = self.config.transform_of(source.name)
+        good = frame.where("_error IS NULL").drop("_error", "_raw")
+        return (
+            transform.rows(good, shape) if appends else transform.net(good, source.key, shape).where("_op = 'U'")
+        )
+
+    def _ranges(self, table: str, at: Checkpoint) -> list[SnapshotRead]:
+        begun = dict(self.pin.position)
+        reads = [
+            SnapshotRead(table, split, int(begun.get(split, progress.target or 0)), progress.after)
+            for (_, split), progress in at.splits.items()
+        ]
+        return [read for read in reads if read.up_to is not None and read.up_to > read.after]
 
 
 def _columns(table: SinkTable) -> list[str]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 ROWS_NAMED = 20
 
-Expected = Callable[[SinkTable, Checkpoint], "DataFrame"]
+Rows = Callable[[SinkTable, Checkpoint], "DataFrame"]
 """f(upstream at the checkpoint) of one table: the sink's columns, unique by key."""
 
 
@@ -32,7 +32,7 @@ def verify(job: str, catalog: "Catalog") -> VerifyReport:
     Raises UsageError for a sink that cannot be read back or holds nothing yet, and what the connectors raise.
     """
     from backfill_cli.config import from_stored
-    from backfill_cli.engine.expected import expected
+    from backfill_cli.engine.expected import Expected
     from backfill_cli.engine.session import session_of
 
     definition = catalog.definition(job)
@@ -49,7 +49,7 @@ def verify(job: str, catalog: "Catalog") -> VerifyReport:
             sink,
             live,
             Path(config.job.staging),
-            lambda table, at: expected(spark, upstream, config, definition.pin, at, table),
+            Expected(spark, upstream, config, definition.pin),
         )
 
 
@@ -59,7 +59,7 @@ def verify_against(
     sink: VerifiableSink,
     live: bool,
     staging: Path,
-    expected: Expected,
+    expected: Rows,
 ) -> VerifyReport:
     """Compare the sink, as it is between two commits, with what the upstream says at the checkpoint it holds.
 
