@@ -141,10 +141,10 @@ def test_case_45_the_limit_holds_over_barriers_pauses_and_resumes(
 def test_a_pause_earns_no_rows() -> None:
     run = Run((part("0", 10_000),))
     limited = Control(rate=10.0)
-    run.barrier(Beat(control=limited))
+    run.barrier(Beat(rows=10**6, control=limited))
     for _ in range(10):
-        run.barrier(Beat(60_000, control=Control("ann", 1, 10.0)))
-    run.barrier(Beat(1_000, control=limited))
+        run.barrier(Beat(60_000, 10**6, control=Control("ann", 1, 10.0)))
+    run.barrier(Beat(1_000, 10**6, control=limited))
     assert run.rows_read() == 20
 
 
