@@ -9,7 +9,7 @@ from broker import Broker
 from kafka_topics import EVENTS, TABLE, Topic, history, new_topic, offsets, scanned
 from pydantic import ValidationError
 
-from backfill_cli.errors import Fatal, HistoryGone, Transient
+from backfill_cli.errors import Fatal, HistoryGone, Transient, UsageError
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.upstreams.kafka import connector, log
 from backfill_cli.upstreams.kafka.cluster import Cluster, Connection
@@ -141,3 +141,11 @@ def test_events_are_told_apart_from_changes(topic: Topic) -> None:
     assert topic.open(EVENTS).capabilities.partitioned
     assert not topic.open(["id"]).capabilities.appends
     assert topic.open(on_error="quarantine").capabilities.quarantines
+
+
+def test_sparks_own_reader_without_its_jars_is_told(topic: Topic, spark: "SparkSession") -> None:
+    topic.write([b"a"])
+    upstream = topic.open(value=BYTES, reader="spark")
+    with pytest.raises(UsageError, match="this Spark has no Kafka source") as caught:
+        upstream.scan(spark, TABLE, history(upstream))
+    assert "spark.jars" in caught.value.hint

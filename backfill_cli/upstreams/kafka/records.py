@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.upstreams.formats.frames import quoted, struct_type
 from backfill_cli.upstreams.formats.schemas import Columns, field
-from backfill_cli.upstreams.kafka import decode, log
+from backfill_cli.upstreams.kafka import decode, log, spark_source
 from backfill_cli.upstreams.kafka.archive import Archive
 from backfill_cli.upstreams.kafka.archive_index import without
 from backfill_cli.upstreams.kafka.cluster import Connection
@@ -76,9 +76,12 @@ class Records:
 
     def _of_log(self, spark: "SparkSession", ranges: Sequence[Range], way: ShortWay | None) -> "DataFrame":
         # as many partitions as a shuffle has: the cores in local mode, and what the user set on a cluster
-        tasks = cut(ranges, int(spark.conf.get("spark.sql.shuffle.partitions") or 1))
+        cores = int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
+        tasks = cut(ranges, cores)
         if not tasks:
             return spark.createDataFrame([], log.schema_of(way))
+        if self._options.reader == "spark":
+            return spark_source.frame(spark, self._options, [r for r in ranges if r.after < r.up_to], cores)
         return log.frame(spark, self._connection, self._options.topic, tasks, way)
 
 

@@ -13,10 +13,11 @@ from backfill_cli.model.split import Split
 from backfill_cli.model.upstream import Pin, UpstreamView
 from backfill_cli.upstreams.formats import schemas
 from backfill_cli.upstreams.formats.edge import from_spark
-from backfill_cli.upstreams.kafka import columns, debezium, decode, growth, upserts
+from backfill_cli.upstreams.formats.schemas import Columns
+from backfill_cli.upstreams.kafka import columns, debezium, decode, growth, spark_source, upserts
 from backfill_cli.upstreams.kafka.archive_index import Span
 from backfill_cli.upstreams.kafka.cluster import Cluster, Connection, Seen
-from backfill_cli.upstreams.kafka.fast_json import short_way
+from backfill_cli.upstreams.kafka.fast_json import ShortWay, short_way
 from backfill_cli.upstreams.kafka.options import EVENT_KEY, KafkaOptions
 from backfill_cli.upstreams.kafka.records import Decoder, Records
 from backfill_cli.upstreams.kafka.tasks import Range
@@ -94,7 +95,7 @@ class KafkaUpstream:
     def scan(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> "DataFrame":
         value = columns.of_value(schemas.from_json(self._taken().schema[self._table.name]))
         as_bytes = self._options.value.format == "bytes"
-        way = None if as_bytes else short_way(value)
+        way = None if as_bytes else self._way(value)
         return self._records.decoded(
             spark,
             [_range(index, read) for index, read in enumerate(reads)],
@@ -116,7 +117,7 @@ class KafkaUpstream:
             how = debezium.encodings(value, self._options.value)
             of_records: Decoder = lambda records: debezium.as_changes(records, value, key, how)  # noqa: E731
         else:
-            way = short_way(value, key)
+            way = self._way(value, key)
             of_records = lambda records: upserts.as_upserts(records, value, key, way)  # noqa: E731
         return self._records.decoded(
             spark,
@@ -132,10 +133,14 @@ class KafkaUpstream:
         """Nothing is committed to the cluster: the sink holds the position."""
 
     def failure(self, exc: Exception) -> BackfillError | None:
-        return from_spark(exc)
+        return from_spark(exc) or spark_source.failure(exc)
 
     def close(self) -> None:
         self._cluster.close()
+
+    def _way(self, value: Columns, required: Sequence[str] = ()) -> ShortWay | None:
+        """The short way, which only our own reader knows."""
+        return short_way(value, required) if self._options.reader == "confluent" else None
 
     def _splits(self, seen: Seen) -> tuple[Split, ...]:
         """A split a partition: its history is the archive's, else the log's from where the options say."""
