@@ -249,6 +249,15 @@ class SinkCopy(Protocol):
 
 
 @runtime_checkable
+class CheckedSink(Protocol):
+    """A sink that `plan` can ask."""
+
+    def check(self, job: str, tables: Sequence[SinkTable], into_existing: bool) -> None:
+        """Raises what `prepare` would; changes nothing, and creates nothing."""
+        ...
+
+
+@runtime_checkable
 class VerifiableSink(Protocol):
     """A sink that `verify` can read."""
 

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backfill_cli.catalog import Catalog
@@ -51,9 +52,20 @@ def create(config: JobConfig, catalog: Catalog, world: World, until: str, into_e
         schemas=dict(pin.schema),
         sink_schemas={t.name: t.schema for t in tables},
     )
+    _require_staging(config.job.staging)
     world.patiently(lambda: world.sink.prepare(config.job.name, tables, into_existing))
     catalog.create_job(definition, control, checkpoint)
     return definition
+
+
+def _require_staging(staging: str) -> None:
+    """The staging folder is there. Raises UsageError when it cannot be; Spark's own paths are Spark's to make."""
+    if "://" in staging:
+        return
+    try:
+        Path(staging).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"job.staging {staging}: {error.strerror}", "name a folder that can be written") from None
 
 
 def require_same(name: str, fingerprint: str, config: JobConfig) -> None:
@@ -61,8 +73,10 @@ def require_same(name: str, fingerprint: str, config: JobConfig) -> None:
     found = differences(json.loads(fingerprint), config.fingerprint())
     if found:
         raise UsageError(
-            f"job {name!r} exists with another result; different are:\n  " + "\n  ".join(found),
-            "undo that (rates, sizes, barrier, catch_up, retry, spark may change), or give the job another name",
+            f"job {name!r} exists, and this config would lead to another result; different are:\n  "
+            + "\n  ".join(found),
+            "undo that (throttle, barrier, catch_up, retry, spark and staging may change), or name another job, "
+            f"or begin anew: backfill drop {name} --confirm {name}",
         )
 
 

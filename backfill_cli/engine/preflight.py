@@ -1,16 +1,28 @@
 """`backfill plan`: what a job would do, from metadata alone; nothing is written."""
 
+import json
+import shutil
+import uuid
+from collections.abc import Iterator, Sequence
 from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from backfill_cli.contracts import CheckedSink, SinkTable
 from backfill_cli.engine.choice import choose
-from backfill_cli.engine.create import sink_tables
+from backfill_cli.engine.create import require_same, sink_tables
 from backfill_cli.engine.session import session_of
+from backfill_cli.errors import NoSuchJob, SinkInUse, Transient, UsageError
 from backfill_cli.model.plan_report import PlannedTable, PlanReport
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from backfill_cli.catalog import Catalog
     from backfill_cli.config import JobConfig
+
+ROWS_PER_S = (1_500_000.0, 100_000.0)  # five narrow columns on two cores; wide rows, a slow disk
+LEAST_S = 5.0  # until Spark has started
 
 
 def plan(config: "JobConfig", catalog: "Catalog") -> PlanReport:
@@ -18,15 +30,16 @@ def plan(config: "JobConfig", catalog: "Catalog") -> PlanReport:
 
     Raises what `start` would raise for a config that cannot run.
     """
-    import json
-
+    warnings = list(_known_job(config, catalog))
     with closing(config.open_upstream()) as upstream:
         pin = upstream.pin()
         view = upstream.observe(pin.position, snapshot_open=True)
         with session_of(config) as spark:
             tables = sink_tables(config, spark, upstream, pin, plain=True)
+            _try_staging(config, spark)
         one_log = upstream.capabilities.one_log
         choice = choose(config.job.strategy, upstream.capabilities)
+    warnings += _sink_warnings(config, tables)
     planned = []
     for table in (t for t in tables if not t.side):
         splits = [s for s in pin.splits if s.table == table.name]
@@ -56,4 +69,58 @@ def plan(config: "JobConfig", catalog: "Catalog") -> PlanReport:
         retention=choice.retention,
         constraints_hold=one_log,
         constraints_why="one log orders all tables" if one_log else "each table has a change log of its own",
+        estimate_s=_estimate_s(planned, config.throttle.rate),
+        warnings=tuple(warnings),
     )
+
+
+def _known_job(config: "JobConfig", catalog: "Catalog") -> Iterator[str]:
+    """What a start would find of the job. Raises UsageError for a config that leads to another result."""
+    try:
+        row = catalog.job(config.job.name)
+    except NoSuchJob:
+        return
+    require_same(row.name, catalog.definition(row.name).fingerprint, config)
+    yield f"job {row.name!r} is there already ({row.state}, epoch {row.epoch}): start goes on with it"
+
+
+def _sink_warnings(config: "JobConfig", tables: Sequence[SinkTable]) -> Iterator[str]:
+    """What the sink would say to a start that can be told how to go on. Raises what it could not."""
+    sink = config.open_sink()
+    if not isinstance(sink, CheckedSink):
+        return
+    try:
+        sink.check(config.job.name, tables, into_existing=False)
+    except SinkInUse as error:
+        yield f"{error.message}; start would refuse it: {error.hint}"
+    except Transient as error:
+        yield f"{error.message}; start would wait: {error.hint}"
+
+
+def _try_staging(config: "JobConfig", spark: "SparkSession") -> None:
+    """The staging folder is one that executors write and the driver reads; nothing stays there.
+
+    Raises UsageError when it is not. In local mode both are this process.
+    """
+    if (config.spark.master or "local").startswith("local") and config.spark.remote is None:
+        return
+    folder = Path(config.job.staging) / f".plan-{uuid.uuid4().hex}"
+    try:
+        spark.range(1).coalesce(1).write.parquet(str(folder))
+        seen = any(folder.glob("*.parquet"))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    if not seen:
+        raise UsageError(
+            f"job.staging {config.job.staging}: executors wrote a file there that the driver does not see",
+            "name a folder that both share",
+        )
+
+
+def _estimate_s(tables: Sequence[PlannedTable], rate: float | None) -> tuple[float, float] | None:
+    """A guess at the snapshot's time; None when nothing tells the rows, or none may be read."""
+    if rate == 0 or any(table.rows is None for table in tables):
+        return None
+    rows = sum(table.rows or 0 for table in tables)
+    quick, slow = (min(rows_per_s, rate or rows_per_s) for rows_per_s in ROWS_PER_S)
+    return LEAST_S + rows / quick, 2 * LEAST_S + rows / slow

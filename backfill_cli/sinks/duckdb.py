@@ -4,6 +4,7 @@ Reading order: `duckdb_tables` creates, `duckdb_apply` writes an epoch's rows, `
 `duckdb_file` opens the file and turns its errors into ours.
 """
 
+import os
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -13,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from backfill_cli.contracts import EpochCommit, SavedJob, SinkConnector, SinkTable
-from backfill_cli.errors import Held, StateConflict
+from backfill_cli.errors import Held, StateConflict, UsageError
 from backfill_cli.failpoint import hit
 from backfill_cli.model.checkpoint import Marker
 from backfill_cli.sinks.duckdb_apply import apply, check_unique
 from backfill_cli.sinks.duckdb_file import Limits, opened, transaction
 from backfill_cli.sinks.duckdb_state import has_state, markers_of, raise_token, record, remove, saved_of
-from backfill_cli.sinks.duckdb_tables import prepare
+from backfill_cli.sinks.duckdb_tables import check, prepare
 
 if TYPE_CHECKING:
     from backfill_cli.sinks.duckdb_verify import DuckDBCopy
@@ -57,6 +58,15 @@ class DuckDBSink:
     def prepare(self, job: str, tables: Sequence[SinkTable], into_existing: bool) -> None:
         with self._turn, opened(self.path, self.limits) as con:
             prepare(con, job, tables, into_existing)
+
+    def check(self, job: str, tables: Sequence[SinkTable], into_existing: bool) -> None:
+        if self.path.exists():
+            with self._turn, opened(self.path, self.limits, read_only=True) as con:
+                check(con, job, tables, into_existing)
+        place = self.path if self.path.exists() else self.path.parent
+        if not os.access(place, os.W_OK):
+            why = "cannot be written" if place.exists() else "is not there"
+            raise UsageError(f"the DuckDB file {self.path}: {place} {why}", f"ls -ld {place}")
 
     def fence(self, job: str, token: int) -> None:
         if not self.path.exists():

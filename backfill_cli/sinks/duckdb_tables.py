@@ -42,12 +42,38 @@ class _Wanted:
         yield f"CREATE TABLE {self.target.sql} ({', '.join(columns)})"
 
 
+@dataclass(frozen=True, slots=True)
+class _Missing:
+    """What a job's tables lack. ddl: of tables and columns. new: tables without a marker."""
+
+    ddl: list[str]
+    new: list[tuple[str, Target]]
+    has_state: bool
+
+
 def prepare(con: "duckdb.DuckDBPyConnection", job: str, tables: Sequence[SinkTable], into_existing: bool) -> None:
     """The job's tables exist with all their columns, each with a marker; nothing is written when all was there.
 
     All DDL happens here, in a transaction of its own that a checkpoint ends: a log that mixes DDL and rows was
     seen to fail its replay after a crash.
     """
+    missing = check(con, job, tables, into_existing)
+    if not (missing.ddl or missing.new):
+        return
+    with transaction(con):
+        if not missing.has_state:
+            for side in SIDE_TABLES:
+                side.create(con)
+        for statement in missing.ddl:
+            con.execute(statement)
+        claim(con, job, missing.new)
+    con.execute("CHECKPOINT")
+
+
+def check(
+    con: "duckdb.DuckDBPyConnection", job: str, tables: Sequence[SinkTable], into_existing: bool
+) -> _Missing:
+    """What `prepare` would make; writes nothing. Raises for tables that the job cannot have."""
     wanted = [_Wanted.of(table) for table in tables]
     _refuse_shared_targets(wanted)
     known = has_state(con)
@@ -64,16 +90,7 @@ def prepare(con: "duckdb.DuckDBPyConnection", job: str, tables: Sequence[SinkTab
             )
         ddl += _ddl(con, want, ours=marker is not None or into_existing)
     new = [(want.table.name, want.target) for want in wanted if want.table.name not in claimed]
-    if not (ddl or new):
-        return
-    with transaction(con):
-        if not known:
-            for side in SIDE_TABLES:
-                side.create(con)
-        for statement in ddl:
-            con.execute(statement)
-        claim(con, job, new)
-    con.execute("CHECKPOINT")
+    return _Missing(ddl, new, known)
 
 
 def _ddl(con: "duckdb.DuckDBPyConnection", want: _Wanted, ours: bool) -> list[str]:

@@ -24,7 +24,7 @@ def plan_text(report: PlanReport) -> str:
         ("change log", _change_log(report)),
         (
             "time",
-            f"about {spell_eta(report.estimate_s)}" if report.estimate_s else "N/A: nothing to measure by yet",
+            f"about {spell_eta(report.estimate_s)}" if report.estimate_s else "N/A: nothing tells how many rows",
         ),
     ]
     if report.converging_until:
@@ -43,7 +43,7 @@ def plan_text(report: PlanReport) -> str:
 
 
 def _change_log(report: PlanReport) -> str:
-    waiting = f"{report.pending_epochs:,} upstream epochs waiting ({spell_size(report.pending_bytes)})"
+    waiting = f"{_count(report.pending_epochs, 'upstream epoch')} waiting ({spell_size(report.pending_bytes)})"
     return f"from {report.position}; {waiting}"
 
 
@@ -51,6 +51,10 @@ def _table_lines(table: PlannedTable) -> list[str]:
     rows = "rows unknown until read" if table.rows is None else f"{table.rows:,} rows"
     name = table.name if table.name == table.target else f"{table.name} → {table.target}"
     size = spell_size(table.size_bytes)
-    head = f"table {name}: {table.splits:,} splits, {rows}, {size}; key {', '.join(table.key)}"
+    head = f"table {name}: {_count(table.splits, 'split')}, {rows}, {size}; key {', '.join(table.key)}"
     width = max((len(column) for column, _ in table.columns), default=0)
     return [head, *(f"  {column:<{width}}  {kind}" for column, kind in table.columns)]
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number:,} {word}{'' if number == 1 else 's'}"

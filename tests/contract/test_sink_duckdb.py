@@ -15,7 +15,7 @@ import duckdb
 import pytest
 from sink_contract import Epochs, Read, Row, SinkContract, a_table, rows, schema_json
 
-from backfill_cli.errors import BadData, Fatal, Held, StateConflict, Transient, UsageError
+from backfill_cli.errors import BadData, Fatal, Held, SinkInUse, StateConflict, Transient, UsageError
 from backfill_cli.model.checkpoint import Marker
 from backfill_cli.model.plan import Staged, StagedFile, StagedTable
 from backfill_cli.sinks.duckdb import DuckDBOptions, DuckDBSink, connector
@@ -51,6 +51,22 @@ class TestDuckDBSink(SinkContract):
             sink.commit(commit)
         sink.commit(commit)
         assert read_file(path, "orders") == rows((1, "a"))
+
+    def test_a_check_raises_what_prepare_would_and_writes_nothing(
+        self, sink: DuckDBSink, path: Path, tmp_path: Path
+    ) -> None:
+        sink.check("orders", (a_table(),), into_existing=False)
+        assert not path.exists()
+        with duckdb.connect(str(path)) as con:
+            con.execute("CREATE TABLE orders (id BIGINT, name VARCHAR); INSERT INTO orders VALUES (1, 'theirs')")
+        before = path.read_bytes()
+        with pytest.raises(SinkInUse, match="with rows that are not this job's"):
+            sink.check("orders", (a_table(),), into_existing=False)
+        sink.check("orders", (a_table(),), into_existing=True)
+        assert path.read_bytes() == before
+        nowhere = DuckDBSink(DuckDBOptions(path=str(tmp_path / "none" / "w.duckdb")))
+        with pytest.raises(UsageError, match="none is not there"):
+            nowhere.check("orders", (a_table(),), into_existing=False)
 
     def test_case_44_the_log_that_a_crash_leaves_never_mixes_ddl_and_rows(
         self, sink: DuckDBSink, path: Path, epochs: Epochs

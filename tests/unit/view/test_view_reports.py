@@ -55,7 +55,7 @@ def test_a_plan_tells_all_that_it_knows() -> None:
         "do not hold at every checkpoint: the tables have no shared epoch",
         "table orders → main.orders: 20 splits, 200,000 rows, 4.0 MB; key id",
         "  status  VARCHAR",
-        "table lines: 1 splits, rows unknown until read, 100 B; key id",
+        "table lines: 1 split, rows unknown until read, 100 B; key id",
         "warning: the staging folder is on another disk",
     ):
         assert fact in text
