@@ -233,14 +233,6 @@ def test_case_32_a_recreated_topic_stops_the_job(topic: Topic) -> None:
         later.observe(pin.position, True)
 
 
-def test_case_32_an_end_before_the_position_is_told_and_may_pass(topic: Topic) -> None:
-    topic.write([b"a"] * 3)
-    upstream = topic.open()
-    upstream.pin()
-    with pytest.raises(Transient, match="partition 0 ends at offset 3, and was read up to 5"):
-        upstream.observe(Position.of({"0": 5}), False)
-
-
 def test_a_topic_that_is_deleted_may_come_back(topic: Topic) -> None:
     upstream = topic.open()
     pin = upstream.pin()
