@@ -55,7 +55,8 @@ def footers(folder: Path, files: Sequence[StagedFile], columns: Sequence[str]) -
         rows += found.num_rows
         for group in (found.row_group(i) for i in range(found.num_row_groups)):
             for column in (group.column(i) for i in range(group.num_columns)):
-                if column.path_in_schema in nulls:
+                # Without statistics the sink's own NOT NULL is what finds them.
+                if column.path_in_schema in nulls and column.is_stats_set:
                     nulls[column.path_in_schema] += column.statistics.null_count
     return Footers(rows, nulls)
 
