@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from backfill_cli.model.checkpoint import EpochRecord, PartitionProgress, Progress
@@ -80,7 +81,7 @@ class Meter:
             splits=read.splits,
             pending_epochs=self._plan.pending_after,
             lag_ms=None if observed_ms is None else self.lag_ms(self._plan, observed_ms),
-            rows_per_s=sum(rates) / len(rates) if rates else None,
+            rows_per_s=self._rate(state.control.rate),
             eta_s=self._eta(state, rates, read),
             limited_by=self._limit(state, waiting),
             allowed=state.allowed,
@@ -139,13 +140,24 @@ class Meter:
         return tuple(lines[:PARTITIONS_SHOWN])
 
     def _rates(self) -> list[float]:
-        """Snapshot rows per second of the recent epochs."""
-        rates = []
-        for before, after in zip(self._recent, list(self._recent)[1:], strict=False):
-            span_ms = after.committed_ms - before.committed_ms
-            if after.snapshot_rows and span_ms > 0:
-                rates.append(after.snapshot_rows * 1000 / span_ms)
-        return rates
+        """Snapshot rows per second of the recent epochs, from one barrier to the next."""
+        return [rows * 1000 / span_ms for rows, span_ms in self._reads()]
+
+    def _reads(self) -> list[tuple[int, int]]:
+        """(rows, ms) of the recent epochs that read snapshot; time that the job was paused is none of theirs."""
+        return [
+            (epoch.snapshot_rows, following.epoch - epoch.epoch)
+            for epoch, following in pairwise(self._recent)
+            if epoch.snapshot_rows and "resume" not in following.mutations
+        ]
+
+    def _rate(self, limit: float | None) -> float | None:
+        """Over the recent epochs together; a limit is kept on average, so that no more than it is told."""
+        reads = self._reads()
+        if not reads:
+            return None
+        rate = sum(rows for rows, _ in reads) * 1000 / sum(span_ms for _, span_ms in reads)
+        return rate if limit is None else min(rate, limit)
 
     def _eta(self, state: Any, rates: list[float], read: _Read) -> tuple[float, float] | None:
         """Seconds until the snapshot is read, from the fastest to the slowest recent rate; None when not known."""
@@ -178,7 +190,10 @@ class Meter:
         if state.phase == Phase.SNAPSHOT:
             return self._snapshot_limit(control)
         if state.phase == Phase.LOG_STORE:
-            return f"catching up: {self._plan.pending_after} upstream epochs left"
+            left = self._plan.pending_after
+            return (
+                f"catching up: {left:,} upstream epochs left" if left else "catching up: the last upstream epochs"
+            )
         if state.converging:
             return "following; the sink is converging until the change log passes the end of the load"
         return f"nothing: following, a barrier every {self._interval_ms / 1000:g} s"

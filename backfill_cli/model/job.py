@@ -24,7 +24,7 @@ TRANSITIONS: dict[tuple[JobState, JobState], str] = {
     (S.STARTING, S.FAILED): "recovery found a fault",
     (S.STARTING, S.STARTING): "the runner before died while starting",
     (S.RUNNING, S.PAUSING): "a pause was asked for",
-    (S.RUNNING, S.PAUSED): "a barrier took a pause that no status saw waiting",
+    (S.RUNNING, S.PAUSED): "a barrier took the pause",
     (S.RUNNING, S.STOPPING): "a stop or a signal was asked for",
     (S.RUNNING, S.DONE): "what --until names was reached",
     (S.RUNNING, S.FAILED): "an error that will not pass",

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from backfill_cli.catalog import SplitGroup
 from backfill_cli.model.units import spell_duration, spell_size
 from backfill_cli.view.model import JobView, spell_eta, spell_share
 
@@ -36,7 +37,7 @@ def job_details(view: JobView) -> str:
         ("epoch", str(view.epoch)),
         ("snapshot", f"{spell_share(view.share)}, {spell_read(view)}"),
         *((f"  {group.label}", spell_group(group.rows_read, group.rows_total)) for group in view.groups),
-        ("splits", ", ".join(f"{count} {status}" for status, count in view.splits.items()) or "none"),
+        ("splits", ", ".join(f"{count:,} {status}" for status, count in view.splits.items() if count) or "none"),
         ("rows/s", spell_rate(view.rows_per_s)),
         ("eta", spell_eta(view.eta_s)),
         ("lag", spell_lag(view.lag_s)),
@@ -77,6 +78,13 @@ def spell_read(view: JobView) -> str:
         read = min(view.bytes_read, view.bytes_total)
         return f"{view.rows_read:,} rows, {spell_size(read)} of {spell_size(view.bytes_total)}"
     return f"{view.rows_read:,} rows"
+
+
+def spell_part(group: SplitGroup) -> str:
+    """How far a group is: by rows where it is a single split, else by splits."""
+    if group.splits == 1 and group.rows_total is not None:
+        return spell_group(group.rows_read, group.rows_total)
+    return f"{group.splits_read:,} of {group.splits:,} split{'' if group.splits == 1 else 's'}"
 
 
 def spell_group(rows_read: int, rows_total: int | None) -> str:

@@ -24,7 +24,7 @@ REFRESH_S = 1.0
 LINE_S = 10.0
 WATCHING = "Ctrl-C leaves this view; the job goes on."
 STARTING = "Ctrl-C ends it; nothing is in hand yet."
-RUNNING = "Ctrl-C stops the job once the epoch in hand has committed; backfill resume goes on."
+RUNNING = "Ctrl-C stops the job after the epoch in hand; backfill resume goes on."
 LEAVE = b"\x1b[?1049l\x1b[?25h"  # back from the screen that a drawn view has to itself, the cursor shown
 
 

@@ -158,6 +158,8 @@ def _limited_by(row: JobRow, progress: Progress) -> str:
         return f"no runner: the last one, {_runner(row)}, is gone; {go_on}"
     if row.state == JobState.STARTING:
         return row.reason
+    if row.shown_state == JobState.STOPPING:
+        return progress.waiting_for or "stopping: the epoch in hand commits first"
     if row.control.paused:
         return f"paused by {row.control.paused_by} since {spell_moment(row.control.paused_since_ms)}; {go_on}"
     if progress.not_converging:

@@ -1,6 +1,6 @@
 """A job drawn for a terminal of 80 columns: phases, a bar a group of splits, the lag's curve, what limits it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.padding import Padding
@@ -12,6 +12,7 @@ from rich.text import Text
 from backfill_cli.view.lines import (
     spell_allowed,
     spell_lag,
+    spell_part,
     spell_rate,
     spell_read,
     spell_runner,
@@ -117,9 +118,10 @@ def job_picture(view: JobView) -> RenderableType:
         Text(),
         _numbers(view),
     ]
-    if len(view.recent_lag_s) > 1:
-        parts += [Text(), _lag(view)]
-    parts += [Text(), *_limit(view)]
+    lags = [*view.recent_lag_s, *([view.lag_s] if view.lag_s is not None else [])]
+    if len(lags) > 2:
+        parts += [Text(), _lag(view, lags)]
+    parts += [Text(), _limit(view)]
     return Padding(Group(*parts), (1, 2))
 
 
@@ -172,7 +174,7 @@ def _bars(view: JobView) -> RenderableType:
                 Text(f"  {shown(group.label)}", style=QUIET),
                 Bar(group.share, DONE if done else CALM),
                 Text(spell_share(1.0 if done else group.share), style=QUIET),
-                Text(f"{group.splits_read:,} of {group.splits:,} splits", style=QUIET),
+                Text(spell_part(group), style=QUIET),
             )
     return grid
 
@@ -193,32 +195,42 @@ def _numbers(view: JobView) -> RenderableType:
     return grid
 
 
-def _lag(view: JobView) -> RenderableType:
+def _lag(view: JobView, lags: Sequence[float]) -> RenderableType:
+    """The lag of the newest epochs, and now."""
     grid = Table.grid(expand=True, padding=(0, 2, 0, 0))
     grid.add_column(no_wrap=True)
     grid.add_column(no_wrap=True, ratio=1)
-    top = spell_lag(max(view.recent_lag_s))
+    top = spell_lag(max(lags))
     allowed = f", allowed {spell_allowed(view)}" if view.allowed is not None else ""
-    note = f"{len(view.recent_lag_s)} epochs, at most {top}{allowed}"
+    note = f"at most {top}{allowed}"
     grid.add_column(no_wrap=True, justify="right")
-    grid.add_row(Text("lag", style=QUIET), Curve(view.recent_lag_s), Text(note, style=QUIET))
+    grid.add_row(Text("lag", style=QUIET), Curve(lags), Text(note, style=QUIET))
     return grid
 
 
-def _limit(view: JobView) -> Iterator[RenderableType]:
+def _limit(view: JobView) -> RenderableType:
     """What limits the job, and below it the command that changes that."""
     limit, command = _parted(view.limited_by)
-    style = BAD if view.state == "failed" else WARN if view.paused_by or view.not_converging else ""
-    label = "ended       " if view.state in ENDED else "limited by  "
-    yield Text.assemble((label, QUIET), (shown(limit), style))
+    style = BAD if view.state == "failed" else WARN if _held_up(view) else ""
+    facts = [("ended" if view.state in ENDED else "limited by", limit, style)]
     if command:
         word, _, what = command.partition(": ")
-        yield Text.assemble((f"{shown(word)}  ".ljust(12), QUIET), (shown(what), CALM))
+        facts.append((word, what, CALM))
     if view.converging:
-        yield Text("converging  the sink is consistent once the change log passes the end of the load", style=WARN)
+        facts.append(("converging", "until the change log passes the end of the load", WARN))
     if view.pending_commands:
-        yield Text.assemble(("asked for   ", QUIET), ", ".join(map(shown, view.pending_commands)))
-    yield Text.assemble(("runner      ", QUIET), (shown(spell_runner(view)), QUIET))
+        facts.append(("asked for", ", ".join(view.pending_commands), ""))
+    facts.append(("runner", spell_runner(view), QUIET))
+    grid = Table.grid(expand=True, padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True, min_width=10)
+    grid.add_column(ratio=1, overflow="fold")
+    for name, value, how in facts:
+        grid.add_row(Text(shown(name), style=QUIET), Text(shown(value), style=how))
+    return grid
+
+
+def _held_up(view: JobView) -> bool:
+    return bool(view.paused_by or view.not_converging or view.waiting_for)
 
 
 def _parted(limited_by: str) -> tuple[str, str]:

@@ -3,7 +3,7 @@
 from backfill_cli.catalog import Catalog
 from backfill_cli.view.model import JobView, job_view
 
-LEDGER = 60  # epochs that the lag's curve spans
+LEDGER = 120  # epochs that the lag's curve spans
 GROUPS = 6  # bars of one table's files
 
 

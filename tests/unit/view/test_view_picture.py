@@ -10,7 +10,7 @@ from backfill_cli.model.job import Control, JobState, Phase
 from backfill_cli.view.lines import job_details, jobs_table, progress_line
 from backfill_cli.view.live import Lines
 from backfill_cli.view.model import job_view
-from backfill_cli.view.picture import job_picture, jobs_picture, live_picture
+from backfill_cli.view.picture import beginning_picture, job_picture, jobs_picture, live_picture
 from backfill_cli.view.text import shown, shown_lines
 
 FULL = job_view(row(), GROUPS, ledger([1000, 3000, 2000]))
@@ -29,7 +29,7 @@ def test_the_picture_keeps_to_the_width(width: int) -> None:
         "25.0%",
         "6.2s to 9.4s",
         "14 upstream epochs",
-        "3 epochs, at most 3s",
+        "at most 3s",
         "limited by  rate 20000 rows/s",
         "to change   backfill throttle orders --rate none",
     ):
@@ -117,3 +117,23 @@ def test_a_log_gets_a_line_every_ten_seconds_and_at_each_change(capsys: pytest.C
     assert len(told) == 3
     assert told[0] == progress_line(FULL)
     assert "orders: running, upstream; lag 1.2s" in told[2]
+
+
+def test_what_holds_a_job_up_is_told_whole_with_the_command_below() -> None:
+    held = "/home/me/warehouse/warehouse.duckdb is held by /usr/bin/python3.11 (PID 12345)"
+    waiting = f"{held}; to go on: close what holds it: lsof /home/me/warehouse/warehouse.duckdb"
+    view = job_view(row(progress=progress(waiting_for=waiting, limited_by=f"waiting: {waiting}")))
+    lines = [line.strip() for line in drawn(job_picture(view)).splitlines()]
+    start = next(number for number, line in enumerate(lines) if line.startswith("limited by"))
+    assert " ".join(lines[start : start + 2]) == f"limited by  waiting: {held}"
+    assert lines[start + 2] == "to go on    close what holds it: lsof /home/me/warehouse/warehouse.duckdb"
+
+
+def test_a_start_that_is_not_in_the_catalog_yet_tells_what_it_does() -> None:
+    text = drawn(beginning_picture("orders", "waiting: it is held; to go on: lsof it", "Ctrl-C ends it"))
+    assert [" ".join(line.split()) for line in text.splitlines() if line.strip()] == [
+        "orders starting",
+        "waiting: it is held",
+        "to go on: lsof it",
+        "Ctrl-C ends it",
+    ]
