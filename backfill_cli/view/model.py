@@ -151,7 +151,7 @@ def _limited_by(row: JobRow, progress: Progress) -> str:
     if row.state == JobState.FAILED:
         return f"failed: {row.reason}; {go_on}"
     if row.state == JobState.DONE:
-        return f"done: {row.reason}; to follow the upstream: backfill start --config FILE --until forever"
+        return f"done: {row.reason}; to follow: backfill start --config FILE --until forever"
     if row.ended:
         return f"stopped; {go_on}"
     if not row.live:
