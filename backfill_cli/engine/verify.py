@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import JobDefinition, SinkTable, VerifiableSink
 from backfill_cli.engine.verify_table import compare
-from backfill_cli.errors import UsageError
+from backfill_cli.errors import BackfillError, Transient, UsageError
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.verify import VerifyReport
 
@@ -43,14 +43,28 @@ def verify(job: str, catalog: "Catalog") -> VerifyReport:
     live = catalog.job(job).live
     with closing(config.open_upstream()) as upstream, session_of(config) as spark:
         upstream.restore(definition.pin)
-        return verify_against(
-            spark,
-            definition,
-            sink,
-            live,
-            Path(config.job.staging),
-            Expected(spark, upstream, config, definition.pin),
-        )
+        rows = Expected(spark, upstream, config, definition.pin)
+
+        def compared() -> VerifyReport:
+            try:
+                return verify_against(spark, definition, sink, live, Path(config.job.staging), rows)
+            except BackfillError:
+                raise
+            except Exception as exc:
+                failure = upstream.failure(exc)
+                if failure is None:
+                    raise
+                raise failure from exc
+
+        return _once_more(compared)
+
+
+def _once_more(compared: Callable[[], VerifyReport]) -> VerifyReport:
+    """A second try for what fails in passing: a reader that asks to read again, a commit in the way."""
+    import tenacity
+
+    passing = tenacity.retry_if_exception_type(Transient)
+    return tenacity.Retrying(retry=passing, stop=tenacity.stop_after_attempt(2), reraise=True)(compared)
 
 
 def verify_against(

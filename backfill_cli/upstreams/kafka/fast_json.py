@@ -36,15 +36,22 @@ _READ = {
 
 @dataclass(frozen=True, slots=True)
 class ShortWay:
-    """Columns that can go the short way. kinds: name and Spark type, in order. required: may not be NULL."""
+    """Columns that can go the short way. kinds: name and Spark type, in order. required: may not be NULL.
+
+    alone: every batch is expected to go it; one that cannot fails the read, which is then repeated with care.
+    """
 
     kinds: tuple[tuple[str, str], ...]
     required: tuple[str, ...] = ()
+    alone: bool = False
+
+    def spark_columns(self) -> str:
+        """Spark schema of the columns, by number."""
+        return ", ".join(f"_c{i} {_DDL.get(kind, kind)}" for i, (_, kind) in enumerate(self.kinds))
 
     def spark_fields(self) -> str:
-        """Spark schema of what a batch gets beside its records: `_short`, and a column for each, by number."""
-        told = "".join(f", _c{i} {_DDL.get(kind, kind)}" for i, (_, kind) in enumerate(self.kinds))
-        return f"_short BOOLEAN{told}"
+        """Spark schema of what a batch gets beside its records: `_short`, and the columns."""
+        return f"_short BOOLEAN, {self.spark_columns()}"
 
     def arrow_types(self) -> "list[pa.DataType]":
         return [_final(kind) for _, kind in self.kinds]

@@ -30,6 +30,8 @@ _BATCH_BYTES = 8 << 20
 _POLL_S = 0.1
 """A poll waits this long for messages that never come: offsets of markers and of what compaction took."""
 
+NOT_PLAIN = "not all records are plain objects of the table's types: they are read again with care"
+
 SILENCE_S = 30.0
 """No message and no end of the log for this long: the broker is gone."""
 
@@ -39,9 +41,15 @@ RECORDS = (
 """Spark schema of records as they come from the log."""
 
 
+PLAIN = "_read INT, kafka_partition INT, kafka_offset BIGINT, kafka_timestamp TIMESTAMP"
+"""What is left of them where every value is expected to go the short way."""
+
+
 def schema_of(way: ShortWay | None) -> str:
     """Spark schema of records: RECORDS, and with a short way what it adds."""
-    return RECORDS if way is None else f"{RECORDS}, {way.spark_fields()}"
+    if way is None:
+        return RECORDS
+    return f"{PLAIN}, {way.spark_columns()}" if way.alone else f"{RECORDS}, {way.spark_fields()}"
 
 
 def frame(
@@ -184,17 +192,27 @@ def _as_batch(messages: Sequence[Any], task: Range, way: ShortWay | None) -> "pa
     ms = pa.array(list(map(itemgetter(1), map(of.timestamp, messages))), pa.int64())
     at = pc.if_else(pc.less(ms, 0), pa.scalar(None, pa.int64()), ms).cast(pa.timestamp("ms", "UTC"))
     values = list(map(of.value, messages))
-    columns = {
+    columns: dict[str, pa.Array] = {
         "_read": pa.repeat(pa.scalar(task.read, pa.int32()), count),
         "kafka_partition": pa.repeat(pa.scalar(task.partition, pa.int32()), count),
         "kafka_offset": pa.array(list(map(of.offset, messages)), pa.int64()),
         "kafka_timestamp": at.cast(pa.timestamp("us", "UTC")),
-        "_key": pa.array(list(map(of.key, messages)), pa.binary()),
-        "_value": pa.array(values, pa.binary()),
     }
+    if way is not None and way.alone:
+        return pa.RecordBatch.from_pydict(columns | _plain(values, way, task, messages[0].offset()))
+    columns["_key"] = pa.array(list(map(of.key, messages)), pa.binary())
+    columns["_value"] = pa.array(values, pa.binary())
     if way is not None:
         columns |= _short(columns["_value"], values, way)
     return pa.RecordBatch.from_pydict(columns)
+
+
+def _plain(values: Sequence[bytes | None], way: ShortWay, task: Range, offset: int) -> "dict[str, pa.Array]":
+    """The way's columns alone. Raises Transient, told by NOT_PLAIN, where the batch has to go the long way."""
+    found = fast_json.read(values, way)
+    if found is None:
+        raise Transient(f"partition {task.partition}, from offset {offset} on: {NOT_PLAIN}", "nothing to do")
+    return {f"_c{i}": column for i, column in enumerate(found)}
 
 
 def _short(value: "pa.Array", values: Sequence[bytes | None], way: ShortWay) -> "dict[str, pa.Array]":

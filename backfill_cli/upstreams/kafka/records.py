@@ -26,6 +26,11 @@ class Records:
         self._options, self._connection = options, connection
         self.archive = Archive(options, options.archive, options.topic) if options.archive else None
 
+    @property
+    def mixes(self) -> bool:
+        """Whether records of an archive may stand beside those of the log, as bytes that Spark decodes."""
+        return self.archive is not None and self.archive.options.value is not None
+
     def decoded(
         self,
         spark: "SparkSession",

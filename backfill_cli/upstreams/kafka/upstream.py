@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import TableSpec, UpstreamCapabilities
@@ -14,7 +15,7 @@ from backfill_cli.model.upstream import Pin, UpstreamView
 from backfill_cli.upstreams.formats import schemas
 from backfill_cli.upstreams.formats.edge import from_spark
 from backfill_cli.upstreams.formats.schemas import Columns
-from backfill_cli.upstreams.kafka import columns, debezium, decode, growth, spark_source, upserts
+from backfill_cli.upstreams.kafka import columns, debezium, decode, growth, log, spark_source, upserts
 from backfill_cli.upstreams.kafka.archive_index import Span
 from backfill_cli.upstreams.kafka.cluster import Cluster, Connection, Seen
 from backfill_cli.upstreams.kafka.fast_json import ShortWay, short_way
@@ -53,6 +54,7 @@ class KafkaUpstream:
         )
         self._growth = growth.Growth()
         self._seen: Seen | None = None
+        self._haste = Haste()
         self._pin: Pin | None = None
 
     def pin(self) -> Pin:
@@ -96,12 +98,21 @@ class KafkaUpstream:
         value = columns.of_value(schemas.from_json(self._taken().schema[self._table.name]))
         as_bytes = self._options.value.format == "bytes"
         way = None if as_bytes else self._way(value)
+        if way is not None and self._haste.allowed(self._records.mixes):
+            way = replace(way, alone=True)
+
+        def of_records(records: "DataFrame") -> "DataFrame":
+            if as_bytes:
+                return decode.as_bytes(records)
+            alone = way is not None and way.alone
+            return decode.as_plain(records, value) if alone else decode.as_json(records, value, way)
+
         return self._records.decoded(
             spark,
             [_range(index, read) for index, read in enumerate(reads)],
             self._oldest,
             value,
-            lambda records: decode.as_bytes(records) if as_bytes else decode.as_json(records, value, way),
+            of_records,
             lambda rows: decode.as_rows(rows, value),
             way,
         )
@@ -133,7 +144,10 @@ class KafkaUpstream:
         """Nothing is committed to the cluster: the sink holds the position."""
 
     def failure(self, exc: Exception) -> BackfillError | None:
-        return from_spark(exc) or spark_source.failure(exc)
+        found = from_spark(exc) or spark_source.failure(exc)
+        if found is not None and log.NOT_PLAIN in found.message:
+            self._haste.surprised()
+        return found
 
     def close(self) -> None:
         self._cluster.close()
@@ -206,6 +220,23 @@ class KafkaUpstream:
         if self._pin is None:
             raise RuntimeError("pin() or restore() comes first")
         return self._pin
+
+
+@dataclass
+class Haste:
+    """Whether a read may expect plain records alone: after a surprise not for a while, longer each time."""
+
+    waits: int = 0
+    penalty: int = 8
+
+    def allowed(self, mixed: bool) -> bool:
+        if self.waits:
+            self.waits -= 1
+            return False
+        return not mixed
+
+    def surprised(self) -> None:
+        self.waits, self.penalty = self.penalty, min(2 * self.penalty, 1024)
 
 
 def _identity(seen: Seen, topic: str) -> str:
