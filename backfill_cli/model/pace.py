@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 FIRST_ROWS = 500_000  # small enough for a first checkpoint within seconds, large enough to measure a rate
 LEAST_ROWS = 1_000
+STALL_MS = 20_000  # the longest epoch seen of a job that worked, its first one on a busy machine
 GROW_AT_MOST = 4.0
 SHRINK_AT_MOST = 0.25
 
@@ -22,15 +23,15 @@ class Allowance:
         """The bucket at `now_ms`: what was left, at most one burst of `rate × interval`, and the time since.
 
         A rate of less than a row an interval saves up to a whole row, else it would never read one. The time since
-        the last fill counts in full: a barrier that took longer than the interval must not lower the rate that was
-        asked for.
+        the last fill counts: a barrier that took longer than the interval must not lower the rate that was asked
+        for; but no more than STALL_MS of it: a job that was held up must not flood its upstream afterwards.
         """
         if rate is None:
             return Allowance(0.0, now_ms)
         burst = rate * interval_ms / 1000
         if self.at_ms is None:
             return Allowance(min(self.tokens, 0.0) + burst, now_ms)
-        earned = rate * max(0, now_ms - self.at_ms) / 1000
+        earned = rate * min(max(0, now_ms - self.at_ms), max(STALL_MS, interval_ms)) / 1000
         return Allowance(min(self.tokens, max(burst, 1.0) if rate else 0.0) + earned, now_ms)
 
     def hold(self, now_ms: int) -> "Allowance":

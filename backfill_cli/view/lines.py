@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from backfill_cli.catalog import SplitGroup
+from backfill_cli.model.checkpoint import PartitionProgress
 from backfill_cli.model.units import spell_duration, spell_size
 from backfill_cli.view.model import JobView, spell_eta, spell_share
 
@@ -37,6 +38,7 @@ def job_details(view: JobView) -> str:
         ("epoch", str(view.epoch)),
         ("snapshot", f"{spell_share(view.share)}, {spell_read(view)}"),
         *((f"  {group.label}", spell_group(group.rows_read, group.rows_total)) for group in view.groups),
+        *((f"  partition {p.partition}", spell_partition(p)) for p in view.partitions),
         ("splits", ", ".join(f"{count:,} {status}" for status, count in view.splits.items() if count) or "none"),
         ("rows/s", spell_rate(view.rows_per_s)),
         ("eta", spell_eta(view.eta_s)),
@@ -50,6 +52,14 @@ def job_details(view: JobView) -> str:
     ]
     width = max(len(name) for name, _ in facts) + 1
     return "\n".join(f"{(name + ':').ljust(width)} {value}" for name, value in facts)
+
+
+def spell_partition(partition: PartitionProgress) -> str:
+    """`backfilling, next offset 1,200 of 50,000; 48,800 behind`."""
+    target = "" if partition.target is None else f" of {partition.target:,}"
+    history = target if partition.state in ("not started", "backfilling") else ""
+    lag = "" if partition.lag is None else f"; {partition.lag:,} behind"
+    return f"{partition.state}, next offset {partition.offset:,}{history}{lag}"
 
 
 def progress_line(view: JobView) -> str:

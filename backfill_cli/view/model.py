@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from backfill_cli.catalog import JobRow, SplitGroup
-from backfill_cli.model.checkpoint import EpochRecord, Progress
+from backfill_cli.model.checkpoint import EpochRecord, PartitionProgress, Progress
 from backfill_cli.model.job import ENDED as ENDED_STATES
 from backfill_cli.model.job import JobState, Phase
 from backfill_cli.model.units import spell_duration
@@ -69,6 +69,7 @@ class JobView:
     pending_commands: Sequence[str]
     runner: RunnerView
     groups: Sequence[SplitGroup] = ()
+    partitions: Sequence[PartitionProgress] = ()
     recent_lag_s: Sequence[float] = field(default=())
 
 
@@ -111,7 +112,8 @@ def job_view(row: JobRow, groups: Sequence[SplitGroup] = (), ledger: Sequence[Ep
         caught_up_ms=row.caught_up_ms,
         pending_commands=tuple(command.verb.value for command in row.waiting),
         runner=RunnerView(row.lease.host, row.lease.pid, row.lease.renewed_ms, row.live),
-        groups=tuple(groups),
+        groups=() if progress.partitions else tuple(groups),
+        partitions=tuple(sorted(progress.partitions, key=lambda p: (len(p.partition), p.partition))),
         recent_lag_s=tuple(record.lag_ms / 1000 for record in ledger if record.lag_ms is not None),
     )
 
@@ -126,9 +128,11 @@ def _nothing_yet(row: JobRow) -> Progress:
 
 
 def _share(progress: Progress) -> float | None:
-    """How much of the snapshot is read: by rows where metadata tells, else by bytes. Never over 1."""
+    """How much of the snapshot is read: by offsets or rows where metadata tells, else by bytes. Never over 1."""
     if progress.phase != Phase.SNAPSHOT or progress.snapshot_finished_ms is not None:
         return 1.0
+    if progress.share is not None:
+        return max(0.0, min(1.0, progress.share))
     for done, total in ((progress.rows_read, progress.rows_total), (progress.bytes_read, progress.bytes_total)):
         if total:
             return max(0.0, min(1.0, done / total))

@@ -22,6 +22,7 @@ from backfill_cli.view.text import shown
 
 PHASES = ("snapshot", "log-store", "upstream")
 CURVE = "▁▂▃▄▅▆▇█"
+PARTITIONS_SHOWN = 8
 ASCII_CURVE = "_.-~=+*#"
 
 CALM, DONE, WARN, BAD, QUIET = "cyan", "green", "yellow", "red", "dim"
@@ -176,6 +177,23 @@ def _bars(view: JobView) -> RenderableType:
                 Text(spell_share(1.0 if done else group.share), style=QUIET),
                 Text(spell_part(group), style=QUIET),
             )
+    return Group(grid, Text(), _partitions(view)) if view.partitions else grid
+
+
+def _partitions(view: JobView) -> RenderableType:
+    """Where each partition is; those that no room is left for are counted."""
+    grid = Table.grid(expand=True, padding=(0, 2, 0, 0))
+    for column in range(5):
+        grid.add_column(justify="left" if column < 2 else "right", no_wrap=True, ratio=1)
+    names = ("  partition", "state", "next offset", "history ends", "behind")
+    grid.add_row(*(Text(name, style=QUIET) for name in names))
+    for one in view.partitions[:PARTITIONS_SHOWN]:
+        told = (f"{one.offset:,}", *("" if n is None else f"{n:,}" for n in (one.target, one.lag)))
+        state = Text(one.state, style=DONE if one.state == "finished" else CALM)
+        grid.add_row(Text(f"  {shown(one.partition)}"), state, *(Text(number) for number in told))
+    more = len(view.partitions) - PARTITIONS_SHOWN
+    if more > 0:
+        grid.add_row(Text(f"  and {more} more", style=QUIET))
     return grid
 
 

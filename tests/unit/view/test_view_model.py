@@ -5,17 +5,20 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from view_builders import GROUPS, ledger, progress, row
+from view_builders import GROUPS, drawn, ledger, progress, row
 
+from backfill_cli.model.checkpoint import PartitionProgress
 from backfill_cli.model.job import Command, Control, JobState, Phase, Verb
+from backfill_cli.view.lines import job_details
 from backfill_cli.view.model import as_json, job_view, spell_eta, spell_share
+from backfill_cli.view.picture import job_picture
 
 # Scripts read these: a name is added here with the field, and none is ever taken out.
 FIELDS = """
     name state phase epoch rows_read rows_total rows_per_s lag_s pending_epochs eta_s limited_by splits share
     bytes_read bytes_total reason strategy until rate paused_by paused_since_ms allowed measure converging
     not_converging waiting_for created_ms snapshot_finished_ms log_store_finished_ms caught_up_ms
-    pending_commands runner groups recent_lag_s
+    pending_commands runner groups partitions recent_lag_s
 """
 
 
@@ -39,6 +42,20 @@ def test_numbers_are_in_the_units_that_their_names_say() -> None:
     assert (view.lag_s, view.rows_per_s, view.eta_s, view.rate) == (1.2, 18_204.4, (6.2, 9.4), 20_000)
     assert view.recent_lag_s == (0.5, 1.5)
     assert view.share == pytest.approx(0.421)
+
+
+def test_partitions_stand_in_the_place_of_splits_in_order_with_their_share() -> None:
+    listed = (
+        PartitionProgress("10", "backfilling", 5, 50, 45),
+        PartitionProgress("2", "finished", 60, 50, None),
+    )
+    view = job_view(row(progress=progress(share=0.25, rows_total=None, partitions=listed)), GROUPS)
+    assert (view.share, [p.partition for p in view.partitions], view.groups) == (0.25, ["2", "10"], ())
+    told = job_details(view)
+    assert "partition 10:" in told
+    assert "backfilling, next offset 5 of 50; 45 behind" in told
+    assert "finished, next offset 60\n" in told
+    assert "backfilling" in drawn(job_picture(view))
 
 
 @given(read=st.integers(0, 10**9), total=st.integers(0, 10**9), size=st.integers(0, 10**6), known=st.booleans())
