@@ -82,12 +82,12 @@ def test_a_debt_is_paid_in_full_before_anything_is_granted(
         assert bucket.tokens == pytest.approx(earned - debt, rel=1e-6, abs=1e-3)
 
 
-@given(intervals_ms, spans_ms, st.floats(-1000, 1000))
 def test_a_job_that_was_held_up_for_long_does_not_flood_its_upstream() -> None:
     begun = Allowance().fill(500.0, 1_000, 0).spend(500)
     assert begun.fill(500.0, 1_000, 600_000).tokens == 500 * STALL_MS / 1000
 
 
+@given(intervals_ms, spans_ms, st.floats(-1000, 1000))
 def test_rate_zero_grants_nothing_nor_what_another_rate_left(
     interval_ms: int, spans: list[int], tokens: float
 ) -> None:
