@@ -5,8 +5,8 @@
     python benchmarks/kafka.py --only pairs
 
 A broker is started for it. Each way parses the same JSON into the same columns, in one Spark session. The plain
-way copies the ranges to Parquet with default settings, then DuckDB creates the table from the copy; streaming does the
-same in foreachBatch with availableNow. Rounds alternate; the first one warms up.
+way copies the ranges to Parquet with default settings, then DuckDB creates the table from the copy; streaming does
+the same in foreachBatch with availableNow. Rounds alternate; the first one warms up.
 """
 
 import argparse
