@@ -19,7 +19,7 @@ from backfill_cli.model.pace import (
 rates = st.floats(0.01, 5) | st.floats(0.01, 1e6)
 intervals_ms = st.integers(50, 10_000)
 # Barriers at any times, or at a steady interval.
-spans_ms = st.lists(st.integers(0, 20_000), min_size=1, max_size=40) | st.integers(50, 5_000).map(
+spans_ms = st.lists(st.integers(0, STALL_MS), min_size=1, max_size=40) | st.integers(50, 5_000).map(
     lambda s: [s] * 40
 )
 
