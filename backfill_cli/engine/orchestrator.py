@@ -188,7 +188,9 @@ class Orchestrator:
         if self._stop_wanted():
             self._mark()
             return Tick.STOPPED
-        if self._is_done() and self._flight is None:
+        if self._is_done():  # though more came since: else a busy upstream would keep it for ever
+            if self._flight is not None:
+                return Tick.WAITING
             self._mark()
             return Tick.DONE
         self._barrier_ms = now_ms

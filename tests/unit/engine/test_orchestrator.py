@@ -441,6 +441,18 @@ def test_until_caught_up_it_is_done_with_the_last_epoch_marked() -> None:
     assert world.loop.progress().caught_up_ms is not None
 
 
+def test_until_caught_up_it_ends_though_more_comes_while_each_epoch_commits() -> None:
+    world = World(rows=5, settings=CAUGHT_UP)
+    for _ in range(60):
+        world.change()
+        tick = world.step(world.settings.interval_ms)
+        if tick == Tick.DONE:
+            return
+        if tick == Tick.WAITING:  # the next epoch may have been read ahead by now
+            world.finish()
+    raise AssertionError("a busy upstream kept it")
+
+
 def test_forever_it_is_never_done_and_says_once_that_it_is_caught_up() -> None:
     world = World(rows=30, log=4)
     ticks = world.steps(50, 1_000)
