@@ -7,6 +7,7 @@ another attempt of the same epoch has another folder, so a JVM that outlives its
 import shutil
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from backfill_cli.engine import transform
 from backfill_cli.engine.ports import StagedEpoch
 from backfill_cli.engine.schemas import evolved, sink_schema
 from backfill_cli.engine.stage_partitions import PartitionStager
-from backfill_cli.engine.staged_files import footers, listed, sync, write
+from backfill_cli.engine.staged_files import footers, listed, sync, write, write_net
 from backfill_cli.errors import BackfillError, BadData
 from backfill_cli.failpoint import hit
 from backfill_cli.model.plan import ChangeWindow, EpochPlan, SnapshotRead, Staged, StagedTable
@@ -130,22 +131,15 @@ class SparkStager:
         from pyspark.sql import functions as F
 
         changes = self._upstream.changes(self._spark, name, window.after, window.up_to, schema)
-        before, after = Observation(), Observation()
+        read = Observation()
         counted = [F.count(F.lit(1)).alias("changes"), F.max("_ms").alias("ms")]
-        changes = changes.observe(before, *self._null_keys(name), *counted)
+        changes = changes.observe(read, *self._null_keys(name), *counted)
         key = self._config.table(name).key
         net = transform.net(changes, key, self._config.transform_of(name))
-        ops = [F.sum(F.when(F.col("_op") == op, 1).otherwise(0)).alias(op) for op in ("U", "D")]
-        write(net.observe(after, *ops), path)
-        seen, written = before.get, after.get
+        staged = write_net(net, path, folder)
+        seen = read.get
         self._refuse_null_keys(name, key, [seen.get(f"null_{i}") for i in range(len(key))], "the change log")
-        staged = StagedTable(
-            changes=listed(path, folder),
-            changed=int(written.get("U") or 0),
-            deleted=int(written.get("D") or 0),
-            max_source_ms=seen.get("ms"),
-        )
-        return staged, int(seen.get("changes") or 0)
+        return replace(staged, max_source_ms=seen.get("ms")), int(seen.get("changes") or 0)
 
     def _null_keys(self, name: str) -> list[Any]:
         from pyspark.sql import functions as F

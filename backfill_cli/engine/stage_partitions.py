@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from backfill_cli.contracts import SinkTable, Upstream
 from backfill_cli.engine import transform
 from backfill_cli.engine.spark_digest import backticked
-from backfill_cli.engine.staged_files import footers, listed, write
+from backfill_cli.engine.staged_files import footers, listed, write, write_net
 from backfill_cli.errors import BadData
 from backfill_cli.model.plan import EpochPlan, SnapshotRead, StagedTable
 from backfill_cli.model.position import Position
@@ -86,9 +86,6 @@ class PartitionStager:
     def _changes(
         self, history: Sequence[SnapshotRead], ranges: Sequence[SnapshotRead], schema: str, attempt: Path
     ) -> tuple[dict[str, StagedTable], _Counted]:
-        from pyspark.sql import Observation
-        from pyspark.sql import functions as F
-
         after = Position.of({r.split: min(o.after for o in ranges if o.split == r.split) for r in ranges})
         up_to = Position.of({r.split: max(o.up_to or 0 for o in ranges if o.split == r.split) for r in ranges})
         frame = self._upstream.changes(self._spark, self._table.name, after, up_to, schema)
@@ -102,16 +99,8 @@ class PartitionStager:
             good.mkdir(exist_ok=True)  # Spark writes no folder for no rows
             frame = self._spark.read.schema(marked.drop(BAD, ASIDE).schema).parquet(str(good))
         net = transform.net(frame.drop("_error", "_raw"), self._table.key, self._shape)
-        written = Observation()
-        ops = [F.sum(F.when(F.col("_op") == op, 1).otherwise(0)).alias(op) for op in ("U", "D")]
-        path = attempt / self._table.name / "changes"
-        write(net.observe(written, *ops), path)
+        staged = write_net(net, attempt / self._table.name / "changes", attempt)
         counted = self._checked(seen)
-        staged = StagedTable(
-            changes=listed(path, attempt),
-            changed=int(written.get.get("U") or 0),
-            deleted=int(written.get.get("D") or 0),
-        )
         return {self._table.name: staged} | self._aside(read, counted, attempt), counted
 
     def _observed(

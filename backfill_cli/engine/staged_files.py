@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backfill_cli.errors import Transient
-from backfill_cli.model.plan import StagedFile
+from backfill_cli.model.plan import StagedFile, StagedTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -36,6 +36,19 @@ def write(frame: "DataFrame", path: Path, by: str | None = None) -> None:
         raise Transient(f"staging folder {path.parent}: {exc.strerror}", "check job.staging and the disk") from exc
     writer = frame.write.options(**FAST)
     (writer if by is None else writer.partitionBy(by)).parquet(str(path))
+
+
+def write_net(net: "DataFrame", path: Path, folder: Path) -> StagedTable:
+    """Net changes, `(_op 'U'|'D', row…)`, are files in `path`; how many of each there are."""
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as F
+
+    written = Observation()
+    write(net.observe(written, *(F.count(F.when(F.col("_op") == op, 1)).alias(op) for op in ("U", "D"))), path)
+    found = written.get
+    return StagedTable(
+        changes=listed(path, folder), changed=int(found.get("U") or 0), deleted=int(found.get("D") or 0)
+    )
 
 
 def listed(path: Path, folder: Path) -> tuple[StagedFile, ...]:

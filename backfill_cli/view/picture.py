@@ -147,9 +147,10 @@ def _title(view: JobView) -> RenderableType:
 
 def _phases(view: JobView) -> RenderableType:
     """`✓ snapshot ─── ● log-store ─── ○ upstream`, and the epoch."""
-    now = PHASES.index(view.phase) if view.phase in PHASES else 0
+    ahead = [phase for phase in PHASES if phase != "log-store" or not view.partitions]  # partitions have none
+    now = ahead.index(view.phase) if view.phase in ahead else 0
     line = Text()
-    for index, phase in enumerate(PHASES):
+    for index, phase in enumerate(ahead):
         if index:
             line.append(" ─── ", QUIET)
         here = index == now and view.state != "done"

@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import TableSpec, UpstreamCapabilities
@@ -126,10 +127,10 @@ class KafkaUpstream:
         way = None
         if self._options.value.format == "debezium":
             how = debezium.encodings(value, self._options.value)
-            of_records: Decoder = lambda records: debezium.as_changes(records, value, key, how)  # noqa: E731
+            of_records: Decoder = partial(debezium.as_changes, columns=value, key=key, how=how)
         else:
             way = self._way(value, key)
-            of_records = lambda records: upserts.as_upserts(records, value, key, way)  # noqa: E731
+            of_records = partial(upserts.as_upserts, columns=value, key=key, way=way)
         return self._records.decoded(
             spark,
             [Range(index, int(p), int(after.get(p) or 0), int(end)) for index, (p, end) in enumerate(up_to)],
