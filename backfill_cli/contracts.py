@@ -4,7 +4,7 @@ All of them raise `errors.Transient` (the engine tries again with backoff, up to
 `errors.Fatal` (nothing is committed, the last epoch stays, the job fails). Anything else is a bug.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ from backfill_cli.model.position import Position
 from backfill_cli.model.upstream import Pin, UpstreamView
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pydantic import BaseModel
     from pyspark.sql import DataFrame, SparkSession
 
@@ -110,6 +111,35 @@ class Upstream(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowTasks:
+    """Rows that Spark's Python workers make as Arrow batches, one task a part.
+
+    make: the batches of a part, called in a worker: a function of a module, or a `partial` of one. What it raises
+    of ours reaches `Upstream.failure` as text.
+    parts: what it is called with. reads: which of the plan's reads (index) the rows of each part belong to.
+    schema: Spark schema of the rows as JSON; the batches have just these columns.
+    """
+
+    make: "Callable[[Any], Iterator[pa.RecordBatch]]"
+    parts: tuple[Any, ...]
+    reads: tuple[int, ...]
+    schema: str
+
+
+@runtime_checkable
+class BatchedUpstream(Protocol):
+    """A partitioned upstream whose rows are made in Python workers: staging can write them there."""
+
+    def batches(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> ArrowTasks | None:
+        """The rows of these reads as source columns, if every one of them can be expected to be good.
+
+        None where that is not so: `scan` gives them. A row that turns out not to be good fails the read with
+        Transient, and the next call gives None.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True)

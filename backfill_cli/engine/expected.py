@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from backfill_cli.contracts import SinkTable, Upstream
 from backfill_cli.engine import transform
 from backfill_cli.engine.spark_digest import backticked
-from backfill_cli.engine.stage_partitions import aside
+from backfill_cli.engine.stage_partitions import aside, events
+from backfill_cli.engine.stage_tasks import made_in_workers
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.position import Position
@@ -63,7 +64,8 @@ class Expected:
         if not reads:
             return _empty(self.spark, table)
         if appends:
-            frame = self.upstream.scan(self.spark, source.name, reads).drop("_read")
+            made = made_in_workers(self.upstream, self.spark, source.name, reads)
+            frame = events(self.upstream, self.spark, source.name, reads, made)
         else:
             after = Position.of({read.split: read.after for read in reads})
             up_to = Position.of({read.split: read.up_to for read in reads if read.up_to is not None})

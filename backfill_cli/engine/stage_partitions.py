@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backfill_cli.contracts import SinkTable, Upstream
-from backfill_cli.engine import transform
+from backfill_cli.contracts import ArrowTasks, SinkTable, Upstream
+from backfill_cli.engine import stage_tasks, transform
 from backfill_cli.engine.spark_digest import backticked
 from backfill_cli.engine.staged_files import footers, listed, write, write_net
 from backfill_cli.errors import BadData
@@ -43,8 +43,8 @@ class _Counted:
 
     history: tuple[int, ...]
     live: int
-    bad: int
-    first: Mapping[str, Any] | None
+    bad: int = 0
+    first: Mapping[str, Any] | None = None
 
 
 class PartitionStager:
@@ -69,9 +69,12 @@ class PartitionStager:
     def _events(
         self, history: Sequence[SnapshotRead], ranges: Sequence[SnapshotRead], schema: str, attempt: Path
     ) -> tuple[dict[str, StagedTable], _Counted]:
-        frame = self._upstream.scan(self._spark, self._table.name, ranges).drop("_read")
-        frame, seen = self._observed(frame, history)
         path = attempt / self._table.name / "inserts"
+        made = stage_tasks.made_in_workers(self._upstream, self._spark, self._table.name, ranges)
+        if made is not None and self._shape.select is None and self._shape.where is None:
+            return self._written(stage_tasks.write(self._spark, made, path, attempt), len(history))
+        frame = events(self._upstream, self._spark, self._table.name, ranges, made)
+        frame, seen = self._observed(frame, history)
         if self._upstream.capabilities.quarantines:
             marked = _marked(frame, self._upstream)
             write(_shaped(marked, self._shape), path, by=BAD)
@@ -82,6 +85,12 @@ class PartitionStager:
         counted = self._checked(seen)
         tables = {self._table.name: StagedTable(inserts=good, rows=footers(attempt, good, ()).rows)}
         return tables | self._aside(path, counted, attempt), counted
+
+    def _written(self, done: stage_tasks.Written, history: int) -> tuple[dict[str, StagedTable], _Counted]:
+        """What workers wrote: the first `history` reads are history's, the rest is live."""
+        rows = tuple(done.rows.get(read, 0) for read in range(history))
+        live = sum(done.rows.values()) - sum(rows)
+        return {self._table.name: StagedTable(inserts=done.files, rows=sum(rows) + live)}, _Counted(rows, live)
 
     def _changes(
         self, history: Sequence[SnapshotRead], ranges: Sequence[SnapshotRead], schema: str, attempt: Path
@@ -155,6 +164,22 @@ class PartitionStager:
         write(self._spark.read.parquet(str(path / f"{BAD}=true")).select(f"{ASIDE}.*"), aside)
         files = listed(aside, attempt)
         return {name: StagedTable(inserts=files, rows=counted.bad)}
+
+
+def events(
+    upstream: Upstream,
+    spark: "SparkSession",
+    table: str,
+    ranges: Sequence[SnapshotRead],
+    made: ArrowTasks | None,
+) -> "DataFrame":
+    """The rows of these ranges with `_error` and `_raw`. made: what workers make of them, where they can."""
+    from pyspark.sql import functions as F
+
+    if made is None:
+        return upstream.scan(spark, table, ranges).drop("_read")
+    marks = {"_error": F.lit(None).cast("string"), "_raw": F.lit(None).cast("binary")}
+    return stage_tasks.frame(spark, made).withColumns(marks)
 
 
 def _marked(frame: "DataFrame", upstream: Upstream) -> "DataFrame":

@@ -30,12 +30,17 @@ def write(frame: "DataFrame", path: Path, by: str | None = None) -> None:
 
     Raises Transient when the folder cannot be made; a failure of Spark passes through.
     """
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as exc:
-        raise Transient(f"staging folder {path.parent}: {exc.strerror}", "check job.staging and the disk") from exc
+    folder_made(path.parent)
     writer = frame.write.options(**FAST)
     (writer if by is None else writer.partitionBy(by)).parquet(str(path))
+
+
+def folder_made(path: Path) -> None:
+    """The folder is there, its owner's alone. Raises Transient when it cannot be made."""
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as exc:
+        raise Transient(f"staging folder {path}: {exc.strerror}", "check job.staging and the disk") from exc
 
 
 def write_net(net: "DataFrame", path: Path, folder: Path) -> StagedTable:

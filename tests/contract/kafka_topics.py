@@ -15,7 +15,6 @@ from backfill_cli.contracts import TableSpec, Upstream
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.position import Position
 from backfill_cli.upstreams.kafka import connector
-from backfill_cli.upstreams.kafka.log import NOT_PLAIN
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -137,20 +136,10 @@ def history(upstream: Upstream) -> list[SnapshotRead]:
 def scanned(
     upstream: Upstream, spark: "SparkSession", reads: Sequence[SnapshotRead], *columns: str
 ) -> list[dict[str, Any]]:
-    """The rows of these reads in order of partition and offset; read again with care where that is asked for."""
-
-    def read() -> list[dict[str, Any]]:
-        frame: DataFrame = upstream.scan(spark, TABLE, reads).orderBy(*EVENTS)
-        rows: list[dict[str, Any]] = frame.select(*(columns or ("*",))).toArrow().to_pylist()
-        return rows
-
-    try:
-        return read()
-    except Exception as exc:
-        failure = upstream.failure(exc)
-        if failure is None or NOT_PLAIN not in failure.message:
-            raise
-        return read()
+    """The rows of these reads in order of partition and offset."""
+    frame: DataFrame = upstream.scan(spark, TABLE, reads).orderBy(*EVENTS)
+    rows: list[dict[str, Any]] = frame.select(*(columns or ("*",))).toArrow().to_pylist()
+    return rows
 
 
 def offsets(rows: Sequence[dict[str, Any]], partition: int = 0) -> list[int]:

@@ -1,19 +1,17 @@
-"""Slices of Parquet files by row group: pyarrow in Spark's Python workers, Arrow batches, never rows.
+"""Slices of Parquet files by row group: pyarrow in Spark's Python workers.
 
 Spark's own reader finds a slice by `_metadata.row_index`, and reads the whole file for it; this one opens the file
-at the row groups that hold the slice. It is a table function over one number a slice and not a Python data source:
-planning such a source starts Python processes, which cost more than a slice of 25,000 rows (measured).
-`mapInArrow` would do the same, but does not start without pandas.
+at the row groups that hold the slice.
 """
 
-import sys
-import zipimport
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.upstreams.files.slicing import GroupSlice
-from backfill_cli.upstreams.formats.edge import raising_in_worker, reading
+from backfill_cli.upstreams.formats import arrow_tasks
+from backfill_cli.upstreams.formats.edge import reading
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -34,39 +32,15 @@ class FileSlice:
 
 def frame(spark: "SparkSession", slices: Sequence[FileSlice], schema: "StructType") -> "DataFrame":
     """The rows of the slices, one task each, columns as in `schema`. Executors need this package and pyarrow."""
-    from pyspark.sql.functions import arrow_udtf
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    wanted, arrow = tuple(slices), to_arrow_schema(schema)
-
-    class Slices:
-        def eval(self, numbers: Any) -> Iterator[Any]:
-            return _of_numbers(wanted, arrow, numbers.column(0).to_pylist())
-
-    numbers = spark.range(0, len(wanted), 1, len(wanted))
-    read: Any = arrow_udtf(Slices, returnType=schema)
-    found: DataFrame = read(numbers.asTable())
-    return found
+    return arrow_tasks.frame(spark, partial(_of_slice, schema=to_arrow_schema(schema)), slices, schema)
 
 
-def _of_numbers(slices: Sequence[FileSlice], schema: Any, numbers: Sequence[int]) -> Iterator[Any]:
-    """Runs in a worker: the rows of the slices whose numbers it is given."""
-    for number in numbers:
-        one = slices[number]
-        with raising_in_worker(), reading(one.path, "parquet"):
-            yield from batches(one.fs, one.path, one.slice, schema)
-    _forget_zips()
-
-
-def _forget_zips() -> None:
-    """Drop Python's open archives, as it finds them again by itself.
-
-    A reused worker has its import caches invalidated before each task, for which Python reads the whole directory
-    of pyspark.zip 16 times: 0.1 s of CPU, ten times what a slice of 25,000 rows costs (measured, Python 3.11).
-    """
-    for path, finder in list(sys.path_importer_cache.items()):
-        if isinstance(finder, zipimport.zipimporter):
-            del sys.path_importer_cache[path]
+def _of_slice(one: FileSlice, schema: Any) -> Iterator[Any]:
+    """Runs in a worker."""
+    with reading(one.path, "parquet"):
+        yield from batches(one.fs, one.path, one.slice, schema)
 
 
 def batches(fs: "FileSystem", path: str, part: GroupSlice, schema: Any) -> Iterator[Any]:

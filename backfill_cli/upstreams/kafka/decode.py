@@ -57,15 +57,6 @@ def as_json(records: "DataFrame", columns: Columns, way: ShortWay | None) -> "Da
     )
 
 
-def as_plain(records: "DataFrame", columns: Columns) -> "DataFrame":
-    """Records that all went the short way: their columns are there, none has a fault."""
-    from pyspark.sql import functions as F
-
-    marks = [F.lit(None).cast("string").alias("_error"), F.lit(None).cast("binary").alias("_raw")]
-    values = (F.col(f"_c{i}").alias(name, metadata=c["metadata"]) for i, (name, c) in enumerate(columns.items()))
-    return records.select("_read", *marks, *PLACE, *values)
-
-
 def on_the_long_way(records: "DataFrame", way: ShortWay | None) -> "DataFrame":
     """The records with `_long`: the value's bytes, NULL where its columns came with the record."""
     from pyspark.sql import functions as F

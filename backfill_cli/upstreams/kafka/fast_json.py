@@ -36,22 +36,15 @@ _READ = {
 
 @dataclass(frozen=True, slots=True)
 class ShortWay:
-    """Columns that can go the short way. kinds: name and Spark type, in order. required: may not be NULL.
-
-    alone: every batch is expected to go it; one that cannot fails the read, which is then repeated with care.
-    """
+    """Columns that can go the short way. kinds: name and Spark type, in order. required: may not be NULL."""
 
     kinds: tuple[tuple[str, str], ...]
     required: tuple[str, ...] = ()
-    alone: bool = False
-
-    def spark_columns(self) -> str:
-        """Spark schema of the columns, by number."""
-        return ", ".join(f"_c{i} {_DDL.get(kind, kind)}" for i, (_, kind) in enumerate(self.kinds))
 
     def spark_fields(self) -> str:
-        """Spark schema of what a batch gets beside its records: `_short`, and the columns."""
-        return f"_short BOOLEAN, {self.spark_columns()}"
+        """Spark schema of what a batch gets beside its records: `_short`, and the columns by number."""
+        columns = (f"_c{i} {_DDL.get(kind, kind)}" for i, (_, kind) in enumerate(self.kinds))
+        return ", ".join(["_short BOOLEAN", *columns])
 
     def arrow_types(self) -> "list[pa.DataType]":
         return [_final(kind) for _, kind in self.kinds]

@@ -1,18 +1,16 @@
 """Ranges of the log as Arrow batches, read by confluent-kafka in Spark's Python workers, a task a range.
 
-A table function over one number a range, as for slices of Parquet files: planning a Python data source starts
-processes of its own. Messages become columns by lists, 10,000 at once; values are decoded elsewhere.
+Messages become columns by lists, 10,000 at once; values are decoded elsewhere.
 """
 
-import sys
 import time
-import zipimport
 from collections.abc import Iterator, Sequence
+from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.errors import HistoryGone, Transient
-from backfill_cli.upstreams.formats.edge import raising_in_worker
+from backfill_cli.upstreams.formats import arrow_tasks
 from backfill_cli.upstreams.kafka import fast_json
 from backfill_cli.upstreams.kafka.cluster import Connection
 from backfill_cli.upstreams.kafka.edge import Heard, asking, client, ours
@@ -30,8 +28,6 @@ _BATCH_BYTES = 8 << 20
 _POLL_S = 0.1
 """A poll waits this long for messages that never come: offsets of markers and of what compaction took."""
 
-NOT_PLAIN = "not all records are plain objects of the table's types: they are read again with care"
-
 SILENCE_S = 30.0
 """No message and no end of the log for this long: the broker is gone."""
 
@@ -41,15 +37,9 @@ RECORDS = (
 """Spark schema of records as they come from the log."""
 
 
-PLAIN = "_read INT, kafka_partition INT, kafka_offset BIGINT, kafka_timestamp TIMESTAMP"
-"""What is left of them where every value is expected to go the short way."""
-
-
 def schema_of(way: ShortWay | None) -> str:
     """Spark schema of records: RECORDS, and with a short way what it adds."""
-    if way is None:
-        return RECORDS
-    return f"{PLAIN}, {way.spark_columns()}" if way.alone else f"{RECORDS}, {way.spark_fields()}"
+    return RECORDS if way is None else f"{RECORDS}, {way.spark_fields()}"
 
 
 def frame(
@@ -57,47 +47,23 @@ def frame(
 ) -> "DataFrame":
     """The records of these ranges, columns `schema_of(way)`, one task each. Executors need this package's extra.
 
-    Raises when computed, as text that `failure` takes apart: HistoryGone for offsets that the log no longer has,
-    Transient where the broker is silent or the log ends before a range does.
+    Raises when computed, as text that `failure` takes apart, what `messages` does.
     """
-    from pyspark.sql.functions import arrow_udtf
-
-    wanted = tuple(tasks)
-
-    class Log:
-        def eval(self, numbers: Any) -> Iterator[Any]:
-            return _of_numbers(connection, topic, wanted, way, numbers.column(0).to_pylist())
-
-    numbers = spark.range(0, len(wanted), 1, len(wanted))
-    read: Any = arrow_udtf(Log, returnType=schema_of(way))
-    found: DataFrame = read(numbers.asTable())
-    return found
+    return arrow_tasks.frame(spark, partial(records, connection, topic, way), tasks, schema_of(way))
 
 
-def _of_numbers(
-    connection: Connection, topic: str, tasks: Sequence[Range], way: ShortWay | None, numbers: Sequence[int]
-) -> Iterator["pa.RecordBatch"]:
-    """Runs in a worker: the records of the ranges whose numbers it is given."""
-    for number in numbers:
-        with raising_in_worker():
-            yield from batches(connection, topic, tasks[number], way)
-    _forget_zips()
+def records(connection: Connection, topic: str, way: ShortWay | None, task: Range) -> "Iterator[pa.RecordBatch]":
+    """The records of one range in order of their offsets, columns `schema_of(way)`. Raises as `messages`."""
+    for found in messages(connection, topic, task):
+        yield _as_batch(found, task, way)
 
 
-def _forget_zips() -> None:
-    """Drop Python's open archives, as it finds them again by itself: they cost a reused worker 0.1 s a task."""
-    for path, finder in list(sys.path_importer_cache.items()):
-        if isinstance(finder, zipimport.zipimporter):
-            del sys.path_importer_cache[path]
-
-
-def batches(
-    connection: Connection, topic: str, task: Range, way: ShortWay | None = None
-) -> Iterator["pa.RecordBatch"]:
-    """The records of one range in order of their offsets.
+def messages(connection: Connection, topic: str, task: Range) -> Iterator[list[Any]]:
+    """The client's messages of one range in order of their offsets, in lists.
 
     Raises HistoryGone when the log begins after `task.after`, asked again when all is read: what was deleted
-    meanwhile may have been left out without a word.
+    meanwhile may have been left out without a word. Raises Transient where the broker is silent, or the log ends
+    before the range does.
     """
     kafka = client()
     heard = Heard()
@@ -106,8 +72,7 @@ def batches(
         consumer = kafka.Consumer({**_settings(connection, task), **heard.settings()})
         try:
             consumer.assign([where])
-            for messages in _messages(consumer, connection, task, heard):
-                yield _as_batch(messages, task, way)
+            yield from _messages(consumer, connection, task, heard)
             _still_there(consumer, where, task)
         finally:
             consumer.close()
@@ -184,35 +149,35 @@ def _next_size(messages: Sequence[Any]) -> int:
     return max(1, min(_MESSAGES, int(_BATCH_BYTES / average)))
 
 
-def _as_batch(messages: Sequence[Any], task: Range, way: ShortWay | None) -> "pa.RecordBatch":
+def place(messages: Sequence[Any], partition: int) -> "dict[str, pa.Array]":
+    """What each row says of its record: partition, offset, and time or NULL."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    of, count = client().Message, len(messages)
+    of = client().Message
     ms = pa.array(list(map(itemgetter(1), map(of.timestamp, messages))), pa.int64())
     at = pc.if_else(pc.less(ms, 0), pa.scalar(None, pa.int64()), ms).cast(pa.timestamp("ms", "UTC"))
-    values = list(map(of.value, messages))
-    columns: dict[str, pa.Array] = {
-        "_read": pa.repeat(pa.scalar(task.read, pa.int32()), count),
-        "kafka_partition": pa.repeat(pa.scalar(task.partition, pa.int32()), count),
+    return {
+        "kafka_partition": pa.repeat(pa.scalar(partition, pa.int32()), len(messages)),
         "kafka_offset": pa.array(list(map(of.offset, messages)), pa.int64()),
         "kafka_timestamp": at.cast(pa.timestamp("us", "UTC")),
     }
-    if way is not None and way.alone:
-        return pa.RecordBatch.from_pydict(columns | _plain(values, way, task, messages[0].offset()))
-    columns["_key"] = pa.array(list(map(of.key, messages)), pa.binary())
-    columns["_value"] = pa.array(values, pa.binary())
+
+
+def _as_batch(messages: Sequence[Any], task: Range, way: ShortWay | None) -> "pa.RecordBatch":
+    import pyarrow as pa
+
+    of = client().Message
+    values = list(map(of.value, messages))
+    columns: dict[str, pa.Array] = {
+        "_read": pa.repeat(pa.scalar(task.read, pa.int32()), len(messages)),
+        **place(messages, task.partition),
+        "_key": pa.array(list(map(of.key, messages)), pa.binary()),
+        "_value": pa.array(values, pa.binary()),
+    }
     if way is not None:
         columns |= _short(columns["_value"], values, way)
     return pa.RecordBatch.from_pydict(columns)
-
-
-def _plain(values: Sequence[bytes | None], way: ShortWay, task: Range, offset: int) -> "dict[str, pa.Array]":
-    """The way's columns alone. Raises Transient, told by NOT_PLAIN, where the batch has to go the long way."""
-    found = fast_json.read(values, way)
-    if found is None:
-        raise Transient(f"partition {task.partition}, from offset {offset} on: {NOT_PLAIN}", "nothing to do")
-    return {f"_c{i}": column for i, column in enumerate(found)}
 
 
 def _short(value: "pa.Array", values: Sequence[bytes | None], way: ShortWay) -> "dict[str, pa.Array]":

@@ -26,10 +26,12 @@ class Records:
         self._options, self._connection = options, connection
         self.archive = Archive(options, options.archive, options.topic) if options.archive else None
 
-    @property
-    def mixes(self) -> bool:
-        """Whether records of an archive may stand beside those of the log, as bytes that Spark decodes."""
-        return self.archive is not None and self.archive.options.value is not None
+    def log_tasks(
+        self, spark: "SparkSession", ranges: Sequence[Range], oldest: Callable[[], Mapping[int, int]]
+    ) -> tuple[Range, ...] | None:
+        """The tasks that read all of these ranges from the log; None where the archive delivers some of it."""
+        archived, logged = self._parts(ranges, oldest)
+        return None if archived else cut(logged, _cores(spark))
 
     def decoded(
         self,
@@ -46,7 +48,7 @@ class Records:
         oldest: asks where the log begins. of_records: from `log.schema_of(way)`. of_rows: from an archive whose
         files hold the table's columns themselves, `(_read, kafka columns, columns…)`.
         """
-        archived, logged = self._parts(ranges, oldest) if self.archive else ([], ranges)
+        archived, logged = self._parts(ranges, oldest)
         records = self._of_log(spark, logged, way)
         if self.archive is None or not archived:
             return of_records(records)
@@ -58,9 +60,10 @@ class Records:
 
     def _parts(
         self, ranges: Sequence[Range], oldest: Callable[[], Mapping[int, int]]
-    ) -> tuple[list[Range], list[Range]]:
+    ) -> tuple[Sequence[Range], Sequence[Range]]:
         """(what the archive delivers, what the log does) of these ranges."""
-        assert self.archive is not None
+        if self.archive is None:
+            return [], ranges
         spans = self.archive.spans()
         beyond = [one for one in ranges if one.up_to > spans.get(one.partition, (0, 0))[1]]
         begins = oldest() if beyond else {}
@@ -80,14 +83,18 @@ class Records:
         return archived, logged
 
     def _of_log(self, spark: "SparkSession", ranges: Sequence[Range], way: ShortWay | None) -> "DataFrame":
-        # as many partitions as a shuffle has: the cores in local mode, and what the user set on a cluster
-        cores = int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
+        cores = _cores(spark)
         tasks = cut(ranges, cores)
         if not tasks:
             return spark.createDataFrame([], log.schema_of(way))
         if self._options.reader == "spark":
             return spark_source.frame(spark, self._options, [r for r in ranges if r.after < r.up_to], cores)
         return log.frame(spark, self._connection, self._options.topic, tasks, way)
+
+
+def _cores(spark: "SparkSession") -> int:
+    """As many as a shuffle has partitions: the cores in local mode, and what the user set on a cluster."""
+    return int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
 
 
 def _as_records(spark: "SparkSession", archive: Archive, ranges: Sequence[Range]) -> "DataFrame":

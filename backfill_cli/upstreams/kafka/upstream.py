@@ -3,11 +3,11 @@
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from backfill_cli.contracts import TableSpec, UpstreamCapabilities
+from backfill_cli.contracts import ArrowTasks, TableSpec, UpstreamCapabilities
 from backfill_cli.errors import BackfillError, ConfigError, Fatal, HistoryGone, StateConflict
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.position import Position
@@ -16,7 +16,7 @@ from backfill_cli.model.upstream import Pin, UpstreamView
 from backfill_cli.upstreams.formats import schemas
 from backfill_cli.upstreams.formats.edge import from_spark
 from backfill_cli.upstreams.formats.schemas import Columns
-from backfill_cli.upstreams.kafka import columns, debezium, decode, growth, log, spark_source, upserts
+from backfill_cli.upstreams.kafka import columns, debezium, decode, growth, plain, spark_source, upserts
 from backfill_cli.upstreams.kafka.archive_index import Span
 from backfill_cli.upstreams.kafka.cluster import Cluster, Connection, Seen
 from backfill_cli.upstreams.kafka.fast_json import ShortWay, short_way
@@ -95,22 +95,26 @@ class KafkaUpstream:
             archived=self._archived(seen, snapshot_open),
         )
 
+    def batches(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> ArrowTasks | None:
+        value = columns.of_value(schemas.from_json(self._taken().schema[self._table.name]))
+        way = self._way(value)
+        as_bytes = self._options.value.format == "bytes"
+        if self._options.reader != "confluent" or (way is None and not as_bytes) or not self._haste.allowed():
+            return None
+        tasks = self._records.log_tasks(spark, _ranges(reads), self._oldest)
+        return None if tasks is None else plain.tasks(self._connection, self._options.topic, value, way, tasks)
+
     def scan(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> "DataFrame":
         value = columns.of_value(schemas.from_json(self._taken().schema[self._table.name]))
         as_bytes = self._options.value.format == "bytes"
         way = None if as_bytes else self._way(value)
-        if way is not None and self._haste.allowed(self._records.mixes):
-            way = replace(way, alone=True)
 
         def of_records(records: "DataFrame") -> "DataFrame":
-            if as_bytes:
-                return decode.as_bytes(records)
-            alone = way is not None and way.alone
-            return decode.as_plain(records, value) if alone else decode.as_json(records, value, way)
+            return decode.as_bytes(records) if as_bytes else decode.as_json(records, value, way)
 
         return self._records.decoded(
             spark,
-            [_range(index, read) for index, read in enumerate(reads)],
+            _ranges(reads),
             self._oldest,
             value,
             of_records,
@@ -146,7 +150,7 @@ class KafkaUpstream:
 
     def failure(self, exc: Exception) -> BackfillError | None:
         found = from_spark(exc) or spark_source.failure(exc)
-        if found is not None and log.NOT_PLAIN in found.message:
+        if found is not None and plain.NOT_PLAIN in found.message:
             self._haste.surprised()
         return found
 
@@ -230,11 +234,11 @@ class Haste:
     waits: int = 0
     penalty: int = 8
 
-    def allowed(self, mixed: bool) -> bool:
+    def allowed(self) -> bool:
         if self.waits:
             self.waits -= 1
             return False
-        return not mixed
+        return True
 
     def surprised(self) -> None:
         self.waits, self.penalty = self.penalty, min(2 * self.penalty, 1024)
@@ -248,9 +252,12 @@ def _position(offsets: Mapping[int, int]) -> Position:
     return Position.of({str(p): offset for p, offset in offsets.items()})
 
 
-def _range(index: int, read: SnapshotRead) -> Range:
-    assert read.up_to is not None, "a range of offsets has an end"
-    return Range(index, int(read.split), read.after, read.up_to)
+def _ranges(reads: Sequence[SnapshotRead]) -> list[Range]:
+    found = []
+    for index, read in enumerate(reads):
+        assert read.up_to is not None, "a range of offsets has an end"
+        found.append(Range(index, int(read.split), read.after, read.up_to))
+    return found
 
 
 def _refuse_gap(partition: int, gaps: Sequence[Span], oldest: int) -> None:

@@ -1,0 +1,60 @@
+"""Events whose columns need no expression of Spark's: the worker that reads the messages makes their rows.
+
+That is what most topics hold: plain JSON objects of the declared types, or bytes. A batch that is anything else
+fails the read, which is then repeated with care, by Spark (decode.py), which says what is wrong with which record.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from backfill_cli.contracts import ArrowTasks
+from backfill_cli.errors import Transient
+from backfill_cli.upstreams.formats import schemas
+from backfill_cli.upstreams.formats.schemas import Columns
+from backfill_cli.upstreams.kafka import fast_json, log
+from backfill_cli.upstreams.kafka.cluster import Connection
+from backfill_cli.upstreams.kafka.decode import BYTES, PLACE
+from backfill_cli.upstreams.kafka.edge import client
+from backfill_cli.upstreams.kafka.fast_json import ShortWay
+from backfill_cli.upstreams.kafka.tasks import Range
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+NOT_PLAIN = "not all records are plain objects of the table's types: they are read again with care"
+
+
+def tasks(
+    connection: Connection, topic: str, value: Columns, way: ShortWay | None, ranges: Sequence[Range]
+) -> ArrowTasks:
+    """The rows of these ranges, `(kafka columns, the value's)`.
+
+    way: how values are read, None for bytes as they are. Their making raises what `log.messages` does, and
+    Transient, told by NOT_PLAIN.
+    """
+    reads = tuple(one.read for one in ranges)
+    return ArrowTasks(
+        partial(_rows, connection, topic, way), tuple(ranges), reads, schemas.to_json({**PLACE, **value})
+    )
+
+
+def _rows(connection: Connection, topic: str, way: ShortWay | None, task: Range) -> "Iterator[pa.RecordBatch]":
+    """Runs in a worker."""
+    import pyarrow as pa
+
+    of = client().Message
+    for messages in log.messages(connection, topic, task):
+        values = list(map(of.value, messages))
+        if way is None:
+            told = {name: pa.array(values, pa.binary()) for name in BYTES}
+        else:
+            told = _values(values, way, task, messages[0].offset())
+        yield pa.RecordBatch.from_pydict(log.place(messages, task.partition) | told)
+
+
+def _values(values: Sequence[bytes | None], way: ShortWay, task: Range, offset: int) -> "dict[str, pa.Array]":
+    found = fast_json.read(values, way)
+    if found is None:
+        raise Transient(f"partition {task.partition}, from offset {offset} on: {NOT_PLAIN}", "nothing to do")
+    return {name: column for (name, _), column in zip(way.kinds, found, strict=True)}

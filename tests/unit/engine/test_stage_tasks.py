@@ -1,0 +1,130 @@
+"""Rows that workers make are files that they write: the same rows, counted by read, in files that count."""
+
+import datetime as dt
+import json
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from backfill_cli.contracts import ArrowTasks
+from backfill_cli.engine import stage_tasks
+from backfill_cli.errors import Transient
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TYPES: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "byte": (pa.int8(), [-128, 127, None]),
+    "short": (pa.int16(), [-32768, 32767, None]),
+    "integer": (pa.int32(), [-(2**31), 2**31 - 1, None]),
+    "long": (pa.int64(), [-(2**63), 2**63 - 1, None]),
+    "float": (pa.float32(), [0.5, float("inf"), None]),
+    "double": (pa.float64(), [0.1, -0.0, None]),
+    "boolean": (pa.bool_(), [True, False, None]),
+    "string": (pa.string(), ["", "漢 😀", None]),
+    "binary": (pa.binary(), [b"", b"\x00\xff", None]),
+    "date": (pa.date32(), [dt.date(1, 1, 1), dt.date(9999, 12, 31), None]),
+    "decimal(9,2)": (pa.decimal128(9, 2), [Decimal("-9999999.99"), Decimal("0.01"), None]),
+    "decimal(18,4)": (pa.decimal128(18, 4), [Decimal("-1.0001"), Decimal("99999999999999.9999"), None]),
+    "decimal(38,10)": (pa.decimal128(38, 10), [Decimal("1234567890123456789012345678.0123456789"), None, None]),
+    "timestamp_ntz": (
+        pa.timestamp("us"),
+        [dt.datetime(1500, 2, 28), dt.datetime(9999, 1, 1, 1, 1, 1, 999999), None],
+    ),
+    "timestamp": (pa.timestamp("us", "UTC"), [dt.datetime(2026, 1, 31, 23, 59, 59, 999999, dt.UTC), None, None]),
+}
+SCHEMA = json.dumps(
+    {"type": "struct", "fields": [{"name": "n", "type": "long", "nullable": True, "metadata": {}}]}
+)
+
+
+def numbers(size: int = 10, width: int = 8) -> Callable[[tuple[int, int]], Iterator[pa.RecordBatch]]:
+    """Batches of `size` rows of a range of numbers; a column of `width` bytes a row beside them."""
+
+    def make(part: tuple[int, int]) -> Iterator[Any]:
+        import pyarrow as pa
+
+        for begin in range(*part, size):
+            held = list(range(begin, min(begin + size, part[1])))
+            yield pa.RecordBatch.from_pydict({"n": held, "w": [b"x" * width] * len(held)})
+
+    return make
+
+
+def test_what_workers_write_is_what_they_made_for_duckdb_and_for_spark(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    def make(part: int) -> Iterator[Any]:
+        import pyarrow as pa
+
+        yield pa.RecordBatch.from_pydict({name: pa.array(told, kind) for name, (kind, told) in types.items()})
+
+    types = TYPES
+    fields = [{"name": name, "type": name, "nullable": True, "metadata": {}} for name in types]
+    tasks = ArrowTasks(make, (0,), (0,), json.dumps({"type": "struct", "fields": fields}))
+    done = stage_tasks.write(spark, tasks, tmp_path / "a", tmp_path)
+    path = str(tmp_path / done.files[0].path)
+    told = {name: values for name, (_, values) in types.items()}
+    assert pq.read_table(path).to_pydict() == told
+    assert spark.read.parquet(path).toArrow().to_pydict() == told
+    assert stage_tasks.frame(spark, tasks).toArrow().to_pydict() == told
+    with duckdb.connect() as db:
+        db.execute("SET TimeZone = 'UTC'")
+        assert db.sql(f"SELECT * FROM read_parquet('{path}')").to_arrow_table().to_pydict() == told
+
+
+def test_rows_are_counted_by_read_and_a_part_without_rows_has_no_file(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    tasks = ArrowTasks(numbers(), ((0, 25), (25, 25), (25, 60), (60, 61)), (0, 1, 0, 2), SCHEMA)
+    done = stage_tasks.write(spark, tasks, tmp_path / "t" / "inserts", tmp_path)
+    assert done.rows == {0: 60, 1: 0, 2: 1}
+    read = [pq.read_table(tmp_path / f.path)["n"].to_pylist() for f in done.files]
+    assert read == [list(range(25)), list(range(25, 60)), [60]]
+    assert [f.size_bytes for f in done.files] == [(tmp_path / f.path).stat().st_size for f in done.files]
+    assert {Path(f.path).parent for f in done.files} == {Path("t/inserts")}
+
+
+def test_a_file_of_another_attempt_is_no_part_of_what_was_written(spark: "SparkSession", tmp_path: Path) -> None:
+    tasks = ArrowTasks(numbers(), ((0, 5),), (0,), SCHEMA)
+    first = stage_tasks.write(spark, tasks, tmp_path / "a", tmp_path)
+    again = stage_tasks.write(spark, tasks, tmp_path / "a", tmp_path)
+    assert len(again.files) == 1
+    assert first.files[0].path != again.files[0].path
+
+
+def test_a_row_group_is_no_more_than_a_task_can_hold(
+    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stage_tasks, "_GROUP_BYTES", 50_000)
+    monkeypatch.setattr(stage_tasks, "_GROUP_ROWS", 400)
+    wide = list(stage_tasks._write(numbers(10, 1_000), str(tmp_path), (0, (0, 100))))
+    thin = list(stage_tasks._write(numbers(10, 1), str(tmp_path), (1, (0, 1_000))))
+    (wide_file,), (thin_file,) = (batch[0]["name"].to_pylist() for batch in (wide, thin))
+    assert [rows_of_group(tmp_path / wide_file, i) for i in range(3)] == [40, 40, 20]
+    assert [rows_of_group(tmp_path / thin_file, i) for i in range(3)] == [400, 400, 200]
+
+
+def rows_of_group(path: Path, index: int) -> int:
+    return int(pq.ParquetFile(path).metadata.row_group(index).num_rows)
+
+
+def test_an_error_of_ours_in_a_worker_reaches_the_driver_as_text(spark: "SparkSession", tmp_path: Path) -> None:
+    def make(part: int) -> Iterator[Any]:
+        raise Transient("the broker is silent", "start it")
+        yield
+
+    with pytest.raises(Exception, match=r"\[Transient\] the broker is silent :try start it :end"):
+        stage_tasks.write(spark, ArrowTasks(make, (0,), (0,), SCHEMA), tmp_path / "a", tmp_path)
+
+
+def test_a_folder_that_cannot_be_made_is_transient(spark: "SparkSession", tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("a file")
+    with pytest.raises(Transient, match=r"staging folder .*/a/b: Not a directory"):
+        stage_tasks.write(spark, ArrowTasks(numbers(), ((0, 1),), (0,), SCHEMA), tmp_path / "a" / "b", tmp_path)
