@@ -81,10 +81,19 @@ def _fetch(maven: str, folder: Path) -> None:
 class Broker:
     """One broker. `start` and `stop` may take turns: the data stays in its folder, the address the same."""
 
-    def __init__(self, folder: Path, port: int | None = None, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        port: int | None = None,
+        settings: Mapping[str, str] | None = None,
+        secured: Mapping[str, str] | None = None,
+    ) -> None:
+        """secured: settings of a second listener, SECURED, which takes SASL_SSL alone."""
         self.folder = folder
         self.port = port or free_port()
         self.bootstrap = f"127.0.0.1:{self.port}"
+        self.secured = f"127.0.0.1:{free_port()}" if secured else None
+        self._secured = {f"listener.name.secured.{name}": value for name, value in (secured or {}).items()}
         self._settings = dict(settings or {})
         self._controller = free_port()
         self._process: subprocess.Popen[bytes] | None = None
@@ -149,14 +158,15 @@ class Broker:
         admin.create_topics([wanted])[topic].result(30)
 
     def _properties(self) -> dict[str, str]:
+        listeners = f"PLAINTEXT://{self.bootstrap}" + (f",SECURED://{self.secured}" if self.secured else "")
         return {
             "process.roles": "broker,controller",
             "node.id": "1",
             "controller.quorum.voters": f"1@127.0.0.1:{self._controller}",
-            "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://127.0.0.1:{self._controller}",
-            "advertised.listeners": f"PLAINTEXT://{self.bootstrap}",
+            "listeners": f"{listeners},CONTROLLER://127.0.0.1:{self._controller}",
+            "advertised.listeners": listeners,
             "controller.listener.names": "CONTROLLER",
-            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SECURED:SASL_SSL",
             "log.dirs": str(self.folder / "data"),
             "auto.create.topics.enable": "false",
             "offsets.topic.replication.factor": "1",
@@ -165,6 +175,7 @@ class Broker:
             "transaction.state.log.min.isr": "1",
             "transaction.state.log.num.partitions": "1",
             "group.initial.rebalance.delay.ms": "0",
+            **self._secured,
             **self._settings,
         }
 
@@ -186,9 +197,14 @@ class Broker:
 
 
 @contextlib.contextmanager
-def running(folder: Path, port: int | None = None, settings: Mapping[str, str] | None = None) -> Iterator[Broker]:
+def running(
+    folder: Path,
+    port: int | None = None,
+    settings: Mapping[str, str] | None = None,
+    secured: Mapping[str, str] | None = None,
+) -> Iterator[Broker]:
     """A broker that is there until the end of the block."""
-    broker = Broker(folder, port, settings)
+    broker = Broker(folder, port, settings, secured)
     broker.start()
     try:
         yield broker

@@ -67,6 +67,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Broker]":
     It cleans and compacts within a second. Where none can run the test is skipped, in CI it fails.
     """
     from broker import NoBroker, running
+    from kafka_secured import listener
 
     quick = {
         "log.retention.check.interval.ms": "1000",
@@ -74,7 +75,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Broker]":
         "log.initial.task.delay.ms": "500",
         "log.segment.delete.delay.ms": "1000",
     }
-    held = running(tmp_path_factory.mktemp("broker"), settings=quick)
+    folder = tmp_path_factory.mktemp("broker")
+    held = running(folder, settings=quick, secured=listener(folder))
     try:
         broker = held.__enter__()
     except NoBroker as reason:

@@ -1,0 +1,61 @@
+"""A cluster that lets in nobody without TLS and a password: who has both reads, others are told why not."""
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from broker import Broker
+from kafka_secured import PASSWORD, properties
+from kafka_topics import Topic, history, new_topic, offsets, scanned
+
+from backfill_cli.contracts import Upstream
+from backfill_cli.errors import BackfillError, Fatal, Transient
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+BYTES = {"format": "bytes"}
+
+
+@pytest.fixture
+def topic(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Topic:
+    monkeypatch.setattr("backfill_cli.upstreams.kafka.cluster.ANSWER_S", 3.0)
+    return new_topic(broker)
+
+
+def opened(topic: Topic, options: dict[str, str]) -> Upstream:
+    return topic.open(bootstrap_servers=topic.broker.secured, value=BYTES, options=options)
+
+
+def refused(topic: Topic, **other: str) -> BackfillError:
+    with pytest.raises(BackfillError) as caught:
+        opened(topic, properties(topic.broker, **other)).pin()
+    assert PASSWORD not in f"{caught.value}{caught.value.__cause__!r}"
+    assert str(topic.broker.secured) in caught.value.message
+    return caught.value
+
+
+def test_with_certificate_and_password_the_topic_is_read(topic: Topic, spark: "SparkSession") -> None:
+    topic.write([b"a", b"b"])
+    upstream = opened(topic, properties(topic.broker))
+    reads = history(upstream)
+    rows: list[dict[str, Any]] = scanned(upstream, spark, reads)
+    assert offsets(rows) == [0, 1]
+    assert dict(upstream.observe(upstream.pin().position, True).latest) == {"0": 2}
+
+
+def test_a_wrong_password_is_fatal_and_names_the_options(topic: Topic) -> None:
+    error = refused(topic, sasl_password="wrong")
+    assert isinstance(error, Fatal)
+    assert "not let in" in error.message
+    assert "sasl" in error.hint
+
+
+def test_a_certificate_that_nobody_vouches_for_is_fatal(topic: Topic, tmp_path: Any) -> None:
+    error = refused(topic, ssl_ca_location="/etc/ssl/certs/ca-certificates.crt")
+    assert isinstance(error, Fatal)
+    assert "no TLS connection" in error.message
+    assert "ssl" in error.hint
+
+
+def test_without_tls_the_listener_says_nothing_and_is_waited_for(topic: Topic) -> None:
+    assert isinstance(refused(topic, security_protocol="PLAINTEXT"), Transient)

@@ -1,0 +1,90 @@
+"""A secret of the config, planted: whatever happens to a job, nothing that it leaves or says holds it."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import duckdb
+from kafka_secured import PASSWORD, properties
+from kafka_topics import new_topic
+
+if TYPE_CHECKING:
+    from broker import Broker
+
+CONFIG = """
+[job]
+name = "secret"
+[upstream]
+type = "kafka"
+bootstrap_servers = "{servers}"
+topic = "{topic}"
+value = {{ format = "json", schema = "id BIGINT" }}
+[upstream.options]
+{options}
+[[tables]]
+name = "t"
+[sink]
+type = "duckdb"
+path = "sink.duckdb"
+[retry]
+limit = "2s"
+[spark]
+master = "local[2]"
+conf = {{ "spark.eventLog.enabled" = "true", "spark.eventLog.dir" = "file://{folder}/events" }}
+"""
+
+
+class Job:
+    """The real command in a folder; all that it says is kept."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.said = ""
+
+    def typed(self, *words: str, password: str = PASSWORD, failpoint: str = "") -> int:
+        told = {"KAFKA_PASSWORD": password, "BACKFILL_FAILPOINT": failpoint, "BACKFILL_CATALOG": "catalog.duckdb"}
+        command = [sys.executable, "-m", "backfill_cli", *words]
+        done = subprocess.run(
+            command, cwd=self.folder, env={**os.environ, **told}, capture_output=True, text=True, timeout=240
+        )
+        self.said += done.stdout + done.stderr
+        return done.returncode
+
+    def catalog(self) -> str:
+        """All that the catalog holds: its file may be compressed."""
+        with duckdb.connect(str(self.folder / "catalog.duckdb"), read_only=True) as db:
+            tables = [name for (name,) in db.execute("SELECT table_name FROM duckdb_tables()").fetchall()]
+            return "\n".join(str(db.execute(f'FROM "{name}"').fetchall()) for name in tables)
+
+
+def test_a_password_is_in_nothing_that_a_job_leaves_or_says(broker: "Broker", tmp_path: Path) -> None:
+    topic = new_topic(broker)
+    topic.write_json([{"id": 1}])
+    (tmp_path / "events").mkdir()
+    options = properties(broker) | {"sasl.password": "${env:KAFKA_PASSWORD}"}
+    written = "\n".join(f'"{name}" = "{value}"' for name, value in options.items())
+    told = {"servers": broker.secured, "topic": topic.name, "options": written, "folder": tmp_path}
+    (tmp_path / "job.toml").write_text(CONFIG.format(**told))
+    job = Job(tmp_path)
+    start = ("start", "--config", "job.toml", "--until", "caught-up")
+
+    assert job.typed("plan", "--config", "job.toml") == 0
+    assert job.typed(*start, password=PASSWORD + "-wrong") == 1
+    assert job.typed(*start, failpoint="after-prepare") == -signal.SIGKILL
+    assert job.typed("status") == 0
+    assert job.typed(*start) == 0
+    assert job.typed("verify") == 0
+    topic.write([b"no object"])
+    assert job.typed(*start) == 1
+
+    assert "not let in" in job.said
+    assert "offset 1 cannot be read" in job.said
+    assert PASSWORD not in job.said
+    assert "${env:KAFKA_PASSWORD}" in job.catalog()
+    assert PASSWORD not in job.catalog()
+    left = [file for file in tmp_path.rglob("*") if file.is_file()]
+    assert any(file.parent.name.startswith("eventlog") or file.parent.name == "events" for file in left)
+    assert [str(file) for file in left if PASSWORD.encode() in file.read_bytes()] == []
