@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,7 +62,8 @@ def write(spark: "SparkSession", tasks: ArrowTasks, path: Path, folder: Path) ->
         spark, partial(_write, tasks.make, str(path)), parts, "part INT, name STRING, rows BIGINT"
     )
     files, rows = [], dict.fromkeys(tasks.reads, 0)
-    for part in done.orderBy("part").toArrow().to_pylist():
+    # sorted here: Spark would make all parts twice, once to learn where to cut the order
+    for part in sorted(done.toArrow().to_pylist(), key=itemgetter("part")):
         file = path / part["name"]
         files.append(StagedFile(str(file.relative_to(folder)), file.stat().st_size))
         rows[tasks.reads[part["part"]]] += part["rows"]

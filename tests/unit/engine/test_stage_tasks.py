@@ -89,6 +89,7 @@ def test_rows_are_counted_by_read_and_a_part_without_rows_has_no_file(
     assert read == [list(range(25)), list(range(25, 60)), [60]]
     assert [f.size_bytes for f in done.files] == [(tmp_path / f.path).stat().st_size for f in done.files]
     assert {Path(f.path).parent for f in done.files} == {Path("t/inserts")}
+    assert len(list((tmp_path / "t" / "inserts").iterdir())) == 3, "each part is made once"
 
 
 def test_a_file_of_another_attempt_is_no_part_of_what_was_written(spark: "SparkSession", tmp_path: Path) -> None:
