@@ -12,7 +12,6 @@ the same in foreachBatch with availableNow. Rounds alternate; the first one warm
 import argparse
 import shutil
 import statistics
-import subprocess
 import sys
 import time
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING
 import duckdb
 import measure
 from control import wait_for
-from measure import JOB, ROOT, Figure, Job, percentile, quartiles, scratch
+from measure import JOB, Figure, Job, percentile, quartiles, scratch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -92,14 +91,6 @@ class TopicJob(Job):
         return self
 
 
-def spark_source_jars(folder: Path) -> str:
-    """Spark's Kafka source and what it needs, fetched by Maven: as `spark.jars` wants them."""
-    pom = ROOT / "benchmarks" / "kafka_source" / "pom.xml"
-    made = ["mvn", "-q", "-B", "--strict-checksums", "-f", pom, "dependency:copy-dependencies"]
-    subprocess.run([*made, f"-DoutputDirectory={folder}"], check=True, stdin=subprocess.DEVNULL)
-    return ",".join(sorted(str(jar) for jar in folder.glob("*.jar")))
-
-
 def parsed(records: "DataFrame") -> "DataFrame":
     """What all ways load: place and time of a record, and the columns of its value."""
     from pyspark.sql import functions as F
@@ -165,9 +156,12 @@ def our_way(job: Job, records: int) -> tuple[float, int]:
 
 def pairs(folder: Path, bootstrap: str, records: int, count: int) -> list[Figure]:
     """Ours ÷ plain and ours ÷ streaming, in one session."""
+    import maven_jars  # in scripts/
+
     from backfill_cli.engine.session import open_session
 
-    spark = open_session("local[*]", {"spark.jars": spark_source_jars(folder / "jars")})
+    jars = ",".join(sorted(str(jar) for jar in maven_jars.spark_source().glob("*.jar")))
+    spark = open_session("local[*]", {"spark.jars": jars})
     job = TopicJob(folder / "ours", folder, bootstrap=bootstrap)
     rounds: list[tuple[float, float, float]] = []
     read = 0

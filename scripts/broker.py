@@ -2,15 +2,13 @@
 
 python scripts/broker.py --port 9092 --topic orders:4
 
-Its jars come by Maven, as this machine has it set up, once, into the user's cache folder (44 MB). `scripts/broker`
-does the same and installs what is missing first.
+Its jars come by Maven, once (maven_jars.py). `scripts/broker` does the same and installs what is missing first.
 """
 
 import argparse
 import base64
 import contextlib
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -18,18 +16,15 @@ import sys
 import tempfile
 import time
 import uuid
-import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
+import maven_jars
 
-from backfill_cli.engine.archive import cache_folder
 from backfill_cli.engine.java import find_java
 from backfill_cli.errors import BackfillError
 
-POM = Path(__file__).with_name("kafka") / "pom.xml"
 START_LIMIT_S = 60.0
 """It takes 2 to 3 s here, and ten times that on a busy machine."""
 
@@ -44,38 +39,6 @@ _JVM = (
 
 class NoBroker(Exception):
     """Why no broker can run here; the text ends with what to do about it."""
-
-
-def jars() -> Path:
-    """The folder of the broker's jars: fetched by Maven the first time. Raises NoBroker."""
-    version = ET.parse(POM).getroot().findtext(".//{*}dependency/{*}version")
-    folder = cache_folder(os.environ) / f"kafka-{version}"
-    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with FileLock(f"{folder}.lock"):
-        if not folder.is_dir():
-            maven = shutil.which("mvn")
-            if maven is None:
-                raise NoBroker(
-                    "there is no mvn to fetch it with: apt-get install maven (macOS: brew install maven)"
-                )
-            with tempfile.TemporaryDirectory(dir=folder.parent) as made:
-                _fetch(maven, Path(made) / "jars")
-                (Path(made) / "jars").rename(folder)
-    return folder
-
-
-def _fetch(maven: str, folder: Path) -> None:
-    print("broker: fetching its jars by Maven, once", file=sys.stderr)
-    wanted = ["dependency:copy-dependencies", f"-DoutputDirectory={folder}"]
-    done = subprocess.run(
-        [maven, "-q", "-B", "--strict-checksums", "-f", POM, *wanted],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-    )
-    if done.returncode != 0:
-        said = "\n".join((done.stdout + done.stderr).strip().splitlines()[:5])
-        raise NoBroker(f"mvn could not fetch a Kafka broker: look at Maven's settings and the network\n{said}")
 
 
 class Broker:
@@ -101,7 +64,11 @@ class Broker:
 
     def start(self) -> None:
         """The broker answers. Raises NoBroker when it does not within START_LIMIT_S."""
-        java = [str(find_java(os.environ).path), *_JVM, "-cp", f"{jars()}/*"]
+        try:
+            jars = maven_jars.broker()
+        except maven_jars.NoJars as error:
+            raise NoBroker(str(error)) from error
+        java = [str(find_java(os.environ).path), *_JVM, "-cp", f"{jars}/*"]
         self.folder.mkdir(parents=True, exist_ok=True)
         properties = self.folder / "server.properties"
         properties.write_text("".join(f"{name}={value}\n" for name, value in self._properties().items()))

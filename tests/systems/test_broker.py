@@ -9,8 +9,6 @@ import psutil
 import pytest
 from broker import Broker, free_port
 
-pytestmark = pytest.mark.long
-
 SCRIPT = Path(__file__).parents[2] / "scripts" / "broker.py"
 
 

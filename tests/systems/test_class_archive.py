@@ -10,8 +10,6 @@ import pytest
 from backfill_cli.engine import archive
 from backfill_cli.engine.java import find_java
 
-pytestmark = pytest.mark.long
-
 # Says whether the driver mapped an archive of ours: its path then stands in the process's memory map.
 SESSION = """
 from pathlib import Path

@@ -1,0 +1,58 @@
+"""Jars that a pom names: fetched by Maven, as this machine has it set up, once, into the user's cache folder."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+from filelock import FileLock
+
+from backfill_cli.engine.archive import cache_folder
+
+_POMS = Path(__file__).with_name("kafka")
+
+
+class NoJars(Exception):
+    """Why they cannot be had; the text ends with what to do about it."""
+
+
+def broker() -> Path:
+    """The folder of a Kafka broker's jars (44 MB). Raises NoJars."""
+    return _fetched(_POMS / "broker.xml", "kafka")
+
+
+def spark_source() -> Path:
+    """The folder of the jars of Spark's own Kafka source and what it needs. Raises NoJars."""
+    return _fetched(_POMS / "spark-source.xml", "spark-kafka")
+
+
+def _fetched(pom: Path, name: str) -> Path:
+    version = ET.parse(pom).getroot().findtext(".//{*}dependency/{*}version")
+    folder = cache_folder(os.environ) / f"{name}-{version}"
+    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with FileLock(f"{folder}.lock"):
+        if not folder.is_dir():
+            with tempfile.TemporaryDirectory(dir=folder.parent) as made:
+                _fetch(pom, Path(made) / "jars")
+                (Path(made) / "jars").rename(folder)
+    return folder
+
+
+def _fetch(pom: Path, folder: Path) -> None:
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise NoJars("there is no mvn to fetch it with: apt-get install maven (macOS: brew install maven)")
+    print(f"fetching {pom.stem}'s jars by Maven, once", file=sys.stderr)
+    wanted = ["dependency:copy-dependencies", f"-DoutputDirectory={folder}"]
+    done = subprocess.run(
+        [maven, "-q", "-B", "--strict-checksums", "-f", pom, *wanted],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode != 0:
+        said = "\n".join((done.stdout + done.stderr).strip().splitlines()[:5])
+        raise NoJars(f"mvn could not fetch {pom.stem}'s jars: look at Maven's settings and the network\n{said}")
