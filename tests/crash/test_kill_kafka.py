@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import duckdb
+import pytest
 from kafka_topics import Topic, new_topic
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ topic = "{topic}"
 value = {{ format = "json", schema = "id BIGINT" }}
 [[tables]]
 name = "t"
+{key}
 [sink]
 type = "duckdb"
 path = "sink.duckdb"
@@ -63,7 +65,7 @@ def write(topic: Topic, numbers: range, partition: int) -> list[tuple[int, int]]
 
 def test_ten_deaths_lose_and_repeat_no_offset(broker: "Broker", tmp_path: Path) -> None:
     topic = new_topic(broker, 2)
-    (tmp_path / "job.toml").write_text(CONFIG.format(bootstrap=broker.bootstrap, topic=topic.name))
+    (tmp_path / "job.toml").write_text(CONFIG.format(bootstrap=broker.bootstrap, topic=topic.name, key=""))
     expected: list[tuple[int, int]] = []
     for turn, point in enumerate(POINTS):
         if turn == len(POINTS) // 2:
@@ -78,3 +80,23 @@ def test_ten_deaths_lose_and_repeat_no_offset(broker: "Broker", tmp_path: Path) 
         held: list[Any] = db.execute("SELECT kafka_partition, id, kafka_offset FROM t ORDER BY 1, 3").fetchall()
     assert [(partition, number) for partition, number, _ in held] == sorted(expected)
     assert len({(partition, offset) for partition, _, offset in held}) == len(held)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("key", ["", 'key = ["id"]'], ids=["events", "rows by key"])
+@pytest.mark.parametrize("point", POINTS)
+def test_a_death_at_any_point_loses_and_repeats_nothing(
+    broker: "Broker", tmp_path: Path, point: str, key: str
+) -> None:
+    topic = new_topic(broker, 2)
+    (tmp_path / "job.toml").write_text(CONFIG.format(bootstrap=broker.bootstrap, topic=topic.name, key=key))
+    expected = write(topic, range(50), 0) + write(topic, range(50, 90), 1)
+    if point.startswith("recovery"):
+        assert run(tmp_path, "after-prepare").returncode == -signal.SIGKILL
+    assert run(tmp_path, point).returncode == -signal.SIGKILL
+    expected += write(topic, range(100, 120), 0)
+    ended = run(tmp_path, "")
+    assert ended.returncode == 0, ended.stderr
+    with duckdb.connect(str(tmp_path / "sink.duckdb"), read_only=True) as db:
+        held: list[Any] = db.execute("SELECT kafka_partition, id FROM t ORDER BY ALL").fetchall()
+    assert held == sorted(expected)
