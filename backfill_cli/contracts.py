@@ -131,7 +131,7 @@ class ArrowTasks:
 
 @runtime_checkable
 class BatchedUpstream(Protocol):
-    """A partitioned upstream whose rows are made in Python workers: staging can write them there."""
+    """An upstream whose rows are made in Python workers: staging can write them there."""
 
     def batches(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> ArrowTasks | None:
         """The rows of these reads as source columns, if every one of them can be expected to be good.

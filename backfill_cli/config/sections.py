@@ -72,6 +72,11 @@ class Transform(Section):
         description="Spark SQL condition; a row that no longer meets it is deleted from the sink.",
     )
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether every row passes as it is."""
+        return self.select is None and self.where is None
+
 
 class Table(Section):
     name: str = Field(min_length=1, description="The table's name upstream; it stands for `{table}` in paths.")

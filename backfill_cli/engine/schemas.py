@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def sink_schema(spark: "SparkSession", source: str, transform: "Transform") -> str:
     """The sink's schema as JSON: `source` after the transform. Raises UsageError for SQL that does not fit it."""
-    if transform.select is None and transform.where is None:
+    if transform.is_empty:
         return source
     from pyspark.errors import PySparkException
     from pyspark.sql.types import StructType

@@ -7,12 +7,11 @@ another attempt of the same epoch has another folder, so a JVM that outlives its
 import shutil
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import Upstream
-from backfill_cli.engine import transform
+from backfill_cli.engine import stage_tasks, transform
 from backfill_cli.engine.ports import StagedEpoch
 from backfill_cli.engine.schemas import evolved, sink_schema
 from backfill_cli.engine.stage_partitions import PartitionStager
@@ -98,13 +97,18 @@ class SparkStager:
         worth = [r for r in reads if r.up_to is None or r.up_to > r.after]
         if not worth:
             return StagedTable(), [(r, 0) for r in reads]
-        source, counted = self._counted(self._upstream.scan(self._spark, name, worth), worth)
-        write(transform.rows(source.drop("_read"), self._config.transform_of(name)), path)
-        files = listed(path, folder)
-        key = self._config.sink_key(name)
+        made = stage_tasks.made_in_workers(self._upstream, self._spark, name, worth)
+        shape, key = self._config.transform_of(name), self._config.sink_key(name)
+        if made is not None and shape.is_empty:
+            done = stage_tasks.write(self._spark, made, path, folder)
+            files, counts = done.files, [done.rows.get(i, 0) for i in range(len(worth))]
+        else:
+            source, counted = self._counted(self._upstream.scan(self._spark, name, worth), worth)
+            write(transform.rows(source.drop("_read"), shape), path)
+            files, counts = listed(path, folder), counted()
         found = footers(folder, files, key)
         self._refuse_null_keys(name, key, [found.nulls[column] for column in key], "the snapshot")
-        held = dict(zip(map(id, worth), counted(), strict=True))
+        held = dict(zip(map(id, worth), counts, strict=True))
         return StagedTable(inserts=files, rows=found.rows), [(r, held.get(id(r), 0)) for r in reads]
 
     def _counted(
@@ -132,14 +136,13 @@ class SparkStager:
 
         changes = self._upstream.changes(self._spark, name, window.after, window.up_to, schema)
         read = Observation()
-        counted = [F.count(F.lit(1)).alias("changes"), F.max("_ms").alias("ms")]
-        changes = changes.observe(read, *self._null_keys(name), *counted)
+        changes = changes.observe(read, *self._null_keys(name), F.count(F.lit(1)).alias("changes"))
         key = self._config.table(name).key
         net = transform.net(changes, key, self._config.transform_of(name))
         staged = write_net(net, path, folder)
         seen = read.get
         self._refuse_null_keys(name, key, [seen.get(f"null_{i}") for i in range(len(key))], "the change log")
-        return replace(staged, max_source_ms=seen.get("ms")), int(seen.get("changes") or 0)
+        return staged, int(seen.get("changes") or 0)
 
     def _null_keys(self, name: str) -> list[Any]:
         from pyspark.sql import functions as F

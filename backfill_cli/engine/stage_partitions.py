@@ -71,7 +71,7 @@ class PartitionStager:
     ) -> tuple[dict[str, StagedTable], _Counted]:
         path = attempt / self._table.name / "inserts"
         made = stage_tasks.made_in_workers(self._upstream, self._spark, self._table.name, ranges)
-        if made is not None and self._shape.select is None and self._shape.where is None:
+        if made is not None and self._shape.is_empty:
             return self._written(stage_tasks.write(self._spark, made, path, attempt), len(history))
         frame = events(self._upstream, self._spark, self._table.name, ranges, made)
         frame, seen = self._observed(frame, history)

@@ -5,6 +5,7 @@ Taking them into the JVM for it to write cost ten times the CPU of writing them 
 files of losing attempts are ignored.
 """
 
+import json
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -44,11 +45,12 @@ def made_in_workers(
 
 def frame(spark: "SparkSession", tasks: ArrowTasks) -> "DataFrame":
     """The rows for Spark to go on with."""
-    import json
-
     from pyspark.sql.types import StructType
 
-    return arrow_tasks.frame(spark, tasks.make, tasks.parts, StructType.fromJson(json.loads(tasks.schema)))
+    schema = StructType.fromJson(json.loads(tasks.schema))
+    if not tasks.parts:
+        return spark.createDataFrame([], schema)
+    return arrow_tasks.frame(spark, tasks.make, tasks.parts, schema)
 
 
 def write(spark: "SparkSession", tasks: ArrowTasks, path: Path, folder: Path) -> Written:
@@ -57,6 +59,8 @@ def write(spark: "SparkSession", tasks: ArrowTasks, path: Path, folder: Path) ->
     Raises Transient when the folder cannot be made; a failure of Spark passes through.
     """
     folder_made(path)
+    if not tasks.parts:
+        return Written((), {})
     parts = tuple(enumerate(tasks.parts))
     done = arrow_tasks.frame(
         spark, partial(_write, tasks.make, str(path)), parts, "part INT, name STRING, rows BIGINT"

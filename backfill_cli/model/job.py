@@ -44,7 +44,6 @@ TRANSITIONS: dict[tuple[JobState, JobState], str] = {
     (S.STOPPED, S.STARTING): "started or resumed again",
     (S.FAILED, S.STARTING): "started or resumed again",
     (S.DONE, S.STARTING): "started again to follow the upstream",
-    (S.PAUSED, S.DONE): "what --until names had been reached before the pause",
 }
 
 ENDED = frozenset({S.STOPPED, S.FAILED, S.DONE})

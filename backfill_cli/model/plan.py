@@ -76,8 +76,7 @@ class StagedTable:
 
     inserts: snapshot rows, columns as in the sink. changes: net by key, columns `(_op 'U'|'D', row…)` where a
     'D' row holds the key columns only.
-    rows, changed, deleted: how many of each were written. max_source_ms: largest source time among the
-    changes, None without one.
+    rows, changed, deleted: how many of each were written.
     """
 
     inserts: tuple[StagedFile, ...] = ()
@@ -85,7 +84,6 @@ class StagedTable:
     rows: int = 0
     changed: int = 0
     deleted: int = 0
-    max_source_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,14 +4,17 @@ Spark's own reader finds a slice by `_metadata.row_index`, and reads the whole f
 at the row groups that hold the slice.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from backfill_cli.contracts import ArrowTasks
 from backfill_cli.upstreams.files.slicing import GroupSlice
-from backfill_cli.upstreams.formats import arrow_tasks
+from backfill_cli.upstreams.formats import arrow_tasks, schemas
 from backfill_cli.upstreams.formats.edge import reading
+from backfill_cli.upstreams.formats.frames import struct_type
+from backfill_cli.upstreams.formats.schemas import Columns
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -32,9 +35,18 @@ class FileSlice:
 
 def frame(spark: "SparkSession", slices: Sequence[FileSlice], schema: "StructType") -> "DataFrame":
     """The rows of the slices, one task each, columns as in `schema`. Executors need this package and pyarrow."""
+    return arrow_tasks.frame(spark, _made_with(schema), slices, schema)
+
+
+def arrow_tasks_of(slices: Sequence[FileSlice], reads: Sequence[int], columns: Columns) -> ArrowTasks:
+    """The same rows for whoever runs the tasks. reads: which of the plan's reads each slice belongs to."""
+    return ArrowTasks(_made_with(struct_type(columns)), tuple(slices), tuple(reads), schemas.to_json(columns))
+
+
+def _made_with(schema: "StructType") -> Callable[[FileSlice], Iterator[Any]]:
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    return arrow_tasks.frame(spark, partial(_of_slice, schema=to_arrow_schema(schema)), slices, schema)
+    return partial(_of_slice, schema=to_arrow_schema(schema))
 
 
 def _of_slice(one: FileSlice, schema: Any) -> Iterator[Any]:

@@ -1,13 +1,15 @@
 """One table's snapshot: its pinned files, whether they are still the same, and their rows."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from backfill_cli.contracts import TableSpec
+from backfill_cli.contracts import ArrowTasks, TableSpec
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.split import Split
-from backfill_cli.upstreams.files import pin
+from backfill_cli.upstreams.files import pin, row_groups, slicing
 from backfill_cli.upstreams.files.options import SnapshotOptions
+from backfill_cli.upstreams.files.row_groups import FileSlice
 from backfill_cli.upstreams.files.scan import Layout, choose, parquet_frame, text_frame
 from backfill_cli.upstreams.formats import schemas
 from backfill_cli.upstreams.formats.listing import File, Listing, place
@@ -69,6 +71,24 @@ class Snapshot:
         readers = choose(reads, self._rows, self._layout)
         return parquet_frame(spark, self.where, self._files, readers, self._columns)
 
+    def batches(self, reads: Sequence[SnapshotRead]) -> ArrowTasks | None:
+        """As contracts.BatchedUpstream says: Parquet by row group, where pyarrow reads all of it as Spark does."""
+        if self._options.format != "parquet":
+            return None
+        for name in {read.split for read in reads}:
+            self._unchanged(name)
+        self._know_layouts({read.split for read in reads})
+        if not all(self._layouts[read.split].plain for read in reads):
+            return None
+        slices, of = [], []
+        for index, read in enumerate(reads):
+            end = self._rows[read.split] if read.up_to is None else read.up_to
+            if read.after < end:
+                parts = slicing.tasks(self._layouts[read.split].groups, read.after, end)
+                slices += [FileSlice(self.where.fs, self._files[read.split].path, part) for part in parts]
+                of += [index] * len(parts)
+        return row_groups.arrow_tasks_of(slices, of, self._columns)
+
     def _unchanged(self, name: str) -> None:
         file = self._files[name]
         now = self._listing.again(file)
@@ -78,8 +98,13 @@ class Snapshot:
             pin.refuse_changed(self._table.name, file, now)
 
     def _layout(self, split: str) -> Layout:
-        if split not in self._layouts:
-            footer = pin.footer(self.where, self._files[split])
-            groups = tuple(footer.row_group(i).num_rows for i in range(footer.num_row_groups))
-            self._layouts[split] = Layout(groups, schemas.calendar_is_plain(footer))
+        self._know_layouts({split})
         return self._layouts[split]
+
+    def _know_layouts(self, splits: Iterable[str]) -> None:
+        unknown = [split for split in splits if split not in self._layouts]
+        with ThreadPoolExecutor(pin.THREADS) as pool:
+            footers = pool.map(lambda split: pin.footer(self.where, self._files[split]), unknown)
+            for split, footer in zip(unknown, footers, strict=True):
+                groups = tuple(footer.row_group(i).num_rows for i in range(footer.num_row_groups))
+                self._layouts[split] = Layout(groups, schemas.calendar_is_plain(footer))

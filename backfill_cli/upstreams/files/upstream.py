@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from backfill_cli.contracts import TableSpec, UpstreamCapabilities
+from backfill_cli.contracts import ArrowTasks, TableSpec, UpstreamCapabilities
 from backfill_cli.errors import BackfillError, ConfigError
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.position import START, Position
@@ -87,6 +87,10 @@ class FilesUpstream:
         self._taken()
         with spark_reading():
             return self._snapshots[table].scan(spark, reads)
+
+    def batches(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> ArrowTasks | None:
+        self._taken()
+        return self._snapshots[table].batches(reads)
 
     def changes(
         self, spark: "SparkSession", table: str, after: Position, up_to: Position, schema: str

@@ -1,7 +1,7 @@
 """An epoch plan becomes files: what is in them, what is counted, what is refused, what is left of a failure."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from backfill_cli.config import JobConfig, load
-from backfill_cli.contracts import UpstreamCapabilities
+from backfill_cli.contracts import ArrowTasks, UpstreamCapabilities
 from backfill_cli.engine.stage import SparkStager
 from backfill_cli.errors import BackfillError, BadData, Fatal, Transient
 from backfill_cli.model.plan import ChangeWindow, EpochPlan, SnapshotRead, Staged, StagedFile
@@ -88,6 +88,24 @@ class Upstream:
         return BadData("part-1 is no Parquet file") if "part-1" in str(exc) else None
 
 
+class WorkersUpstream(Upstream):
+    """The same, its rows made in workers where nothing transforms them."""
+
+    def batches(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> ArrowTasks:
+        schema = json.loads(SCHEMAS[table])
+        names = [field["name"] for field in schema["fields"]]
+        kinds = [{"long": "int64", "integer": "int32"}.get(field["type"], "string") for field in schema["fields"]]
+
+        def make(rows: list[tuple[Any, ...]]) -> Iterator[Any]:
+            import pyarrow as pa
+
+            arrow = pa.schema(list(zip(names, map(pa.type_for_alias, kinds), strict=True)))
+            yield pa.RecordBatch.from_pylist([dict(zip(names, row, strict=True)) for row in rows], arrow)
+
+        parts = tuple(self.rows[table][int(r.split)][r.after : r.up_to] for r in reads)
+        return ArrowTasks(make, parts, tuple(range(len(reads))), SCHEMAS[table])
+
+
 def ddl(schema: str) -> str:
     return ", ".join(f"`{f['name']}` {f['type']}" for f in json.loads(schema)["fields"])
 
@@ -98,9 +116,11 @@ def config(tmp_path: Path) -> JobConfig:
     return load(tmp_path / "job.toml")
 
 
-@pytest.fixture
-def upstream() -> Upstream:
-    return Upstream()
+@pytest.fixture(params=[Upstream, WorkersUpstream])
+def upstream(request: pytest.FixtureRequest) -> Upstream:
+    """Each test twice: rows that Spark reads, and rows that workers make."""
+    made: Upstream = request.param()
+    return made
 
 
 @pytest.fixture
@@ -151,9 +171,9 @@ def test_changes_are_net_by_key_and_counted_before_and_after(stager: SparkStager
     staged = stager.stage(EpochPlan(window=WINDOW), 7, SCHEMAS).staged
     orders, items = staged.tables["orders"], staged.tables["items"]
     assert held(stager, staged, orders.changes) == [("D", 3, None), ("U", 1, 12)]
-    assert (orders.changed, orders.deleted, orders.max_source_ms) == (1, 1, 9)
+    assert (orders.changed, orders.deleted) == (1, 1)
     assert [row[:3] for row in held(stager, staged, items.changes)] == [("D", 1, 1), ("U", 5, 5)]
-    assert (items.changed, items.deleted, items.max_source_ms) == (1, 1, None)
+    assert (items.changed, items.deleted) == (1, 1)
     assert staged.changes_read == 5
     assert orders.inserts == items.inserts == ()
 
@@ -186,6 +206,13 @@ def test_a_null_key_in_the_snapshot_is_named_and_nothing_is_left(stager: SparkSt
     assert leftovers(stager) == []
 
 
+def test_a_null_key_in_a_table_without_transform_is_named(stager: SparkStager, upstream: Upstream) -> None:
+    upstream.rows["orders"] = [[(1, 1), (None, 2)]]
+    with pytest.raises(BadData, match=r"table 'orders': key column 'id' is NULL in 1 row\(s\) of the snapshot"):
+        stager.stage(EpochPlan((read("orders", 0, 0, 2),)), 7, SCHEMAS)
+    assert leftovers(stager) == []
+
+
 def test_a_null_key_in_the_change_log_is_named_also_where_it_is_netted_away(
     stager: SparkStager, upstream: Upstream
 ) -> None:
@@ -215,10 +242,12 @@ def test_what_spark_says_of_a_broken_upstream_is_told_in_its_words(
     stager: SparkStager, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = EpochPlan((read("orders", 0, 0, 2),))
-    monkeypatch.setattr(upstream, "scan", _broken("cannot read part-1"))
+    for read_by in ("scan", "batches"):
+        monkeypatch.setattr(upstream, read_by, _broken("cannot read part-1"), raising=False)
     with pytest.raises(Fatal, match="part-1 is no Parquet file"):
         stager.stage(plan, 7, SCHEMAS)
-    monkeypatch.setattr(upstream, "scan", _broken("our own mistake"))
+    for read_by in ("scan", "batches"):
+        monkeypatch.setattr(upstream, read_by, _broken("our own mistake"), raising=False)
     with pytest.raises(RuntimeError, match="our own mistake"):
         stager.stage(plan, 7, SCHEMAS)
     assert leftovers(stager) == []

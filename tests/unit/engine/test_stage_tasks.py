@@ -92,6 +92,12 @@ def test_rows_are_counted_by_read_and_a_part_without_rows_has_no_file(
     assert len(list((tmp_path / "t" / "inserts").iterdir())) == 3, "each part is made once"
 
 
+def test_nothing_to_make_is_no_file_and_no_row(spark: "SparkSession", tmp_path: Path) -> None:
+    nothing = ArrowTasks(numbers(), (), (), SCHEMA)
+    assert stage_tasks.write(spark, nothing, tmp_path / "a", tmp_path) == stage_tasks.Written((), {})
+    assert stage_tasks.frame(spark, nothing).toArrow().num_rows == 0
+
+
 def test_a_file_of_another_attempt_is_no_part_of_what_was_written(spark: "SparkSession", tmp_path: Path) -> None:
     tasks = ArrowTasks(numbers(), ((0, 5),), (0,), SCHEMA)
     first = stage_tasks.write(spark, tasks, tmp_path / "a", tmp_path)
