@@ -9,7 +9,7 @@ import json
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,8 +39,29 @@ class Written:
 def made_in_workers(
     upstream: Upstream, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]
 ) -> ArrowTasks | None:
-    """See contracts.BatchedUpstream; None for an upstream that is none."""
-    return upstream.batches(spark, table, reads) if isinstance(upstream, BatchedUpstream) else None
+    """See contracts.BatchedUpstream; None for an upstream that is none, and where workers could not make them."""
+    if not isinstance(upstream, BatchedUpstream) or not _workers_know_us(spark):
+        return None
+    return upstream.batches(spark, table, reads)
+
+
+@lru_cache(maxsize=1)
+def _workers_know_us(spark: "SparkSession") -> bool:
+    """Whether Python workers have this package and pyarrow: local ones are ours, elsewhere one is asked."""
+    from pyspark.errors import PySparkException
+
+    if (spark.conf.get("spark.master", None) or "").startswith("local"):
+        return True
+    try:
+        return bool(arrow_tasks.frame(spark, _known, (0,), "known BOOLEAN").toArrow().num_rows)
+    except (PySparkException, ImportError):
+        return False
+
+
+def _known(part: int) -> "Iterator[pa.RecordBatch]":
+    import pyarrow as pa
+
+    yield pa.RecordBatch.from_pydict({"known": [True]})
 
 
 def frame(spark: "SparkSession", tasks: ArrowTasks) -> "DataFrame":

@@ -20,7 +20,7 @@ from backfill_cli.model.position import Position
 from backfill_cli.model.upstream import Pin, UpstreamView
 from backfill_cli.strategies.source import SourceStrategy
 from backfill_cli.upstreams.kafka.cluster import Connection
-from backfill_cli.upstreams.kafka.log import batches
+from backfill_cli.upstreams.kafka.log import records
 from backfill_cli.upstreams.kafka.options import KafkaOptions
 from backfill_cli.upstreams.kafka.tasks import Range
 
@@ -38,7 +38,7 @@ COMPACTED = {"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.di
 def read(connection: Connection, topic: str, partition: int, after: int, up_to: int) -> dict[int, int]:
     """Offset -> value of a range, by the reader that Spark's tasks use."""
     rows: dict[int, int] = {}
-    for batch in batches(connection, topic, Range(0, partition, after, up_to)):
+    for batch in records(connection, topic, None, Range(0, partition, after, up_to)):
         offsets = batch.column("kafka_offset").to_pylist()
         values = [int(value) for value in batch.column("_value").to_pylist()]
         assert not rows.keys() & set(offsets)

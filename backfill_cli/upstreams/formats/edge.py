@@ -81,14 +81,20 @@ def reading(path: str, what: str) -> Iterator[None]:
 def from_spark(exc: BaseException) -> BackfillError | None:
     """What a Spark failure means that rose while a frame of this upstream was computed; None: not ours.
 
-    Recognised: what our own expressions raised (BadData), a file that Spark could not read (BadData, or Fatal
-    when it is missing, Transient when the system says so).
+    Recognised: what our own expressions raised (BadData), executors without this package (Fatal), a file that
+    Spark could not read (BadData, or Fatal when it is missing, Transient when the system says so).
     """
     text = str(exc)
     own = re.search(re.escape(MARK) + r" (?:\[(\w+)\] )?(.*?) :end\b", text, re.DOTALL)
     if own:
         message, _, hint = own.group(2).partition(" :try ")
         return _KINDS.get(own.group(1), BadData)(message, hint)
+    lacks = re.search(r"No module named '(backfill_cli|pyarrow|confluent_kafka)", text)
+    if lacks:
+        return Fatal(
+            f"Spark's executors have no Python package {lacks[1]}",
+            "install what this job runs with where they run, and let spark.pyspark.python name that Python",
+        )
     if "FAILED_READ_FILE" not in text and "PATH_NOT_FOUND" not in text and "FileNotFoundException" not in text:
         return None
     found = re.search(r"\b((?:file|s3a?|gs|abfss?|hdfs):/[^\s'\"]+)", text)

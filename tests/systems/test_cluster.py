@@ -1,0 +1,140 @@
+"""A standalone Spark cluster: the same job, executors with this package or without it."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pyspark
+import pytest
+from broker import free_port
+from kafka_topics import new_topic
+
+if TYPE_CHECKING:
+    from broker import Broker
+
+SPARK = Path(pyspark.__file__).parent
+FILES = """
+[job]
+name = "{name}"
+staging = "{folder}/staging"
+[upstream]
+type = "files"
+snapshot = {{ path = "{folder}/snapshot", format = "parquet" }}
+[[tables]]
+name = "t"
+key = ["id"]
+"""
+TOPIC = """
+[job]
+name = "{name}"
+staging = "{folder}/staging"
+[upstream]
+type = "kafka"
+bootstrap_servers = "{bootstrap}"
+topic = "{topic}"
+value = {{ format = "json", schema = "id BIGINT" }}
+[[tables]]
+name = "t"
+"""
+MORE = """
+[sink]
+type = "duckdb"
+path = "{folder}/{name}.duckdb"
+[spark]
+master = "{master}"
+conf = {{ "spark.driver.host" = "127.0.0.1", "spark.executor.memory" = "600m", "spark.cores.max" = "2" }}
+"""
+
+
+@contextmanager
+def process(folder: Path, env: Mapping[str, str], *words: str) -> Iterator[Path]:
+    """A part of the cluster; the file that it writes to."""
+    log = folder / f"{words[0].rsplit('.', 1)[-1]}.log"
+    with log.open("wb") as said:
+        command = [str(SPARK / "bin" / "spark-class"), *words]
+        running = subprocess.Popen(command, env=dict(env), stdin=subprocess.DEVNULL, stdout=said, stderr=said)
+    try:
+        yield log
+    finally:
+        running.terminate()
+        running.wait(30)
+
+
+def until_said(log: Path, text: str) -> None:
+    deadline = time.monotonic() + 60
+    while text not in log.read_text(errors="replace"):
+        assert time.monotonic() < deadline, log.read_text(errors="replace")
+        time.sleep(0.2)
+
+
+@contextmanager
+def cluster(folder: Path, python: Path) -> Iterator[str]:
+    """A master and a worker on loopback, whose executors run this Python."""
+    folder.mkdir()
+    port = str(free_port())
+    env = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK", "PYTHON"))
+    }
+    env |= {"SPARK_HOME": str(SPARK), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": str(python)}
+    on = ("--host", "127.0.0.1", "--webui-port", "0")
+    address = f"spark://127.0.0.1:{port}"
+    with process(folder, env, "org.apache.spark.deploy.master.Master", *on, "--port", port) as master:
+        until_said(master, "ALIVE")
+        worker = ("org.apache.spark.deploy.worker.Worker", *on, "--cores", "2", "--memory", "1g")
+        with process(folder, env, *worker, "--work-dir", str(folder / "work"), address) as log:
+            until_said(log, "Successfully registered with master")
+            yield address
+
+
+def start(folder: Path, config: str, python: Path, **told: str) -> "subprocess.CompletedProcess[str]":
+    (folder / "job.toml").write_text((config + MORE).format(folder=folder, **told))
+    words = ["start", "--config", "job.toml", "--until", "caught-up", "--catalog", "catalog.duckdb"]
+    env = {**os.environ, "PYSPARK_PYTHON": str(python)}
+    command = [sys.executable, "-m", "backfill_cli", *words]
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=300, check=False)
+
+
+@pytest.fixture(scope="module")
+def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Python that has nothing of ours."""
+    folder = tmp_path_factory.mktemp("bare")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    return folder / "bin" / "python"
+
+
+@pytest.mark.parametrize("knows", [True, False], ids=["with the package", "without it"])
+def test_a_job_runs_on_a_cluster_and_says_what_its_executors_lack(
+    broker: "Broker", tmp_path: Path, bare_python: Path, knows: bool
+) -> None:
+    (tmp_path / "snapshot").mkdir()
+    pq.write_table(pa.table({"id": list(range(1000))}), tmp_path / "snapshot" / "a.parquet")
+    topic = new_topic(broker, 2)
+    topic.write_json([{"id": n} for n in range(100)])
+    python = Path(sys.executable) if knows else bare_python
+    with cluster(tmp_path / "cluster", python) as master:
+        files = start(tmp_path, FILES, python, name="files", master=master)
+        names = {"bootstrap": broker.bootstrap, "topic": topic.name}
+        events = start(tmp_path, TOPIC, python, name="events", master=master, **names)
+
+    assert files.returncode == 0, files.stderr
+    assert count(tmp_path / "files.duckdb") == 1000
+    if knows:
+        assert events.returncode == 0, events.stderr
+        assert count(tmp_path / "events.duckdb") == 100
+    else:
+        assert events.returncode == 1, events.stderr
+        assert "Spark's executors have no Python package" in events.stderr
+
+
+def count(path: Path) -> int:
+    with duckdb.connect(str(path), read_only=True) as db:
+        found = db.execute("SELECT count(*) FROM t").fetchone()
+    return int(found[0]) if found else 0
