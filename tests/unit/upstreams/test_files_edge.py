@@ -24,13 +24,6 @@ from backfill_cli.upstreams.formats.edge import MARK, from_spark, raising_in_wor
         (UnicodeDecodeError("utf-8", b"x", 0, 1, "bad"), BadData),
     ],
 )
-def test_executors_without_a_package_are_told_what_to_install() -> None:
-    text = "org.apache.spark.api.python.PythonException: ModuleNotFoundError: No module named 'backfill_cli'"
-    found = from_spark(RuntimeError(text))
-    assert isinstance(found, Fatal)
-    assert "executors have no Python package backfill_cli" in found.message
-
-
 def test_a_failure_is_named_with_its_file_and_said_to_pass_or_not(
     raised: Exception, ours: type[Exception]
 ) -> None:
@@ -102,3 +95,10 @@ def test_an_error_of_a_worker_comes_back_as_it_was(ours: BackfillError) -> None:
         raise ours
     found = from_spark(caught.value)
     assert (type(found), str(found)) == (type(ours), str(ours))
+
+
+def test_executors_without_a_package_are_told_what_to_install() -> None:
+    text = "org.apache.spark.api.python.PythonException: ModuleNotFoundError: No module named 'backfill_cli'"
+    found = from_spark(RuntimeError(text))
+    assert isinstance(found, Fatal)
+    assert "executors have no Python package backfill_cli" in found.message
