@@ -1,0 +1,66 @@
+"""What a runner asks of the catalog, and what a job is."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from backfill_cli.contracts.sink import SinkTable
+from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Progress, Recovered
+from backfill_cli.model.job import Command, Control, JobState
+from backfill_cli.model.upstream import Pin
+
+
+@dataclass(frozen=True, slots=True)
+class JobDefinition:
+    """What a job is: set once at its start.
+
+    config: the resolved config with references (never secrets) as JSON. fingerprint: JSON object of what must not
+    change. pin: with all its splits. until: 'caught-up' or 'forever'. tables: as the sink sees them.
+    """
+
+    name: str
+    config: str
+    fingerprint: str
+    pin: Pin
+    until: str
+    strategy: str
+    tables: tuple[SinkTable, ...]
+
+
+class JobStore(Protocol):
+    """The catalog as one runner uses it. Every method is one transaction."""
+
+    def load(self) -> Recovered:
+        """All that a runner starts with."""
+        ...
+
+    def commands(self) -> tuple[Command, ...]:
+        """Commands posted and not taken, oldest first. Cheap when none was posted since the last call."""
+        ...
+
+    def take(self, commands: Sequence[Command], control: Control, state: JobState, record: EpochRecord) -> None:
+        """Take commands at a barrier: the control they lead to, and the barrier that took them."""
+        ...
+
+    def prepare(self, checkpoint: Checkpoint, committed: EpochRecord | None, progress: Progress) -> None:
+        """Promise an epoch; `committed` marks the epoch before it.
+
+        Raises Held when the runner's lease is no longer its own.
+        """
+        ...
+
+    def mark(self, committed: EpochRecord, progress: Progress | None) -> None:
+        """The prepared epoch is in the sink. progress None leaves the numbers as they were (recovery)."""
+        ...
+
+    def unprepare(self, epoch: int) -> None:
+        """Drop a prepared epoch that no sink table has. Its number is not used again."""
+        ...
+
+    def heartbeat(self, now_ms: int, progress: Progress) -> None:
+        """Renew the lease. Raises Held when it is no longer ours."""
+        ...
+
+    def become(self, state: JobState, reason: str) -> None:
+        """Change the job's state along an arrow that exists."""
+        ...
