@@ -15,7 +15,7 @@ from backfill_cli.engine import stage_tasks, transform
 from backfill_cli.engine.ports import StagedEpoch
 from backfill_cli.engine.schemas import evolved, sink_schema
 from backfill_cli.engine.stage_partitions import PartitionStager
-from backfill_cli.engine.staged_files import footers, listed, sync, write, write_net
+from backfill_cli.engine.staged_files import footers, listed, no_room, sync, write, write_net
 from backfill_cli.errors import BackfillError, BadData
 from backfill_cli.failpoint import hit
 from backfill_cli.model.plan import ChangeWindow, EpochPlan, SnapshotRead, Staged, StagedTable
@@ -50,7 +50,7 @@ class SparkStager:
             raise
         except Exception as exc:
             shutil.rmtree(folder, ignore_errors=True)
-            failure = self._upstream.failure(exc)
+            failure = self._upstream.failure(exc) or no_room(exc, self._root)
             if failure is None:
                 raise
             raise failure from exc

@@ -1,6 +1,7 @@
 """Staged Parquet files: written by Spark, made durable, and asked by their footers alone what is in them."""
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,6 +78,14 @@ def footers(folder: Path, files: Sequence[StagedFile], columns: Sequence[str]) -
                 if column.path_in_schema in nulls and column.is_stats_set:
                     nulls[column.path_in_schema] += column.statistics.null_count
     return Footers(rows, nulls)
+
+
+def no_room(exc: Exception, folder: Path) -> Transient | None:
+    """What a failure means that tells, whoever wrote, of no room for staged files; None for another one."""
+    said = re.search(r"No space left on device|Disk quota exceeded", str(exc))
+    return (
+        Transient(f"staging folder {folder}: {said[0]}", "make room there, or mend job.staging") if said else None
+    )
 
 
 def sync(folder: Path) -> None:

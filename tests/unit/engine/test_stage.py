@@ -253,6 +253,22 @@ def test_what_spark_says_of_a_broken_upstream_is_told_in_its_words(
     assert leftovers(stager) == []
 
 
+@pytest.mark.parametrize(
+    "said", ["OSError: [errno 28] No space left on device", "IOException: Disk quota exceeded"]
+)
+def test_case_43_a_full_staging_disk_may_pass_and_leaves_nothing(
+    stager: SparkStager, upstream: Upstream, monkeypatch: pytest.MonkeyPatch, said: str
+) -> None:
+    for read_by in ("scan", "batches"):
+        monkeypatch.setattr(upstream, read_by, _broken(said), raising=False)
+    with pytest.raises(
+        Transient, match=r"staging folder .*(No space left on device|Disk quota exceeded)"
+    ) as caught:
+        stager.stage(EpochPlan((read("orders", 0, 0, 2),)), 7, SCHEMAS)
+    assert "make room" in caught.value.hint
+    assert leftovers(stager) == []
+
+
 def test_a_staging_folder_that_cannot_be_made_may_pass(stager: SparkStager, tmp_path: Path) -> None:
     (tmp_path / "staging").write_text("a file stands here")
     with pytest.raises(Transient, match="staging folder"):
