@@ -131,16 +131,20 @@ def _groups(first: "pa.RecordBatch", more: "Iterator[pa.RecordBatch]") -> "Itera
 
 
 def _writer(path: str, schema: "pa.Schema") -> Any:
-    """Whole numbers and times as differences, all else by a dictionary as long as that is shorter."""
+    """What Parquet keeps as whole numbers is written as differences, all else by a dictionary while it is short."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    counts = [f.name for f in schema if pa.types.is_integer(f.type) or pa.types.is_timestamp(f.type)]
+    def is_whole(kind: "pa.DataType") -> bool:
+        small = pa.types.is_decimal(kind) and kind.precision <= 18
+        return bool(small or pa.types.is_integer(kind) or pa.types.is_timestamp(kind))
+
+    whole = [field.name for field in schema if is_whole(field.type)]
     return pq.ParquetWriter(
         path,
         schema,
         compression="lz4",
-        use_dictionary=[f.name for f in schema if f.name not in counts],
-        column_encoding=dict.fromkeys(counts, "DELTA_BINARY_PACKED"),
+        use_dictionary=[field.name for field in schema if field.name not in whole],
+        column_encoding=dict.fromkeys(whole, "DELTA_BINARY_PACKED"),
         store_decimal_as_integer=True,
     )
