@@ -131,7 +131,7 @@ def _groups(first: "pa.RecordBatch", more: "Iterator[pa.RecordBatch]") -> "Itera
 
 
 def _writer(path: str, schema: "pa.Schema") -> Any:
-    """What Parquet keeps as whole numbers is written as differences, all else by a dictionary while it is short."""
+    """What Parquet keeps as whole numbers is written as differences, all else by a dictionary while short."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
