@@ -19,7 +19,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "contracts": SHARED,
     "registry": SHARED | {"contracts"},
     "config": SHARED | {"contracts", "registry"},
-    "upstreams": SHARED | {"contracts", "failpoint"},
+    "upstreams": SHARED | {"contracts", "failpoint", "__init__"},
     "sinks": SHARED | {"contracts", "failpoint"},
     "catalog": SHARED | {"contracts", "failpoint"},
     "view": SHARED | {"catalog"},

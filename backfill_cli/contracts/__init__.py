@@ -22,6 +22,7 @@ from backfill_cli.contracts.store import (
 from backfill_cli.contracts.upstream import (
     ArrowTasks,
     BatchedUpstream,
+    Piece,
     TableSpec,
     Upstream,
     UpstreamCapabilities,
@@ -35,6 +36,7 @@ __all__ = [
     "EpochCommit",
     "JobDefinition",
     "JobStore",
+    "Piece",
     "SavedJob",
     "Sink",
     "SinkConnector",

@@ -105,18 +105,25 @@ class Upstream(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Piece:
+    """Rows of one read. read: which of the plan's reads (index). what: `ArrowTasks.make` is called with it."""
+
+    read: int
+    what: Any
+
+
+@dataclass(frozen=True, slots=True)
 class ArrowTasks:
     """Rows that Spark's Python workers make as Arrow batches, one task a part.
 
-    make: the batches of a part, called in a worker: a function of a module, or a `partial` of one. What it raises
+    make: the batches of a piece, called in a worker: a function of a module, or a `partial` of one. What it raises
     of ours reaches `Upstream.failure` as text.
-    parts: what it is called with. reads: which of the plan's reads (index) the rows of each part belong to.
+    parts: the pieces of each task, in order. Every task is sent all of them: a few a core, however many pieces.
     schema: Spark schema of the rows as JSON; the batches have just these columns.
     """
 
     make: "Callable[[Any], Iterator[pa.RecordBatch]]"
-    parts: tuple[Any, ...]
-    reads: tuple[int, ...]
+    parts: tuple[tuple[Piece, ...], ...]
     schema: str
 
 
@@ -127,8 +134,8 @@ class BatchedUpstream(Protocol):
     def batches(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> ArrowTasks | None:
         """The rows of these reads as source columns, if every one of them can be expected to be good.
 
-        None where that is not so: `scan` gives them. A row that turns out not to be good fails the read with
-        Transient, and the next call gives None.
+        None where that is not so: `scan` gives them. Rows that turn out not to be plain after all fail the task
+        with NotPlain: the engine then reads the same by `scan`. Other failures are those of `scan`.
         """
         ...
 

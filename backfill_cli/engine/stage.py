@@ -97,9 +97,11 @@ class SparkStager:
         worth = [r for r in reads if r.up_to is None or r.up_to > r.after]
         if not worth:
             return StagedTable(), [(r, 0) for r in reads]
-        made = stage_tasks.made_in_workers(self._upstream, self._spark, name, worth)
         shape, key = self._config.transform_of(name), self._config.sink_key(name)
-        if made is not None and shape.is_empty:
+        made = None
+        if shape.is_empty:
+            made = stage_tasks.made_in_workers(self._upstream, self._spark, name, worth)
+        if made is not None:
             done = stage_tasks.write(self._spark, made, path, folder)
             files, counts = done.files, [done.rows.get(i, 0) for i in range(len(worth))]
         else:

@@ -14,7 +14,7 @@ from backfill_cli.contracts import ArrowTasks, SinkTable, Upstream
 from backfill_cli.engine import stage_tasks, transform
 from backfill_cli.engine.spark_digest import backticked
 from backfill_cli.engine.staged_files import footers, listed, write, write_net
-from backfill_cli.errors import BadData
+from backfill_cli.errors import BadData, NotPlain
 from backfill_cli.model.plan import EpochPlan, SnapshotRead, StagedTable
 from backfill_cli.model.position import Position
 
@@ -69,8 +69,25 @@ class PartitionStager:
     def _events(
         self, history: Sequence[SnapshotRead], ranges: Sequence[SnapshotRead], schema: str, attempt: Path
     ) -> tuple[dict[str, StagedTable], _Counted]:
-        path = attempt / self._table.name / "inserts"
         made = stage_tasks.made_in_workers(self._upstream, self._spark, self._table.name, ranges)
+        if made is not None:
+            try:
+                return self._staged_events(history, ranges, made, attempt / self._table.name / "plain", attempt)
+            except Exception as exc:
+                if not isinstance(self._upstream.failure(exc), NotPlain):
+                    raise
+        # A folder of its own: tasks of a failed job may go on writing for a while.
+        return self._staged_events(history, ranges, None, attempt / self._table.name / "inserts", attempt)
+
+    def _staged_events(
+        self,
+        history: Sequence[SnapshotRead],
+        ranges: Sequence[SnapshotRead],
+        made: ArrowTasks | None,
+        path: Path,
+        attempt: Path,
+    ) -> tuple[dict[str, StagedTable], _Counted]:
+        """made: what workers make of the ranges, None to read them with care."""
         if made is not None and self._shape.is_empty:
             return self._written(stage_tasks.write(self._spark, made, path, attempt), len(history))
         frame = events(self._upstream, self._spark, self._table.name, ranges, made)

@@ -7,15 +7,18 @@ files of losing attempts are ignored.
 
 import json
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backfill_cli.contracts import ArrowTasks, BatchedUpstream, Upstream
+from backfill_cli.contracts import ArrowTasks, BatchedUpstream, Piece, Upstream
 from backfill_cli.engine.staged_files import folder_made
+from backfill_cli.errors import Transient
 from backfill_cli.model.plan import SnapshotRead, StagedFile
 from backfill_cli.upstreams.formats import arrow_tasks
 
@@ -23,9 +26,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+Make = Callable[[Any], "Iterator[pa.RecordBatch]"]
+
 _GROUP_ROWS = 250_000
 _GROUP_BYTES = 64 << 20
-"""A row group is what a task holds in memory; larger ones load no faster."""
+"""Batches are held until they make a row group of this size; larger ones load no faster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,28 +45,9 @@ def made_in_workers(
     upstream: Upstream, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]
 ) -> ArrowTasks | None:
     """See contracts.BatchedUpstream; None for an upstream that is none, and where workers could not make them."""
-    if not isinstance(upstream, BatchedUpstream) or not _workers_know_us(spark):
+    if not isinstance(upstream, BatchedUpstream) or not arrow_tasks.workers_know_us(spark):
         return None
     return upstream.batches(spark, table, reads)
-
-
-@lru_cache(maxsize=1)
-def _workers_know_us(spark: "SparkSession") -> bool:
-    """Whether Python workers have this package and pyarrow: local ones are ours, elsewhere one is asked."""
-    from pyspark.errors import PySparkException
-
-    if (spark.conf.get("spark.master", None) or "").startswith("local"):
-        return True
-    try:
-        return bool(arrow_tasks.frame(spark, _known, (0,), "known BOOLEAN").toArrow().num_rows)
-    except (PySparkException, ImportError):
-        return False
-
-
-def _known(part: int) -> "Iterator[pa.RecordBatch]":
-    import pyarrow as pa
-
-    yield pa.RecordBatch.from_pydict({"known": [True]})
 
 
 def frame(spark: "SparkSession", tasks: ArrowTasks) -> "DataFrame":
@@ -71,7 +57,13 @@ def frame(spark: "SparkSession", tasks: ArrowTasks) -> "DataFrame":
     schema = StructType.fromJson(json.loads(tasks.schema))
     if not tasks.parts:
         return spark.createDataFrame([], schema)
-    return arrow_tasks.frame(spark, tasks.make, tasks.parts, schema)
+    return arrow_tasks.frame(spark, partial(_rows, tasks.make), tasks.parts, schema)
+
+
+def _rows(make: Make, pieces: Sequence[Piece]) -> "Iterator[pa.RecordBatch]":
+    """Runs in a worker."""
+    for piece in pieces:
+        yield from make(piece.what)
 
 
 def write(spark: "SparkSession", tasks: ArrowTasks, path: Path, folder: Path) -> Written:
@@ -82,39 +74,61 @@ def write(spark: "SparkSession", tasks: ArrowTasks, path: Path, folder: Path) ->
     folder_made(path)
     if not tasks.parts:
         return Written((), {})
-    parts = tuple(enumerate(tasks.parts))
-    done = arrow_tasks.frame(
-        spark, partial(_write, tasks.make, str(path)), parts, "part INT, name STRING, rows BIGINT"
-    )
-    files, rows = [], dict.fromkeys(tasks.reads, 0)
+    done = arrow_tasks.frame(spark, partial(_write, tasks.make, str(path)), tuple(enumerate(tasks.parts)), _TOLD)
     # sorted here: Spark would make all parts twice, once to learn where to cut the order
-    for part in sorted(done.toArrow().to_pylist(), key=itemgetter("part")):
-        file = path / part["name"]
-        files.append(StagedFile(str(file.relative_to(folder)), file.stat().st_size))
-        rows[tasks.reads[part["part"]]] += part["rows"]
-    return Written(tuple(files), rows)
+    told = sorted(done.toArrow().to_pylist(), key=itemgetter("part"))
+    names = dict.fromkeys(path / one["name"] for one in told if one["name"] is not None)
+    rows: dict[int, int] = {}
+    for one in told:
+        rows[one["read"]] = rows.get(one["read"], 0) + one["rows"]
+    files = tuple(StagedFile(str(name.relative_to(folder)), name.stat().st_size) for name in names)
+    return Written(files, rows)
 
 
-def _write(
-    make: "Callable[[Any], Iterator[pa.RecordBatch]]", path: str, part: tuple[int, Any]
-) -> "Iterator[pa.RecordBatch]":
-    """Runs in a worker: one file of the part's rows, none where it has none; `part, name, rows` of it."""
+_TOLD = "part INT, name STRING, read INT, rows BIGINT"
+"""What a task says of its part: a row a read; no name where it had no rows."""
+
+
+def _write(make: Make, path: str, part: tuple[int, Sequence[Piece]]) -> "Iterator[pa.RecordBatch]":
+    """Runs in a worker: one file of the part's rows, none where it has none; _TOLD of it."""
     import pyarrow as pa
 
-    number, what = part
-    batches = make(what)
-    first = next(batches, None)
-    if first is None:
-        return
-    name, rows = f"part-{number}-{uuid.uuid4().hex}.parquet", 0
-    with _writer(f"{path}/{name}", first.schema) as writer:
-        for group in _groups(first, batches):
+    number, pieces = part
+    rows = dict.fromkeys((piece.read for piece in pieces), 0)
+
+    def counted() -> Iterator[pa.RecordBatch]:
+        for piece in pieces:
+            for batch in make(piece.what):
+                rows[piece.read] += batch.num_rows
+                yield batch
+
+    batches = counted()
+    first, name = next(batches, None), None
+    if first is not None:
+        name = f"part-{number}-{uuid.uuid4().hex}.parquet"
+        _write_file(f"{path}/{name}", first, batches)
+    kinds = pa.schema([("part", pa.int32()), ("name", pa.string()), ("read", pa.int32()), ("rows", pa.int64())])
+    told = [{"part": number, "name": name, "read": read, "rows": count} for read, count in rows.items()]
+    yield pa.RecordBatch.from_pylist(told, kinds)
+
+
+def _write_file(path: str, first: "pa.RecordBatch", more: "Iterator[pa.RecordBatch]") -> None:
+    """Raises Transient where the file cannot be written."""
+    with _writing(path):
+        writer = _writer(path, first.schema)
+    for group in _groups(first, more):
+        with _writing(path):
             writer.write_table(group, row_group_size=_GROUP_ROWS)
-            rows += group.num_rows
-    yield pa.RecordBatch.from_pylist(
-        [{"part": number, "name": name, "rows": rows}],
-        pa.schema([("part", pa.int32()), ("name", pa.string()), ("rows", pa.int64())]),
-    )
+    with _writing(path):
+        writer.close()
+
+
+@contextmanager
+def _writing(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as exc:
+        raise Transient(f"staging file {path}: {exc}", "make room there, or mend job.staging") from exc
 
 
 def _groups(first: "pa.RecordBatch", more: "Iterator[pa.RecordBatch]") -> "Iterator[pa.Table]":
@@ -132,19 +146,39 @@ def _groups(first: "pa.RecordBatch", more: "Iterator[pa.RecordBatch]") -> "Itera
 
 def _writer(path: str, schema: "pa.Schema") -> Any:
     """What Parquet keeps as whole numbers is written as differences, all else by a dictionary while short."""
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    def is_whole(kind: "pa.DataType") -> bool:
-        small = pa.types.is_decimal(kind) and kind.precision <= 18
-        return bool(small or pa.types.is_integer(kind) or pa.types.is_timestamp(kind))
-
-    whole = [field.name for field in schema if is_whole(field.type)]
+    leaves = [leaf for field in schema for leaf in _leaves(field.name, field.type)]
+    paths = Counter(path for path, _ in leaves)
+    whole = [path for path, kind in leaves if _is_whole(kind) and paths[path] == 1]
     return pq.ParquetWriter(
         path,
         schema,
         compression="lz4",
-        use_dictionary=[field.name for field in schema if field.name not in whole],
+        use_dictionary=[path for path, _ in leaves if path not in whole],
         column_encoding=dict.fromkeys(whole, "DELTA_BINARY_PACKED"),
         store_decimal_as_integer=True,
     )
+
+
+def _leaves(path: str, kind: "pa.DataType") -> "Iterator[tuple[str, pa.DataType]]":
+    """The columns that Parquet keeps of one, as pyarrow names their paths."""
+    import pyarrow as pa
+
+    if pa.types.is_struct(kind):
+        for field in kind:
+            yield from _leaves(f"{path}.{field.name}", field.type)
+    elif pa.types.is_map(kind):
+        yield from _leaves(f"{path}.key_value.key", kind.key_type)
+        yield from _leaves(f"{path}.key_value.value", kind.item_type)
+    elif pa.types.is_list(kind):
+        yield from _leaves(f"{path}.list.element", kind.value_type)
+    else:
+        yield path, kind
+
+
+def _is_whole(kind: "pa.DataType") -> bool:
+    import pyarrow as pa
+
+    small = pa.types.is_decimal(kind) and kind.precision <= 18
+    return bool(small or pa.types.is_integer(kind) or pa.types.is_timestamp(kind))

@@ -1,4 +1,4 @@
-"""Staged Parquet files: written by Spark, made durable, and asked by their footers alone what is in them."""
+"""Staged Parquet files: written by Spark (or its workers, stage_tasks.py), durable, counted by their footers."""
 
 import os
 import re
@@ -81,11 +81,12 @@ def footers(folder: Path, files: Sequence[StagedFile], columns: Sequence[str]) -
 
 
 def no_room(exc: Exception, folder: Path) -> Transient | None:
-    """What a failure means that tells, whoever wrote, of no room for staged files; None for another one."""
+    """What a failure of Spark means that tells of a full disk; None for another one."""
     said = re.search(r"No space left on device|Disk quota exceeded", str(exc))
-    return (
-        Transient(f"staging folder {folder}: {said[0]}", "make room there, or mend job.staging") if said else None
-    )
+    if said is None:
+        return None
+    hint = "make room, or mend job.staging or spark.conf.'spark.local.dir'"
+    return Transient(f"{said[0]}: the staging folder {folder}, or where Spark keeps what it sorts", hint)
 
 
 def sync(folder: Path) -> None:

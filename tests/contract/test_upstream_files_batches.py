@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow.fs import LocalFileSystem
 
 from backfill_cli.contracts import BatchedUpstream, TableSpec, Upstream
 from backfill_cli.engine import stage_tasks
 from backfill_cli.errors import BadData, Fatal
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.upstreams.files import connector
+from backfill_cli.upstreams.files.row_groups import batches
+from backfill_cli.upstreams.files.slicing import GroupSlice
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -124,8 +127,21 @@ def test_large_files_are_made_by_several_tasks_cut_at_their_row_groups(
     upstream = opened(tmp_path)
     tasks = stage_tasks.made_in_workers(upstream, spark, "t", whole(upstream))
     assert tasks is not None
-    assert [(part.slice.after, part.slice.up_to) for part in tasks.parts] == [(0, 14), (14, 28), (28, 30)]
-    assert tasks.reads == (0, 0, 0)
+    cut = [
+        [(piece.read, piece.what.slice.after, piece.what.slice.up_to) for piece in part] for part in tasks.parts
+    ]
+    assert cut == [[(0, 0, 14)], [(0, 14, 28)], [(0, 28, 30)]]
+
+
+def test_small_files_are_made_together_by_a_few_tasks(tmp_path: Path, spark: "SparkSession") -> None:
+    for index in range(40):
+        pq.write_table(table().slice(0, 3), tmp_path / f"{index:02}.parquet")
+    upstream = opened(tmp_path)
+    tasks = stage_tasks.made_in_workers(upstream, spark, "t", whole(upstream))
+    assert tasks is not None
+    assert [len(part) for part in tasks.parts] == [20, 20]
+    done = stage_tasks.write(spark, tasks, tmp_path / "staged", tmp_path)
+    assert (len(done.files), done.rows) == (2, dict.fromkeys(range(40), 3))
 
 
 def test_files_with_the_calendar_of_before_1582_are_sparks(tmp_path: Path, spark: "SparkSession") -> None:
@@ -180,3 +196,32 @@ def test_a_file_that_is_not_the_pinned_one_is_not_made(tmp_path: Path, spark: "S
     pq.write_table(table().slice(1), tmp_path / "a.parquet")
     with pytest.raises(Fatal, match=r"a\.parquet"):
         stage_tasks.made_in_workers(upstream, spark, "t", reads)
+
+
+def test_rows_as_wide_as_a_megabyte_are_read_a_few_at_a_time(tmp_path: Path) -> None:
+    held = pa.table({"id": list(range(64)), "wide": [bytes([i]) * 1_000_000 for i in range(64)]})
+    pq.write_table(held, tmp_path / "a.parquet", use_dictionary=False, compression="none")
+    part = GroupSlice(0, 0, 0, 0, 64)
+    sizes = [b.num_rows for b in batches(LocalFileSystem(), str(tmp_path / "a.parquet"), part, held.schema)]
+    assert sum(sizes) == 64
+    assert max(sizes) <= 17
+
+
+def test_a_value_that_its_type_cannot_hold_is_named_with_its_column(tmp_path: Path, spark: "SparkSession") -> None:
+    file = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"id": [1], "at": pa.array([2**62], pa.timestamp("ms"))}), file)
+    upstream = opened(tmp_path)
+    tasks = stage_tasks.made_in_workers(upstream, spark, "t", whole(upstream))
+    assert tasks is not None
+    with pytest.raises(Exception, match="backfill:") as caught:
+        stage_tasks.write(spark, tasks, tmp_path / "staged", tmp_path)
+    error = upstream.failure(caught.value)
+    assert isinstance(error, BadData)
+    assert "a.parquet: column 'at': a value is no timestamp[us]" in error.message
+
+
+def test_a_column_that_comes_twice_is_refused(tmp_path: Path) -> None:
+    twice = pa.Table.from_arrays([pa.array([1]), pa.array([2]), pa.array([3])], names=["id", "x", "x"])
+    pq.write_table(twice, tmp_path / "a.parquet")
+    with pytest.raises(BadData, match=r"a\.parquet: column 'x' comes twice"):
+        opened(tmp_path).pin()

@@ -8,9 +8,8 @@ from kafka_topics import EVENTS, TABLE, Topic, history, new_topic, scanned
 
 from backfill_cli.contracts import BatchedUpstream, Upstream
 from backfill_cli.engine import stage_tasks
-from backfill_cli.errors import HistoryGone, Transient
+from backfill_cli.errors import HistoryGone, NotPlain
 from backfill_cli.model.plan import SnapshotRead
-from backfill_cli.upstreams.kafka.plain import NOT_PLAIN
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,12 +62,8 @@ def test_the_rows_of_each_part_belong_to_its_read(broker: Broker, spark: "SparkS
     reads = [SnapshotRead(TABLE, "1", 0, 3), SnapshotRead(TABLE, "0", 10, 60_000)]
     tasks = stage_tasks.made_in_workers(upstream, spark, TABLE, reads)
     assert tasks is not None
-    assert tasks.reads == (0, 1, 1)
-    assert [(p.partition, p.after, p.up_to) for p in tasks.parts] == [
-        (1, 0, 3),
-        (0, 10, 30_005),
-        (0, 30_005, 60_000),
-    ]
+    told = [(p.read, p.what.partition, p.what.after, p.what.up_to) for part in tasks.parts for p in part]
+    assert told == [(0, 1, 0, 3), (1, 0, 10, 30_005), (1, 0, 30_005, 60_000)]
 
 
 def test_a_record_that_is_not_plain_fails_the_read_and_the_next_ones_are_sparks(
@@ -77,10 +72,10 @@ def test_a_record_that_is_not_plain_fails_the_read_and_the_next_ones_are_sparks(
     topic.write([b'{"id": 1}', b'{"id": "one"}'])
     upstream = topic.open()
     reads = history(upstream)
-    with pytest.raises(Exception, match=NOT_PLAIN) as caught:
+    with pytest.raises(Exception, match="backfill:") as caught:
         made(upstream, spark, reads)
     failure = upstream.failure(caught.value)
-    assert isinstance(failure, Transient)
+    assert isinstance(failure, NotPlain)
     assert "partition 0, from offset 0 on" in failure.message
     assert stage_tasks.made_in_workers(upstream, spark, TABLE, reads) is None
     assert [row["_error"] is None for row in scanned(upstream, spark, reads)] == [True, False]

@@ -131,7 +131,7 @@ def test_a_job_runs_on_a_cluster_and_says_what_its_executors_lack(
         assert count(tmp_path / "events.duckdb") == 100
     else:
         assert events.returncode == 1, events.stderr
-        assert "Spark's executors have no Python package" in events.stderr
+        assert "Spark's executors have no Python module" in events.stderr
 
 
 def count(path: Path) -> int:

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from backfill_cli.contracts import ArrowTasks
-from backfill_cli.upstreams.files.slicing import GroupSlice
+from backfill_cli.contracts import ArrowTasks, Piece
+from backfill_cli.errors import BadData
+from backfill_cli.upstreams.files.slicing import GroupSlice, packed
 from backfill_cli.upstreams.formats import arrow_tasks, schemas
 from backfill_cli.upstreams.formats.edge import reading
 from backfill_cli.upstreams.formats.frames import struct_type
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _BATCH_ROWS = 65_536
+_BATCH_BYTES = 16 << 20
+"""A batch is smaller where rows are wide, so that a task's memory is bounded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +41,11 @@ def frame(spark: "SparkSession", slices: Sequence[FileSlice], schema: "StructTyp
     return arrow_tasks.frame(spark, _made_with(schema), slices, schema)
 
 
-def arrow_tasks_of(slices: Sequence[FileSlice], reads: Sequence[int], columns: Columns) -> ArrowTasks:
-    """The same rows for whoever runs the tasks. reads: which of the plan's reads each slice belongs to."""
-    return ArrowTasks(_made_with(struct_type(columns)), tuple(slices), tuple(reads), schemas.to_json(columns))
+def tasks(slices: Sequence[tuple[int, FileSlice]], cores: int, columns: Columns) -> ArrowTasks:
+    """The same rows for whoever runs the tasks. slices: with which of the plan's reads each belongs to."""
+    rows = [one.slice.up_to - one.slice.after for _, one in slices]
+    parts = tuple(tuple(Piece(*slices[at]) for at in part) for part in packed(rows, cores))
+    return ArrowTasks(_made_with(struct_type(columns)), parts, schemas.to_json(columns))
 
 
 def _made_with(schema: "StructType") -> Callable[[FileSlice], Iterator[Any]]:
@@ -58,20 +63,41 @@ def _of_slice(one: FileSlice, schema: Any) -> Iterator[Any]:
 def batches(fs: "FileSystem", path: str, part: GroupSlice, schema: Any) -> Iterator[Any]:
     """Arrow batches of a slice with the types of `schema` (pyarrow.Schema), in row order.
 
-    Raises pyarrow's error for a file that is gone or broken, and where a value does not fit its type exactly.
+    Raises pyarrow's error for a file that is gone or broken, BadData where a value does not fit its type exactly.
     """
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
     with fs.open_input_file(path) as source:
         reader = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
         groups = list(range(part.first_group, part.last_group + 1))
-        begin = part.start
-        for batch in reader.iter_batches(_BATCH_ROWS, row_groups=groups, columns=schema.names):
+        begin, size = part.start, _batch_rows(reader.metadata, part)
+        for batch in reader.iter_batches(size, row_groups=groups, columns=schema.names):
             low, high = max(part.after - begin, 0), min(part.up_to - begin, batch.num_rows)
             begin += batch.num_rows
             if low < high:
-                table = pa.Table.from_batches([batch.slice(low, high - low)]).select(schema.names).cast(schema)
-                yield from table.to_batches()
+                yield from _exactly(batch.slice(low, high - low), schema, path).to_batches()
             if begin >= part.up_to:
                 return
+
+
+def _batch_rows(footer: Any, part: GroupSlice) -> int:
+    """Rows that are about _BATCH_BYTES, by the size that their row groups say; no more than the slice needs."""
+    groups = [footer.row_group(i) for i in range(part.first_group, part.last_group + 1)]
+    width = sum(g.total_byte_size for g in groups) / max(1, sum(g.num_rows for g in groups))
+    return max(1, min(_BATCH_ROWS, int(_BATCH_BYTES / max(1.0, width)), part.up_to - part.start))
+
+
+def _exactly(batch: Any, schema: Any, path: str) -> Any:
+    """The batch as a table with the types of `schema`. Raises BadData naming the column that one does not fit."""
+    import pyarrow as pa
+
+    columns = []
+    for field in schema:
+        try:
+            columns.append(batch.column(field.name).cast(field.type))
+        except pa.ArrowInvalid as exc:
+            raise BadData(
+                f"{path}: column '{field.name}': a value is no {field.type}: {exc}",
+                "write the column as a type that keeps its values",
+            ) from exc
+    return pa.Table.from_arrays(columns, schema=schema)

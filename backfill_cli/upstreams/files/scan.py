@@ -33,9 +33,15 @@ class Readers:
     groups: tuple[tuple[str, slicing.GroupSlice], ...]
 
 
-def choose(reads: Sequence[SnapshotRead], counts: Mapping[str, int], layout: Callable[[str], Layout]) -> Readers:
-    """Sort reads of Parquet splits by reader. counts: rows of each split. layout: asked for cut splits only.
+def choose(
+    reads: Sequence[SnapshotRead],
+    counts: Mapping[str, int],
+    layout: Callable[[str], Layout],
+    workers: bool = True,
+) -> Readers:
+    """Sort reads of Parquet splits by reader.
 
+    counts: rows of each split. layout: asked for cut splits only. workers: whether Python workers can read.
     Reads of one split must not overlap; an empty read is read by nobody.
     """
     by_split: dict[str, list[tuple[int, int]]] = {}
@@ -50,8 +56,8 @@ def choose(reads: Sequence[SnapshotRead], counts: Mapping[str, int], layout: Cal
         if sum(end - after for after, end in slices) == counts[split]:
             whole.append(split)
             continue
-        how = layout(split)
-        if how.plain and all(slicing.by_row_group(how.groups, *s) for s in slices):
+        how = layout(split) if workers else None
+        if how is not None and how.plain and all(slicing.by_row_group(how.groups, *s) for s in slices):
             grouped += [(split, part) for s in slices for part in slicing.tasks(how.groups, *s)]
         else:
             cut[split] = tuple(slices)

@@ -11,7 +11,7 @@ from backfill_cli.upstreams.files import pin, row_groups, slicing
 from backfill_cli.upstreams.files.options import SnapshotOptions
 from backfill_cli.upstreams.files.row_groups import FileSlice
 from backfill_cli.upstreams.files.scan import Layout, choose, parquet_frame, text_frame
-from backfill_cli.upstreams.formats import schemas
+from backfill_cli.upstreams.formats import arrow_tasks, schemas
 from backfill_cli.upstreams.formats.listing import File, Listing, place
 from backfill_cli.upstreams.formats.schemas import Columns
 
@@ -68,10 +68,10 @@ class Snapshot:
             self._unchanged(name)
         if self._options.format != "parquet":
             return text_frame(spark, self.where, self._files, reads, self._options, self._columns)
-        readers = choose(reads, self._rows, self._layout)
+        readers = choose(reads, self._rows, self._layout, arrow_tasks.workers_know_us(spark))
         return parquet_frame(spark, self.where, self._files, readers, self._columns)
 
-    def batches(self, reads: Sequence[SnapshotRead]) -> ArrowTasks | None:
+    def batches(self, spark: "SparkSession", reads: Sequence[SnapshotRead]) -> ArrowTasks | None:
         """As contracts.BatchedUpstream says: Parquet by row group, where pyarrow reads all of it as Spark does."""
         if self._options.format != "parquet":
             return None
@@ -80,14 +80,14 @@ class Snapshot:
         self._know_layouts({read.split for read in reads})
         if not all(self._layouts[read.split].plain for read in reads):
             return None
-        slices, of = [], []
+        slices = []
         for index, read in enumerate(reads):
             end = self._rows[read.split] if read.up_to is None else read.up_to
             if read.after < end:
-                parts = slicing.tasks(self._layouts[read.split].groups, read.after, end)
-                slices += [FileSlice(self.where.fs, self._files[read.split].path, part) for part in parts]
-                of += [index] * len(parts)
-        return row_groups.arrow_tasks_of(slices, of, self._columns)
+                path, groups = self._files[read.split].path, self._layouts[read.split].groups
+                parts = slicing.tasks(groups, read.after, end)
+                slices += [(index, FileSlice(self.where.fs, path, part)) for part in parts]
+        return row_groups.tasks(slices, arrow_tasks.cores(spark), self._columns)
 
     def _unchanged(self, name: str) -> None:
         file = self._files[name]

@@ -90,7 +90,7 @@ class FilesUpstream:
 
     def batches(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> ArrowTasks | None:
         self._taken()
-        return self._snapshots[table].batches(reads)
+        return self._snapshots[table].batches(spark, reads)
 
     def changes(
         self, spark: "SparkSession", table: str, after: Position, up_to: Position, schema: str

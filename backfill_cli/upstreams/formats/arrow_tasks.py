@@ -11,8 +11,11 @@ import zipimport
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
-from backfill_cli.upstreams.formats.edge import raising_in_worker
+from backfill_cli import __version__
+from backfill_cli.errors import Fatal
+from backfill_cli.upstreams.formats.edge import SAME_PACKAGE, raising_in_worker
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,6 +46,53 @@ def frame(
     made: Any = arrow_udtf(Parts, returnType=schema)
     found: DataFrame = made(numbers.asTable())
     return found
+
+
+def cores(spark: "SparkSession") -> int:
+    """As many as a shuffle has partitions: the cores in local mode, and what the user set on a cluster."""
+    return int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
+
+
+_KNOWN: "WeakKeyDictionary[SparkSession, bool]" = WeakKeyDictionary()
+
+
+def workers_know_us(spark: "SparkSession") -> bool:
+    """Whether the session's Python workers have this package; asked once, in local mode they are our own.
+
+    Raises Fatal where they have another version of it.
+    """
+    if spark not in _KNOWN:
+        _KNOWN[spark] = _is_local(spark) or _one_knows_us(spark)
+    return _KNOWN[spark]
+
+
+def _is_local(spark: "SparkSession") -> bool:
+    from pyspark.sql.utils import is_remote
+
+    return not is_remote() and (spark.conf.get("spark.master", None) or "").startswith("local")
+
+
+def _one_knows_us(spark: "SparkSession") -> bool:
+    from pyspark.errors import PySparkException
+
+    try:
+        (said,) = frame(spark, _version, (0,), "version STRING").toArrow()["version"].to_pylist()
+    except ImportError:
+        return False  # the Connect client lacks what it needs to send a function
+    except PySparkException as exc:
+        if "No module named" in str(exc):
+            return False
+        raise
+    if said != __version__:
+        raise Fatal(f"Spark's executors have backfill-cli {said}, and this is {__version__}", SAME_PACKAGE)
+    return True
+
+
+def _version(part: int) -> "Iterator[pa.RecordBatch]":
+    """Runs in a worker."""
+    import pyarrow as pa
+
+    yield pa.RecordBatch.from_pydict({"version": [__version__]})
 
 
 def _of_numbers(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import unquote
 
-from backfill_cli.errors import BackfillError, BadData, Fatal, HistoryGone, Transient
+from backfill_cli.errors import BackfillError, BadData, Fatal, HistoryGone, NotPlain, Transient
 
 MARK = "backfill:"
 """What the messages begin with that our own expressions raise inside Spark."""
@@ -14,6 +14,7 @@ MARK = "backfill:"
 _KINDS: dict[str, type[BackfillError]] = {
     "BadData": BadData,
     "Fatal": Fatal,
+    "NotPlain": NotPlain,
     "Transient": Transient,
     "HistoryGone": HistoryGone,
 }
@@ -37,6 +38,7 @@ _PASSING = frozenset(
     }
 )
 RENAME_HINT = "write files under a name that begins with '_' or ends with .tmp, and rename them when complete"
+SAME_PACKAGE = "install what this job runs with where they run, and let spark.pyspark.python name that Python"
 GONE_HINT = "restore the file, or drop the job and start anew"
 
 
@@ -89,12 +91,9 @@ def from_spark(exc: BaseException) -> BackfillError | None:
     if own:
         message, _, hint = own.group(2).partition(" :try ")
         return _KINDS.get(own.group(1), BadData)(message, hint)
-    lacks = re.search(r"No module named '(backfill_cli|pyarrow|confluent_kafka)", text)
+    lacks = re.search(r"No module named '((?:backfill_cli|pyarrow|confluent_kafka)[\w.]*)'", text)
     if lacks:
-        return Fatal(
-            f"Spark's executors have no Python package {lacks[1]}",
-            "install what this job runs with where they run, and let spark.pyspark.python name that Python",
-        )
+        return Fatal(f"Spark's executors have no Python module {lacks[1]}", SAME_PACKAGE)
     if "FAILED_READ_FILE" not in text and "PATH_NOT_FOUND" not in text and "FileNotFoundException" not in text:
         return None
     found = re.search(r"\b((?:file|s3a?|gs|abfss?|hdfs):/[^\s'\"]+)", text)

@@ -107,6 +107,8 @@ def of_footer(path: str, footer: "pq.FileMetaData") -> Columns:
     _refuse_lossy_leaves(path, footer)
     columns: Columns = {}
     for column in footer.schema.to_arrow_schema():
+        if column.name in columns:
+            raise BadData(f"{path}: column '{column.name}' comes twice", "give one of them another name")
         try:
             columns[column.name] = field(column.name, _of_arrow(column.type), _logical(column.type))
         except Unsupported as exc:

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from backfill_cli.contracts import ArrowTasks
-from backfill_cli.errors import Transient
+from backfill_cli.contracts import ArrowTasks, Piece
+from backfill_cli.errors import NotPlain
 from backfill_cli.upstreams.formats import schemas
 from backfill_cli.upstreams.formats.schemas import Columns
 from backfill_cli.upstreams.kafka import fast_json, log
@@ -22,8 +22,6 @@ from backfill_cli.upstreams.kafka.tasks import Range
 if TYPE_CHECKING:
     import pyarrow as pa
 
-NOT_PLAIN = "not all records are plain objects of the table's types: they are read again with care"
-
 
 def tasks(
     connection: Connection, topic: str, value: Columns, way: ShortWay | None, ranges: Sequence[Range]
@@ -31,12 +29,10 @@ def tasks(
     """The rows of these ranges, `(kafka columns, the value's)`.
 
     way: how values are read, None for bytes as they are. Their making raises what `log.messages` does, and
-    Transient, told by NOT_PLAIN.
+    NotPlain.
     """
-    reads = tuple(one.read for one in ranges)
-    return ArrowTasks(
-        partial(_rows, connection, topic, way), tuple(ranges), reads, schemas.to_json({**PLACE, **value})
-    )
+    parts = tuple((Piece(one.read, one),) for one in ranges)
+    return ArrowTasks(partial(_rows, connection, topic, way), parts, schemas.to_json({**PLACE, **value}))
 
 
 def _rows(connection: Connection, topic: str, way: ShortWay | None, task: Range) -> "Iterator[pa.RecordBatch]":
@@ -56,5 +52,8 @@ def _rows(connection: Connection, topic: str, way: ShortWay | None, task: Range)
 def _values(values: Sequence[bytes | None], way: ShortWay, task: Range, offset: int) -> "dict[str, pa.Array]":
     found = fast_json.read(values, way)
     if found is None:
-        raise Transient(f"partition {task.partition}, from offset {offset} on: {NOT_PLAIN}", "nothing to do")
+        raise NotPlain(
+            f"partition {task.partition}, from offset {offset} on: records that are no plain objects of the types",
+            "they are read again with care",
+        )
     return {name: column for (name, _), column in zip(way.kinds, found, strict=True)}

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from backfill_cli.upstreams.formats import arrow_tasks
 from backfill_cli.upstreams.formats.frames import quoted, struct_type
 from backfill_cli.upstreams.formats.schemas import Columns, field
 from backfill_cli.upstreams.kafka import decode, log, spark_source
@@ -31,7 +32,7 @@ class Records:
     ) -> tuple[Range, ...] | None:
         """The tasks that read all of these ranges from the log; None where the archive delivers some of it."""
         archived, logged = self._parts(ranges, oldest)
-        return None if archived else cut(logged, _cores(spark))
+        return None if archived else cut(logged, arrow_tasks.cores(spark))
 
     def decoded(
         self,
@@ -83,18 +84,13 @@ class Records:
         return archived, logged
 
     def _of_log(self, spark: "SparkSession", ranges: Sequence[Range], way: ShortWay | None) -> "DataFrame":
-        cores = _cores(spark)
+        cores = arrow_tasks.cores(spark)
         tasks = cut(ranges, cores)
         if not tasks:
             return spark.createDataFrame([], log.schema_of(way))
         if self._options.reader == "spark":
             return spark_source.frame(spark, self._options, [r for r in ranges if r.after < r.up_to], cores)
         return log.frame(spark, self._connection, self._options.topic, tasks, way)
-
-
-def _cores(spark: "SparkSession") -> int:
-    """As many as a shuffle has partitions: the cores in local mode, and what the user set on a cluster."""
-    return int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
 
 
 def _as_records(spark: "SparkSession", archive: Archive, ranges: Sequence[Range]) -> "DataFrame":

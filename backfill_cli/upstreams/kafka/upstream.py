@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import ArrowTasks, TableSpec, UpstreamCapabilities
-from backfill_cli.errors import BackfillError, ConfigError, Fatal, HistoryGone, StateConflict
+from backfill_cli.errors import BackfillError, ConfigError, Fatal, HistoryGone, NotPlain, StateConflict
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.position import Position
 from backfill_cli.model.split import Split
@@ -150,7 +150,7 @@ class KafkaUpstream:
 
     def failure(self, exc: Exception) -> BackfillError | None:
         found = from_spark(exc) or spark_source.failure(exc)
-        if found is not None and plain.NOT_PLAIN in found.message:
+        if isinstance(found, NotPlain):
             self._haste.surprised()
         return found
 

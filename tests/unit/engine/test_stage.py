@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from backfill_cli.config import JobConfig, load
-from backfill_cli.contracts import ArrowTasks, UpstreamCapabilities
+from backfill_cli.contracts import ArrowTasks, Piece, UpstreamCapabilities
 from backfill_cli.engine.stage import SparkStager
 from backfill_cli.errors import BackfillError, BadData, Fatal, Transient
 from backfill_cli.model.plan import ChangeWindow, EpochPlan, SnapshotRead, Staged, StagedFile
@@ -102,8 +102,8 @@ class WorkersUpstream(Upstream):
             arrow = pa.schema(list(zip(names, map(pa.type_for_alias, kinds), strict=True)))
             yield pa.RecordBatch.from_pylist([dict(zip(names, row, strict=True)) for row in rows], arrow)
 
-        parts = tuple(self.rows[table][int(r.split)][r.after : r.up_to] for r in reads)
-        return ArrowTasks(make, parts, tuple(range(len(reads))), SCHEMAS[table])
+        parts = tuple((Piece(i, self.rows[table][int(r.split)][r.after : r.up_to]),) for i, r in enumerate(reads))
+        return ArrowTasks(make, parts, SCHEMAS[table])
 
 
 def ddl(schema: str) -> str:
@@ -262,10 +262,10 @@ def test_case_43_a_full_staging_disk_may_pass_and_leaves_nothing(
     for read_by in ("scan", "batches"):
         monkeypatch.setattr(upstream, read_by, _broken(said), raising=False)
     with pytest.raises(
-        Transient, match=r"staging folder .*(No space left on device|Disk quota exceeded)"
+        Transient, match=r"(No space left on device|Disk quota exceeded): the staging folder"
     ) as caught:
         stager.stage(EpochPlan((read("orders", 0, 0, 2),)), 7, SCHEMAS)
-    assert "make room" in caught.value.hint
+    assert "spark.local.dir" in caught.value.hint
     assert leftovers(stager) == []
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from backfill_cli.contracts import ArrowTasks
+from backfill_cli.contracts import ArrowTasks, Piece
 from backfill_cli.engine import stage_tasks
 from backfill_cli.errors import Transient
 
@@ -44,6 +44,10 @@ SCHEMA = json.dumps(
 )
 
 
+def alone(what: Any) -> tuple[tuple[Piece, ...], ...]:
+    return ((Piece(0, what),),)
+
+
 def numbers(size: int = 10, width: int = 8) -> Callable[[tuple[int, int]], Iterator[pa.RecordBatch]]:
     """Batches of `size` rows of a range of numbers; a column of `width` bytes a row beside them."""
 
@@ -67,7 +71,7 @@ def test_what_workers_write_is_what_they_made_for_duckdb_and_for_spark(
 
     types = TYPES
     fields = [{"name": name, "type": name, "nullable": True, "metadata": {}} for name in types]
-    tasks = ArrowTasks(make, (0,), (0,), json.dumps({"type": "struct", "fields": fields}))
+    tasks = ArrowTasks(make, alone(0), json.dumps({"type": "struct", "fields": fields}))
     done = stage_tasks.write(spark, tasks, tmp_path / "a", tmp_path)
     path = str(tmp_path / done.files[0].path)
     told = {name: values for name, (_, values) in types.items()}
@@ -82,24 +86,30 @@ def test_what_workers_write_is_what_they_made_for_duckdb_and_for_spark(
 def test_rows_are_counted_by_read_and_a_part_without_rows_has_no_file(
     spark: "SparkSession", tmp_path: Path
 ) -> None:
-    tasks = ArrowTasks(numbers(), ((0, 25), (25, 25), (25, 60), (60, 61)), (0, 1, 0, 2), SCHEMA)
+    pieces = (
+        (Piece(0, (0, 25)),),
+        (Piece(1, (25, 25)),),
+        (Piece(0, (25, 60)), Piece(3, (60, 62))),
+        (Piece(2, (62, 63)),),
+    )
+    tasks = ArrowTasks(numbers(), pieces, SCHEMA)
     done = stage_tasks.write(spark, tasks, tmp_path / "t" / "inserts", tmp_path)
-    assert done.rows == {0: 60, 1: 0, 2: 1}
+    assert done.rows == {0: 60, 1: 0, 2: 1, 3: 2}
     read = [pq.read_table(tmp_path / f.path)["n"].to_pylist() for f in done.files]
-    assert read == [list(range(25)), list(range(25, 60)), [60]]
+    assert read == [list(range(25)), list(range(25, 62)), [62]]
     assert [f.size_bytes for f in done.files] == [(tmp_path / f.path).stat().st_size for f in done.files]
     assert {Path(f.path).parent for f in done.files} == {Path("t/inserts")}
     assert len(list((tmp_path / "t" / "inserts").iterdir())) == 3, "each part is made once"
 
 
 def test_nothing_to_make_is_no_file_and_no_row(spark: "SparkSession", tmp_path: Path) -> None:
-    nothing = ArrowTasks(numbers(), (), (), SCHEMA)
+    nothing = ArrowTasks(numbers(), (), SCHEMA)
     assert stage_tasks.write(spark, nothing, tmp_path / "a", tmp_path) == stage_tasks.Written((), {})
     assert stage_tasks.frame(spark, nothing).toArrow().num_rows == 0
 
 
 def test_a_file_of_another_attempt_is_no_part_of_what_was_written(spark: "SparkSession", tmp_path: Path) -> None:
-    tasks = ArrowTasks(numbers(), ((0, 5),), (0,), SCHEMA)
+    tasks = ArrowTasks(numbers(), alone((0, 5)), SCHEMA)
     first = stage_tasks.write(spark, tasks, tmp_path / "a", tmp_path)
     again = stage_tasks.write(spark, tasks, tmp_path / "a", tmp_path)
     assert len(again.files) == 1
@@ -111,8 +121,8 @@ def test_a_row_group_is_no_more_than_a_task_can_hold(
 ) -> None:
     monkeypatch.setattr(stage_tasks, "_GROUP_BYTES", 50_000)
     monkeypatch.setattr(stage_tasks, "_GROUP_ROWS", 400)
-    wide = list(stage_tasks._write(numbers(10, 1_000), str(tmp_path), (0, (0, 100))))
-    thin = list(stage_tasks._write(numbers(10, 1), str(tmp_path), (1, (0, 1_000))))
+    wide = list(stage_tasks._write(numbers(10, 1_000), str(tmp_path), (0, (Piece(0, (0, 100)),))))
+    thin = list(stage_tasks._write(numbers(10, 1), str(tmp_path), (1, (Piece(0, (0, 1_000)),))))
     (wide_file,), (thin_file,) = (batch[0]["name"].to_pylist() for batch in (wide, thin))
     assert [rows_of_group(tmp_path / wide_file, i) for i in range(3)] == [40, 40, 20]
     assert [rows_of_group(tmp_path / thin_file, i) for i in range(3)] == [400, 400, 200]
@@ -128,10 +138,40 @@ def test_an_error_of_ours_in_a_worker_reaches_the_driver_as_text(spark: "SparkSe
         yield
 
     with pytest.raises(Exception, match=r"\[Transient\] the broker is silent :try start it :end"):
-        stage_tasks.write(spark, ArrowTasks(make, (0,), (0,), SCHEMA), tmp_path / "a", tmp_path)
+        stage_tasks.write(spark, ArrowTasks(make, alone(0), SCHEMA), tmp_path / "a", tmp_path)
 
 
 def test_a_folder_that_cannot_be_made_is_transient(spark: "SparkSession", tmp_path: Path) -> None:
     (tmp_path / "a").write_text("a file")
     with pytest.raises(Transient, match=r"staging folder .*/a/b: Not a directory"):
-        stage_tasks.write(spark, ArrowTasks(numbers(), ((0, 1),), (0,), SCHEMA), tmp_path / "a" / "b", tmp_path)
+        stage_tasks.write(spark, ArrowTasks(numbers(), alone((0, 1)), SCHEMA), tmp_path / "a" / "b", tmp_path)
+
+
+def test_a_disk_that_is_full_is_told_by_the_worker_that_wrote(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(pq.ParquetWriter, "write_table", full)
+    with pytest.raises(Transient, match=r"staging file .*No space left on device"):
+        list(stage_tasks._write(numbers(), str(tmp_path), (0, (Piece(0, (0, 10)),))))
+
+
+def test_case_10_columns_whose_paths_are_alike_and_nested_ones_are_written(tmp_path: Path) -> None:
+    held = pa.RecordBatch.from_pydict(
+        {
+            "a": pa.array([{"b": "x"}] * 1000, pa.struct([("b", pa.string())])),
+            "a.b": pa.array(range(1000), pa.int64()),
+            "l": pa.array([["red"]] * 1000, pa.list_(pa.string())),
+            "m": pa.array([[("k", 1)]] * 1000, pa.map_(pa.string(), pa.int64())),
+        }
+    )
+    stage_tasks._write_file(str(tmp_path / "f"), held, iter(()))
+    assert pq.read_table(tmp_path / "f").to_pylist() == held.to_pylist()
+    footer = pq.read_metadata(tmp_path / "f").row_group(0)
+    encodings = {
+        footer.column(i).path_in_schema: set(footer.column(i).encodings) for i in range(footer.num_columns)
+    }
+    assert "RLE_DICTIONARY" in encodings["l.list.element"]
+    assert "DELTA_BINARY_PACKED" in encodings["m.key_value.value"]

@@ -101,4 +101,4 @@ def test_executors_without_a_package_are_told_what_to_install() -> None:
     text = "org.apache.spark.api.python.PythonException: ModuleNotFoundError: No module named 'backfill_cli'"
     found = from_spark(RuntimeError(text))
     assert isinstance(found, Fatal)
-    assert "executors have no Python package backfill_cli" in found.message
+    assert "executors have no Python module backfill_cli" in found.message
