@@ -31,6 +31,8 @@ snapshot = {{ path = "{folder}/snapshot", format = "parquet" }}
 [[tables]]
 name = "t"
 key = ["id"]
+[throttle]
+rate = 150
 """
 TOPIC = """
 [job]
@@ -115,7 +117,7 @@ def test_a_job_runs_on_a_cluster_and_says_what_its_executors_lack(
     broker: "Broker", tmp_path: Path, bare_python: Path, knows: bool
 ) -> None:
     (tmp_path / "snapshot").mkdir()
-    pq.write_table(pa.table({"id": list(range(1000))}), tmp_path / "snapshot" / "a.parquet")
+    pq.write_table(pa.table({"id": list(range(1000))}), tmp_path / "snapshot" / "a.parquet", row_group_size=100)
     topic = new_topic(broker, 2)
     topic.write_json([{"id": n} for n in range(100)])
     python = Path(sys.executable) if knows else bare_python

@@ -158,7 +158,7 @@ def test_a_disk_that_is_full_is_told_by_the_worker_that_wrote(
         list(stage_tasks._write(numbers(), str(tmp_path), (0, (Piece(0, (0, 10)),))))
 
 
-def test_case_10_columns_whose_paths_are_alike_and_nested_ones_are_written(tmp_path: Path) -> None:
+def test_columns_whose_paths_are_alike_and_nested_ones_are_written(tmp_path: Path) -> None:
     held = pa.RecordBatch.from_pydict(
         {
             "a": pa.array([{"b": "x"}] * 1000, pa.struct([("b", pa.string())])),
