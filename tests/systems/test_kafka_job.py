@@ -40,6 +40,9 @@ interval = "100ms"
 """
 
 
+NO_RETRY = '[retry]\nlimit = "0s"'
+"""What fails in passing fails the job: nothing below may count on a second try."""
+
 ALL = "SELECT kafka_partition, kafka_offset, id, name FROM orders ORDER BY ALL"
 
 
@@ -131,7 +134,7 @@ def test_a_record_that_cannot_be_read_stops_the_job_and_is_named(
 ) -> None:
     topic = new_topic(broker, 1)
     topic.write([b'{"id": 1, "name": "a"}', b"not json", b'{"id": "x"}'])
-    run = Run(topic, tmp_path)
+    run = Run(topic, tmp_path, more=NO_RETRY)
     with pytest.raises(BadData, match=r"partition 0, offset 1 cannot be read: .*\(and 1 more\)") as caught:
         run.catch_up()
     assert "quarantine" in (caught.value.hint or "")
@@ -144,7 +147,7 @@ def test_a_record_that_cannot_be_read_is_set_aside_with_its_bytes_and_the_reason
 ) -> None:
     topic = new_topic(broker, 1)
     topic.write([b'{"id": 1, "name": "a"}', b"not json", b'{"id": 2, "name": "b"}'])
-    run = Run(topic, tmp_path, 'on_error = "quarantine"', table, '[transform]\nwhere = "id > 1"')
+    run = Run(topic, tmp_path, 'on_error = "quarantine"', table, f'{NO_RETRY}\n[transform]\nwhere = "id > 1"')
     run.catch_up()
     assert run.rows("SELECT id, name FROM orders ORDER BY 1") == [(2, "b")]
     aside = run.rows("SELECT kafka_partition, kafka_offset, value, reason FROM _backfill_quarantine_orders")
@@ -154,6 +157,20 @@ def test_a_record_that_cannot_be_read_is_set_aside_with_its_bytes_and_the_reason
     run.catch_up()
     assert run.rows("SELECT id FROM orders ORDER BY 1") == [(2,), (3,)]
     assert run.rows("SELECT kafka_offset FROM _backfill_quarantine_orders ORDER BY 1") == [(1,), (3,)]
+    assert run.verified()
+
+
+def test_a_surprise_after_plain_records_is_set_aside_in_the_same_epoch(
+    spark: "SparkSession", broker: "Broker", tmp_path: Path
+) -> None:
+    topic = new_topic(broker, 1)
+    run = Run(topic, tmp_path, 'on_error = "quarantine"', more=NO_RETRY)
+    topic.write([b'{"id": 1, "name": "a"}'])
+    run.catch_up()
+    topic.write([b"not json", b'{"id": 2, "name": "b"}'])
+    run.catch_up()
+    assert run.rows() == [(0, 0, 1, "a"), (0, 2, 2, "b")]
+    assert run.rows("SELECT kafka_offset, value FROM _backfill_quarantine_orders") == [(1, b"not json")]
     assert run.verified()
 
 
