@@ -153,6 +153,8 @@ def _connect(remote: str, conf: Mapping[str, str]) -> "SparkSession":
         raise UsageError(f"spark.remote: {error}", "pip install 'backfill-cli[connect]'") from error
     from pyspark.errors import PySparkException
 
+    # What tells pyspark.sql.functions and types which of its two implementations a process uses.
+    os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
     builder = RemoteSession.builder.remote(remote)
     for name, value in conf.items():
         builder = builder.config(name, value)

@@ -1,4 +1,4 @@
-"""A standalone Spark cluster: the same job, executors with this package or without it."""
+"""A standalone Spark cluster, its executors with this package or without it, and Spark Connect: the same jobs."""
 
 import os
 import subprocess
@@ -46,10 +46,12 @@ value = {{ format = "json", schema = "id BIGINT" }}
 [[tables]]
 name = "t"
 """
-MORE = """
+SINK = """
 [sink]
 type = "duckdb"
 path = "{folder}/{name}.duckdb"
+"""
+CLUSTER = """
 [spark]
 master = "{master}"
 conf = {{ "spark.driver.host" = "127.0.0.1", "spark.executor.memory" = "600m", "spark.cores.max" = "2" }}
@@ -77,15 +79,19 @@ def until_said(log: Path, text: str) -> None:
         time.sleep(0.2)
 
 
+def environment(python: Path) -> dict[str, str]:
+    """This process's, less what it says of Spark and Python."""
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK", "PYTHON"))
+    }
+    return kept | {"SPARK_HOME": str(SPARK), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": str(python)}
+
+
 @contextmanager
 def cluster(folder: Path, python: Path) -> Iterator[str]:
     """A master and a worker on loopback, whose executors run this Python."""
     folder.mkdir()
-    port = str(free_port())
-    env = {
-        name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK", "PYTHON"))
-    }
-    env |= {"SPARK_HOME": str(SPARK), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": str(python)}
+    port, env = str(free_port()), environment(python)
     on = ("--host", "127.0.0.1", "--webui-port", "0")
     address = f"spark://127.0.0.1:{port}"
     with process(folder, env, "org.apache.spark.deploy.master.Master", *on, "--port", port) as master:
@@ -97,9 +103,12 @@ def cluster(folder: Path, python: Path) -> Iterator[str]:
 
 
 def start(folder: Path, config: str, python: Path, **told: str) -> "subprocess.CompletedProcess[str]":
-    (folder / "job.toml").write_text((config + MORE).format(folder=folder, **told))
-    words = ["start", "--config", "job.toml", "--until", "caught-up", "--catalog", "catalog.duckdb"]
-    env = {**os.environ, "PYSPARK_PYTHON": str(python)}
+    (folder / "job.toml").write_text((config + SINK).format(folder=folder, **told))
+    return typed(folder, python, "start", "--config", "job.toml", "--until", "caught-up")
+
+
+def typed(folder: Path, python: Path, *words: str) -> "subprocess.CompletedProcess[str]":
+    env = {**os.environ, "PYSPARK_PYTHON": str(python), "BACKFILL_CATALOG": "catalog.duckdb"}
     command = [sys.executable, "-m", "backfill_cli", *words]
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=300, check=False)
 
@@ -122,9 +131,9 @@ def test_a_job_runs_on_a_cluster_and_says_what_its_executors_lack(
     topic.write_json([{"id": n} for n in range(100)])
     python = Path(sys.executable) if knows else bare_python
     with cluster(tmp_path / "cluster", python) as master:
-        files = start(tmp_path, FILES, python, name="files", master=master)
+        files = start(tmp_path, FILES + CLUSTER, python, name="files", master=master)
         names = {"bootstrap": broker.bootstrap, "topic": topic.name}
-        events = start(tmp_path, TOPIC, python, name="events", master=master, **names)
+        events = start(tmp_path, TOPIC + CLUSTER, python, name="events", master=master, **names)
 
     assert files.returncode == 0, files.stderr
     assert count(tmp_path / "files.duckdb") == 1000
@@ -134,6 +143,35 @@ def test_a_job_runs_on_a_cluster_and_says_what_its_executors_lack(
     else:
         assert events.returncode == 1, events.stderr
         assert "Spark's executors have no Python module" in events.stderr
+
+
+def test_a_job_runs_and_is_verified_over_spark_connect(broker: "Broker", tmp_path: Path) -> None:
+    (tmp_path / "snapshot").mkdir()
+    pq.write_table(pa.table({"id": list(range(1000))}), tmp_path / "snapshot" / "a.parquet", row_group_size=100)
+    topic = new_topic(broker, 2)
+    topic.write_json([{"id": n} for n in range(100)])
+    python, port = Path(sys.executable), str(free_port())
+    server = "org.apache.spark.sql.connect.service.SparkConnectServer"
+    conf = ["--conf", f"spark.connect.grpc.binding.port={port}", "--conf", "spark.ui.enabled=false"]
+    submit = (
+        "org.apache.spark.deploy.SparkSubmit",
+        "--class",
+        server,
+        "--master",
+        "local[2]",
+        *conf,
+        "spark-internal",
+    )
+    remote = f'[spark]\nremote = "sc://127.0.0.1:{port}"\n'
+    with process(tmp_path, environment(python), *submit) as log:
+        until_said(log, "Spark Connect server started")
+        names = {"bootstrap": broker.bootstrap, "topic": topic.name}
+        for name, config in (("files", FILES), ("events", TOPIC)):
+            ended = start(tmp_path, config + remote, python, name=name, **names)
+            assert ended.returncode == 0, ended.stderr
+            checked = typed(tmp_path, python, "verify", name)
+            assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert (count(tmp_path / "files.duckdb"), count(tmp_path / "events.duckdb")) == (1000, 100)
 
 
 def count(path: Path) -> int:
