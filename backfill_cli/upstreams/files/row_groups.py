@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import ArrowTasks, Piece
 from backfill_cli.errors import BadData
-from backfill_cli.upstreams.files.slicing import GroupSlice, packed
+from backfill_cli.upstreams.files.slicing import GroupSlice
 from backfill_cli.upstreams.formats import arrow_tasks, schemas
 from backfill_cli.upstreams.formats.edge import reading
 from backfill_cli.upstreams.formats.frames import struct_type
@@ -43,8 +43,8 @@ def frame(spark: "SparkSession", slices: Sequence[FileSlice], schema: "StructTyp
 
 def tasks(slices: Sequence[tuple[int, FileSlice]], cores: int, columns: Columns) -> ArrowTasks:
     """The same rows for whoever runs the tasks. slices: with which of the plan's reads each belongs to."""
-    rows = [one.slice.up_to - one.slice.after for _, one in slices]
-    parts = tuple(tuple(Piece(*slices[at]) for at in part) for part in packed(rows, cores))
+    pieces = [(Piece(read, one), one.slice.up_to - one.slice.after) for read, one in slices]
+    parts = arrow_tasks.packed(pieces, cores)
     return ArrowTasks(_made_with(struct_type(columns)), parts, schemas.to_json(columns))
 
 

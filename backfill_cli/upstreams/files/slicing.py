@@ -1,6 +1,5 @@
 """Which reader reads a slice of a Parquet file, and which row groups it touches: pure."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -63,17 +62,3 @@ def tasks(groups: Sequence[int], after: int, up_to: int) -> list[GroupSlice]:
             first, start = index + 1, end
         begin = end
     return parts
-
-
-def packed(rows: Sequence[int], cores: int) -> list[list[int]]:
-    """The indices of `rows` in runs of about a core's share, at most TASK_ROWS each unless one alone has more."""
-    share = max(1, min(TASK_ROWS, math.ceil(sum(rows) / max(1, cores))))
-    runs: list[list[int]] = []
-    held = share
-    for index, count in enumerate(rows):
-        if not runs or held + count > share:
-            runs.append([])
-            held = 0
-        runs[-1].append(index)
-        held += count
-    return runs

@@ -6,6 +6,7 @@ start without pandas.
 """
 
 import gc
+import math
 import sys
 import zipimport
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from backfill_cli import __version__
+from backfill_cli.contracts import Piece
 from backfill_cli.errors import Fatal
 from backfill_cli.upstreams.formats.edge import SAME_PACKAGE, raising_in_worker
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+PART_ROWS = 500_000
 
 
 def frame(
@@ -51,6 +55,23 @@ def frame(
 def cores(spark: "SparkSession") -> int:
     """As many as a shuffle has partitions: the cores in local mode, and what the user set on a cluster."""
     return int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
+
+
+def packed(pieces: Sequence[tuple[Piece, int]], cores: int) -> tuple[tuple[Piece, ...], ...]:
+    """The pieces, each with its rows, as parts of about a core's share: a task costs what 10,000 rows do.
+
+    In order; at most PART_ROWS a part, unless one piece alone has more.
+    """
+    share = max(1, min(PART_ROWS, math.ceil(sum(rows for _, rows in pieces) / max(1, cores))))
+    parts: list[list[Piece]] = []
+    held = 0
+    for piece, rows in pieces:
+        if not parts or held + rows > share:
+            parts.append([])
+            held = 0
+        parts[-1].append(piece)
+        held += rows
+    return tuple(map(tuple, parts))
 
 
 _KNOWN: "WeakKeyDictionary[SparkSession, bool]" = WeakKeyDictionary()

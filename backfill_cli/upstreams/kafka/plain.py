@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import ArrowTasks, Piece
 from backfill_cli.errors import NotPlain
-from backfill_cli.upstreams.formats import schemas
+from backfill_cli.upstreams.formats import arrow_tasks, schemas
 from backfill_cli.upstreams.formats.schemas import Columns
 from backfill_cli.upstreams.kafka import fast_json, log
 from backfill_cli.upstreams.kafka.cluster import Connection
@@ -24,14 +24,19 @@ if TYPE_CHECKING:
 
 
 def tasks(
-    connection: Connection, topic: str, value: Columns, way: ShortWay | None, ranges: Sequence[Range]
+    connection: Connection,
+    topic: str,
+    value: Columns,
+    way: ShortWay | None,
+    ranges: Sequence[Range],
+    cores: int,
 ) -> ArrowTasks:
     """The rows of these ranges, `(kafka columns, the value's)`.
 
     way: how values are read, None for bytes as they are. Their making raises what `log.messages` does, and
     NotPlain.
     """
-    parts = tuple((Piece(one.read, one),) for one in ranges)
+    parts = arrow_tasks.packed([(Piece(one.read, one), one.up_to - one.after) for one in ranges], cores)
     return ArrowTasks(partial(_rows, connection, topic, way), parts, schemas.to_json({**PLACE, **value}))
 
 

@@ -13,7 +13,7 @@ from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.position import Position
 from backfill_cli.model.split import Split
 from backfill_cli.model.upstream import Pin, UpstreamView
-from backfill_cli.upstreams.formats import schemas
+from backfill_cli.upstreams.formats import arrow_tasks, schemas
 from backfill_cli.upstreams.formats.edge import from_spark
 from backfill_cli.upstreams.formats.schemas import Columns
 from backfill_cli.upstreams.kafka import columns, debezium, decode, growth, plain, spark_source, upserts
@@ -102,7 +102,9 @@ class KafkaUpstream:
         if self._options.reader != "confluent" or (way is None and not as_bytes) or not self._haste.allowed():
             return None
         tasks = self._records.log_tasks(spark, _ranges(reads), self._oldest)
-        return None if tasks is None else plain.tasks(self._connection, self._options.topic, value, way, tasks)
+        if tasks is None:
+            return None
+        return plain.tasks(self._connection, self._options.topic, value, way, tasks, arrow_tasks.cores(spark))
 
     def scan(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> "DataFrame":
         value = columns.of_value(schemas.from_json(self._taken().schema[self._table.name]))
