@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-PART_ROWS = 500_000
+PART_ROWS = 500_000  # what is made again when a task fails
 
 
 def frame(
@@ -74,6 +74,7 @@ def packed(pieces: Sequence[tuple[Piece, int]], cores: int) -> tuple[tuple[Piece
     return tuple(map(tuple, parts))
 
 
+# Asking costs a Spark job, and what a session's workers have stays the same.
 _KNOWN: "WeakKeyDictionary[SparkSession, bool]" = WeakKeyDictionary()
 
 

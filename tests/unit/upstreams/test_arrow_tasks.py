@@ -1,9 +1,17 @@
-"""Pieces in parts: each once, in order, and so that no core waits for a part that could have been two."""
+"""Rows that workers make: pieces in parts, each once and in order; and whether workers can."""
 
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.errors import PySparkException
 
 from backfill_cli.contracts import Piece
+from backfill_cli.errors import Fatal
+from backfill_cli.upstreams.formats import arrow_tasks
 from backfill_cli.upstreams.formats.arrow_tasks import PART_ROWS, packed
 
 
@@ -22,3 +30,57 @@ def test_every_piece_is_in_one_part_and_no_part_is_larger_than_it_must(rows: lis
 def test_many_small_pieces_are_few_parts(rows: list[int], cores: int) -> None:
     parts = packed([(Piece(read, None), count) for read, count in enumerate(rows)], cores)
     assert len(parts) <= 2 * cores + 1
+
+
+@dataclass(eq=False)
+class Cluster:
+    """A session whose one worker answers with a version, or fails. Stands for the frame that asks it, too."""
+
+    says: str | Exception
+    asked: int = 0
+    conf: dict[str, str] = field(default_factory=lambda: {"spark.master": "spark://host:7077"})
+
+    def toArrow(self) -> pa.Table:
+        self.asked += 1
+        if isinstance(self.says, Exception):
+            raise self.says
+        return pa.table({"version": [self.says]})
+
+
+@pytest.fixture(autouse=True)
+def answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrow_tasks, "frame", lambda spark, *_: spark)
+
+
+def know_us(cluster: Any) -> bool:
+    return arrow_tasks.workers_know_us(cluster)
+
+
+def test_workers_with_this_package_are_asked_once() -> None:
+    cluster = Cluster(arrow_tasks.__version__)
+    assert know_us(cluster)
+    assert know_us(cluster)
+    assert cluster.asked == 1
+
+
+def test_workers_without_it_do_not_know_us() -> None:
+    assert not know_us(Cluster(PySparkException("ModuleNotFoundError: No module named 'backfill_cli'")))
+
+
+def test_workers_with_another_version_are_refused() -> None:
+    with pytest.raises(Fatal, match=r"executors have backfill-cli 0\.0\.0, and this is"):
+        know_us(Cluster("0.0.0"))
+
+
+def test_a_question_that_fails_in_passing_is_no_answer() -> None:
+    cluster = Cluster(PySparkException("executor lost"))
+    with pytest.raises(PySparkException):
+        know_us(cluster)
+    cluster.says = arrow_tasks.__version__
+    assert know_us(cluster)
+
+
+def test_local_workers_are_our_own() -> None:
+    cluster = Cluster("0.0.0", conf={"spark.master": "local[2]"})
+    assert know_us(cluster)
+    assert cluster.asked == 0
