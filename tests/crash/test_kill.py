@@ -49,6 +49,8 @@ LOOP_POINTS = (
     "after-mark",
 )
 RECOVERY_POINTS = ("recovery-fenced", "recovery-before-commit", "recovery-committed", "recovery-done")
+IN_TURN = (*LOOP_POINTS[:3], *RECOVERY_POINTS, *LOOP_POINTS[3:])
+"""Those of a recovery come after a death that leaves an epoch promised."""
 
 
 def upstream(folder: Path) -> dict[int, int]:
@@ -115,6 +117,18 @@ def resume_to_the_end(folder: Path, expected: dict[int, int]) -> None:
     assert held(folder) == expected
 
 
+def test_a_job_killed_at_every_point_in_turn_resumes_to_the_upstream(tmp_path: Path) -> None:
+    expected = upstream(tmp_path)
+    (tmp_path / "job.toml").write_text(CONFIG.replace("rate = 8000", "rate = 60"))
+    start_killed(tmp_path, IN_TURN[0])
+    for failpoint in IN_TURN[1:]:
+        died = backfill(tmp_path, "resume", "crash", failpoint=failpoint)
+        assert died.returncode == -signal.SIGKILL, f"{failpoint}: {died.stderr}"
+    assert backfill(tmp_path, "throttle", "crash", "--rate", "none").returncode == 0
+    resume_to_the_end(tmp_path, expected)
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("failpoint", LOOP_POINTS)
 def test_a_job_killed_in_the_loop_resumes_to_the_upstream(tmp_path: Path, failpoint: str) -> None:
     expected = upstream(tmp_path)
@@ -122,6 +136,7 @@ def test_a_job_killed_in_the_loop_resumes_to_the_upstream(tmp_path: Path, failpo
     resume_to_the_end(tmp_path, expected)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("failpoint", RECOVERY_POINTS)
 def test_a_job_killed_again_in_its_recovery_resumes_to_the_upstream(tmp_path: Path, failpoint: str) -> None:
     expected = upstream(tmp_path)
