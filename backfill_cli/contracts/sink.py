@@ -49,9 +49,9 @@ class SavedJob:
 class EpochCommit:
     """One epoch for a sink: applied whole, once, with its marker.
 
-    folder: where the staged files are (the attempt's folder). unique: tables whose keys are now all there and
-    must be checked for duplicates in the same transaction. saved: what to keep beside the marker (changed splits
-    only).
+    folder: where the staged files are (the attempt's folder); `staged` names those that count.
+    unique: tables whose keys are now all there and must be checked for duplicates in the same transaction.
+    saved: what to keep beside the marker (changed splits only).
     only: tables still to apply (recovery), None for all.
     """
 

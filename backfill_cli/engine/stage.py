@@ -1,7 +1,8 @@
 """An epoch plan becomes durable Parquet files: one Spark job a table, counts taken as it writes.
 
-The layout is `<staging>/<job>/<epoch>-<attempt>/<table>/{inserts,changes}`. An attempt's files are written once;
-another attempt of the same epoch has another folder, so a JVM that outlives its runner writes where nobody reads.
+They are in `<staging>/<job>/<epoch>-<attempt>/<table>/`, in folders of their own by what wrote them; which of them
+count is what `StagedTable` names. An attempt's files are written once; another attempt of the same epoch has
+another folder, so a JVM that outlives its runner writes where nobody reads.
 """
 
 import shutil

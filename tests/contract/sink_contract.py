@@ -223,6 +223,15 @@ class SinkContract:
         sink.commit(epochs.next(upserts=rows((1, "new"))))
         assert read("orders") == rows((1, "new"), (2, "b"))
 
+    def test_case_41_a_file_that_a_losing_task_left_beside_the_staged_ones_is_not_applied(
+        self, sink: Sink, read: Read, epochs: Epochs
+    ) -> None:
+        commit = epochs.next(inserts=rows((1, "a")))
+        _written(Path(commit.folder), "orders/lost/0.parquet", rows((2, "lost")), ROW)
+        (Path(commit.folder) / "orders/lost/0.parquet").rename(Path(commit.folder) / "orders/inserts/1.parquet")
+        sink.commit(commit)
+        assert read("orders") == rows((1, "a"))
+
     def test_case_40_a_fenced_runner_cannot_commit(self, sink: Sink, read: Read, epochs: Epochs) -> None:
         late = epochs.next(inserts=rows((1, "late")))
         sink.fence("orders", 2)
