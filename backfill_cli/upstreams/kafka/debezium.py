@@ -11,10 +11,10 @@ from backfill_cli.errors import ConfigError
 from backfill_cli.upstreams.formats.debezium_changes import UNAVAILABLE, UNAVAILABLE_BASE64, envelope_columns
 from backfill_cli.upstreams.formats.exact import QUIET
 from backfill_cli.upstreams.formats.frames import struct_type
+from backfill_cli.upstreams.formats.json_values import lost
 from backfill_cli.upstreams.formats.schemas import Columns, SparkType, Unsupported, field
 from backfill_cli.upstreams.formats.values import Encoding, convert, schemaless
 from backfill_cli.upstreams.kafka.decode import PLACE, no_text, with_text
-from backfill_cli.upstreams.kafka.json_values import lost
 from backfill_cli.upstreams.kafka.options import ValueOptions
 from backfill_cli.upstreams.kafka.upserts import null_key
 

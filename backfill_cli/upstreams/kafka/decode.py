@@ -5,10 +5,10 @@ A record that cannot be read keeps its place (partition, offset, time) and its b
 
 from typing import TYPE_CHECKING
 
+from backfill_cli.upstreams.formats.fast_json import ShortWay
 from backfill_cli.upstreams.formats.frames import quoted
+from backfill_cli.upstreams.formats.json_values import of_parsed, with_parsed
 from backfill_cli.upstreams.formats.schemas import Columns, field
-from backfill_cli.upstreams.kafka.fast_json import ShortWay
-from backfill_cli.upstreams.kafka.json_values import of_parsed, with_parsed
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -10,11 +10,10 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.errors import HistoryGone, Transient
-from backfill_cli.upstreams.formats import arrow_tasks
-from backfill_cli.upstreams.kafka import fast_json
+from backfill_cli.upstreams.formats import arrow_tasks, fast_json
+from backfill_cli.upstreams.formats.fast_json import ShortWay
 from backfill_cli.upstreams.kafka.cluster import Connection
 from backfill_cli.upstreams.kafka.edge import Heard, asking, client, ours
-from backfill_cli.upstreams.kafka.fast_json import ShortWay
 from backfill_cli.upstreams.kafka.tasks import Range
 
 if TYPE_CHECKING:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import ArrowTasks, Piece
 from backfill_cli.errors import NotPlain
-from backfill_cli.upstreams.formats import arrow_tasks, schemas
+from backfill_cli.upstreams.formats import arrow_tasks, fast_json, schemas
+from backfill_cli.upstreams.formats.fast_json import ShortWay
 from backfill_cli.upstreams.formats.schemas import Columns
-from backfill_cli.upstreams.kafka import fast_json, log
+from backfill_cli.upstreams.kafka import log
 from backfill_cli.upstreams.kafka.cluster import Connection
 from backfill_cli.upstreams.kafka.decode import BYTES, PLACE
 from backfill_cli.upstreams.kafka.edge import client
-from backfill_cli.upstreams.kafka.fast_json import ShortWay
 from backfill_cli.upstreams.kafka.tasks import Range
 
 if TYPE_CHECKING:

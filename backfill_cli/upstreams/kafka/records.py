@@ -4,13 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from backfill_cli.upstreams.formats import arrow_tasks
+from backfill_cli.upstreams.formats.fast_json import ShortWay
 from backfill_cli.upstreams.formats.frames import quoted, struct_type
 from backfill_cli.upstreams.formats.schemas import Columns, field
 from backfill_cli.upstreams.kafka import decode, log, spark_source
 from backfill_cli.upstreams.kafka.archive import Archive
 from backfill_cli.upstreams.kafka.archive_index import without
 from backfill_cli.upstreams.kafka.cluster import Connection
-from backfill_cli.upstreams.kafka.fast_json import ShortWay
 from backfill_cli.upstreams.kafka.options import KafkaOptions
 from backfill_cli.upstreams.kafka.tasks import Range, cut
 

@@ -15,11 +15,11 @@ from backfill_cli.model.split import Split
 from backfill_cli.model.upstream import Pin, UpstreamView
 from backfill_cli.upstreams.formats import arrow_tasks, schemas
 from backfill_cli.upstreams.formats.edge import from_spark
+from backfill_cli.upstreams.formats.fast_json import ShortWay, short_way
 from backfill_cli.upstreams.formats.schemas import Columns
 from backfill_cli.upstreams.kafka import columns, debezium, decode, growth, plain, spark_source, upserts
 from backfill_cli.upstreams.kafka.archive_index import Span
 from backfill_cli.upstreams.kafka.cluster import Cluster, Connection, Seen
-from backfill_cli.upstreams.kafka.fast_json import ShortWay, short_way
 from backfill_cli.upstreams.kafka.options import EVENT_KEY, KafkaOptions
 from backfill_cli.upstreams.kafka.records import Decoder, Records
 from backfill_cli.upstreams.kafka.tasks import Range
