@@ -8,8 +8,10 @@ import tomllib
 import zipfile
 from email import message_from_string
 from pathlib import Path
+from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parent.parent
 
@@ -85,6 +87,23 @@ def test_every_dependency_is_locked() -> None:
     groups = [one for names in project["dependency-groups"].values() for one in names if isinstance(one, str)]
     for wanted in [*project["project"]["dependencies"], *extras, *groups]:
         assert re.split(r"[<>=\[ ]", wanted)[0].lower() in locked, f"{wanted}: run scripts/lock"
+
+
+def test_a_plain_install_brings_the_spark_that_is_tested() -> None:
+    """PySpark 4.2 fails on a Parquet snapshot with a `timestamp with time zone`."""
+    wanted = [Requirement(one) for one in _project()["dependencies"]]
+    (spark,) = (one.specifier for one in wanted if one.name == "pyspark")
+    assert [v for v in ("4.1.3", "4.1.4", "4.1.9", "4.2.0", "4.3.0", "5.0.0") if v in spark] == ["4.1.4", "4.1.9"]
+
+
+def test_what_is_locked_is_what_a_plain_install_may_bring() -> None:
+    locked = _locked("requirements.lock")
+    for wanted in map(Requirement, _project()["dependencies"]):
+        assert locked[wanted.name] in wanted.specifier, wanted
+
+
+def _project() -> dict[str, Any]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 
 
 def _locked(name: str) -> dict[str, str]:
