@@ -1,5 +1,6 @@
 """`backfill drop`: forget a job; the sink's rows stay."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,21 +12,39 @@ from .options import CatalogOption, JsonOption, open_catalog
 
 NameArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job to forget.")]
 ConfirmOption = Annotated[str | None, typer.Option("--confirm", metavar="JOB", help="The job's name once more.")]
+SinkOption = Annotated[
+    str | None,
+    typer.Option(
+        "--sink", metavar="CONFIG", help="The job's catalog is lost: forget it in the sink of this config."
+    ),
+]
 
 
 def drop(
-    job: NameArgument, confirm: ConfirmOption = None, as_json: JsonOption = False, catalog: CatalogOption = ""
+    job: NameArgument,
+    confirm: ConfirmOption = None,
+    sink: SinkOption = None,
+    as_json: JsonOption = False,
+    catalog: CatalogOption = "",
 ) -> None:
-    """Forget a job: its progress, its marks in the sink, its staging. The sink's rows stay."""
-    name = open_catalog(catalog).job(job).name
+    """Forget a job: its progress, its markers in the sink, its staging. The sink's rows stay."""
+    store = open_catalog(catalog)
+    name = job if sink is not None else store.job(job).name
     if confirm != name:
         said = "nothing confirms it" if confirm is None else f"--confirm names {confirm!r}"
+        where = "" if sink is None else f" --sink {sink}"
         raise UsageError(
-            f"job {name!r} would lose its progress, and {said}", f"backfill drop {name} --confirm {name}"
+            f"job {name!r} would lose its progress, and {said}", f"backfill drop {name}{where} --confirm {name}"
         )
-    from backfill_cli.engine.run import drop as drop_job
+    if sink is None:
+        from backfill_cli.engine.drop import drop as drop_job
 
-    drop_job(name, open_catalog(catalog))
+        drop_job(name, store)
+    else:
+        from backfill_cli.config import load
+        from backfill_cli.engine.drop import drop_from_sink
+
+        drop_from_sink(name, store, load(Path(sink)))
     if as_json:
         answer_json({"schema": 1, "job": name, "dropped": True})
     else:

@@ -15,7 +15,7 @@ from backfill_cli.catalog.runner import RunnerStore
 from backfill_cli.catalog.store import Store
 from backfill_cli.contracts import JobDefinition
 from backfill_cli.errors import BackfillError, NoSuchJob, UsageError
-from backfill_cli.model.checkpoint import Checkpoint, EpochRecord
+from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Owner
 from backfill_cli.model.job import Control, Verb
 
 if TYPE_CHECKING:
@@ -64,6 +64,22 @@ class Catalog:
     @property
     def path(self) -> Path:
         return self._store.path
+
+    def identity(self) -> Owner | None:
+        """What a sink keeps of this catalog beside the markers of its jobs; None while there is no file."""
+        if not self._store.exists():
+            return None
+        with self._store.reading() as db:
+            found = db.execute("SELECT id FROM catalog_identity").fetchone()
+        assert found is not None
+        return Owner(found[0], lease.this_host(), str(self.path))
+
+    def made(self) -> Owner:
+        """The identity of this catalog, whose file is there from now on, empty if it is new."""
+        self._store.create()
+        identity = self.identity()
+        assert identity is not None
+        return identity
 
     def create_job(self, definition: JobDefinition, control: Control, checkpoint: Checkpoint) -> None:
         """The job is there, its checkpoint committed. Raises UsageError when the name is taken or no name."""

@@ -72,6 +72,11 @@ class JobLock:
         self.release()
 
 
+def runs_at(catalog: Path, job: str) -> bool:
+    """Whether some process of this machine runs the job of a catalog whose own file may be gone. Makes no file."""
+    return Path(f"{catalog}.{job}.runner").exists() and is_locked(catalog, job)
+
+
 def is_locked(catalog: Path, job: str) -> bool:
     """Whether some process of this machine runs the job. The catalog's lock must be held."""
     probe = JobLock(catalog, job)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from backfill_cli.model.checkpoint import Checkpoint, Marker
+from backfill_cli.model.checkpoint import Checkpoint, Marker, Owner
 from backfill_cli.model.digest import Digest, DigestSpec, KeyRanges
 from backfill_cli.model.plan import Staged
 
@@ -82,6 +82,20 @@ class Sink(Protocol):
         """
         ...
 
+    def owner(self, job: str) -> Owner | None:
+        """The catalog that has the job; None when the sink holds no marker of it, or none that says.
+
+        Asked before anything is changed for a job: another catalog's job is refused, its runner not fenced.
+        """
+        ...
+
+    def own(self, job: str, owner: Owner, instead_of: Owner | None) -> None:
+        """`owner` has the job from here on. Called once its markers are there, and when it is rebuilt from here.
+
+        instead_of: what `owner` told. Raises Held when it is another catalog by now.
+        """
+        ...
+
     def fence(self, job: str, token: int) -> None:
         """Write the token into every marker, waiting for commits in flight; from here on older tokens are refused.
 
@@ -106,7 +120,7 @@ class Sink(Protocol):
         ...
 
     def forget(self, job: str) -> None:
-        """Remove the job's markers and side rows; the data stays."""
+        """Remove the job's markers, its owner and its side rows; the data stays. Later commits are refused."""
         ...
 
 

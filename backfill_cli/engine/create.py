@@ -9,6 +9,7 @@ from backfill_cli.catalog import Catalog
 from backfill_cli.config import JobConfig, differences
 from backfill_cli.contracts import JobDefinition, SinkTable, Upstream
 from backfill_cli.engine.choice import strategy_of
+from backfill_cli.engine.ownership import require_lost, require_new, take
 from backfill_cli.engine.schemas import sink_schema
 from backfill_cli.engine.stage_partitions import side_table
 from backfill_cli.engine.world import World
@@ -26,12 +27,14 @@ if TYPE_CHECKING:
 
 def create(config: JobConfig, catalog: Catalog, world: World, until: str, into_existing: bool) -> JobDefinition:
     """Check all that can be checked, then the sink's tables, then the job: a fault leaves no trace of it."""
+    name = config.job.name
+    held = world.patiently(lambda: require_new(name, catalog, world.sink))
     upstream = world.upstream
     pin = world.patiently(upstream.pin)
     tables = sink_tables(config, world.spark, upstream, pin, plain=not into_existing)
     strategy = strategy_of(config, upstream.capabilities, pin)
     definition = JobDefinition(
-        name=config.job.name,
+        name=name,
         config=config.stored(),
         fingerprint=json.dumps(config.fingerprint()),
         pin=pin,
@@ -53,7 +56,8 @@ def create(config: JobConfig, catalog: Catalog, world: World, until: str, into_e
         sink_schemas={t.name: t.schema for t in tables},
     )
     _require_staging(config.job.staging)
-    world.patiently(lambda: world.sink.prepare(config.job.name, tables, into_existing))
+    world.patiently(lambda: world.sink.prepare(name, tables, into_existing))
+    world.patiently(lambda: take(name, catalog, world.sink, held))
     catalog.create_job(definition, control, checkpoint)
     return definition
 
@@ -103,13 +107,17 @@ def rebuild(name: str, catalog: Catalog, config: JobConfig, world: World, lock: 
     """The catalog says of the job what its sink keeps of it; its token starts above the marker's.
 
     The rate is the config's again. Raises StateConflict when the sink keeps nothing of the job, UsageError when
-    the config leads to another result than the job's.
+    the config leads to another result than the job's, Held when the catalog that has the job is not lost.
     """
+    held = world.patiently(lambda: require_lost(name, catalog, world.sink))
     saved = world.patiently(lambda: world.sink.saved(name))
     if saved is None:
+        known = name in {row.name for row in catalog.jobs()}
         raise StateConflict(
-            f"the sink keeps nothing of job {name!r}",
-            "look at [job] name and [sink] in the config; or backfill start",
+            f"the sink of this config keeps nothing of job {name!r}",
+            f"put the sink back as it was, or start anew: backfill drop {name} --confirm {name}"
+            if known
+            else "look at [job] name and [sink]; a new job begins with: backfill start --config job.toml",
         )
     definition = decode(JobDefinition, saved.definition)
     require_same(name, definition.fingerprint, config)
@@ -117,3 +125,4 @@ def rebuild(name: str, catalog: Catalog, config: JobConfig, world: World, lock: 
     token = max((marker.token for marker in markers.values()), default=saved.checkpoint.token)
     checkpoint = replace(saved.checkpoint, plan=None, staged=None)
     catalog.rebuild(definition, checkpoint, Control(rate=config.throttle.rate), token, lock)
+    world.patiently(lambda: take(name, catalog, world.sink, held))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from backfill_cli.contracts import CheckedSink, SinkTable
 from backfill_cli.engine.choice import choose
 from backfill_cli.engine.create import require_same, sink_tables
+from backfill_cli.engine.ownership import require_kept, require_new
 from backfill_cli.engine.session import session_of
 from backfill_cli.errors import NoSuchJob, SinkInUse, Transient, UsageError
 from backfill_cli.model.plan_report import PlannedTable, PlanReport
@@ -39,7 +40,7 @@ def plan(config: "JobConfig", catalog: "Catalog") -> PlanReport:
             _try_staging(config, spark)
         one_log = upstream.capabilities.one_log
         choice = choose(config.job.strategy, upstream.capabilities)
-    warnings += _sink_warnings(config, tables)
+    warnings += _sink_warnings(config, catalog, tables)
     planned = []
     for table in (t for t in tables if not t.side):
         splits = [s for s in pin.splits if s.table == table.name]
@@ -84,13 +85,14 @@ def _known_job(config: "JobConfig", catalog: "Catalog") -> Iterator[str]:
     yield f"job {row.name!r} is there already ({row.state}, epoch {row.epoch}): start goes on with it"
 
 
-def _sink_warnings(config: "JobConfig", tables: Sequence[SinkTable]) -> Iterator[str]:
+def _sink_warnings(config: "JobConfig", catalog: "Catalog", tables: Sequence[SinkTable]) -> Iterator[str]:
     """What the sink would say to a start that can be told how to go on. Raises what it could not."""
-    sink = config.open_sink()
-    if not isinstance(sink, CheckedSink):
-        return
+    sink, name = config.open_sink(), config.job.name
+    known = name in {row.name for row in catalog.jobs()}
     try:
-        sink.check(config.job.name, tables, into_existing=False)
+        (require_kept if known else require_new)(name, catalog, sink)
+        if isinstance(sink, CheckedSink):
+            sink.check(name, tables, into_existing=False)
     except SinkInUse as error:
         yield f"{error.message}; start would refuse it: {error.hint}"
     except Transient as error:

@@ -1,12 +1,10 @@
 """A job in a process: created or taken up, recovered, run to its end. The commands call this."""
 
-import shutil
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backfill_cli.catalog import Catalog
@@ -16,13 +14,14 @@ from backfill_cli.contracts import JobDefinition, JobStore
 from backfill_cli.engine.choice import strategy_of
 from backfill_cli.engine.create import create, rebuild, require_same
 from backfill_cli.engine.orchestrator import Orchestrator, Tick
+from backfill_cli.engine.ownership import require_kept, take
 from backfill_cli.engine.ports import Job, Ports, Settings
 from backfill_cli.engine.recovery import recover
 from backfill_cli.engine.report import Meter
 from backfill_cli.engine.runner import Signals, run_loop
 from backfill_cli.engine.stage import SparkStager
 from backfill_cli.engine.world import Nobody, Watcher, World
-from backfill_cli.errors import BackfillError, Held, NoSuchJob, StoppedEarly
+from backfill_cli.errors import BackfillError, Held, NoSuchJob, StoppedEarly, Transient
 from backfill_cli.model.checkpoint import Recovered
 from backfill_cli.model.codec import encode
 from backfill_cli.model.job import JobState, Verb
@@ -51,8 +50,6 @@ def start(
             known = create(config, catalog, world, until, into_existing)
             return run.created(known, config, world, lock)
         require_same(name, known.fingerprint, config)
-        if known.until != until:
-            catalog.set_until(name, until)
         return run.taken_up(replace(known, until=until), config, world, lock, unpause=False)
 
 
@@ -70,15 +67,6 @@ def resume(name: str, catalog: Catalog, sink_config: JobConfig | None, watcher: 
         config = from_stored(known.config)
         with World(config, run.watcher.tell) as world:
             return run.taken_up(known, config, world, lock, unpause=True)
-
-
-def drop(name: str, catalog: Catalog) -> None:
-    """Nothing of the job is left in catalog, sink and staging but the sink's rows."""
-    with catalog.lock_job(name) as lock:
-        config = from_stored(catalog.definition(name).config)
-        config.open_sink().forget(name)
-        catalog.drop(name, lock)
-        shutil.rmtree(Path(config.job.staging) / name, ignore_errors=True)
 
 
 def _definition(catalog: Catalog, name: str) -> JobDefinition | None:
@@ -108,9 +96,14 @@ class _Run:
         self, job: JobDefinition, config: JobConfig, world: World, lock: "JobLock", unpause: bool
     ) -> JobState:
         """Run a job that was there before: upstream and sink must be as they were left."""
+        with suppress(Transient):  # before the claim: a refused command has changed nothing
+            require_kept(job.name, self.catalog, world.sink)
         with self._claimed(job, world, lock) as claim:
+            self.catalog.set_until(job.name, job.until)
+            held = world.patiently(lambda: require_kept(job.name, self.catalog, world.sink))
             world.patiently(lambda: world.upstream.restore(job.pin))
             world.patiently(lambda: world.sink.prepare(job.name, job.tables, into_existing=True))
+            world.patiently(lambda: take(job.name, self.catalog, world.sink, held))
             tick = self._work(claim, job, config, world, unpause)
         return self._ended(tick, job)
 

@@ -21,6 +21,21 @@ class Marker:
 
 
 @dataclass(frozen=True, slots=True)
+class Owner:
+    """The catalog that has a job, as the job's sink remembers it.
+
+    catalog: its id, which it keeps wherever it is moved. host, path: where it was when it last took the job up.
+    """
+
+    catalog: str
+    host: str
+    path: str
+
+    def __str__(self) -> str:
+        return f"{self.path} on {self.host}"
+
+
+@dataclass(frozen=True, slots=True)
 class Checkpoint:
     """One epoch as the catalog has it: prepared (a promise) or committed.
 

@@ -16,7 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from backfill_cli.contracts import EpochCommit, SavedJob, SinkConnector, SinkTable
 from backfill_cli.errors import Held, StateConflict, UsageError
 from backfill_cli.failpoint import hit
-from backfill_cli.model.checkpoint import Marker
+from backfill_cli.model.checkpoint import Marker, Owner
+from backfill_cli.sinks import duckdb_owner
 from backfill_cli.sinks.duckdb_apply import apply, check_unique
 from backfill_cli.sinks.duckdb_file import Limits, opened, transaction
 from backfill_cli.sinks.duckdb_state import has_state, markers_of, raise_token, record, remove, saved_of
@@ -24,8 +25,6 @@ from backfill_cli.sinks.duckdb_tables import check, prepare
 
 if TYPE_CHECKING:
     from backfill_cli.sinks.duckdb_verify import DuckDBCopy
-
-_NOTHING = Marker(0, 0, "")
 
 
 class DuckDBOptions(BaseModel):
@@ -68,6 +67,18 @@ class DuckDBSink:
             why = "cannot be written" if place.exists() else "is not there"
             raise UsageError(f"the DuckDB file {self.path}: {place} {why}", f"ls -ld {place}")
 
+    def owner(self, job: str) -> Owner | None:
+        if not self.path.exists():
+            return None
+        with self._turn, opened(self.path, self.limits, read_only=True) as con:
+            return duckdb_owner.owner_of_job(con, job)
+
+    def own(self, job: str, owner: Owner, instead_of: Owner | None) -> None:
+        if owner == instead_of:
+            return
+        with self._turn, opened(self.path, self.limits) as con:
+            duckdb_owner.own(con, job, owner, instead_of)
+
     def fence(self, job: str, token: int) -> None:
         if not self.path.exists():
             return
@@ -90,10 +101,10 @@ class DuckDBSink:
     def commit(self, commit: EpochCommit) -> None:
         tables = [table for table in commit.tables if commit.only is None or table.name in commit.only]
         if not self.path.exists():
-            raise _restored(commit, tables[0].name, _NOTHING)
+            raise _gone(commit, tables[0].name)
         with self._turn, opened(self.path, self.limits, reads=Path(commit.folder).absolute()) as con:
             if not has_state(con):
-                raise _restored(commit, tables[0].name, _NOTHING)
+                raise _gone(commit, tables[0].name)
             with transaction(con):
                 markers = markers_of(con, commit.job)
                 due = [table for table in tables if _is_due(commit, table.name, markers.get(table.name))]
@@ -126,14 +137,18 @@ class DuckDBSink:
             if has_state(con):
                 with transaction(con):
                     remove(con, job)
+                    duckdb_owner.remove(con, job)
 
 
 def _is_due(commit: EpochCommit, table: str, marker: Marker | None) -> bool:
     """Whether the epoch has still to be applied to this table; false for a repeat of the same attempt.
 
-    Raises Held for an older token, StateConflict where the marker is not at the epoch before this one.
+    Raises Held for an older token, StateConflict where the marker is not at the epoch before this one, or gone:
+    the job was dropped, or the file replaced.
     """
-    held = marker or _NOTHING
+    if marker is None:
+        raise _gone(commit, table)
+    held = marker
     if (held.epoch, held.attempt) == (commit.epoch, commit.attempt):
         return False
     _refuse_old_token(commit.job, table, commit.token, held)
@@ -150,6 +165,14 @@ def _refuse_old_token(job: str, table: str, token: int, marker: Marker) -> None:
         )
 
 
+def _gone(commit: EpochCommit, table: str) -> StateConflict:
+    return StateConflict(
+        f"job {commit.job!r}: the sink holds no marker of table {table!r}, the catalog goes on from epoch "
+        f"{commit.prev_epoch}: the job was dropped from the sink, or its file was deleted or replaced",
+        f"put the file back as it was, or start anew: backfill drop {commit.job} --confirm {commit.job}",
+    )
+
+
 def _restored(commit: EpochCommit, table: str, marker: Marker) -> StateConflict:
     if marker.epoch == commit.epoch:
         what = f"holds epoch {marker.epoch} from another attempt ({marker.attempt}, not {commit.attempt})"
@@ -161,7 +184,7 @@ def _restored(commit: EpochCommit, table: str, marker: Marker) -> StateConflict:
         )
     return StateConflict(
         f"job {commit.job!r}: table {table!r} of the sink {what}",
-        f"go on from what the sink holds: backfill resume {commit.job} --from-sink; or start anew: "
+        f"go on from what the sink holds: backfill resume {commit.job} --from-sink job.toml; or start anew: "
         f"backfill drop {commit.job} --confirm {commit.job}",
     )
 

@@ -21,7 +21,7 @@ LAYOUT = 1
 
 
 @dataclass(frozen=True, slots=True)
-class _SideTable:
+class SideTable:
     name: str
     comment: str
     columns: Mapping[str, tuple[str, str]]
@@ -38,7 +38,7 @@ class _SideTable:
             con.execute(f"COMMENT ON COLUMN {self.sql}.{quoted(name)} IS {literal(comment)}")
 
 
-MARKERS = _SideTable(
+MARKERS = SideTable(
     "markers",
     "backfill: what each job has committed into each table. Written in the transaction that writes the rows.",
     {
@@ -51,7 +51,7 @@ MARKERS = _SideTable(
         "committed_at": ("TIMESTAMPTZ", "when; NULL: nothing committed yet"),
     },
 )
-JOBS = _SideTable(
+JOBS = SideTable(
     "jobs",
     "backfill: what `backfill resume --from-sink` rebuilds a lost catalog from. Holds no secrets.",
     {
@@ -62,7 +62,7 @@ JOBS = _SideTable(
         "checkpoint": ("VARCHAR NOT NULL", "the last committed checkpoint without its splits, JSON"),
     },
 )
-SPLITS = _SideTable(
+SPLITS = SideTable(
     "splits",
     "backfill: how much of each split of a snapshot this file holds.",
     {

@@ -2,11 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from socket import gethostname
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import SinkTable
 from backfill_cli.errors import BadData, Held, SinkInUse, StateConflict, UsageError
 from backfill_cli.sinks.duckdb_file import rows_of, transaction
+from backfill_cli.sinks.duckdb_owner import owner_of_job
 from backfill_cli.sinks.duckdb_sql import Target, quoted
 from backfill_cli.sinks.duckdb_state import SIDE_TABLES, claim, has_state, markers_of, owner_of
 from backfill_cli.sinks.duckdb_types import Column, columns_of
@@ -86,7 +89,7 @@ def check(
         if marker is not None and marker.epoch and not _exists(con, want.target):
             raise StateConflict(
                 f"{want.target} is gone, though it held job {job!r} up to epoch {marker.epoch}",
-                f"restore the file, or start anew: backfill drop {job} --confirm {job}",
+                f"put the file back as it was, or start anew: backfill drop {job} --confirm {job}",
             )
         ddl += _ddl(con, want, ours=marker is not None or into_existing)
     new = [(want.table.name, want.target) for want in wanted if want.table.name not in claimed]
@@ -160,7 +163,10 @@ def _refuse_other_owner(con: "duckdb.DuckDBPyConnection", job: str, want: _Wante
     if owner is None or owner == (job, want.table.name):
         return
     other, table = owner
+    held = owner_of_job(con, other)
+    there = held is not None and held.host == gethostname() and Path(held.path).exists()
+    where = f"--confirm {other} --catalog {held.path}" if held and there else f"--sink job.toml --confirm {other}"
     raise Held(
-        f"{want.target} belongs to job {other!r} (its table {table!r})",
-        f"name another target, or let it go: backfill drop {other} --confirm {other}",
+        f"{want.target} belongs to job {other!r} (its table {table!r}){f' of catalog {held}' if held else ''}",
+        f"name another target, or forget that job: backfill drop {other} {where}",
     )

@@ -15,7 +15,7 @@ import pytest
 
 from backfill_cli.contracts import EpochCommit, SavedJob, Sink, SinkTable
 from backfill_cli.errors import BadData, Held, SinkInUse, StateConflict
-from backfill_cli.model.checkpoint import Checkpoint, Marker
+from backfill_cli.model.checkpoint import Checkpoint, Marker, Owner
 from backfill_cli.model.job import Phase
 from backfill_cli.model.plan import EpochPlan, Staged, StagedFile, StagedTable
 from backfill_cli.model.position import Position
@@ -24,6 +24,9 @@ from backfill_cli.model.split import SplitProgress, SplitStatus
 Row = dict[str, Any]
 Read = Callable[[str], list[Row]]
 """target -> its rows in the order of `id`"""
+
+HERE = Owner("id-1", "host", "/here/catalog.duckdb")
+ELSEWHERE = Owner("id-2", "host", "/elsewhere/catalog.duckdb")
 
 ROW = pa.schema([("id", pa.int64()), ("name", pa.string())])
 CHANGE = pa.schema([("_op", pa.string()), *ROW])
@@ -273,6 +276,38 @@ class SinkContract:
         sink.commit(epochs.next(inserts=rows((1, "x")), of="b"))
         assert {marker.epoch for marker in sink.committed("two").values()} == {10}
         assert (read("a"), read("b")) == ([], rows((1, "x")))
+
+    # Which catalog has the job
+
+    def test_a_job_is_nobodys_until_a_catalog_takes_it(self, sink: Sink, epochs: Epochs) -> None:
+        assert sink.owner("orders") is None
+        sink.own("orders", HERE, None)
+        assert (sink.owner("orders"), sink.owner("other")) == (HERE, None)
+
+    def test_a_catalog_that_was_moved_is_told_where_it_is_now(self, sink: Sink, epochs: Epochs) -> None:
+        sink.own("orders", HERE, None)
+        sink.own("orders", replace(HERE, path="/moved"), HERE)
+        assert sink.owner("orders") == replace(HERE, path="/moved")
+
+    def test_of_two_catalogs_that_take_a_job_at_once_one_is_refused(self, sink: Sink, epochs: Epochs) -> None:
+        sink.own("orders", HERE, None)
+        with pytest.raises(Held, match="/here/catalog"):
+            sink.own("orders", ELSEWHERE, None)
+        assert sink.owner("orders") == HERE
+        sink.own("orders", ELSEWHERE, HERE)
+        assert sink.owner("orders") == ELSEWHERE
+
+    def test_a_job_that_was_forgotten_is_nobodys_and_its_late_commit_is_refused(
+        self, sink: Sink, read: Read, epochs: Epochs
+    ) -> None:
+        sink.own("orders", HERE, None)
+        late = epochs.next(inserts=rows((1, "late")))
+        sink.forget("orders")
+        assert sink.owner("orders") is None
+        with pytest.raises(StateConflict, match="dropped"):
+            sink.commit(late)
+        assert read("orders") == []
+        assert sink.saved("orders") is None
 
     # Keys
 

@@ -135,7 +135,7 @@ class TestDuckDBSink(SinkContract):
     ) -> None:
         sink.commit(epochs.next())
         path.unlink()
-        with pytest.raises(StateConflict, match="the sink was restored"):
+        with pytest.raises(StateConflict, match="no marker of table 'orders'"):
             sink.commit(epochs.next())
         assert not path.exists()
 

@@ -16,7 +16,8 @@ from backfill_cli.catalog import Catalog
 from backfill_cli.catalog.store import Store, shipped_migrations
 from backfill_cli.errors import BackfillError, NoSuchJob, StateConflict, Transient, UsageError
 
-TWO = (*shipped_migrations(), "ALTER TABLE jobs ADD COLUMN colour VARCHAR DEFAULT 'blue'")
+NOW = len(shipped_migrations())
+NEXT = (*shipped_migrations(), "ALTER TABLE jobs ADD COLUMN colour VARCHAR DEFAULT 'blue'")
 
 
 def mode(path: Path) -> int:
@@ -98,8 +99,8 @@ def test_reading_without_a_catalog_makes_none(path: Path) -> None:
 
 
 def test_a_catalog_of_a_newer_version_is_refused_with_what_to_do(path: Path) -> None:
-    Store(path, migrations=TWO).create()
-    with pytest.raises(UsageError, match="version 2, this backfill knows up to 1") as refused:
+    Store(path, migrations=NEXT).create()
+    with pytest.raises(UsageError, match=f"version {NOW + 1}, this backfill knows up to {NOW}") as refused:
         Catalog(path).jobs()
     assert "pip install --upgrade" in refused.value.hint
     assert refused.value.exit_code == 2
@@ -130,11 +131,23 @@ def test_a_damaged_catalog_is_told_apart_from_a_busy_one(catalog: Catalog, path:
 
 
 def test_an_upgrade_keeps_a_copy_and_all_jobs(catalog: Catalog, path: Path) -> None:
-    store = Store(path, migrations=TWO)
+    store = Store(path, migrations=NEXT)
     with store.reading() as db:
         assert db.execute("SELECT name, colour FROM jobs").fetchall() == [("orders", "blue")]
-    kept = Path(f"{path}.v1")
-    assert (version_of(path), version_of(kept), mode(kept)) == (2, 1, 0o600)
+    kept = Path(f"{path}.v{NOW}")
+    assert (version_of(path), version_of(kept), mode(kept)) == (NOW + 1, NOW, 0o600)
+
+
+def test_a_catalog_of_the_first_version_gets_an_id_that_it_keeps_wherever_it_is_moved(path: Path) -> None:
+    Store(path, migrations=shipped_migrations()[:1]).create()
+    made = Catalog(path).identity()
+    assert made is not None
+    assert made.path == str(path)
+    moved = path.rename(path.with_name("moved.duckdb"))
+    later = Catalog(moved).identity()
+    assert later is not None
+    assert (later.catalog, later.path) == (made.catalog, str(moved))
+    assert Catalog(path).made().catalog != made.catalog
 
 
 def test_an_upgrade_that_fails_leaves_the_old_version(catalog: Catalog, path: Path) -> None:
@@ -148,10 +161,10 @@ def test_an_upgrade_waits_for_runners_of_the_older_version(catalog: Catalog, pat
     with (
         catalog.claim("orders", "me", clock()),
         pytest.raises(UsageError, match="still has job 'orders'"),
-        Store(path, migrations=TWO).reading(),
+        Store(path, migrations=NEXT).reading(),
     ):
         pass
-    assert version_of(path) == 1
+    assert version_of(path) == NOW
 
 
 # Kills the process when it closes the file that it has just brought to a version.
@@ -202,7 +215,7 @@ def test_case_44_no_ddl_is_left_in_the_log(catalog: Catalog, path: Path) -> None
     assert died.wait() == -signal.SIGKILL
     end(died)
     assert not Path(f"{path}.wal").exists()
-    assert (version_of(path), version_of(Path(f"{path}.v1"))) == (2, 1)
+    assert (version_of(path), version_of(Path(f"{path}.v{NOW}"))) == (NOW + 1, NOW)
 
 
 def test_a_crash_after_a_commit_keeps_it(catalog: Catalog, path: Path) -> None:

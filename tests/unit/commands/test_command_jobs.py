@@ -94,7 +94,7 @@ def test_plan_and_verify_print_what_the_engine_found(
 
 def test_drop_wants_the_name_twice(run: Run, catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     dropped: list[str] = []
-    fake_engine(monkeypatch, "run", drop=lambda job, where: dropped.append(job))
+    fake_engine(monkeypatch, "drop", drop=lambda job, where: dropped.append(job))
     assert run("drop", "orders").exit_code == 2
     assert dropped == []
     assert run("drop", "orders", "--confirm", "orders").exit_code == 0

@@ -1,0 +1,109 @@
+"""Which catalog a job belongs to, as its sink says: asked before anything is claimed, fenced or changed."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from backfill_cli.catalog import Catalog
+from backfill_cli.catalog.lease import runs_at, this_host
+from backfill_cli.errors import BackfillError, Held, NoSuchJob, StateConflict
+from backfill_cli.model.checkpoint import Owner
+
+if TYPE_CHECKING:
+    from backfill_cli.contracts import Sink
+
+
+def require_ours(job: str, catalog: Catalog, sink: "Sink") -> Owner | None:
+    """Who has the job, as the sink says: this catalog, or nobody. Raises Held for another catalog."""
+    held = sink.owner(job)
+    if held is None or _is(held, catalog):
+        return held
+    raise _of_another(job, held, catalog, sink)
+
+
+def require_new(job: str, catalog: Catalog, sink: "Sink") -> Owner | None:
+    """As `require_ours`, for a job that this catalog does not know: the sink holds no epoch of it either.
+
+    Raises StateConflict when it does: this catalog was lost, or restored from an older copy.
+    """
+    held = require_ours(job, catalog, sink)
+    epoch = max((marker.epoch for marker in sink.committed(job).values()), default=0)
+    if epoch:
+        raise StateConflict(
+            f"the sink holds job {job!r} up to epoch {epoch}, and catalog {catalog.path} does not know the job",
+            f"rebuild it from the sink: backfill resume {job} --from-sink job.toml; or forget it: "
+            f"backfill drop {job} --sink job.toml --confirm {job}",
+        )
+    return held
+
+
+def require_kept(job: str, catalog: Catalog, sink: "Sink") -> Owner | None:
+    """As `require_ours`, for a job that this catalog knows: the sink still holds what is committed.
+
+    Raises StateConflict when nothing of it is there: to prepare the sink would put empty tables in its place.
+    """
+    held = require_ours(job, catalog, sink)
+    epoch = catalog.job(job).epoch
+    if epoch and not sink.committed(job):
+        raise StateConflict(
+            f"the sink holds nothing of job {job!r}, and the catalog has its epoch {epoch} as committed: the sink "
+            "was deleted or replaced, or a drop did not end",
+            f"put the sink back as it was, or start anew: backfill drop {job} --confirm {job}",
+        )
+    return held
+
+
+def require_lost(job: str, catalog: Catalog, sink: "Sink") -> Owner | None:
+    """Who had the job: nobody, this catalog, or one that is lost. Raises Held for a catalog that is there.
+
+    Of a catalog on another machine nobody here can tell whether it is lost: who asks for its job says so.
+    """
+    held = sink.owner(job)
+    if held is None or _is(held, catalog) or not _is_there(held, job, catalog):
+        return held
+    raise _of_another(job, held, catalog, sink)
+
+
+def take(job: str, catalog: Catalog, sink: "Sink", held: Owner | None) -> None:
+    """The sink says that this catalog has the job. held: what a `require…` above told."""
+    sink.own(job, catalog.made(), held)
+
+
+def _is(held: Owner, catalog: Catalog) -> bool:
+    ours = catalog.identity()
+    return ours is not None and ours.catalog == held.catalog
+
+
+def _of_another(job: str, held: Owner, ours: Catalog, sink: "Sink") -> Held:
+    """The error that names the catalog which has the job, with the ways on that work."""
+    message = f"job {job!r} belongs to another catalog: {held}"
+    forget = f"forget the job: backfill drop {job} --sink job.toml --confirm {job}"
+    lost = f"take the job over: backfill resume {job} --from-sink job.toml; or {forget}"
+    if _is_there(held, job, ours):
+        here = f"--catalog {held.path}"
+        return Held(
+            message,
+            f"work with that catalog: backfill status {job} {here}; or forget the job: "
+            f"backfill drop {job} --confirm {job} {here}",
+        )
+    if sink.saved(job) is None:
+        lost = forget
+    if held.host != this_host():
+        return Held(message, f"work there, with --catalog {held.path}; if that catalog is lost, {lost}")
+    return Held(f"{message}, and that catalog is gone", lost)
+
+
+def _is_there(held: Owner, job: str, ours: Catalog) -> bool:
+    """Whether that catalog is where the sink says, on this machine, and has the job, or a runner of it lives."""
+    if held.host != this_host():
+        return False
+    there = Catalog(Path(held.path))
+    try:
+        identity = there.identity()
+        if identity is not None and identity.catalog == held.catalog:
+            there.job(job)
+            return True
+    except NoSuchJob:
+        return False
+    except BackfillError:
+        return True  # it cannot be read now; that is not lost
+    return there.path != ours.path and runs_at(there.path, job)
