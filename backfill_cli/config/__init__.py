@@ -15,6 +15,7 @@ from backfill_cli import registry
 from backfill_cli.config.event_key import with_event_key
 from backfill_cli.config.faults import spell_faults, spell_path
 from backfill_cli.config.references import REFERENCE, each_string, reference_faults, resolve
+from backfill_cli.config.secrets import secret_faults
 from backfill_cli.config.sections import (
     DEFAULT_STAGING,
     Barrier,
@@ -125,16 +126,16 @@ def load(path: Path) -> JobConfig:
     except tomli.TOMLDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         raise ConfigError(str(path), [f"{place}: not TOML: {error.msg}"]) from None
-    return _checked(_absolute(tree, Path.cwd()), str(path))
+    absolute = _absolute(tree, Path.cwd())
+    return _checked(absolute, str(path), _written_secrets(absolute))
 
 
 def from_stored(stored: str) -> JobConfig:
     """The config that `JobConfig.stored` wrote. Raises ConfigError where this version no longer takes it."""
-    return _checked(json.loads(stored), "the stored config")
+    return _checked(json.loads(stored), "the stored config", [])  # a secret in it is stored by now
 
 
-def _checked(tree: Tree, source: str) -> JobConfig:
-    faults: list[str] = []
+def _checked(tree: Tree, source: str, faults: list[str]) -> JobConfig:
     for part in _MAY_HOLD_REFERENCES:
         faults += reference_faults(tree.get(part), (part,))
     faults += _misplaced_references(tree)
@@ -165,6 +166,22 @@ def _checked(tree: Tree, source: str) -> JobConfig:
         retry=file.retry,
         spark=file.spark,
     )
+
+
+def _written_secrets(tree: Tree) -> list[str]:
+    models = {"upstream": _model("upstream", tree), "sink": _model("sink", tree), "spark": Spark}
+    return [fault for part, model in models.items() for fault in secret_faults(part, tree.get(part), model)]
+
+
+def _model(part: str, tree: Tree) -> type[BaseModel] | None:
+    """The model of `[upstream]` or `[sink]`, None when the connector is not known."""
+    kind = told.get("type") if isinstance(told := tree.get(part), dict) else None
+    if not isinstance(kind, str):
+        return None
+    try:
+        return (registry.upstream if part == "upstream" else registry.sink)(kind).options
+    except UsageError:
+        return None
 
 
 def _options(part: str, told: Any, faults: list[str]) -> BaseModel | None:

@@ -141,7 +141,8 @@ A job is one TOML file; `backfill init` writes one to start from, `backfill plan
 * **duration**: a number of seconds, or with a unit: `"500ms"`, `"1s"`, `"30m"`, `"2h"`, `"1d"`.
 * **paths** are taken from the folder where `start` is typed and stored absolute, so `resume` works from anywhere.
 * **secrets** in `[upstream]`, `[sink]` and `[spark]` are references, `"${env:NAME}"` or `"${file:/path}"`: the
-  reference is stored, the value is read when something connects. A secret that is written out is refused.
+  reference is stored, the value is read when something connects. An option that holds a secret, or whose name says
+  so, takes references alone; a secret that is written out is refused, also inside another value (`token=…`).
 * What decides the result may not change once a job exists: upstream, tables, keys, targets, transforms and sink.
   `[barrier]`, `[throttle]`, `[catch_up]`, `[retry]`, `[spark]` and `job.staging` may.
 

@@ -14,15 +14,6 @@ from backfill_cli.errors import ConfigError
 Model = TypeVar("Model", bound=BaseModel)
 
 REFERENCE = re.compile(r"\$\{([^:}]*)(?::([^}]*))?\}")
-# The names Spark itself redacts by default, and `credential`, `api_key` beside them.
-_SECRET_NAME = re.compile(
-    r"secret|passw(or)?d|token|(access|api|private|account)[._-]?key|credential", re.IGNORECASE
-)
-# Settings about a secret that hold none: `…credentials.provider`, `password_file`, `token.ttl`.
-_ABOUT_SECRET = re.compile(r"(file|path|location|dir|provider|class|type|name|url|uri|enabled|ttl)s?$", re.I)
-# Switches, numbers, lengths of time; and what has blanks in it, like a column list of a table called `tokens`.
-_PLAIN = re.compile(r"\s*(true|false|[\d.]+(ms|s|m|h|d|k|g)?)?\s*|.*\S\s+\S.*", re.I | re.S)
-_USER_INFO = re.compile(r"^[a-z][a-z0-9+.-]*://[^/@\s:]*:([^/@\s]+)@", re.I)
 
 Leaf = Callable[[tuple[str | int, ...], str], str]
 
@@ -39,24 +30,13 @@ def each_string(value: Any, leaf: Leaf, at: tuple[str | int, ...] = ()) -> Any:
 
 
 def reference_faults(part: Any, at: tuple[str | int, ...]) -> list[str]:
-    """Faults of a config part that may hold references: unknown kinds, and secrets written out.
-
-    A written-out secret would be stored in the catalog: told by the option's name and by `user:password@` in URLs.
-    """
+    """Faults of a config part that may hold references: those of an unknown kind."""
     faults: list[str] = []
 
     def look(path: tuple[str | int, ...], text: str) -> str:
         for kind, name in REFERENCE.findall(text):
             if kind not in ("env", "file") or not name:
                 faults.append(f"{spell_path(path)}: a reference is ${{env:NAME}} or ${{file:PATH}}")
-        bare = REFERENCE.sub("", text)
-        name = next((step for step in reversed(path[1:]) if isinstance(step, str)), "")
-        named = _SECRET_NAME.search(name) is not None and _ABOUT_SECRET.search(name) is None
-        user_info = _USER_INFO.match(text)
-        written = user_info is not None and REFERENCE.sub("", user_info[1]) != ""
-        if (named and not _PLAIN.fullmatch(bare)) or written:
-            hint = "write a secret as a reference, ${env:NAME} or ${file:PATH}"
-            faults.append(f"{spell_path(path)}: {hint}: what stands here is kept in the catalog")
         return text
 
     each_string(part, look, at)

@@ -1,9 +1,11 @@
 """The `[upstream]` part of a config with `type = "files"`: what a user may write, with units and help."""
 
 from pathlib import PurePosixPath
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from backfill_cli.contracts.secrets import NoSecret
 
 SnapshotFormat = Literal["parquet", "json", "csv"]
 ChangeFormat = Literal["debezium", "dms", "change-feed"]
@@ -64,7 +66,7 @@ class SnapshotOptions(_Options):
         description="name of the first change file finished after the load ended; left out without as_of: the "
         "newest one at the start of the job",
     )
-    ddl: str | dict[str, str] | None = Field(
+    ddl: Annotated[str | dict[str, str] | None, NoSecret()] = Field(
         default=None,
         alias="schema",
         description='columns of json and csv files as Spark DDL ("id BIGINT, note STRING"), or one DDL a table, '
@@ -110,7 +112,7 @@ class ChangesOptions(_Options):
     time_column: str | None = Field(
         default=None, description="dms: the column of the source's commit time, if any"
     )
-    columns: str | dict[str, str] | None = Field(
+    columns: Annotated[str | dict[str, str] | None, NoSecret()] = Field(
         default=None,
         description="types, as Spark DDL, of columns that come later and whose files do not say their types; or "
         "one DDL a table by its name",

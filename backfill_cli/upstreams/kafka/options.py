@@ -6,6 +6,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
+from backfill_cli.contracts.secrets import NoSecret, SecretKeys
+
 EVENT_KEY = ("kafka_partition", "kafka_offset")
 """Where a record is: the key of a table that names none."""
 
@@ -101,7 +103,7 @@ class ValueOptions(_Options):
         description="json: an object a record; debezium: an envelope with before and after, with or without its "
         "schema block; bytes: as they are, in the column `value`",
     )
-    ddl: str | None = Field(
+    ddl: Annotated[str | None, NoSecret()] = Field(
         default=None,
         alias="schema",
         description='the table\'s columns as Spark DDL ("id BIGINT, note STRING"); may be left out when the '
@@ -187,7 +189,7 @@ class KafkaOptions(_Options):
     isolation: Literal["read_committed", "read_uncommitted"] = Field(
         default="read_committed", description="whether records of open and aborted transactions are left out"
     )
-    options: dict[str, Annotated[str, BeforeValidator(_as_text)]] = Field(
+    options: Annotated[dict[str, Annotated[str, BeforeValidator(_as_text)]], SecretKeys(SECRETS)] = Field(
         default_factory=dict,
         description="properties of the client (librdkafka's names): security, timeouts, fetch sizes; secrets as "
         "references",

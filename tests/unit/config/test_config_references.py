@@ -110,7 +110,7 @@ def test_a_connectors_fault_that_tells_the_value_is_scrubbed(monkeypatch: pytest
     [
         ("spark.hadoop.fs.s3a.aws.credentials.provider", "org.apache.Chain"),
         ("spark.ssl.keyPasswordFile", "/run/secrets/key"),
-        ("spark.tokens", "id BIGINT, token STRING"),
+        ("spark.hadoop.yarn.delegation.token.renew-interval", "86400000"),
         ("spark.security.credentials.hive.enabled", "false"),
         ("spark.token.renewal", "15m"),
     ],

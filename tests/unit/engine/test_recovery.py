@@ -286,7 +286,9 @@ def test_case_36_a_side_that_was_restored_stops_the_job_and_says_which(
         world.recover()
     assert f"{epoch}" in caught.value.message
     assert f"{COMMITTED}" in caught.value.message
-    assert ("--from-sink" in caught.value.hint) == bool(epoch)  # a sink without a marker keeps nothing to go on from
+    assert ("--from-sink" in caught.value.hint) == bool(
+        epoch
+    )  # a sink without a marker keeps nothing to go on from
     assert "backfill drop j --confirm j" in caught.value.hint
     assert world.trace == ["fence", "load", "markers"]
 

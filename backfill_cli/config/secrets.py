@@ -1,0 +1,116 @@
+"""Secrets that a config writes out are refused: it is kept in the catalog and in the sink, as it stands."""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, get_args
+
+from pydantic import BaseModel
+
+from backfill_cli.config.faults import spell_path
+from backfill_cli.config.references import REFERENCE
+from backfill_cli.contracts.secrets import NoSecret, Secret, SecretKeys
+
+Path = tuple[str | int, ...]
+
+# The names Spark itself redacts by default, and others that say the same.
+_SECRET_NAME = re.compile(
+    r"secret|passw(or)?d|passphrase|token|credential|authorization"
+    r"|(access|api|private|account|encryption|master|shared)[._-]?key|(^|[._-])(sas|pwd)([._-]|$)",
+    re.IGNORECASE,
+)
+# Settings about a secret that hold none: `…credentials.provider`, `password_file`, `token.ttl`.
+_ABOUT_SECRET = re.compile(
+    r"(file|path|location|dir|provider|class|type|name|url|uri|enabled|ttl|renewal|interval|lifetime|timeout"
+    r"|expiration|validity|format|algorithm)s?$",
+    re.IGNORECASE,
+)
+_SWITCH = re.compile(r"\s*(true|false)?\s*", re.IGNORECASE)
+_REFERENCES = re.compile(rf"({REFERENCE.pattern})+")
+_PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY")
+_USER_INFO = re.compile(r"[a-z][a-z0-9+.-]*://[^/@\s:]*:([^/@\s]+)@", re.IGNORECASE)
+# name=value and "name": value inside a text: a Connect address, JAAS, Java options, JSON.
+_PAIR = re.compile(rf"""([\w.-]+)(?:["']?\s*=|["']\s*:)\s*["']?((?:{REFERENCE.pattern}|[^\s;&,"'}}])*)""")
+
+HOW = "write a secret as a reference, ${env:NAME} or ${file:PATH}"
+
+
+def secret_faults(part: str, told: Any, model: type[BaseModel] | None) -> list[str]:
+    """A fault for each secret that is written out in `[part]`, by its path; the value is never told.
+
+    model: of the options there, which says what holds a secret; None where it is not known.
+    """
+    return [
+        f"{spell_path((part, *path))}: {HOW}: what stands here is kept in the catalog"
+        for path, value in _leaves(told)
+        if _holds_secret(str(value), _declared(model, path), _name(path))
+    ]
+
+
+def _leaves(value: Any, at: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """Texts and numbers with their paths. A number can be a secret as well; true and false cannot."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from _leaves(item, (*at, key))
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield from _leaves(item, (*at, index))
+    elif not isinstance(value, bool):
+        yield at, value
+
+
+def _name(path: Path) -> str:
+    return next((step for step in reversed(path) if isinstance(step, str)), "")
+
+
+def _holds_secret(text: str, declared: bool | None, name: str) -> bool:
+    """declared: whether the option holds a secret; None where only its name tells."""
+    if _PRIVATE_KEY.search(text):
+        return True
+    if declared is False:
+        return False
+    if declared:
+        return text != "" and not _REFERENCES.fullmatch(text)
+    if _names_secret(name):
+        return not (_SWITCH.fullmatch(text) or _REFERENCES.fullmatch(text))
+    if any(REFERENCE.sub("", found) for found in _USER_INFO.findall(text)):
+        return True
+    pairs = ((found[1], REFERENCE.sub("", found[2])) for found in _PAIR.finditer(text))
+    return any(_names_secret(key) and not _SWITCH.fullmatch(value) for key, value in pairs)
+
+
+def _names_secret(name: str) -> bool:
+    return _SECRET_NAME.search(name) is not None and _ABOUT_SECRET.search(name) is None
+
+
+def _declared(model: type[BaseModel] | None, path: Path) -> bool | None:
+    """What the marks along a path say."""
+    models = [model] if model is not None else []
+    free: frozenset[str] = frozenset()
+    for step in path:
+        if isinstance(step, int):
+            continue
+        if step in free:
+            return True
+        fields = [
+            field for one in models for name, field in one.model_fields.items() if (field.alias or name) == step
+        ]
+        marks = [mark for field in fields for mark in (*field.metadata, *_metadata(field.annotation))]
+        if any(isinstance(mark, NoSecret) for mark in marks):
+            return False
+        if any(isinstance(mark, Secret) for mark in marks):
+            return True
+        free = frozenset(name for mark in marks if isinstance(mark, SecretKeys) for name in mark.names)
+        models = [inner for field in fields for inner in _models(field.annotation)]
+    return None
+
+
+def _metadata(annotation: Any) -> Sequence[Any]:
+    """The marks anywhere in a type: `Annotated[str, Secret()] | None`."""
+    own = list(getattr(annotation, "__metadata__", ()))
+    return own + [mark for inner in get_args(annotation) for mark in _metadata(inner)]
+
+
+def _models(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for inner in get_args(annotation) for model in _models(inner)]
