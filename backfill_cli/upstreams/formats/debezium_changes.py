@@ -5,13 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 from backfill_cli.upstreams.formats import exact
 from backfill_cli.upstreams.formats.schemas import Columns, SparkType, field
+from backfill_cli.upstreams.formats.unsent import UNAVAILABLE, unsent
 from backfill_cli.upstreams.formats.values import Encoding, convert, raw_type
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-
-UNAVAILABLE = "__debezium_unavailable_value"
-UNAVAILABLE_BASE64 = "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="
 
 
 def changes(
@@ -36,6 +34,7 @@ def changes(
             raw = F.when(gone, before.getField(name)).otherwise(after.getField(name))
             missing = exact.failing(named, "the key is NULL in a line with op", F.col(f"{at}.op"))
             value = convert(F.when(raw.isNull(), missing).otherwise(raw), how, target, named)
+            value = _sent(raw, value, how, target, named, shown)
         else:
             raw = after.getField(name)
             value = F.when(~gone, _sent(raw, convert(raw, how, target, named), how, target, named, shown))
@@ -80,13 +79,8 @@ def _sent(
     """The value, or an error where Debezium put its placeholder for a value that it was not given."""
     from pyspark.sql import functions as F
 
-    if how.kind == "base64":
-        absent = raw == UNAVAILABLE_BASE64
-    elif target == "string":
-        absent = raw == UNAVAILABLE
-    elif isinstance(target, dict) and how.kind == "array" and target["elementType"] == "string":
-        absent = F.array_contains(raw, UNAVAILABLE)
-    else:
+    absent = unsent(raw, how, target)
+    if absent is None:
         return value
     what = f"{UNAVAILABLE}: the value did not change and was not sent; key"
     hint = "ALTER TABLE … REPLICA IDENTITY FULL at the source, then take a new snapshot"

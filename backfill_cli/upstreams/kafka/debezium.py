@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from backfill_cli.errors import ConfigError
-from backfill_cli.upstreams.formats.debezium_changes import UNAVAILABLE, UNAVAILABLE_BASE64, envelope_columns
+from backfill_cli.upstreams.formats.debezium_changes import envelope_columns
 from backfill_cli.upstreams.formats.exact import QUIET
 from backfill_cli.upstreams.formats.frames import struct_type
 from backfill_cli.upstreams.formats.json_values import lost
 from backfill_cli.upstreams.formats.schemas import Columns, SparkType, Unsupported, field
+from backfill_cli.upstreams.formats.unsent import UNAVAILABLE, unsent
 from backfill_cli.upstreams.formats.values import Encoding, convert, schemaless
 from backfill_cli.upstreams.kafka.decode import PLACE, no_text, with_text
 from backfill_cli.upstreams.kafka.options import ValueOptions
@@ -123,17 +124,10 @@ def _fault(columns: Columns, key: Sequence[str], how: Mapping[str, Encoding]) ->
             raw = side.getField(name)
             bad = lost(raw, _value(raw, how[name], column["type"]), column["type"], False)
             faults.append(F.when(F.coalesce(bad, F.lit(False)), f"column '{name}': does not fit its type exactly"))
-        faults.append(F.when(writes & _unsent(after.getField(name), how[name], column["type"]), _not_sent(name)))
+        absent = unsent(after.getField(name), how[name], column["type"])
+        if absent is not None:
+            faults.append(F.when(writes & absent, _not_sent(name)))
     return F.coalesce(*faults)
-
-
-def _unsent(raw: "Column", how: Encoding, kind: SparkType) -> "Column":
-    """Whether Debezium put its placeholder for a value that it was not given."""
-    from pyspark.sql import functions as F
-
-    if how.kind == "base64":
-        return F.coalesce(raw == UNAVAILABLE_BASE64, F.lit(False))
-    return F.coalesce(raw == UNAVAILABLE, F.lit(False)) if kind == "string" else F.lit(False)
 
 
 def _not_sent(name: str) -> str:
