@@ -171,14 +171,16 @@ class SnapshotStrategy:
     def _lag(self, plan: EpochPlan) -> int:
         return plan.lag_after_ms if self.measure == "time" else plan.pending_after
 
-    def _next_allowed(self, state: SnapshotState, elapsed_ms: int, remaining: int) -> tuple[int, bool]:
+    def _next_allowed(
+        self, state: SnapshotState, elapsed_ms: int, consumed: int, remaining: int
+    ) -> tuple[int, bool]:
         """The lag allowed after this barrier, and whether what remains is above it.
 
-        time: for two epochs of ours the upstream may gain one. barriers: one less at each.
+        time: for two epochs of ours the upstream may gain one. barriers: one less for each epoch consumed.
         """
         if state.allowed is None:  # a job without a snapshot: the lag it begins with is what it finds
             return remaining, False
-        shrinks_by = elapsed_ms / 2 if self.measure == "time" else 1
+        shrinks_by = elapsed_ms / 2 if self.measure == "time" else consumed
         goal = max(0, int(state.allowed - shrinks_by))
         return min(remaining, goal), remaining > goal
 
@@ -199,7 +201,7 @@ class SnapshotStrategy:
         for n, epoch in enumerate(pending, 1):
             at_ms = max(epoch.ms, begun_ms)
             remaining = max(0, pending[-1].ms - at_ms) if self.measure == "time" else len(pending) - n
-            if not self._next_allowed(state, at_ms - begun_ms, remaining)[1]:
+            if not self._next_allowed(state, at_ms - begun_ms, n, remaining)[1]:
                 return n
         return len(pending)
 
@@ -214,7 +216,7 @@ class SnapshotStrategy:
         if plan.pending_after == 0:
             return _caught(moved, budget)
         elapsed_ms = window.up_to_ms - (state.position_ms if state.position_ms is not None else window.from_ms)
-        allowed, above = self._next_allowed(state, elapsed_ms, self._lag(plan))
+        allowed, above = self._next_allowed(state, elapsed_ms, window.epochs, self._lag(plan))
         return replace(moved, allowed=allowed, over=state.over + 1 if above else 0)
 
     def _advance_idle(self, state: SnapshotState, plan: EpochPlan, budget: Budget) -> SnapshotState:
