@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import JobConfig, differences
 from backfill_cli.contracts import JobDefinition, SinkTable, Upstream
-from backfill_cli.engine.choice import strategy_of
+from backfill_cli.engine.choice import choose, require_keys, strategy_of
 from backfill_cli.engine.ownership import require_lost, require_new, take
 from backfill_cli.engine.schemas import sink_schema
 from backfill_cli.engine.stage_partitions import side_table
@@ -30,6 +30,8 @@ def create(config: JobConfig, catalog: Catalog, world: World, until: str, into_e
     name = config.job.name
     held = world.patiently(lambda: require_new(name, catalog, world.sink))
     upstream = world.upstream
+    choose(config.job.strategy, upstream.capabilities)
+    require_keys(config.table_specs(), upstream.capabilities)
     pin = world.patiently(upstream.pin)
     tables = sink_tables(config, world.spark, upstream, pin, plain=not into_existing)
     strategy = strategy_of(config, upstream.capabilities, pin)

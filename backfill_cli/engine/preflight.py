@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import CheckedSink, SinkTable
-from backfill_cli.engine.choice import choose
+from backfill_cli.engine.choice import choose, constraints, require_keys
 from backfill_cli.engine.create import require_same, sink_tables
 from backfill_cli.engine.ownership import require_kept, require_new
 from backfill_cli.engine.session import session_of
@@ -33,13 +33,14 @@ def plan(config: "JobConfig", catalog: "Catalog") -> PlanReport:
     """
     warnings = list(_known_job(config, catalog))
     with closing(config.open_upstream()) as upstream:
+        choice = choose(config.job.strategy, upstream.capabilities)
+        require_keys(config.table_specs(), upstream.capabilities)
         pin = upstream.pin()
         view = upstream.observe(pin.position, snapshot_open=True)
         with session_of(config) as spark:
             tables = sink_tables(config, spark, upstream, pin, plain=True)
             _try_staging(config, spark)
-        one_log = upstream.capabilities.one_log
-        choice = choose(config.job.strategy, upstream.capabilities)
+        hold, why = constraints(upstream.capabilities, config.open_sink().transactional)
     warnings += _sink_warnings(config, catalog, tables)
     planned = []
     for table in (t for t in tables if not t.side):
@@ -68,8 +69,8 @@ def plan(config: "JobConfig", catalog: "Catalog") -> PlanReport:
         pending_bytes=sum(e.size_bytes for e in view.pending),
         converging_until=None if exact else ", ".join(str(c) for _, c in pin.complete_at or ()),
         retention=choice.retention,
-        constraints_hold=one_log,
-        constraints_why="one log orders all tables" if one_log else "each table has a change log of its own",
+        constraints_hold=hold,
+        constraints_why=why,
         estimate_s=_estimate_s(planned, config.throttle.rate),
         warnings=tuple(warnings),
     )
