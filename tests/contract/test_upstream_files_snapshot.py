@@ -98,7 +98,7 @@ def test_case_25_bytes_that_are_no_text_are_named(tmp_path: Path, spark: "SparkS
     (tmp_path / f"data.{kind}").write_bytes(good)
     with pytest.raises(FAILURES) as caught:
         scanned(upstream, spark)
-    error = from_spark(caught.value)
+    error = caught.value if isinstance(caught.value, BadData) else from_spark(caught.value)
     assert isinstance(error, BadData)
     assert f"data.{kind}" in error.message
 

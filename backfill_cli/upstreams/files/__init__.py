@@ -14,8 +14,12 @@ def _open(options: FilesOptions, tables: Sequence[TableSpec]) -> Upstream:
 
 
 def _fingerprint(options: FilesOptions) -> Mapping[str, Any]:
-    """All that changes results. `changes.columns` does not: columns are declared when they come."""
+    """All that changes results. `changes.columns` does not: columns are declared when they come.
+
+    Nor do `snapshot.ignore` and `sparse`: they say which columns may be missing, here or there.
+    """
     told: dict[str, Any] = options.model_dump(mode="json", by_alias=True)
+    del told["snapshot"]["ignore"], told["snapshot"]["sparse"]
     if told["changes"] is not None:
         del told["changes"]["columns"]
     return told

@@ -1,32 +1,44 @@
-"""CSV files: read as text, column by column, and made typed exactly.
-
-An empty field is NULL, a quoted empty one an empty string: Spark would take both for NULL, so quoted ones are read
-as a text that no file holds.
-"""
+"""CSV files: split into texts by Python workers (csv_text.py), and made typed exactly by Spark."""
 
 import csv
-from collections.abc import Sequence
-from functools import reduce
+import difflib
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial, reduce
+from itertools import islice
 from typing import TYPE_CHECKING
 
-from backfill_cli.errors import BadData
-from backfill_cli.upstreams.files import lines
+from backfill_cli.contracts import Piece
+from backfill_cli.errors import BadData, Fatal
+from backfill_cli.upstreams.files import csv_text, lines
+from backfill_cli.upstreams.files.csv_text import CsvPart
 from backfill_cli.upstreams.files.options import CsvOptions
-from backfill_cli.upstreams.formats import exact, frames
+from backfill_cli.upstreams.formats import arrow_tasks, exact, frames
+from backfill_cli.upstreams.formats.edge import SAME_PACKAGE, reading
 from backfill_cli.upstreams.formats.listing import File, Place
 from backfill_cli.upstreams.formats.schemas import Columns, field
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-_EMPTY = "\ue000backfill-empty\ue000"
+_PART_BYTES = 32 << 20
+"""A file is cut into parts of this size where no field holds a line end."""
+
+_ROW_BYTES = 100  # what a row is taken for when files are shared out
+_LAST_LINES = 1_000
+"""So many lines back the begin of a file's last record is looked for."""
+
+_THREADS = 16
 
 
 def fields(line: str, options: CsvOptions) -> list[str]:
-    """The fields of one line."""
+    """The fields of one record."""
     doubled = options.escape == options.quote
+    csv.field_size_limit(sys.maxsize)
     reader = csv.reader(
-        [line],
+        line.splitlines(keepends=True) if options.multi_line else [line],
         delimiter=options.delimiter,
         quotechar=options.quote,
         doublequote=doubled,
@@ -38,11 +50,65 @@ def fields(line: str, options: CsvOptions) -> list[str]:
 def header(where: Place, file: File, options: CsvOptions) -> list[str]:
     """The column names in a file's first line; none in an empty file. Raises BadData for a name given twice."""
     line = lines.first(where, file, "csv")
-    names = fields(line.removeprefix("\ufeff"), options) if line is not None else []
+    with reading(file.path, "csv"):
+        names = fields(line.removeprefix("\ufeff"), options) if line is not None else []
     twice = [name for name in names if names.count(name) > 1]
     if twice:
         raise BadData(f"{file.path}: column '{twice[0]}' comes twice in the header")
     return names
+
+
+def last_record(where: Place, file: File, options: CsvOptions, count: int) -> list[str] | None:
+    """The fields of the last record, NULL as the empty text; None in an empty file, and where it is not found.
+
+    Raises BadData for a line that has not `count` fields.
+    """
+    record, values = "", None
+    for line in islice(lines.last(where, file, "csv"), _LAST_LINES if options.multi_line else 1):
+        record = f"{line}\n{record}" if record else line
+        if options.multi_line and record.count(options.quote) % 2:
+            continue
+        with reading(file.path, "csv"):
+            values = fields(record, options)
+        if len(values) == count or not options.multi_line:
+            break
+    if values is not None and len(values) != count and not options.multi_line:
+        raise BadData(
+            f"{file.path}: its last line has {len(values)} fields, not {count}",
+            "files without a header have the snapshot's columns in its order; for others set csv.header; where "
+            "fields hold line ends, set csv.multi_line = true",
+        )
+    return values if values is not None and len(values) == count else None
+
+
+def refuse_other_columns(
+    where: Place, files: Sequence[File], options: CsvOptions, columns: Columns, ignored: Sequence[str]
+) -> None:
+    """Raises BadData for a declared column that no header names, and for one of a header that nobody declared."""
+    shown: set[str] = set()
+    with ThreadPoolExecutor(_THREADS) as pool:
+        for file, names in zip(files, pool.map(lambda f: header(where, f, options), files), strict=True):
+            shown.update(names)
+            for name in names:
+                if name not in columns and name not in ignored:
+                    near = _nearest(name, [c for c in columns if c not in names])
+                    hint = f"write it there for '{near}'" if near else "declare it"
+                    raise BadData(
+                        f"{file.path}: column '{name}' is not in upstream.snapshot.schema",
+                        f'{hint}, or leave it out on purpose: upstream.snapshot.ignore = ["{name}"]',
+                    )
+    absent = [name for name in columns if name not in shown]
+    if shown and absent:
+        raise BadData(
+            f"{where.shown}: column '{absent[0]}' of upstream.snapshot.schema is in no file's header",
+            f"name one that is there: {', '.join(sorted(shown))}",
+        )
+
+
+def _nearest(name: str, others: Sequence[str]) -> str | None:
+    low = {other.strip().lower(): other for other in others}
+    found = difflib.get_close_matches(name.strip().lower(), list(low), 1, 0.6)
+    return low[found[0]] if found else None
 
 
 def frame(
@@ -50,8 +116,10 @@ def frame(
 ) -> "DataFrame":
     """`_backfill_file, _backfill_at, columns…`. Without a header the columns stand in the order given.
 
-    With one, a column that a file lacks is NULL in its rows.
+    With one, a column that a file lacks is NULL in its rows. Raises Fatal where workers have not this package.
     """
+    if not arrow_tasks.workers_know_us(spark):
+        raise Fatal("CSV files are read by backfill-cli in Spark's executors, which do not have it", SAME_PACKAGE)
     if not options.header:
         return _of_order(spark, where, files, options, columns, list(columns))
     by_header: dict[tuple[str, ...], list[File]] = {}
@@ -61,7 +129,7 @@ def frame(
             by_header.setdefault(tuple(names), []).append(file)
     parts = [_of_order(spark, where, group, options, columns, names) for names, group in by_header.items()]
     if not parts:
-        return _of_order(spark, where, files, options, columns, list(columns))
+        return _of_order(spark, where, [], options, columns, list(columns))
     return reduce(lambda a, b: a.unionByName(b), parts)
 
 
@@ -75,47 +143,46 @@ def _of_order(
 ) -> "DataFrame":
     from pyspark.sql import functions as F
 
-    # numbered, because names may hold anything and may differ in case only
-    texts: Columns = {f"c{i}": field(f"c{i}", "string") for i in range(len(order))}
-    reader = frames.reader(spark, {**texts, "_backfill_broken": field("_backfill_broken", "string")}).options(
-        header=options.header,
-        enforceSchema=True,
-        sep=options.delimiter,
-        quote=options.quote,
-        escape=options.escape,
-        nullValue=options.null_value,
-        emptyValue=_EMPTY,
-        multiLine=options.multi_line,
-        mode="PERMISSIVE",
-        columnNameOfCorruptRecord="_backfill_broken",
-        columnPruning=False,
-        maxCharsPerColumn=-1,
-    )
-    name = frames.file_name(where, files)
-    rows = reader.csv([where.spark_path(file) for file in files]).select(
-        name.alias("_backfill_file"),
-        F.struct(
-            name.alias("file"),
-            F.col("_metadata.file_block_start").alias("block"),
-            F.monotonically_increasing_id().alias("line"),
-        ).alias("_backfill_at"),
-        "*",
-    )
-    broken = F.col("_backfill_broken").isNotNull()
-    refused = exact.refused(
-        F.col("_backfill_file"), f"not a line of {len(order)} fields", F.col("_backfill_broken")
-    )
+    rows = _texts(spark, where, files, options, len(order))
     values = []
     for column, described in columns.items():
         kind, metadata = described["type"], described["metadata"]
         if column not in order:
             values.append(F.lit(None).cast(frames.struct_type({column: described})[column].dataType).alias(column))
             continue
-        text = F.col(f"c{list(order).index(column)}")
-        named = exact.Named(F.col("_backfill_file"), column)
-        # what is no UTF-8 comes as this character, with no word said
-        mangled = exact.failing(named, "not UTF-8 text (or it holds U+FFFD)", text)
-        text = F.when(text.contains("\ufffd"), mangled).when(text == _EMPTY, F.lit("")).otherwise(text)
-        value = exact.of_text(text, kind, named)
-        values.append(F.when(broken, refused).otherwise(value).alias(column, metadata=metadata))
-    return rows.select("_backfill_file", "_backfill_at", *values)
+        # numbered, because names may hold anything and may differ in case only
+        text, named = F.col(f"c{list(order).index(column)}"), exact.Named(F.col("_file"), column)
+        values.append(exact.of_text(text, kind, named).alias(column, metadata=metadata))
+    at = F.struct(F.col("_file").alias("file"), F.col("_row").alias("row"))
+    return rows.select(F.col("_file").alias("_backfill_file"), at.alias("_backfill_at"), *values)
+
+
+def _texts(
+    spark: "SparkSession", where: Place, files: Sequence[File], options: CsvOptions, count: int
+) -> "DataFrame":
+    """`_file, _row, c0, c1, …` as csv_text.batches makes them, of these files."""
+    texts: Columns = {"_file": field("_file", "string"), "_row": field("_row", "long")}
+    texts |= {f"c{i}": field(f"c{i}", "string") for i in range(count)}
+    pieces = [
+        (Piece(0, part), (part.end or size) - part.start) for size, part in _parts(where, files, options, count)
+    ]
+    tasks = arrow_tasks.packed([(p, max(1, size // _ROW_BYTES)) for p, size in pieces], arrow_tasks.cores(spark))
+    if not tasks:
+        return spark.createDataFrame([], frames.struct_type(texts))
+    return arrow_tasks.frame(spark, partial(_made, options), tasks, frames.struct_type(texts))
+
+
+def _parts(where: Place, files: Sequence[File], options: CsvOptions, count: int) -> Iterator[tuple[int, CsvPart]]:
+    for file in files:
+        made = partial(CsvPart, where.fs, file.path, file.name, count, options.header)
+        if options.multi_line or lines.is_compressed(file):
+            yield file.size, made(0, None)
+            continue
+        for start in range(0, file.size, _PART_BYTES):
+            yield file.size, made(start, min(file.size, start + _PART_BYTES))
+
+
+def _made(options: CsvOptions, pieces: Sequence[Piece]) -> "Iterator[pa.RecordBatch]":
+    """Runs in a worker."""
+    for piece in pieces:
+        yield from csv_text.batches(options, piece.what)

@@ -1,6 +1,7 @@
 """The first and the last lines of a text file: all that planning reads of it."""
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,29 +11,38 @@ from backfill_cli.upstreams.formats.listing import File, Place
 
 _BLOCK = 1 << 16
 _COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")
+_END = re.compile(rb"[\r\n]")
+
+
+def is_compressed(file: File) -> bool:
+    return file.name.endswith(_COMPRESSED)
 
 
 def first(where: Place, file: File, what: str) -> str | None:
     """The first line that is not blank, without its end; None in a file that has none."""
+    return next(forward(where, file, what), None)
+
+
+def forward(where: Place, file: File, what: str) -> Iterator[str]:
+    """The lines that are not blank, without their ends, in order."""
     with reading(file.path, what), where.fs.open_input_stream(file.path, compression="detect") as stream:
         rest = b""
         while block := stream.read(_BLOCK):
-            *complete, rest = (rest + block).split(b"\n")
-            for line in complete:
-                if not _blank(line):
-                    return str(line, "utf-8").rstrip("\r")
-        return None if _blank(rest) else str(rest, "utf-8").rstrip("\r")
+            *complete, rest = _END.split(rest + block)
+            yield from (str(line, "utf-8") for line in complete if not _blank(line))
+        if not _blank(rest):
+            yield str(rest, "utf-8")
 
 
 def last(where: Place, file: File, what: str) -> Iterator[str]:
     """The lines that are not blank, from the last backwards. A compressed file is read whole, in memory."""
     with reading(file.path, what):
-        if file.name.endswith(_COMPRESSED):
+        if is_compressed(file):
             with where.fs.open_input_stream(file.path, compression="detect") as stream:
-                yield from (line.decode().rstrip("\r") for line in _backwards([stream.read()]))
+                yield from (line.decode() for line in _backwards([stream.read()]))
             return
         with where.fs.open_input_file(file.path) as source:
-            yield from (line.decode().rstrip("\r") for line in _backwards(_blocks(source, source.size())))
+            yield from (line.decode() for line in _backwards(_blocks(source, source.size())))
 
 
 def _blocks(source: Any, size: int) -> Iterator[bytes]:
@@ -46,7 +56,7 @@ def _blocks(source: Any, size: int) -> Iterator[bytes]:
 def _backwards(blocks: Any) -> Iterator[bytes]:
     rest = b""
     for block in blocks:
-        head, *complete = (block + rest).split(b"\n")
+        head, *complete = _END.split(block + rest)
         yield from (line for line in reversed(complete) if not _blank(line))
         rest = head
     if not _blank(rest):
@@ -63,7 +73,7 @@ def parsed(file: File, line: str) -> dict[str, Any]:
     Raises BadData naming the file when it is cut short or is no object.
     """
     try:
-        value = json.loads(line, parse_float=str)
+        value = json.loads(line.removeprefix("\ufeff"), parse_float=str)
     except ValueError as exc:
         shown = line if len(line) <= 120 else f"…{line[-120:]}"
         raise BadData(f"{file.path}: not a complete JSON line: {shown}", RENAME_HINT) from exc

@@ -47,6 +47,13 @@ class CsvOptions(_Options):
         default=False, description="quoted fields may hold line ends; one task then reads a file"
     )
 
+    @model_validator(mode="after")
+    def _are_bytes(self) -> Self:
+        for name in ("delimiter", "quote", "escape"):
+            if not getattr(self, name).isascii():
+                raise ValueError(f"csv.{name} is one ASCII character, not {getattr(self, name)!r}")
+        return self
+
 
 class SnapshotOptions(_Options):
     """The load that the job starts from."""
@@ -71,6 +78,13 @@ class SnapshotOptions(_Options):
         alias="schema",
         description='columns of json and csv files as Spark DDL ("id BIGINT, note STRING"), or one DDL a table, '
         "by its name",
+    )
+    ignore: tuple[str, ...] = Field(
+        default=(), description="columns that csv files have, and that schema leaves out on purpose"
+    )
+    sparse: tuple[str, ...] = Field(
+        default=(),
+        description="columns of schema that lines of json may leave out everywhere: NULL in all rows then",
     )
     csv: CsvOptions = Field(default=CsvOptions(header=True), description="how csv files are written")
 

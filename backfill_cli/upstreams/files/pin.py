@@ -10,6 +10,7 @@ from typing import Any
 from backfill_cli.contracts import TableSpec
 from backfill_cli.errors import BadData, Fatal
 from backfill_cli.model.split import Split
+from backfill_cli.upstreams.files import csv_files, json_files
 from backfill_cli.upstreams.files.options import SnapshotOptions, table_ddl
 from backfill_cli.upstreams.formats import schemas
 from backfill_cli.upstreams.formats.edge import reading
@@ -28,6 +29,11 @@ def footer(where: Place, file: File) -> Any:
         return pq.read_metadata(file.path, filesystem=where.fs)
 
 
+def group_rows(footer: Any) -> tuple[int, ...]:
+    """The rows of each row group: writers are known that leave out the count of the whole file."""
+    return tuple(footer.row_group(i).num_rows for i in range(footer.num_row_groups))
+
+
 def splits_of(
     where: Place, files: Sequence[File], table: TableSpec, options: SnapshotOptions
 ) -> tuple[list[Split], Columns]:
@@ -44,11 +50,15 @@ def splits_of(
         with ThreadPoolExecutor(THREADS) as pool:
             footers = list(pool.map(lambda file: footer(where, file), files))
         columns = _one_schema(files, footers)
-        rows: list[int | None] = [f.num_rows for f in footers]
+        rows: list[int | None] = [sum(group_rows(f)) for f in footers]
     else:
         columns, rows = declared(options.ddl, table.name, "upstream.snapshot.schema"), [None] * len(files)
         if options.format == "csv":
             refuse_nested(columns, f"table '{table.name}'")
+            if options.csv.header:
+                csv_files.refuse_other_columns(where, files, options.csv, columns, options.ignore)
+        else:
+            json_files.refuse_unseen(where, files, columns, options.sparse)
     schemas.refuse_names(f"table '{table.name}'", columns)
     missing = [name for name in table.key if name not in columns]
     if missing:
@@ -65,12 +75,12 @@ def splits_of(
 
 
 def _one_schema(files: Sequence[File], footers: Sequence[Any]) -> Columns:
-    first = schemas.of_footer(files[0].path, footers[0])
+    first = schemas.of_footer(files[0].path, footers[0], by_workers=True)
     same = footers[0].schema
     for file, other in zip(files[1:], footers[1:], strict=True):
         if other.schema.equals(same):
             continue
-        columns = schemas.of_footer(file.path, other)
+        columns = schemas.of_footer(file.path, other, by_workers=True)
         differing = schemas.differing(first, columns)
         if differing:
             name = differing[0]

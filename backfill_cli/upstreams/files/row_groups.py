@@ -94,10 +94,25 @@ def _exactly(batch: Any, schema: Any, path: str) -> Any:
     columns = []
     for field in schema:
         try:
-            columns.append(batch.column(field.name).cast(field.type))
+            columns.append(_typed(batch.column(field.name), field.type))
         except pa.ArrowInvalid as exc:
             raise BadData(
                 f"{path}: column '{field.name}': a value is no {field.type}: {exc}",
                 "write the column as a type that keeps its values",
             ) from exc
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _typed(column: Any, kind: Any) -> Any:
+    """The column as this type. Raises pyarrow's error for a value that is none."""
+    import pyarrow as pa
+
+    if isinstance(column, pa.ExtensionArray):
+        column = column.storage
+    if pa.types.is_fixed_size_binary(column.type) and pa.types.is_string(kind):
+        return pa.array([None if value is None else _uuid(value.hex()) for value in column.to_pylist()], kind)
+    return column.cast(kind)
+
+
+def _uuid(digits: str) -> str:
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"

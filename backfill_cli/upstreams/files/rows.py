@@ -16,9 +16,9 @@ from backfill_cli.upstreams.files.change_log import Inspected
 from backfill_cli.upstreams.files.options import ChangesOptions, CsvOptions, FileFormat
 from backfill_cli.upstreams.files.pin import THREADS, footer
 from backfill_cli.upstreams.formats import exact, frames, schemas
+from backfill_cli.upstreams.formats.json_values import of_parsed, with_parsed
 from backfill_cli.upstreams.formats.listing import File, Place
 from backfill_cli.upstreams.formats.schemas import Columns, field
-from backfill_cli.upstreams.formats.values import convert, raw_type, textual
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -32,24 +32,22 @@ def frame(
         return frames.parquet(spark, where, files, columns)
     if kind == "csv":
         return csv_files.frame(spark, where, files, csv, columns)
-    encodings = {name: textual(column["type"]) for name, column in columns.items()}
-    shape = {name: field(name, raw_type(encodings[name], c["type"])) for name, c in columns.items()}
-    return _typed(frames.json_lines(spark, where, files, shape), columns)
+    return _json(frames.text_lines(spark, where, files), columns)
 
 
-def _typed(parsed: "DataFrame", columns: Columns) -> "DataFrame":
+def _json(lines: "DataFrame", columns: Columns) -> "DataFrame":
     from pyspark.sql import functions as F
 
-    broken = F.col("r._backfill_broken").isNotNull()
-    refused = exact.refused(
-        F.col("_backfill_file"), "not a JSON line of these columns", F.col("r._backfill_broken")
-    )
-    values = []
-    for name, column in columns.items():
-        how = textual(column["type"])
-        value = convert(frames.quoted(name, "r"), how, column["type"], exact.Named(F.col("_backfill_file"), name))
-        values.append(F.when(broken, refused).otherwise(value).alias(name, metadata=column["metadata"]))
-    return parsed.select("_backfill_file", "_backfill_at", *values)
+    found = of_parsed("_line", columns)
+    read = with_parsed(lines, "_line", columns).withColumn("_fault", found.fault)
+    refused = exact.refused(F.col("_backfill_file"), F.col("_fault"), F.col("_line"))
+    values = [
+        F.when(F.col("_fault").isNotNull(), refused)
+        .otherwise(found.values[name])
+        .alias(name, metadata=c["metadata"])
+        for name, c in columns.items()
+    ]
+    return read.select("_backfill_file", "_backfill_at", *values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,28 +141,23 @@ class MarkedRows:
 
     def _of_text(self, where: Place, file: File, kind: FileFormat, known: Columns) -> tuple[Columns, int | None]:
         """(columns with marks, largest time) by the header and the last line; no columns for an empty file."""
-        last = next(iter(lines.last(where, file, kind)), None)
-        if last is None:
-            return {}, None
         marks = {name: field(name, spark_type) for name, spark_type in self._with_epoch(known)}
         if kind == "json":
-            image = lines.parsed(file, last)
-            names = list(image)
+            last = next(iter(lines.last(where, file, kind)), None)
+            image = None if last is None else lines.parsed(file, last)
+            names = list(image or {})
         else:
             header = csv_files.header(where, file, self.options.csv) if self.options.csv.header else None
             names = header if header is not None else list(marks | known)
-            values = csv_files.fields(last, self.options.csv)
-            if len(values) != len(names):
-                raise BadData(
-                    f"{file.path}: its last line has {len(values)} fields, not {len(names)} ({', '.join(names)})",
-                    "files without a header have the snapshot's columns in its order; for others set csv.header",
-                )
-            image = dict(zip(names, values, strict=True))
+            values = csv_files.last_record(where, file, self.options.csv, len(names))
+            image = None if values is None else dict(zip(names, values, strict=True))
+        if lines.first(where, file, kind) is None:
+            return {}, None
         shown = marks | known | self.declared
         for name in names:
             if name not in shown:
                 raise undeclared(file, name)
-        return {name: shown[name] for name in names}, as_ms(image.get(self.time)) if self.time else None
+        return {name: shown[name] for name in names}, as_ms((image or {}).get(self.time)) if self.time else None
 
 
 def mark(index: int) -> str:

@@ -18,10 +18,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a Parquet file is cut: rows of each row group; plain: whether pyarrow reads its dates as Spark does."""
+    """How a Parquet file is cut: rows of each row group; plain: whether pyarrow reads its dates as Spark does.
+
+    by_spark: whether Spark's own reader reads all of its columns.
+    """
 
     groups: tuple[int, ...]
     plain: bool
+    by_spark: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +45,7 @@ def choose(
 ) -> Readers:
     """Sort reads of Parquet splits by reader.
 
-    counts: rows of each split. layout: asked for cut splits only. workers: whether Python workers can read.
+    counts: rows of each split. layout: of a split, asked for once. workers: whether Python workers can read.
     Reads of one split must not overlap; an empty read is read by nobody.
     """
     by_split: dict[str, list[tuple[int, int]]] = {}
@@ -53,11 +57,14 @@ def choose(
     cut: dict[str, tuple[tuple[int, int], ...]] = {}
     grouped: list[tuple[str, slicing.GroupSlice]] = []
     for split, slices in by_split.items():
+        how = layout(split)
+        if not how.by_spark:
+            grouped += [(split, part) for s in slices for part in slicing.tasks(how.groups, *s)]
+            continue
         if sum(end - after for after, end in slices) == counts[split]:
             whole.append(split)
             continue
-        how = layout(split) if workers else None
-        if how is not None and how.plain and all(slicing.by_row_group(how.groups, *s) for s in slices):
+        if workers and how.plain and all(slicing.by_row_group(how.groups, *s) for s in slices):
             grouped += [(split, part) for s in slices for part in slicing.tasks(how.groups, *s)]
         else:
             cut[split] = tuple(slices)

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import ArrowTasks, TableSpec
+from backfill_cli.errors import Fatal
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.split import Split
 from backfill_cli.upstreams.files import pin, row_groups, slicing
@@ -12,7 +13,8 @@ from backfill_cli.upstreams.files.options import SnapshotOptions
 from backfill_cli.upstreams.files.row_groups import FileSlice
 from backfill_cli.upstreams.files.scan import Layout, choose, parquet_frame, text_frame
 from backfill_cli.upstreams.formats import arrow_tasks, schemas
-from backfill_cli.upstreams.formats.listing import File, Listing, place
+from backfill_cli.upstreams.formats.edge import SAME_PACKAGE
+from backfill_cli.upstreams.formats.listing import File, Listing, place, refuse_part_of_table
 from backfill_cli.upstreams.formats.schemas import Columns
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ class Snapshot:
 
     def pin(self) -> tuple[list[Split], Columns]:
         """The splits that there are now, and the columns. Raises as contracts.Upstream.pin does."""
+        refuse_part_of_table(self.where)
         files = list(self._listing.files().values())
         return pin.splits_of(self.where, files, self._table, self._options)
 
@@ -68,7 +71,12 @@ class Snapshot:
             self._unchanged(name)
         if self._options.format != "parquet":
             return text_frame(spark, self.where, self._files, reads, self._options, self._columns)
-        readers = choose(reads, self._rows, self._layout, arrow_tasks.workers_know_us(spark))
+        self._know_layouts({read.split for read in reads})
+        workers = arrow_tasks.workers_know_us(spark)
+        foreign = [read.split for read in reads if not self._layouts[read.split].by_spark]
+        if foreign and not workers:
+            raise Fatal(f"{self._files[foreign[0]].path}: Spark does not read its types by itself", SAME_PACKAGE)
+        readers = choose(reads, self._rows, self._layout, workers)
         return parquet_frame(spark, self.where, self._files, readers, self._columns)
 
     def batches(self, spark: "SparkSession", reads: Sequence[SnapshotRead]) -> ArrowTasks | None:
@@ -106,5 +114,5 @@ class Snapshot:
         with ThreadPoolExecutor(pin.THREADS) as pool:
             footers = pool.map(lambda split: pin.footer(self.where, self._files[split]), unknown)
             for split, footer in zip(unknown, footers, strict=True):
-                groups = tuple(footer.row_group(i).num_rows for i in range(footer.num_row_groups))
-                self._layouts[split] = Layout(groups, schemas.calendar_is_plain(footer))
+                plain, by_spark = schemas.calendar_is_plain(footer), schemas.spark_reads(footer)
+                self._layouts[split] = Layout(pin.group_rows(footer), plain, by_spark)

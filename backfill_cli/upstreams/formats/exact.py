@@ -77,6 +77,9 @@ def of_text(text: "Column", kind: SparkType, named: Named) -> "Column":
         # a fraction of a second is compared by its first six digits only, so zeros after them are cut first
         clean = F.regexp_replace(text, r"([.][0-9]{6})0+", "$1") if kind.startswith("timestamp") else text
         value, good = clean.try_cast(kind), text.rlike(_PATTERNS[kind])
+        if kind in ("float", "double"):
+            # a number too large for the type becomes infinity, which has to be written as a word
+            good &= (F.abs(value) != F.lit(float("inf")).cast(kind)) | text.rlike("(?i:inf)")
     bad = text.isNotNull() & (value.isNull() | ~good)
     return F.when(bad, failing(named, f"not exactly a {shown(kind)}", text)).otherwise(value)
 
@@ -153,12 +156,15 @@ def of_unscaled(encoded: "Column", scale: "Column | int", kind: SparkType, named
     return F.when(bad, broken).otherwise(of_text(text, kind, named))
 
 
-def refused(file: "Column", what: str, value: "Column", hint: str = "") -> "Column":
+def refused(file: "Column", what: "str | Column", value: "Column", hint: str = "") -> "Column":
     """An expression that raises when it is evaluated: `file: what: value`."""
     from pyspark.sql import functions as F
 
     seen = F.coalesce(F.left(value.cast("string"), F.lit(_SHOWN)), F.lit("NULL"))
-    return F.raise_error(F.concat(F.lit(f"{MARK} "), file, F.lit(f": {what}: "), seen, F.lit(_end(hint))))
+    said = F.lit(what) if isinstance(what, str) else what
+    return F.raise_error(
+        F.concat(F.lit(f"{MARK} "), file, F.lit(": "), said, F.lit(": "), seen, F.lit(_end(hint)))
+    )
 
 
 def _end(hint: str) -> str:

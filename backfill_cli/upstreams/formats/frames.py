@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from backfill_cli.upstreams.formats import schemas
+from backfill_cli.upstreams.formats.json_text import is_whole_object
 from backfill_cli.upstreams.formats.listing import File, Place
 from backfill_cli.upstreams.formats.schemas import Columns
 
@@ -60,29 +61,42 @@ def parquet(spark: "SparkSession", where: Place, files: Sequence[File], columns:
     )
 
 
-def json_lines(spark: "SparkSession", where: Place, files: Sequence[File], columns: Columns) -> "DataFrame":
-    """`_backfill_file, _backfill_at, r STRUCT<columns…, _backfill_broken>` of files with one JSON object a line.
-
-    Blank lines are left out. `_backfill_broken` is the line where it does not fit `columns`, else NULL. A number
-    that is read as text is its text in the file (Spark's `from_json` would write it anew, and round it).
-    """
+def text_lines(spark: "SparkSession", where: Place, files: Sequence[File]) -> "DataFrame":
+    """`_backfill_file, _backfill_at, _line STRING` of text files: their lines as they are, less blank ones."""
     from pyspark.sql import functions as F
 
-    shape = {**columns, "_backfill_broken": schemas.field("_backfill_broken", "string")}
-    lenient = reader(spark, shape).options(mode="PERMISSIVE", columnNameOfCorruptRecord="_backfill_broken")
     name = file_name(where, files)
-    lines = lenient.json([where.spark_path(f) for f in files]).select(
+    lines = reader(spark, {"value": schemas.field("value", "string")}).options(lineSep="\n")
+    told = lines.text([where.spark_path(f) for f in files]).select(
         name.alias("_backfill_file"),
         F.struct(
             name.alias("file"),
             F.col("_metadata.file_block_start").alias("block"),
             F.monotonically_increasing_id().alias("line"),
         ).alias("_backfill_at"),
-        F.struct(*(quoted(column) for column in columns), "_backfill_broken").alias("r"),
+        F.col("value").alias("_line"),
     )
-    broken = F.col("r._backfill_broken")
-    # a column that a blank line cannot have is asked for too: Spark refuses to read `_backfill_broken` alone
-    return lines.where(broken.isNull() | ~broken.rlike(_BLANK) | quoted(next(iter(columns)), "r").isNotNull())
+    return told.where(~F.col("_line").rlike(_BLANK))
+
+
+def json_lines(spark: "SparkSession", where: Place, files: Sequence[File], columns: Columns) -> "DataFrame":
+    """`_backfill_file, _backfill_at, r STRUCT<columns…, _backfill_broken>` of files with one JSON object a line.
+
+    Blank lines are left out. `_backfill_broken` is the line where it is no whole object or does not fit `columns`,
+    else NULL.
+    """
+    from pyspark.sql import functions as F
+
+    shape = struct_type({**columns, "_backfill_broken": schemas.field("_backfill_broken", "string")})
+    options = {"columnNameOfCorruptRecord": "_backfill_broken", "mode": "PERMISSIVE"}
+    told = text_lines(spark, where, files)
+    told = told.withColumn("_text", F.when(is_whole_object(F.col("_line")), F.col("_line")))
+    parsed = told.withColumn("_r", F.from_json("_text", shape, options))
+    broken = F.when(F.col("_text").isNull(), F.col("_line")).otherwise(F.col("_r._backfill_broken"))
+    fields = [quoted(name, "_r").alias(name) for name in columns]
+    return parsed.select(
+        "_backfill_file", "_backfill_at", F.struct(*fields, broken.alias("_backfill_broken")).alias("r")
+    )
 
 
 def quoted(name: str, of: str = "") -> "Column":

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from backfill_cli.upstreams.formats.exact import QUIET, decimal_of, of_text
 from backfill_cli.upstreams.formats.frames import quoted, struct_type
+from backfill_cli.upstreams.formats.json_text import is_whole_object
 from backfill_cli.upstreams.formats.schemas import Columns, SparkType, field, shown
 
 if TYPE_CHECKING:
@@ -19,12 +20,6 @@ if TYPE_CHECKING:
 
 _WHOLE = ("byte", "short", "integer")
 _BROKEN = "_backfill_broken"
-
-_LONE_SURROGATE = (
-    r"(?<!\\)(?:\\\\)*(?:\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
-    r"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F])"
-)
-"""Half a character, which Java would write as a question mark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +39,11 @@ def with_parsed(frame: "DataFrame", text: str, columns: Columns) -> "DataFrame":
     from pyspark.sql import functions as F
 
     told = F.col(text)
-    whole = told.rlike(r"^\s*\{") & (F.json_array_length(F.concat(F.lit("["), told, F.lit("]"))) == 1)
-    whole &= ~told.rlike(_LONE_SURROGATE)
     least = _least_spare_digits([column["type"] for column in columns.values()])
     long = (
         F.lit(False) if least is None else told.rlike(rf"[0-9](?:[.][0-9]{{{least + 1}}}|[.0-9]*[eE]-[0-9]{{2}})")
     )
-    marked = frame.withColumns({f"{text}_whole": F.coalesce(whole, F.lit(False)), f"{text}_long": long})
+    marked = frame.withColumns({f"{text}_whole": is_whole_object(told), f"{text}_long": long})
     whole, long = F.col(f"{text}_whole"), F.col(f"{text}_long")
     return marked.withColumns(
         {
@@ -129,7 +122,7 @@ def _value(raw: "Column", kind: SparkType, wide: bool, told: "Column") -> "Colum
         return raw.try_cast(kind)
     if kind.startswith("decimal"):
         if not wide:
-            return of_text(_variant_text(raw), kind, QUIET)
+            return of_text(_variant_text(raw, told), kind, QUIET)
         narrow = raw.try_cast(kind)
         return F.when(narrow == raw, narrow)
     if kind in ("double", "float"):
@@ -138,7 +131,7 @@ def _value(raw: "Column", kind: SparkType, wide: bool, told: "Column") -> "Colum
         return F.when(~endless | told.rlike("[Ii][Nn][Ff]"), narrow)
     if kind in ("boolean", "long"):
         return raw
-    return _variant_text(raw) if kind == "string" else of_text(raw, kind, QUIET)
+    return _variant_text(raw, told, trailing=True) if kind == "string" else of_text(raw, kind, QUIET)
 
 
 def _nested_value(raw: "Column", kind: dict[str, Any], wide: bool, told: "Column") -> "Column":
@@ -152,11 +145,18 @@ def _nested_value(raw: "Column", kind: dict[str, Any], wide: bool, told: "Column
     return F.when(raw.isNotNull(), F.struct(*fields))
 
 
-def _variant_text(raw: "Column") -> "Column":
-    """Text of a JSON string; of any other token its JSON, unless a number in it was not kept digit by digit."""
+def _variant_text(raw: "Column", told: "Column", trailing: bool = False) -> "Column":
+    """Text of a JSON string; of any other token its JSON, unless a number in it was not kept digit by digit.
+
+    trailing: zeros at a fraction's end, which VARIANT drops, are digits too.
+    """
     from pyspark.sql import functions as F
 
-    return F.when(~F.schema_of_variant(raw).contains("DOUBLE"), raw.cast("string"))
+    kind = F.schema_of_variant(raw)
+    lost = kind.contains("DOUBLE")
+    if trailing:
+        lost |= kind.contains("DECIMAL") & told.rlike(r"[.][0-9]*0(?![0-9])")
+    return F.when(~lost, raw.cast("string"))
 
 
 def lost(raw: "Column", value: "Column", kind: SparkType, variants: bool) -> "Column":

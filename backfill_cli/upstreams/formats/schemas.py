@@ -99,18 +99,25 @@ def refuse_names(what: str, names: Iterable[str], more: Sequence[str] = ()) -> N
         seen[low] = name
 
 
-def of_footer(path: str, footer: "pq.FileMetaData") -> Columns:
-    """The columns of a Parquet file as Spark reads them.
+def of_footer(path: str, footer: "pq.FileMetaData", by_workers: bool = False) -> Columns:
+    """The columns of a Parquet file as they are read.
 
+    by_workers: pyarrow can read the file; what Spark's own reader cannot read is refused otherwise.
     Raises BadData naming file, column and type for what would not survive exactly.
     """
     _refuse_lossy_leaves(path, footer)
+    _refuse_foreign_leaves(path, footer, by_workers and calendar_is_plain(footer))
+    uuids = {path for path, logical in _foreign_leaves(footer) if logical == "UUID"}
+    int96 = any(footer.schema.column(i).physical_type == "INT96" for i in range(footer.num_columns))
     columns: Columns = {}
     for column in footer.schema.to_arrow_schema():
         if column.name in columns:
             raise BadData(f"{path}: column '{column.name}' comes twice", "give one of them another name")
         try:
-            columns[column.name] = field(column.name, _of_arrow(column.type), _logical(column.type))
+            if column.name in uuids:
+                columns[column.name] = field(column.name, "string", {"logical": "uuid"})
+            else:
+                columns[column.name] = field(column.name, _of_arrow(column.type, int96), _logical(column.type))
         except Unsupported as exc:
             raise BadData(
                 f"{path}: column '{column.name}': {exc}",
@@ -140,18 +147,51 @@ def _refuse_lossy_leaves(path: str, footer: "pq.FileMetaData") -> None:
                 f"{path}: column '{leaf.path}': an INT96 timestamp counts nanoseconds, and microseconds are kept",
                 "write the column as a timestamp in microseconds",
             )
-        if "Timestamp" in logical and "nanoseconds" in logical:
+        if logical == "Interval":
             raise BadData(
-                f"{path}: column '{leaf.path}': a timestamp in nanoseconds would be cut to microseconds",
-                "write the column as a timestamp in microseconds",
+                f"{path}: column '{leaf.path}': type INTERVAL is not kept exactly",
+                "write the column as a type that keeps its values",
             )
+
+
+def spark_reads(footer: "pq.FileMetaData") -> bool:
+    """Whether Spark's own reader reads all columns; where not, pyarrow does."""
+    return not _foreign_leaves(footer)
+
+
+def _foreign_leaves(footer: "pq.FileMetaData") -> list[tuple[str, str]]:
+    """(path, what it is) of the columns that Spark's reader refuses, or takes for bytes."""
+    leaves = (footer.schema.column(i) for i in range(footer.num_columns))
+    told = ((leaf.path, str(leaf.logical_type)) for leaf in leaves)
+    return [
+        (path, logical)
+        for path, logical in told
+        if logical == "UUID" or logical.startswith("Geo") or ("Timestamp" in logical and "nanosec" in logical)
+    ]
+
+
+def _refuse_foreign_leaves(path: str, footer: "pq.FileMetaData", by_workers: bool) -> None:
+    columns = set(footer.schema.to_arrow_schema().names)
+    for leaf, logical in _foreign_leaves(footer):
+        if by_workers and (logical != "UUID" or leaf in columns):
+            continue
+        hint = "write the column as a type that keeps its values"
+        if logical == "UUID":
+            what, hint = "a UUID inside another value, or in a change file, is not read", "write it as a string"
+        elif logical.startswith("Geo"):
+            what = f"type {logical} is not read here"
+        else:
+            what = "a timestamp in nanoseconds would be cut to microseconds"
+            hint = "write the column as a timestamp in microseconds"
+        raise BadData(f"{path}: column '{leaf}': {what}", hint)
 
 
 def _logical(kind: "pa.DataType") -> dict[str, str]:
     return {"logical": "json"} if getattr(kind, "extension_name", "") == "arrow.json" else {}
 
 
-def _of_arrow(kind: "pa.DataType") -> SparkType:
+def _of_arrow(kind: "pa.DataType", int96: bool) -> SparkType:
+    """int96: what counts nanoseconds is Spark's own, an instant."""
     import pyarrow as pa
 
     known = _EXACT.get(str(kind))
@@ -160,27 +200,26 @@ def _of_arrow(kind: "pa.DataType") -> SparkType:
     if getattr(kind, "extension_name", "") == "arrow.json":
         return "string"
     if pa.types.is_dictionary(kind):
-        return _of_arrow(kind.value_type)
+        return _of_arrow(kind.value_type, int96)
     if pa.types.is_decimal(kind) and kind.precision <= 38 and kind.scale >= 0:
         return f"decimal({kind.precision},{kind.scale})"
     if pa.types.is_timestamp(kind):
-        # seconds and nanoseconds: Parquet has no seconds, and nanoseconds here can only be Spark's own INT96
-        return "timestamp" if kind.tz or kind.unit == "ns" else "timestamp_ntz"
+        return "timestamp" if kind.tz or (int96 and kind.unit == "ns") else "timestamp_ntz"
     if pa.types.is_date64(kind):
         return "date"
     if pa.types.is_fixed_size_binary(kind):
         return "binary"
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        return {"type": "array", "elementType": _of_arrow(kind.value_type), "containsNull": True}
+        return {"type": "array", "elementType": _of_arrow(kind.value_type, int96), "containsNull": True}
     if pa.types.is_map(kind):
         return {
             "type": "map",
-            "keyType": _of_arrow(kind.key_type),
-            "valueType": _of_arrow(kind.item_type),
+            "keyType": _of_arrow(kind.key_type, int96),
+            "valueType": _of_arrow(kind.item_type, int96),
             "valueContainsNull": True,
         }
     if pa.types.is_struct(kind):
-        return {"type": "struct", "fields": [field(f.name, _of_arrow(f.type)) for f in kind]}
+        return {"type": "struct", "fields": [field(f.name, _of_arrow(f.type, int96)) for f in kind]}
     raise Unsupported(f"type {kind} is not kept exactly")
 
 

@@ -106,12 +106,17 @@ def reads(*slices: tuple[str, int, int]) -> list[SnapshotRead]:
     return [SnapshotRead("t", *one) for one in slices]
 
 
-def test_whole_files_go_to_spark_and_their_layout_is_not_looked_at() -> None:
-    def never(split: str) -> Layout:
-        raise AssertionError(split)
-
-    found = choose(reads(("a", 0, 10), ("b", 0, 3), ("b", 3, 8)), {"a": 10, "b": 8}, never)
+def test_whole_files_go_to_spark() -> None:
+    layout = Layout((1,) * 10, plain=True)
+    found = choose(reads(("a", 0, 10), ("b", 0, 3), ("b", 3, 8)), {"a": 10, "b": 8}, lambda _: layout)
     assert found == Readers(("a", "b"), {}, ())
+
+
+def test_a_file_that_spark_cannot_read_is_read_by_row_group_whatever_the_slice() -> None:
+    layout = Layout((5, 5), plain=True, by_spark=False)
+    found = choose(reads(("a", 0, 10)), {"a": 10}, lambda _: layout)
+    assert (found.whole, found.cut) == ((), {})
+    assert [(part.after, part.up_to) for _, part in found.groups] == [(0, 10)]
 
 
 def test_small_slices_go_by_row_group_and_large_ones_to_spark() -> None:

@@ -1,0 +1,139 @@
+"""CSV as workers split it: what Python's strict reader says of the same bytes, or refused naming the file."""
+
+import csv
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from pyarrow.fs import LocalFileSystem
+
+from backfill_cli.errors import BadData
+from backfill_cli.upstreams.files import csv_text
+from backfill_cli.upstreams.files.csv_text import CsvPart
+from backfill_cli.upstreams.files.options import CsvOptions
+
+Rows = list[list[str | None]]
+PIECES = ["a", "é", ",", '"', "\n", "\r", "\r\n", "\\", " ", "\0", "\ue000", "N"]
+MARKS = ["a", "b", ",", '"', "\n", "\r", "\r\n", '""', '","', '"\n"']
+TEXT = st.lists(st.sampled_from(PIECES), max_size=6).map("".join)
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("csv") / "a.csv"
+
+
+def split(file: Path, content: bytes, columns: int, part_bytes: int | None = None, **options: Any) -> Rows:
+    """What workers make of a file, in parts of this size."""
+    file.write_bytes(content)
+    chosen = CsvOptions(**options)
+    bounds = (
+        [(0, None)]
+        if part_bytes is None
+        else [(start, min(len(content), start + part_bytes)) for start in range(0, len(content), part_bytes)]
+    )
+    rows: Rows = []
+    places: list[int] = []
+    for start, end in bounds:
+        part = CsvPart(LocalFileSystem(), str(file), "a.csv", columns, chosen.header, start, end)
+        for batch in csv_text.batches(chosen, part):
+            told = batch.to_pylist()
+            rows += [[row[f"c{i}"] for i in range(columns)] for row in told]
+            places += [row["_row"] for row in told]
+    assert places == sorted(set(places))
+    return rows
+
+
+def accepted(file: Path, content: bytes, part_bytes: int | None, multi_line: bool) -> Rows | None:
+    """The rows of two fields; None where they are refused by the file's name."""
+    try:
+        return split(file, content, 2, part_bytes, multi_line=multi_line)
+    except BadData as error:
+        if str(file) not in error.message:
+            raise
+        return None
+
+
+def written(rows: list[list[str]], end: str, **form: Any) -> bytes:
+    told = io.StringIO(newline="")
+    csv.writer(told, lineterminator=end, **form).writerows(rows)
+    return told.getvalue().encode()
+
+
+ROWS = st.lists(st.lists(TEXT, min_size=3, max_size=3), min_size=1, max_size=6)
+
+
+@given(rows=ROWS, end=st.sampled_from(["\n", "\r\n", "\r"]), block=st.sampled_from([1, 7, 1 << 20]))
+def test_what_is_quoted_comes_out_as_it_is(file: Path, rows: list[list[str]], end: str, block: int) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(csv_text, "_BLOCK_BYTES", block)
+        found = split(file, written(rows, end, quoting=csv.QUOTE_ALL), 3, multi_line=True)
+    assert found == rows
+
+
+@given(
+    content=st.lists(st.sampled_from(MARKS), max_size=14).map("".join),
+    multi_line=st.booleans(),
+    part_bytes=st.sampled_from([None, 1, 3, 8]),
+)
+@example(content='1,"a\n2,b"\n', multi_line=False, part_bytes=None)
+@example(content='1,"a', multi_line=True, part_bytes=None)
+@example(content='1,"a"b\n', multi_line=True, part_bytes=None)
+@example(content="1,a\r2,b\r", multi_line=False, part_bytes=3)
+def test_any_bytes_are_read_as_a_strict_reader_does_or_refused(
+    file: Path, content: str, multi_line: bool, part_bytes: int | None
+) -> None:
+    part_bytes = None if multi_line else part_bytes
+    found = accepted(file, content.encode(), part_bytes, multi_line)
+    try:
+        wanted: Any = [row for row in csv.reader(io.StringIO(content, newline=""), strict=True) if row]
+    except csv.Error:
+        wanted = None
+    if wanted is not None and any(len(row) != 2 for row in wanted):
+        wanted = None
+    shown = None if found is None else [[value or "" for value in row] for row in found]
+    if found is not None or multi_line or not any("\n" in v or "\r" in v for row in wanted or [] for v in row):
+        assert shown == wanted
+
+
+@given(rows=ROWS, part_bytes=st.sampled_from([None, 5, 40]))
+def test_lines_cut_anywhere_are_each_read_once(file: Path, rows: list[list[str]], part_bytes: int | None) -> None:
+    flat = [[value.replace("\n", "").replace("\r", "") for value in row] for row in rows]
+    content = b"\xef\xbb\xbfx,y,z\n" + written(flat, "\n", quoting=csv.QUOTE_ALL)
+    assert split(file, content, 3, part_bytes, header=True) == flat
+
+
+@given(rows=ROWS)
+def test_escapes_before_quotes_are_taken_away_and_no_others(file: Path, rows: list[list[str]]) -> None:
+    def quoted(text: str) -> str:
+        return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+    content = "\n".join(",".join(map(quoted, row)) for row in rows).encode()
+    assert split(file, content, 3, multi_line=True, escape="\\") == rows
+
+
+def test_an_escape_before_anything_else_is_a_character(file: Path) -> None:
+    content = b'C:\\new,"C:\\temp, \\"x\\"",\\"\n'
+    assert split(file, content, 3, escape="\\") == [["C:\\new", 'C:\\temp, "x"', '\\"']]
+
+
+def test_null_is_told_from_empty_and_from_its_own_text_in_quotes(file: Path) -> None:
+    found = split(file, b'\\N,"\\N",,""\n', 4, null_value="\\N")
+    assert found == [[None, "\\N", None, ""]]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b'1,"a\n', "not closed"),
+        (b"1\n", "not a line of 2 fields"),
+        (b"1,\xff\n", "not UTF-8"),
+        (b'1,"a" \n', "goes on after its quote"),
+    ],
+)
+def test_what_is_no_record_is_shown(file: Path, content: bytes, said: str) -> None:
+    with pytest.raises(BadData, match=said):
+        split(file, b"5,5\n" + content + b"6,6\n", 2, multi_line=True)
