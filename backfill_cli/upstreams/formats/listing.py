@@ -182,11 +182,7 @@ def _walk(where: Place, folders: dict[str, int]) -> Iterator[File]:
             continue
         for entry in entries:
             name = prefix + entry.name
-            if entry.name == "_delta_log":
-                raise Fatal(
-                    f"{where.shown}: holds a Delta table ({folder}/_delta_log): its files alone are not its rows",
-                    "name a folder of plain files",
-                )
+            _refuse_table(where, folder, entry.name)
             if hidden(entry.name):
                 continue
             if entry.is_dir():
@@ -205,16 +201,77 @@ def _remote(where: Place) -> Iterator[File]:
     selector = FileSelector(where.folder, allow_not_found=True, recursive=True)
     for info in where.fs.get_file_info(selector):
         name = info.path[len(where.folder) :].lstrip("/")
+        for folder, entry in _steps(info.path, name):
+            _refuse_table(where, folder, entry)
         if info.is_file and not any(hidden(part) for part in name.split("/")) and where.matches(name):
             yield _checked(where, File(name, info.path, info.size or 0, info.mtime_ns or 0))
+
+
+_TABLES = {"_delta_log": "Delta", ".hoodie": "Hudi"}
+_ICEBERG = ".metadata.json"
+
+
+def _refuse_table(where: Place, folder: str, entry: str) -> None:
+    """Raises Fatal where an entry of a folder says that the files are those of a table with a log of its own."""
+    kind = _TABLES.get(entry)
+    if entry.endswith(_ICEBERG) and folder.rpartition("/")[2] == "metadata":
+        kind = "Iceberg"
+    if kind is not None:
+        raise Fatal(
+            f"{where.shown}: holds {_a(kind)} table ({folder}/{entry}): its files alone are not its rows",
+            f"{kind} tables are not read yet: write the rows as plain Parquet by an engine that reads {kind}, and "
+            "name that folder",
+        )
+
+
+def _a(kind: str) -> str:
+    return f"an {kind}" if kind[0] in "AEIOU" else f"a {kind}"
+
+
+def _steps(path: str, name: str) -> Iterator[tuple[str, str]]:
+    """(folder, entry) of each part of a name below the place that may say what table it is of."""
+    parts = name.split("/")
+    base = path[: len(path) - len(name)].rstrip("/")
+    for index, part in enumerate(parts):
+        if part in _TABLES or part.endswith(_ICEBERG):
+            yield "/".join((base, *parts[:index])), part
+
+
+def refuse_part_of_table(where: Place) -> None:
+    """Raises Fatal where the folder itself is one of a table's: Iceberg's `data`, a partition of Delta or Hudi."""
+    above, _, own = where.folder.rpartition("/")
+    if not above or where.pattern:
+        return
+    from pyarrow.fs import FileSelector, FileType
+
+    with reading(where.shown, "folder"):
+        for entry in _TABLES:
+            if where.fs.get_file_info(f"{above}/{entry}").type != FileType.NotFound:
+                _refuse_table(where, above, entry)
+        if own == "data":
+            metadata = f"{above}/metadata"
+            for info in where.fs.get_file_info(FileSelector(metadata, allow_not_found=True)):
+                _refuse_table(where, metadata, info.base_name)
+
+
+_CONNECT = re.compile(r"partition=[0-9]+")
 
 
 def _checked(where: Place, file: File) -> File:
     if where.local and ":" in file.name:
         raise BadData(f"{file.path}: Spark cannot read a name with a colon", "rename the file")
-    if any("=" in part for part in file.name.split("/")[:-1]):
+    valued = [part for part in file.name.split("/")[:-1] if "=" in part]
+    if valued and _CONNECT.fullmatch(valued[-1]):
         raise BadData(
-            f"{file.path}: a folder name holds a column's value ('key=value'), and only files are read",
-            "write the column into the files, or give a path below that folder for each table",
+            f"{file.path}: '{valued[-1]}/' is how Kafka Connect lays out a topic's partitions, each of which has "
+            "an order of its own",
+            'read the topic itself (upstream.type = "kafka"), or one partition: give the path of its folder',
+        )
+    if valued:
+        raise BadData(
+            f"{file.path}: a folder name holds a column's value ('{valued[0]}', as Hive lays out partitions), and "
+            "only files are read",
+            "write the files again with that column in them, for example spark.read.parquet(…).write.parquet(…), "
+            "or give the path of one such folder",
         )
     return file

@@ -54,8 +54,17 @@ def test_a_missing_folder_holds_no_files(tmp_path: Path) -> None:
 
 def test_a_folder_whose_name_holds_a_columns_value_is_refused(tmp_path: Path) -> None:
     touch(tmp_path, "day=1/a.json")
-    with pytest.raises(BadData, match="key=value"):
+    with pytest.raises(BadData, match="'day=1', as Hive lays out partitions"):
         names(str(tmp_path))
+    assert names(str(tmp_path / "day=1")) == ["a.json"]
+
+
+def test_the_layout_of_kafka_connect_is_named(tmp_path: Path) -> None:
+    touch(tmp_path, "orders/partition=0/orders+0+0000000000.json")
+    with pytest.raises(BadData, match="Kafka Connect") as caught:
+        names(str(tmp_path))
+    assert "the path of its folder" in caught.value.hint
+    assert names(str(tmp_path / "orders" / "partition=0")) == ["orders+0+0000000000.json"]
 
 
 def test_a_name_that_spark_cannot_read_is_refused(tmp_path: Path) -> None:
@@ -64,10 +73,41 @@ def test_a_name_that_spark_cannot_read_is_refused(tmp_path: Path) -> None:
         names(str(tmp_path))
 
 
-def test_the_files_of_a_delta_table_are_not_taken_for_its_rows(tmp_path: Path) -> None:
-    touch(tmp_path, "_delta_log/0.json", "a.parquet")
-    with pytest.raises(Fatal, match="Delta"):
-        names(str(tmp_path))
+TABLES = {
+    "a Delta": ("_delta_log/0.json", "a.parquet"),
+    "a Hudi": (".hoodie/hoodie.properties", "2026/a.parquet"),
+    "an Iceberg": ("metadata/v1.metadata.json", "data/a.parquet"),
+}
+
+
+def elsewhere(path: Path) -> Place:
+    """The same folder as on a file system that is no local one."""
+    return Place(pafs.LocalFileSystem(), str(path), (), f"s3:/{path}", f"s3:/{path}", False)
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_the_files_of_a_table_are_not_taken_for_its_rows(tmp_path: Path, kind: str) -> None:
+    touch(tmp_path, *TABLES[kind])
+    wheres = [place(str(tmp_path), "t"), place(str(tmp_path / "*.parquet"), "t"), elsewhere(tmp_path)]
+    for where in wheres:
+        with pytest.raises(Fatal, match=f"holds {kind} table") as caught:
+            Listing(where).files()
+        assert "write the rows as plain Parquet" in caught.value.hint
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_a_part_of_a_table_is_not_taken_for_its_rows(tmp_path: Path, kind: str) -> None:
+    touch(tmp_path, *TABLES[kind], "data/b.parquet")
+    for where in (place(str(tmp_path / "data"), "t"), elsewhere(tmp_path / "data")):
+        with pytest.raises(Fatal, match=f"holds {kind} table"):
+            listing.refuse_part_of_table(where)
+
+
+def test_folders_called_data_and_metadata_are_plain_ones(tmp_path: Path) -> None:
+    touch(tmp_path, "data/a.json", "metadata/notes.json")
+    where = place(str(tmp_path / "data"), "t")
+    listing.refuse_part_of_table(where)
+    assert list(Listing(where).files()) == ["a.json"]
 
 
 def test_a_folder_that_did_not_change_is_not_listed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
