@@ -1,0 +1,118 @@
+"""A text as a value of a type: what CSV fields and JSON strings mean, by README and docs/config.md."""
+
+import base64
+import binascii
+import datetime as dt
+import re
+from decimal import Context, Decimal, Inexact, InvalidOperation
+
+from oracle import plain
+from oracle.ddl import Type
+
+
+class No(Exception):
+    """There is no exact value. args[0]: why."""
+
+
+class Either(Exception):
+    """The value, args[0], may be refused too; why: args[1]."""
+
+
+RANGES = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}
+
+_DATE = re.compile(r"(\d{4})-(\d{2})-(\d{2})")
+_TIME = re.compile(r"(\d{4})-(\d{2})-(\d{2})(?:[T ](\d{2}):(\d{2}):(\d{2})(?:\.(\d{1,}))?)?(Z|[+-]\d{2}:\d{2})?")
+
+
+def whole(value: Decimal, kind: Type) -> plain.Value:
+    if not value.is_finite() or value != value.to_integral_value():
+        raise No("not a whole number")
+    bits = RANGES[kind.name] - 1
+    if not -(2**bits) <= value < 2**bits:
+        raise No(f"beyond {kind.name}")
+    return ("int", int(value))
+
+
+def fixed(value: Decimal, kind: Type) -> plain.Value:
+    if not value.is_finite():
+        raise No("not a number")
+    exact = Context(prec=kind.precision, Emax=10**9, Emin=-(10**9), traps=[Inexact, InvalidOperation])
+    try:
+        fitted = exact.quantize(value, Decimal(1).scaleb(-kind.scale))
+    except (Inexact, InvalidOperation):
+        raise No(f"more digits than {kind.duckdb} has") from None
+    return plain.decimal(fitted, kind.scale)
+
+
+def floating(text: str, kind: Type) -> plain.Value:
+    """text: a number. The nearest value; refused where that would be an infinity."""
+    value = float(text)
+    if value in (float("inf"), float("-inf")):
+        raise No(f"beyond {kind.name}")
+    if kind.name == "DOUBLE":
+        return plain.double(value)
+    nearest = to_single(Decimal(text))
+    if nearest is None:
+        raise No("beyond FLOAT")
+    return plain.single(nearest)
+
+
+def to_single(value: Decimal) -> float | None:
+    """The FLOAT nearest to a number, ties to even; None where that is an infinity. Rounded once, not twice."""
+    if value == 0:
+        return -0.0 if value.is_signed() else 0.0
+    sign = -1 if value < 0 else 1
+    from fractions import Fraction
+
+    exact = abs(Fraction(value))
+    exponent = max(exact.numerator.bit_length() - exact.denominator.bit_length() - 24, -149)
+    while True:
+        scaled = exact / Fraction(2) ** exponent
+        if scaled >= 2**24:
+            exponent += 1
+        elif scaled < 2**23 and exponent > -149:
+            exponent -= 1
+        else:
+            break
+    found = float(round(scaled) * Fraction(2) ** exponent)
+    return None if found > 3.4028234663852886e38 else sign * found
+
+
+def day(text: str) -> plain.Value:
+    told = _DATE.fullmatch(text)
+    if told is None:
+        raise No("no date")
+    try:
+        return ("day", dt.date(*map(int, told.groups())).toordinal() - plain.DAY)
+    except ValueError as exc:
+        raise No(f"no date: {exc}") from None
+
+
+def moment(text: str, kind: Type) -> plain.Value:
+    """A time in UTC, or a wall time; fractions of a microsecond only where they are zero."""
+    told = _TIME.fullmatch(text)
+    if told is None:
+        raise No("no timestamp")
+    year, month, of_month, hour, minute, second, fraction, zone = told.groups()
+    if (fraction or "")[6:].strip("0"):
+        raise No("finer than a microsecond")
+    if zone and kind.name == "TIMESTAMP_NTZ":
+        raise No("a time zone in a column without one")
+    try:
+        wall = dt.datetime(int(year), int(month), int(of_month), *(int(t or 0) for t in (hour, minute, second)))
+    except ValueError as exc:
+        raise No(f"no timestamp: {exc}") from None
+    micros = plain.micros(wall) + int((fraction or "")[:6].ljust(6, "0"))
+    if zone and zone != "Z":
+        hours, minutes = int(zone[1:3]), int(zone[4:])
+        if hours > 18 or minutes > 59 or (hours == 18 and minutes):
+            raise No("no time zone")
+        micros -= (1 if zone[0] == "+" else -1) * (hours * 60 + minutes) * 60_000_000
+    return ("wall" if kind.name == "TIMESTAMP_NTZ" else "at", micros)
+
+
+def encoded(text: str) -> plain.Value:
+    try:
+        return ("bytes", base64.b64decode(text, validate=True).hex())
+    except (binascii.Error, ValueError) as exc:
+        raise No(f"no base64: {exc}") from None
