@@ -7,7 +7,7 @@ fails is found again by its place in the same sequence and made smaller there, a
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
@@ -21,7 +21,7 @@ KEYS = 1000
 
 SEED = int(os.environ.get("BACKFILL_ORACLE_SEED", "8"))
 TIMES = float(os.environ.get("BACKFILL_ORACLE_TIMES", "1"))
-SMALLER_S = 60.0
+SMALLER_S = 20.0
 """How long a failing input is made smaller."""
 
 Files = Mapping[str, bytes]
@@ -54,6 +54,16 @@ class Input(ABC):
         return ()
 
     @property
+    def group(self) -> str:
+        """Inputs of one group may share a job."""
+        return repr(self.options)
+
+    @property
+    def size(self) -> int:
+        """How many inputs it counts as: generated columns of values in a file of many."""
+        return 1
+
+    @property
     def alone(self) -> bool:
         """Whether it may not share a job: its answer would be another beside others."""
         return False
@@ -61,12 +71,12 @@ class Input(ABC):
 
 @dataclass(frozen=True)
 class Drawn:
-    """An input, and how to draw it again: the strategy's `place`-th with `seed`."""
+    """An input, and how to draw it again: the strategy's `place`-th with SEED; none for one written by hand."""
 
     input: Input
-    strategy: "SearchStrategy[Any]"
-    count: int
-    place: int
+    strategy: "SearchStrategy[Any] | None" = None
+    count: int = 0
+    place: int = 0
 
 
 Of = TypeVar("Of", bound=Input)
@@ -86,8 +96,15 @@ def generated(strategy: "SearchStrategy[Any]", count: int) -> list[Drawn]:
     return [Drawn(one, strategy, wanted, place) for place, one in enumerate(found[:wanted])]
 
 
+def written(examples: Iterable[Input]) -> list[Drawn]:
+    """Inputs written by hand."""
+    return [Drawn(one) for one in examples]
+
+
 def smaller(drawn: Drawn, fails: Callable[[Input], bool]) -> Input:
     """An input that fails too, as small as a minute of looking makes it."""
+    if drawn.strategy is None:
+        return drawn.input
     place, until = -1, time.monotonic() + SMALLER_S
     last = drawn.input
 

@@ -1,12 +1,15 @@
 """Inputs through a route, compared with what the reader answers; what differs is a finding."""
 
+import re
 import shutil
 import tempfile
+import time
 import traceback
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,13 +62,14 @@ class Measured:
     """What a route did with inputs. exact, refused: by kind (Input.kinds); reasons: by kind, why refused."""
 
     inputs: int = 0
+    seconds: float = 0.0
     exact: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
     reasons: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     findings: list[Finding] = field(default_factory=list)
 
     def note(self, input: Input, said: bool, why: str = "") -> None:
-        self.inputs += 1
+        self.inputs += input.size
         for kind in input.kinds:
             (self.refused if said else self.exact)[kind] += 1
             if said:
@@ -73,28 +77,33 @@ class Measured:
 
 
 def judge(route: Route, drawn: Sequence[Drawn], spark: "SparkSession") -> Measured:
-    """Each input through the route: those with rows together, those to be refused each alone."""
-    measured = Measured()
+    """Each input through the route: those with rows together, those that may be refused each alone."""
+    measured, begun = Measured(), time.monotonic()
     shared: dict[str, list[Drawn]] = defaultdict(list)
-    single: list[Drawn] = []
-    refusals = 0
+    single: dict[str, list[Drawn]] = defaultdict(list)
     for one in drawn:
         answer = one.input.answer(1)
-        if isinstance(answer, Refused):
-            refusals += 1
-            if route.refusals is None or refusals <= route.refusals:
-                single.append(one)
-        elif answer.or_refused or one.input.alone:
-            single.append(one)
+        if isinstance(answer, Rows) and not answer.or_refused and not one.input.alone:
+            shared[one.input.group].append(one)
         else:
-            shared[repr(one.input.options)].append(one)
+            why = answer.why if isinstance(answer, Refused) else answer.or_refused
+            single[repr(one.input.kinds) + re.sub(r"'.*'|\d", "", why)].append(one)
     for group in shared.values():
         for start in range(0, len(group), route.together):
             _together(route, group[start : start + route.together], spark, measured)
-    for one in single:
+    for one in islice(_in_turn(single.values()), route.refusals):
         if len(measured.findings) < FINDINGS:
             _alone(route, one, spark, measured)
+    measured.seconds = time.monotonic() - begun
     return measured
+
+
+def _in_turn(groups: Iterable[Sequence[Drawn]]) -> Iterator[Drawn]:
+    """Those written by hand, then the first of each group, the second of each, and so on."""
+    groups = list(groups)
+    yield from (one for group in groups for one in group if one.strategy is None)
+    drawn = [[one for one in group if one.strategy is not None] for group in groups]
+    yield from (one for turn in zip_longest(*drawn) for one in turn if one is not None)
 
 
 def _together(route: Route, group: Sequence[Drawn], spark: "SparkSession", measured: Measured) -> None:

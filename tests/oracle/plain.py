@@ -52,6 +52,10 @@ def micros(value: dt.datetime) -> int:
     return (value - EPOCH) // dt.timedelta(microseconds=1)
 
 
+def hyphened(digits: str) -> str:
+    return str(uuid.UUID(hex=digits))
+
+
 def mapped(pairs: Any) -> Value:
     return ("map", tuple(sorted(pairs, key=repr)))
 
@@ -63,7 +67,7 @@ def of_arrow(value: pa.Scalar) -> Value:
         return None
     if isinstance(kind, pa.BaseExtensionType):
         inner = of_arrow(value.value)
-        return ("uuid", str(uuid.UUID(hex=inner[1]))) if "uuid" in str(kind) else inner
+        return ("uuid", hyphened(inner[1])) if "uuid" in str(kind) else inner
     if pa.types.is_boolean(kind):
         return ("bool", value.as_py())
     if pa.types.is_integer(kind):

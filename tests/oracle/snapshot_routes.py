@@ -1,20 +1,95 @@
-"""The ways of a snapshot's rows: Parquet, JSON lines and CSV.
+"""The ways of a snapshot's rows: Parquet, JSON lines and CSV."""
 
-`covers` of these names `(format, way)` as the product's own code tells them apart, see test_routes.py.
-"""
-
+from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
+from unittest import mock
 
+from backfill_cli.contracts import Upstream
+from backfill_cli.engine import stage_tasks
+from backfill_cli.engine.stage_tasks import Written
+from backfill_cli.model.plan import EpochPlan, SnapshotRead, StagedFile
+from backfill_cli.model.upstream import Pin
 from oracle.jobs import loaded, whole
 from oracle.routes import Batch, route
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-TRANSFORM = {"select": ["*", "upper(concat('x', id)) AS more"], "where": "id >= 0"}
-"""Takes every row, and cannot be done without Spark."""
+    from backfill_cli.contracts import ArrowTasks
+
+TRANSFORM = {"transform": {"where": "id IS NOT NULL"}}
+"""Takes every row as it is, and cannot be done without Spark."""
+
+TEXT = ("files.snapshot.format=json", "files.snapshot.format=csv")
+PARQUET = ("files.snapshot.format=parquet",)
 
 
-@route("text by Spark", "json", "csv", covers=("json", "csv"), refusals=60)
-def text_by_spark(batch: Batch, spark: "SparkSession") -> None:
+@route("text", "json", "csv", covers=(*TEXT, "engine.stage._rows:scan"), together=1000, refusals=60)
+def text(batch: Batch, spark: "SparkSession") -> None:
     loaded(batch.config, spark, whole)
+
+
+@route("text, transform", "json", "csv", covers=TEXT, together=1000, refusals=20)
+def text_with_a_transform(batch: Batch, spark: "SparkSession") -> None:
+    loaded({**batch.config, **TRANSFORM}, spark, whole)
+
+
+@route(
+    "workers",
+    "parquet, all types",
+    covers=(*PARQUET, "engine.stage._rows:made_in_workers", "engine.stage_tasks.made_in_workers:batches"),
+    refusals=10,
+)
+def workers(batch: Batch, spark: "SparkSession") -> None:
+    loaded(batch.config, spark, whole)
+
+
+@route("workers, slices", "parquet, all types", covers=PARQUET)
+def slices(batch: Batch, spark: "SparkSession") -> None:
+    loaded(batch.config, spark, _thirds)
+
+
+@route("workers' code alone", "parquet", "parquet, all types", covers=PARQUET, together=50)
+def workers_alone(batch: Batch, spark: "SparkSession") -> None:
+    """What workers run, here: Spark only carries it to them and its answer back."""
+    with mock.patch.object(stage_tasks, "write", _written_here):
+        loaded(batch.config, spark, _thirds)
+
+
+@route("Spark", "parquet, all types", covers=PARQUET, refusals=10)
+def by_spark(batch: Batch, spark: "SparkSession") -> None:
+    """As on a cluster whose executors lack this package."""
+    with mock.patch.object(stage_tasks, "made_in_workers", return_value=None):
+        loaded(batch.config, spark, whole)
+
+
+@route("Spark, transform", "parquet, all types", covers=PARQUET, refusals=10)
+def by_spark_with_a_transform(batch: Batch, spark: "SparkSession") -> None:
+    loaded({**batch.config, **TRANSFORM}, spark, whole)
+
+
+def _thirds(upstream: Upstream, pin: Pin) -> Iterable[EpochPlan]:
+    """Three epochs: of every split its first row, the next two, the rest."""
+    cuts = [(s, sorted({0, 1, min(3, s.rows or 0), s.rows or 0})) for s in pin.splits]
+    for turn in range(3):
+        reads = tuple(
+            SnapshotRead(s.table, s.id, at[turn], at[turn + 1]) for s, at in cuts if turn + 1 < len(at) and s.rows
+        )
+        yield EpochPlan(reads=reads, closes_snapshot=("t",) if turn == 2 else ())
+
+
+def _written_here(spark: "SparkSession", tasks: "ArrowTasks", path: Path, folder: Path) -> Written:
+    """As `stage_tasks.write`, without Spark."""
+    path.mkdir(parents=True)
+    told = [
+        one
+        for part in enumerate(tasks.parts)
+        for batch in stage_tasks._write(tasks.make, str(path), part)
+        for one in batch.to_pylist()
+    ]
+    names = dict.fromkeys(path / one["name"] for one in told if one["name"] is not None)
+    rows: dict[int, int] = {}
+    for one in told:
+        rows[one["read"]] = rows.get(one["read"], 0) + one["rows"]
+    return Written(tuple(StagedFile(str(n.relative_to(folder)), n.stat().st_size) for n in names), rows)

@@ -5,6 +5,7 @@ import binascii
 import datetime as dt
 import re
 from decimal import Context, Decimal, Inexact, InvalidOperation
+from fractions import Fraction
 
 from oracle import plain
 from oracle.ddl import Type
@@ -14,8 +15,14 @@ class No(Exception):
     """There is no exact value. args[0]: why."""
 
 
-class Either(Exception):
-    """The value, args[0], may be refused too; why: args[1]."""
+class Doubt:
+    """Reasons why a refusal is right though there is a value."""
+
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+
+    def __str__(self) -> str:
+        return "; ".join(dict.fromkeys(self.reasons))
 
 
 RANGES = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}
@@ -61,9 +68,9 @@ def to_single(value: Decimal) -> float | None:
     """The FLOAT nearest to a number, ties to even; None where that is an infinity. Rounded once, not twice."""
     if value == 0:
         return -0.0 if value.is_signed() else 0.0
+    if value.adjusted() > 40:
+        return None
     sign = -1 if value < 0 else 1
-    from fractions import Fraction
-
     exact = abs(Fraction(value))
     exponent = max(exact.numerator.bit_length() - exact.denominator.bit_length() - 24, -149)
     while True:
@@ -116,3 +123,32 @@ def encoded(text: str) -> plain.Value:
         return ("bytes", base64.b64decode(text, validate=True).hex())
     except (binascii.Error, ValueError) as exc:
         raise No(f"no base64: {exc}") from None
+
+
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
+_ODD = {"NaN": "nan", "Infinity": "inf", "+Infinity": "inf", "-Infinity": "-inf"}
+
+
+def number(text: str, kind: Type, doubt: Doubt) -> plain.Value:
+    """A number written as text. Doubtful: a form that not every reader of numbers takes."""
+    floats = kind.name in ("FLOAT", "DOUBLE")
+    if floats and text in _ODD:
+        value = float(_ODD[text])
+        doubt.reasons.append("NaN or an infinity, in words")
+        return plain.double(value) if kind.name == "DOUBLE" else plain.single(value)
+    if text != text.strip():
+        doubt.reasons.append("a number with blanks around it")
+        text = text.strip()
+    if not _NUMBER.fullmatch(text) or not text.isascii():
+        raise No(f"{text!r} is no {kind.name}")
+    if kind.name in RANGES:
+        if not re.fullmatch(r"-?\d+", text):
+            doubt.reasons.append("a whole number with a plus, a point or an exponent")
+        return whole(Decimal(text), kind)
+    if kind.name == "DECIMAL":
+        if not re.fullmatch(rf"-?\d+(\.\d{{0,{kind.scale}}})?", text):
+            doubt.reasons.append("a decimal with more digits than its type, a plus or an exponent")
+        return fixed(Decimal(text), kind)
+    if floats:
+        return floating(text, kind)
+    raise No(f"{text!r} is no {kind.name}")

@@ -13,7 +13,7 @@ from typing import Any
 from oracle import ddl, plain
 from oracle.answer import Answer, Refused, Rows
 from oracle.readers import cells
-from oracle.readers.cells import No
+from oracle.readers.cells import Doubt, No
 
 Object = list[tuple[str, Any]]
 
@@ -26,18 +26,11 @@ class Constant(str):
     """NaN, Infinity, -Infinity: no JSON, but written by Python and others."""
 
 
-class _Doubt:
-    """Reasons why a refusal is right though there is a value."""
-
-    def __init__(self) -> None:
-        self.reasons: list[str] = []
-
-
 def read(files: Mapping[str, bytes], schema: str) -> Answer:
     """files: as the snapshot holds them. schema: the DDL of the config."""
     columns = ddl.columns(schema)
     rows: list[plain.Row] = []
-    doubt, shown = _Doubt(), set[str]()
+    doubt, shown = Doubt(), set[str]()
     for path, content in sorted(files.items()):
         name = path.rsplit("/", 1)[-1]
         try:
@@ -48,7 +41,7 @@ def read(files: Mapping[str, bytes], schema: str) -> Answer:
     if rows and lacking:
         return Refused("a column that nothing in the files shows", (lacking[0],))
     types = tuple((name, kind.duckdb) for name, kind in columns.items())
-    return Rows(tuple(rows), types, "; ".join(dict.fromkeys(doubt.reasons)))
+    return Rows(tuple(rows), types, str(doubt))
 
 
 def _records(content: bytes) -> list[Object]:
@@ -80,13 +73,13 @@ class _Pairs(list[tuple[str, Any]]):
     """An object as it is written, keys that come twice too."""
 
 
-def _row(record: Object, columns: Mapping[str, ddl.Type], doubt: _Doubt, shown: set[str]) -> plain.Row:
+def _row(record: Object, columns: Mapping[str, ddl.Type], doubt: Doubt, shown: set[str]) -> plain.Row:
     told = _fields(record, columns, doubt)
     shown |= set(told)
     return {name: _value(told.get(name), kind, doubt) for name, kind in columns.items()}
 
 
-def _fields(record: Object, columns: Mapping[str, ddl.Type] | set[str], doubt: _Doubt) -> dict[str, Any]:
+def _fields(record: Object, columns: Mapping[str, ddl.Type] | set[str], doubt: Doubt) -> dict[str, Any]:
     told: dict[str, Any] = {}
     folded = {name.lower(): name for name in columns}
     for key, value in record:
@@ -103,7 +96,7 @@ def _fields(record: Object, columns: Mapping[str, ddl.Type] | set[str], doubt: _
     return told
 
 
-def _value(value: Any, kind: ddl.Type, doubt: _Doubt) -> plain.Value:
+def _value(value: Any, kind: ddl.Type, doubt: Doubt) -> plain.Value:
     if value is None:
         return None
     match kind.name:
@@ -154,7 +147,7 @@ def _checked_text(value: str) -> plain.Value:
     return ("text", value)
 
 
-def _scalar(value: str, kind: ddl.Type, doubt: _Doubt) -> plain.Value:
+def _scalar(value: str, kind: ddl.Type, doubt: Doubt) -> plain.Value:
     if isinstance(value, Number):
         if kind.name in ("FLOAT", "DOUBLE"):
             return cells.floating(value, kind)
@@ -173,7 +166,7 @@ def _scalar(value: str, kind: ddl.Type, doubt: _Doubt) -> plain.Value:
     return _text(value, kind, doubt)
 
 
-def _text(value: str, kind: ddl.Type, doubt: _Doubt) -> plain.Value:
+def _text(value: str, kind: ddl.Type, doubt: Doubt) -> plain.Value:
     """A JSON string (or key) as the type."""
     if kind.name == "STRING":
         return _checked_text(value)
@@ -183,14 +176,4 @@ def _text(value: str, kind: ddl.Type, doubt: _Doubt) -> plain.Value:
         return cells.day(value)
     if kind.name in ("TIMESTAMP", "TIMESTAMP_NTZ"):
         return cells.moment(value, kind)
-    if value in ("NaN", "Infinity", "-Infinity") and kind.name in ("FLOAT", "DOUBLE"):
-        number = float(value)
-        return plain.double(number) if kind.name == "DOUBLE" else plain.single(number)
-    if re.fullmatch(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", value):
-        if kind.name in cells.RANGES:
-            return cells.whole(Decimal(value), kind)
-        if kind.name == "DECIMAL":
-            return cells.fixed(Decimal(value), kind)
-        if kind.name in ("FLOAT", "DOUBLE"):
-            return cells.floating(value, kind)
-    raise No(f"{value!r} is no {kind.name}")
+    return cells.number(value, kind, doubt)

@@ -1,0 +1,91 @@
+"""A way by which rows can travel is a route of the oracle: read off the product's code and its options."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+import pytest
+from pydantic import BaseModel
+
+from backfill_cli import registry
+from oracle import routes, snapshot_routes
+
+assert snapshot_routes
+
+ENGINE = Path(registry.__file__).parent / "engine"
+READS = {"scan", "changes", "batches", "made_in_workers", "events"}
+"""What gives rows: the contract's functions, and the engine's own over them."""
+
+NOT_TO_THE_SINK = ("engine.verify", "engine.expected")
+"""Modules that read rows to compare them, not to load them."""
+
+
+def ways_of_the_engine() -> set[str]:
+    """`engine.module.function:what` wherever rows are asked for."""
+    found = set()
+    for file in sorted(ENGINE.glob("*.py")):
+        module = f"engine.{file.stem}"
+        for function in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(function, ast.FunctionDef) and not module.startswith(NOT_TO_THE_SINK):
+                found |= {f"{module}.{function.name}:{name}" for name in _called(function) & READS}
+    return found
+
+
+def _called(function: ast.FunctionDef) -> set[str]:
+    calls = [node.func for node in ast.walk(function) if isinstance(node, ast.Call)]
+    return {call.attr for call in calls if isinstance(call, ast.Attribute)} | {
+        call.id for call in calls if isinstance(call, ast.Name)
+    }
+
+
+def ways_of_the_options() -> set[str]:
+    """`connector.option=value` for each format and reader that a config can choose."""
+    return {
+        f"{name}.{option}"
+        for name in registry.known(registry.UPSTREAMS)
+        for option in _choices(registry.upstream(name).options)
+    }
+
+
+def _choices(model: type[BaseModel], path: str = "") -> Iterator[str]:
+    for name, field in model.model_fields.items():
+        for kind in _parts(field.annotation):
+            if isinstance(kind, type) and issubclass(kind, BaseModel):
+                yield from _choices(kind, f"{path}{name}.")
+            elif get_origin(kind) is Literal and name in ("format", "file_format", "reader"):
+                yield from (f"{path}{name}={value}" for value in get_args(kind))
+
+
+def _parts(annotation: Any) -> tuple[Any, ...]:
+    inner = get_args(annotation)
+    return (
+        (annotation,)
+        if get_origin(annotation) is Literal or not inner
+        else tuple(p for i in inner for p in _parts(i))
+    )
+
+
+def test_the_ways_are_found() -> None:
+    assert "engine.stage._rows:scan" in ways_of_the_engine()
+    assert "files.snapshot.format=csv" in ways_of_the_options()
+
+
+MISSING = {
+    "engine.stage._changes:changes",
+    "engine.stage_partitions._changes:changes",
+    "engine.stage_partitions._events:made_in_workers",
+    "engine.stage_partitions._staged_events:events",
+    "engine.stage_partitions.events:scan",
+    *(f"files.changes.file_format={name}" for name in ("csv", "json", "parquet")),
+    *(f"files.changes.format={name}" for name in ("change-feed", "debezium", "dms")),
+    *(f"kafka.archive.format={name}" for name in ("json", "parquet")),
+    *(f"kafka.reader={name}" for name in ("confluent", "spark")),
+    *(f"kafka.value.format={name}" for name in ("bytes", "debezium", "json")),
+}
+"""Ways that have no route yet."""
+
+
+@pytest.mark.parametrize("way", sorted(ways_of_the_engine() | ways_of_the_options()))
+def test_every_way_is_a_route(way: str) -> None:
+    assert (way in routes.covered()) != (way in MISSING), f"{way}: give the oracle a route that covers it"
