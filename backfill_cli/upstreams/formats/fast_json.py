@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 _ROOT_NULL = re.compile(rb"\}\s*n")
 """An object and then `null`: Arrow's parser does not survive it."""
 
+_WHOLE_NEGATIVE_ZERO = re.compile(rb"-0\s*[,}]")
+"""A zero without a point: Arrow's parser keeps its sign in a DOUBLE, the long way has none."""
+
 _READ = {
     "boolean": "bool",
     "byte": "int8",
@@ -86,6 +89,8 @@ def read(values: Sequence[bytes | None], way: ShortWay) -> "list[pa.Array] | Non
         found = [_exactly(table[name].combine_chunks(), kind) for name, kind in way.kinds]
     except (pa.ArrowException, ValueError):
         return None
+    if any(map(_has_negative_zero, found)) and _WHOLE_NEGATIVE_ZERO.search(joined):
+        return None
     return None if any(column is None for column in found) else found
 
 
@@ -111,9 +116,21 @@ def _exactly(column: Any, kind: str) -> Any:
     if kind in ("date", "timestamp", "timestamp_ntz"):
         return column.cast(_final(kind))
     if kind == "float":
-        narrow = column.cast(pa.float32(), safe=False)
-        return None if pc.any(pc.is_inf(narrow)).as_py() else narrow
+        column = column.cast(pa.float32(), safe=False)
+    # Arrow reads numbers just beyond the largest as infinity.
+    if kind in ("float", "double") and pc.any(pc.is_inf(column)).as_py():
+        return None
     return column
+
+
+def _has_negative_zero(column: Any) -> bool:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if column is None or not pa.types.is_floating(column.type):
+        return False
+    bits, least = (pa.int32(), -(2**31)) if column.type == pa.float32() else (pa.int64(), -(2**63))
+    return bool(pc.any(pc.equal(column.view(bits), pa.scalar(least, bits))).as_py())
 
 
 def _read_type(kind: str) -> Any:
