@@ -2,6 +2,7 @@
 
 import re
 from typing import Annotated, Any, Literal
+from urllib.parse import unquote, urlsplit
 
 from pydantic import (
     BaseModel,
@@ -49,8 +50,22 @@ class Job(Section):
     staging: str = Field(
         default=DEFAULT_STAGING,
         min_length=1,
-        description="Folder or URL for staged rows; a cluster needs one that driver and executors share.",
+        description="Folder for staged rows; a cluster needs one that driver, executors and sink share.",
     )
+
+    @field_validator("staging")
+    @classmethod
+    def _folder(cls, staging: str) -> str:
+        """A path: driver and sink open staged files themselves, and know no other file system than this one."""
+        scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/", staging)
+        if scheme is None:
+            return staging
+        url = urlsplit(staging)
+        if url.scheme != "file" or url.netloc not in ("", "localhost") or not url.path.strip("/"):
+            raise ValueError(
+                f"{scheme[1]}:… is no folder of this machine; mount it, and name the folder: /mnt/staging"
+            )
+        return unquote(url.path)
 
     @field_validator("name")
     @classmethod

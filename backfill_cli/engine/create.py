@@ -12,6 +12,7 @@ from backfill_cli.engine.choice import choose, require_keys, strategy_of
 from backfill_cli.engine.ownership import require_lost, require_new, take
 from backfill_cli.engine.schemas import sink_schema
 from backfill_cli.engine.stage_partitions import side_table
+from backfill_cli.engine.staged_files import require_shared
 from backfill_cli.engine.world import World
 from backfill_cli.errors import StateConflict, UsageError
 from backfill_cli.model.checkpoint import Checkpoint
@@ -58,6 +59,7 @@ def create(config: JobConfig, catalog: Catalog, world: World, until: str, into_e
         sink_schemas={t.name: t.schema for t in tables},
     )
     _require_staging(config.job.staging)
+    require_shared(config, world.spark)
     world.patiently(lambda: world.sink.prepare(name, tables, into_existing))
     world.patiently(lambda: take(name, catalog, world.sink, held))
     catalog.create_job(definition, control, checkpoint)
@@ -65,9 +67,7 @@ def create(config: JobConfig, catalog: Catalog, world: World, until: str, into_e
 
 
 def _require_staging(staging: str) -> None:
-    """The staging folder is there. Raises UsageError when it cannot be; Spark's own paths are Spark's to make."""
-    if "://" in staging:
-        return
+    """The staging folder is there. Raises UsageError when it cannot be."""
     try:
         Path(staging).mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -1,11 +1,8 @@
 """`backfill plan`: what a job would do, from metadata alone; nothing is written."""
 
 import json
-import shutil
-import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import CheckedSink, SinkTable
@@ -13,12 +10,11 @@ from backfill_cli.engine.choice import choose, constraints, require_keys
 from backfill_cli.engine.create import require_same, sink_tables
 from backfill_cli.engine.ownership import require_kept, require_new
 from backfill_cli.engine.session import session_of
-from backfill_cli.errors import NoSuchJob, SinkInUse, Transient, UsageError
+from backfill_cli.engine.staged_files import require_shared
+from backfill_cli.errors import NoSuchJob, SinkInUse, Transient
 from backfill_cli.model.plan_report import PlannedTable, PlanReport
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from backfill_cli.catalog import Catalog
     from backfill_cli.config import JobConfig
 
@@ -39,7 +35,7 @@ def plan(config: "JobConfig", catalog: "Catalog") -> PlanReport:
         view = upstream.observe(pin.position, snapshot_open=True)
         with session_of(config) as spark:
             tables = sink_tables(config, spark, upstream, pin, plain=True)
-            _try_staging(config, spark)
+            require_shared(config, spark)
         hold, why = constraints(upstream.capabilities, config.open_sink().transactional)
     warnings += _sink_warnings(config, catalog, tables)
     planned = []
@@ -98,26 +94,6 @@ def _sink_warnings(config: "JobConfig", catalog: "Catalog", tables: Sequence[Sin
         yield f"{error.message}; start would refuse it: {error.hint}"
     except Transient as error:
         yield f"{error.message}; start would wait: {error.hint}"
-
-
-def _try_staging(config: "JobConfig", spark: "SparkSession") -> None:
-    """The staging folder is one that executors write and the driver reads; nothing stays there.
-
-    Raises UsageError when it is not. In local mode both are this process.
-    """
-    if (config.spark.master or "local").startswith("local") and config.spark.remote is None:
-        return
-    folder = Path(config.job.staging) / f".plan-{uuid.uuid4().hex}"
-    try:
-        spark.range(1).coalesce(1).write.parquet(str(folder))
-        seen = any(folder.glob("*.parquet"))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    if not seen:
-        raise UsageError(
-            f"job.staging {config.job.staging}: executors wrote a file there that the driver does not see",
-            "name a folder that both share",
-        )
 
 
 def _estimate_s(tables: Sequence[PlannedTable], rate: float | None) -> tuple[float, float] | None:

@@ -16,7 +16,7 @@ from backfill_cli.engine import stage_tasks, transform
 from backfill_cli.engine.ports import StagedEpoch
 from backfill_cli.engine.schemas import evolved, sink_schema
 from backfill_cli.engine.stage_partitions import PartitionStager
-from backfill_cli.engine.staged_files import footers, listed, no_room, sync, write, write_net
+from backfill_cli.engine.staged_files import footers, listed, no_room, require_all, sync, write, write_net
 from backfill_cli.errors import BackfillError, BadData
 from backfill_cli.failpoint import hit
 from backfill_cli.model.plan import ChangeWindow, EpochPlan, SnapshotRead, Staged, StagedTable
@@ -103,13 +103,14 @@ class SparkStager:
         if shape.is_empty:
             made = stage_tasks.made_in_workers(self._upstream, self._spark, name, worth)
         if made is not None:
-            done = stage_tasks.write(self._spark, made, path, folder)
-            files, counts = done.files, [done.rows.get(i, 0) for i in range(len(worth))]
+            done = stage_tasks.write(self._spark, made, path, folder, key)
+            files, found, counts = done.files, done.found, [done.rows.get(i, 0) for i in range(len(worth))]
         else:
             source, counted = self._counted(self._upstream.scan(self._spark, name, worth), worth)
-            write(transform.rows(source.drop("_read"), shape), path)
+            written = write(transform.rows(source.drop("_read"), shape), path)
             files, counts = listed(path, folder), counted()
-        found = footers(folder, files, key)
+            found = footers(folder, files, key)
+            require_all(path, written["rows"], found)
         self._refuse_null_keys(name, key, [found.nulls[column] for column in key], "the snapshot")
         held = dict(zip(map(id, worth), counts, strict=True))
         return StagedTable(inserts=files, rows=found.rows), [(r, held.get(id(r), 0)) for r in reads]

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from backfill_cli.contracts import ArrowTasks, SinkTable, Upstream
 from backfill_cli.engine import stage_tasks, transform
 from backfill_cli.engine.spark_digest import backticked
-from backfill_cli.engine.staged_files import footers, listed, write, write_net
+from backfill_cli.engine.staged_files import footers, listed, require_all, write, write_net
 from backfill_cli.errors import BadData, NotPlain
-from backfill_cli.model.plan import EpochPlan, SnapshotRead, StagedTable
+from backfill_cli.model.plan import EpochPlan, SnapshotRead, StagedFile, StagedTable
 from backfill_cli.model.position import Position
 
 if TYPE_CHECKING:
@@ -93,15 +93,25 @@ class PartitionStager:
         frame = events(self._upstream, self._spark, self._table.name, ranges, made)
         frame, seen = self._observed(frame, history)
         if self._upstream.capabilities.quarantines:
-            marked = _marked(frame, self._upstream)
-            write(_shaped(marked, self._shape), path, by=BAD)
-            good = listed(path / f"{BAD}=false", attempt)
+            good, rows = self._written_by_mark(_shaped(_marked(frame, self._upstream), self._shape), path, attempt)
         else:
-            write(transform.rows(frame.drop("_error", "_raw"), self._shape), path)
-            good = listed(path, attempt)
+            written = write(transform.rows(frame.drop("_error", "_raw"), self._shape), path)
+            good, rows = listed(path, attempt), written["rows"]
+            require_all(path, rows, footers(attempt, good, ()))
         counted = self._checked(seen)
-        tables = {self._table.name: StagedTable(inserts=good, rows=footers(attempt, good, ()).rows)}
+        tables = {self._table.name: StagedTable(inserts=good, rows=rows)}
         return tables | self._aside(path, counted, attempt), counted
+
+    def _written_by_mark(
+        self, marked: "DataFrame", path: Path, attempt: Path
+    ) -> tuple[tuple[StagedFile, ...], int]:
+        """The rows are in a folder by BAD: the files of those that can be read, and how many these are."""
+        good, bad = path / f"{BAD}=false", path / f"{BAD}=true"
+        written = write(marked, path, by=BAD)
+        files = listed(good, attempt)
+        found = footers(attempt, files, ())
+        require_all(path, written["rows"], found, footers(attempt, listed(bad, attempt), ()))
+        return files, found.rows
 
     def _written(self, done: stage_tasks.Written, history: int) -> tuple[dict[str, StagedTable], _Counted]:
         """What workers wrote: the first `history` reads are history's, the rest is live."""
@@ -120,7 +130,7 @@ class PartitionStager:
         if self._upstream.capabilities.quarantines:
             # Netted from what was written: the log is not read twice, what is set aside is written once.
             marked = _marked(frame, self._upstream)
-            write(marked, read, by=BAD)
+            self._written_by_mark(marked, read, attempt)
             good = read / f"{BAD}=false"
             good.mkdir(exist_ok=True)  # Spark writes no folder for no rows
             frame = self._spark.read.schema(marked.drop(BAD, ASIDE).schema).parquet(str(good))
@@ -180,6 +190,7 @@ class PartitionStager:
         aside = attempt / name / "inserts"
         write(self._spark.read.parquet(str(path / f"{BAD}=true")).select(f"{ASIDE}.*"), aside)
         files = listed(aside, attempt)
+        require_all(aside, counted.bad, footers(attempt, files, ()))
         return {name: StagedTable(inserts=files, rows=counted.bad)}
 
 

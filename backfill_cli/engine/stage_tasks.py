@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import ArrowTasks, BatchedUpstream, Piece, Upstream
-from backfill_cli.engine.staged_files import folder_made
+from backfill_cli.engine.staged_files import Footers, folder_made, footers, require_all
+from backfill_cli.engine.staged_values import require_storable
 from backfill_cli.errors import Transient
 from backfill_cli.model.plan import SnapshotRead, StagedFile
 from backfill_cli.upstreams.formats import arrow_tasks
@@ -35,10 +36,11 @@ _GROUP_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """files: in the order of the parts. rows: by read (index)."""
+    """files: in the order of the parts, found: what they hold. rows: by read (index)."""
 
     files: tuple[StagedFile, ...]
     rows: dict[int, int]
+    found: Footers
 
 
 def made_in_workers(
@@ -66,14 +68,17 @@ def _rows(make: Make, pieces: Sequence[Piece]) -> "Iterator[pa.RecordBatch]":
         yield from make(piece.what)
 
 
-def write(spark: "SparkSession", tasks: ArrowTasks, path: Path, folder: Path) -> Written:
+def write(
+    spark: "SparkSession", tasks: ArrowTasks, path: Path, folder: Path, columns: Sequence[str] = ()
+) -> Written:
     """The rows are files in the new folder `path`, named from the attempt's `folder` on.
 
-    Raises Transient when the folder cannot be made; a failure of Spark passes through.
+    columns: those whose NULLs are counted. Raises Transient when the folder cannot be made, or the files that are
+    seen do not hold the rows that were written; a failure of Spark passes through.
     """
     folder_made(path)
     if not tasks.parts:
-        return Written((), {})
+        return Written((), {}, footers(folder, (), columns))
     done = arrow_tasks.frame(spark, partial(_write, tasks.make, str(path)), tuple(enumerate(tasks.parts)), _TOLD)
     # sorted here: Spark would make all parts twice, once to learn where to cut the order
     told = sorted(done.toArrow().to_pylist(), key=itemgetter("part"))
@@ -81,8 +86,11 @@ def write(spark: "SparkSession", tasks: ArrowTasks, path: Path, folder: Path) ->
     rows: dict[int, int] = {}
     for one in told:
         rows[one["read"]] = rows.get(one["read"], 0) + one["rows"]
-    files = tuple(StagedFile(str(name.relative_to(folder)), name.stat().st_size) for name in names)
-    return Written(files, rows)
+    seen = [name for name in names if name.exists()]
+    files = tuple(StagedFile(str(name.relative_to(folder)), name.stat().st_size) for name in seen)
+    found = footers(folder, files, columns)
+    require_all(path, sum(rows.values()), found)
+    return Written(files, rows, found)
 
 
 _TOLD = "part INT, name STRING, read INT, rows BIGINT"
@@ -98,7 +106,10 @@ def _write(make: Make, path: str, part: tuple[int, Sequence[Piece]]) -> "Iterato
 
     def counted() -> Iterator[pa.RecordBatch]:
         for piece in pieces:
+            before = 0
             for batch in make(piece.what):
+                require_storable(batch, piece.what, before)
+                before += batch.num_rows
                 rows[piece.read] += batch.num_rows
                 yield batch
 

@@ -204,3 +204,21 @@ def test_the_default_transform_is_in_the_fingerprint_of_each_table(load_text: Lo
     assert differences(before.fingerprint(), after.fingerprint()) == [
         'tables.orders.transform.where: nothing → "amount > 0"'
     ]
+
+
+@pytest.mark.parametrize("url", ["file:///tmp/st%20aged", "file:/tmp/st%20aged", "file://localhost/tmp/st%20aged"])
+def test_staging_as_a_file_url_is_that_folder(load_text: Load, url: str) -> None:
+    """As a path it would be a folder `file:` here, and Spark would write elsewhere: an epoch without rows."""
+    job = load_text(GOOD.replace("[upstream]", f'staging = "{url}"\n[upstream]', 1))
+    assert job.job.staging == "/tmp/st aged"
+    assert from_stored(job.stored()).job.staging == "/tmp/st aged"
+
+
+@pytest.mark.parametrize(
+    "url", ["s3://b/staged", "s3a://b/x", "hdfs://h:1/x", "dbfs:/x", "file://other/tmp/x", "gs://b"]
+)
+def test_staging_as_another_url_is_refused_by_name(load_text: Load, url: str) -> None:
+    (fault,) = faults_of(load_text, GOOD.replace("[upstream]", f'staging = "{url}"\n[upstream]', 1))
+    assert fault.startswith("job.staging: ")
+    assert url.partition(":")[0] in fault
+    assert "folder" in fault

@@ -4,17 +4,23 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from backfill_cli.config import JobConfig, load
 from backfill_cli.contracts import ArrowTasks, Piece, UpstreamCapabilities
+from backfill_cli.engine.create import create
 from backfill_cli.engine.stage import SparkStager
-from backfill_cli.errors import BackfillError, BadData, Fatal, Transient
+from backfill_cli.engine.staged_files import require_shared
+from backfill_cli.engine.staged_values import storable
+from backfill_cli.errors import BackfillError, BadData, Fatal, Transient, UsageError
 from backfill_cli.model.plan import ChangeWindow, EpochPlan, SnapshotRead, Staged, StagedFile
 from backfill_cli.model.position import START, Position
+from backfill_cli.upstreams.formats.edge import from_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -299,3 +305,106 @@ def test_what_dead_attempts_left_is_swept_and_what_may_still_be_applied_is_kept(
         (root / name).mkdir(parents=True)
     stager.sweep([(7, "keep")])
     assert sorted(f.name for f in root.iterdir()) == ["7-keep", "notes-of-a-stranger"]
+
+
+# -- what the driver sees, and what a sink can take -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("kept", [0, 1], ids=["no file is seen", "one of two files is seen"])
+@pytest.mark.parametrize(
+    "plan",
+    [
+        EpochPlan((read("orders", 0, 0, 2), read("orders", 1, 0, 1))),
+        EpochPlan((read("items", 0, 0, 3),)),
+        EpochPlan(window=WINDOW),
+    ],
+    ids=["snapshot", "snapshot, transformed", "changes"],
+)
+def test_an_epoch_whose_files_the_driver_does_not_see_fails(
+    stager: SparkStager, monkeypatch: pytest.MonkeyPatch, plan: EpochPlan, kept: int
+) -> None:
+    """Executors that write to a disk of their own: an epoch without rows would commit, and its rows be lost."""
+    shown = Path.glob
+
+    def hide(folder: Path, how: str) -> list[Path]:
+        found = sorted(shown(folder, how))
+        with_rows = [file for file in found if pq.read_metadata(file).num_rows]
+        return with_rows[: kept if len(with_rows) > 1 else 0]
+
+    def seen(file: Path) -> bool:
+        return real(file) and (file.suffix != ".parquet" or (bool(kept) and "part-0-" in file.name))
+
+    real = Path.exists
+    monkeypatch.setattr(Path, "glob", hide)
+    monkeypatch.setattr(Path, "exists", seen)
+    with pytest.raises(
+        Transient, match=r"[1-3] row\(s\) were written to .*, and the files seen there hold [0-2]"
+    ) as caught:
+        stager.stage(plan, 7, SCHEMAS)
+    assert "job.staging" in caught.value.hint
+    monkeypatch.undo()
+    assert leftovers(stager) == []
+
+
+NOT_UTF8 = "CAST(X'61FF62' AS STRING)"
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        NOT_UTF8,
+        f"array('a', {NOT_UTF8})",
+        f"map('k', {NOT_UTF8})",
+        f"map({NOT_UTF8}, 1)",
+        f"named_struct('x', array(named_struct('y', {NOT_UTF8})))",
+    ],
+    ids=["text", "array", "map", "map key", "struct"],
+)
+@pytest.mark.parametrize(
+    "plan", [EpochPlan((read("items", 0, 0, 3),)), EpochPlan(window=WINDOW)], ids=["rows", "changes"]
+)
+def test_text_that_is_not_utf8_is_refused_while_it_is_staged(
+    spark: "SparkSession", tmp_path: Path, plan: EpochPlan, note: str
+) -> None:
+    text = JOB.replace("HERE", str(tmp_path)).replace("upper(note) AS note", f"{note} AS note")
+    (tmp_path / "job.toml").write_text(text, "utf-8")
+    upstream = Upstream()
+    upstream.failure = from_spark  # type: ignore[assignment, method-assign]
+    stager = SparkStager(spark, upstream, load(tmp_path / "job.toml"))  # type: ignore[arg-type]
+    with pytest.raises(BadData, match="column 'note': text that is not UTF-8") as caught:
+        stager.stage(plan, 7, SCHEMAS)
+    assert ("61FF62" in caught.value.message) == (note == NOT_UTF8)
+    assert leftovers(stager) == []
+
+
+def test_values_without_bad_text_pass_whatever_is_null(spark: "SparkSession", tmp_path: Path) -> None:
+    values = (
+        "map('k', CAST(NULL AS STRING)) AS m, array(NULL, 'ü') AS a, CAST(NULL AS ARRAY<STRING>) AS n, "
+        "named_struct('x', CAST(NULL AS STRUCT<y: STRING>)) AS s, CAST(NULL AS STRING) AS t, "
+        "'\\u0000' AS z, 1 AS i"
+    )
+    frame = spark.sql(f"SELECT {values}")
+    assert storable(frame).toArrow().to_pylist() == frame.toArrow().to_pylist()
+    assert storable(frame).schema.simpleString() == frame.schema.simpleString()
+
+
+def test_a_start_on_a_cluster_tries_the_staging_folder_before_anything_is_made(
+    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for table, columns in {
+        "orders": {"id": [1], "v": [2]},
+        "items": {"order": [1], "line": [1], "note": ["a"]},
+    }.items():
+        (tmp_path / table / "snapshot").mkdir(parents=True)
+        (tmp_path / table / "changes").mkdir()
+        pq.write_table(pa.table(columns), tmp_path / table / "snapshot" / "0.parquet")
+    text = JOB.replace("HERE", str(tmp_path)) + '[spark]\nmaster = "spark://h:7077"\n'
+    (tmp_path / "job.toml").write_text(text, "utf-8")
+    config = load(tmp_path / "job.toml")
+    require_shared(config, spark)
+    assert list((tmp_path / "staging").iterdir()) == []
+    monkeypatch.setattr(Path, "glob", lambda folder, how: iter(()))
+    world = SimpleNamespace(spark=spark, upstream=config.open_upstream(), sink=None, patiently=lambda act: act())
+    with pytest.raises(UsageError, match=r"16 row\(s\) were written .* hold 0"):
+        create(config, None, world, "forever", False)  # type: ignore[arg-type]
+    assert list((tmp_path / "staging").iterdir()) == []

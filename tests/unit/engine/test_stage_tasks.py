@@ -14,7 +14,8 @@ import pytest
 
 from backfill_cli.contracts import ArrowTasks, Piece
 from backfill_cli.engine import stage_tasks
-from backfill_cli.errors import Transient
+from backfill_cli.engine.staged_files import Footers
+from backfill_cli.errors import BadData, Transient
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -104,7 +105,9 @@ def test_rows_are_counted_by_read_and_a_part_without_rows_has_no_file(
 
 def test_nothing_to_make_is_no_file_and_no_row(spark: "SparkSession", tmp_path: Path) -> None:
     nothing = ArrowTasks(numbers(), (), SCHEMA)
-    assert stage_tasks.write(spark, nothing, tmp_path / "a", tmp_path) == stage_tasks.Written((), {})
+    assert stage_tasks.write(spark, nothing, tmp_path / "a", tmp_path) == stage_tasks.Written(
+        (), {}, Footers(0, {})
+    )
     assert stage_tasks.frame(spark, nothing).toArrow().num_rows == 0
 
 
@@ -175,3 +178,69 @@ def test_columns_whose_paths_are_alike_and_nested_ones_are_written(tmp_path: Pat
     }
     assert "RLE_DICTIONARY" in encodings["l.list.element"]
     assert "DELTA_BINARY_PACKED" in encodings["m.key_value.value"]
+
+
+def not_utf8(values: list[bytes]) -> pa.Array:
+    """What pyarrow makes of such a Parquet file: text that nobody looked at."""
+    held = pa.array(values, pa.binary())
+    return pa.Array.from_buffers(pa.string(), len(held), held.buffers())
+
+
+@pytest.mark.parametrize(
+    ("column", "said"),
+    [
+        (
+            not_utf8([b"ok"] * 5 + [b"\xed\xa0\x80"] + [b"\xff"] * 4),
+            r"column 'v': text that is not UTF-8: 0xEDA080",
+        ),
+        (
+            pa.ListArray.from_arrays(pa.array(range(11), pa.int32()), not_utf8([b""] * 5 + [b"\xff"] * 5)),
+            "column 'v': .*",
+        ),
+        (
+            pa.Array.from_buffers(
+                pa.decimal128(5, 2),
+                10,
+                [None, pa.py_buffer(b"".join((n // 5 * 10**9).to_bytes(16, "little") for n in range(10)))],
+            ),
+            "column 'v': .*",
+        ),
+    ],
+    ids=["text", "text in arrays", "digits of a decimal"],
+)
+def test_a_value_that_its_type_cannot_have_is_named_and_never_staged(
+    tmp_path: Path, column: pa.Array, said: str
+) -> None:
+    def make(what: str) -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_pydict({"n": range(3), "v": column.slice(0, 3)})
+        yield pa.RecordBatch.from_pydict({"n": range(7), "v": column.slice(3, 7)})
+
+    with pytest.raises(BadData, match=f"orders.parquet, row 6 of it: {said}"):
+        list(stage_tasks._write(make, str(tmp_path), (0, (Piece(0, "orders.parquet"),))))
+
+
+@pytest.mark.parametrize("kind", [pa.timestamp("us"), pa.timestamp("us", "UTC")])
+def test_a_timestamp_that_duckdb_would_keep_and_could_not_show_is_refused(
+    spark: "SparkSession", tmp_path: Path, kind: pa.DataType
+) -> None:
+    def make(us: int) -> Iterator[Any]:
+        import pyarrow as pa
+
+        yield pa.RecordBatch.from_pydict({"at": pa.array([0, us], pa.int64()).cast(kind)})
+
+    first = -9_223_372_022_400_000_000
+    for index, us in enumerate((first, -(2**63) + 1, 2**63 - 1)):
+        done = stage_tasks.write(
+            spark, ArrowTasks(make, alone(us), SCHEMA), tmp_path / "t" / f"a{index}", tmp_path
+        )
+        with duckdb.connect() as db:
+            path = tmp_path / done.files[0].path
+            shown = db.sql(
+                f"SELECT count(*) FROM read_parquet('{path}') WHERE CAST(\"at\" AS VARCHAR) <> ''"
+            ).fetchall()
+            assert shown == [(2,)]
+    for us in (first - 1, -(2**63), -(2**63) + 2):
+        with pytest.raises(
+            BadData, match=r"table 't': column 'at' holds a timestamp of -9223372.* before the year 290309 BC"
+        ):
+            stage_tasks.write(spark, ArrowTasks(make, alone(us), SCHEMA), tmp_path / "t" / f"b{us}", tmp_path)
