@@ -17,6 +17,7 @@ from backfill_cli.engine.ports import StagedEpoch
 from backfill_cli.engine.schemas import evolved, sink_schema
 from backfill_cli.engine.stage_partitions import PartitionStager
 from backfill_cli.engine.staged_files import footers, listed, no_room, require_all, sync, write, write_net
+from backfill_cli.engine.verify_folder import sweep as sweep_copies
 from backfill_cli.errors import BackfillError, BadData
 from backfill_cli.failpoint import hit
 from backfill_cli.model.plan import ChangeWindow, EpochPlan, SnapshotRead, Staged, StagedTable
@@ -174,7 +175,11 @@ class SparkStager:
         shutil.rmtree(self.folder(epoch, attempt), ignore_errors=True)
 
     def sweep(self, keep: Sequence[tuple[int, str]]) -> None:
-        """Remove what dead attempts left; `keep` are the (epoch, attempt) that may still be applied."""
+        """Remove what dead attempts left; `keep` are the (epoch, attempt) that may still be applied.
+
+        So is what a `verify` left that was killed.
+        """
+        sweep_copies(self._root)
         kept = {f"{epoch}-{attempt}" for epoch, attempt in keep}
         for folder in self._root.glob("*-*"):
             if folder.name not in kept and folder.name.split("-")[0].isdigit():

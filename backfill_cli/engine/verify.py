@@ -1,15 +1,14 @@
 """`backfill verify`: upstream and sink at one checkpoint, table by table. Reads only; holds up no runner."""
 
-import shutil
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import JobDefinition, SinkTable, VerifiableSink
+from backfill_cli.engine.verify_folder import folder_of
 from backfill_cli.engine.verify_table import compare
 from backfill_cli.errors import BackfillError, Transient, UsageError
 from backfill_cli.model.checkpoint import Checkpoint
@@ -82,7 +81,7 @@ def verify_against(
     Raises UsageError when the sink holds nothing of the job yet.
     """
     began_s = time.monotonic()
-    with _folder(staging, definition.name) as folder, sink.copied(definition.name, live, folder) as copy:
+    with folder_of(staging / definition.name) as folder, sink.copied(definition.name, live, folder) as copy:
         saved = copy.saved()
         if saved is None:
             raise UsageError(
@@ -95,18 +94,3 @@ def verify_against(
     complete_at = definition.pin.complete_at
     converging = complete_at is not None and not complete_at <= at.position
     return VerifyReport(definition.name, at.epoch, verdicts, time.monotonic() - began_s, converging)
-
-
-@contextmanager
-def _folder(staging: Path, job: str) -> Iterator[Path]:
-    """A folder of our own beside the job's staged epochs, gone at the end."""
-    parent = staging / job
-    made = not parent.exists()
-    parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix="verify-", dir=parent))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        if made:
-            parent.rmdir()

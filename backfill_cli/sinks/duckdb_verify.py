@@ -1,14 +1,11 @@
 """A DuckDB sink as `verify` reads it: between two commits, without holding up the runner."""
 
-import fcntl
 import json
-import os
-import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import SavedJob, SinkTable, Survey
 from backfill_cli.errors import Fatal, Transient
@@ -25,6 +22,7 @@ from backfill_cli.model.digest import (
     whole_sql,
     xxhash64,
 )
+from backfill_cli.sinks.duckdb_copy import copy_file
 from backfill_cli.sinks.duckdb_file import Limits, opened, ours, rows_of
 from backfill_cli.sinks.duckdb_sql import Target, literal, quoted
 from backfill_cli.sinks.duckdb_state import has_state, saved_of
@@ -39,8 +37,6 @@ FEW_VALUES = 2000
 # Longest commit seen is 2 s; a runner that commits without a pause still lets go of the file in between.
 PATIENCE_S = 60.0
 RETRY_S = 0.02
-FICLONE = 0x40049409
-INFINITE = -(2**62)
 
 
 class DuckDBCopy:
@@ -143,13 +139,13 @@ def _dialect(spec: DigestSpec) -> Dialect:
 
 
 def _word(column: WordColumn, table: str) -> str:
-    """SQL of a column's word. DuckDB's infinite dates and times, which Spark cannot have, become one far value."""
+    """SQL of a column's word. Infinite dates and times become the numbers that DuckDB, Parquet and Spark keep."""
     name = f"{table}.{quoted(column.name)}"
     match column.word:
         case Word.DAYS:
-            return f"CASE WHEN isinf({name}) THEN {INFINITE} ELSE CAST({name} - DATE '1970-01-01' AS BIGINT) END"
+            return _finite(name, f"CAST({name} - DATE '1970-01-01' AS BIGINT)", 2**31 - 1)
         case Word.MICROS:
-            return f"CASE WHEN isinf({name}) THEN {INFINITE} ELSE epoch_us({name}) END"
+            return _finite(name, f"epoch_us({name})", 2**63 - 1)
         case Word.UNSCALED:
             # DuckDB multiplies decimals of up to 18 digits in 64 bits, and fails where the product has more.
             fits = column.precision + column.scale < 18
@@ -157,6 +153,11 @@ def _word(column: WordColumn, table: str) -> str:
             return f"CAST({value} * {10**column.scale} AS BIGINT)"
         case _:
             return f"CAST({name} AS BIGINT)"
+
+
+def _finite(name: str, word: str, endless: int) -> str:
+    sign = f"CASE WHEN {name} > '1970-01-01' THEN {endless} ELSE -{endless} END"
+    return f"CASE WHEN isinf({name}) THEN {sign} ELSE {word} END"
 
 
 @contextmanager
@@ -170,8 +171,7 @@ def copied(path: Path, limits: Limits, job: str, live: bool, folder: Path) -> It
     read = path
     if live:
         read = folder / "copy.duckdb"
-        with _between_commits(path, limits, folder):
-            _copy(path, read)
+        copy_file(path, read, lambda: _between_commits(path, limits, folder))
     with _between_commits(read, limits, folder) as con:
         yield DuckDBCopy(con, read, job, folder)
 
@@ -190,28 +190,3 @@ def _between_commits(path: Path, limits: Limits, folder: Path) -> "Iterator[duck
                     raise
             time.sleep(RETRY_S)
         yield con
-
-
-def _copy(path: Path, copy: Path) -> None:
-    """The file and the log that a crash may have left, at once where the file system can share blocks.
-
-    Both are opened before and closed after: closing one ends this process's lock on it.
-    """
-    names = [(path, copy), (Path(f"{path}.wal"), Path(f"{copy}.wal"))]
-    with ExitStack() as stack:
-        try:
-            for source, target in [
-                (stack.enter_context(held.open("rb")), stack.enter_context(_private(new)))
-                for held, new in names
-                if held.exists()
-            ]:
-                try:
-                    fcntl.ioctl(target, FICLONE, source.fileno())
-                except OSError:  # not a file system that shares blocks
-                    shutil.copyfileobj(source, target, 1 << 23)
-        except OSError as exc:
-            raise Transient(f"{path} cannot be copied to {copy.parent}: {exc}", f"df -h {copy.parent}") from exc
-
-
-def _private(path: Path) -> BinaryIO:
-    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")

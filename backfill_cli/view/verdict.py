@@ -10,6 +10,12 @@ from backfill_cli.view.console import answer, answer_json
 from backfill_cli.view.model import SCHEMA
 
 
+INDEPENDENT_OF = (
+    "independent of the staged files, the catalog's counts and how the sink applied them; not of how this version "
+    "reads the upstream: a value that it misreads looks equal"
+)
+
+
 def show_verify(report: VerifyReport, as_json: bool) -> None:
     """Print a verdict to stdout. Raises VerifyMismatch when a table differs."""
     if as_json:
@@ -34,6 +40,7 @@ def verify_text(report: VerifyReport) -> str:
     lines = [f"job {report.job}, epoch {report.epoch}: {equal} (took {spell_duration(report.seconds)})"]
     for table in report.tables:
         lines += _table_lines(table)
+    lines.append(INDEPENDENT_OF)
     return "\n".join(lines)
 
 

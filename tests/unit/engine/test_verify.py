@@ -193,6 +193,26 @@ def test_a_microsecond_and_an_infinite_time_are_seen(everything: Case) -> None:
     assert told == [("3", "nest"), ("33", "at"), ("63", "at"), ("93", "day"), (str(ROWS - 1), "day")]
 
 
+def test_infinite_dates_and_times_of_a_parquet_file_are_equal_to_themselves(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    """DuckDB and Parquet keep them as numbers that Spark reads as far times."""
+    fields = [
+        a_field("id", "long"),
+        a_field("d", "date"),
+        a_field("t", "timestamp"),
+        a_field("l", "timestamp_ntz"),
+    ]
+    ends = ("'infinity'", "'-infinity'", "'2000-01-01'")
+    rows = (f"({i}::BIGINT, {v}::DATE, {v}::TIMESTAMPTZ, {v}::TIMESTAMP)" for i, v in enumerate(ends))
+    case = Case.of(
+        spark, tmp_path, ("id",), list(fields), f"SELECT * FROM (VALUES {', '.join(rows)}) r(id, d, t, l)"
+    )
+    assert case.verdict().equal
+    case.stranger("UPDATE t SET d = '-infinity', t = '-infinity', l = '-infinity' WHERE id = 0")
+    assert [row.column for row in case.verdict().rows] == ["d", "t", "l"]
+
+
 def test_case_47_what_a_stranger_wrote_is_named(orders: Case) -> None:
     orders.stranger("UPDATE t SET price = price + 0.01 WHERE id = 77")
     orders.stranger("DELETE FROM t WHERE id = 5")
