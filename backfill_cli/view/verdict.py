@@ -9,7 +9,6 @@ from backfill_cli.model.verify import DifferentRow, TableVerdict, VerifyReport
 from backfill_cli.view.console import answer, answer_json
 from backfill_cli.view.model import SCHEMA
 
-
 INDEPENDENT_OF = (
     "independent of the staged files, the catalog's counts and how the sink applied them; not of how this version "
     "reads the upstream: a value that it misreads looks equal"
