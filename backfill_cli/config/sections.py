@@ -19,6 +19,9 @@ from backfill_cli.model.units import duration_s
 DEFAULT_STAGING = ".backfill/staging"
 JOB_NAME = re.compile(r"[a-z0-9_-]{1,63}")
 
+TABLE_NAME_AT_MOST = 200
+_PATH_PART = re.compile(r"[/\\\x00-\x1f\x7f]|\.\.")
+
 Duration = Annotated[
     float,
     BeforeValidator(duration_s),
@@ -108,6 +111,17 @@ class Table(Section):
         description="Promise that a row's key never changes, for change logs that do not send the old key.",
     )
     transform: Transform | None = Field(default=None, description="Replaces `[transform]` for this table.")
+
+    @field_validator("name", "target")
+    @classmethod
+    def _no_path(cls, name: str | None) -> str | None:
+        # Names become parts of paths: staged files, log files, {table} of an upstream.
+        if name is not None and (_PATH_PART.search(name) or name == "." or len(name) > TABLE_NAME_AT_MOST):
+            raise ValueError(
+                f"a table's name is at most {TABLE_NAME_AT_MOST} characters, without /, \\, .. and control "
+                "characters; it is not a path"
+            )
+        return name
 
     @field_validator("key")
     @classmethod

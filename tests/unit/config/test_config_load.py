@@ -1,5 +1,6 @@
 """Reading a config file: what it becomes, and every fault of it at once."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -222,3 +223,19 @@ def test_staging_as_another_url_is_refused_by_name(load_text: Load, url: str) ->
     assert fault.startswith("job.staging: ")
     assert url.partition(":")[0] in fault
     assert "folder" in fault
+
+
+@pytest.mark.parametrize("name", ["../../up", "a/b", "..", ".", "a..b", "a\\b", "a\0b", "a\nb", "x" * 201])
+@pytest.mark.parametrize("option", ["name", "target"])
+def test_a_table_is_named_by_a_name_not_by_a_path(load_text: Load, option: str, name: str) -> None:
+    kept = "" if option == "name" else 'name = "orders"\n'
+    told = GOOD.replace('name = "orders"\nkey', f"{kept}{option} = {json.dumps(name)}\nkey")
+    (fault,) = faults_of(load_text, told)
+    assert fault.startswith(f"tables[0].{option}: ")
+    assert "not a path" in fault
+
+
+@pytest.mark.parametrize("name", ["Bestellungen 2024", "表", "a.b", "o'clock", "_x-1"])
+def test_other_names_of_tables_are_taken(load_text: Load, name: str) -> None:
+    config = load_text(GOOD.replace('name = "orders"\nkey', f"name = {json.dumps(name)}\nkey"))
+    assert [table.name for table in config.tables] == [name]
