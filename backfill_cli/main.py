@@ -1,6 +1,8 @@
 """The `backfill` command: one verb a file in `commands/`, each imported only when it is typed."""
 
 import importlib
+import re
+import shlex
 import sys
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
@@ -28,6 +30,12 @@ VERBS = (
     "config",
 )
 """In the order of `--help`. Its module in `commands` has a function of that name, or an `app` of its own verbs."""
+
+
+# A command in a hint, to its end.
+_COMMAND = re.compile(
+    r"backfill (?:start|status|pause|resume|throttle|stop|wait|plan|verify|drop)(?: (?!or\b)[^\s;,(]+)*"
+)
 
 
 class OnDemand(MutableMapping[str, Any]):
@@ -59,7 +67,9 @@ class OnDemand(MutableMapping[str, Any]):
 
 def _command(module: Any, verb: str) -> Any:
     if hasattr(module, "app"):
-        return typer.main.get_command(module.app)
+        group = typer.main.get_command(module.app)
+        group.name = verb
+        return group
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     alone.command(verb, cls=Verb)(getattr(module, verb))
     return typer.main.get_command(alone)
@@ -87,6 +97,21 @@ class Verb(TyperCommand):
 
     def get_params(self, ctx: Any) -> list[Any]:
         return _as_typed(super().get_params(ctx))
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BackfillError as error:
+            told = ctx.get_parameter_source("catalog")
+            if told is not None and told.name == "COMMANDLINE":
+                error.hint = in_catalog(error.hint, ctx.params["catalog"])
+            raise
+
+
+def in_catalog(hint: str, catalog: str) -> str:
+    """The hint's commands with the `--catalog` that was typed, where they name none: they would miss the job."""
+    where = f" --catalog {shlex.quote(catalog)}"
+    return _COMMAND.sub(lambda found: found[0] if " --catalog " in found[0] else f"{found[0]}{where}", hint)
 
 
 class Verbs(TyperGroup):

@@ -26,7 +26,9 @@ def recover(db: "DuckDBPyConnection", job: str) -> Recovered:
     standing = jobs.standing(db, job)
     committed = _read(db, job, COMMITTED)
     if committed is None:
-        raise StateConflict(f"job {job!r} has no committed checkpoint", f"backfill resume {job} --from-sink")
+        raise StateConflict(
+            f"job {job!r} has no committed checkpoint", f"backfill resume {job} --from-sink job.toml"
+        )
     return Recovered(
         control=standing.control,
         committed=replace(committed, splits=_all_splits(db, job)),

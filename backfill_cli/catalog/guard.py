@@ -107,7 +107,8 @@ def _of_duckdb(text: str, path: Path) -> Transient | UsageError | StateConflict 
     if any(words in text for words in _BROKEN):
         return StateConflict(
             f"catalog {path} is damaged: {message}",
-            f"move {path} away, then: backfill resume JOB --from-sink (or put a backup in its place)",
+            f"put a backup in its place; or move it away (mv {path} {path}.damaged), then rebuild each job: "
+            "backfill resume --from-sink job.toml",
         )
     if any(words in text for words in _NOT_OURS):
         return UsageError(f"catalog {path}: {message}", "name another file with --catalog")

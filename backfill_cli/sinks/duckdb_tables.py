@@ -102,7 +102,7 @@ def _ddl(con: "duckdb.DuckDBPyConnection", want: _Wanted, ours: bool) -> list[st
     if not ours and rows_of(con, f"SELECT 1 FROM {want.target.sql} LIMIT 1"):
         raise SinkInUse(
             f"table {want.target} exists, with rows that are not this job's",
-            "name another target, or write into it by key: backfill start --into-existing",
+            "name another target, or write into it by key: backfill start --config job.toml --into-existing",
         )
     there = _types(con, want.target)
     types = _canonical(con, want.columns)

@@ -86,7 +86,7 @@ class PartitionLog:
     def _require(self, needed: int, end: int) -> None:
         """The log still holds what comes at `needed`, and reaches `end`."""
         if self.oldest > needed:
-            raise self._hole(needed, "raise the topic's retention, then begin anew: backfill drop, backfill start")
+            raise self._hole(needed, "raise the topic's retention, then drop the job and start it anew")
         if self.latest < end:  # a new leader may lag for a moment; one that stays behind has lost records
             raise Transient(
                 f"table {self.table!r}: partition {self.partition} ends at offset {self.latest}, "

@@ -1,5 +1,6 @@
 """Every error ends the process with its own code: scripts rely on it."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ from command_builders import Run, fake_engine, write_config
 
 from backfill_cli import errors
 from backfill_cli.errors import BackfillError
+from backfill_cli.main import VERBS
 
 CODES = {
     "BackfillError": 1,
@@ -102,3 +104,9 @@ def test_alone_it_shows_its_help_and_its_version(run: Run) -> None:
     assert run().exit_code == 2
     assert "Usage: " in run().stdout
     assert run("--version").stdout.startswith("backfill ")
+
+
+def test_the_help_names_every_verb(run: Run) -> None:
+    shown = re.findall(r"^│ ([a-z]+)\b", run("--help").stdout, re.MULTILINE)
+    assert shown == list(VERBS)
+    assert " config [OPTIONS] COMMAND" in run("config", "--help").stdout
