@@ -86,7 +86,9 @@ class Scene:
 
     def commit(self, epoch: int, after: int, token: int = 1) -> None:
         """An epoch for the sink alone."""
-        checkpoint = Checkpoint(epoch, after, token, f"a{epoch}", "{}", Phase.SNAPSHOT, self.job.pin.position)
+        with self.catalog.claim("orders", "test", 5) as claim:
+            state = claim.store.load().committed
+        checkpoint = replace(state, epoch=epoch, prev_ms=after, token=token, attempt=f"a{epoch}")
         self.config.open_sink().commit(commit_of(self.job, checkpoint, after))
 
     def prepared(self, staged: Staged) -> None:
