@@ -7,7 +7,6 @@ BackfillError
 ├── NoSuchJob               4
 ├── Held                    5  another runner has the job, or another job owns the table
 ├── Transient               6  try again: the connector says that it may pass
-│   └── NotPlain            6  rows that only a careful read can judge: read them so
 ├── HistoryGone             7  the upstream no longer has what the job still needs
 ├── WaitTimedOut            8
 ├── StoppedEarly            9  stopped before what was asked for was reached
@@ -73,10 +72,6 @@ class Transient(BackfillError):
     def waits_for(self) -> str:
         """What is waited for, and what would end it; `status` shows the two apart."""
         return f"{self.message}; to go on: {self.hint}" if self.hint else self.message
-
-
-class NotPlain(Transient):
-    """Rows that were expected to be plain are not all so; nothing is wrong with them yet."""
 
 
 class HistoryGone(BackfillError):

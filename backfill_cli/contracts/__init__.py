@@ -20,6 +20,7 @@ from backfill_cli.contracts.store import (
     JobStore,
 )
 from backfill_cli.contracts.upstream import (
+    AdvisingUpstream,
     ArrowTasks,
     BatchedUpstream,
     Piece,
@@ -30,6 +31,7 @@ from backfill_cli.contracts.upstream import (
 )
 
 __all__ = [
+    "AdvisingUpstream",
     "ArrowTasks",
     "BatchedUpstream",
     "CheckedSink",

@@ -120,11 +120,13 @@ class ArrowTasks:
     of ours reaches `Upstream.failure` as text.
     parts: the pieces of each task, in order. Every task is sent all of them: a few a core, however many pieces.
     schema: Spark schema of the rows as JSON; the batches have just these columns.
+    careful: whether a failure only says that some rows are not plain, so that `scan` has to read them.
     """
 
     make: "Callable[[Any], Iterator[pa.RecordBatch]]"
     parts: tuple[tuple[Piece, ...], ...]
     schema: str
+    careful: Callable[[Exception], bool] = lambda _failure: False
 
 
 @runtime_checkable
@@ -134,9 +136,19 @@ class BatchedUpstream(Protocol):
     def batches(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> ArrowTasks | None:
         """The rows of these reads as source columns, if every one of them can be expected to be good.
 
-        None where that is not so: `scan` gives them. Rows that turn out not to be plain after all fail the task
-        with NotPlain: the engine then reads the same by `scan`. Other failures are those of `scan`.
+        None where that is not so: `scan` gives them. Rows that turn out not to be plain after all may fail the
+        task: where `ArrowTasks.careful` says so, the engine reads the same by `scan`. Other failures are those of
+        `scan`.
         """
+        ...
+
+
+@runtime_checkable
+class AdvisingUpstream(Protocol):
+    """An upstream that sees what a start should be told of before."""
+
+    def advice(self) -> Sequence[str]:
+        """What `plan` says of the pin: one sentence each on what the job cannot check by itself."""
         ...
 
 

@@ -1,10 +1,10 @@
 """f(upstream at a checkpoint): what a sink must hold there, as `verify` compares it."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from backfill_cli.contracts import SinkTable, Upstream
+from backfill_cli.contracts import ArrowTasks, SinkTable, Upstream
 from backfill_cli.engine import transform
 from backfill_cli.engine.spark_digest import backticked
 from backfill_cli.engine.stage_partitions import aside, events
@@ -21,14 +21,22 @@ if TYPE_CHECKING:
     from backfill_cli.config import JobConfig
 
 
-@dataclass(frozen=True)
+@dataclass
 class Expected:
-    """The upstream's side of `verify`: called with a table and a checkpoint it gives that table's rows there."""
+    """The upstream's side of `verify`: called with a table and a checkpoint it gives that table's rows there.
+
+    made: what workers were asked to make of plain rows.
+    """
 
     spark: "SparkSession"
     upstream: Upstream
     config: "JobConfig"
     pin: Pin
+    made: list[ArrowTasks] = field(default_factory=list)
+
+    def again_with_care(self, exc: Exception) -> bool:
+        """Whether a failure only says that some rows are not plain: asked again, they are read with care."""
+        return any(made.careful(exc) for made in self.made[-1:])
 
     def __call__(self, table: SinkTable, at: Checkpoint) -> "DataFrame":
         """f(upstream at the checkpoint) of one table: the sink's columns, unique by key."""
@@ -65,6 +73,7 @@ class Expected:
             return _empty(self.spark, table)
         if appends:
             made = made_in_workers(self.upstream, self.spark, source.name, reads)
+            self.made += [] if made is None else [made]
             frame = events(self.upstream, self.spark, source.name, reads, made)
         else:
             after = Position.of({read.split: read.after for read in reads})

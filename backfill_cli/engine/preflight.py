@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from backfill_cli.contracts import CheckedSink, SinkTable
+from backfill_cli.contracts import AdvisingUpstream, CheckedSink, SinkTable
 from backfill_cli.engine.choice import choose, constraints, require_keys
 from backfill_cli.engine.create import require_same, sink_tables
 from backfill_cli.engine.ownership import require_kept, require_new
@@ -32,6 +32,7 @@ def plan(config: "JobConfig", catalog: "Catalog") -> PlanReport:
         choice = choose(config.job.strategy, upstream.capabilities)
         require_keys(config.table_specs(), upstream.capabilities)
         pin = upstream.pin()
+        warnings += upstream.advice() if isinstance(upstream, AdvisingUpstream) else ()
         view = upstream.observe(pin.position, snapshot_open=True)
         with session_of(config) as spark:
             tables = sink_tables(config, spark, upstream, pin, plain=True)

@@ -14,7 +14,7 @@ from backfill_cli.contracts import ArrowTasks, SinkTable, Upstream
 from backfill_cli.engine import stage_tasks, transform
 from backfill_cli.engine.spark_digest import backticked
 from backfill_cli.engine.staged_files import footers, listed, require_all, write, write_net
-from backfill_cli.errors import BadData, NotPlain
+from backfill_cli.errors import BadData
 from backfill_cli.model.plan import EpochPlan, SnapshotRead, StagedFile, StagedTable
 from backfill_cli.model.position import Position
 
@@ -74,7 +74,7 @@ class PartitionStager:
             try:
                 return self._staged_events(history, ranges, made, attempt / self._table.name / "plain", attempt)
             except Exception as exc:
-                if not isinstance(self._upstream.failure(exc), NotPlain):
+                if not made.careful(exc):
                     raise
         # A folder of its own: tasks of a failed job may go on writing for a while.
         return self._staged_events(history, ranges, None, attempt / self._table.name / "inserts", attempt)

@@ -50,6 +50,8 @@ def verify(job: str, catalog: "Catalog") -> VerifyReport:
             except BackfillError:
                 raise
             except Exception as exc:
+                if rows.again_with_care(exc):
+                    raise Transient("some records have to be read with care") from exc
                 failure = upstream.failure(exc)
                 if failure is None:
                     raise

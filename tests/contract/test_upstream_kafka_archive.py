@@ -191,6 +191,77 @@ def test_an_archive_of_json_lines(topic: Topic, tmp_path: Path, spark: "SparkSes
     assert found[0]["kafka_timestamp"].year == 2023
 
 
+LINES = [
+    (b'{"o": 1, "id": 2} {"o": 2, "id": 3}', "not one whole JSON object"),
+    (b'{"o": 1, "small": 200}', "column 'small': not exactly a tinyint"),
+    (b'{"o": 1, "f": 1e400}', ""),
+    (b'{"o": 1, "f": 1.7976931348623159e308}', "column 'f': not exactly a double"),
+    (b'{"o": 1, "g": 1e39}', "column 'g': not exactly a float"),
+    (b'{"o": 1, "name": "\\ud800"}', ""),
+    (b'{"o": 1, "d": 1.005}', "column 'd': not exactly a decimal(10,2)"),
+    (b'{"o": 1, "name": "\xff"}', ""),
+    (b"null", ""),
+    (b"[1]", ""),
+    (b'{"o": 1', ""),
+]
+
+
+@pytest.mark.parametrize(("line", "told"), LINES)
+def test_a_line_of_an_archive_is_exact_or_refused_by_name(
+    topic: Topic, tmp_path: Path, spark: "SparkSession", line: bytes, told: str
+) -> None:
+    """The guards of the log's records hold for an archive's lines too."""
+    (tmp_path / "a").mkdir()
+    lines = [b'{"p": 0, "o": 0, "id": 1}', line.replace(b'{"o"', b'{"p": 0, "o"'), b""]
+    (tmp_path / "a" / "0.json").write_bytes(b"\n".join(lines))
+    ddl = "id BIGINT, name STRING, small TINYINT, f DOUBLE, g FLOAT, d DECIMAL(10,2)"
+    upstream = archived(
+        topic,
+        tmp_path / "a",
+        archive={"format": "json", "partition": "p", "offset": "o"},
+        value={"format": "json", "schema": ddl},
+    )
+    with pytest.raises(Exception, match=r"0\.json") as caught:
+        scanned(upstream, spark, history(upstream))
+    found = caught.value if isinstance(caught.value, BadData) else upstream.failure(caught.value)
+    assert isinstance(found, BadData)
+    assert told in found.message
+
+
+def test_lines_of_an_archive_that_are_fine(topic: Topic, tmp_path: Path, spark: "SparkSession") -> None:
+    """Line ends of Windows, blank lines, a line longer than a parser's block, no end of the last line."""
+    (tmp_path / "a").mkdir()
+    name = "x" * 3_000_000
+    lines = [
+        b'{"p":0,"o":0,"id":1,"name":"a"}',
+        b"",
+        b'{"p":0,"o":1,"name":"%s"}' % name.encode(),
+        b'{"p":0,"o":2}',
+    ]
+    (tmp_path / "a" / "0.json").write_bytes(b"\r\n".join(lines))
+    upstream = archived(
+        topic,
+        tmp_path / "a",
+        archive={"format": "json", "partition": "p", "offset": "o"},
+        value={"format": "json", "schema": "id BIGINT, name STRING"},
+    )
+    found = scanned(upstream, spark, history(upstream)[:1])
+    assert [(r["kafka_offset"], r["id"], r["name"]) for r in found] == [
+        (0, 1, "a"),
+        (1, None, name),
+        (2, None, None),
+    ]
+
+
+def test_the_layout_of_kafka_connects_sinks_is_named(topic: Topic, tmp_path: Path) -> None:
+    store(tmp_path / "a", "x.parquet", rows(0, range(3)))
+    (tmp_path / "a" / "partition=0").mkdir()
+    (tmp_path / "a" / "x.parquet").rename(tmp_path / "a" / "partition=0" / "orders+0+0000000000.parquet")
+    with pytest.raises(BadData, match="as Kafka Connect's sinks write them") as caught:
+        archived(topic, tmp_path / "a").pin()
+    assert "InsertField" in caught.value.hint
+
+
 def test_an_archive_of_raw_records_is_decoded_as_the_log_is(
     topic: Topic, tmp_path: Path, spark: "SparkSession"
 ) -> None:

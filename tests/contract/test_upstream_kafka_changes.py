@@ -10,8 +10,8 @@ import pytest
 from broker import Broker
 from kafka_topics import TABLE, Topic, new_topic
 
-from backfill_cli.contracts import Upstream
-from backfill_cli.errors import ConfigError
+from backfill_cli.contracts import AdvisingUpstream, Upstream
+from backfill_cli.errors import ConfigError, Fatal
 from backfill_cli.model.position import Position
 
 if TYPE_CHECKING:
@@ -93,6 +93,62 @@ def test_case_33_a_change_whose_key_cannot_be_read_says_so(topic: Topic, spark: 
     assert {r["id"] for r in rows} == {None}
 
 
+def test_a_key_that_is_in_the_records_key_alone_is_named_as_that(topic: Topic, spark: "SparkSession") -> None:
+    topic.write([b'{"name": "x"}'], keys=[b'{"id": 1}'])
+    (row,) = upserts(topic, spark)
+    assert row["_error"].startswith("column 'id': the key is NULL in the value: a key that is in the record's key")
+
+
+def test_a_row_that_says_that_it_is_deleted_is_no_row(topic: Topic, spark: "SparkSession") -> None:
+    """As ExtractNewRecordState writes deletes in the mode `rewrite`; short way and long."""
+    topic.write([b'{"id": 1, "__deleted": "false"}', b'{"id": 1, "__deleted": "true"}'])
+    rows = upserts(topic, spark)
+    assert [(r["_op"], r["id"]) for r in rows][:1] == [("U", 1)]
+    assert [(r["_error"] or "")[:29] for r in rows] == ["", "a row that says __deleted, wh"]
+    declared = upserts(topic, spark, ddl="id BIGINT, __deleted STRING")
+    assert [(r["__deleted"], r["_error"]) for r in declared] == [("false", None), ("true", None)]
+
+
+# A topic that grows
+
+
+def test_rows_by_key_stop_at_a_partition_that_comes_and_change_nothing(topic: Topic) -> None:
+    topic.write([b'{"id": 1}'])
+    upstream = topic.open(["id"])
+    pin = upstream.pin()
+    assert upstream.observe(pin.position, True).latest
+    topic.grow(3)
+    with pytest.raises(Fatal, match=r"has a new partition 2: it had 2, now it has 3") as caught:
+        upstream.observe(pin.position, True)
+    assert "upstream.accept_growth = true" in caught.value.hint
+    later = topic.open(["id"], accept_growth=True)
+    later.restore(pin)
+    assert dict(later.observe(pin.position, True).latest).keys() == {"0", "1", "2"}
+    known = Position.of({"0": 1, "1": 0, "2": 0})  # taken up when it was accepted: the option may go again
+    upstream.observe(known, False)
+
+
+def test_events_follow_a_topic_that_grows(topic: Topic) -> None:
+    upstream = topic.open()
+    pin = upstream.pin()
+    topic.grow(3)
+    assert dict(upstream.observe(pin.position, True).latest).keys() == {"0", "1", "2"}
+
+
+def test_plan_is_told_what_rows_by_key_rest_on(topic: Topic, broker: Broker) -> None:
+    def advice(upstream: Upstream) -> list[str]:
+        assert isinstance(upstream, AdvisingUpstream)
+        upstream.pin()
+        return list(upstream.advice())
+
+    (told,) = advice(topic.open(["id"]))
+    assert "2 partitions" in told
+    assert "upstream.accept_growth" in told
+    assert advice(topic.open(["id"], accept_growth=True)) == []
+    assert advice(topic.open()) == []
+    assert advice(new_topic(broker, 1).open(["id"])) == []
+
+
 def test_case_33_a_null_key_beside_a_value_is_no_fault(topic: Topic, spark: "SparkSession") -> None:
     topic.write([b'{"id": 1, "name": "a"}'])
     assert [(r["_op"], r["id"], r["_error"]) for r in upserts(topic, spark)] == [("U", 1, None)]
@@ -136,7 +192,9 @@ def test_a_key_that_is_no_column_is_told(topic: Topic) -> None:
 
 def envelope(op: str, before: Any, after: Any, block: bool = False) -> bytes:
     told = {"op": op, "before": before, "after": after, "source": {"ts_ms": 5}, "ts_ms": 6}
-    return json.dumps({"schema": {"type": "struct"}, "payload": told} if block else told).encode()
+    row = [{"field": "id", "type": "int64"}, {"field": "name", "type": "string"}]
+    schema = {"type": "struct", "fields": [{"type": "struct", "fields": row, "field": "after"}]}
+    return json.dumps({"schema": schema, "payload": told} if block else told).encode()
 
 
 def debezium(
@@ -196,8 +254,8 @@ def test_case_25_debezium_values_are_exact_or_a_fault(topic: Topic, spark: "Spar
 
 
 REFUSED = [
-    (b"broken", "not a Debezium envelope of the table's columns"),
-    (b'{"id": 1}', "no 'op': not a Debezium envelope"),
+    (b"broken", "not one whole JSON object"),
+    (b'{"op": "c", "after": {"id": "x"}}', "not a Debezium envelope of the table's columns"),
     (envelope("t", None, None), "truncate is not supported"),
     (envelope("c", None, None), "no 'after' in an envelope with op c"),
     (envelope("d", None, None), "no 'before', so no key, in an envelope with op d"),

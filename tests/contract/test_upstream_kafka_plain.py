@@ -8,7 +8,7 @@ from kafka_topics import EVENTS, TABLE, Topic, history, new_topic, scanned
 
 from backfill_cli.contracts import BatchedUpstream, Upstream
 from backfill_cli.engine import stage_tasks
-from backfill_cli.errors import HistoryGone, NotPlain
+from backfill_cli.errors import HistoryGone
 from backfill_cli.model.plan import SnapshotRead
 
 if TYPE_CHECKING:
@@ -72,11 +72,12 @@ def test_a_record_that_is_not_plain_fails_the_read_and_the_next_ones_are_sparks(
     topic.write([b'{"id": 1}', b'{"id": "one"}'])
     upstream = topic.open()
     reads = history(upstream)
-    with pytest.raises(Exception, match="backfill:") as caught:
-        made(upstream, spark, reads)
-    failure = upstream.failure(caught.value)
-    assert isinstance(failure, NotPlain)
-    assert "partition 0, from offset 0 on" in failure.message
+    tasks = stage_tasks.made_in_workers(upstream, spark, TABLE, reads)
+    assert tasks is not None
+    with pytest.raises(Exception, match="partition 0, from offset 0 on") as caught:
+        stage_tasks.frame(spark, tasks).toArrow()
+    assert tasks.careful(caught.value)
+    assert not tasks.careful(Exception("backfill: [HistoryGone] gone :end"))
     assert stage_tasks.made_in_workers(upstream, spark, TABLE, reads) is None
     assert [row["_error"] is None for row in scanned(upstream, spark, reads)] == [True, False]
 

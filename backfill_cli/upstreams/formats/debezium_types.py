@@ -3,9 +3,10 @@
 A field is Kafka Connect's JSON: `{"type", "name" (the logical type), "parameters", "items", "fields", …}`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from backfill_cli.upstreams.formats.exact import decimal_of
 from backfill_cli.upstreams.formats.schemas import SparkType, Unsupported, field, shown
 from backfill_cli.upstreams.formats.values import Encoding
 
@@ -20,7 +21,7 @@ _UNITS = {
     "io.debezium.time.NanoTimestamp": "ns",
 }
 _DAYS = ("org.apache.kafka.connect.data.Date", "io.debezium.time.Date")
-_DECIMAL = "org.apache.kafka.connect.data.Decimal"
+DECIMAL = "org.apache.kafka.connect.data.Decimal"
 _VARIABLE = "io.debezium.data.VariableScaleDecimal"
 _INSTANT = "io.debezium.time.ZonedTimestamp"
 _COUNTED = (
@@ -57,7 +58,7 @@ def own_type(told: Connect) -> tuple[SparkType, dict[str, str]]:
         return "timestamp_ntz", {}
     if name == _INSTANT:
         return "timestamp", {}
-    if name == _DECIMAL:
+    if name == DECIMAL:
         parameters = told.get("parameters") or {}
         precision = int(parameters.get("connect.decimal.precision", 38))
         if precision > 38:
@@ -111,14 +112,14 @@ def _simple(told: Connect, target: str) -> Encoding | None:
     elif kind == "string":
         fits = target == "string" and (not name or name in _TEXTS)
     elif kind == "bytes":
-        return Encoding("base64") if target == "binary" and name != _DECIMAL else None
+        return Encoding("base64") if target == "binary" and name != DECIMAL else None
     else:
         fits = target == kind or (kind == "float" and target == "double")
     return Encoding("plain") if fits else None
 
 
 def _decimal(told: Connect, name: str, kind: str) -> Encoding | None:
-    if name == _DECIMAL:
+    if name == DECIMAL:
         return Encoding("unscaled", scale=int(told["parameters"]["scale"]))
     if name == _VARIABLE:
         return Encoding("variable")
@@ -138,6 +139,28 @@ def _nested(told: Connect, target: dict[str, Any]) -> Encoding | None:
     return Encoding(
         "struct", inner=tuple((f["name"], encoding(fields[f["name"]], f["type"])) for f in target["fields"])
     )
+
+
+def forms(
+    how: Encoding, target: str, read: Callable[[Connect, SparkType], Encoding]
+) -> list[tuple[str, str, str]]:
+    """What a field may say, (type, logical name, scale), that `read` reads by `how` into a simple type."""
+    if how.kind == "variable":
+        return [("struct", _VARIABLE, "")]
+    if how.kind == "unscaled":
+        return [("bytes", DECIMAL, str(decimal_of(target)[1] if how.scale is None else how.scale))]
+    names = ("", *_COUNTED, *_DAYS, *_UNITS, *_TEXTS, _INSTANT)
+    candidates = [(kind, name) for kind in (*_INTS, "string") for name in names]
+    candidates += [(kind, "") for kind in ("float", "double", "boolean", "bytes")]
+    found = []
+    for kind, name in candidates:
+        try:
+            one = read({"type": kind, "name": name}, target)
+        except Unsupported:
+            continue
+        if one == how or (how.kind == "instant" and (one.kind == "text" or one.unit == how.unit)):
+            found.append((kind, name, ""))
+    return found
 
 
 def _told(told: Connect) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import unquote
 
-from backfill_cli.errors import BackfillError, BadData, Fatal, HistoryGone, NotPlain, Transient
+from backfill_cli.errors import BackfillError, BadData, Fatal, HistoryGone, Transient
 
 MARK = "backfill:"
 """What the messages begin with that our own expressions raise inside Spark."""
@@ -14,7 +14,6 @@ MARK = "backfill:"
 _KINDS: dict[str, type[BackfillError]] = {
     "BadData": BadData,
     "Fatal": Fatal,
-    "NotPlain": NotPlain,
     "Transient": Transient,
     "HistoryGone": HistoryGone,
 }

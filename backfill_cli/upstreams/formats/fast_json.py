@@ -39,10 +39,15 @@ _READ = {
 
 @dataclass(frozen=True, slots=True)
 class ShortWay:
-    """Columns that can go the short way. kinds: name and Spark type, in order. required: may not be NULL."""
+    """Columns that can go the short way.
+
+    kinds: name and Spark type, in order. required: may not be NULL. odd: groups of texts; a batch that has all
+    texts of one goes the long way.
+    """
 
     kinds: tuple[tuple[str, str], ...]
     required: tuple[str, ...] = ()
+    odd: tuple[tuple[bytes, ...], ...] = ()
 
     def spark_fields(self) -> str:
         """Spark schema of what a batch gets beside its records: `_short`, and the columns by number."""
@@ -56,11 +61,13 @@ class ShortWay:
 _DDL = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
 
 
-def short_way(columns: Columns, required: Sequence[str] = ()) -> ShortWay | None:
+def short_way(
+    columns: Columns, required: Sequence[str] = (), odd: Sequence[Sequence[bytes]] = ()
+) -> ShortWay | None:
     """The short way for these columns; None where one of them has to go the long way always."""
     kinds = [(name, column["type"]) for name, column in columns.items()]
     if all(_plain(kind) for _, kind in kinds):
-        return ShortWay(tuple((name, str(kind)) for name, kind in kinds), tuple(required))
+        return ShortWay(tuple((name, str(kind)) for name, kind in kinds), tuple(required), tuple(map(tuple, odd)))
     return None
 
 
@@ -75,7 +82,7 @@ def read(values: Sequence[bytes | None], way: ShortWay) -> "list[pa.Array] | Non
 
     tombstones = sum(value is None for value in values) if None in values else 0
     joined = b"\n".join([b"{}" if value is None else value for value in values] if tombstones else values)  # type: ignore[arg-type]
-    if not _one_object_a_line(joined, len(values)):
+    if not _one_object_a_line(joined, len(values)) or any(all(t in joined for t in texts) for texts in way.odd):
         return None
     schema = pa.schema([(name, _read_type(kind)) for name, kind in way.kinds])
     try:

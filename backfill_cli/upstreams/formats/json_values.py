@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 _WHOLE = ("byte", "short", "integer")
 _BROKEN = "_backfill_broken"
 
+_ENDLESS = r'[:\[,]\s*"?[+-]?[Ii][Nn][Ff]'
+_TOO_LARGE = r"[0-9][.]?[eE][+]?[0-9]{2}|[0-9]{39}"
+"""An infinity as a value; a number that becomes one (with a wide margin: it is asked where one came of it)."""
+
 
 @dataclass(frozen=True, slots=True)
 class JsonColumns:
@@ -53,6 +57,40 @@ def with_parsed(frame: "DataFrame", text: str, columns: Columns) -> "DataFrame":
     )
 
 
+def endless(raw: "Column", kind: SparkType) -> "Column":
+    """Whether a value of this type, which holds floats, is an infinity or has one in it; never NULL."""
+    from pyspark.sql import functions as F
+
+    if isinstance(kind, str):
+        found = _infinite(raw) if kind in ("float", "double") else F.lit(False)
+    elif kind["type"] == "array":
+        found = F.exists(raw, lambda x: endless(x, kind["elementType"]))
+    elif kind["type"] == "map":
+        found = F.exists(F.map_values(raw), lambda x: endless(x, kind["valueType"]))
+    else:
+        found = F.lit(False)
+        for f in kind["fields"]:
+            found |= endless(raw.getField(f["name"]), f["type"])
+    return F.coalesce(found, F.lit(False))
+
+
+def says_endless(text: str) -> "Column":
+    """Whether an infinity in an object's columns is one in its text, and no number too large for its column."""
+    from pyspark.sql import functions as F
+
+    return _says_endless(F.col(text))
+
+
+def _says_endless(told: "Column") -> "Column":
+    return told.rlike(_ENDLESS) & ~told.rlike(_TOO_LARGE)
+
+
+def _infinite(number: "Column") -> "Column":
+    from pyspark.sql import functions as F
+
+    return F.abs(number) == F.lit(float("inf"))
+
+
 def of_parsed(text: str, columns: Columns) -> JsonColumns:
     """The columns of what `with_parsed` added."""
     from pyspark.sql import functions as F
@@ -82,7 +120,8 @@ def _checked(raw: "Column", kind: SparkType, wide: bool, told: "Column") -> tupl
     from pyspark.sql import functions as F
 
     value = _value(raw, kind, wide, told)
-    return value, F.coalesce(lost(raw, value, kind, True), F.lit(False))
+    variants = ("string", "binary") if wide else ("string", "binary", "decimal")
+    return value, F.coalesce(lost(raw, value, kind, variants), F.lit(False))
 
 
 def _parsed(text: "Column", columns: Columns, wide: bool) -> "Column":
@@ -109,7 +148,7 @@ def _read_as(kind: SparkType, wide: bool) -> SparkType:
         return "double"
     if kind in ("boolean", "long", "double"):
         return kind
-    return "variant" if kind == "string" else "string"
+    return "variant" if kind in ("string", "binary") else "string"
 
 
 def _value(raw: "Column", kind: SparkType, wide: bool, told: "Column") -> "Column":
@@ -127,10 +166,11 @@ def _value(raw: "Column", kind: SparkType, wide: bool, told: "Column") -> "Colum
         return F.when(narrow == raw, narrow)
     if kind in ("double", "float"):
         narrow = raw.cast(kind)
-        endless = F.abs(narrow) == F.lit(float("inf"))
-        return F.when(~endless | told.rlike("[Ii][Nn][Ff]"), narrow)
+        return F.when(~_infinite(narrow) | _says_endless(told), narrow)
     if kind in ("boolean", "long"):
         return raw
+    if kind == "binary":  # a number or a word is no base64
+        return of_text(F.when(F.schema_of_variant(raw) == "STRING", raw.cast("string")), kind, QUIET)
     return _variant_text(raw, told, trailing=True) if kind == "string" else of_text(raw, kind, QUIET)
 
 
@@ -159,13 +199,16 @@ def _variant_text(raw: "Column", told: "Column", trailing: bool = False) -> "Col
     return F.when(~lost, raw.cast("string"))
 
 
-def lost(raw: "Column", value: "Column", kind: SparkType, variants: bool) -> "Column":
-    """Whether something that the object says is missing in the value. variants: text was read as VARIANT."""
+def lost(raw: "Column", value: "Column", kind: SparkType, variants: tuple[str, ...] = ()) -> "Column":
+    """Whether something that the object says is missing in the value, or a key of a map is there twice.
+
+    variants: what the types begin with that were read as VARIANT.
+    """
     from pyspark.sql import functions as F
 
     if not isinstance(kind, dict):
         # a JSON null is a VARIANT that is not NULL
-        there = ~F.is_variant_null(raw) if variants and kind == "string" else F.lit(True)
+        there = ~F.is_variant_null(raw) if variants and kind.startswith(variants) else F.lit(True)
         return raw.isNotNull() & value.isNull() & there
     if kind["type"] == "array":
         inner = kind["elementType"]
@@ -173,7 +216,8 @@ def lost(raw: "Column", value: "Column", kind: SparkType, variants: bool) -> "Co
     if kind["type"] == "map":
         inner = kind["valueType"]
         pairs = F.zip_with(F.map_values(raw), F.map_values(value), lambda r, v: lost(r, v, inner, variants))
-        return F.exists(pairs, lambda x: x)
+        keys = F.map_keys(raw)
+        return F.exists(pairs, lambda x: x) | (F.size(F.array_distinct(keys)) < F.size(keys))
     found = F.lit(False)
     for f in kind["fields"]:
         one = lost(raw.getField(f["name"]), value.getField(f["name"]), f["type"], variants)

@@ -5,6 +5,7 @@ them, so that a restart reads no file. Files that come later are looked into whe
 """
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 _THREADS = 16
 """Files looked into at once: they are waits, on remote file systems above all."""
+
+_CONNECT = re.compile(r"(?:^|/)partition=[0-9]+/")
 
 _WIDENS = ("byte", "short", "integer", "long")
 
@@ -96,7 +99,7 @@ class Archive:
 
     def refresh(self) -> None:
         """Look into files that came since. Raises Fatal for a file that is gone or is not what it was."""
-        there = self._listing.files()
+        there = self._files()
         self.check(there)
         new = [file for name, file in there.items() if name not in self._looked]
         if not new:
@@ -113,7 +116,7 @@ class Archive:
     def check(self, there: Mapping[str, File] | None = None) -> None:
         """Raises Fatal for a file that is gone or is not what it was when it was looked into."""
         if there is None:
-            there = self._listing.files()
+            there = self._files()
             if there is self._checked:
                 return
             self._checked = there
@@ -157,6 +160,20 @@ class Archive:
         rows = archive_frames.of_files(spark, self._where, files, self.options, places, self.read_as(wanted))
         here = archive_frames.of_ranges(rows, ranges)
         return here.dropDuplicates(["kafka_partition", "kafka_offset"]) if doubled else here
+
+    def _files(self) -> Mapping[str, File]:
+        """The files that there are. Raises BadData for the layout of Kafka Connect's sinks, naming it."""
+        try:
+            return self._listing.files()
+        except BadData as exc:
+            if _CONNECT.search(exc.message):
+                raise BadData(
+                    f"{self._where.shown}: has folders partition=N, as Kafka Connect's sinks write them, "
+                    "whose files do not say where a record stood",
+                    "let the sink write partition and offset into the records (the transform InsertField, with "
+                    "partition.field and offset.field), then put the files into a folder without such folders",
+                ) from exc
+            raise
 
     def _learn(self, files: Iterable[File]) -> None:
         """Know the columns of these files: their footers are read once."""

@@ -5,18 +5,16 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from backfill_cli.upstreams.formats import frames
-from backfill_cli.upstreams.formats.exact import Named, refused
+from backfill_cli.upstreams.formats.exact import refused
 from backfill_cli.upstreams.formats.frames import quoted
+from backfill_cli.upstreams.formats.json_values import of_parsed, with_parsed
 from backfill_cli.upstreams.formats.listing import File, Place
 from backfill_cli.upstreams.formats.schemas import Columns, field
-from backfill_cli.upstreams.formats.values import convert, raw_type, textual
 from backfill_cli.upstreams.kafka.options import ArchiveOptions
 from backfill_cli.upstreams.kafka.tasks import Range
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-
-_BROKEN = "_backfill_broken"
 
 
 def of_files(
@@ -49,25 +47,27 @@ def _of_json(
     places: Columns,
     columns: Columns,
 ) -> "DataFrame":
-    """The same of JSON lines; a line that does not fit raises, naming its file."""
+    """The same of JSON lines; a line that is not exactly these columns raises, naming its file."""
     from pyspark.sql import functions as F
 
-    how = {name: textual(column["type"]) for name, column in columns.items()}
-    read = {name: field(name, raw_type(how[name], column["type"])) for name, column in columns.items()}
     if not files:
         return spark.createDataFrame([], frames.struct_type({**_PLACE, **columns}))
-    lines = frames.json_lines(spark, where, files, {**read, **places})
-    broken = F.col(f"r.{_BROKEN}")
-    named = F.col("_backfill_file")
-    bad = refused(named, "not a JSON line of these columns", broken)
-    values = [
-        F.when(broken.isNotNull(), bad)
-        .otherwise(convert(quoted(name, "r"), how[name], column["type"], Named(named, name)))
-        .alias(name)
-        for name, column in columns.items()
-    ]
-    told = {name: F.when(broken.isNotNull(), bad).otherwise(quoted(name, "r")) for name in places}
-    return lines.select(*_place(options, told, places), *values)
+    kinds = {**places, **columns}
+    read = frames.reader(spark, {"value": field("value", "string")}).option("lineSep", "\n")
+    lines = read.text([where.spark_path(file) for file in files])
+    named = frames.file_name(where, files)
+    text = F.when(F.is_valid_utf8("value"), F.col("value")).alias("_line")
+    lines = lines.select(named.alias("_backfill_file"), text)
+    found = of_parsed("_line", kinds)
+    # a blank line is a record of no partition, which no range holds: a filter here would not keep it from raising
+    blank = F.col("_line").rlike(r"^\s*$")
+    fault = F.when(F.col("_line").isNull(), "not UTF-8 text").when(~blank, found.fault)
+    bad = refused(F.col("_backfill_file"), "a line", F.concat_ws(": ", fault, F.col("_line")))
+    told = {name: F.when(fault.isNotNull(), bad).otherwise(value) for name, value in found.values.items()}
+    return with_parsed(lines, "_line", kinds).select(
+        *_place(options, {name: told[name] for name in places}, kinds),
+        *(told[name].alias(name) for name in columns),
+    )
 
 
 _PLACE: Columns = {

@@ -3,6 +3,7 @@
 Nothing here knows the log. Offsets are half-open ranges, `high` the next one after the last.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,8 @@ from backfill_cli.upstreams.kafka.options import ArchiveOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+_NO_ROW = re.compile(rb"(?:^|[\n}])\s*null\s*(?:$|[\n{])")
 
 Span = tuple[int, int]
 """(first offset, next offset after the last)"""
@@ -149,7 +152,10 @@ def _of_json(where: Place, file: File, names: list[str]) -> "pa.Table":
         data = stream.read()
     if not data.strip():
         return wanted.empty_table()
-    return pj.read_json(pa.BufferReader(data), parse_options=parse)
+    if _NO_ROW.search(data):  # Arrow's parser does not survive it
+        raise BadData(f"{file.path}: a line that says null, and every line is a record", "leave such lines out")
+    read = pj.ReadOptions(block_size=len(data) + 1)  # a line may be as long as it is
+    return pj.read_json(pa.BufferReader(data), read, parse)
 
 
 def _no_column(file: File, name: str) -> BadData:

@@ -6,18 +6,21 @@ from backfill_cli.contracts import TableSpec
 from backfill_cli.errors import ConfigError
 from backfill_cli.upstreams.formats import schemas
 from backfill_cli.upstreams.formats.schemas import Columns
-from backfill_cli.upstreams.kafka import debezium, decode
+from backfill_cli.upstreams.kafka import debezium, debezium_block, decode
 from backfill_cli.upstreams.kafka.archive import Archive
 from backfill_cli.upstreams.kafka.options import EVENT_KEY, KafkaOptions
+from backfill_cli.upstreams.kafka.samples import Samples
 
 
-def of_source(options: KafkaOptions, table: TableSpec, archive: Archive | None) -> Columns:
-    """All source columns. archive: one that has looked into its files.
+def of_source(
+    options: KafkaOptions, table: TableSpec, archive: Archive | None, samples: Samples | None
+) -> Columns:
+    """All source columns. archive: one that has looked into its files. samples: of a topic of Debezium's.
 
     Raises ConfigError for a schema that is none, a key that is no column, a format that needs a key; BadData for
     names that clash and for an archive whose types would not be kept.
     """
-    value = _of_value(options, archive)
+    value = _of_debezium(options, samples) if samples is not None else _of_value(options, archive)
     schemas.refuse_names(f"topic '{options.topic}'", [*decode.PLACE, *value], decode.MARKS)
     if options.value.format == "debezium":
         if table.key in ((), EVENT_KEY):
@@ -38,6 +41,22 @@ def of_source(options: KafkaOptions, table: TableSpec, archive: Archive | None) 
 def of_value(source: Columns) -> Columns:
     """The value's columns among all."""
     return {name: column for name, column in source.items() if name not in decode.PLACE}
+
+
+def _of_debezium(options: KafkaOptions, samples: Samples) -> Columns:
+    """The columns that are declared, else those of the schema blocks, each with what the blocks say of it."""
+    if options.value.ddl is None:
+        if not samples.told:
+            fault = f"upstream.value.schema: no record of topic '{options.topic}' has a schema block that says it"
+            raise ConfigError("upstream", [fault], 'declare the columns: schema = "id BIGINT, note STRING"')
+        return debezium_block.with_told(debezium_block.columns_of(options.topic, samples.told), samples.told)
+    declared = _of_value(options, None)
+    unknown = [name for name in declared if name not in samples.names]
+    if samples.names and unknown:
+        near = difflib.get_close_matches(unknown[0], list(samples.names), 3, 0.5) or sorted(samples.names)
+        fault = f"upstream.value.schema: no record of topic '{options.topic}' has a column '{unknown[0]}'"
+        raise ConfigError("upstream", [fault], f"its columns are: {', '.join(near[:10])}")
+    return debezium_block.with_told(declared, samples.told)
 
 
 def _of_value(options: KafkaOptions, archive: Archive | None) -> Columns:

@@ -1,20 +1,24 @@
 """Debezium envelopes in records as changes of a table: rows as in upserts.py, two for a key change.
 
-An envelope is the value itself or its `payload`; the block beside the payload is not read, the options say what it
-would. Tombstones say nothing that the delete before them did not.
+An envelope is the value itself or its `payload`; the block beside the payload tells how it is written
+(debezium_block.py), without one the options do. Tombstones say nothing that the delete before them did not.
 """
 
+import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from backfill_cli.errors import ConfigError
 from backfill_cli.upstreams.formats.debezium_changes import envelope_columns
-from backfill_cli.upstreams.formats.exact import QUIET
+from backfill_cli.upstreams.formats.exact import QUIET, decimal_of
 from backfill_cli.upstreams.formats.frames import struct_type
-from backfill_cli.upstreams.formats.json_values import lost
-from backfill_cli.upstreams.formats.schemas import Columns, SparkType, Unsupported, field
+from backfill_cli.upstreams.formats.json_text import is_whole_object
+from backfill_cli.upstreams.formats.json_values import endless, lost, says_endless
+from backfill_cli.upstreams.formats.schemas import Columns, SparkType, Unsupported, field, shown
 from backfill_cli.upstreams.formats.unsent import UNAVAILABLE, unsent
 from backfill_cli.upstreams.formats.values import Encoding, convert, schemaless
+from backfill_cli.upstreams.kafka.debezium_block import encoding_of, fault, told_of, with_block
 from backfill_cli.upstreams.kafka.decode import PLACE, no_text, with_text
 from backfill_cli.upstreams.kafka.options import ValueOptions
 from backfill_cli.upstreams.kafka.upserts import null_key
@@ -23,35 +27,106 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _BROKEN = "_backfill_broken"
+_OF = ("db", "schema", "table")
+_SOURCE: SparkType = {
+    "type": "struct",
+    "fields": [field("ts_ms", "long"), *(field(part, "string") for part in (*_OF, "connector"))],
+}
+_FLAT = (
+    "no 'op': not a Debezium envelope; rows that ExtractNewRecordState has taken out of theirs are read with "
+    'value.format = "json"'
+)
+_MONGODB = (
+    "an envelope of MongoDB, which holds documents as text: let ExtractNewDocumentState take them out, and read "
+    'them with value.format = "json"'
+)
 _NARROW = ("byte", "short")
 
 
-def encodings(columns: Columns, value: ValueOptions) -> Mapping[str, Encoding]:
-    """How each column is written. Raises ConfigError where the options do not say it."""
-    found, faults = {}, []
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Which records are the table's, and how they are read.
+
+    whole: the columns are those of the schema blocks, and all that there are. blockless: the fault of a record
+    without a block, None where it is read as the others. tables: of whom records are read (`schema.table`, * for
+    anything), of others they are left out; none: `source` alone, the one table that the topic had, None where it
+    had no record yet. named: topic and table, one of which names it then; None in jobs that are older than this.
+    """
+
+    how: Mapping[str, Encoding]
+    whole: bool = False
+    blockless: str | None = None
+    tables: tuple[str, ...] = ()
+    source: str | None = None
+    named: tuple[str, str] | None = None
+
+
+def encodings(columns: Columns, value: ValueOptions) -> tuple[Mapping[str, Encoding], str | None]:
+    """How each column is written, and the fault of records that have no schema block, None for none.
+
+    Raises ConfigError where neither a block nor the options say it.
+    """
+    found, faults, unlike = {}, [], []
     for name, column in columns.items():
+        told = told_of(column)
         try:
-            found[name] = schemaless(column["type"], value.timestamps, value.decimals)
+            if told is not None:
+                found[name] = encoding_of(told, column["type"])
+                if not _alike(found[name], column["type"], value):
+                    unlike.append(name)
+            else:
+                found[name] = schemaless(column["type"], value.timestamps, value.decimals)
         except Unsupported as exc:
             faults.append(f"upstream.value: column '{name}': {exc}".replace("upstream.changes.", "value."))
     if faults:
         raise ConfigError("upstream", faults)
-    return found
+    blockless = f"no schema block, and only one says how these are written: {', '.join(unlike)}"
+    return found, blockless if unlike else None
 
 
-def as_changes(
-    records: "DataFrame", columns: Columns, key: Sequence[str], how: Mapping[str, Encoding]
-) -> "DataFrame":
+def _alike(how: Encoding, kind: SparkType, value: ValueOptions) -> bool:
+    """Whether a value without a block is read the same."""
+    try:
+        mine = schemaless(kind, value.timestamps, value.decimals)
+    except Unsupported:
+        return False
+    if mine.kind == "unscaled" and how.kind == "unscaled":
+        return how.scale == decimal_of(kind)[1]
+    return mine == how or (mine.kind == "instant" and (how.kind == "text" or how.unit == mine.unit))
+
+
+def source_of(envelope: Mapping[str, Any]) -> str:
+    """The table that a record is of, `database.schema.table` as far as it says; empty where it does not."""
+    source = envelope.get("source")
+    told = source if isinstance(source, dict) else {}
+    return ".".join(str(told[part]) for part in ("db", "schema", "table") if told.get(part))
+
+
+def matching(tables: Sequence[str]) -> str:
+    """The pattern of the tables' full names."""
+    parts = ("[^.]*".join(map(re.escape, one.split("*"))) for one in tables)
+    return rf"^(.*\.)?({'|'.join(parts)})$"
+
+
+def as_changes(records: "DataFrame", columns: Columns, key: Sequence[str], rules: Rules) -> "DataFrame":
     from pyspark.sql import functions as F
 
+    how = rules.how
     envelope = envelope_columns(key, _widened(columns), how, None)
+    envelope["source"] = field("source", _SOURCE)
     payload = field("payload", {"type": "struct", "fields": list(envelope.values())})
-    shape = struct_type({**envelope, "payload": payload, _BROKEN: field(_BROKEN, "string")})
+    block = field("schema", "string")
+    shape = struct_type({**envelope, "payload": payload, "schema": block, _BROKEN: field(_BROKEN, "string")})
     options = {"columnNameOfCorruptRecord": _BROKEN, "mode": "PERMISSIVE"}
     told = with_text(records.where("_value IS NOT NULL"), "_value", "_text")
     told = told.withColumn("_r", F.from_json("_text", shape, options))
     inner = F.struct(*(F.coalesce(f"_r.{part}", f"_r.payload.{part}").alias(part) for part in envelope))
-    told = told.withColumn("_e", inner).withColumn("_fault", _fault(columns, key, how))
+    text = F.when(F.col("_r.payload").isNotNull(), F.col("_r.schema"))
+    told = with_block(told.withColumns({"_e": inner, "_block_text": text}), "_block_text", columns)
+    told = told.withColumn("_of", F.concat_ws(".", *(f"_e.source.{part}" for part in _OF)))
+    if rules.tables:
+        told = told.where((F.col("_of") == "") | F.col("_of").rlike(matching(rules.tables)))
+    told = told.withColumn("_fault", _fault(columns, key, rules))
     rows = told.select("*", F.posexplode(_ops(key)).alias("_sub", "_op"))
     good, gone = F.col("_fault").isNull(), F.col("_op") == "D"
     after, before = F.col("_e.after"), F.col("_e.before")
@@ -103,31 +178,65 @@ def _ops(key: Sequence[str]) -> "Column":
     )
 
 
-def _fault(columns: Columns, key: Sequence[str], how: Mapping[str, Encoding]) -> "Column":
+def _fault(columns: Columns, key: Sequence[str], rules: Rules) -> "Column":
     from pyspark.sql import functions as F
 
+    how = rules.how
     op, before, after = F.col("_e.op"), F.col("_e.before"), F.col("_e.after")
     writes = op.isin("c", "r", "u")
     faults = [
         no_text("_value", "_text"),
+        F.when(~is_whole_object(F.col("_text")), "not one whole JSON object"),
+        F.when(F.col("_e.source.connector") == "mongodb", _MONGODB),
+        F.when(F.col(f"_r.{_BROKEN}").contains('"mongodb"'), _MONGODB),
         F.when(F.col(f"_r.{_BROKEN}").isNotNull(), "not a Debezium envelope of the table's columns"),
-        F.when(op.isNull(), "no 'op': not a Debezium envelope"),
+        F.when(op.isNull(), _FLAT),
+        _of_another_table(rules),
         F.when(op == "t", "truncate is not supported"),
         F.when(~op.isin("c", "r", "u", "d", "m"), F.concat(F.lit("unknown op "), op)),
         F.when(writes & after.isNull(), F.concat(F.lit("no 'after' in an envelope with op "), op)),
         F.when((op == "d") & before.isNull(), "no 'before', so no key, in an envelope with op d"),
         F.when(op == "d", null_key({name: before.getField(name) for name in key}, key)),
         F.when(writes, null_key({name: after.getField(name) for name in key}, key)),
+        fault(columns, how, rules.whole),
+        *([F.when(F.col("_block").isNull(), rules.blockless)] if rules.blockless else []),
     ]
     for name, column in columns.items():
         for side in (after, before) if name in key else (after,):
             raw = side.getField(name)
-            bad = lost(raw, _value(raw, how[name], column["type"]), column["type"], False)
+            bad = lost(raw, _value(raw, how[name], column["type"]), column["type"])
             faults.append(F.when(F.coalesce(bad, F.lit(False)), f"column '{name}': does not fit its type exactly"))
         absent = unsent(after.getField(name), how[name], column["type"])
         if absent is not None:
             faults.append(F.when(writes & absent, _not_sent(name)))
+        if _has_floats(column["type"]):
+            wrong = endless(after.getField(name), column["type"]) & ~says_endless("_text")
+            faults.append(F.when(wrong, f"column '{name}': does not fit its type exactly"))
     return F.coalesce(*faults)
+
+
+def _of_another_table(rules: Rules) -> "Column":
+    """The fault of a record that is of another table than the topic's one; none where the options name tables."""
+    from pyspark.sql import functions as F
+
+    of, hint = F.col("_of"), "; name the tables that are meant: upstream.value.tables"
+    if rules.tables:
+        return F.lit(None).cast("string")
+    if rules.source is not None:
+        other = F.concat(F.lit("a record of table "), of, F.lit(f", and the topic's are of {rules.source}{hint}"))
+        return F.when(of != rules.source, other)
+    if rules.named is None:
+        return F.lit(None).cast("string")
+    topic, table = rules.named
+    named = F.lit(f".{topic}").endswith(F.concat(F.lit("."), F.regexp_extract(of, r"[^.]*[.][^.]*$", 0)))
+    named |= F.regexp_extract(of, r"[^.]*$", 0) == table
+    return F.when(
+        (of != "") & ~named, F.concat(F.lit("a record of table "), of, F.lit(f", not of '{table}'{hint}"))
+    )
+
+
+def _has_floats(kind: SparkType) -> bool:
+    return "float" in shown(kind) or "double" in shown(kind)
 
 
 def _not_sent(name: str) -> str:

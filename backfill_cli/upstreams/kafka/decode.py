@@ -9,6 +9,7 @@ from backfill_cli.upstreams.formats.fast_json import ShortWay
 from backfill_cli.upstreams.formats.frames import quoted
 from backfill_cli.upstreams.formats.json_values import of_parsed, with_parsed
 from backfill_cli.upstreams.formats.schemas import Columns, field
+from backfill_cli.upstreams.kafka import foreign
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -44,7 +45,7 @@ def as_json(records: "DataFrame", columns: Columns, way: ShortWay | None) -> "Da
 
     told = with_text(on_the_long_way(records, way), "_long", "_text")
     found = of_parsed("_text", columns)
-    fault = F.coalesce(no_text("_long", "_text"), found.fault)
+    fault = F.coalesce(no_text("_long", "_text"), foreign.fault("_text", columns, False), found.fault)
     read = with_parsed(told, "_text", columns).withColumn("_error", fault)
     good = F.col("_error").isNull()
     values = by_either_way(found.values, way)
@@ -94,7 +95,17 @@ def with_text(frame: "DataFrame", source: str, text: str) -> "DataFrame":
 
 
 def no_text(source: str, text: str) -> "Column":
-    """The fault of bytes that `with_text` found to be no text."""
+    """The fault of bytes that `with_text` found to be no text, or that a schema registry's client wrote."""
     from pyspark.sql import functions as F
 
-    return F.when(F.col(source).isNotNull() & F.col(text).isNull(), F.lit("not UTF-8 text"))
+    raw = F.col(source)
+    number = F.conv(F.hex(F.substring(raw, 2, 4)), 16, 10)
+    registered = F.concat(F.lit("written with a schema registry (schema id "), number, F.lit(_REGISTERED))
+    fault = F.when((F.hex(F.substring(raw, 1, 1)) == "00") & (F.length(raw) >= 5), registered)
+    return fault.when(raw.isNotNull() & F.col(text).isNull(), F.lit("not UTF-8 text"))
+
+
+_REGISTERED = (
+    "): Avro, Protobuf and a registry's JSON are not read; write plain JSON (Kafka Connect's JsonConverter), or "
+    "copy the topic to one that has it"
+)

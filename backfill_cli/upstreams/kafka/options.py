@@ -107,21 +107,29 @@ class ValueOptions(_Options):
         default=None,
         alias="schema",
         description='the table\'s columns as Spark DDL ("id BIGINT, note STRING"); may be left out when the '
-        "archive is Parquet",
+        "archive is Parquet, or Debezium's records have their schema block",
     )
     timestamps: TimeUnit | None = Field(
-        default=None, description="debezium: unit of timestamps that are numbers: ms, us or ns"
+        default=None,
+        description="debezium without its schema block: unit of timestamps that are numbers: ms, us or ns",
     )
     decimals: DecimalForm | None = Field(
-        default=None, description="debezium: form of decimals: precise (base64), string or double"
+        default=None,
+        description="debezium without its schema block: form of decimals: precise (base64), string or double",
+    )
+    tables: tuple[str, ...] = Field(
+        default=(),
+        description='debezium: the tables whose records are read, by the end of their names ("public.orders", '
+        '"shop.orders_*"; * stands for anything but a dot), records of others are left out; without it the topic '
+        "holds one table, and a record of another one is an error",
     )
 
     @model_validator(mode="after")
     def _format_allows(self) -> Self:
         if self.format == "bytes" and self.ddl is not None:
             raise ValueError("bytes have one column, `value BINARY`: leave schema out")
-        if self.format != "debezium" and (self.timestamps or self.decimals):
-            raise ValueError(f"timestamps and decimals are for debezium, not {self.format}")
+        if self.format != "debezium" and (self.timestamps or self.decimals or self.tables):
+            raise ValueError(f"timestamps, decimals and tables are for debezium, not {self.format}")
         return self
 
 
@@ -210,6 +218,11 @@ class KafkaOptions(_Options):
         description="the topic is written in transactions, whose markers take offsets: offsets missing inside the "
         "archive are no gap",
     )
+    accept_growth: bool = Field(
+        default=False,
+        description="rows by key: go on when the topic gets partitions, because every key stays in the partition "
+        "that it was in",
+    )
     accept_gap: bool = Field(
         default=False, description="go on where records between the archive's end and the log's begin are gone"
     )
@@ -238,7 +251,7 @@ class KafkaOptions(_Options):
     def _parts_fit(self) -> Self:
         archive = self.archive
         says_types = archive is not None and archive.format == "parquet" and archive.value is None
-        if self.value.format != "bytes" and self.value.ddl is None and not says_types:
+        if self.value.format == "json" and self.value.ddl is None and not says_types:
             raise ValueError(
                 f'value: {self.value.format} does not say its types: give schema = "<Spark DDL>", '
                 'for example "id BIGINT, note STRING"'

@@ -4,12 +4,11 @@ That is what most topics hold: plain JSON objects of the declared types, or byte
 fails the read, which is then repeated with care, by Spark (decode.py), which says what is wrong with which record.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import ArrowTasks, Piece
-from backfill_cli.errors import NotPlain
 from backfill_cli.upstreams.formats import arrow_tasks, fast_json, schemas
 from backfill_cli.upstreams.formats.fast_json import ShortWay
 from backfill_cli.upstreams.formats.schemas import Columns
@@ -23,6 +22,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+_SURPRISE = "backfill-not-plain"
+"""What a task says in its failure, which passes through Spark as text."""
+
+
+class _NotPlain(Exception):
+    """Records that only Spark can judge: no error, the tasks' `careful` says so."""
+
+
 def tasks(
     connection: Connection,
     topic: str,
@@ -30,14 +37,22 @@ def tasks(
     way: ShortWay | None,
     ranges: Sequence[Range],
     cores: int,
+    surprised: Callable[[], None],
 ) -> ArrowTasks:
     """The rows of these ranges, `(kafka columns, the value's)`.
 
-    way: how values are read, None for bytes as they are. Their making raises what `log.messages` does, and
-    NotPlain.
+    way: how values are read, None for bytes as they are. surprised: called when they turn out not to be plain.
+    Their making raises what `log.messages` does.
     """
+
+    def careful(exc: Exception) -> bool:
+        found = _SURPRISE in str(exc)
+        if found:
+            surprised()
+        return found
+
     parts = arrow_tasks.packed([(Piece(one.read, one), one.up_to - one.after) for one in ranges], cores)
-    return ArrowTasks(partial(_rows, connection, topic, way), parts, schemas.to_json({**PLACE, **value}))
+    return ArrowTasks(partial(_rows, connection, topic, way), parts, schemas.to_json({**PLACE, **value}), careful)
 
 
 def _rows(connection: Connection, topic: str, way: ShortWay | None, task: Range) -> "Iterator[pa.RecordBatch]":
@@ -57,8 +72,5 @@ def _rows(connection: Connection, topic: str, way: ShortWay | None, task: Range)
 def _values(values: Sequence[bytes | None], way: ShortWay, task: Range, offset: int) -> "dict[str, pa.Array]":
     found = fast_json.read(values, way)
     if found is None:
-        raise NotPlain(
-            f"partition {task.partition}, from offset {offset} on: records that are no plain objects of the types",
-            "they are read again with care",
-        )
+        raise _NotPlain(f"{_SURPRISE}: partition {task.partition}, from offset {offset} on")
     return {name: column for (name, _), column in zip(way.kinds, found, strict=True)}

@@ -12,6 +12,7 @@ from backfill_cli.upstreams.formats.fast_json import ShortWay
 from backfill_cli.upstreams.formats.frames import quoted
 from backfill_cli.upstreams.formats.json_values import of_parsed, with_parsed
 from backfill_cli.upstreams.formats.schemas import Columns
+from backfill_cli.upstreams.kafka import foreign
 from backfill_cli.upstreams.kafka.decode import PLACE, by_either_way, no_text, on_the_long_way, with_text
 
 if TYPE_CHECKING:
@@ -33,7 +34,12 @@ def as_upserts(records: "DataFrame", columns: Columns, key: Sequence[str], way: 
     told = by_either_way(row.values, way)
     tombstone = F.col("_value").isNull()
     fault = F.when(tombstone, _tombstone_fault(gone.fault, gone.values)).otherwise(
-        F.coalesce(no_text("_long", "_text"), row.fault, null_key(told, key))
+        F.coalesce(
+            no_text("_long", "_text"),
+            foreign.fault("_text", columns, True),
+            row.fault,
+            null_key(told, key, _KEY_ONLY),
+        )
     )
     read = parsed.withColumn("_error", fault)
     good = F.col("_error").isNull()
@@ -69,11 +75,25 @@ def of_rows(rows: "DataFrame", columns: Columns, key: Sequence[str]) -> "DataFra
     )
 
 
-def null_key(values: dict[str, "Column"], key: Sequence[str]) -> "Column":
-    """The fault of a row whose key is NULL."""
+def null_key(values: dict[str, "Column"], key: Sequence[str], beside: str = "") -> "Column":
+    """The fault of a row whose key is NULL. beside: what to say where the record has a key."""
     from pyspark.sql import functions as F
 
-    return F.coalesce(*(F.when(values[name].isNull(), F.lit(f"column '{name}': the key is NULL")) for name in key))
+    faults = []
+    for name in key:
+        said = F.lit(f"column '{name}': the key is NULL")
+        if beside:
+            said = F.when(F.col("_key").isNotNull(), F.lit(f"column '{name}': the key is NULL{beside}")).otherwise(
+                said
+            )
+        faults.append(F.when(values[name].isNull(), said))
+    return F.coalesce(*faults)
+
+
+_KEY_ONLY = (
+    " in the value: a key that is in the record's key alone is not read; let the producer write it into the value "
+    "too, or read the records as events (leave key out of [[tables]])"
+)
 
 
 def _tombstone_fault(fault: "Column", values: dict[str, "Column"]) -> "Column":

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import ArrowTasks, TableSpec, UpstreamCapabilities
-from backfill_cli.errors import BackfillError, ConfigError, Fatal, HistoryGone, NotPlain, StateConflict
+from backfill_cli.errors import BackfillError, ConfigError, Fatal, HistoryGone, StateConflict
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.position import Position
 from backfill_cli.model.split import Split
@@ -17,11 +17,13 @@ from backfill_cli.upstreams.formats import arrow_tasks, schemas
 from backfill_cli.upstreams.formats.edge import from_spark
 from backfill_cli.upstreams.formats.fast_json import ShortWay, short_way
 from backfill_cli.upstreams.formats.schemas import Columns
-from backfill_cli.upstreams.kafka import columns, debezium, decode, growth, plain, spark_source, upserts
+from backfill_cli.upstreams.kafka import columns, debezium, decode, foreign, plain, samples, spark_source, upserts
 from backfill_cli.upstreams.kafka.archive_index import Span
 from backfill_cli.upstreams.kafka.cluster import Cluster, Connection, Seen
+from backfill_cli.upstreams.kafka.growth import Growth
 from backfill_cli.upstreams.kafka.options import EVENT_KEY, KafkaOptions
 from backfill_cli.upstreams.kafka.records import Decoder, Records
+from backfill_cli.upstreams.kafka.samples import Samples
 from backfill_cli.upstreams.kafka.tasks import Range
 
 if TYPE_CHECKING:
@@ -53,7 +55,7 @@ class KafkaUpstream:
             appends=events and options.value.format != "debezium",
             quarantines=options.on_error == "quarantine",
         )
-        self._growth = growth.Growth()
+        self._growth = Growth()
         self._seen: Seen | None = None
         self._haste = Haste()
         self._pin: Pin | None = None
@@ -64,7 +66,8 @@ class KafkaUpstream:
         archive = self._records.archive
         if archive is not None:
             archive.begin()
-        source = columns.of_source(self._options, self._table, archive)
+        found = self._samples(seen)
+        source = columns.of_source(self._options, self._table, archive, found)
         splits = self._splits(seen)
         self._pin = Pin(
             position=Position.of({split.id: split.first for split in splits}),
@@ -72,7 +75,7 @@ class KafkaUpstream:
             complete_at=None,
             splits=splits,
             schema={self._table.name: schemas.to_json(source)},
-            identity=_identity(seen, self._options.topic),
+            identity=_identity(seen, self._options.topic, found),
         )
         return self._pin
 
@@ -82,18 +85,34 @@ class KafkaUpstream:
         self._pin = pin
 
     def observe(self, position: Position, snapshot_open: bool) -> UpstreamView:
-        """What the partitions hold. Raises StateConflict when the topic or its cluster is another one."""
+        """What the partitions hold.
+
+        Raises StateConflict when the topic or its cluster is another one, Fatal when rows have a key and the topic
+        got a partition since.
+        """
         pin = self._taken()
         self._seen = seen = self._cluster.look()
         self._same(seen, pin)
-        self._growth = growth.observed(self._growth, seen.oldest, seen.ends, int(self._now_s() * 1000))
+        self._may_grow(seen, position, pin)
+        self._growth.observe(seen.oldest, seen.ends, int(self._now_s() * 1000))
         return UpstreamView(
             identity=pin.identity,
             latest=_position(seen.ends),
-            pending=growth.pending(self._growth, position),
+            pending=self._growth.pending(position),
             oldest=_position(seen.oldest),
             archived=self._archived(seen, snapshot_open),
         )
+
+    def advice(self) -> Sequence[str]:
+        count = len(self._taken().splits)
+        if self.capabilities.appends or self._options.accept_growth or count == 1:
+            return []
+        return [
+            f"topic '{self._options.topic}' has {count} partitions and rows have a key: if the topic ever got "
+            "partitions, a key may have records in two of them, and between partitions there is no order: old "
+            "ones may overwrite newer ones; if it gets one later the job stops, unless upstream.accept_growth = "
+            "true says that every key stays in its partition"
+        ]
 
     def batches(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> ArrowTasks | None:
         value = columns.of_value(schemas.from_json(self._taken().schema[self._table.name]))
@@ -104,7 +123,8 @@ class KafkaUpstream:
         tasks = self._records.log_tasks(spark, _ranges(reads), self._oldest)
         if tasks is None:
             return None
-        return plain.tasks(self._connection, self._options.topic, value, way, tasks, arrow_tasks.cores(spark))
+        topic, cores = self._options.topic, arrow_tasks.cores(spark)
+        return plain.tasks(self._connection, topic, value, way, tasks, cores, self._haste.surprised)
 
     def scan(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> "DataFrame":
         value = columns.of_value(schemas.from_json(self._taken().schema[self._table.name]))
@@ -132,8 +152,7 @@ class KafkaUpstream:
         value, key = columns.of_value(schemas.from_json(schema)), self._table.key
         way = None
         if self._options.value.format == "debezium":
-            how = debezium.encodings(value, self._options.value)
-            of_records: Decoder = partial(debezium.as_changes, columns=value, key=key, how=how)
+            of_records: Decoder = partial(debezium.as_changes, columns=value, key=key, rules=self._rules(value))
         else:
             way = self._way(value, key)
             of_records = partial(upserts.as_upserts, columns=value, key=key, way=way)
@@ -151,17 +170,33 @@ class KafkaUpstream:
         """Nothing is committed to the cluster: the sink holds the position."""
 
     def failure(self, exc: Exception) -> BackfillError | None:
-        found = from_spark(exc) or spark_source.failure(exc)
-        if isinstance(found, NotPlain):
-            self._haste.surprised()
-        return found
+        return from_spark(exc) or spark_source.failure(exc)
 
     def close(self) -> None:
         self._cluster.close()
 
     def _way(self, value: Columns, required: Sequence[str] = ()) -> ShortWay | None:
         """The short way, which only our own reader knows."""
-        return short_way(value, required) if self._options.reader == "confluent" else None
+        odd = foreign.texts(value, bool(required))
+        return short_way(value, required, odd) if self._options.reader == "confluent" else None
+
+    def _samples(self, seen: Seen) -> Samples | None:
+        if self._options.value.format != "debezium":
+            return None
+        return samples.of_debezium(self._connection, self._options.topic, seen, self._options.value.tables)
+
+    def _rules(self, value: Columns) -> debezium.Rules:
+        options = self._options
+        how, blockless = debezium.encodings(value, options.value)
+        identity = json.loads(self._taken().identity)
+        return debezium.Rules(
+            how=how,
+            whole=options.value.ddl is None,
+            blockless=blockless,
+            tables=options.value.tables,
+            source=identity.get("source"),
+            named=(options.topic, self._table.name) if "source" in identity else None,
+        )
 
     def _splits(self, seen: Seen) -> tuple[Split, ...]:
         """A split a partition: its history is the archive's, else the log's from where the options say."""
@@ -223,6 +258,24 @@ class KafkaUpstream:
                 "drop the job and start anew",
             )
 
+    def _may_grow(self, seen: Seen, position: Position, pin: Pin) -> None:
+        """Raises Fatal for a partition that came since: its records and older ones may have one key."""
+        if self.capabilities.appends or self._options.accept_growth:
+            return
+        if len(seen.ends) == len(pin.splits):
+            return
+        known = {split.id for split in pin.splits} | {p for p, _ in position}
+        new = sorted(p for p in seen.ends if str(p) not in known)
+        if new:
+            raise Fatal(
+                f"topic '{self._options.topic}' has a new partition {new[0]}: it had {len(known)}, now it has "
+                f"{len(seen.ends)}; records of a key that went to another partition until then may be there now, "
+                "and between partitions there is no order",
+                "if every key stays in the partition that it was in (only new keys go to the new ones), set "
+                "upstream.accept_growth = true and start again; else drop the job and start anew on a topic "
+                "whose keys are each in one partition",
+            )
+
     def _taken(self) -> Pin:
         if self._pin is None:
             raise RuntimeError("pin() or restore() comes first")
@@ -246,8 +299,10 @@ class Haste:
         self.waits, self.penalty = self.penalty, min(2 * self.penalty, 1024)
 
 
-def _identity(seen: Seen, topic: str) -> str:
-    return json.dumps({"cluster": seen.cluster, "topic": topic, "topic_id": seen.topic_id}, sort_keys=True)
+def _identity(seen: Seen, topic: str, samples: Samples | None = None) -> str:
+    """samples: of Debezium's records, of which one table's changes the topic holds."""
+    told = {"cluster": seen.cluster, "topic": topic, "topic_id": seen.topic_id}
+    return json.dumps(told if samples is None else {**told, "source": samples.source}, sort_keys=True)
 
 
 def _position(offsets: Mapping[int, int]) -> Position:

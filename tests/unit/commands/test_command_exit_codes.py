@@ -19,7 +19,6 @@ CODES = {
     "NoSuchJob": 4,
     "Held": 5,
     "Transient": 6,
-    "NotPlain": 6,
     "HistoryGone": 7,
     "WaitTimedOut": 8,
     "StoppedEarly": 9,

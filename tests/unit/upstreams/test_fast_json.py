@@ -112,6 +112,13 @@ def test_a_required_column_is_null_in_tombstones_only() -> None:
     assert read([b'{"id": 1}', b"{}"], way("id BIGINT", "id")) is None
 
 
+def test_a_batch_with_all_texts_of_a_group_goes_the_long_way() -> None:
+    one = short_way(of_ddl("id BIGINT"), odd=[(b'"a"', b'"b"')])
+    assert one is not None
+    assert read([b'{"id": 1, "a": 2}', b'{"id": 2}'], one) is not None
+    assert read([b'{"id": 1, "a": 2}', b'{"id": 2, "b": 1}'], one) is None
+
+
 @pytest.mark.parametrize("kind", ["BINARY", "ARRAY<INT>", "MAP<STRING,INT>", "STRUCT<x: INT>"])
 def test_some_types_always_go_the_long_way(kind: str) -> None:
     assert short_way(of_ddl(f"id BIGINT, a {kind}")) is None

@@ -4,48 +4,119 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backfill_cli.model.position import START, Position
-from backfill_cli.upstreams.kafka.growth import KEPT, Growth, observed, pending
+from backfill_cli.upstreams.kafka.growth import KEPT, KEPT_ENDS, Growth
 from backfill_cli.upstreams.kafka.tasks import LEAST, Range, cut
 
 
 def grown(*ends: int) -> Growth:
     growth = Growth()
     for turn, end in enumerate(ends):
-        growth = observed(growth, {0: 0}, {0: end}, 1000 * (turn + 1))
+        growth.observe({0: 0}, {0: end}, 1000 * (turn + 1))
     return growth
 
 
 def test_each_observation_that_moved_is_an_epoch() -> None:
-    assert [(e.ms, e.rows, e.cursors) for e in pending(grown(3, 3, 5), START)] == [
+    assert [(e.ms, e.rows, e.cursors) for e in grown(3, 3, 5).pending(START)] == [
         (1000, 3, (("0", 3),)),
         (3000, 2, (("0", 5),)),
     ]
 
 
 def test_what_a_position_covers_is_not_pending() -> None:
-    assert [e.rows for e in pending(grown(3, 5), Position.of({"0": 4}))] == [1]
-    assert pending(grown(3, 5), Position.of({"0": 5})) == ()
+    assert [e.rows for e in grown(3, 5).pending(Position.of({"0": 4}))] == [1]
+    assert grown(3, 5).pending(Position.of({"0": 5})) == ()
 
 
 def test_a_log_that_begins_later_is_pending_from_there() -> None:
-    growth = observed(Growth(), {0: 90}, {0: 100}, 1000)
-    assert [e.rows for e in pending(growth, START)] == [10]
+    growth = Growth()
+    growth.observe({0: 90}, {0: 100}, 1000)
+    assert [e.rows for e in growth.pending(START)] == [10]
 
 
 def test_time_never_goes_back() -> None:
-    growth = observed(observed(Growth(), {0: 0}, {0: 1}, 5000), {0: 0}, {0: 2}, 4000)
-    assert [e.ms for e in pending(growth, START)] == [5000, 5000]
+    growth = Growth()
+    growth.observe({0: 0}, {0: 1}, 5000)
+    assert len(growth.pending(Position.of({"0": 1}))) == 0
+    growth.observe({0: 0}, {0: 2}, 4000)
+    assert [e.ms for e in growth.pending(Position.of({"0": 1}))] == [5000]
 
 
 @given(st.integers(1, 5 * KEPT), st.integers(0, 5 * KEPT))
 def test_memory_is_bounded_and_no_offset_is_forgotten(count: int, position: int) -> None:
     growth = Growth()
     for end in range(1, count + 1):
-        growth = observed(growth, {0: 0}, {0: end}, end)
-    found = pending(growth, Position.of({"0": position}))
-    assert len(growth.seen) <= KEPT + 1
+        growth.observe({0: 0}, {0: end}, end)
+    found = growth.pending(Position.of({"0": position}))
+    assert len(found) <= KEPT + 1
     assert sum(e.rows or 0 for e in found) == max(0, count - position)
     assert [e.ms for e in found] == sorted(e.ms for e in found)
+
+
+class Rereading:
+    """All that was ever seen, walked anew each time: what is pending, and since when."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[int, dict[int, int]]] = []
+
+    def pending(self, position: dict[int, int]) -> list[tuple[int, int]]:
+        reached, found = dict(position), []
+        for ms, ends in self.seen:
+            rows = sum(max(0, end - reached[p]) for p, end in ends.items())
+            found += [(ms, rows)] if rows else []
+            reached |= {p: max(end, reached[p]) for p, end in ends.items()}
+        return found
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.lists(st.integers(0, 3), min_size=3, max_size=3), st.lists(st.floats(0, 1), min_size=3, max_size=3)
+    ),
+    max_size=30,
+)
+
+
+@given(STEPS)
+def test_what_is_dropped_was_covered(steps: list[tuple[list[int], list[float]]]) -> None:
+    """The log moves, then the position, by some share of what it is behind: as if nothing had been dropped."""
+    growth, oracle = Growth(), Rereading()
+    ends, at = dict.fromkeys(range(3), 0), dict.fromkeys(range(3), 0)
+    for turn, (moves, shares) in enumerate(steps):
+        ends = {p: end + more for (p, end), more in zip(ends.items(), moves, strict=True)}
+        growth.observe(dict.fromkeys(range(3), 0), ends, turn)
+        oracle.seen.append((turn, ends))
+        for _ in range(2):
+            found = growth.pending(Position.of({str(p): offset for p, offset in at.items()}))
+            assert [(e.ms, e.rows) for e in found] == oracle.pending(at)
+        at = {p: at[p] + int((ends[p] - at[p]) * share) for p, share in zip(range(3), shares, strict=True)}
+
+
+def test_a_barrier_walks_what_is_new_and_an_idle_one_nothing() -> None:
+    """400 partitions, 1,000 moves of all of them, each applied: what ever came is not walked again."""
+    growth, oldest = Growth(), dict.fromkeys(range(400), 0)
+    for turn in range(1, 1001):
+        growth.observe(oldest, dict.fromkeys(range(400), turn), turn)
+        growth.pending(Position.of({str(p): turn - 1 for p in range(400)}))
+    assert growth.walked <= 2 * 1000 * 400
+    at = Position.of({str(p): 1000 for p in range(400)})
+    assert growth.pending(at) == ()
+    before = growth.walked
+    growth.observe(oldest, dict.fromkeys(range(400), 1000), 2000)
+    assert growth.pending(at) == ()
+    assert growth.walked == before
+    growth.observe(oldest, {**dict.fromkeys(range(400), 1000), 7: 1001}, 2000)
+    assert [e.cursors for e in growth.pending(at)] == [(("7", 1001),)]
+    assert growth.walked == before + 1
+
+
+def test_what_waits_for_one_held_partition_is_bounded() -> None:
+    """History that is throttled covers nothing: 400 partitions move a thousand times meanwhile."""
+    growth, oldest = Growth(), dict.fromkeys(range(400), 0)
+    for turn in range(1, 1001):
+        growth.observe(oldest, dict.fromkeys(range(400), turn), turn)
+    found = growth.pending(START)
+    assert sum(len(e.cursors) for e in found) <= KEPT_ENDS
+    assert sum(e.rows or 0 for e in found) == 400 * 1000
+    assert found[0].ms == 1
 
 
 @given(
