@@ -1,13 +1,29 @@
 """`backfill verify`: compare upstream and sink at one checkpoint. Changes nothing."""
 
+from typing import Annotated
+
+import typer
+
 from .options import CatalogOption, JobArgument, JsonOption, named_job, open_catalog
 
+IndependentOption = Annotated[
+    bool,
+    typer.Option(
+        "--independent", help="DuckDB reads the snapshot's files, not our readers; no changes, no transform."
+    ),
+]
 
-def verify(job: JobArgument = None, as_json: JsonOption = False, catalog: CatalogOption = "") -> None:
+
+def verify(
+    job: JobArgument = None,
+    independent: IndependentOption = False,
+    as_json: JsonOption = False,
+    catalog: CatalogOption = "",
+) -> None:
     """Compare counts and hashes by key range, then name the rows that differ. Exit 3: they differ."""
     store = open_catalog(catalog)
     name = named_job(store, job).name
     from backfill_cli.engine.verify import verify as verify_job
     from backfill_cli.view.verdict import show_verify
 
-    show_verify(verify_job(name, store), as_json)
+    show_verify(verify_job(name, store, independent), as_json)

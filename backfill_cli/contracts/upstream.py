@@ -152,6 +152,18 @@ class AdvisingUpstream(Protocol):
         ...
 
 
+@runtime_checkable
+class DirectUpstream(Protocol):
+    """An upstream whose snapshot DuckDB can read by itself: `verify --independent` asks it."""
+
+    def duckdb_sql(self, table: str, types: Mapping[str, str]) -> str:
+        """A query for the rows of the pinned snapshot, as DuckDB's own readers find them.
+
+        types: by column, as DuckDB writes them. Raises UsageError where DuckDB would not read them exactly.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class UpstreamConnector:
     """How an upstream plugs in: the entry point group `backfill.upstreams` names one of these.

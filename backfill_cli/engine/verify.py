@@ -25,13 +25,16 @@ Rows = Callable[[SinkTable, Checkpoint], "DataFrame"]
 """f(upstream at the checkpoint) of one table: the sink's columns, unique by key."""
 
 
-def verify(job: str, catalog: "Catalog") -> VerifyReport:
+def verify(job: str, catalog: "Catalog", independent: bool = False) -> VerifyReport:
     """Compare a job's upstream and sink at the sink's last checkpoint, in a Spark session of its own.
+
+    independent: DuckDB reads the upstream instead of our readers (see independent.py for what it refuses).
 
     Raises UsageError for a sink that cannot be read back or holds nothing yet, and what the connectors raise.
     """
     from backfill_cli.config import from_stored
     from backfill_cli.engine.expected import Expected
+    from backfill_cli.engine.independent import IndependentRows
     from backfill_cli.engine.session import session_of
 
     definition = catalog.definition(job)
@@ -42,11 +45,17 @@ def verify(job: str, catalog: "Catalog") -> VerifyReport:
     live = catalog.job(job).live
     with closing(config.open_upstream()) as upstream, session_of(config) as spark:
         upstream.restore(definition.pin)
-        rows = Expected(spark, upstream, config, definition.pin)
+        staging = Path(config.job.staging)
 
         def compared() -> VerifyReport:
             try:
-                return verify_against(spark, definition, sink, live, Path(config.job.staging), rows)
+                if not independent:
+                    rows = Expected(spark, upstream, config, definition.pin)
+                    return verify_against(spark, definition, sink, live, staging, rows)
+                with folder_of(staging / job) as folder:
+                    read = IndependentRows(spark, upstream, config, definition.pin, folder)
+                    report = verify_against(spark, definition, sink, live, staging, read)
+                return replace(report, independent=True)
             except BackfillError:
                 raise
             except Exception as exc:

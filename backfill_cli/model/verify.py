@@ -53,6 +53,7 @@ class VerifyReport:
     """epoch: the checkpoint that both sides were taken at. seconds: wall time, session start left out.
 
     converging: a fuzzy load whose end is not reached yet, so that a difference may still pass.
+    independent: DuckDB read the upstream, not our readers.
     """
 
     job: str
@@ -60,6 +61,7 @@ class VerifyReport:
     tables: tuple[TableVerdict, ...]
     seconds: float
     converging: bool = False
+    independent: bool = False
 
     @property
     def equal(self) -> bool:

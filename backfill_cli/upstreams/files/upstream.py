@@ -10,6 +10,7 @@ from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.position import START, Position
 from backfill_cli.model.upstream import Pin, UpstreamView
 from backfill_cli.upstreams.files import pin
+from backfill_cli.upstreams.files.by_duckdb import rows_sql
 from backfill_cli.upstreams.files.change_feed import ChangeFeed
 from backfill_cli.upstreams.files.change_log import ChangeFormat
 from backfill_cli.upstreams.files.debezium import Debezium
@@ -91,6 +92,10 @@ class FilesUpstream:
     def batches(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> ArrowTasks | None:
         self._taken()
         return self._snapshots[table].batches(spark, reads)
+
+    def duckdb_sql(self, table: str, types: Mapping[str, str]) -> str:
+        files = [pin.pinned_file(split) for split in self._taken().splits if split.table == table]
+        return rows_sql(self._options.snapshot, self._snapshots[table].where, files, types)
 
     def changes(
         self, spark: "SparkSession", table: str, after: Position, up_to: Position, schema: str
