@@ -66,11 +66,12 @@ class RunnerStore:
         with self._ours() as db:
             checkpoints.drop_prepared(db, self._job, epoch)
 
-    def heartbeat(self, now_ms: int, progress: Progress) -> None:
+    def heartbeat(self, now_ms: int, progress: Progress | None) -> None:
         with self._ours() as db:
             ours = lease.read(db, self._job)
             lease.write(db, self._job, replace(ours, renewed_ms=now_ms))
-            jobs.set_progress(db, self._job, progress)
+            if progress is not None:
+                jobs.set_progress(db, self._job, progress)
 
     def become(self, state: JobState, reason: str) -> None:
         with self._ours() as db:

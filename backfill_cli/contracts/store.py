@@ -57,8 +57,8 @@ class JobStore(Protocol):
         """Drop a prepared epoch that no sink table has. Its number is not used again."""
         ...
 
-    def heartbeat(self, now_ms: int, progress: Progress) -> None:
-        """Renew the lease. Raises Held when it is no longer ours."""
+    def heartbeat(self, now_ms: int, progress: Progress | None) -> None:
+        """Renew the lease. progress None leaves the numbers as they were. Raises Held when it is not ours now."""
         ...
 
     def become(self, state: JobState, reason: str) -> None:

@@ -11,12 +11,13 @@ from backfill_cli.model.plan import EpochPlan
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """state: the strategy's, once this is committed."""
+    """state: the strategy's, once this is committed. barrier_ms: when its barrier was, by the steady clock."""
 
     checkpoint: Checkpoint
     plan: EpochPlan
     record: EpochRecord
     state: Any
+    barrier_ms: int
 
 
 def closed(
@@ -29,11 +30,12 @@ def closed(
     token: int,
     stage_ms: int,
     lag_ms: int | None,
+    barrier_ms: int,
 ) -> Epoch:
     """The epoch of a plan that is staged.
 
     before, after: the strategy's states, frozen: the latter as JSON. token: the runner's. stage_ms: how long
-    staging took. lag_ms: how far the sink is behind.
+    staging took. lag_ms: how far the sink is behind. barrier_ms: when its barrier was, by the steady clock.
     """
     changed = {key: p for key, p in after.splits.items() if before.splits.get(key) is not p}
     checkpoint = Checkpoint(
@@ -64,4 +66,4 @@ def closed(
         pending_epochs=plan.pending_after,
         mutations=", ".join(command.verb for command in barrier.mutations.commands),
     )
-    return Epoch(checkpoint, plan, record, after)
+    return Epoch(checkpoint, plan, record, after, barrier_ms)

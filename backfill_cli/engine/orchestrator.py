@@ -13,8 +13,9 @@ from typing import Any
 
 from backfill_cli.engine.epoch import Epoch, closed
 from backfill_cli.engine.ports import Job, Ports, Settings, commit_of
+from backfill_cli.engine.promise import Promises
 from backfill_cli.engine.report import Meter
-from backfill_cli.errors import Transient
+from backfill_cli.errors import Fatal, Transient
 from backfill_cli.failpoint import hit
 from backfill_cli.model.checkpoint import EpochRecord, Progress, Recovered
 from backfill_cli.model.job import Barrier, Command, Control, JobState, Mutations, Phase, apply_command
@@ -44,6 +45,7 @@ class Orchestrator:
         self._strategy = strategy
         self._settings = settings
         self._meter = meter
+        self._promises = Promises(job, ports.store, ports.sink, ports.stager)
         committed = start.committed
         self.state: Any = strategy.thaw(committed.state, committed.splits, start.control)
         self._schemas = committed.schemas
@@ -59,8 +61,9 @@ class Orchestrator:
         self._snapshot_size, self._log_size = Sizer(), Sizer()
         self._commit_ms = 0
         self._behind = True
-        self._barrier_ms = 0  # when one was looked for last
-        self._passed_ms = 0  # when one passed last: with rows, or idle and with no epoch in flight
+        # By the steady clock, as all that waits: somebody may set the other one, an hour or a day off.
+        self._barrier_ms: int | None = None  # when one was looked for last
+        self._passed_ms: int | None = None  # when one passed last: with rows, or idle and with no epoch in flight
         self._committed_state = self.state
         self._backoff = Backoff()
         self._stop_asked = False
@@ -77,34 +80,41 @@ class Orchestrator:
         state = replace(self._committed_state, control=self.state.control)
         return self._meter.progress(state, self._committed_epoch, self.waiting_for(), self._caught_up_ms)
 
+    @property
+    def caught_up(self) -> bool:
+        """Whether it was, in this run."""
+        return self._caught_up_ms is not None
+
     def waiting_for(self) -> str | None:
         """What holds the loop up now, None for nothing."""
-        silent_ms = self._ports.now_ms() - self._passed_ms
+        flight, passed_ms = self._flight, self._passed_ms
         patience_ms = SELF_PAUSED_AFTER * max(self._settings.interval_ms, self._settings.target_ms)
-        if self._passed_ms and silent_ms > patience_ms and self._flight is not None:
-            reason = self._backoff.reason or f"the sink to commit epoch {self._flight.checkpoint.epoch}"
+        silent_ms = 0 if passed_ms is None else self._ports.steady_ms() - passed_ms
+        if flight is not None and silent_ms > patience_ms:
+            reason = self._backoff.reason or f"the sink to commit epoch {flight.checkpoint.epoch}"
             return f"self-paused, no barrier for {silent_ms / 1000:.0f} s: {reason}"
         return self._backoff.reason
 
     def step(self) -> Tick:
         """Do what can be done now. A transient failure waits its backoff, up to the limit."""
-        now_ms = self._ports.now_ms()
+        steady_ms = self._ports.steady_ms()
         try:
-            if now_ms < self._backoff.until_ms:
-                return self._control_alone(now_ms)
-            return self._step(now_ms)
+            if steady_ms < self._backoff.until_ms:
+                return self._control_alone()
+            return self._step(steady_ms)
         except Transient as exc:
-            self._backoff = self._backoff.failed(now_ms, exc.waits_for)
-            if self._backoff.spent(now_ms, self._settings.retry_limit_ms):
+            self._backoff = self._backoff.failed(steady_ms, exc.waits_for)
+            if self._backoff.spent(steady_ms, self._settings.retry_limit_ms):
                 raise
             return Tick.WAITING
 
     def wait_ms(self) -> int:
         """How long nothing will happen, at most: until the next barrier, or the next try."""
-        now_ms = self._ports.now_ms()
-        if self._backoff.until_ms > now_ms:
-            return min(self._backoff.until_ms - now_ms, self._settings.interval_ms)
-        return max(0, self._barrier_ms + self._settings.interval_ms - now_ms)
+        steady_ms = self._ports.steady_ms()
+        if self._backoff.until_ms > steady_ms:
+            return min(self._backoff.until_ms - steady_ms, self._settings.interval_ms)
+        since_ms = self._since_barrier(steady_ms)
+        return 0 if since_ms is None else max(0, self._settings.interval_ms - since_ms)
 
     def committing(self) -> "Future[None] | None":
         """The commit under way, for a runner that would rather wait for it than ask again."""
@@ -112,10 +122,11 @@ class Orchestrator:
 
     # -- one step ------------------------------------------------------------------------------------------------
 
-    def _step(self, now_ms: int) -> Tick:
+    def _step(self, steady_ms: int) -> Tick:
         self._settle()
+        self._reach_pause()
         if self._ahead is None:
-            tick = self._barrier(now_ms)
+            tick = self._barrier(steady_ms)
             if tick is not None:
                 return tick
         if self._flight is not None:
@@ -123,13 +134,22 @@ class Orchestrator:
         self._prepare()
         return Tick.WORKED
 
-    def _control_alone(self, now_ms: int) -> Tick:
+    def _since_barrier(self, steady_ms: int) -> int | None:
+        return None if self._barrier_ms is None else steady_ms - self._barrier_ms
+
+    def _control_alone(self) -> Tick:
         """While a failure waits for its next try, commands act all the same: nothing is read meanwhile."""
         commands = self._ports.store.commands()
         if commands:
             self._throw_away()
-            self._take(self._next(commands, now_ms))
+            self._take(self._next(commands))
         return Tick.STOPPED if self._stop_wanted() else Tick.WAITING
+
+    def _reach_pause(self) -> None:
+        """A pause that was taken while an epoch was prepared is reached once that is committed."""
+        if self._job_state == JobState.PAUSING and self._flight is None:
+            self._ports.store.become(JobState.PAUSED, "")
+            self._job_state = JobState.PAUSED
 
     def _throw_away(self) -> None:
         """What was read ahead was read under the control before: it is planned anew."""
@@ -138,7 +158,7 @@ class Orchestrator:
             self._ahead = None
 
     def heartbeat(self) -> None:
-        """Renew the lease and the numbers for people; called from a thread of its own, every 10 s."""
+        """Renew the lease and the numbers for people. Raises Held when the lease is no longer ours."""
         self._ports.store.heartbeat(self._ports.now_ms(), self.progress())
 
     def _settle(self) -> None:
@@ -151,7 +171,11 @@ class Orchestrator:
         if not self._commit.done():
             return
         commit, self._commit = self._commit, None
-        commit.result()
+        try:
+            commit.result()
+        except Fatal as refusal:
+            self._promises.take_back(flight.checkpoint, refusal)
+            raise
         hit("commit-known")
         self._backoff = Backoff()
         self._flight = None
@@ -159,30 +183,32 @@ class Orchestrator:
         self._committed_state = flight.state
         committed_ms = self._ports.now_ms()
         self._unmarked = replace(flight.record, committed_ms=committed_ms, commit_ms=self._commit_ms)
-        self._meter.committed(self._unmarked)
+        self._meter.committed(self._unmarked, flight.barrier_ms, self._ports.steady_ms())
         self._note_caught_up(flight.state, flight.plan)
         self._ports.upstream.acknowledge(flight.checkpoint.position)
         self._ports.stager.discard(flight.checkpoint.epoch, flight.checkpoint.attempt)
 
     def _apply(self, flight: Epoch) -> None:
         """Commit one prepared epoch (in the background)."""
-        began_ms = self._ports.now_ms()
+        began_ms = self._ports.steady_ms()
         commit = commit_of(self._job, flight.checkpoint, self._committed_epoch, self._ports.stager)
         if self._widens:
             self._ports.sink.prepare(self._job.name, commit.tables, into_existing=True)
         hit("before-commit")
         self._ports.sink.commit(commit)
         hit("after-commit")
-        self._commit_ms = self._ports.now_ms() - began_ms
+        self._commit_ms = self._ports.steady_ms() - began_ms
 
-    def _barrier(self, now_ms: int) -> Tick | None:
+    def _barrier(self, steady_ms: int) -> Tick | None:
         """Begin the next barrier if it is time: None once an epoch is staged, else what is waited for."""
-        if not self._behind and now_ms - self._barrier_ms < self._settings.interval_ms and not self._stop_asked:
+        since_ms = self._since_barrier(steady_ms)
+        early = since_ms is not None and since_ms < self._settings.interval_ms
+        if early and not self._behind and not self._stop_asked:
             return Tick.IDLE if self._flight is None else Tick.WAITING
         commands = self._ports.store.commands()
         if (commands or self._stop_asked) and self._flight is not None:
             return Tick.WAITING  # control acts once the epoch in flight is known to be committed
-        barrier = self._next(commands, now_ms)
+        barrier = self._next(commands)
         if commands:
             self._take(barrier)
         if self._stop_wanted():
@@ -193,11 +219,13 @@ class Orchestrator:
                 return Tick.WAITING
             self._mark()
             return Tick.DONE
-        self._barrier_ms = now_ms
-        return self._read(barrier)
+        self._barrier_ms = steady_ms
+        return self._read(barrier, steady_ms)
 
-    def _next(self, commands: tuple[Command, ...], now_ms: int) -> Barrier:
+    def _next(self, commands: tuple[Command, ...]) -> Barrier:
+        """The next barrier; its number is the only thing that the time of day decides."""
         control: Control = self.state.control
+        now_ms = self._ports.now_ms()
         for command in commands:
             control = apply_command(control, command, now_ms)
         return Barrier.next(self._last_epoch, now_ms, Mutations(control, commands))
@@ -212,7 +240,8 @@ class Orchestrator:
         if control.stop:
             self._job_state = JobState.STOPPING
         else:
-            self._job_state = JobState.PAUSED if control.paused else JobState.RUNNING
+            paused = JobState.PAUSED if self._flight is None else JobState.PAUSING
+            self._job_state = paused if control.paused else JobState.RUNNING
         self._ports.store.take(barrier.mutations.commands, control, self._job_state, record)
         hit("after-take")
         self.state = self._strategy.apply(self.state, barrier.mutations)
@@ -221,25 +250,26 @@ class Orchestrator:
     def _stop_wanted(self) -> bool:
         return self._stop_asked or self.state.control.stop
 
-    def _read(self, barrier: Barrier) -> Tick | None:
+    def _read(self, barrier: Barrier, steady_ms: int) -> Tick | None:
         """Observe, plan and stage one epoch."""
         snapshot_open = self.state.phase == Phase.SNAPSHOT
         view = self._ports.upstream.observe(self.state.position, snapshot_open)
         size = self._snapshot_size if snapshot_open else self._log_size
-        budget = Budget(barrier.epoch, size.rows, self._settings.interval_ms)
+        budget = Budget(barrier.epoch, size.rows, self._settings.interval_ms, steady_ms)
         plan = self._strategy.plan(self.state, view, budget)
         self._meter.observed(plan, self._ports.now_ms())
         if not plan:
             return self._idle(plan, budget)
-        began_ms = self._ports.now_ms()
+        began_ms = self._ports.steady_ms()
         done = self._ports.stager.stage(plan, barrier.epoch, self._schemas)
         hit("after-stage")
-        stage_ms = self._ports.now_ms() - began_ms
+        stage_ms = self._ports.steady_ms() - began_ms
         self._resize(snapshot_open, done.staged, stage_ms)
         state = self._strategy.advance(self.state, plan, done.staged, budget)
         frozen = self._strategy.freeze(state)
         lag_ms = self._meter.lag_ms(plan, self._ports.now_ms())
-        self._ahead = closed(barrier, plan, done, self.state, state, frozen, self._job.token, stage_ms, lag_ms)
+        before, token = self.state, self._job.token
+        self._ahead = closed(barrier, plan, done, before, state, frozen, token, stage_ms, lag_ms, steady_ms)
         self._passed_ms = self._barrier_ms
         self._backoff = Backoff() if self._flight is None else self._backoff
         return None
@@ -261,7 +291,6 @@ class Orchestrator:
         live = state.phase == Phase.UPSTREAM and not state.control.paused
         if live and plan.pending_after == 0 and not state.converging and self._caught_up_ms is None:
             self._caught_up_ms = self._ports.now_ms()
-            self.heartbeat()
 
     def _is_done(self) -> bool:
         return (

@@ -67,7 +67,8 @@ class Job:
 class Ports:
     """The world outside, each part replaceable: the simulation brings its own.
 
-    commit: runs a function in the background. now_ms: physical time.
+    commit: runs a function in the background. now_ms: physical time, which people and machines set; it makes epoch
+    numbers and what is shown. steady_ms: milliseconds that only go on, for intervals, backoff and patience.
     """
 
     upstream: Upstream
@@ -76,6 +77,7 @@ class Ports:
     stager: Stager
     commit: Callable[[Callable[[], None]], "Future[None]"]
     now_ms: Callable[[], int]
+    steady_ms: Callable[[], int]
 
 
 def commit_of(

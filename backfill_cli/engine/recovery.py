@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from backfill_cli.contracts import JobStore, Sink
 from backfill_cli.engine.ports import Job, Stager, commit_of
-from backfill_cli.errors import StateConflict
+from backfill_cli.engine.promise import Promises
+from backfill_cli.errors import Fatal, StateConflict
 from backfill_cli.failpoint import hit
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Marker, Recovered
 from backfill_cli.model.job import Phase
@@ -19,7 +20,7 @@ def recover(job: Job, store: JobStore, sink: Sink, stager: Stager, now_ms: int) 
 
     Fences first, so that a commit of an older runner either is in the marker or never will be. Raises
     StateConflict when one side was restored to an older point, or staging is damaged and only some tables have the
-    epoch.
+    epoch; Fatal when the sink can never take the promised epoch, which is then promised no more.
     """
     sink.fence(job.name, job.token)
     hit("recovery-fenced")
@@ -57,9 +58,13 @@ def _keep_promise(
         return _drop(job, start, prepared, has, store)
     if lacks:
         commit = commit_of(job, prepared, start.committed.epoch, stager, only=frozenset(lacks))
-        sink.prepare(job.name, commit.tables, into_existing=True)
-        hit("recovery-before-commit")
-        sink.commit(commit)
+        try:
+            sink.prepare(job.name, commit.tables, into_existing=True)
+            hit("recovery-before-commit")
+            sink.commit(commit)
+        except Fatal as refusal:
+            Promises(job, store, sink, stager).take_back(prepared, refusal)
+            raise
         hit("recovery-committed")
     store.mark(_record(prepared, now_ms), None)
     splits = {**start.committed.splits, **prepared.splits}

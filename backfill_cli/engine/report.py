@@ -1,6 +1,5 @@
 """What the loop measures for people: rates, lag, ETA, what limits the job now. It decides nothing."""
 
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -38,8 +37,23 @@ class _Read:
     share: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """A committed epoch, and by the steady clock when its barrier was and when its commit was known.
+
+    The numbers of epochs are no clock: where somebody set it back, an epoch's is the one before it plus one.
+    """
+
+    record: EpochRecord
+    barrier_ms: int
+    committed_ms: int
+
+
 class Meter:
-    """Counts what was committed, in memory only: a new runner starts its rates anew."""
+    """Counts what was committed, in memory only: a new runner starts its rates anew.
+
+    The heartbeat's thread reads what the loop's writes: every attribute is replaced as a whole, never changed.
+    """
 
     def __init__(self, job: str, splits: Sequence[Split], measure: str, interval_ms: int) -> None:
         self._job = job
@@ -49,12 +63,13 @@ class Meter:
         known = all(s.rows is not None for s in splits)
         self._rows_total = sum(s.rows or 0 for s in splits) if known else None
         self._bytes_total = sum(s.size_bytes for s in splits)
-        self._recent: deque[EpochRecord] = deque(maxlen=WINDOW)
+        self._recent: tuple[_Measured, ...] = ()
         self._plan = EpochPlan()
         self._observed_ms: int | None = None
 
-    def committed(self, record: EpochRecord) -> None:
-        self._recent.append(record)
+    def committed(self, record: EpochRecord, barrier_ms: int, committed_ms: int) -> None:
+        """One epoch more is in the sink. barrier_ms, committed_ms: by the steady clock."""
+        self._recent = (*self._recent, _Measured(record, barrier_ms, committed_ms))[-WINDOW:]
 
     def observed(self, plan: EpochPlan, now_ms: int) -> None:
         self._plan = plan
@@ -146,9 +161,9 @@ class Meter:
     def _reads(self) -> list[tuple[int, int]]:
         """(rows, ms) of the recent epochs that read snapshot; time that the job was paused is none of theirs."""
         return [
-            (epoch.snapshot_rows, following.epoch - epoch.epoch)
+            (epoch.record.snapshot_rows, max(1, following.barrier_ms - epoch.barrier_ms))
             for epoch, following in pairwise(self._recent)
-            if epoch.snapshot_rows and "resume" not in following.mutations
+            if epoch.record.snapshot_rows and "resume" not in following.record.mutations
         ]
 
     def _rate(self, limit: float | None) -> float | None:
@@ -201,16 +216,17 @@ class Meter:
     def _snapshot_limit(self, control: Control) -> str:
         if control.rate is not None:
             return f"rate {control.rate:g} rows/s; to change: backfill throttle {self._job} --rate none"
-        staged = sum(r.stage_ms for r in self._recent)
-        committed = sum(r.commit_ms for r in self._recent)
+        staged = sum(epoch.record.stage_ms for epoch in self._recent)
+        committed = sum(epoch.record.commit_ms for epoch in self._recent)
         return "sink (commits take longer than reads)" if committed > staged else "upstream reads"
 
     def _not_converging(self) -> str:
         """Both rates, and what would help."""
-        recent = [r for r in self._recent if r.upstream_epochs]
-        span_s = (recent[-1].committed_ms - recent[0].prev_ms) / 1000 if recent else 0.0
-        applied = sum(r.upstream_epochs for r in recent)
-        grown = applied + (recent[-1].pending_epochs - recent[0].pending_epochs if recent else 0)
+        recent = [epoch for epoch in self._recent if epoch.record.upstream_epochs]
+        span_s = (recent[-1].committed_ms - recent[0].barrier_ms) / 1000 if recent else 0.0
+        applied = sum(epoch.record.upstream_epochs for epoch in recent)
+        more = recent[-1].record.pending_epochs - recent[0].record.pending_epochs if recent else 0
+        grown = applied + more
         rate = applied / span_s if span_s else 0.0
         growth = grown / span_s if span_s else 0.0
         return (

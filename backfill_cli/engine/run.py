@@ -1,8 +1,8 @@
 """A job in a process: created or taken up, recovered, run to its end. The commands call this."""
 
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ from backfill_cli.engine.ownership import require_kept, take
 from backfill_cli.engine.ports import Job, Ports, Settings
 from backfill_cli.engine.recovery import recover
 from backfill_cli.engine.report import Meter
-from backfill_cli.engine.runner import Signals, run_loop
+from backfill_cli.engine.runner import Heartbeat, Signals, run_loop, steady_ms
 from backfill_cli.engine.stage import SparkStager
 from backfill_cli.engine.world import Nobody, Watcher, World
 from backfill_cli.errors import BackfillError, Held, NoSuchJob, StoppedEarly, Transient
@@ -88,8 +88,8 @@ class _Run:
 
     def created(self, job: JobDefinition, config: JobConfig, world: World, lock: "JobLock") -> JobState:
         """Run a job that this process made: upstream and sink are ready."""
-        with self._claimed(job, world, lock) as claim:
-            tick = self._work(claim, job, config, world, unpause=False)
+        with self._claimed(job, config, world, lock) as (claim, heartbeat):
+            tick = self._work(claim, heartbeat, job, config, world, unpause=False)
         return self._ended(tick, job)
 
     def taken_up(
@@ -98,29 +98,38 @@ class _Run:
         """Run a job that was there before: upstream and sink must be as they were left."""
         with suppress(Transient):  # before the claim: a refused command has changed nothing
             require_kept(job.name, self.catalog, world.sink)
-        with self._claimed(job, world, lock) as claim:
+        with self._claimed(job, config, world, lock) as (claim, heartbeat):
             self.catalog.set_until(job.name, job.until)
             held = world.patiently(lambda: require_kept(job.name, self.catalog, world.sink))
             world.patiently(lambda: world.upstream.restore(job.pin))
             world.patiently(lambda: world.sink.prepare(job.name, job.tables, into_existing=True))
             world.patiently(lambda: take(job.name, self.catalog, world.sink, held))
-            tick = self._work(claim, job, config, world, unpause)
+            tick = self._work(claim, heartbeat, job, config, world, unpause)
         return self._ended(tick, job)
 
     @contextmanager
-    def _claimed(self, job: JobDefinition, world: World, lock: "JobLock") -> Iterator["Claim"]:
-        """The job is ours; the state that it ends in is in the catalog before the error that ends it passes on."""
+    def _claimed(
+        self, job: JobDefinition, config: JobConfig, world: World, lock: "JobLock"
+    ) -> Iterator[tuple["Claim", Heartbeat]]:
+        """The job is ours, and stays so however long the start takes: its lease is renewed from the claim on.
+
+        The state that it ends in is in the catalog before the error that ends it passes on.
+        """
         with self.catalog.claim(job.name, user(), _now_ms(), lock) as claim:
             store = claim.store
 
             def tell(doing: str) -> None:
-                store.become(JobState.STARTING, doing)
+                with suppress(Transient):  # for people alone: it must not end what it tells of
+                    store.become(JobState.STARTING, doing)
                 self.watcher.tell(doing)
 
-            store.become(JobState.STARTING, "a runner took the job")
-            world.tell = tell
+            limit_ms = int(config.retry.limit_s * 1000)
+            heartbeat = Heartbeat(job.name, lambda: store.heartbeat(_now_ms(), None), limit_ms, self.signals.wake)
             try:
-                yield claim
+                with heartbeat:
+                    world.patiently(lambda: store.become(JobState.STARTING, "a runner took the job"))
+                    world.tell = tell
+                    yield claim, heartbeat
             except Held:
                 raise
             except Exception as exc:
@@ -132,7 +141,13 @@ class _Run:
                 raise
 
     def _work(
-        self, claim: "Claim", definition: JobDefinition, config: JobConfig, world: World, unpause: bool
+        self,
+        claim: "Claim",
+        heartbeat: Heartbeat,
+        definition: JobDefinition,
+        config: JobConfig,
+        world: World,
+        unpause: bool,
     ) -> Tick:
         """Recover, then loop; the catalog knows how it ended."""
         store = claim.store
@@ -140,7 +155,7 @@ class _Run:
         job = Job(self.name, claim.token, definition.tables, encode(definition))
         recovered = world.patiently(lambda: recover(job, store, world.sink, stager, _now_ms()))
         stager.sweep([])
-        self._begin(store, recovered, unpause)
+        world.patiently(lambda: self._begin(store, recovered, unpause))
         strategy = strategy_of(config, world.upstream.capabilities, definition.pin)
         interval_ms = int(config.barrier.interval_s * 1000)
         settings = Settings(
@@ -151,17 +166,31 @@ class _Run:
         )
         meter = Meter(self.name, definition.pin.splits, config.catch_up.measure, interval_ms)
         with ThreadPoolExecutor(1, "commit") as pool:
-            ports = Ports(world.upstream, world.sink, store, stager, pool.submit, _now_ms)
+            ports = Ports(world.upstream, world.sink, store, stager, self._submits(pool), _now_ms, steady_ms)
             loop = Orchestrator(job, ports, strategy, settings, recovered, meter)
             self.signals.ask(loop)
-            loop.heartbeat()
+            heartbeat.renew = loop.heartbeat
+            heartbeat.beat()
             self.watcher.progressed()
-            tick = run_loop(loop, self.watcher)
+            tick = run_loop(loop, self.watcher, heartbeat, self.signals.wake)
+        world.tell = self.watcher.tell
         if tick == Tick.DONE:
-            store.become(JobState.DONE, "caught up")
+            world.patiently(loop.heartbeat)
+            world.patiently(lambda: store.become(JobState.DONE, "caught up"))
         else:
-            _stop(store, SIGNALLED if self.signals.caught else ASKED)
+            reason = SIGNALLED if self.signals.caught else ASKED
+            world.patiently(lambda: _stop(store, reason))
         return tick
+
+    def _submits(self, pool: ThreadPoolExecutor) -> "Callable[[Callable[[], None]], Future[None]]":
+        """How a commit gets into the background: the loop wakes when it is done."""
+
+        def submit(commit: Callable[[], None]) -> "Future[None]":
+            future = pool.submit(commit)
+            future.add_done_callback(lambda _: self.signals.wake.ring())
+            return future
+
+        return submit
 
     def _begin(self, store: JobStore, recovered: Recovered, unpause: bool) -> None:
         """The job runs, or stays paused. A resume acts at the first barrier, as every command does."""

@@ -1,31 +1,59 @@
-"""The loop in a process: its clock, its signals, its heartbeat."""
+"""The loop in a process: its sleep, its signals, its heartbeat."""
 
 import os
+import queue
 import signal
 import threading
 import time
-from collections.abc import Iterator
-from concurrent.futures import wait
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType
+from types import FrameType, TracebackType
 
 from backfill_cli.engine.orchestrator import Orchestrator, Tick
 from backfill_cli.engine.world import Watcher
-from backfill_cli.errors import BackfillError, Held
+from backfill_cli.errors import BackfillError, Fatal, Held
+from backfill_cli.model.pace import Backoff
 
 HEARTBEAT_S = 10.0  # the lease of a runner on another machine counts as dead after three of them
 WAITING_S = 1.0  # how old what `status` says may be while the loop waits for somebody
 
 
+def steady_ms() -> int:
+    """Milliseconds by a clock that nobody sets; they mean nothing in another process."""
+    return time.monotonic_ns() // 1_000_000
+
+
+class Wake:
+    """A sleep that others end: a commit that is done, a heartbeat that failed, a signal."""
+
+    def __init__(self) -> None:
+        # Its put may interrupt its get in the same thread, as a signal's handler does; an Event's set may not.
+        self._rung: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    def ring(self) -> None:
+        """Who sleeps wakes up; who does not will not fall asleep next time."""
+        self._rung.put(None)
+
+    def sleep(self, seconds: float) -> None:
+        try:
+            self._rung.get(timeout=seconds)
+            while True:
+                self._rung.get_nowait()
+        except queue.Empty:
+            return
+
+
 class Signals:
     """SIGINT and SIGTERM while a job runs: the first asks to stop, the second ends the process at once.
 
-    Before there is a loop nothing is in hand, and the first one unwinds as SystemExit. caught: its number.
+    Before there is a loop nothing is in hand, and the first one unwinds as SystemExit. caught: its number. wake:
+    what the loop sleeps by.
     """
 
     def __init__(self, watcher: Watcher) -> None:
         self._watcher = watcher
         self._loop: Orchestrator | None = None
+        self.wake = Wake()
         self.caught: int | None = None
 
     @contextmanager
@@ -52,34 +80,98 @@ class Signals:
         if self._loop is None:
             raise SystemExit(128 + number)
         self._loop.ask_stop()
+        self.wake.ring()
 
 
-def run_loop(loop: Orchestrator, watcher: Watcher) -> Tick:
-    """Step until the job is stopped or done."""
-    shown = _Shown(loop, watcher)
-    with _heartbeats(loop) as failed:
-        while True:
-            tick = loop.step()
-            if failed:
-                raise failed[0]
-            if tick in (Tick.STOPPED, Tick.DONE):
-                return tick
-            shown.after(tick)
-            if tick == Tick.WORKED:
-                continue
-            commit = loop.committing()
-            if commit is not None:
-                wait([commit], timeout=max(loop.wait_ms(), 50) / 1000)
+class Heartbeat:
+    """The lease is renewed every 10 s while `with` lasts, whatever the run's own thread is at.
+
+    renew: what it does; the loop's own once there is one. limit_ms: how long it may fail in a row. A failure for
+    good (the lease is another's, a fault of ours) wakes the loop, and `check` raises it there.
+    """
+
+    def __init__(self, job: str, renew: Callable[[], None], limit_ms: int, wake: Wake) -> None:
+        self._job = job
+        self.renew = renew
+        self._limit_ms = limit_ms
+        self._wake = wake
+        self._turn = threading.Lock()
+        self._trouble = Backoff()
+        self._failed: BackfillError | None = None
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._go_on, name="heartbeat", daemon=True)
+
+    def beat(self) -> None:
+        """Renew now. What fails in passing is left to the next one, up to the limit; Held is raised at once."""
+        with self._turn:
+            try:
+                self.renew()
+            except Held:
+                raise
+            except BackfillError as exc:  # the lease outlives two that are missed
+                now_ms = steady_ms()
+                self._trouble = self._trouble.failed(now_ms, exc.message)
+                if self._trouble.spent(now_ms, self._limit_ms):
+                    raise
             else:
-                time.sleep(max(loop.wait_ms(), 5) / 1000)
+                self._trouble = Backoff()
+
+    def check(self) -> None:
+        """Raises what ended the heartbeat."""
+        if self._failed is not None:
+            raise self._failed
+
+    def _go_on(self) -> None:
+        while not self._over.wait(HEARTBEAT_S):
+            try:
+                self.beat()
+            except BackfillError as exc:
+                self._end(exc)
+                return
+            except BaseException as exc:
+                said = f"job {self._job!r}: its heartbeat failed: {type(exc).__name__}: {exc}"
+                fault = Fatal(said, f"backfill resume {self._job}")
+                fault.__cause__ = exc
+                self._end(fault)
+                return
+
+    def _end(self, failure: BackfillError) -> None:
+        self._failed = failure
+        self._wake.ring()
+
+    def __enter__(self) -> "Heartbeat":
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._thread.join()
+
+
+def run_loop(loop: Orchestrator, watcher: Watcher, heartbeat: Heartbeat, wake: Wake) -> Tick:
+    """Step until the job is stopped or done."""
+    shown = _Shown(loop, watcher, heartbeat)
+    while True:
+        tick = loop.step()
+        heartbeat.check()
+        if tick in (Tick.STOPPED, Tick.DONE):
+            return tick
+        shown.after(tick)
+        if tick != Tick.WORKED:
+            least_ms = 5 if loop.committing() is None else 50
+            wake.sleep(max(loop.wait_ms(), least_ms) / 1000)
 
 
 class _Shown:
     """Tells the watcher when there is something new to see, and the catalog what the loop waits for."""
 
-    def __init__(self, loop: Orchestrator, watcher: Watcher) -> None:
+    def __init__(self, loop: Orchestrator, watcher: Watcher, heartbeat: Heartbeat) -> None:
         self._loop = loop
         self._watcher = watcher
+        self._heartbeat = heartbeat
+        self._caught_up = loop.caught_up
         self._seen = self._sight()
         self._waited = False
         self._told_s = 0.0
@@ -92,33 +184,10 @@ class _Shown:
         if tick == Tick.WORKED or sight != self._seen:
             self._seen = sight
             self._watcher.progressed()
-        waits = self._loop.waiting_for() is not None
+        waits, caught_up = self._loop.waiting_for() is not None, self._loop.caught_up
         now_s = time.monotonic()
-        if (waits and now_s - self._told_s >= WAITING_S) or waits != self._waited:
-            self._waited, self._told_s = waits, now_s
-            self._loop.heartbeat()
+        changed = waits != self._waited or caught_up != self._caught_up
+        if changed or (waits and now_s - self._told_s >= WAITING_S):
+            self._waited, self._caught_up, self._told_s = waits, caught_up, now_s
+            self._heartbeat.beat()
             self._watcher.progressed()
-
-
-@contextmanager
-def _heartbeats(loop: Orchestrator) -> Iterator[list[BackfillError]]:
-    """The lease is renewed while the loop works, also through a long read; what fails is kept for the loop."""
-    failed: list[BackfillError] = []
-    over = threading.Event()
-
-    def beat() -> None:
-        while not over.wait(HEARTBEAT_S):
-            try:
-                loop.heartbeat()
-            except Held as exc:
-                failed.append(exc)
-            except BackfillError:
-                continue  # the next beat tries again; the lease outlives two that are missed
-
-    thread = threading.Thread(target=beat, name="heartbeat", daemon=True)
-    thread.start()
-    try:
-        yield failed
-    finally:
-        over.set()
-        thread.join()

@@ -13,30 +13,30 @@ SHRINK_AT_MOST = 0.25
 class Allowance:
     """A token bucket of snapshot rows. tokens below zero: a debt that later barriers pay.
 
-    at_ms: when it was filled last, None before the first time.
+    at_ms: when it was filled last, by the steady clock; None before the first time.
     """
 
     tokens: float = 0.0
     at_ms: int | None = None
 
-    def fill(self, rate: float | None, interval_ms: int, now_ms: int) -> "Allowance":
-        """The bucket at `now_ms`: what was left, at most one burst of `rate × interval`, and the time since.
+    def fill(self, rate: float | None, interval_ms: int, steady_ms: int) -> "Allowance":
+        """The bucket at `steady_ms`: what was left, at most one burst of `rate × interval`, and the time since.
 
         A rate of less than a row an interval saves up to a whole row, else it would never read one. The time since
         the last fill counts: a barrier that took longer than the interval must not lower the rate that was asked
         for; but no more than STALL_MS of it: a job that was held up must not flood its upstream afterwards.
         """
         if rate is None:
-            return Allowance(0.0, now_ms)
+            return Allowance(0.0, steady_ms)
         burst = rate * interval_ms / 1000
         if self.at_ms is None:
-            return Allowance(min(self.tokens, 0.0) + burst, now_ms)
-        earned = rate * min(max(0, now_ms - self.at_ms), max(STALL_MS, interval_ms)) / 1000
-        return Allowance(min(self.tokens, max(burst, 1.0) if rate else 0.0) + earned, now_ms)
+            return Allowance(min(self.tokens, 0.0) + burst, steady_ms)
+        earned = rate * min(max(0, steady_ms - self.at_ms), max(STALL_MS, interval_ms)) / 1000
+        return Allowance(min(self.tokens, max(burst, 1.0) if rate else 0.0) + earned, steady_ms)
 
-    def hold(self, now_ms: int) -> "Allowance":
+    def hold(self, steady_ms: int) -> "Allowance":
         """Time passes without earning: paused, or nothing left to read."""
-        return replace(self, at_ms=now_ms)
+        return replace(self, at_ms=steady_ms)
 
     def spend(self, rows: int) -> "Allowance":
         return replace(self, tokens=self.tokens - rows)
@@ -69,28 +69,30 @@ class Sizer:
 class Budget:
     """What a plan may take at one barrier.
 
-    now_ms: the barrier's time. rows: about what fits the target. interval_ms: between two barriers at least.
+    now_ms: the barrier's number, to be kept and shown. rows: about what fits the target. interval_ms: between two
+    barriers at least. steady_ms: of a clock that nobody sets, for what time earns; no meaning in another process.
     """
 
     now_ms: int
     rows: int
     interval_ms: int
+    steady_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """When to try again after transient failures in a row, and when to give up."""
+    """When to try again after transient failures in a row, and when to give up; by the steady clock."""
 
     since_ms: int | None = None
     tries: int = 0
     until_ms: int = 0
     reason: str | None = None
 
-    def failed(self, now_ms: int, reason: str) -> "Backoff":
+    def failed(self, steady_ms: int, reason: str) -> "Backoff":
         """One more failure: wait 0.2 s, twice as long each time, at most 15 s."""
         delay_ms = min(15_000, 200 * 2 ** min(self.tries, 10))
-        since_ms = self.since_ms if self.since_ms is not None else now_ms
-        return Backoff(since_ms, self.tries + 1, now_ms + delay_ms, reason)
+        since_ms = self.since_ms if self.since_ms is not None else steady_ms
+        return Backoff(since_ms, self.tries + 1, steady_ms + delay_ms, reason)
 
-    def spent(self, now_ms: int, limit_ms: int) -> bool:
-        return self.since_ms is not None and now_ms - self.since_ms >= limit_ms
+    def spent(self, steady_ms: int, limit_ms: int) -> bool:
+        return self.since_ms is not None and steady_ms - self.since_ms >= limit_ms

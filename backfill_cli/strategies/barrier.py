@@ -13,8 +13,8 @@ from backfill_cli.model.upstream import UpstreamEpoch
 def refilled(allowance: Allowance, control: Control, phase: Phase, budget: Budget) -> Allowance:
     """The bucket at this barrier: it earns while the snapshot phase is open and nobody paused it."""
     if control.paused or phase != Phase.SNAPSHOT:
-        return allowance.hold(budget.now_ms)
-    return allowance.fill(control.rate, budget.interval_ms, budget.now_ms)
+        return allowance.hold(budget.steady_ms)
+    return allowance.fill(control.rate, budget.interval_ms, budget.steady_ms)
 
 
 def observed(plan: EpochPlan, left: Sequence[UpstreamEpoch], begun_ms: int | None, latest: Position) -> EpochPlan:

@@ -249,7 +249,7 @@ class MemoryStore:
         assert self.prepared is not None
         self.prepared = None
 
-    def heartbeat(self, now_ms: int, progress: Progress) -> None: ...
+    def heartbeat(self, now_ms: int, progress: Progress | None) -> None: ...
     def become(self, state: JobState, reason: str) -> None:
         self.state = state
 

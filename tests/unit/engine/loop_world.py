@@ -114,8 +114,13 @@ class Store(MemoryStore):
         self.trace.append(f"unprepare {epoch}")
         super().unprepare(epoch)
 
-    def heartbeat(self, now_ms: int, progress: Progress) -> None:
+    def heartbeat(self, now_ms: int, progress: Progress | None) -> None:
         self.trace.append("heartbeat")
+
+    def become(self, state: JobState, reason: str) -> None:
+        self.trace.append(f"become {state}")
+        self.states.append(state)
+        super().become(state, reason)
 
 
 class Later(Future[None]):
@@ -143,13 +148,14 @@ class World:
     def __init__(
         self, rows: int = 20, log: int = 0, per_epoch: int = 10, settings: Settings = SETTINGS, fuzzy: int = 0
     ) -> None:
-        self.now_ms = 10_000
+        self.now_ms = 10**9  # how much time has passed, days of it
+        self.stepped_ms = 0  # how far somebody has set the clock off it
         self.trace: list[str] = []
         self.commits: list[Later] = []
         self.settings = settings
         self.per_epoch = per_epoch
         steady = Steady()
-        self.upstream = Upstream(steady, lambda: self.now_ms, trace=self.trace)
+        self.upstream = Upstream(steady, self.wall_ms, trace=self.trace)
         self.upstream.splits = [[(k, 1000 + k) for k in range(rows)]] if rows else []
         self.stager = Stager(self.upstream, steady, trace=self.trace)
         self.sink = Sink(self.stager, steady, trace=self.trace)
@@ -167,11 +173,22 @@ class World:
         """A new runner: recovered, its loop not begun."""
         self.store.token += 1
         self.job = Job("j", self.store.token, TABLES, "{}")
-        self.loop = self.loop_from(recover(self.job, self.store, self.sink, self.stager, self.now_ms))
+        self.loop = self.loop_from(recover(self.job, self.store, self.sink, self.stager, self.wall_ms()))
         self.trace.clear()
 
+    def wall_ms(self) -> int:
+        return self.now_ms + self.stepped_ms
+
     def loop_from(self, start: Recovered) -> Orchestrator:
-        ports = Ports(self.upstream, self.sink, self.store, self.stager, self._in_background, lambda: self.now_ms)
+        ports = Ports(
+            self.upstream,
+            self.sink,
+            self.store,
+            self.stager,
+            self._in_background,
+            self.wall_ms,
+            lambda: self.now_ms,
+        )
         meter = Meter("j", self.strategy.splits, "time", self.settings.interval_ms)
         loop = Orchestrator(self.job, ports, self.strategy, self.settings, start, meter)
         loop._snapshot_size = loop._log_size = Sizer(self.per_epoch)
@@ -183,7 +200,7 @@ class World:
 
     def change(self, epochs: int = 1) -> None:
         for _ in range(epochs):
-            self.upstream.log.append((self.now_ms, [("U", 0, len(self.upstream.log))]))
+            self.upstream.log.append((self.wall_ms(), [("U", 0, len(self.upstream.log))]))
 
     def post(self, verb: Verb, rate: float | None = None) -> None:
         self.store.inbox.append(Command(len(self.trace) + self.now_ms, verb, "ann", self.now_ms, rate))

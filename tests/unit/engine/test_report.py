@@ -21,8 +21,8 @@ def state(*progress: SplitProgress, control: Control | None = None, reported_ms:
 def meter(latest: dict[str, int] | None = None, rows: int = 30) -> Meter:
     """One that saw two epochs of `rows` history rows, a second apart, and where the log ends."""
     made = Meter("job", SPLITS, "time", 1000)
-    made.committed(EpochRecord(1000, 0, Phase.SNAPSHOT, 1000, snapshot_rows=rows))
-    made.committed(EpochRecord(2000, 1000, Phase.SNAPSHOT, 2000, snapshot_rows=rows))
+    made.committed(EpochRecord(1000, 0, Phase.SNAPSHOT, 1000, snapshot_rows=rows), 1000, 1900)
+    made.committed(EpochRecord(2000, 1000, Phase.SNAPSHOT, 2000, snapshot_rows=rows), 2000, 2900)
     if latest is not None:
         made.observed(EpochPlan(latest=Position.of(latest)), 2000)
     return made

@@ -71,7 +71,7 @@ class Run:
     def barrier(self, beat: Beat = Beat()) -> EpochPlan:
         self.now_ms += beat.passes_ms
         self.log += [replace(e, cursors=(("log", len(self.log) + i),)) for i, e in enumerate(beat.arriving, 1)]
-        budget = Budget(self.now_ms, beat.rows, INTERVAL_MS)
+        budget = Budget(self.now_ms, beat.rows, INTERVAL_MS, self.now_ms)
         state = self.strategy.apply(self.state, Mutations(beat.control))
         plan = self.strategy.plan(state, self.view(), budget)
         self.plans.append(plan)

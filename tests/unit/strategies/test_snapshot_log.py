@@ -267,14 +267,14 @@ def test_a_plan_that_would_go_back_is_refused() -> None:
     run.barrier(Beat(rows=10**6, arriving=(epoch(0), epoch(1))))
     back = EpochPlan(window=ChangeWindow(START, Position.of({"log": 1}), 0, 0, 1))
     with pytest.raises(Fatal, match="back"):
-        run.strategy.advance(run.state, back, Staged("a"), Budget(99_999, 1, INTERVAL_MS))
+        run.strategy.advance(run.state, back, Staged("a"), Budget(99_999, 1, INTERVAL_MS, 99_999))
 
 
 @given(beats(max_size=8), measures)
 def test_the_same_state_and_view_always_give_the_same_plan(steps: list[Beat], measure: Measure) -> None:
     assert logged(SMALL, steps, measure).plans == logged(SMALL, steps, measure).plans
     run = logged(SMALL, steps, measure)
-    budget = Budget(run.now_ms + 1, 10, INTERVAL_MS)
+    budget = Budget(run.now_ms + 1, 10, INTERVAL_MS, run.now_ms + 1)
     again = SnapshotStrategy(run.strategy.splits, measure)
     assert again.plan(run.state, run.view(), budget) == run.strategy.plan(run.state, run.view(), budget)
 

@@ -50,7 +50,7 @@ def grown(ms: int, **ends: int) -> UpstreamEpoch:
 
 
 def budget(rows: int = 100, ms: int = 1000) -> Budget:
-    return Budget(ms, rows, 1000)
+    return Budget(ms, rows, 1000, ms)
 
 
 def done(strategy: SourceStrategy, state: SourceState, plan: EpochPlan, ms: int = 1000) -> SourceState:

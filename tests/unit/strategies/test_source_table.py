@@ -189,7 +189,7 @@ class SourceRun(RuleBasedStateMachine):
         latest = Position(tuple(c for c in view.latest if c[0] != hidden))
         assume(not self.state.control.paused)
         with pytest.raises(Transient, match=rf"lacks partition {hidden} of"):
-            self.strategy.plan(self.state, replace(view, latest=latest), Budget(self.now, 5, 1))
+            self.strategy.plan(self.state, replace(view, latest=latest), Budget(self.now, 5, 1, self.now))
 
     @rule(data=st.data())
     def retention_takes_what_is_needed(self, data: st.DataObject) -> None:
@@ -207,7 +207,7 @@ class SourceRun(RuleBasedStateMachine):
         with pytest.raises(
             HistoryGone, match=f"partition {name} .*offsets {needed} to {partition.oldest - 1} are"
         ):
-            self.strategy.plan(self.state, self._view(), Budget(self.now, 5, 1))
+            self.strategy.plan(self.state, self._view(), Budget(self.now, 5, 1, self.now))
         partition.oldest = before
 
     @precondition(lambda self: self.strategy.accept_gap)
@@ -238,7 +238,7 @@ class SourceRun(RuleBasedStateMachine):
     def _barrier(self, rows: int, lagging: Mapping[str, int] = MappingProxyType({})) -> EpochPlan:
         self.now += 400
         view = self._view(lagging)
-        budget = Budget(self.now, rows, 1000)
+        budget = Budget(self.now, rows, 1000, self.now)
         plan = self.strategy.plan(self.state, view, budget)
         assert decode(EpochPlan, encode(plan)) == plan
         staged = self._read(plan, view) if plan else None
