@@ -11,7 +11,8 @@ from backfill_cli.engine.orchestrator import Orchestrator, Tick
 from backfill_cli.engine.ports import Job, Ports, Settings
 from backfill_cli.engine.recovery import recover
 from backfill_cli.engine.report import Meter
-from backfill_cli.errors import HistoryGone, StateConflict, Transient
+from backfill_cli.engine.runner import Heartbeat, Wake
+from backfill_cli.errors import BadData, Held, HistoryGone, StateConflict, Transient
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.job import Command, Control, Verb
 from backfill_cli.model.pace import Sizer
@@ -23,10 +24,24 @@ from backfill_cli.strategies.source import SourceStrategy
 
 from .log_world import LogStager, MemoryLog, log_law_holds
 from .two_tables import EVEN, ODD, TwoTables
-from .world import TABLE, Crash, LazyCommit, MemorySink, MemoryStager, MemoryStore, MemoryUpstream, law_holds
+from .world import (
+    TABLE,
+    Crash,
+    LazyCommit,
+    Leased,
+    MemorySink,
+    MemoryStager,
+    MemoryStore,
+    MemoryUpstream,
+    law_holds,
+)
 
 STEPS = 60
-SETTINGS = Settings(interval_ms=1000, target_ms=5000, retry_limit_ms=10**9, until="caught-up")
+SETTINGS = Settings(interval_ms=1000, target_ms=5000, retry_limit_ms=600_000, until="caught-up")
+DAY_MS = 86_400_000
+
+
+RARE = ("crash", "dropped", "damaged", "history gone", "restored", "refused", "half refused", "taken over", "set")
 
 
 class Schedule:
@@ -45,7 +60,8 @@ class Schedule:
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
-        self.now = 1_000
+        self.steady = 10**9  # how much time has passed
+        self.stepped = 0  # how far somebody has set the clock off it
         self.pin = self._world()
         start = self.strategy.start(self.pin, Control())
         self.store = MemoryStore(Checkpoint(0, 0, 0, "", self.strategy.freeze(start), start.phase, start.position))
@@ -55,8 +71,15 @@ class Schedule:
         self.held: Position = start.position
         self.lawful = -1
         self.loop: Orchestrator | None = None
+        self.others: list[Orchestrator] = []  # runners on other hosts that were taken for dead, and live
+        self.posted: dict[int, int] = {}  # command -> when
         self.backups: list[tuple[MemoryStore, MemorySink]] = []
-        self.seen = dict.fromkeys(("crash", "dropped", "damaged", "history gone", "restored"), 0)
+        self.seen = dict.fromkeys(RARE, 0)
+
+    @property
+    def now(self) -> int:
+        """The time of day, which people and machines set."""
+        return self.steady + self.stepped
 
     # -- what a strategy brings ----------------------------------------------------------------------------------
 
@@ -106,14 +129,16 @@ class Schedule:
         self.store.token += 1
         self.store.control = replace(self.store.control, stop=False)
         job = Job("j", self.store.token, tuple(SinkTable(t, t, ("k",), "{}") for t in self.tables), "{}")
-        recovered = recover(job, self.store, self.sink, self.stager, self.now)
+        store = Leased(lambda: self.store, self.store.token)
+        recovered = recover(job, store, self.sink, self.stager, self.now)
         ports = Ports(
             self.upstream,
             self.sink,
-            self.store,
+            store,
             self.stager,
             lambda f: LazyCommit(f, self.random),
             lambda: self.now,
+            lambda: self.steady,
         )
         meter = Meter("j", self.pin.splits, "time", 1)
         settings = replace(SETTINGS, until="caught-up" if self.quiet else self.until)
@@ -126,14 +151,23 @@ class Schedule:
         """Run one process for a while. True when it ended by itself."""
         try:
             self.loop = self._open()
+            heartbeat = Heartbeat("j", self.loop.heartbeat, 10**9, Wake())
             for _ in range(steps):
                 self._happen()
-                tick = self.loop.step()
+                tick = self._stepped(self.loop)
                 self._checked()
                 if tick in (Tick.DONE, Tick.STOPPED):
                     return tick == Tick.DONE
+                if self.random.random() < 0.1:
+                    self._beaten(heartbeat)
+                self._others_step()
+                if not self.quiet and self.random.random() < 0.005:
+                    self.others.append(self.loop)  # frozen for longer than its lease; it will go on
+                    break
         except Transient:
             return False
+        except BadData as refusal:
+            self._taken_back(refusal)
         except HistoryGone:
             self.seen["history gone"] += 1
             self._checked()
@@ -142,11 +176,62 @@ class Schedule:
             self.loop = None
         return False
 
+    def _stepped(self, loop: Orchestrator) -> Tick:
+        """One step; the loop is deaf for no longer than the interval, and gives up no earlier than the limit."""
+        free = loop._flight is None and loop._ahead is None
+        heard = {c.id for c in self.store.inbox if self.posted[c.id] + SETTINGS.interval_ms <= self.steady}
+        try:
+            tick = loop.step()
+        except Transient:
+            since = loop._backoff.since_ms
+            assert since is not None
+            assert self.steady - since >= SETTINGS.retry_limit_ms, "gave up before the limit"
+            raise
+        assert not free or heard.isdisjoint(c.id for c in self.store.inbox), "deaf to a command"
+        return tick
+
+    def _beaten(self, heartbeat: Heartbeat) -> None:
+        """A heartbeat meets a full disk as often as not: the run goes on."""
+        try:
+            heartbeat.beat()
+        except Transient as exc:
+            raise AssertionError("a heartbeat that fails in passing ended the run") from exc
+
+    def _others_step(self) -> None:
+        """A runner that was taken over goes on where it was: the catalog or the sink's fence ends it."""
+        if not self.others or self.random.random() < 0.7:
+            return
+        other, before = self.others[-1], (dict(self.sink.rows), self.sink.committed("j"), self.store.committed)
+        try:
+            ended = other.step() in (Tick.DONE, Tick.STOPPED)
+        except (Held, Crash, HistoryGone, Transient):
+            ended = True
+            self.seen["taken over"] += 1
+        if ended:
+            self.others.remove(other)
+        assert before == (self.sink.rows, self.sink.committed("j"), self.store.committed), "a fenced runner wrote"
+        self._checked()
+
+    def _taken_back(self, refusal: BadData) -> None:
+        """The sink can never take the prepared epoch: it is prepared no more, unless one of two tables has it."""
+        prepared = self.store.prepared
+        if prepared is None:
+            self.seen["refused"] += 1
+            return
+        promised = (prepared.epoch, prepared.attempt)
+        assert promised in [(m.epoch, m.attempt) for m in self.sink.committed("j").values()], "it is stuck"
+        assert f"epoch {prepared.epoch} is in" in refusal.message
+        self.seen["half refused"] += 1
+        self.sink.cured.add(prepared.attempt)
+
     def _happen(self) -> None:
         """What the world does between two steps."""
-        self.now += self.random.choice((0, 1, 300, 1500))
+        self.steady += self.random.choice((0, 1, 300, 1500))
         if self.quiet:
             return
+        if self.random.random() < 0.01:
+            self.stepped += self.random.choice((DAY_MS, -DAY_MS))
+            self.seen["set"] += 1
         if self.random.random() < self.busy:
             self.upstream.change()
         if self.random.random() < 0.005:
@@ -154,7 +239,8 @@ class Schedule:
         if self.random.random() < 0.1:
             verb = self.random.choice(tuple(Verb))
             rate = self.random.choice((None, 0.0, 1.0, 20.0))
-            self.store.inbox.append(Command(self.random.randrange(10**9), verb, "sim", self.now, rate))
+            self.posted[number := len(self.posted)] = self.steady
+            self.store.inbox.append(Command(number, verb, "sim", self.now, rate))
 
     def _checked(self) -> None:
         """The law; a checkpoint never moves back; nothing is acknowledged before the sink holds it."""
@@ -232,7 +318,8 @@ class Schedule:
 
     def _finish(self) -> None:
         """The world calms down: the job must end caught up, equal to its upstream."""
-        self.quiet = True
+        self.quiet = self.sink.calm = True
+        self.others = []
         self._regain_history()
         self.store.inbox = []
         self.store.control = Control()

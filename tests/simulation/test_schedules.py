@@ -96,6 +96,25 @@ def test_case_42_an_epoch_that_one_table_has_and_no_file_is_left_of_stops_naming
     assert _run(SnapshotSchedule, range(21_100, 22_100))["damaged"] > 5
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_epoch_that_the_sink_can_never_take_is_taken_back(kind: type[Schedule]) -> None:
+    assert _run(kind, range(22_100, 22_300))["refused"] > 5
+
+
+def test_an_epoch_that_one_table_has_and_another_can_never_take_stops_naming_both() -> None:
+    assert _run(SnapshotSchedule, range(22_300, 22_800))["half refused"] > 5
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_clock_that_is_set_a_day_ahead_or_back_neither_deafens_nor_ends_the_loop(kind: type[Schedule]) -> None:
+    assert _run(kind, range(23_300, 23_500))["set"] > 30
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_runner_that_lives_on_after_another_host_took_over_writes_nothing(kind: type[Schedule]) -> None:
+    assert _run(kind, range(23_500, 23_700))["taken over"] > 10
+
+
 def test_a_seed_that_fails_says_how_to_replay_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a rule taken out: live goes on although the log no longer has the next offset."""
     monkeypatch.setattr(PartitionLog, "_require", lambda self, needed, end: None)

@@ -49,6 +49,7 @@ class TwoTables(MemorySink):
             raise StateConflict(f"epoch {commit.epoch} after {marker.epoch}, prev {commit.prev_epoch}")
         if self.random.random() < 0.05:
             raise Transient("the sink is held by somebody else")
+        self.judge(commit.attempt, table)
         inserts, net = self.stager.files[commit.folder]
         rows = self.applied(
             {key: value for key, value in inserts.items() if key % 2 == remainder},

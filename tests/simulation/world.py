@@ -12,7 +12,7 @@ from typing import Any
 
 from backfill_cli.contracts import EpochCommit, SavedJob, SinkTable, UpstreamCapabilities
 from backfill_cli.engine.ports import StagedEpoch
-from backfill_cli.errors import Held, HistoryGone, StateConflict, Transient
+from backfill_cli.errors import BadData, Held, HistoryGone, StateConflict, Transient
 from backfill_cli.failpoint import hit
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Marker, Progress, Recovered
 from backfill_cli.model.job import Command, Control, JobState, Phase
@@ -153,6 +153,9 @@ class MemorySink:
     marker: Marker = field(default_factory=lambda: Marker(0, 0, ""))
     checkpoints: list[Checkpoint] = field(default_factory=list)
     splits: dict[SplitKey, SplitProgress] = field(default_factory=dict)
+    judged: dict[tuple[str, str], bool] = field(default_factory=dict)  # attempt and table -> rows are bad
+    cured: set[str] = field(default_factory=set)
+    calm: bool = False
     transactional = True
 
     def prepare(self, job: str, tables: Sequence[SinkTable], into_existing: bool) -> None: ...
@@ -174,11 +177,18 @@ class MemorySink:
             raise StateConflict(f"epoch {commit.epoch} after {self.marker.epoch}, prev {commit.prev_epoch}")
         if self.random.random() < 0.05:
             raise Transient("the sink is held by somebody else")
+        self.judge(commit.attempt, TABLE)
         rows = self.applied(*self.stager.files[commit.folder])
         hit("sink-before-commit")
         self.rows, self.marker = rows, Marker(commit.epoch, commit.token, commit.attempt)
         self.keep(commit.saved.checkpoint)
         hit("sink-after-commit")
+
+    def judge(self, attempt: str, table: str) -> None:
+        """Some staged rows can never be taken, however often they come."""
+        bad = self.judged.setdefault((attempt, table), not self.calm and self.random.random() < 0.01)
+        if bad and attempt not in self.cured:
+            raise BadData(f"rows of {attempt} that {table} cannot take")
 
     def applied(self, inserts: Mapping[Any, int], net: Mapping[Any, tuple[str, int]]) -> dict[Any, int]:
         """The rows once these are in."""
@@ -249,9 +259,26 @@ class MemoryStore:
         assert self.prepared is not None
         self.prepared = None
 
-    def heartbeat(self, now_ms: int, progress: Progress | None) -> None: ...
+    def heartbeat(self, now_ms: int, progress: Progress | None) -> None:
+        if now_ms % 3 == 0:
+            raise Transient("the catalog's disk is full")
+
     def become(self, state: JobState, reason: str) -> None:
         self.state = state
+
+
+class Leased:
+    """The catalog as one runner uses it: from the next claim on it is refused. store: the one there is now."""
+
+    def __init__(self, store: Callable[[], MemoryStore], token: int) -> None:
+        self._store = store
+        self._token = token
+
+    def __getattr__(self, name: str) -> Any:
+        store = self._store()
+        if name != "commands" and store.token != self._token:
+            raise Held("taken over")
+        return getattr(store, name)
 
 
 class LazyCommit(Future[None]):
