@@ -406,4 +406,6 @@ class SourceSchedule(Schedule):
 
     def _ended(self) -> None:
         position = self.sink.checkpoints[-1].position if self.sink.checkpoints else self.held
-        assert position == Position.of({name: p.end for name, p in self.upstream.partitions.items()})
+        known = dict(position)  # a partition that retention emptied before anybody saw it need not be there
+        ends = {name: p.end for name, p in self.upstream.partitions.items() if p.oldest < p.end or name in known}
+        assert position == Position.of(ends)
