@@ -54,12 +54,20 @@ class Claim:
 class Catalog:
     """The jobs of one catalog file.
 
-    path: created with the first job. now_ms: physical time. wait_s: how long to wait for other processes.
+    path: created with the first job. now_ms: physical time. wait_s: how long to wait for other processes. watch_s:
+    how long a lease of another machine must stay as it is before its runner counts as dead, by our own clock.
     """
 
-    def __init__(self, path: Path, now_ms: Callable[[], int] = wall_clock_ms, wait_s: float = 30.0) -> None:
+    def __init__(
+        self,
+        path: Path,
+        now_ms: Callable[[], int] = wall_clock_ms,
+        wait_s: float = 30.0,
+        watch_s: float = lease.LEASE_MS / 1000,
+    ) -> None:
         self._store = Store(path, wait_s)
         self._now_ms = now_ms
+        self._watch_s = watch_s
 
     @property
     def path(self) -> Path:
@@ -103,8 +111,9 @@ class Catalog:
         """
         job = check_name(definition.name)
         self._store.create()
+        dead = self._watched(job)
         with self._store.writing() as db:
-            self._refuse_live(lease.read(db, job), job, lock)
+            self._refuse_live(lease.read(db, job), job, lock, dead)
             jobs.forget(db, job)
             jobs.create(db, definition, control, self._now_ms())
             checkpoints.start_from(db, job, checkpoint)
@@ -152,10 +161,11 @@ class Catalog:
     def post(self, job: str, verb: Verb, rate: float | None, by: str, now_ms: int) -> int:
         """The command is in the job's inbox, or, when no runner lives, has been applied. Returns its id."""
         check_name(job)
+        dead = self._watched(job)
         with self._store.writing() as db:
             jobs.standing(db, job)
             command = inbox.add(db, job, verb, rate, by, now_ms)
-            if not self._is_live(lease.read(db, job), job):
+            if not self._is_held(lease.read(db, job), job, dead):
                 inbox.apply(db, job, now_ms)
         inbox.touch(self.path)
         return command.id
@@ -203,11 +213,12 @@ class Catalog:
         check_name(job)
         taken = lock or JobLock(self.path, job)
         try:
+            dead = self._watched(job)
             with self._store.writing() as db:
                 jobs.standing(db, job)
                 if not taken.held and not taken.take():
                     raise lease.held(job, lease.read(db, job), now_ms)
-                token = lease.claim(db, job, owner, now_ms)
+                token = lease.claim(db, job, owner, now_ms, dead)
                 inbox.forget_stops(db, job, now_ms)
         except BaseException:
             if lock is None:
@@ -225,17 +236,39 @@ class Catalog:
     def drop(self, job: str, lock: JobLock | None = None) -> None:
         """Nothing of the job is left in the catalog. Raises Held while a runner other than `lock`'s has it."""
         check_name(job)
+        dead = self._watched(job)
         with self._store.writing() as db:
             jobs.standing(db, job)
-            self._refuse_live(lease.read(db, job), job, lock)
+            self._refuse_live(lease.read(db, job), job, lock, dead)
             jobs.forget(db, job)
 
     def _is_live(self, known: lease.Lease, job: str) -> bool:
+        """For who only looks: as `_is_held`, but by the clocks of both machines, without waiting."""
         return known.binds(lease.this_host(), self._now_ms()) or lease.is_locked(self.path, job)
 
-    def _refuse_live(self, known: lease.Lease, job: str, lock: JobLock | None) -> None:
-        """Raise Held while somebody else runs the job."""
-        now_ms = self._now_ms()
+    def _refuse_live(self, known: lease.Lease, job: str, lock: JobLock | None, dead: lease.Lease | None) -> None:
+        """Raise Held while somebody else runs the job. dead: see `_watched`."""
         ours = lock is not None and lock.held
-        if known.binds(lease.this_host(), now_ms) or (not ours and lease.is_locked(self.path, job)):
-            raise lease.held(job, known, now_ms)
+        if known.elsewhere(dead) if ours else self._is_held(known, job, dead):
+            raise lease.held(job, known, self._now_ms())
+
+    def _is_held(self, known: lease.Lease, job: str, dead: lease.Lease | None) -> bool:
+        return known.elsewhere(dead) or lease.is_locked(self.path, job)
+
+    def _watched(self, job: str) -> lease.Lease | None:
+        """The lease of a runner on another machine that is dead, else None.
+
+        The time that it was renewed at is the other machine's, and clocks are set: one that looks run out is
+        watched, and a runner that lives renews it meanwhile.
+        """
+        with self._store.reading() as db:
+            seen = lease.read(db, job)
+        if not seen.doubtful(lease.this_host(), self._now_ms()):
+            return None
+        ends = time.monotonic() + self._watch_s
+        while time.monotonic() < ends:
+            time.sleep(min(1.0, self._watch_s))
+            with self._store.reading() as db:
+                if lease.read(db, job) != seen:
+                    return None
+        return seen

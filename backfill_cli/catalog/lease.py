@@ -28,8 +28,19 @@ class Lease:
     renewed_ms: int | None = None
 
     def binds(self, host: str, now_ms: int) -> bool:
-        """Whether a runner on another machine holds it. On `host` itself the lock file tells, not the clock."""
-        return self.host not in (None, host) and now_ms - (self.renewed_ms or 0) < LEASE_MS
+        """Whether a runner on another machine holds it, as far as the clocks of the two machines agree.
+
+        On `host` itself the lock file tells, not the clock.
+        """
+        return self.host not in (None, host) and abs(now_ms - (self.renewed_ms or 0)) < LEASE_MS
+
+    def elsewhere(self, dead: "Lease | None") -> bool:
+        """Whether a runner on another machine has it, unless it is that of a runner known to be dead."""
+        return self != dead and self.host not in (None, this_host())
+
+    def doubtful(self, host: str, now_ms: int) -> bool:
+        """Whether a runner on another machine let its lease run out, or only has another time of day than we."""
+        return self.host not in (None, host) and not self.binds(host, now_ms)
 
 
 class JobLock:
@@ -105,10 +116,13 @@ def write(db: "DuckDBPyConnection", job: str, lease: Lease) -> None:
     )
 
 
-def claim(db: "DuckDBPyConnection", job: str, owner: str, now_ms: int) -> int:
-    """The lease is ours, with a new token. Raises Held while a runner on another machine has it."""
+def claim(db: "DuckDBPyConnection", job: str, owner: str, now_ms: int, dead: Lease | None) -> int:
+    """The lease is ours, with a new token. Raises Held while a runner on another machine has it.
+
+    dead: the lease of a runner that was watched for long enough; it holds no more.
+    """
     before = read(db, job)
-    if before.binds(this_host(), now_ms):
+    if before.elsewhere(dead):
         raise held(job, before, now_ms)
     write(db, job, Lease(before.token + 1, owner, this_host(), os.getpid(), now_ms, now_ms))
     return before.token + 1
@@ -132,7 +146,7 @@ def held(job: str, lease: Lease, now_ms: int) -> Held:
     renewed_s = max(0, now_ms - (lease.renewed_ms or 0)) / 1000
     hint = f"backfill status {job}"
     if lease.host != this_host():
-        hint += f" (if that runner died: wait {LEASE_MS // 1000} s after its last renewal)"
+        hint += f" (if that runner died: try again {LEASE_MS // 1000} s after its last renewal)"
     return Held(f"job {job!r} is held by {_holder(lease)}, renewed {renewed_s:.0f} s ago", hint)
 
 

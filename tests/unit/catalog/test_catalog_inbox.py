@@ -57,7 +57,8 @@ def test_a_command_that_comes_just_after_the_look_is_seen_at_the_next(catalog: C
     def then_comes_a_command(store: Store) -> Iterator[DuckDBPyConnection]:
         with real(store) as db:
             yield db
-        post(catalog)
+        with patch.object(Store, "reading", real):
+            post(catalog)
 
     with patch.object(Store, "reading", then_comes_a_command):
         assert claim.store.commands() == ()

@@ -1,5 +1,8 @@
 """One runner a job: refused with the holder's name, fenced by token, free when its holder is gone."""
 
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import patch
 
@@ -52,13 +55,59 @@ def test_a_younger_lease_of_another_machine_binds(catalog: Catalog, path: Path, 
     assert catalog.job("orders").live
     with pytest.raises(Held, match="cron on far-host, pid 4711") as refused:
         catalog.claim("orders", "me", clock())
-    assert "wait 30 s" in refused.value.hint
+    assert "try again 30 s after" in refused.value.hint
 
 
-def test_an_old_lease_of_another_machine_is_taken_over(catalog: Catalog, path: Path, clock: Clock) -> None:
-    elsewhere(path, clock() - lease.LEASE_MS)
-    with claimed(catalog, clock) as claim:
+DAY_MS = 86_400_000
+
+
+@pytest.mark.parametrize("off_ms", [-lease.LEASE_MS, -DAY_MS, DAY_MS], ids=["old", "a day old", "of tomorrow"])
+def test_a_lease_of_another_machine_that_nobody_renews_is_taken_over(
+    path: Path, catalog: Catalog, clock: Clock, off_ms: int
+) -> None:
+    elsewhere(path, clock() + off_ms)
+    began = time.monotonic()
+    with claimed(Catalog(path, clock, watch_s=0.3), clock) as claim:
         assert claim.token == 8
+    assert time.monotonic() - began >= 0.3
+
+
+Act = Callable[[Catalog], object]
+
+
+@pytest.mark.parametrize("off_ms", [-DAY_MS, DAY_MS], ids=["behind", "ahead"])
+@pytest.mark.parametrize(
+    "act",
+    [lambda c: c.claim("orders", "me", 5), lambda c: c.drop("orders")],
+    ids=["claim", "drop"],
+)
+def test_a_runner_that_renews_keeps_its_lease_though_its_clock_is_a_day_off(
+    path: Path, catalog: Catalog, clock: Clock, off_ms: int, act: Act
+) -> None:
+    elsewhere(path, clock() + off_ms)
+    threading.Timer(0.2, elsewhere, (path, clock() + off_ms + 10_000)).start()
+    with pytest.raises(Held, match="cron on far-host"):
+        act(Catalog(path, clock, watch_s=5))
+
+
+@pytest.mark.parametrize("off_ms", [-DAY_MS, DAY_MS], ids=["behind", "ahead"])
+def test_a_command_for_a_runner_whose_clock_is_a_day_off_waits_for_its_barrier(
+    path: Path, catalog: Catalog, clock: Clock, off_ms: int
+) -> None:
+    elsewhere(path, clock() + off_ms)
+    threading.Timer(0.2, elsewhere, (path, clock() + off_ms + 10_000)).start()
+    posted = Catalog(path, clock, watch_s=5).post("orders", Verb.PAUSE, None, "cli", clock())
+    assert catalog.taken("orders", posted) is None
+    assert [command.verb for command in catalog.job("orders").waiting] == [Verb.PAUSE]
+
+
+def test_a_command_for_a_runner_that_died_on_another_machine_is_written_at_once_it_is_known(
+    path: Path, catalog: Catalog, clock: Clock
+) -> None:
+    elsewhere(path, clock() - DAY_MS)
+    posted = Catalog(path, clock, watch_s=0.2).post("orders", Verb.PAUSE, None, "cli", clock())
+    assert catalog.taken("orders", posted) is not None
+    assert catalog.job("orders").control.paused
 
 
 def test_on_one_machine_the_lock_tells_not_the_clock(catalog: Catalog, path: Path, clock: Clock) -> None:
@@ -68,7 +117,8 @@ def test_on_one_machine_the_lock_tells_not_the_clock(catalog: Catalog, path: Pat
         assert claim.token == 4
 
 
-def test_a_refused_claim_does_not_keep_the_lock_file(catalog: Catalog, path: Path, clock: Clock) -> None:
+def test_a_refused_claim_does_not_keep_the_lock_file(path: Path, catalog: Catalog, clock: Clock) -> None:
+    catalog = Catalog(path, clock, watch_s=0.1)
     elsewhere(path, clock())
     with pytest.raises(Held):
         catalog.claim("orders", "me", clock())
