@@ -1,12 +1,14 @@
 """`backfill wait`: return once a job is where it should be; for scripts and CI."""
 
+import os
+import socket
 import time
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from backfill_cli.errors import StoppedEarly, WaitTimedOut
-from backfill_cli.model.job import JobState
+from backfill_cli.errors import Fatal, StoppedEarly, WaitTimedOut
+from backfill_cli.model.job import JobState, Phase
 from backfill_cli.view.console import answer_json, say
 
 from .options import CatalogOption, JobArgument, JsonOption, TimeoutOption, named_job, open_catalog, seconds
@@ -28,7 +30,12 @@ def wait(
     as_json: JsonOption = False,
     catalog: CatalogOption = "",
 ) -> None:
-    """Wait until a job is caught up, paused, stopped or done. Exit 8: timed out, 9: the job stopped first."""
+    """Wait until a job is caught up, paused, stopped or done.
+
+    Caught up: its live runner follows the upstream and says that nothing is pending now; or it is done. Not while
+    it is paused or waits for something, and not because an earlier run was. Exit 1: the job failed, 8: timed out,
+    9: it stopped first.
+    """
     limit_s = seconds(timeout, "--timeout")
     store = open_catalog(catalog)
     name = named_job(store, job).name
@@ -36,6 +43,8 @@ def wait(
     while not reached(row := store.job(name), goal):
         now = time.monotonic()
         live = now if row.live else live
+        if row.state is JobState.FAILED and not row.live:
+            raise Fatal(f"job {name!r} failed, before {goal}: {row.reason}", f"backfill resume {name}")
         if (row.ended and not row.live) or now - live > GONE_AFTER_S:
             state = f"is {row.state}" if row.ended else "has no runner"
             raise StoppedEarly(f"job {name!r} {state} ({row.reason}), before {goal}", f"backfill resume {name}")
@@ -56,10 +65,33 @@ def reached(row: "JobRow", goal: Goal) -> bool:
 
     Stopped and done are reached once the runner has gone: whoever waits may start the job again.
     """
+    done = row.state is JobState.DONE and not row.live
     if goal == "caught-up":
-        return row.caught_up_ms is not None or row.state is JobState.DONE
+        return done or _follows(row)
     if goal == "stopped":
-        return row.state in (JobState.STOPPED, JobState.DONE) and not row.live
+        return done or (row.state is JobState.STOPPED and not row.live)
     if goal == "done":
-        return row.state is JobState.DONE and not row.live
+        return done
     return row.state == goal
+
+
+def _follows(row: "JobRow") -> bool:
+    """Whether the runner that lives now said last that it follows the upstream, and that nothing is pending."""
+    told = row.progress
+    if told is None or not row.live or row.state is not JobState.RUNNING or not _is_there(row):
+        return False
+    its_word = told.token == row.lease.token and told.caught_up_ms is not None
+    return its_word and told.phase == Phase.UPSTREAM and not told.pending_epochs and told.waiting_for is None
+
+
+def _is_there(row: "JobRow") -> bool:
+    """Whether the lease's process lives: the job may be locked by the next one, which has not claimed it yet."""
+    if row.lease.pid is None or row.lease.host != socket.gethostname():
+        return row.lease.pid is not None
+    try:
+        os.kill(row.lease.pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

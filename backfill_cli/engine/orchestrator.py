@@ -78,7 +78,8 @@ class Orchestrator:
     def progress(self) -> Progress:
         """The numbers for people: what the sink holds, under the control in force."""
         state = replace(self._committed_state, control=self.state.control)
-        return self._meter.progress(state, self._committed_epoch, self.waiting_for(), self._caught_up_ms)
+        told = self._meter.progress(state, self._committed_epoch, self.waiting_for(), self._caught_up_ms)
+        return replace(told, token=self._job.token)
 
     @property
     def caught_up(self) -> bool:

@@ -83,7 +83,7 @@ class Progress:
     milliseconds applied per second in the log store). lag_ms: how far the sink is behind, None before the log is
     followed. limited_by: what limits the job now and the command that changes it.
     share: 0 to 1 of a history, by offsets; None where rows and bytes tell. partitions: of a partitioned log,
-    at most 64, those furthest behind first.
+    at most 64, those furthest behind first. token: the runner that says so. caught_up_ms: since when in its run.
     """
 
     phase: Phase
@@ -108,6 +108,7 @@ class Progress:
     waiting_for: str | None = None
     share: float | None = None
     partitions: tuple[PartitionProgress, ...] = ()
+    token: int = 0
 
 
 @dataclass(frozen=True, slots=True)

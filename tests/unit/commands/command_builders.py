@@ -11,7 +11,7 @@ from typer.testing import Result
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.contracts import JobDefinition, SinkTable
-from backfill_cli.model.checkpoint import Checkpoint
+from backfill_cli.model.checkpoint import Checkpoint, Progress
 from backfill_cli.model.job import Control, JobState, Phase
 from backfill_cli.model.position import Position
 from backfill_cli.model.split import Split
@@ -43,10 +43,11 @@ def make_job(catalog: Catalog, name: str = "orders") -> None:
     catalog.create_job(definition, Control(), Checkpoint(0, 0, 0, "-", "{}", Phase.SNAPSHOT, Position()))
 
 
-def end_job(catalog: Catalog, name: str, state: JobState, reason: str = "") -> None:
-    """A runner had the job, and it ended so."""
+def end_job(catalog: Catalog, name: str, state: JobState, reason: str = "", told: Progress | None = None) -> None:
+    """A runner had the job, and it ended so. told: what it said last."""
     with catalog.claim(name, "test", 5) as claim:
         claim.store.become(JobState.RUNNING, "")
+        claim.store.heartbeat(5, told)
         if state is JobState.STOPPED:
             claim.store.become(JobState.STOPPING, "")
         claim.store.become(state, reason)

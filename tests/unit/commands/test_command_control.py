@@ -1,15 +1,18 @@
 """pause, resume, throttle, stop, wait: what they post, what they say, what they wait for."""
 
 import json
+import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command_builders import Run, end_job, fake_engine, make_job
 
-from backfill_cli.catalog import Catalog, Claim
-from backfill_cli.model.checkpoint import EpochRecord
+from backfill_cli.catalog import Catalog, Claim, lease
+from backfill_cli.catalog.store import Store
+from backfill_cli.model.checkpoint import EpochRecord, Progress
 from backfill_cli.model.job import Control, JobState, Phase, Verb
 
 
@@ -120,8 +123,6 @@ def test_the_name_may_be_left_out_only_when_it_is_clear(run: Run, catalog: Catal
         (JobState.DONE, "paused", 9),
         (JobState.STOPPED, "stopped", 0),
         (JobState.STOPPED, "caught-up", 9),
-        (JobState.FAILED, "stopped", 9),
-        (JobState.FAILED, "done", 9),
     ],
 )
 def test_wait_returns_at_the_goal_and_with_9_when_the_job_ends_first(
@@ -131,6 +132,66 @@ def test_wait_returns_at_the_goal_and_with_9_when_the_job_ends_first(
     result = run("wait", "--for", goal)
     assert result.exit_code == code
     assert (f"is {state} (part-7 is gone), before {goal}" in result.stderr) == (code == 9)
+
+
+@pytest.mark.parametrize("goal", ["caught-up", "paused", "stopped", "done"])
+def test_wait_for_a_failed_job_ends_with_1_and_its_reason(run: Run, catalog: Catalog, goal: str) -> None:
+    end_job(catalog, "orders", JobState.FAILED, "part-7 is gone", NOW)
+    result = run("wait", "--for", goal)
+    assert result.exit_code == 1
+    assert f"job 'orders' failed, before {goal}: part-7 is gone" in result.stderr
+
+
+NOW = Progress(Phase.UPSTREAM, 7, 0, None, 0, 0, {}, 0, 0, None, None, "nothing", caught_up_ms=5, token=1)
+"""What the first runner of a job says that is caught up."""
+
+
+@pytest.mark.parametrize("ended", [JobState.STOPPED, None])
+def test_a_job_that_was_caught_up_in_an_earlier_run_is_not_now(
+    run: Run, catalog: Catalog, ended: JobState | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("backfill_cli.commands.wait.GONE_AFTER_S", 0.0)
+    if ended is None:
+        with catalog.claim("orders", "test", 5) as claim:
+            claim.store.become(JobState.RUNNING, "")
+            claim.store.heartbeat(5, NOW)
+    else:
+        end_job(catalog, "orders", ended, "", NOW)
+    assert run("wait", "--for", "caught-up").exit_code == 9
+    with catalog.claim("orders", "test", 5) as claim:  # the next runner, which has not said anything yet
+        claim.store.become(JobState.STARTING, "")
+        claim.store.become(JobState.RUNNING, "")
+        assert run("wait", "--for", "caught-up", "--timeout", "100ms").exit_code == 8
+        claim.store.heartbeat(6, replace(NOW, token=claim.token))
+        assert run("wait", "--for", "caught-up").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        replace(NOW, pending_epochs=3),
+        replace(NOW, waiting_for="the sink"),
+        replace(NOW, caught_up_ms=None),
+        replace(NOW, phase=Phase.LOG_STORE),
+    ],
+    ids=["pending", "waiting", "not yet", "log store"],
+)
+def test_a_runner_that_is_behind_now_is_not_caught_up(
+    run: Run, catalog: Catalog, claim: Claim, told: Progress
+) -> None:
+    claim.store.heartbeat(6, told)
+    assert run("wait", "--for", "caught-up", "--timeout", "100ms").exit_code == 8
+    claim.store.heartbeat(6, NOW)
+    assert run("wait", "--for", "caught-up").exit_code == 0
+
+
+def test_a_word_of_a_process_that_is_gone_does_not_count(run: Run, catalog: Catalog, claim: Claim) -> None:
+    claim.store.heartbeat(6, NOW)
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    with Store(catalog.path).writing() as db:
+        lease.write(db, "orders", replace(lease.read(db, "orders"), pid=gone.pid))
+    assert run("wait", "--for", "caught-up", "--timeout", "100ms").exit_code == 8
 
 
 @pytest.mark.usefixtures("claim")
