@@ -1,9 +1,12 @@
-"""A job run in the background: the same command once more, in a session of its own, with a log file."""
+"""A job run in the background: the same command once more, in a session of its own, with a log of bounded size."""
 
 import os
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -16,6 +19,9 @@ if TYPE_CHECKING:
     from backfill_cli.catalog import Catalog
 
 POLL_S = 0.2
+LOG = "BACKFILL_DETACHED_LOG"  # tells the process in the background where its output goes
+LOG_BYTES = 10_000_000  # months of a job; one such file is kept beside the one that is written
+LOOK_S = 5.0
 
 
 def start_detached(job: str, catalog: "Catalog", options: list[str], as_json: bool) -> None:
@@ -27,10 +33,17 @@ def start_detached(job: str, catalog: "Catalog", options: list[str], as_json: bo
     catalog.lock_job(job).release()
     log = catalog.path.parent / "logs" / f"{job}.log"
     command = [sys.executable, "-m", "backfill_cli", "start", *options, "--catalog", str(catalog.path)]
+    if log.exists() and log.stat().st_size >= LOG_BYTES:
+        os.replace(log, kept(log))
     with _opened(log) as output:
         began = output.seek(0, os.SEEK_END)
         runner = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            env={**os.environ, LOG: str(log)},
         )
     while not _holds(catalog, job, runner.pid):
         code = runner.poll()
@@ -46,6 +59,48 @@ def start_detached(job: str, catalog: "Catalog", options: list[str], as_json: bo
         answer_json({"schema": 1, "job": job, "pid": runner.pid, "log": str(log)})
     else:
         say(f"job {job}: started in the background, pid {runner.pid}, log {log}")
+
+
+def kept(log: Path) -> Path:
+    """Where the log before this one is."""
+    return log.with_name(f"{log.name}.1")
+
+
+@contextmanager
+def bounded_log() -> Iterator[None]:
+    """Meanwhile the log of a process in the background, if this is one, goes on in a new file when it is full."""
+    log = os.environ.get(LOG)
+    if log is None:
+        yield
+        return
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.wait(LOOK_S):
+            with suppress(OSError, UsageError):  # a full disk: the log goes on where it is
+                rotate(Path(log))
+
+    thread = threading.Thread(target=look, name="log", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def rotate(log: Path) -> None:
+    """Where the file that stdout and stderr write to is full, it is put aside and a new one takes its place.
+
+    By the process's own handles: what libraries write reaches the new file too.
+    """
+    if os.fstat(sys.stderr.fileno()).st_size < LOG_BYTES:
+        return
+    with suppress(FileNotFoundError):  # somebody removed it: we write to a file without a name
+        os.replace(log, kept(log))
+    with _opened(log) as fresh:
+        for stream in (sys.stdout, sys.stderr):
+            os.dup2(fresh.fileno(), stream.fileno())
 
 
 def _opened(log: Path) -> BinaryIO:

@@ -8,6 +8,8 @@ from backfill_cli.view.live import Viewer, following
 from backfill_cli.view.model import as_json as to_json
 from backfill_cli.view.read import read_jobs
 
+from .detached import bounded_log
+
 if TYPE_CHECKING:
     from backfill_cli.catalog import Catalog
     from backfill_cli.model.job import JobState
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
 
 def run_shown(name: str, catalog: "Catalog", as_json: bool, run: "Callable[[Viewer], JobState]") -> None:
     """Run a job to its end with a view of it on stderr; the error that ends it passes through."""
-    with following(name, lambda: read_jobs(catalog, name)) as viewer:
+    with bounded_log(), following(name, lambda: read_jobs(catalog, name)) as viewer:
         run(viewer)
     if as_json:
         answer_json(to_json(read_jobs(catalog, name)))

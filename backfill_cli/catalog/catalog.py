@@ -226,13 +226,6 @@ class Catalog:
             raise
         return Claim(RunnerStore(self._store, job, token), token, taken)
 
-    def set_until(self, job: str, until: str) -> None:
-        """Runs of the job end by themselves at `until` from now on. For who holds `lock_job`."""
-        check_name(job)
-        with self._store.writing() as db:
-            jobs.standing(db, job)
-            jobs.set_until(db, job, until)
-
     def drop(self, job: str, lock: JobLock | None = None) -> None:
         """Nothing of the job is left in the catalog. Raises Held while a runner other than `lock`'s has it."""
         check_name(job)

@@ -186,8 +186,9 @@ def set_control(db: "DuckDBPyConnection", job: str, control: Control) -> None:
     )
 
 
-def set_until(db: "DuckDBPyConnection", job: str, until: str) -> None:
-    db.execute("UPDATE jobs SET until = ? WHERE name = ?", [until, job])
+def redefine(db: "DuckDBPyConnection", job: str, config: str, until: str) -> None:
+    """Later runs go by this config, and end by themselves at `until`."""
+    db.execute("UPDATE jobs SET config = ?, until = ? WHERE name = ?", [config, until, job])
 
 
 def become(db: "DuckDBPyConnection", job: str, then: JobState, reason: str = "") -> None:

@@ -73,6 +73,11 @@ class RunnerStore:
             if progress is not None:
                 jobs.set_progress(db, self._job, progress)
 
+    def redefine(self, config: str, until: str) -> None:
+        """Later runs go by this config, and end by themselves at `until`."""
+        with self._ours() as db:
+            jobs.redefine(db, self._job, config, until)
+
     def become(self, state: JobState, reason: str) -> None:
         with self._ours() as db:
             jobs.become(db, self._job, state, reason)

@@ -86,6 +86,11 @@ def require_same(name: str, fingerprint: str, config: JobConfig) -> None:
         )
 
 
+def changed_keys(stored: str, config: JobConfig) -> list[str]:
+    """The keys of the config that differ from the stored one. Their values may be long, or nobody's business."""
+    return [told.partition(": ")[0] for told in differences(json.loads(stored), json.loads(config.stored()))]
+
+
 def sink_tables(
     config: JobConfig, spark: "SparkSession", upstream: Upstream, pin: Pin, plain: bool
 ) -> tuple[SinkTable, ...]:
@@ -121,7 +126,7 @@ def rebuild(name: str, catalog: Catalog, config: JobConfig, world: World, lock: 
             if known
             else "look at [job] name and [sink]; a new job begins with: backfill start --config job.toml",
         )
-    definition = decode(JobDefinition, saved.definition)
+    definition = replace(decode(JobDefinition, saved.definition), config=config.stored())
     require_same(name, definition.fingerprint, config)
     markers = world.patiently(lambda: world.sink.committed(name))
     token = max((marker.token for marker in markers.values()), default=saved.checkpoint.token)

@@ -1,7 +1,7 @@
 """A job in a process: created or taken up, recovered, run to its end. The commands call this."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -12,7 +12,7 @@ from backfill_cli.catalog.person import person, user
 from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.contracts import JobDefinition, JobStore
 from backfill_cli.engine.choice import strategy_of
-from backfill_cli.engine.create import create, rebuild, require_same
+from backfill_cli.engine.create import changed_keys, create, rebuild, require_same
 from backfill_cli.engine.orchestrator import Orchestrator, Tick
 from backfill_cli.engine.ownership import require_kept, take
 from backfill_cli.engine.ports import Job, Ports, Settings
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 SIGNALLED = "a signal"
 ASKED = "a stop was asked for"
+RATE = "throttle.rate"
 
 
 def start(
@@ -39,8 +40,8 @@ def start(
 ) -> JobState:
     """Create the job, or go on with it when its fingerprint is equal, and run it to its end.
 
-    until: kept in the catalog; a later `resume` goes by it. Raises UsageError for a config that would lead to
-    another result, Held while another runner has the job.
+    until, and what of the config may change, are kept in the catalog; a later `resume` goes by them. Raises
+    UsageError for a config that would lead to another result, Held while another runner has the job.
     """
     name = config.job.name
     run = _Run(name, catalog, watcher or Nobody())
@@ -50,7 +51,9 @@ def start(
             known = create(config, catalog, world, until, into_existing)
             return run.created(known, config, world, lock)
         require_same(name, known.fingerprint, config)
-        return run.taken_up(replace(known, until=until), config, world, lock, unpause=False)
+        changed = changed_keys(known.config, config)
+        job = replace(known, until=until, config=config.stored())
+        return run.taken_up(job, config, world, lock, unpause=False, changed=changed)
 
 
 def resume(name: str, catalog: Catalog, sink_config: JobConfig | None, watcher: Watcher | None) -> JobState:
@@ -66,7 +69,7 @@ def resume(name: str, catalog: Catalog, sink_config: JobConfig | None, watcher: 
         known = catalog.definition(name)
         config = from_stored(known.config)
         with World(config, run.watcher.tell) as world:
-            return run.taken_up(known, config, world, lock, unpause=True)
+            return run.taken_up(known, config, world, lock, unpause=True, changed=())
 
 
 def _definition(catalog: Catalog, name: str) -> JobDefinition | None:
@@ -93,17 +96,30 @@ class _Run:
         return self._ended(tick, job)
 
     def taken_up(
-        self, job: JobDefinition, config: JobConfig, world: World, lock: "JobLock", unpause: bool
+        self,
+        job: JobDefinition,
+        config: JobConfig,
+        world: World,
+        lock: "JobLock",
+        unpause: bool,
+        changed: Sequence[str],
     ) -> JobState:
-        """Run a job that was there before: upstream and sink must be as they were left."""
+        """Run a job that was there before: upstream and sink must be as they were left.
+
+        changed: keys of the config that the catalog has otherwise.
+        """
         with suppress(Transient):  # before the claim: a refused command has changed nothing
             require_kept(job.name, self.catalog, world.sink)
         with self._claimed(job, config, world, lock) as (claim, heartbeat):
-            self.catalog.set_until(job.name, job.until)
+            world.patiently(lambda: claim.store.redefine(job.config, job.until))
+            if changed:
+                world.tell(f"the config has changed, and is stored: {', '.join(changed)}")
             held = world.patiently(lambda: require_kept(job.name, self.catalog, world.sink))
             world.patiently(lambda: world.upstream.restore(job.pin))
             world.patiently(lambda: world.sink.prepare(job.name, job.tables, into_existing=True))
             world.patiently(lambda: take(job.name, self.catalog, world.sink, held))
+            if RATE in changed:
+                self.catalog.post(job.name, Verb.THROTTLE, config.throttle.rate, person(), _now_ms())
             tick = self._work(claim, heartbeat, job, config, world, unpause)
         return self._ended(tick, job)
 

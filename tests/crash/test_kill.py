@@ -1,5 +1,6 @@
 """`kill -9` of the real command at each durable step, then `resume`: the sink equals the upstream, row by row."""
 
+import json
 import os
 import random
 import signal
@@ -13,6 +14,8 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+
+from backfill_cli.catalog import Catalog
 
 FILES, ROWS, CHANGE_FILES, CHANGES = 3, 2_000, 6, 100
 
@@ -177,3 +180,5 @@ def test_a_signal_commits_the_epoch_and_the_job_goes_on_from_there(tmp_path: Pat
     run = backfill(tmp_path, "start", "--config", "job.toml", "--until", "caught-up")
     assert run.returncode == 0, run.stderr
     assert held(tmp_path) == expected
+    assert "the config has changed, and is stored: throttle.rate" in run.stderr
+    assert json.loads(Catalog(tmp_path / "catalog.duckdb").definition("crash").config)["throttle"]["rate"] == 8000

@@ -262,3 +262,11 @@ def test_100_000_splits_take_seconds_to_create_and_one_to_load(path: Path, clock
     assert created - began < 10  # 0.9 s when nothing else runs
     assert time.perf_counter() - created < 5  # 0.2 s
     assert catalog.definition("orders") == wide
+
+
+def test_a_config_that_changed_is_what_later_runs_go_by(catalog: Catalog, clock: Clock) -> None:
+    with claimed(catalog, clock) as claim:
+        claim.store.redefine('{"job": {"name": "orders"}}', "caught-up")
+    known = catalog.definition("orders")
+    assert (known.config, known.until) == ('{"job": {"name": "orders"}}', "caught-up")
+    assert known.fingerprint == definition().fingerprint

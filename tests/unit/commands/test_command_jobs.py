@@ -200,3 +200,29 @@ def test_a_detached_job_that_fails_at_once_passes_its_error_on(folder: Path) -> 
     assert ended.returncode == 5
     assert ended.stdout == ""
     assert "error: job 'orders' is held by somebody\nTry: backfill status orders" in ended.stderr
+
+
+def test_the_log_of_a_job_in_the_background_is_bounded_and_loses_no_line_of_the_newest(folder: Path) -> None:
+    log = folder / "orders.log"
+    code = (
+        "import os, sys, time\n"
+        "from pathlib import Path\n"
+        "from backfill_cli.commands import detached\n"
+        "detached.LOG_BYTES, detached.LOOK_S = 10_000, 0.01\n"
+        "with detached.bounded_log():\n"
+        "    for n in range(300):\n"
+        "        print(f'{n:0200d}', file=sys.stderr, flush=True)\n"
+        "        os.write(1, f'library {n}\\n'.encode())\n"
+        "        time.sleep(0.005)\n"
+    )
+    with log.open("ab") as output:
+        environment = {**os.environ, "BACKFILL_DETACHED_LOG": str(log)}
+        subprocess.run([sys.executable, "-c", code], stdout=output, stderr=output, env=environment, check=True)
+    assert sorted(folder.glob("orders.log*")) == [log, folder / "orders.log.1"]
+    assert all(file.stat().st_size < 40_000 for file in folder.glob("orders.log*"))
+    lines = ((folder / "orders.log.1").read_text() + log.read_text()).splitlines()
+    numbers = [int(line) for line in lines if not line.startswith("library")]
+    assert numbers == list(range(numbers[0], 300))
+    assert numbers[0] > 0
+    assert "library 299" in lines
+    assert stat.S_IMODE(log.stat().st_mode) == 0o600
