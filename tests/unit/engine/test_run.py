@@ -1,0 +1,75 @@
+"""From a job's claim to its loop: a start may take long, and the job stays ours."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from backfill_cli.catalog import Catalog
+from backfill_cli.contracts import JobDefinition, SinkTable
+from backfill_cli.engine.run import _Run
+from backfill_cli.engine.world import Nobody
+from backfill_cli.errors import Transient
+from backfill_cli.model.checkpoint import Checkpoint
+from backfill_cli.model.job import Control, JobState, Phase
+from backfill_cli.model.position import Position
+from backfill_cli.model.upstream import Pin
+
+TABLE = SinkTable("orders", "orders", ("id",), "{}")
+JOB = JobDefinition("orders", "{}", "{}", Pin(Position(), None, None, ()), "forever", "snapshot", (TABLE,))
+
+
+class AtOnce:
+    """A world that tries everything once."""
+
+    def __init__(self) -> None:
+        self.tell: Callable[[str], None] = lambda _doing: None
+
+    def patiently(self, act: Callable[[], Any]) -> Any:
+        return act()
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Catalog:
+    made = Catalog(tmp_path / "catalog.duckdb")
+    made.create_job(JOB, Control(), Checkpoint(0, 0, 0, "", "{}", Phase.SNAPSHOT, Position()))
+    return made
+
+
+CONFIG: Any = SimpleNamespace(retry=SimpleNamespace(limit_s=60.0))
+
+
+def test_the_lease_is_renewed_from_the_claim_on_however_long_the_start_takes(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("backfill_cli.engine.runner.HEARTBEAT_S", 0.02)
+    world: Any = AtOnce()
+    run = _Run("orders", catalog, Nobody())
+    with catalog.lock_job("orders") as lock, run._claimed(JOB, CONFIG, world, lock):
+        claimed = catalog.job("orders")
+        deadline = time.monotonic() + 30
+        while catalog.job("orders").lease.renewed_ms == claimed.lease.renewed_ms:
+            assert time.monotonic() < deadline, "nobody renews it"
+            time.sleep(0.02)
+        assert catalog.job("orders").progress == claimed.progress
+
+
+def test_a_catalog_that_cannot_be_told_what_a_start_waits_for_does_not_end_it(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world: Any = AtOnce()
+    run = _Run("orders", catalog, Nobody())
+    with catalog.lock_job("orders") as lock, run._claimed(JOB, CONFIG, world, lock) as (claim, _):
+        become, full = claim.store.become, [Transient("no space left")]
+
+        def fails(state: JobState, reason: str) -> None:
+            if full:
+                raise full.pop()
+            become(state, reason)
+
+        monkeypatch.setattr(claim.store, "become", fails)
+        world.tell("starting Spark")
+        assert full == []
