@@ -124,20 +124,21 @@ class Heartbeat:
     def _go_on(self) -> None:
         while not self._over.wait(HEARTBEAT_S):
             try:
-                self.beat()
+                self._beat_by_name()
             except BackfillError as exc:
-                self._end(exc)
-                return
-            except BaseException as exc:
-                said = f"job {self._job!r}: its heartbeat failed: {type(exc).__name__}: {exc}"
-                fault = Fatal(said, f"backfill resume {self._job}")
-                fault.__cause__ = exc
-                self._end(fault)
+                self._failed = exc
+                self._wake.ring()
                 return
 
-    def _end(self, failure: BackfillError) -> None:
-        self._failed = failure
-        self._wake.ring()
+    def _beat_by_name(self) -> None:
+        """As `beat`; a fault of ours is named, else the thread would die without a word."""
+        try:
+            self.beat()
+        except BackfillError:
+            raise
+        except Exception as exc:
+            said = f"job {self._job!r}: its heartbeat failed: {type(exc).__name__}: {exc}"
+            raise Fatal(said, f"backfill resume {self._job}") from exc
 
     def __enter__(self) -> "Heartbeat":
         self._thread.start()
