@@ -46,11 +46,11 @@ def verify(job: str, catalog: "Catalog", independent: bool = False) -> VerifyRep
     with closing(config.open_upstream()) as upstream, session_of(config) as spark:
         upstream.restore(definition.pin)
         staging = Path(config.job.staging)
+        rows = Expected(spark, upstream, config, definition.pin)
 
         def compared() -> VerifyReport:
             try:
                 if not independent:
-                    rows = Expected(spark, upstream, config, definition.pin)
                     return verify_against(spark, definition, sink, live, staging, rows)
                 with folder_of(staging / job) as folder:
                     read = IndependentRows(spark, upstream, config, definition.pin, folder)
