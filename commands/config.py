@@ -5,14 +5,14 @@ import typer
 app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="What may stand in a config file.",
+    help="Describe the config file.",
     no_args_is_help=True,
 )
 
 
 @app.callback()
 def config() -> None:
-    """What may stand in a config file."""
+    """Describe the config file."""
 
 
 @app.command()

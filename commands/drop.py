@@ -31,10 +31,10 @@ def drop(
     store = open_catalog(catalog)
     name = job if sink is not None else store.job(job).name
     if confirm != name:
-        said = "nothing confirms it" if confirm is None else f"--confirm names {confirm!r}"
+        said = "--confirm is missing" if confirm is None else f"--confirm names {confirm!r}"
         where = "" if sink is None else f" --sink {sink}"
         raise UsageError(
-            f"job {name!r} would lose its progress, and {said}", f"backfill drop {name}{where} --confirm {name}"
+            f"job {name!r} would lose its progress: {said}", f"backfill drop {name}{where} --confirm {name}"
         )
     if sink is None:
         from backfill_cli.engine.drop import drop as drop_job

@@ -20,7 +20,7 @@ def init(file: FileArgument = "job.toml", as_json: JsonOption = False) -> None:
     try:
         handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     except FileExistsError:
-        raise UsageError(f"{file} is there already", "name another file: backfill init other.toml") from None
+        raise UsageError(f"{file} already exists", "name another file: backfill init other.toml") from None
     except OSError as error:
         raise UsageError(f"{file}: {error.strerror}") from None
     with os.fdopen(handle, "w", encoding="utf-8") as written:

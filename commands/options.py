@@ -19,12 +19,16 @@ CatalogOption = Annotated[
 JobArgument = Annotated[
     str | None,
     typer.Argument(
-        metavar="JOB", help="May be left out when there is one, or one that has not ended.", show_default=False
+        metavar="JOB",
+        help="May be left out when there is only one job, or only one that has not ended.",
+        show_default=False,
     ),
 ]
 ConfigOption = Annotated[str, typer.Option("--config", metavar="FILE", help="The job's TOML file.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON to stdout.")]
-WaitOption = Annotated[bool, typer.Option("--wait", help="Wait for the barrier that takes it; print its epoch.")]
+WaitOption = Annotated[
+    bool, typer.Option("--wait", help="Wait until the command has taken effect; print the epoch.")
+]
 TimeoutOption = Annotated[
     str, typer.Option("--timeout", metavar="TIME", help='How long to wait: "30s", "30m", "2h".')
 ]

@@ -6,7 +6,7 @@ from .options import CatalogOption, ConfigOption, JsonOption, open_catalog
 
 
 def plan(config: ConfigOption, as_json: JsonOption = False, catalog: CatalogOption = "") -> None:
-    """Show strategy and why, splits, rows, bytes, time and what to look at first."""
+    """Show the strategy and why, splits, rows, bytes, the estimated time and warnings."""
     from backfill_cli.config import load
     from backfill_cli.engine.preflight import plan as plan_job
     from backfill_cli.view.reports import show_plan

@@ -34,7 +34,7 @@ def post(
     if as_json:
         answer_json({"schema": 1, "job": name, "command": verb.value, "rate": rate, "id": command, "epoch": epoch})
     elif epoch is None:
-        say(f"job {name}: {verb.value} asked for; it acts at the next barrier")
+        say(f"job {name}: {verb.value} requested; it takes effect at the next barrier")
     else:
         say(f"job {name}: {DONE[verb]}{_rate(verb, rate)}, at epoch {epoch}")
 
@@ -42,7 +42,7 @@ def post(
 def _rate(verb: Verb, rate: float | None) -> str:
     if verb is not Verb.THROTTLE:
         return ""
-    return " no more: no limit" if rate is None else f" to {rate:g} rows/s"
+    return ": no limit" if rate is None else f" to {rate:g} rows/s"
 
 
 def _waited(catalog: "Catalog", job: str, command: int, verb: Verb, limit_s: float) -> int:
@@ -51,7 +51,7 @@ def _waited(catalog: "Catalog", job: str, command: int, verb: Verb, limit_s: flo
     while (epoch := catalog.taken(job, command)) is None or (verb is Verb.STOP and catalog.job(job).live):
         if time.monotonic() > deadline:
             raise WaitTimedOut(
-                f"job {job!r}: the {verb.value} was not done within {limit_s:g} s; it stays asked for",
+                f"job {job!r}: the {verb.value} was not done within {limit_s:g} s; the request stays in place",
                 f"backfill status {job}",
             )
         time.sleep(POLL_S)

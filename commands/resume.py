@@ -26,7 +26,7 @@ def resume(
     as_json: JsonOption = False,
     catalog: CatalogOption = "",
 ) -> None:
-    """Go on with a job: where a runner has it, at its next barrier; else here, from the last checkpoint."""
+    """Continue a job: end its pause where a runner has it; else run it here from its last checkpoint."""
     store = open_catalog(catalog)
     sink_config = None
     if from_sink is not None:

@@ -8,9 +8,9 @@ import typer
 from .options import CatalogOption, ConfigOption, JsonOption, open_catalog
 
 Until = Literal["caught-up", "forever"]
-UntilOption = Annotated[Until, typer.Option("--until", help="When to end by itself.")]
+UntilOption = Annotated[Until, typer.Option("--until", help="When the run ends by itself.")]
 DetachOption = Annotated[bool, typer.Option("--detach", help="Run in the background, with a log file.")]
-ExistingOption = Annotated[bool, typer.Option("--into-existing", help="Write into sink tables that have rows.")]
+ExistingOption = Annotated[bool, typer.Option("--into-existing", help="Allow sink tables that already have rows.")]
 
 
 def start(
@@ -21,7 +21,7 @@ def start(
     as_json: JsonOption = False,
     catalog: CatalogOption = "",
 ) -> None:
-    """Start a job, or go on with it when its config leads to the same result."""
+    """Start a job, or continue it when its config still gives the same result."""
     from backfill_cli.config import load
 
     job = load(Path(config))

@@ -13,5 +13,5 @@ def stop(
     as_json: JsonOption = False,
     catalog: CatalogOption = "",
 ) -> None:
-    """End the job's run at the next barrier; `backfill resume` goes on from there."""
+    """End the job's run at the next barrier; `backfill resume` continues from there."""
     post(catalog, job, Verb.STOP, rate=None, wait=wait, timeout=timeout, as_json=as_json)

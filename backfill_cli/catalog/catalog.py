@@ -152,10 +152,12 @@ class Catalog:
             raise jobs.unknown(name, tuple(row.name for row in known))
         active = [row.name for row in known if not row.ended]
         if len(active) > 1:
-            raise UsageError(f"which job? There is {', '.join(active)}", f"name it, like: {active[0]}")
+            raise UsageError(
+                f"several jobs could be meant: {', '.join(active)}", f"name one of them, for example: {active[0]}"
+            )
         if not active:
             ended = ", ".join(f"{row.name} ({row.state})" for row in known) or "none"
-            raise NoSuchJob(f"no job is active in {self.path}; there is: {ended}", "name the job")
+            raise NoSuchJob(f"no job is active in {self.path}; known jobs: {ended}", "name the job")
         return next(row for row in known if row.name == active[0])
 
     def post(self, job: str, verb: Verb, rate: float | None, by: str, now_ms: int) -> int:

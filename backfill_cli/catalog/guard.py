@@ -75,7 +75,7 @@ def _of_system(exc: OSError, path: Path) -> Transient | UsageError:
     if exc.errno in _FULL:
         return _full(path, str(exc))
     if exc.errno == EIO:
-        return Transient(f"catalog {path}: {exc}", "look at the disk")
+        return Transient(f"catalog {path}: {exc}", "check the disk")
     return UsageError(f"catalog {path}: {exc.strerror or exc}", "name another file with --catalog")
 
 
@@ -117,5 +117,5 @@ def _of_duckdb(text: str, path: Path) -> Transient | UsageError | StateConflict 
 
 def _full(path: Path, message: str) -> Transient:
     return Transient(
-        f"catalog {path} could not be written: {message}", f"make room in {path.parent} and try again"
+        f"catalog {path} could not be written: {message}", f"free disk space in {path.parent} and try again"
     )

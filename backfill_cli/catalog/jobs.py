@@ -35,7 +35,8 @@ def check_name(job: str) -> str:
     """The name itself; it becomes part of file names. Raises UsageError for any other."""
     if not _NAME.fullmatch(job):
         raise UsageError(
-            f"{job!r} is no name for a job: 1 to 63 of a-z, 0-9, _ and -", "name it in the config: [job] name"
+            f"{job!r} is not a valid job name: use 1 to 63 of a-z, 0-9, _ and -",
+            "name it in the config: [job] name",
         )
     return job
 
@@ -100,7 +101,7 @@ def create(db: "DuckDBPyConnection", definition: JobDefinition, control: Control
     """A new job is there, starting, without a checkpoint. Raises UsageError when the name is taken."""
     if definition.name in names(db):
         raise UsageError(
-            f"job {definition.name!r} is in the catalog already",
+            f"job {definition.name!r} already exists in the catalog",
             f"backfill resume {definition.name}, or: backfill drop {definition.name} --confirm {definition.name}",
         )
     pin = replace(definition.pin, splits=())
@@ -282,5 +283,5 @@ def unknown(job: str, known: tuple[str, ...]) -> NoSuchJob:
     if not nearest:
         return NoSuchJob(f"there is no job {job!r}: the catalog is empty", "backfill start --config job.toml")
     return NoSuchJob(
-        f"there is no job {job!r}; there is {', '.join(nearest[:10])}", f"backfill status {nearest[0]}"
+        f"there is no job {job!r}; known jobs: {', '.join(nearest[:10])}", f"backfill status {nearest[0]}"
     )

@@ -133,7 +133,7 @@ class Store:
             holder = Path(f"{self.path}.lock").read_text(errors="replace") or "unknown"
             raise Transient(
                 f"catalog {self.path} was busy for {self._wait_s:g} s; last used by: {holder}",
-                f"see who has it with: fuser -v {self.path}.lock",
+                f"find the process that holds it: fuser -v {self.path}.lock",
             ) from exc
 
     @contextmanager
@@ -176,7 +176,7 @@ class Store:
         db.close()
         if version > known:
             raise UsageError(
-                f"catalog {self.path} is of version {version}, this backfill knows up to {known}",
+                f"catalog {self.path} has version {version}, this backfill supports versions up to {known}",
                 "pip install --upgrade backfill-cli, or name another file with --catalog",
             )
         self._upgrade(version)
@@ -194,7 +194,7 @@ class Store:
             row = db.execute("SELECT max(version) FROM catalog_version").fetchone()
         except duckdb.CatalogException as exc:
             raise UsageError(
-                f"{self.path} is a DuckDB database, but no catalog of backfill's",
+                f"{self.path} is a DuckDB database, but not a backfill catalog",
                 "name another file with --catalog",
             ) from exc
         assert row is not None
@@ -233,8 +233,8 @@ class Store:
             except Timeout as exc:
                 job = file.name.removeprefix(f"{self.path.name}.").removesuffix(".runner")
                 raise UsageError(
-                    f"catalog {self.path} is of the older version {version}, and a runner of that version "
-                    f"still has job {job!r}",
+                    f"catalog {self.path} has the older version {version}, and a runner of that version "
+                    f"still runs job {job!r}",
                     f"stop job {job!r} with the older backfill, then try again",
                 ) from exc
 

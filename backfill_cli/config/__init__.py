@@ -150,7 +150,7 @@ def _checked(tree: Tree, source: str, faults: list[str]) -> JobConfig:
     sink = _options("sink", tree.get("sink"), faults)
     faults += _table_faults(tree)
     if file is None or upstream is None or sink is None or faults:
-        raise ConfigError(source, faults, "mend what is told, then: backfill plan --config FILE")
+        raise ConfigError(source, faults, "correct the faults listed, then: backfill plan --config FILE")
     return JobConfig(
         tree=tree,
         job=file.job,

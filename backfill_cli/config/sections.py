@@ -48,7 +48,7 @@ class Job(Section):
     )
     strategy: Literal["auto", "snapshot", "source"] = Field(
         default="auto",
-        description="How the snapshot and the changes are put together; `auto` picks, `plan` says which and why.",
+        description="How snapshot and changes are combined; `auto` chooses, and `plan` says which and why.",
     )
     staging: str = Field(
         default=DEFAULT_STAGING,
@@ -157,7 +157,7 @@ class Throttle(Section):
 
 class CatchUp(Section):
     measure: Literal["time", "barriers"] = Field(
-        default="time", description="What the lag allowed while catching up is measured in."
+        default="time", description="Unit of the lag that is allowed while catching up."
     )
 
 
@@ -165,7 +165,7 @@ class Retry(Section):
     limit_s: Duration = Field(
         default=600.0,
         alias="limit",
-        description="How long a failure that may pass is tried again, with backoff, before exit 6.",
+        description="How long a temporary failure is retried, with backoff, before exit code 6.",
     )
 
 
@@ -175,7 +175,7 @@ class Spark(Section):
     )
     remote: str | None = Field(default=None, min_length=1, description="Spark Connect address, `sc://host:15002`.")
     conf: dict[str, Annotated[str, BeforeValidator(_setting)]] = Field(
-        default_factory=dict, description="Spark settings, over ours."
+        default_factory=dict, description="Spark settings; they override backfill's own."
     )
 
     @model_validator(mode="after")

@@ -7,7 +7,7 @@ TEMPLATE = """\
 
 [job]
 name = "orders"                      # in the catalog and in commands: a-z, 0-9, _ and -
-# strategy = "auto"                  # auto picks; plan says which and why
+# strategy = "auto"                  # auto chooses; plan says which and why
 # staging = ".backfill/staging"      # a cluster needs a path that driver and executors share
 
 [upstream]
@@ -44,7 +44,7 @@ path = "warehouse.duckdb"
 # measure = "time"                   # time | barriers
 
 # [retry]
-# limit = "10m"                      # how long a failure that may pass is tried again
+# limit = "10m"                      # how long a temporary failure is retried
 
 # [spark]
 # master = "local[*]"                # or remote = "sc://host:15002"

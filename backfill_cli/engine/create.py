@@ -79,10 +79,10 @@ def require_same(name: str, fingerprint: str, config: JobConfig) -> None:
     found = differences(json.loads(fingerprint), config.fingerprint())
     if found:
         raise UsageError(
-            f"job {name!r} exists, and this config would lead to another result; different are:\n  "
+            f"job {name!r} exists, and this config would give a different result. These options differ:\n  "
             + "\n  ".join(found),
-            "undo that (throttle, barrier, catch_up, retry, spark and staging may change), or name another job, "
-            f"or begin anew: backfill drop {name} --confirm {name}",
+            "undo these changes (throttle, barrier, catch_up, retry, spark and staging may change), or name "
+            f"another job, or start over: backfill drop {name} --confirm {name}",
         )
 
 
@@ -122,9 +122,9 @@ def rebuild(name: str, catalog: Catalog, config: JobConfig, world: World, lock: 
         known = name in {row.name for row in catalog.jobs()}
         raise StateConflict(
             f"the sink of this config keeps nothing of job {name!r}",
-            f"put the sink back as it was, or start anew: backfill drop {name} --confirm {name}"
+            f"restore the sink, or start over: backfill drop {name} --confirm {name}"
             if known
-            else "look at [job] name and [sink]; a new job begins with: backfill start --config job.toml",
+            else "check [job] name and [sink]; a new job begins with: backfill start --config job.toml",
         )
     definition = replace(decode(JobDefinition, saved.definition), config=config.stored())
     require_same(name, definition.fingerprint, config)

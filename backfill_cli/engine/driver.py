@@ -45,9 +45,7 @@ def start(conf: Mapping[str, str]) -> "JavaGateway":
                 popen_kwargs={"stderr": log(), "start_new_session": True}
             )
         except PySparkRuntimeError as error:
-            raise Fatal(
-                f"Spark's driver did not start\n{last_words()}", "look at [spark] in the config"
-            ) from error
+            raise Fatal(f"Spark's driver did not start\n{last_words()}", "check [spark] in the config") from error
     _started.append(gateway)
     return gateway
 

@@ -52,7 +52,9 @@ def drop_from_sink(name: str, catalog: Catalog, config: JobConfig) -> None:
             )
         sink = config.open_sink()
         if not sink.committed(name):
-            raise NoSuchJob(f"the sink of this config holds nothing of job {name!r}", "look at JOB and at [sink]")
+            raise NoSuchJob(
+                f"the sink of this config holds nothing of job {name!r}", "check the job's name and [sink]"
+            )
         require_lost(name, catalog, sink)
         _remove_staging(_staging(sink.saved(name), config), name)
         hit("drop-unstaged")

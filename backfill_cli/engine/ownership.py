@@ -46,8 +46,8 @@ def require_kept(job: str, catalog: Catalog, sink: "Sink") -> Owner | None:
     if epoch and not sink.committed(job):
         raise StateConflict(
             f"the sink holds nothing of job {job!r}, and the catalog has its epoch {epoch} as committed: the sink "
-            "was deleted or replaced, or a drop did not end",
-            f"put the sink back as it was, or start anew: backfill drop {job} --confirm {job}",
+            "was deleted or replaced, or a drop was interrupted",
+            f"restore the sink, or start over: backfill drop {job} --confirm {job}",
         )
     return held
 

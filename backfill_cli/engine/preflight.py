@@ -80,7 +80,7 @@ def _known_job(config: "JobConfig", catalog: "Catalog") -> Iterator[str]:
     except NoSuchJob:
         return
     require_same(row.name, catalog.definition(row.name).fingerprint, config)
-    yield f"job {row.name!r} is there already ({row.state}, epoch {row.epoch}): start goes on with it"
+    yield f"job {row.name!r} already exists ({row.state}, epoch {row.epoch}): start continues it"
 
 
 def _sink_warnings(config: "JobConfig", catalog: "Catalog", tables: Sequence[SinkTable]) -> Iterator[str]:

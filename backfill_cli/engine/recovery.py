@@ -79,7 +79,7 @@ def _drop(job: Job, start: Recovered, prepared: Checkpoint, has: set[str], store
         raise StateConflict(
             f"job {job.name!r}: epoch {prepared.epoch} is in {', '.join(sorted(has))} but not in the other "
             "tables, and its staged files are damaged",
-            f"put the staging folder back as it was, or start anew: backfill drop {job.name} --confirm {job.name}",
+            f"restore the staging folder, or start over: backfill drop {job.name} --confirm {job.name}",
         )
     store.unprepare(prepared.epoch)
     return replace(start, prepared=None, last_epoch=max(start.last_epoch, prepared.epoch))
@@ -92,12 +92,12 @@ def _require_agreement(job: Job, markers: Mapping[str, Marker], committed: int) 
             continue
         newer = marker.epoch > committed
         side = "sink is newer than the catalog" if newer else "sink is older than the catalog"
-        anew = f"start anew: backfill drop {job.name} --confirm {job.name}"
-        rebuilt = f"go on from what the sink holds: backfill resume {job.name} --from-sink job.toml"
+        anew = f"start over: backfill drop {job.name} --confirm {job.name}"
+        rebuilt = f"continue from what the sink holds: backfill resume {job.name} --from-sink job.toml"
         raise StateConflict(
             f"job {job.name!r}, table {table!r}: the {side}: its marker says epoch {marker.epoch}, "
             f"the catalog says {committed}; one of the two was restored",
-            f"{rebuilt}; or {anew}" if marker.epoch else f"put the sink back as it was, or {anew}",
+            f"{rebuilt}; or {anew}" if marker.epoch else f"restore the sink, or {anew}",
         )
 
 

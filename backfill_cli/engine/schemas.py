@@ -27,7 +27,7 @@ def sink_schema(spark: "SparkSession", source: str, transform: "Transform") -> s
     except PySparkException as exc:
         first = str(exc).splitlines()[0]
         raise UsageError(
-            f"the transform does not fit the upstream's columns: {first}", "mend [transform]"
+            f"the transform does not fit the upstream's columns: {first}", "correct [transform]"
         ) from exc
 
 

@@ -121,7 +121,7 @@ def _launch(master: str, settings: Mapping[str, str]) -> "SparkSession":
     except Py4JError as error:
         said = str(error).strip().splitlines()[-1:] or [type(error).__name__]
         raise Fatal(
-            f"Spark did not start on {master}: {said[0]}\n{driver.last_words()}", "look at [spark]"
+            f"Spark did not start on {master}: {said[0]}\n{driver.last_words()}", "check [spark]"
         ) from error
     session = SparkSession(context)
     if kept is not None and not kept.exists():
@@ -141,7 +141,7 @@ def _own_environment(master: str) -> None:
 def _connect(remote: str, conf: Mapping[str, str]) -> "SparkSession":
     where = urlsplit(remote.partition(";")[0])
     if where.scheme != "sc" or not where.hostname:
-        raise UsageError(f"spark.remote: {where.geturl()!r} is no Spark Connect address", "sc://host:15002")
+        raise UsageError(f"spark.remote: {where.geturl()!r} is not a Spark Connect address", "sc://host:15002")
     try:
         # Asked before the client does: it would try for ten minutes without a word.
         socket.create_connection((where.hostname, where.port or 15002), timeout=10).close()
@@ -161,4 +161,4 @@ def _connect(remote: str, conf: Mapping[str, str]) -> "SparkSession":
     try:
         return cast("SparkSession", builder.getOrCreate())
     except PySparkException as error:
-        raise Transient(f"the Spark Connect server {where.netloc} refuses: {error}", "look at [spark]") from error
+        raise Transient(f"the Spark Connect server {where.netloc} refuses: {error}", "check [spark]") from error

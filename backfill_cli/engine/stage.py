@@ -163,7 +163,7 @@ class SparkStager:
             if count:
                 raise BadData(
                     f"table {name!r}: key column {column!r} is NULL in {count} row(s) of {where}",
-                    "mend the upstream, or choose a key without NULLs",
+                    "correct the upstream, or choose a key without NULLs",
                 )
 
     def intact(self, epoch: int, staged: Staged) -> bool:

@@ -179,7 +179,8 @@ class PartitionStager:
         raise BadData(
             f"table {self._table.name!r}: the record at partition {first['partition']}, offset {first['offset']} "
             f"cannot be read: {first['_error']}{f' (and {more} more)' if more else ''}",
-            'mend what writes it, or keep such records aside in the sink: upstream.on_error = "quarantine"',
+            "correct the program that writes it, or keep such records in a side table of the sink: "
+            'upstream.on_error = "quarantine"',
         )
 
     def _aside(self, path: Path, counted: _Counted, attempt: Path) -> dict[str, StagedTable]:

@@ -139,7 +139,7 @@ def _writing(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as exc:
-        raise Transient(f"staging file {path}: {exc}", "make room there, or mend job.staging") from exc
+        raise Transient(f"staging file {path}: {exc}", "free disk space there, or change job.staging") from exc
 
 
 def _groups(first: "pa.RecordBatch", more: "Iterator[pa.RecordBatch]") -> "Iterator[pa.Table]":

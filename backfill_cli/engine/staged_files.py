@@ -152,7 +152,7 @@ def no_room(exc: Exception, folder: Path) -> Transient | None:
     said = re.search(r"No space left on device|Disk quota exceeded", str(exc))
     if said is None:
         return None
-    hint = "make room, or mend job.staging or spark.conf.'spark.local.dir'"
+    hint = "free disk space, or change job.staging or spark.conf.'spark.local.dir'"
     return Transient(f"{said[0]}: the staging folder {folder}, or where Spark keeps what it sorts", hint)
 
 

@@ -34,7 +34,7 @@ class DuckDBOptions(BaseModel):
 
     type: str = Field("duckdb", pattern="^duckdb$", description="This sink.")
     path: str = Field(
-        min_length=1, description="The DuckDB file; created when it is not there. Its folder must be."
+        min_length=1, description="The DuckDB file; created when it does not exist. Its folder must exist."
     )
     memory_limit: str = Field(
         "1GB",
@@ -64,7 +64,7 @@ class DuckDBSink:
                 check(con, job, tables, into_existing)
         place = self.path if self.path.exists() else self.path.parent
         if not os.access(place, os.W_OK):
-            why = "cannot be written" if place.exists() else "is not there"
+            why = "cannot be written" if place.exists() else "does not exist"
             raise UsageError(f"the DuckDB file {self.path}: {place} {why}", f"ls -ld {place}")
 
     def owner(self, job: str) -> Owner | None:
@@ -161,7 +161,7 @@ def _refuse_old_token(job: str, table: str, token: int, marker: Marker) -> None:
     if marker.token > token:
         raise Held(
             f"another runner took job {job!r} over: table {table!r} has token {marker.token}, ours is {token}",
-            f"see who: backfill status {job}",
+            f"backfill status {job}",
         )
 
 
@@ -169,7 +169,7 @@ def _gone(commit: EpochCommit, table: str) -> StateConflict:
     return StateConflict(
         f"job {commit.job!r}: the sink holds no marker of table {table!r}, the catalog goes on from epoch "
         f"{commit.prev_epoch}: the job was dropped from the sink, or its file was deleted or replaced",
-        f"put the file back as it was, or start anew: backfill drop {commit.job} --confirm {commit.job}",
+        f"restore the file, or start over: backfill drop {commit.job} --confirm {commit.job}",
     )
 
 
@@ -184,7 +184,7 @@ def _restored(commit: EpochCommit, table: str, marker: Marker) -> StateConflict:
         )
     return StateConflict(
         f"job {commit.job!r}: table {table!r} of the sink {what}",
-        f"go on from what the sink holds: backfill resume {commit.job} --from-sink job.toml; or start anew: "
+        f"continue from what the sink holds: backfill resume {commit.job} --from-sink job.toml; or start over: "
         f"backfill drop {commit.job} --confirm {commit.job}",
     )
 

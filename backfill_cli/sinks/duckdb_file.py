@@ -96,7 +96,7 @@ def _translated(path: Path, exc: duckdb.Error) -> BackfillError:
         holder = text.partition("Conflicting lock is held in ")[2].partition(". See also")[0] or "another program"
         return Transient(f"{path} is held by {holder}", f"close what holds it: lsof {path}")
     if "different configuration" in low:
-        return Transient(f"{path} is open in this process already", "close that connection")
+        return Transient(f"{path} is already open in this process", "close that connection")
     if any(sign in low for sign in FULL):
         return Transient(f"no room to write {path}: {text}", f"df -h {os.path.dirname(path) or '.'}")
     if isinstance(exc, duckdb.OutOfMemoryException):
@@ -104,7 +104,7 @@ def _translated(path: Path, exc: duckdb.Error) -> BackfillError:
     if isinstance(exc, duckdb.IOException | duckdb.PermissionException) and any(sign in low for sign in NOT_OURS):
         return UsageError(f"the DuckDB file {path} cannot be used: {text}", f"ls -ld {path} {path.parent}")
     if isinstance(exc, duckdb.DataError | duckdb.IntegrityError):
-        return BadData(f"rows that {path} cannot take: {text}")
+        return BadData(f"{path} cannot store these rows: {text}")
     return Fatal(f"DuckDB failed on {path}: {text}")
 
 

@@ -89,7 +89,7 @@ def check(
         if marker is not None and marker.epoch and not _exists(con, want.target):
             raise StateConflict(
                 f"{want.target} is gone, though it held job {job!r} up to epoch {marker.epoch}",
-                f"put the file back as it was, or start anew: backfill drop {job} --confirm {job}",
+                f"restore the file, or start over: backfill drop {job} --confirm {job}",
             )
         ddl += _ddl(con, want, ours=marker is not None or into_existing)
     new = [(want.table.name, want.target) for want in wanted if want.table.name not in claimed]
@@ -155,7 +155,7 @@ def _refuse_shared_targets(wanted: Sequence[_Wanted]) -> None:
     for want in wanted:
         twin = seen.setdefault(want.target.identity, want.table.name)
         if twin != want.table.name:
-            raise UsageError(f"tables {twin!r} and {want.table.name!r} have one target, {want.target}")
+            raise UsageError(f"tables {twin!r} and {want.table.name!r} have the same target, {want.target}")
 
 
 def _refuse_other_owner(con: "duckdb.DuckDBPyConnection", job: str, want: _Wanted) -> None:

@@ -118,6 +118,6 @@ def _refuse_equal_names(table: str, names: Sequence[str]) -> None:
     for name in names:
         if (twin := seen.setdefault(name.lower(), name)) != name or names.count(name) > 1:
             raise BadData(
-                f"table {table!r}: the columns {twin!r} and {name!r} are one name in DuckDB: case does not count",
+                f"table {table!r}: the columns {twin!r} and {name!r} differ only in case, and DuckDB ignores case",
                 "rename one in the transform's select",
             )

@@ -23,8 +23,8 @@ Look = Callable[[], Sequence[JobView]]
 REFRESH_S = 1.0
 LINE_S = 10.0
 WATCHING = "Ctrl-C leaves this view; the job goes on."
-STARTING = "Ctrl-C ends it; nothing is in hand yet."
-RUNNING = "Ctrl-C stops the job after the epoch in hand; backfill resume goes on."
+STARTING = "Ctrl-C ends the command; no epoch has begun yet."
+RUNNING = "Ctrl-C stops the job after the current epoch; backfill resume continues it."
 LEAVE = b"\x1b[?1049l\x1b[?25h"  # back from the screen that a drawn view has to itself, the cursor shown
 
 

@@ -163,7 +163,7 @@ def _limited_by(row: JobRow, progress: Progress) -> str:
     if row.state == JobState.STARTING:
         return row.reason
     if row.shown_state == JobState.STOPPING:
-        return progress.waiting_for or "stopping: the epoch in hand commits first"
+        return progress.waiting_for or "stopping: the current epoch commits first"
     if row.control.paused:
         return f"paused by {row.control.paused_by} since {spell_moment(row.control.paused_since_ms)}; {go_on}"
     if progress.not_converging:

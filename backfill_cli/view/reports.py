@@ -24,7 +24,9 @@ def plan_text(report: PlanReport) -> str:
         ("change log", _change_log(report)),
         (
             "time",
-            f"about {spell_eta(report.estimate_s)}" if report.estimate_s else "N/A: nothing tells how many rows",
+            f"about {spell_eta(report.estimate_s)}"
+            if report.estimate_s
+            else "N/A: the number of rows is not known",
         ),
     ]
     if report.converging_until:

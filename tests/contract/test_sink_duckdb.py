@@ -65,7 +65,7 @@ class TestDuckDBSink(SinkContract):
         sink.check("orders", (a_table(),), into_existing=True)
         assert path.read_bytes() == before
         nowhere = DuckDBSink(DuckDBOptions(path=str(tmp_path / "none" / "w.duckdb")))
-        with pytest.raises(UsageError, match="none is not there"):
+        with pytest.raises(UsageError, match="none does not exist"):
             nowhere.check("orders", (a_table(),), into_existing=False)
 
     def test_case_44_the_log_that_a_crash_leaves_never_mixes_ddl_and_rows(
@@ -203,7 +203,7 @@ class TestDuckDBSink(SinkContract):
             sink.commit(epochs.next())
 
     def test_two_tables_of_a_job_may_not_share_a_target(self, sink: DuckDBSink) -> None:
-        with pytest.raises(UsageError, match="one target"):
+        with pytest.raises(UsageError, match="the same target"):
             sink.prepare("orders", (a_table("a", "t"), a_table("b", "main.T")), into_existing=False)
 
     def test_side_tables_are_commented(self, sink: DuckDBSink, path: Path, epochs: Epochs) -> None:

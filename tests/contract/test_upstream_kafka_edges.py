@@ -57,7 +57,7 @@ def test_case_32_a_log_that_ends_before_its_range_is_transient(
 ) -> None:
     monkeypatch.setattr(log, "SILENCE_S", 0.5)
     topic.write([b"a", b"b"])
-    with pytest.raises(Transient, match=r"partition 0 (ends at offset 2|says nothing)"):
+    with pytest.raises(Transient, match=r"partition 0 (ends at offset 2|sent nothing)"):
         list(log.messages(connection(topic), topic.name, Range(0, 0, 0, 5)))
 
 

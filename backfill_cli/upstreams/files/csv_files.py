@@ -54,7 +54,7 @@ def header(where: Place, file: File, options: CsvOptions) -> list[str]:
         names = fields(line.removeprefix("\ufeff"), options) if line is not None else []
     twice = [name for name in names if names.count(name) > 1]
     if twice:
-        raise BadData(f"{file.path}: column '{twice[0]}' comes twice in the header")
+        raise BadData(f"{file.path}: column '{twice[0]}' appears twice in the header")
     return names
 
 

@@ -61,7 +61,7 @@ class Debezium:
             if payload is None:
                 continue
             if "op" not in payload:
-                raise BadData(f"{file.path}: a line without 'op' is no Debezium envelope: {line[:120]}")
+                raise BadData(f"{file.path}: a line without 'op' is not a Debezium envelope: {line[:120]}")
             ms = _source_ms(payload) if number == 0 else ms
             told, image = _told(envelope), payload.get("after")
             if told is not None:
@@ -168,7 +168,7 @@ def _shape(where: Place, file: File) -> _Shape:
         if _meaning(begin[name]) != _meaning(end[name]):
             raise BadData(
                 f"{file.path}: column '{name}' changes its type inside the file",
-                "drop the job and start anew from a new snapshot",
+                "drop the job and start over from a new snapshot",
             )
     return _Shape({name: _meaning(one) for name, one in {**begin, **end}.items()})
 

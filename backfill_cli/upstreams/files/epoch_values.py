@@ -90,7 +90,7 @@ def _of_json(where: Place, file: File, column: str) -> Any:
         return pa.array([], pa.int64())
     if stray := _NO_OBJECT.search(content):
         # pyarrow 26 dies of a signal on these
-        raise BadData(f"{file.path}: a line is no JSON object: {stray.group()[:80]!r}")
+        raise BadData(f"{file.path}: a line is not a JSON object: {stray.group()[:80]!r}")
     first = lines.first(where, file, "json") or "{}"
     path = column.split(".")
     if "payload" in (head := lines.parsed(file, first)) and path[0] not in head:

@@ -159,5 +159,5 @@ def refuse_changed(table: str, file: File, now: File) -> None:
 def _changed(table: str, file: File, how: str) -> Fatal:
     return Fatal(
         f"table '{table}': {file.path} {how} since the snapshot was pinned",
-        "put the snapshot back as it was, or drop the job and start anew",
+        "restore the snapshot, or drop the job and start over",
     )

@@ -170,7 +170,7 @@ def file_kind(options: ChangesOptions, file: File) -> FileFormat:
     kind = options.reads_as(file.name)
     if kind is None:
         raise BadData(
-            f"{file.path}: its name does not say what it is",
+            f"{file.path}: its name does not show its format",
             'set upstream.changes.file_format = "parquet|csv|json"',
         )
     return kind

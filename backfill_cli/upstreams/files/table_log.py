@@ -140,7 +140,7 @@ class TableLog:
             if name not in now and not consumed:
                 raise HistoryGone(
                     f"table '{self.table}': change file {file.path} is gone and was not read yet",
-                    "put it back, or drop the job and start anew",
+                    "put it back, or drop the job and start over",
                 )
             if consumed and name in now and now[name].size != file.size:
                 raise self._rewritten(file, now[name])

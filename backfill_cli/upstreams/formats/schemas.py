@@ -112,7 +112,7 @@ def of_footer(path: str, footer: "pq.FileMetaData", by_workers: bool = False) ->
     columns: Columns = {}
     for column in footer.schema.to_arrow_schema():
         if column.name in columns:
-            raise BadData(f"{path}: column '{column.name}' comes twice", "give one of them another name")
+            raise BadData(f"{path}: column '{column.name}' appears twice", "give one of them another name")
         try:
             if column.name in uuids:
                 columns[column.name] = field(column.name, "string", {"logical": "uuid"})
@@ -246,7 +246,7 @@ _DDL = {
 def of_ddl(ddl: str) -> Columns:
     """The columns of Spark DDL: `id BIGINT, tags ARRAY<STRING>`.
 
-    Raises Unsupported for what is no DDL, a type that is not known, a name that comes twice.
+    Raises Unsupported for what is no DDL, a type that is not known, a name that appears twice.
     """
     import sqlglot
     from sqlglot import exp
@@ -261,7 +261,7 @@ def of_ddl(ddl: str) -> Columns:
     columns: Columns = {}
     for definition in defs:
         if definition.name in columns:
-            raise Unsupported(f"column '{definition.name}' comes twice in {ddl!r}")
+            raise Unsupported(f"column '{definition.name}' appears twice in {ddl!r}")
         columns[definition.name] = field(definition.name, _of_sql(definition.kind))
     return columns
 

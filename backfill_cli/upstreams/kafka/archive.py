@@ -126,7 +126,7 @@ class Archive:
                 how = "is gone" if now is None else "was written again"
                 raise Fatal(
                     f"{file.path} {how} since the archive was pinned",
-                    "put the archive back as it was, or drop the job and start anew",
+                    "restore the archive, or drop the job and start over",
                 )
 
     def columns(self) -> Columns:

@@ -71,7 +71,7 @@ class Cluster:
     def look(self) -> Seen:
         """The topic as it is now.
 
-        Raises Transient when the cluster does not answer or the topic is not there, Fatal when it lets us not in.
+        Raises Transient when the cluster does not answer or the topic is not there, Fatal when it denies access.
         """
         kafka = client()
         with self._asking("reading its metadata"):
@@ -83,7 +83,7 @@ class Cluster:
                 if exc.args[0].code() == kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
                     raise Transient(
                         f"{self._connection.servers}: there is no topic '{self._topic}'",
-                        "create it, or mend upstream.topic",
+                        "create it, or correct upstream.topic",
                     ) from exc
                 raise
             partitions = [one.id for one in topic.partitions]

@@ -59,17 +59,17 @@ def ours(error: "KafkaError", of: Servers, what: str, heard: Heard | None = None
     codes = {error.code(), heard.code if heard is not None else 0}
     where, said = f"{of.servers}: {what}", of.scrubbed(last or error.str())
     if codes & {K._AUTHENTICATION, K.SASL_AUTHENTICATION_FAILED}:
-        return Fatal(f"{where}: not let in: {said}", "look at upstream.options: sasl.*")
+        return Fatal(f"{where}: access denied: {said}", "check upstream.options: sasl.*")
     if codes & {K._SSL}:
-        return Fatal(f"{where}: no TLS connection: {said}", "look at upstream.options: ssl.*")
+        return Fatal(f"{where}: no TLS connection: {said}", "check upstream.options: ssl.*")
     text = of.scrubbed(error.str())
     denied = {K.TOPIC_AUTHORIZATION_FAILED, K.CLUSTER_AUTHORIZATION_FAILED, K.GROUP_AUTHORIZATION_FAILED}
     if error.code() in denied:
         return Fatal(f"{where}: {text}", "give this user the right to Read and Describe the topic")
     if error.code() in {K._INVALID_ARG, K.UNSUPPORTED_VERSION, K.INVALID_REQUEST, K._UNSUPPORTED_FEATURE}:
-        return Fatal(f"{where}: {text}", "look at upstream.options")
+        return Fatal(f"{where}: {text}", "check upstream.options")
     because = f" ({said})" if last and last != error.str() else ""
-    return Transient(f"{where}: {text}{because}", "start the broker, or mend upstream.bootstrap_servers")
+    return Transient(f"{where}: {text}{because}", "start the broker, or correct upstream.bootstrap_servers")
 
 
 @contextmanager

@@ -207,16 +207,16 @@ def gone(partition: int, needed: int, oldest: int | None) -> HistoryGone:
     begins = "" if oldest is None else f": its log begins at {oldest}"
     return HistoryGone(
         f"partition {partition} no longer has offset {needed}{begins}",
-        "keep the topic longer (retention.ms), drop the job and start anew, or give an archive of what is gone",
+        "keep the topic longer (retention.ms), drop the job and start over, or give an archive of what is gone",
     )
 
 
 def _silent(connection: Connection, task: Range, reached: int, heard: Heard) -> Transient:
     because = f" ({connection.scrubbed(heard.last)})" if heard.last else ""
     return Transient(
-        f"{connection.servers}: partition {task.partition} says nothing for {SILENCE_S:.0f} s at offset {reached}"
+        f"{connection.servers}: partition {task.partition} sent nothing for {SILENCE_S:.0f} s at offset {reached}"
         f"{because}",
-        "start the broker, or mend upstream.bootstrap_servers",
+        "start the broker, or correct upstream.bootstrap_servers",
     )
 
 
@@ -224,5 +224,5 @@ def _ends_early(connection: Connection, task: Range, reached: int) -> Transient:
     return Transient(
         f"{connection.servers}: partition {task.partition} ends at offset {reached}, and did not end before "
         f"{task.up_to} when it was planned",
-        "its leader may have changed: wait for it; if records were lost, drop the job and start anew",
+        "its leader may have changed: wait for it; if records were lost, drop the job and start over",
     )

@@ -211,12 +211,12 @@ class KafkaOptions(_Options):
         default=None, description="history from files; left out: the log holds it"
     )
     compacted: bool = Field(
-        default=False, description="the topic is compacted: offsets missing inside the archive are no gap"
+        default=False, description="the topic is compacted: offsets missing inside the archive are not a gap"
     )
     transactional: bool = Field(
         default=False,
         description="the topic is written in transactions, whose markers take offsets: offsets missing inside the "
-        "archive are no gap",
+        "archive are not a gap",
     )
     accept_growth: bool = Field(
         default=False,
@@ -224,7 +224,7 @@ class KafkaOptions(_Options):
         "that it was in",
     )
     accept_gap: bool = Field(
-        default=False, description="go on where records between the archive's end and the log's begin are gone"
+        default=False, description="continue where records between the archive's end and the log's begin are gone"
     )
 
     @field_validator("from_")
@@ -244,7 +244,7 @@ class KafkaOptions(_Options):
             if name not in CLIENT_PROPERTIES:
                 near = difflib.get_close_matches(name, CLIENT_PROPERTIES, 3, 0.5)
                 known = ", ".join(near or sorted(CLIENT_PROPERTIES))
-                raise ValueError(f"{name!r} is no client property that may be set; known: {known}")
+                raise ValueError(f"{name!r} is not a client property that may be set; known: {known}")
         return told
 
     @model_validator(mode="after")

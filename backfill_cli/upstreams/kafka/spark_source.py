@@ -64,6 +64,6 @@ def failure(exc: BaseException) -> BackfillError | None:
     if "Some data may have been lost" in text or "KAFKA_DATA_LOSS" in text or "OffsetOutOfRange" in text:
         return HistoryGone(
             "the log no longer has all offsets of a range that was planned",
-            "keep the topic longer (retention.ms), or drop the job and start anew",
+            "keep the topic longer (retention.ms), or drop the job and start over",
         )
     return None

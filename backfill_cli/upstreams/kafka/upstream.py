@@ -207,7 +207,7 @@ class KafkaUpstream:
             raise Fatal(
                 f"the archive holds partition {strangers[0]}, and topic '{self._options.topic}' has "
                 f"{len(seen.ends)}: it is the archive of another topic",
-                "mend upstream.archive.path or upstream.topic",
+                "correct upstream.archive.path or upstream.topic",
             )
         begin = self._begin(seen)
         splits = []
@@ -249,13 +249,13 @@ class KafkaUpstream:
             raise StateConflict(
                 f"{self._options.bootstrap_servers} is cluster {now['cluster']}, and the job began on cluster "
                 f"{then['cluster']}: offsets of one mean nothing in the other",
-                "mend upstream.bootstrap_servers, or drop the job and start anew",
+                "correct upstream.bootstrap_servers, or drop the job and start over",
             )
         if then["topic_id"] != now["topic_id"]:
             raise StateConflict(
                 f"topic '{self._options.topic}' was recreated: its id is {now['topic_id']}, and was "
-                f"{then['topic_id']} when the job began; offsets count anew",
-                "drop the job and start anew",
+                f"{then['topic_id']} when the job began; its offsets start from 0 again",
+                "drop the job and start over",
             )
 
     def _may_grow(self, seen: Seen, position: Position, pin: Pin) -> None:

@@ -57,7 +57,7 @@ def integer(kind: str, text: str, doubts: Doubts) -> Any:
     """text: a JSON number."""
     number = number_of(text)
     if number != number.to_integral_value():
-        raise No(f"{text} is no whole number")
+        raise No(f"{text} is not a whole number")
     value = int(number)
     limit = 1 << (BITS[kind] - 1)
     if not -limit <= value < limit:

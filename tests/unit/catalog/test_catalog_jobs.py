@@ -44,7 +44,7 @@ def test_a_job_can_start_paused_and_limited(path: Path, clock: Clock) -> None:
 
 
 def test_a_name_that_is_taken_is_refused(catalog: Catalog) -> None:
-    with pytest.raises(UsageError, match="'orders' is in the catalog already"):
+    with pytest.raises(UsageError, match="'orders' already exists in the catalog"):
         catalog.create_job(definition(), Control(), FIRST)
 
 
@@ -54,7 +54,7 @@ def test_only_plain_names_become_part_of_a_path(name: str) -> None:
     if plain:
         assert jobs.check_name(name) == name
     else:
-        with pytest.raises(UsageError, match="no name for a job"):
+        with pytest.raises(UsageError, match="not a valid job name"):
             jobs.check_name(name)
 
 
@@ -74,7 +74,7 @@ def test_a_name_that_is_a_path_is_refused_by_every_call(catalog: Catalog, clock:
     )
     before = set(catalog.path.parent.iterdir())
     for call in calls:
-        with pytest.raises(UsageError, match="no name for a job"):
+        with pytest.raises(UsageError, match="not a valid job name"):
             call()
     assert set(catalog.path.parent.iterdir()) == before
 
@@ -116,7 +116,7 @@ def test_without_a_name_the_only_active_job_is_meant(catalog: Catalog, clock: Cl
 
 def test_without_a_name_two_active_jobs_are_asked_about(catalog: Catalog) -> None:
     catalog.create_job(definition("users"), Control(), FIRST)
-    with pytest.raises(UsageError, match="There is orders, users"):
+    with pytest.raises(UsageError, match="several jobs could be meant: orders, users"):
         catalog.job(None)
 
 

@@ -100,7 +100,9 @@ def test_reading_without_a_catalog_makes_none(path: Path) -> None:
 
 def test_a_catalog_of_a_newer_version_is_refused_with_what_to_do(path: Path) -> None:
     Store(path, migrations=NEXT).create()
-    with pytest.raises(UsageError, match=f"version {NOW + 1}, this backfill knows up to {NOW}") as refused:
+    with pytest.raises(
+        UsageError, match=f"version {NOW + 1}, this backfill supports versions up to {NOW}"
+    ) as refused:
         Catalog(path).jobs()
     assert "pip install --upgrade" in refused.value.hint
     assert refused.value.exit_code == 2
@@ -109,7 +111,7 @@ def test_a_catalog_of_a_newer_version_is_refused_with_what_to_do(path: Path) -> 
 def test_a_database_that_is_no_catalog_is_refused_and_left_alone(path: Path, clock: Clock) -> None:
     with duckdb.connect(str(path)) as db:
         db.execute("CREATE TABLE mine AS SELECT 42 AS answer")
-    with pytest.raises(UsageError, match="no catalog of backfill's"):
+    with pytest.raises(UsageError, match="not a backfill catalog"):
         with_job(path, clock)
     with duckdb.connect(str(path)) as db:
         assert db.execute("SELECT * FROM mine").fetchall() == [(42,)]
@@ -160,7 +162,7 @@ def test_an_upgrade_that_fails_leaves_the_old_version(catalog: Catalog, path: Pa
 def test_an_upgrade_waits_for_runners_of_the_older_version(catalog: Catalog, path: Path, clock: Clock) -> None:
     with (
         catalog.claim("orders", "me", clock()),
-        pytest.raises(UsageError, match="still has job 'orders'"),
+        pytest.raises(UsageError, match="still runs job 'orders'"),
         Store(path, migrations=NEXT).reading(),
     ):
         pass

@@ -49,7 +49,7 @@ def test_pause_without_a_runner_says_that_it_is_done(run: Run, catalog: Catalog)
 @pytest.mark.usefixtures("claim")
 def test_with_a_runner_a_command_waits_for_a_barrier(run: Run, catalog: Catalog) -> None:
     result = run("stop")
-    assert result.stderr == "job orders: stop asked for; it acts at the next barrier\n"
+    assert result.stderr == "job orders: stop requested; it takes effect at the next barrier\n"
     assert [command.verb for command in catalog.job("orders").waiting] == [Verb.STOP]
 
 
@@ -57,7 +57,7 @@ def test_with_a_runner_a_command_waits_for_a_barrier(run: Run, catalog: Catalog)
 def test_waiting_for_a_barrier_that_does_not_come_is_code_8(run: Run) -> None:
     result = run("pause", "--wait", "--timeout", "0.2")
     assert result.exit_code == 8
-    assert "the pause was not done within 0.2 s; it stays asked for" in result.stderr
+    assert "the pause was not done within 0.2 s; the request stays in place" in result.stderr
 
 
 def test_wait_prints_the_epoch_that_took_the_command(run: Run, catalog: Catalog, claim: Claim) -> None:
@@ -82,7 +82,7 @@ def test_wait_prints_the_epoch_that_took_the_command(run: Run, catalog: Catalog,
 def test_resume_posts_to_a_runner_and_returns(run: Run, catalog: Catalog) -> None:
     run("pause")
     result = run("resume")
-    assert result.stderr == "job orders: resume asked for; it acts at the next barrier\n"
+    assert result.stderr == "job orders: resume requested; it takes effect at the next barrier\n"
     assert [command.verb for command in catalog.job("orders").waiting] == [Verb.PAUSE, Verb.RESUME]
 
 
@@ -109,7 +109,7 @@ def test_the_name_may_be_left_out_only_when_it_is_clear(run: Run, catalog: Catal
     make_job(catalog, "shop")
     result = run("pause")
     assert result.exit_code == 2
-    assert "which job?" in result.stderr
+    assert "several jobs could be meant" in result.stderr
     end_job(catalog, "shop", JobState.DONE)
     assert run("pause").exit_code == 0
 

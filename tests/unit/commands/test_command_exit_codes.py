@@ -60,10 +60,10 @@ def test_an_error_becomes_message_hint_and_code(
         (["throttle", "--rate", "nan"], "--rate 'nan' is not rows per second"),
         (["wait", "--for", "ever"], "Invalid value for '--for'"),
         (["wait", "--for", "done", "--timeout", "soon"], "--timeout 'soon': a duration is"),
-        (["drop", "orders"], "job 'orders' would lose its progress, and nothing confirms it"),
-        (["drop", "orders", "--confirm", "other"], "and --confirm names 'other'"),
+        (["drop", "orders"], "job 'orders' would lose its progress: --confirm is missing"),
+        (["drop", "orders", "--confirm", "other"], "--confirm names 'other'"),
         (["start", "--config", "none.toml"], "none.toml: 1 fault\n  no such file"),
-        (["pause", "../etc"], "is no name for a job"),
+        (["pause", "../etc"], "is not a valid job name"),
     ],
 )
 @pytest.mark.usefixtures("catalog")
