@@ -9,9 +9,10 @@ import pytest
 from pydantic import BaseModel
 
 from backfill_cli import registry
-from oracle import routes, snapshot_routes
+from oracle import changes_routes, routes, snapshot_routes
 
 assert snapshot_routes
+assert changes_routes
 
 ENGINE = Path(registry.__file__).parent / "engine"
 READS = {"scan", "changes", "batches", "made_in_workers", "events"}
@@ -72,13 +73,10 @@ def test_the_ways_are_found() -> None:
 
 
 MISSING = {
-    "engine.stage._changes:changes",
     "engine.stage_partitions._changes:changes",
     "engine.stage_partitions._events:made_in_workers",
     "engine.stage_partitions._staged_events:events",
     "engine.stage_partitions.events:scan",
-    *(f"files.changes.file_format={name}" for name in ("csv", "json", "parquet")),
-    *(f"files.changes.format={name}" for name in ("change-feed", "debezium", "dms")),
     *(f"kafka.archive.format={name}" for name in ("json", "parquet")),
     *(f"kafka.reader={name}" for name in ("confluent", "spark")),
     *(f"kafka.value.format={name}" for name in ("bytes", "debezium", "json")),

@@ -1,0 +1,35 @@
+"""Change files of Debezium by every way: exactly the table that plain Python makes of them."""
+
+import random
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from oracle import changes_routes, debezium_inputs, judge
+from oracle.debezium_inputs import MANNERS
+from oracle.inputs import SEED, TIMES, Drawn
+from oracle.routes import of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+assert changes_routes
+
+
+@pytest.mark.parametrize("transformed", [False, True], ids=["as it is", "transformed"])
+@pytest.mark.parametrize("manner", range(len(MANNERS)), ids=map("-".join, MANNERS))
+def test_logs_of_debezium(spark: "SparkSession", manner: int, transformed: bool) -> None:
+    begun, chance = time.monotonic(), random.Random(SEED + manner)
+    unit, form = MANNERS[manner]
+    pool = debezium_inputs.pools(unit, form, 60)
+    logs = [
+        debezium_inputs.log(chance, pool, manner, transformed)
+        for _ in range(int((150 if form == "block" else 400) * TIMES))
+    ]
+    whole, told = debezium_inputs.merged(logs), []
+    for way in of("debezium")[: 1 if transformed else None]:
+        measured = judge.judge(way, [Drawn(whole)], spark)
+        print(f"{way.name}: {len(logs)} logs, {time.monotonic() - begun:.1f} s")
+        told += measured.findings
+    assert not told, "\n\n".join(str(one)[:6000] for one in told)
