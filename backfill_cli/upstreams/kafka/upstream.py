@@ -272,7 +272,7 @@ class KafkaUpstream:
                 f"{len(seen.ends)}; records of a key that went to another partition until then may be there now, "
                 "and between partitions there is no order",
                 "if every key stays in the partition that it was in (only new keys go to the new ones), set "
-                "upstream.accept_growth = true and start again; else drop the job and start anew on a topic "
+                "upstream.accept_growth = true and start again; else drop the job and start over on a topic "
                 "whose keys are each in one partition",
             )
 
