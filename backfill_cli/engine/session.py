@@ -27,8 +27,33 @@ if TYPE_CHECKING:
 
 ALWAYS = {
     "spark.sql.session.timeZone": "UTC",
+    "spark.sql.caseSensitive": "false",
+    "spark.sql.files.ignoreCorruptFiles": "false",
+    "spark.sql.files.ignoreMissingFiles": "false",
+    "spark.sql.legacy.parquet.nanosAsLong": "false",
+    "spark.sql.parquet.binaryAsString": "false",
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.inferTimestampNTZ.enabled": "true",
+    "spark.sql.parquet.int96AsTimestamp": "true",
+    "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.int96TimestampConversion": "false",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.variant.allowDuplicateKeys": "false",
 }
 """What results depend on: not for the user to change."""
+
+EXPRESSIONS = {
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.decimalOperations.allowPrecisionLoss": "true",
+    "spark.sql.legacy.timeParserPolicy": "CORRECTED",
+    "spark.sql.mapKeyDedupPolicy": "EXCEPTION",
+    "spark.sql.parser.escapedStringLiterals": "false",
+    "spark.sql.timestampType": "TIMESTAMP_LTZ",
+}
+"""What a transform's expressions depend on: as Spark ships it, whatever a spark-defaults.conf says; a job's own
+[spark] may say otherwise."""
 
 SETTINGS = {
     "spark.ui.enabled": "false",
@@ -65,7 +90,7 @@ def open_session(master: str, conf: Mapping[str, str], remote: str | None = None
         if conf.get(name, value) != value:
             raise UsageError(f"spark.conf.{name}: {conf[name]!r}, but results depend on {value!r}", "leave it out")
     if remote is not None:
-        return _connect(remote, {**ALWAYS, **conf})
+        return _connect(remote, {**ALWAYS, **EXPRESSIONS, **conf})
     return _launch(master, {**_settings(master), **conf})
 
 
@@ -86,13 +111,14 @@ def session_of(config: "JobConfig") -> "Iterator[SparkSession]":
 def _settings(master: str) -> dict[str, str]:
     """Ours for this master. In local mode the shuffle has as many partitions as cores: 200 cost seconds."""
     if not master.startswith("local"):
-        return {**ALWAYS, **SETTINGS}
+        return {**ALWAYS, **EXPRESSIONS, **SETTINGS}
     cores = re.fullmatch(r"local(?:\[(\d+|\*).*\])?", master)
     count = cores[1] if cores and cores[1] else "1"
     partitions = str(os.cpu_count() or 2) if count == "*" else count
     warehouse = str(Path(tempfile.gettempdir()) / "backfill-warehouse")
     return {
         **ALWAYS,
+        **EXPRESSIONS,
         **SETTINGS,
         **LOCAL,
         "spark.sql.shuffle.partitions": partitions,

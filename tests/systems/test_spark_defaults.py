@@ -1,0 +1,102 @@
+"""Results do not depend on what a machine's spark-defaults.conf says."""
+
+import datetime as dt
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+HOSTILE = {
+    "spark.sql.session.timeZone": "Asia/Tokyo",
+    "spark.sql.ansi.enabled": "false",
+    "spark.sql.caseSensitive": "true",
+    "spark.sql.parquet.datetimeRebaseModeInRead": "LEGACY",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "LEGACY",
+    "spark.sql.parquet.int96RebaseModeInRead": "LEGACY",
+    "spark.sql.parquet.int96RebaseModeInWrite": "LEGACY",
+    "spark.sql.parquet.int96TimestampConversion": "true",
+    "spark.sql.parquet.binaryAsString": "true",
+    "spark.sql.parquet.inferTimestampNTZ.enabled": "false",
+    "spark.sql.parquet.outputTimestampType": "INT96",
+    "spark.sql.timestampType": "TIMESTAMP_NTZ",
+    "spark.sql.files.ignoreCorruptFiles": "true",
+    "spark.sql.files.ignoreMissingFiles": "true",
+    "spark.sql.legacy.timeParserPolicy": "LEGACY",
+    "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
+    "spark.sql.variant.allowDuplicateKeys": "true",
+    "spark.sql.parser.escapedStringLiterals": "true",
+    "spark.sql.decimalOperations.allowPrecisionLoss": "false",
+}
+
+TRIED = """
+import json, sys
+from backfill_cli.contracts import TableSpec
+from backfill_cli.engine.session import open_session
+from backfill_cli.model.plan import SnapshotRead
+from backfill_cli.upstreams.files import connector
+
+spark = open_session("local[1]", {"spark.driver.memory": "600m"})
+found = {name: spark.conf.get(name) for name in json.loads(sys.argv[2])}
+
+def tried(kind, wanted, **more):
+    told = {"snapshot": {"path": f"{sys.argv[1]}/{kind}", "format": kind.split("_")[0], **more}}
+    upstream = connector.open(connector.options.model_validate(told), [TableSpec("t", ("id",))])
+    try:
+        frame = upstream.scan(spark, "t", [SnapshotRead("t", s.id, 0, None) for s in upstream.pin().splits])
+        return frame.selectExpr(*wanted).toArrow().to_pylist()
+    except Exception as exc:
+        return "refused" if "backfill" in str(exc) or "CAST_INVALID_INPUT" in str(exc) else repr(exc)
+
+shown = ["CAST(day AS STRING) AS day", "CAST(wall AS STRING) AS wall", "hex(raw) AS raw"]
+found["parquet"] = tried("parquet", shown)
+found["ansi"] = tried("parquet", ["CAST('x' AS INT) AS n"])
+found["at"] = tried("json", ["CAST(at AS STRING) AS at"], schema="id BIGINT, at TIMESTAMP")
+found["twice"] = tried("json_twice", ["id"], schema="id BIGINT")
+print("FOUND", json.dumps(found))
+"""
+
+
+def found(tmp_path: Path, name: str, defaults: dict[str, str]) -> dict[str, object]:
+    folder = tmp_path / name
+    folder.mkdir()
+    (folder / "spark-defaults.conf").write_text("".join(f"{key} {value}\n" for key, value in defaults.items()))
+    told = subprocess.run(
+        [sys.executable, "-c", TRIED, str(tmp_path), json.dumps(sorted(HOSTILE))],
+        env={**os.environ, "SPARK_CONF_DIR": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    (line,) = [line for line in told.stdout.splitlines() if line.startswith("FOUND ")] or [told.stderr]
+    said: dict[str, object] = json.loads(line.removeprefix("FOUND "))
+    return said
+
+
+@pytest.mark.timeout(500)
+def test_hostile_defaults_change_no_result(tmp_path: Path) -> None:
+    (tmp_path / "parquet").mkdir()
+    columns = {
+        "id": pa.array([1]),
+        "day": pa.array([dt.date(1500, 1, 1)]),
+        "wall": pa.array([dt.datetime(1500, 1, 1, 2)], pa.timestamp("us")),
+        "raw": pa.array([b"\xff"]),
+    }
+    pq.write_table(pa.table(columns), tmp_path / "parquet" / "a.parquet")
+    for name, line in {
+        "json": '{"id": 1, "at": "2026-01-01T00:00:00"}',
+        "json_twice": '{"id": 1, "id": 2}',
+    }.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.json").write_text(line + "\n")
+    hostile = found(tmp_path, "hostile", HOSTILE)
+    assert hostile["parquet"] == [{"day": "1500-01-01", "wall": "1500-01-01 02:00:00", "raw": "FF"}]
+    assert hostile["at"] == [{"at": "2026-01-01 00:00:00"}]
+    assert (hostile["ansi"], hostile["twice"]) == ("refused", "refused")
+    kept = found(tmp_path, "plain", {})
+    assert hostile == kept
