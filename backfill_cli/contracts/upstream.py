@@ -164,6 +164,21 @@ class DirectUpstream(Protocol):
         ...
 
 
+@runtime_checkable
+class RememberingUpstream(Protocol):
+    """An upstream that knows again what it applied: kept with each checkpoint, in catalog and sink."""
+
+    def remembered(self, position: Position) -> str:
+        """What to know again of everything up to `position`; called once the changes up to it are staged."""
+        ...
+
+    def recall(self, memory: str) -> None:
+        """What an earlier process remembered, after `restore`. Compared with what is there at the next `observe`
+        or `changes`, which raise Fatal naming what differs.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class UpstreamConnector:
     """How an upstream plugs in: the entry point group `backfill.upstreams` names one of these.

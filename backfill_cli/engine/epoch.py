@@ -3,10 +3,12 @@
 from dataclasses import dataclass
 from typing import Any
 
+from backfill_cli.contracts import RememberingUpstream, Upstream
 from backfill_cli.engine.ports import StagedEpoch
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord
 from backfill_cli.model.job import Barrier
 from backfill_cli.model.plan import EpochPlan
+from backfill_cli.model.position import Position
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +33,13 @@ def closed(
     stage_ms: int,
     lag_ms: int | None,
     barrier_ms: int,
+    memory: str,
 ) -> Epoch:
     """The epoch of a plan that is staged.
 
     before, after: the strategy's states, frozen: the latter as JSON. token: the runner's. stage_ms: how long
     staging took. lag_ms: how far the sink is behind. barrier_ms: when its barrier was, by the steady clock.
+    memory: the upstream's, of what is applied by then.
     """
     changed = {key: p for key, p in after.splits.items() if before.splits.get(key) is not p}
     checkpoint = Checkpoint(
@@ -51,6 +55,7 @@ def closed(
         staged=done.staged,
         schemas=done.schemas,
         sink_schemas=done.sink_schemas,
+        memory=memory,
     )
     record = EpochRecord(
         epoch=barrier.epoch,
@@ -67,3 +72,14 @@ def closed(
         mutations=", ".join(command.verb for command in barrier.mutations.commands),
     )
     return Epoch(checkpoint, plan, record, after, barrier_ms)
+
+
+def remembered(upstream: Upstream, position: Position) -> str:
+    """What the upstream is to know again of everything up to a position; nothing for one that need not."""
+    return upstream.remembered(position) if isinstance(upstream, RememberingUpstream) else ""
+
+
+def recall(upstream: Upstream, checkpoint: Checkpoint) -> None:
+    """The upstream knows again what a checkpoint says it applied. One of an older version says nothing."""
+    if checkpoint.memory and isinstance(upstream, RememberingUpstream):
+        upstream.recall(checkpoint.memory)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import ArrowTasks, SinkTable, Upstream
 from backfill_cli.engine import transform
+from backfill_cli.engine.epoch import recall
 from backfill_cli.engine.spark_digest import backticked
 from backfill_cli.engine.stage_partitions import aside, events
 from backfill_cli.engine.stage_tasks import made_in_workers
@@ -40,6 +41,7 @@ class Expected:
 
     def __call__(self, table: SinkTable, at: Checkpoint) -> "DataFrame":
         """f(upstream at the checkpoint) of one table: the sink's columns, unique by key."""
+        recall(self.upstream, at)
         partitioned = self.upstream.capabilities.partitioned
         held = self._log(table, at) if partitioned else self._snapshot_and_log(table, at)
         return held.select(*_columns(table))

@@ -11,7 +11,7 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Any
 
-from backfill_cli.engine.epoch import Epoch, closed
+from backfill_cli.engine.epoch import Epoch, closed, remembered
 from backfill_cli.engine.ports import Job, Ports, Settings, commit_of
 from backfill_cli.engine.promise import Promises
 from backfill_cli.engine.report import Meter
@@ -269,8 +269,11 @@ class Orchestrator:
         state = self._strategy.advance(self.state, plan, done.staged, budget)
         frozen = self._strategy.freeze(state)
         lag_ms = self._meter.lag_ms(plan, self._ports.now_ms())
+        memory = remembered(self._ports.upstream, state.position)
         before, token = self.state, self._job.token
-        self._ahead = closed(barrier, plan, done, before, state, frozen, token, stage_ms, lag_ms, steady_ms)
+        self._ahead = closed(
+            barrier, plan, done, before, state, frozen, token, stage_ms, lag_ms, steady_ms, memory
+        )
         self._passed_ms = self._barrier_ms
         self._backoff = Backoff() if self._flight is None else self._backoff
         return None

@@ -13,6 +13,7 @@ from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.contracts import JobDefinition, JobStore
 from backfill_cli.engine.choice import strategy_of
 from backfill_cli.engine.create import changed_keys, create, rebuild, require_same
+from backfill_cli.engine.epoch import recall
 from backfill_cli.engine.orchestrator import Orchestrator, Tick
 from backfill_cli.engine.ownership import require_kept, take
 from backfill_cli.engine.ports import Job, Ports, Settings
@@ -170,6 +171,7 @@ class _Run:
         stager = SparkStager(world.spark, world.upstream, config)
         job = Job(self.name, claim.token, definition.tables, encode(definition))
         recovered = world.patiently(lambda: recover(job, store, world.sink, stager, _now_ms()))
+        recall(world.upstream, recovered.committed)
         stager.sweep([])
         world.patiently(lambda: self._begin(store, recovered, unpause))
         strategy = strategy_of(config, world.upstream.capabilities, definition.pin)

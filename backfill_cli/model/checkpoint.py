@@ -44,6 +44,7 @@ class Checkpoint:
     plan, staged: what recovery applies again; None once committed.
     phase, position: copied out of the state for people and for what is acknowledged upstream.
     schemas, sink_schemas: table -> Spark schema as JSON, before and after the transform, as of this epoch.
+    memory: what the upstream knows again of what it applied (contracts.RememberingUpstream); empty for nothing.
     """
 
     epoch: int
@@ -58,6 +59,7 @@ class Checkpoint:
     staged: Staged | None = None
     schemas: Mapping[str, str] = field(default_factory=dict)
     sink_schemas: Mapping[str, str] = field(default_factory=dict)
+    memory: str = ""
 
 
 @dataclass(frozen=True, slots=True)

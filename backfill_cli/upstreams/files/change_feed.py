@@ -1,17 +1,21 @@
 """A change feed: rows with `_change_type`, `_commit_version` and maybe `_commit_timestamp`, as Delta writes them.
 
-A file may hold several versions, each of them whole. Within a version the new rows (insert, update_postimage) win
-over the old ones of the same key (delete, update_preimage): a preimage deletes its key, and its postimage puts it
-back unless the key changed.
+A file may hold several versions, each of them whole; the files come in the order of their versions. Within a
+version the new rows (insert, update_postimage) win over the old ones of the same key (delete, update_preimage): a
+preimage deletes its key, and its postimage puts it back unless the key changed. Versions may have holes: commits
+that change no rows (OPTIMIZE) take one too.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from backfill_cli.contracts import TableSpec
+from backfill_cli.model.position import Cursor
+from backfill_cli.upstreams.files import epoch_values
 from backfill_cli.upstreams.files.change_log import Inspected
 from backfill_cli.upstreams.files.options import ChangesOptions
-from backfill_cli.upstreams.files.rows import MarkedRows, mark
+from backfill_cli.upstreams.files.rows import MarkedRows, file_kind, mark
 from backfill_cli.upstreams.formats import exact, frames
 from backfill_cli.upstreams.formats.listing import File, Place
 from backfill_cli.upstreams.formats.schemas import Columns
@@ -33,7 +37,8 @@ class ChangeFeed:
         self._rows = MarkedRows(table.name, options, _MARKS, TIME, declared)
 
     def inspect(self, where: Place, file: File, known: Columns) -> Inspected:
-        return self._rows.inspect(where, file, known, TYPE)
+        found = self._rows.inspect(where, file, known, TYPE)
+        return replace(found, versions=versions(where, file, self._rows.options)) if found.columns else found
 
     def frame(self, spark: "SparkSession", where: Place, files: Sequence[File], columns: Columns) -> "DataFrame":
         from pyspark.sql import functions as F
@@ -59,3 +64,15 @@ class ChangeFeed:
             *self._rows.extra,
             *(frames.quoted(name) for name in columns),
         )
+
+
+def versions(where: Place, file: File, options: ChangesOptions) -> tuple[Cursor, Cursor] | None:
+    """The lowest and the highest version in a file, by its footer where that tells; None without rows."""
+    kind = file_kind(options, file)
+    if kind == "csv" and not options.csv.header:
+        return None
+    found = epoch_values.bounds(where, file, VERSION) if kind == "parquet" else None
+    if found is not None:
+        return found
+    held = epoch_values.read(where, file, kind, VERSION, options.csv)
+    return (held.lowest, held.highest) if held.rows else None

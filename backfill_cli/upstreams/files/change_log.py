@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from backfill_cli.contracts import TableSpec
+from backfill_cli.model.position import Cursor
 from backfill_cli.upstreams.files.options import ChangesOptions
 from backfill_cli.upstreams.formats.listing import File, Place
 from backfill_cli.upstreams.formats.schemas import Columns
@@ -25,6 +26,7 @@ class Inspected:
     rows: int | None
     ms: int | None
     columns: Columns | None
+    versions: tuple[Cursor, Cursor] | None = None
 
 
 class ChangeFormat(Protocol):
@@ -38,6 +40,11 @@ class ChangeFormat(Protocol):
         """Reads a footer, or the first and last lines. Raises BadData naming a file that is not whole."""
         ...
 
-    def frame(self, spark: "SparkSession", where: Place, files: Sequence[File], columns: Columns) -> "DataFrame":
-        """`_op, _seq, _ms, columns…` as contracts.Upstream.changes; with an epoch column `_backfill_epoch`."""
+    def frame(
+        self, spark: "SparkSession", where: Place, files: Sequence[File], columns: Columns
+    ) -> "DataFrame | None":
+        """`_op, _seq, _ms, columns…` as contracts.Upstream.changes; with an epoch column `_backfill_epoch`.
+
+        None when the files hold no changes.
+        """
         ...

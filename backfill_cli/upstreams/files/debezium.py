@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import reduce
-from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from backfill_cli.contracts import TableSpec
@@ -29,9 +28,6 @@ from backfill_cli.upstreams.formats.values import Encoding, schemaless, textual
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-_LINES = 20
-"""So many lines back a row image is looked for: deletes and truncates at a file's end have none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +51,13 @@ class Debezium:
 
     def inspect(self, where: Place, file: File, known: Columns) -> Inspected:
         ms: int | None = None
-        for number, line in enumerate(islice(lines.last(where, file, "debezium"), _LINES)):
+        # to the last row image, however many deletes, which have none, come after it
+        for number, line in enumerate(lines.last(where, file, "debezium")):
             envelope = lines.parsed(file, line)
             payload = _payload(envelope)
             if payload is None:
                 continue
-            if "op" not in payload:
-                raise BadData(f"{file.path}: a line without 'op' is not a Debezium envelope: {line[:120]}")
+            refuse_other(file, payload, line)
             ms = _source_ms(payload) if number == 0 else ms
             told, image = _told(envelope), payload.get("after")
             if told is not None:
@@ -96,11 +92,16 @@ class Debezium:
             columns.setdefault(name, self._declared.get(name, {}))
         return columns
 
-    def frame(self, spark: "SparkSession", where: Place, files: Sequence[File], columns: Columns) -> "DataFrame":
+    def frame(
+        self, spark: "SparkSession", where: Place, files: Sequence[File], columns: Columns
+    ) -> "DataFrame | None":
         groups: dict[str, tuple[_Shape, list[File]]] = {}
         with ThreadPoolExecutor(THREADS) as pool:
             for file, shape in zip(files, pool.map(lambda f: _shape(where, f), files), strict=True):
-                groups.setdefault(shape.key, (shape, []))[1].append(file)
+                if shape is not None:
+                    groups.setdefault(shape.key, (shape, []))[1].append(file)
+        if not groups:
+            return None
         parts = [self._of_shape(spark, where, group, shape, columns) for shape, group in groups.values()]
         return reduce(lambda a, b: a.unionByName(b), parts)
 
@@ -125,6 +126,27 @@ class Debezium:
             return schemaless(target, self._options.timestamps, self._options.decimals)
         # a file from before the column was added has NULL for it
         return encoding(shape.told[name], target) if name in shape.told else textual(target)
+
+
+def refuse_other(file: File, payload: Mapping[str, Any], line: str) -> None:
+    """Raises BadData for a line that is no envelope of a table's row, saying what it is and the way on."""
+    if {"updateDescription", "patch", "filter"} & payload.keys() or isinstance(payload.get("after"), str):
+        raise BadData(
+            f"{file.path}: an envelope of Debezium's MongoDB connector, which holds documents and not rows: "
+            f"{line[:120]}",
+            "flatten documents before they land; only envelopes of relational connectors are read",
+        )
+    if "op" in payload:
+        return
+    if any(name in payload for name in ("__op", "__deleted", "__table", "__lsn", "__source_ts_ms")):
+        raise BadData(
+            f"{file.path}: flattened by Debezium's ExtractNewRecordState, so without the row before: {line[:120]}",
+            "take the transform `unwrap` out of the connector: whole envelopes are read",
+        )
+    raise BadData(
+        f"{file.path}: a line without 'op' is not a Debezium envelope: {line[:120]}",
+        "rows without an op are plain appends: give their folder as upstream.snapshot; or set changes.format",
+    )
 
 
 def _payload(envelope: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -153,12 +175,15 @@ def _fits(told: Connect, target: SparkType) -> bool:
     return True
 
 
-def _shape(where: Place, file: File) -> _Shape:
-    """The shape by the first line and the last: a column that was added in between is in the last."""
+def _shape(where: Place, file: File) -> _Shape | None:
+    """The shape by the first line and the last: a column that was added in between is in the last.
+
+    None for a file without changes.
+    """
     first = lines.first(where, file, "debezium")
     last = next(iter(lines.last(where, file, "debezium")), None)
     if first is None or last is None:
-        return _Shape(None)
+        return None
     begin, end = _told(lines.parsed(file, first)), _told(lines.parsed(file, last))
     if (begin is None) != (end is None):
         raise BadData(f"{file.path}: some lines have a schema block and some do not")

@@ -60,6 +60,18 @@ def read(where: Place, file: File, kind: FileFormat, column: str, csv: CsvOption
     return Values(tuple(ordered))
 
 
+def bounds(where: Place, file: File, column: str) -> tuple[Cursor, Cursor] | None:
+    """The lowest and the highest value by a Parquet footer, None where it does not tell or there are no rows."""
+    meta = footer(where, file)
+    names = [meta.schema.column(i).path for i in range(meta.num_columns)]
+    if column not in names:
+        return None
+    found = [meta.row_group(i).column(names.index(column)).statistics for i in range(meta.num_row_groups)]
+    if not found or any(one is None or not one.has_min_max or one.null_count for one in found):
+        return None
+    return min(one.min for one in found), max(one.max for one in found)
+
+
 def _of_parquet(where: Place, file: File, column: str) -> dict[Any, int]:
     import pyarrow.parquet as pq
 

@@ -31,6 +31,10 @@ class Log(Protocol):
         """The epochs after a position, ordered by time, each log in its own order."""
         ...
 
+    def cursor(self, position: Position, table: str) -> str | None:
+        """The last file of a table that a position has begun to apply."""
+        ...
+
     def changes(
         self, spark: "SparkSession", table: str, after: Position, up_to: Position, columns: Columns
     ) -> "DataFrame | None":
@@ -75,6 +79,9 @@ class FileLog:
                 epoch = UpstreamEpoch(((table, name),), ms, one.rows, one.file.size, schema)
                 ordered.append((ms, table, index, epoch))
         return [epoch for *_, epoch in sorted(ordered, key=lambda entry: entry[:3])]
+
+    def cursor(self, position: Position, table: str) -> str | None:
+        return _name(position, table)
 
     def changes(
         self, spark: "SparkSession", table: str, after: Position, up_to: Position, columns: Columns

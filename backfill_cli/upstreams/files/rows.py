@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import reduce
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.errors import BadData
@@ -83,7 +84,8 @@ class MarkedRows:
         if shown and needed not in shown:
             raise BadData(
                 f"{file.path}: no column '{needed}', which every {self.options.format} file has",
-                "check upstream.changes.format and path",
+                "check upstream.changes.format and path; a folder of plain appends, rows without an op, is not "
+                "read as changes: give it as upstream.snapshot",
             )
         marks = dict(self._with_epoch(known))
         schemas.refuse_names(file.path, {*shown, *marks})
@@ -145,7 +147,9 @@ class MarkedRows:
         if kind == "json":
             last = next(iter(lines.last(where, file, kind)), None)
             image = None if last is None else lines.parsed(file, last)
-            names = list(image or {})
+            # a writer may leave NULLs out: what the table has stays, what is new may be in any line
+            said = (lines.parsed(file, line) for line in lines.last(where, file, kind))
+            names = list(dict.fromkeys([*chain.from_iterable(said), *known]))
         else:
             header = csv_files.header(where, file, self.options.csv) if self.options.csv.header else None
             names = header if header is not None else list(marks | known)

@@ -1,90 +1,119 @@
 """One table's change files as a log: what is pending after a cursor, and what must not have happened to it.
 
-A file is known by its name; the log's order is the names' order. Limits: a late name is seen for certain while a
-process lives; a new process takes a name at or before its position for late when its file was written more than a
-minute after the position's own file.
+A file is known by its name; the log's order is the names' order. What was applied is remembered (consumed.py),
+here and in the job's checkpoints: a file that came late, grew or was replaced is named, by whichever process sees
+it. Files that were applied may go.
 """
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 
-from backfill_cli.errors import Fatal, HistoryGone
+from backfill_cli.errors import BadData, Fatal, HistoryGone
+from backfill_cli.model.position import Cursor
 from backfill_cli.upstreams.files.change_log import ChangeFormat, Inspected
+from backfill_cli.upstreams.files.consumed import Consumed, Fault
+from backfill_cli.upstreams.files.landing import Landing
 from backfill_cli.upstreams.files.pin import THREADS
 from backfill_cli.upstreams.formats import schemas
-from backfill_cli.upstreams.formats.listing import File, Listing, Place
+from backfill_cli.upstreams.formats.listing import File, Place
 from backfill_cli.upstreams.formats.schemas import Columns
 
 _WATCHED = 1_000
 """So many pending files are looked at again at each barrier, a stat each: files may grow in place."""
 
+_PATROLLED = 50
+"""So many files that were applied are looked at again at each barrier, in turn."""
+
 _BACK = 20
 """So many files back the schema at a position is looked for."""
 
+_PARTS = re.compile(r"[0-9]+|[^0-9]+")
+
 _LATE_NS = 60 * 1_000_000_000
-"""A file at or before the position, written so long after the position's own file, came late."""
+"""Of a job that began before files were remembered: one written so long after the position's own came late."""
 
 
 class TableLog:
-    """The change files of one table."""
+    """The change files of one table. versions_rise: each file's versions come after those of the file before."""
 
-    def __init__(self, table: str, where: Place, form: ChangeFormat) -> None:
+    def __init__(self, table: str, where: Place, form: ChangeFormat, versions_rise: bool = True) -> None:
         self.table, self.where, self.form = table, where, form
-        self._listing = Listing(where)
-        self._seen: Mapping[str, File] | None = None
+        self._landing = Landing(where)
+        self._versions_rise = versions_rise
         self._inspected: dict[str, Inspected] = {}
         self._pinned: Columns = {}
         self._base: Columns = {}
         self._start: str | None = None
-        self._fresh = True
         self._cursor: str | None = None
-        self._idle: tuple[Mapping[str, File], str | None] | None = None
+        self._memories: dict[str, Consumed] = {"": Consumed()}
+        self._recalled = False
+        self._judged = False
+        self._listed = False
+        self._patrol = 0
 
     def begin(self, columns: Columns, start: str | None, fresh: bool) -> None:
         """Begin after a pin. columns: the snapshot's. start: the pin's cursor. fresh: pinned by this process."""
         self._pinned = self._base = dict(columns)
-        self._start, self._fresh, self._cursor = start, fresh, start
+        self._start, self._judged, self._cursor = start, fresh, start
+        self._memories = {start or "": Consumed()}
+
+    def recall(self, memory: str) -> None:
+        """Take up what an earlier process remembered of the files that it applied."""
+        found = Consumed.of_text(memory)
+        self._memories[found.last or self._start or ""] = found
+        self._recalled = True
+
+    def remembered(self, cursor: str | None) -> str:
+        """What to recall once everything up to `cursor` is applied."""
+        return self._memory(cursor).text()
 
     def must_exist(self) -> None:
         """Raises Fatal when the folder where changes land is not there."""
-        if not self._listing.exists():
+        if not self._landing.exists():
             raise Fatal(
                 f"table '{self.table}': no folder at {self.where.shown}",
                 "check upstream.changes.path, or make the folder where changes will land",
             )
 
     def files(self) -> Mapping[str, File]:
-        """The files as last listed, by name in order; lists them the first time."""
-        if self._seen is None:
-            self._seen = self._listing.files()
-        return self._seen
+        """The files as last listed; lists them the first time."""
+        self._look()
+        return self._landing.files
+
+    def names(self) -> Sequence[str]:
+        """Their names in order."""
+        self._look()
+        return self._landing.names
 
     def pending(self, cursor: str | None) -> list[Inspected]:
         """The files after `cursor`, in order, inspected; each inspected once while it stays as it is.
 
-        Raises Fatal for a name that came late or a consumed file that changed, HistoryGone for a pending file that
+        Raises Fatal for a file that came late, or changed after it was applied, HistoryGone for a pending one that
         is gone, BadData for one that is not whole.
         """
-        listed = self._listing.files()
-        if (listed, cursor) == self._idle and self._still_same(listed, cursor):
-            return []
-        now = dict(listed)
-        if self._seen is not None:
-            self._compare(self._seen, now, cursor)
-        elif not self._fresh:
-            self._refuse_late(now, cursor)
+        self._memories = {at: one for at, one in self._memories.items() if at <= (cursor or "")}
+        if self._judged and self._listed:
+            self._compare(*self._landing.refresh(), cursor)
+        else:
+            self._look()
+            self.judge(cursor)
         if cursor != self._cursor:
-            self._move(now, cursor)
-        waiting = [name for name in now if cursor is None or name > cursor]
-        self._look_again(now, waiting[:_WATCHED], cursor)
-        self._seen = now
-        fresh = [now[n] for n in waiting if n not in self._inspected or self._inspected[n].file != now[n]]
+            self._move(cursor)
+        self._look_again(cursor)
+        waiting = self._landing.between(cursor, None)
+        self._refuse_unpadded(waiting)
+        files = self._landing.files
+        fresh = [files[n] for n in waiting if n not in self._inspected or self._inspected[n].file != files[n]]
         if fresh:
             with ThreadPoolExecutor(THREADS) as pool:
                 for found in pool.map(self.inspect, fresh):
                     self._inspected[found.file.name] = found
-        self._idle = None if waiting else (listed, cursor)
-        return [self._inspected[name] for name in waiting]
+        pending = [self._inspected[name] for name in waiting]
+        if self._versions_rise:
+            self._refuse_older_versions(pending, cursor)
+        return pending
 
     def inspect(self, file: File) -> Inspected:
         """One file's metadata."""
@@ -100,78 +129,171 @@ class TableLog:
         return changed
 
     def window(self, after: str | None, up_to: str | None) -> list[File]:
-        """The files with `after < name <= up_to`, in order; none when up_to is None."""
+        """The files with `after < name <= up_to`, in order; none when up_to is None.
+
+        Raises HistoryGone when it begins at the pin and files that were applied are gone.
+        """
         if up_to is None:
             return []
-        return [f for name, f in self.files().items() if (after is None or name > after) and name <= up_to]
+        self._look()
+        self.judge(up_to)
+        names = self._landing.between(after, up_to)
+        if after == self._cursor and self.where.local:  # as they are now is how they are read and remembered
+            for name in names:
+                self._landing.again(name)
+        if after == self._start:
+            applied = self._memory_at(up_to)
+            if applied is not None and len(names) < applied.count:
+                missing = applied.count - len(names)
+                raise HistoryGone(
+                    f"table '{self.table}': cannot verify: {missing} of the {applied.count} change files up to "
+                    f"'{up_to}' that were applied are gone from {self.where.shown}",
+                    "put them back to compare with them; the job itself does not need them",
+                )
+        return [self._landing.files[name] for name in names]
 
-    def _move(self, now: Mapping[str, File], cursor: str | None) -> None:
+    def judge(self, cursor: str | None) -> None:
+        """Once a process: every file that is there and counts as applied was applied as it is.
+
+        Raises Fatal naming the first that was not.
+        """
+        if self._judged:
+            return
+        self._judged = True
+        there = [self._landing.files[n] for n in self._landing.between(self._start, cursor)] if cursor else []
+        if not self._recalled:
+            self._refuse_late_by_time(there, cursor)
+            self._memories[cursor or ""] = Consumed().plus(there)
+            return
+        for fault in self._memory(cursor).faults(there):
+            raise self._fault(fault, cursor or "")
+
+    def _look(self) -> None:
+        if not self._listed:
+            self._landing.refresh()
+            self._listed = True
+
+    def _memory_at(self, cursor: str | None) -> Consumed | None:
+        """What is remembered of a cursor itself, None when it was not remembered there."""
+        return self._memories.get(cursor or "")
+
+    def _memory(self, cursor: str | None) -> Consumed:
+        """What was applied up to a cursor, counted on from the nearest one before it."""
+        at = cursor or ""
+        if at not in self._memories:
+            near = max((known for known in self._memories if known <= at), default=self._start or "")
+            names = self._landing.between(near or None, cursor)
+            files = [self._landing.files[name] for name in names]
+            held = [one for name in names if (one := self._inspected.get(name)) is not None]
+            highest = [one.versions[1] for one in held if one.versions is not None]
+            base = self._memories.get(near, Consumed())
+            self._memories[at] = base.plus(files, max(highest, default=None))
+        return self._memories[at]
+
+    def forget_before(self, cursor: str | None) -> None:
+        """Everything up to `cursor` is committed: what was remembered on the way there is not needed."""
+        if (cursor or "") in self._memories:
+            self._memories = {at: one for at, one in self._memories.items() if at >= (cursor or "")}
+
+    def _move(self, cursor: str | None) -> None:
         """Stand at another position: the schema there is that of the last file up to it that shows one.
 
         A position may go back, when an epoch that was staged is thrown away.
         """
         self._cursor, self._base = cursor, self._pinned
-        consumed = [file for name, file in now.items() if cursor is not None and name <= cursor]
-        consumed = [file for file in consumed if self._start is None or file.name > self._start]
-        for file in reversed(consumed[-_BACK:]):
-            held = self._inspected.get(file.name)
+        consumed = self._landing.between(self._start, cursor)[-_BACK:] if cursor is not None else ()
+        for name in reversed(consumed):
+            file, held = self._landing.files[name], self._inspected.get(name)
             columns = held.columns if held is not None and held.file == file else self.inspect(file).columns
             if columns is not None:
                 self._base = _in_order(self._pinned, columns)
                 break
         self._inspected = {name: one for name, one in self._inspected.items() if cursor is None or name > cursor}
 
-    def _refuse_late(self, now: Mapping[str, File], cursor: str | None) -> None:
-        """Raises Fatal for a name that came late while no process looked, by its time."""
-        at = now.get(cursor) if cursor is not None else None
-        if at is None or cursor is None:
-            return
-        for name, file in now.items():
-            after_load = self._start is None or name > self._start
-            if after_load and name < cursor and file.mtime_ns > at.mtime_ns + _LATE_NS:
-                raise self._late(file, cursor, f"if it was there before: touch -r '{at.path}' '{file.path}'")
+    def _refuse_late_by_time(self, there: Iterable[File], cursor: str | None) -> None:
+        at = self._landing.files.get(cursor or "")
+        for file in there if at is not None else ():
+            if at is not None and file.name < at.name and file.mtime_ns > at.mtime_ns + _LATE_NS:
+                raise self._late(file, at.name, f"if it was there before: touch -r '{at.path}' '{file.path}'")
 
-    def _compare(self, before: Mapping[str, File], now: Mapping[str, File], cursor: str | None) -> None:
-        for name, file in now.items():
-            if cursor is not None and name <= cursor and name not in before:
+    def _compare(self, added: Iterable[File], gone: Iterable[str], cursor: str | None) -> None:
+        for file in added:
+            if cursor is not None and file.name <= cursor:
                 raise self._late(file, cursor, "give it a name after that one, if its changes are not in the sink")
-        for name, file in before.items():
-            consumed = cursor is not None and name <= cursor
-            if name not in now and not consumed:
+        for name in gone:
+            if cursor is None or name > cursor:
                 raise HistoryGone(
-                    f"table '{self.table}': change file {file.path} is gone and was not read yet",
+                    f"table '{self.table}': change file {self.where.folder}/{name} is gone and was not read yet",
                     "put it back, or drop the job and start over",
                 )
-            if consumed and name in now and now[name].size != file.size:
-                raise self._rewritten(file, now[name])
 
-    def _still_same(self, listed: Mapping[str, File], cursor: str | None) -> bool:
-        """Whether the newest consumed file, the only one that is looked at while idle, is as it was."""
-        file = listed.get(cursor) if cursor is not None else None
-        return file is None or self._listing.again(file) == file
+    def _look_again(self, cursor: str | None) -> None:
+        """Stat pending files and some applied ones: writing in place does not change their folder."""
+        applied = self._landing.between(self._start, cursor) if cursor is not None else ()
+        begin = self._patrol % len(applied) if applied else 0
+        self._patrol = begin + _PATROLLED
+        for name in {*applied[begin : begin + _PATROLLED], *applied[-1:]}:
+            before = self._landing.files[name]
+            now = self._landing.again(name)
+            if now is not None and now != before:
+                raise self._fault(Fault(now, (before.name, before.size, before.mtime_ns)), cursor or "")
+        for name in self._landing.between(cursor, None)[:_WATCHED]:
+            if self._landing.again(name) is None:
+                self._compare((), (name,), cursor)
 
-    def _look_again(self, now: dict[str, File], names: Sequence[str], cursor: str | None) -> None:
-        """Stat pending files, and the newest consumed one: writing in place does not change their folder."""
-        for name in (*names, cursor):
-            if name is None or name not in now:
+    def _refuse_unpadded(self, waiting: Sequence[str]) -> None:
+        for one, other in pairwise(waiting):
+            if _counts_down(one, other):
+                raise BadData(
+                    f"table '{self.table}': '{one}' comes before '{other}', for names are ordered as text: their "
+                    "numbers have no zeros in front",
+                    "rename them so that all numbers have as many digits, like 09 and 10",
+                )
+
+    def _refuse_older_versions(self, pending: Sequence[Inspected], cursor: str | None) -> None:
+        before = self._memory(cursor).highest
+        for found in pending:
+            if found.versions is None:
                 continue
-            again = self._listing.again(now[name])
-            if again is None:
-                self._listing.forget()
-                self._compare(now, {n: f for n, f in now.items() if n != name}, cursor)
-            elif name == cursor and again.size != now[name].size:
-                raise self._rewritten(now[name], again)
-            else:
-                now[name] = again
+            lowest, highest = found.versions
+            if before is not None and not _after(lowest, before):
+                raise BadData(
+                    f"table '{self.table}': {found.file.path} holds version {lowest}, and a file before it "
+                    f"version {before}: they would be applied in the wrong order",
+                    "write each version into one file, and name the files in the order of their versions "
+                    "(Spark: coalesce(1))",
+                )
+            before = highest
+
+    def _fault(self, fault: Fault, cursor: str) -> Fatal:
+        file, was = fault.file, fault.was
+        if was is None:
+            return self._late(file, cursor, "give it a name after that one, if its changes are not in the sink")
+        if was[1] != file.size:
+            return Fatal(
+                f"table '{self.table}': {file.path} changed from {was[1]} to {file.size} bytes after it was read",
+                "land change files whole: write them under another name first, then rename them",
+            )
+        return Fatal(
+            f"table '{self.table}': {file.path} was written again after it was read (its time changed)",
+            f"if it holds what it held, give it its time back: touch -d @{was[2] // 10**9}.{was[2] % 10**9:09d} "
+            f"'{file.path}'",
+        )
 
     def _late(self, file: File, cursor: str, hint: str) -> Fatal:
         return Fatal(f"table '{self.table}': {file.path} came late: the job is at '{cursor}' already", hint)
 
-    def _rewritten(self, file: File, now: File) -> Fatal:
-        return Fatal(
-            f"table '{self.table}': {file.path} changed from {file.size} to {now.size} bytes after it was read",
-            "land change files whole: write them under another name first, then rename them",
-        )
+
+def _after(a: Cursor, b: Cursor) -> bool:
+    return a > b if isinstance(a, int) and isinstance(b, int) else str(a) > str(b)
+
+
+def _counts_down(one: str, other: str) -> bool:
+    """Whether two names differ first in a number that has fewer digits in the latter and is smaller there."""
+    for a, b in zip(_PARTS.findall(one), _PARTS.findall(other), strict=False):
+        if a != b:
+            return a.isdigit() and b.isdigit() and not a.startswith("0") and len(b) < len(a) and int(b) < int(a)
+    return False
 
 
 def _in_order(old: Columns, new: Columns) -> Columns:

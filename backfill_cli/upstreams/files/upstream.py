@@ -1,6 +1,7 @@
 """The files upstream: a pinned folder of files, and folders where change files land."""
 
 import difflib
+import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -84,6 +85,16 @@ class FilesUpstream:
             latest = latest.join(Position.of(dict(epoch.cursors)))
         return UpstreamView(self._identity, latest, tuple(pending))
 
+    def remembered(self, position: Position) -> str:
+        """The files applied up to a position, for `recall` of a later process."""
+        logs = {name: log.remembered(self._log.cursor(position, name)) for name, log in self._logs.items()}
+        return json.dumps(logs) if logs else ""
+
+    def recall(self, memory: str) -> None:
+        """Take up what an earlier process remembered; what it says is compared at the next look."""
+        for name, told in json.loads(memory).items():
+            self._logs[name].recall(told)
+
     def scan(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> "DataFrame":
         self._taken()
         with spark_reading():
@@ -107,7 +118,9 @@ class FilesUpstream:
             return _no_changes(spark, columns) if found is None else found
 
     def acknowledge(self, position: Position) -> None:
-        """The files are their owner's: nothing is removed."""
+        """The files are their owner's: nothing is removed. What is remembered begins here from now on."""
+        for name, log in self._logs.items():
+            log.forget_before(self._log.cursor(position, name))
 
     def failure(self, exc: BaseException) -> BackfillError | None:
         """What a Spark failure means that rose while one of our frames was computed; None: not ours."""
@@ -136,11 +149,11 @@ class FilesUpstream:
             return position, self._position_of(named.complete_at, "complete_at")
         if named.as_of:
             return position, None
-        newest = max((name for log in self._logs.values() for name in log.files()), default=None)
+        newest = max((name for log in self._logs.values() for name in log.names()), default=None)
         return position, None if newest is None else self._log.position_at(newest)
 
     def _position_of(self, name: str, option: str) -> Position:
-        names = sorted({n for log in self._logs.values() for n in log.files()})
+        names = sorted({n for log in self._logs.values() for n in log.names()})
         if name not in names:
             near = difflib.get_close_matches(name, names, 3, 0.6) or names[:3]
             hint = f"name one of: {', '.join(near)}" if near else "there are no change files yet: leave it out"
@@ -167,7 +180,7 @@ class FilesUpstream:
 def _table_log(table: TableSpec, options: ChangesOptions) -> TableLog:
     declared: Columns = pin.declared(options.columns, table.name, "upstream.changes.columns")
     form: ChangeFormat = _FORMATS[options.format](table, options, declared)
-    return TableLog(table.name, place(options.path, table.name), form)
+    return TableLog(table.name, place(options.path, table.name), form, versions_rise=options.epoch is None)
 
 
 def _no_changes(spark: "SparkSession", columns: Columns) -> "DataFrame":

@@ -182,7 +182,7 @@ def _walk(where: Place, folders: dict[str, int]) -> Iterator[File]:
             continue
         for entry in entries:
             name = prefix + entry.name
-            _refuse_table(where, folder, entry.name)
+            refuse_table(where, folder, entry.name)
             if hidden(entry.name):
                 continue
             if entry.is_dir():
@@ -192,7 +192,7 @@ def _walk(where: Place, folders: dict[str, int]) -> Iterator[File]:
                     stat = entry.stat()
                 except FileNotFoundError:
                     continue
-                yield _checked(where, File(name, entry.path, stat.st_size, stat.st_mtime_ns))
+                yield readable(where, File(name, entry.path, stat.st_size, stat.st_mtime_ns))
 
 
 def _remote(where: Place) -> Iterator[File]:
@@ -202,16 +202,16 @@ def _remote(where: Place) -> Iterator[File]:
     for info in where.fs.get_file_info(selector):
         name = info.path[len(where.folder) :].lstrip("/")
         for folder, entry in _steps(info.path, name):
-            _refuse_table(where, folder, entry)
+            refuse_table(where, folder, entry)
         if info.is_file and not any(hidden(part) for part in name.split("/")) and where.matches(name):
-            yield _checked(where, File(name, info.path, info.size or 0, info.mtime_ns or 0))
+            yield readable(where, File(name, info.path, info.size or 0, info.mtime_ns or 0))
 
 
 _TABLES = {"_delta_log": "Delta", ".hoodie": "Hudi"}
 _ICEBERG = ".metadata.json"
 
 
-def _refuse_table(where: Place, folder: str, entry: str) -> None:
+def refuse_table(where: Place, folder: str, entry: str) -> None:
     """Raises Fatal where an entry of a folder says that the files are those of a table with a log of its own."""
     kind = _TABLES.get(entry)
     if entry.endswith(_ICEBERG) and folder.rpartition("/")[2] == "metadata":
@@ -247,17 +247,18 @@ def refuse_part_of_table(where: Place) -> None:
     with reading(where.shown, "folder"):
         for entry in _TABLES:
             if where.fs.get_file_info(f"{above}/{entry}").type != FileType.NotFound:
-                _refuse_table(where, above, entry)
+                refuse_table(where, above, entry)
         if own == "data":
             metadata = f"{above}/metadata"
             for info in where.fs.get_file_info(FileSelector(metadata, allow_not_found=True)):
-                _refuse_table(where, metadata, info.base_name)
+                refuse_table(where, metadata, info.base_name)
 
 
 _CONNECT = re.compile(r"partition=[0-9]+")
 
 
-def _checked(where: Place, file: File) -> File:
+def readable(where: Place, file: File) -> File:
+    """The file. Raises BadData for a name that its reader would misread."""
     if where.local and ":" in file.name:
         raise BadData(f"{file.path}: Spark cannot read a name with a colon", "rename the file")
     valued = [part for part in file.name.split("/")[:-1] if "=" in part]

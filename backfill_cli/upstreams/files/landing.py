@@ -1,0 +1,144 @@
+"""The folder where change files land, looked at in steps that cost what is new.
+
+A local folder is listed again only when it changed, and of its names only new ones are looked at one by one:
+100,000 files that were there before cost their names. What is written in place changes no folder: see `again`.
+"""
+
+import os
+import stat
+import time
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from backfill_cli.upstreams.formats.edge import reading
+from backfill_cli.upstreams.formats.listing import File, Listing, Place, hidden, readable, refuse_table
+
+_SETTLED_NS = 1_000_000_000
+"""As listing.py: file systems stamp coarsely."""
+
+_FEW = 64
+"""So many names are put in their place one by one; more are sorted."""
+
+
+@dataclass(slots=True)
+class _Folder:
+    """A folder as listed. names: all that is in it. taken_ns: when, mtime_ns: its time before."""
+
+    mtime_ns: int = 0
+    taken_ns: int = 0
+    names: set[str] = field(default_factory=set)
+
+    def settled(self, mtime_ns: int) -> bool:
+        return mtime_ns == self.mtime_ns and self.taken_ns - mtime_ns >= _SETTLED_NS
+
+
+class Landing:
+    """The files of one place as last looked at. files: by name. names: in order."""
+
+    def __init__(self, where: Place) -> None:
+        self.where = where
+        self.files: dict[str, File] = {}
+        self.names: list[str] = []
+        self._listing = Listing(where)
+        self._folders: dict[str, _Folder] = {}
+
+    def exists(self) -> bool:
+        return self._listing.exists()
+
+    def again(self, name: str) -> File | None:
+        """One file looked at anew, and remembered so; None when it is gone."""
+        found = self._listing.again(self.files[name])
+        if found is not None:
+            self.files[name] = found
+        return found
+
+    def between(self, after: str | None, up_to: str | None) -> Sequence[str]:
+        """The names with `after < name <= up_to`; None: no bound."""
+        begin = 0 if after is None else bisect_right(self.names, after)
+        end = len(self.names) if up_to is None else bisect_right(self.names, up_to)
+        return self.names[begin:end]
+
+    def refresh(self) -> tuple[list[File], list[str]]:
+        """(files that are new, names that are gone) since the last time, after it `files` and `names` are so."""
+        with reading(self.where.shown, "folder"):
+            added, gone = self._local() if self.where.local else self._remote()
+        for name in gone:
+            del self.files[name]
+            del self.names[bisect_left(self.names, name)]
+        self.files.update((file.name, file) for file in added)
+        self._insert(sorted(file.name for file in added))
+        return added, gone
+
+    def _insert(self, new: Sequence[str]) -> None:
+        if not new:
+            return
+        if not self.names or new[0] > self.names[-1]:
+            self.names.extend(new)
+        elif len(new) <= _FEW:
+            for name in new:
+                insort(self.names, name)
+        else:
+            self.names = sorted(self.files)
+
+    def _remote(self) -> tuple[list[File], list[str]]:
+        there = self._listing.files()
+        added = [file for name, file in there.items() if name not in self.files]
+        gone = [name for name in self.files if name not in there]
+        self.files.update((name, file) for name, file in there.items() if name in self.files)
+        return added, gone
+
+    def _local(self) -> tuple[list[File], list[str]]:
+        added, gone = list[File](), list[str]()
+        waiting = list(self._folders) or [""]
+        while waiting:
+            prefix = waiting.pop()
+            there = self._listed(prefix)
+            if there is None:
+                folder = self._folders.pop(prefix, _Folder())
+                gone += [prefix + name for name in folder.names if prefix + name in self.files]
+                continue
+            new, lost = there
+            gone += [prefix + name for name in lost if prefix + name in self.files]
+            for name in new:
+                found = self._entry(prefix, name)
+                if isinstance(found, File):
+                    added.append(found)
+                elif found is not None:
+                    waiting.append(found)
+        return added, gone
+
+    def _listed(self, prefix: str) -> tuple[Iterable[str], Iterable[str]] | None:
+        """(names that are new, names that are gone) of one folder; None when the folder itself is gone."""
+        path = os.path.join(self.where.folder, prefix)
+        folder = self._folders.setdefault(prefix, _Folder())
+        try:
+            mtime_ns = os.stat(path).st_mtime_ns
+            if folder.settled(mtime_ns):
+                return (), ()
+            taken_ns, names = time.time_ns(), os.listdir(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        new = [name for name in names if name not in folder.names]
+        lost = folder.names.difference(names) if len(names) - len(new) < len(folder.names) else set[str]()
+        folder.mtime_ns, folder.taken_ns = mtime_ns, taken_ns
+        folder.names -= lost
+        folder.names.update(new)
+        return new, lost
+
+    def _entry(self, prefix: str, name: str) -> File | str | None:
+        """A change file, or the prefix of a folder; None for what does not count."""
+        path = os.path.join(self.where.folder, prefix, name)
+        refuse_table(self.where, os.path.dirname(path), name)
+        if hidden(name):
+            return None
+        try:
+            found = os.stat(path)
+        except FileNotFoundError:
+            self._folders[prefix].names.discard(name)
+            return None
+        if stat.S_ISDIR(found.st_mode):
+            return f"{prefix}{name}/"
+        if not self.where.matches(prefix + name):
+            return None
+        return readable(self.where, File(prefix + name, path, found.st_size, found.st_mtime_ns))
