@@ -1,30 +1,37 @@
 """What a barrier costs the runner, in CPU of its process: idle, and with news of one partition or file.
 
     python benchmarks/barrier.py                       all of it
-    python benchmarks/barrier.py --quick               100 moves: whether it works, not how much it costs
+    python benchmarks/barrier.py --quick               100 moves, 10,000 files: whether it works, not what it costs
 
 Observing, planning and advancing, as the loop does at each barrier; what Spark and the sink do is not in it. The
 topic has moved 1,000 times before, in all of its partitions, and each move was applied.
 """
 
 import argparse
+import os
 import statistics
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import measure
+import pyarrow as pa
+import pyarrow.parquet as pq
 from measure import Figure, quartiles, scratch
 
 if TYPE_CHECKING:
     from backfill_cli.model.upstream import Pin
 
-SECTIONS = ("topic",)
+SECTIONS = ("topic", "files")
 PARTITIONS = 400
 BARRIERS = 30
 TOPIC = "wide"
+FILES = 100_000
+IDLE_MS, ONE_NEW_MS = 20.0, 50.0
+LINE = '{"op": "c", "before": null, "after": {"id": 1}, "source": {"ts_ms": 1}}\n'
 
 
 def topic(folder: Path, moves: int) -> list[Figure]:
@@ -100,9 +107,63 @@ def _each(barrier: Callable[[int], None], before: Callable[[], None] = lambda: N
     return statistics.median(took)
 
 
+def cpu_ms(act: Callable[[], object]) -> float:
+    began = time.process_time()
+    act()
+    return (time.process_time() - began) * 1000
+
+
+def figure(name: str, runs: list[float], goal_ms: float, note: str) -> Figure:
+    value = statistics.median(runs)
+    return Figure(name, value, "ms CPU", f"≤ {goal_ms:.0f} ms", value <= goal_ms, tuple(runs), note)
+
+
+def files(folder: Path, count: int) -> list[Figure]:
+    """A landing zone of applied change files: nothing new, then one new file at each barrier."""
+    from backfill_cli.contracts import TableSpec
+    from backfill_cli.model.position import START, Position
+    from backfill_cli.upstreams.files import connector
+    from backfill_cli.upstreams.files.upstream import FilesUpstream
+
+    (folder / "snapshot").mkdir(parents=True)
+    pq.write_table(pa.table({"id": pa.array([], pa.int64())}), folder / "snapshot" / "0.parquet")
+    landing = folder / "changes"
+    landing.mkdir()
+    for number in range(count):
+        (landing / f"{number:012d}.json").write_text(LINE)
+    os.utime(landing, (1, 1))
+    told = {
+        "snapshot": {"path": str(folder / "snapshot"), "format": "parquet"},
+        "changes": {"path": str(landing), "format": "debezium"},
+    }
+    upstream = connector.open(connector.options.model_validate(told), [TableSpec("t", ("id",))])
+    assert isinstance(upstream, FilesUpstream)
+    upstream.restore(replace(upstream.pin(), position=START))
+    position = Position.of({"t": f"{count - 1:012d}.json"})
+    first = cpu_ms(lambda: upstream.observe(position, False))
+    idle = [cpu_ms(lambda: upstream.observe(position, False)) for _ in range(50)]
+    busy = []
+    for number in range(count, count + 20):
+        (landing / f"_{number:012d}").write_text(LINE)
+        (landing / f"_{number:012d}").rename(landing / f"{number:012d}.json")
+        began = time.process_time()
+        view = upstream.observe(position, False)
+        assert len(view.pending) == 1
+        position = view.latest
+        memory = upstream.remembered(position)
+        upstream.acknowledge(position)
+        busy.append((time.process_time() - began) * 1000)
+    note = f"first look of a process {first / 1000:.1f} s"
+    size = f"{len(memory) / 1000:.0f} kB remembered in each checkpoint"
+    return [
+        figure(f"idle barrier, {count:,} files", idle, IDLE_MS, note),
+        figure(f"one new file among {count:,}", busy, ONE_NEW_MS, size),
+    ]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="100 moves")
+    parser.add_argument("--quick", action="store_true", help="100 moves, 10,000 files")
     parser.add_argument("--only", nargs="+", choices=SECTIONS, default=SECTIONS)
     parser.add_argument("--folder", type=Path, help="keep the data here")
     given = parser.parse_args()
@@ -111,6 +172,8 @@ def main() -> int:
     with scratch(given.folder) as folder:
         if "topic" in given.only:
             figures += topic(folder, moves)
+        if "files" in given.only:
+            figures += files(folder / "files", 10_000 if given.quick else FILES)
     return (
         0 if measure.report("barrier", figures, {"partitions": PARTITIONS, "moves": moves}) or given.quick else 1
     )

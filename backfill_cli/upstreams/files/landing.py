@@ -10,6 +10,7 @@ import time
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import filterfalse
 
 from backfill_cli.upstreams.formats.edge import reading
 from backfill_cli.upstreams.formats.listing import File, Listing, Place, hidden, readable, refuse_table
@@ -119,7 +120,7 @@ class Landing:
             taken_ns, names = time.time_ns(), os.listdir(path)
         except (FileNotFoundError, NotADirectoryError):
             return None
-        new = [name for name in names if name not in folder.names]
+        new = list(filterfalse(folder.names.__contains__, names))
         lost = folder.names.difference(names) if len(names) - len(new) < len(folder.names) else set[str]()
         folder.mtime_ns, folder.taken_ns = mtime_ns, taken_ns
         folder.names -= lost
