@@ -35,13 +35,13 @@ name = "j"
 staging = "HERE/staging"
 [upstream]
 type = "files"
-snapshot = { path = "in", format = "FORMAT"SCHEMA }
+snapshot = { path = "HERE/in", format = "FORMAT"SCHEMA }
 [[tables]]
 name = "t"
 key = ["id"]
 [sink]
 type = "duckdb"
-path = "w.duckdb"
+path = "HERE/w.duckdb"
 """
 DDL = "id BIGINT, price DECIMAL(12,2), note STRING, at TIMESTAMP, day DATE, ratio DOUBLE, flag BOOLEAN"
 TYPES = {

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from backfill_cli.catalog import Catalog
 from backfill_cli.config import JobConfig, load
 from backfill_cli.contracts import ArrowTasks, Piece, UpstreamCapabilities
 from backfill_cli.engine.create import create
@@ -398,13 +399,18 @@ def test_a_start_on_a_cluster_tries_the_staging_folder_before_anything_is_made(
         (tmp_path / table / "snapshot").mkdir(parents=True)
         (tmp_path / table / "changes").mkdir()
         pq.write_table(pa.table(columns), tmp_path / table / "snapshot" / "0.parquet")
-    text = JOB.replace("HERE", str(tmp_path)) + '[spark]\nmaster = "spark://h:7077"\n'
+    text = JOB.replace("HERE", str(tmp_path)).replace('"w.duckdb"', f'"{tmp_path}/w.duckdb"')
+    text = text.replace('"{table}', f'"{tmp_path}/{{table}}') + '[spark]\nmaster = "spark://h:7077"\n'
     (tmp_path / "job.toml").write_text(text, "utf-8")
     config = load(tmp_path / "job.toml")
     require_shared(config, spark)
     assert list((tmp_path / "staging").iterdir()) == []
     monkeypatch.setattr(Path, "glob", lambda folder, how: iter(()))
-    world = SimpleNamespace(spark=spark, upstream=config.open_upstream(), sink=None, patiently=lambda act: act())
+    sink, catalog = config.open_sink(), Catalog(tmp_path / "c.duckdb")
+    world = SimpleNamespace(spark=spark, upstream=config.open_upstream(), sink=sink, patiently=lambda act: act())
     with pytest.raises(UsageError, match=r"16 row\(s\) were written .* hold 0"):
-        create(config, None, world, "forever", False)  # type: ignore[arg-type]
+        create(config, catalog, world, "forever", False)  # type: ignore[arg-type]
+    monkeypatch.undo()
     assert list((tmp_path / "staging").iterdir()) == []
+    assert not (tmp_path / "w.duckdb").exists()
+    assert catalog.jobs() == ()
