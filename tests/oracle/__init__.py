@@ -6,8 +6,7 @@ An **input** is one generated upstream: the bytes of its files and the options t
 the real staging and the real sink, and is read back by DuckDB. `judge.py` compares: exact and typed rows, or a
 refusal of ours (`BackfillError`) that names the place. Anything else, a traceback too, is a finding.
 
-Nothing in here imports `backfill_cli.upstreams`; `routes.py` and `jobs.py` alone import the product, to drive
-it.
+Of the product only what drives it is imported, by `jobs.py`, `judge.py` and the routes: never a reader.
 
 To add a form of input (a change format, Kafka records):
 

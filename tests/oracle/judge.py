@@ -159,8 +159,12 @@ def _difference(wanted: Rows, got: Loaded | Said | Broke) -> str | None:
         return f"refused though fine: {got.words}"
     if isinstance(got, Broke):
         return f"a traceback:\n{got.trace}"
-    if wanted.types is not None and wanted.types != got.types:
-        return f"types {got.types}, not {wanted.types}"
+    if wanted.types is not None:
+        types = [(name, plain.type_name(kind)) for name, kind in wanted.types]
+        if types != list(got.types):
+            return (
+                f"types {[t for t in got.types if t not in types]}, not {[t for t in types if t not in got.types]}"
+            )
     here, there = Counter(map(_told, wanted.rows)), Counter(map(_told, got.rows))
     if here == there:
         return None

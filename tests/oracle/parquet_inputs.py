@@ -42,7 +42,8 @@ KINDS: dict[str, pa.DataType] = {
 }  # fmt: skip
 
 
-_OPEN = ("uint64", "half", "null", "uuid", "decimal(40,2)", "date64", "time32", "time64", "duration", "map")
+# Of lists of a fixed length pyarrow cannot read those that are NULL.
+_OPEN = ("uint64", "half", "null", "uuid", "decimal(40,2)", "date64", "time32", "time64", "duration", "list(3)")
 EXACT = tuple(name for name in KINDS if name not in _OPEN and "ns" not in name and "uint64" not in name)
 """The types that every route must take, whatever the value."""
 
@@ -249,7 +250,7 @@ def writers() -> st.SearchStrategy[Writer]:
     return st.builds(
         Writer,
         version=st.sampled_from(["1.0", "2.4", "2.6"]), page=st.sampled_from(["1.0", "2.0"]),
-        codec=st.sampled_from(["none", "snappy", "gzip", "zstd", "lz4", "brotli"]), dictionary=st.booleans(),
+        codec=st.sampled_from(["none", "snappy", "gzip", "zstd", "lz4"]), dictionary=st.booleans(),
         rows=st.sampled_from([1, 3, 100]), schema=st.booleans(), statistics=st.booleans(),
     ) | st.just(Writer("duckdb"))  # fmt: skip
 
@@ -284,6 +285,7 @@ def _can_be_written(one: ParquetFile) -> bool:
 _NAMES = ["a b", "a.b", "a`b", 'a"b', "ü", "ID2", "select", "_op", "_read", "_seq", "a,b", "{x}", "x=1", "\\", "'"]
 EXAMPLES = [
     ParquetFile("string", (b"\xff",)),
+    ParquetFile("string", ("x",), Writer(codec="brotli")),
     ParquetFile("string", ("x" * 1_100_000, "", None)),
     ParquetFile("timestamp(ms)", (2**62,)),
     ParquetFile("timestamp(ns)", (1, 1000)),

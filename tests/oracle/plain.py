@@ -11,6 +11,7 @@ import math
 import struct
 import uuid
 from decimal import Decimal
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,13 @@ def of_arrow(value: pa.Scalar) -> Value:
     if pa.types.is_struct(kind):
         return ("struct", tuple((field.name, of_arrow(value[field.name])) for field in kind))
     raise AssertionError(f"no plain value of {kind}")
+
+
+@cache
+def type_name(written: str) -> str:
+    """A type as DuckDB itself writes it."""
+    with duckdb.connect() as con:
+        return str(con.execute(f"SELECT typeof(CAST(NULL AS {written}))").fetchall()[0][0])
 
 
 def of_duckdb(path: Path, table: str) -> tuple[dict[str, str], list[Row]]:

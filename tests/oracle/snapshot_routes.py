@@ -10,6 +10,7 @@ from backfill_cli.engine import stage_tasks
 from backfill_cli.engine.stage_tasks import Written
 from backfill_cli.model.plan import EpochPlan, SnapshotRead, StagedFile
 from backfill_cli.model.upstream import Pin
+from backfill_cli.upstreams.formats import arrow_tasks
 from oracle.jobs import loaded, whole
 from oracle.routes import Batch, route
 
@@ -60,7 +61,7 @@ def workers_alone(batch: Batch, spark: "SparkSession") -> None:
 @route("Spark", "parquet, all types", covers=PARQUET, refusals=10)
 def by_spark(batch: Batch, spark: "SparkSession") -> None:
     """As on a cluster whose executors lack this package."""
-    with mock.patch.object(stage_tasks, "made_in_workers", return_value=None):
+    with mock.patch.object(arrow_tasks, "workers_know_us", return_value=False):
         loaded(batch.config, spark, whole)
 
 
