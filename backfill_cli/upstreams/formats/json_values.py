@@ -6,8 +6,11 @@ the other. So decimals are read wider than their column and compared, and text t
 it was.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.upstreams.formats.exact import QUIET, decimal_of, of_text
@@ -113,7 +116,24 @@ def of_parsed(text: str, columns: Columns) -> JsonColumns:
             value, bad = F.when(long, value_long).otherwise(value), F.when(long, bad_long).otherwise(bad)
         faults.append(F.when(bad, F.lit(f"column '{name}': not exactly {_article(shown(kind))}")))
         values[name] = value
+    faults.append(_recased(told, values))
     return JsonColumns(F.when(told.isNotNull(), F.coalesce(*faults)), values)
+
+
+def _recased(told: "Column", values: Mapping[str, "Column"]) -> "Column":
+    """The fault of an object with a member that is a column but for its letters' case: it would be NULL for it.
+
+    Asked of objects with a NULL alone, by a look at the text first: a search costs less than parsing again.
+    """
+    from pyspark.sql import functions as F
+
+    lacking = reduce(or_, (value.isNull() for value in values.values()))
+    names = "|".join(re.escape(name) for name in values)
+    looks = told.rlike(rf'(?iu)"(?!(?-i:(?:{names})"))(?:{names})"\s*:')
+    known, folded = list(values), [name.lower() for name in values]
+    keys = F.json_object_keys(F.when(lacking & looks, told))
+    odd = F.filter(keys, lambda key: F.lower(key).isin(folded) & ~key.isin(known))[0]
+    return F.concat(F.lit("member '"), odd, F.lit("' is a column but for its letters: NULL would be read"))
 
 
 def _checked(raw: "Column", kind: SparkType, wide: bool, told: "Column") -> tuple["Column", "Column"]:
