@@ -176,6 +176,8 @@ EXAMPLES = [
     JsonFile(b'\xef\xbb\xbf{"id": #001, "a": "x", "b": 1}'),
     JsonFile(b'{"id": #001, "aa": "x", "b": 1}\n'),
     JsonFile(b'{"id": #001, "a": "\xff", "b": 1}\n'),
+    JsonCell("f32", '1e39, "txt2": "information"'),
+    JsonCell("map", '{"I": 1}'),
     JsonFile(b'{"id": #001, "a": "x", "b": 1}\r{"id": #002, "a": "y", "b": 2}\r'),
     JsonFile('{"id": #001, "a": "x", "b": 1}\n'.encode("utf-16")),
     *(JsonFile(b'{"id": #001, "a": "x", "b": 1}\n' + line.encode() + b"\n") for line in ODD_LINES),

@@ -36,7 +36,7 @@ def test_a_float_is_rounded_once(value: Decimal) -> None:
         ('{"id": 1, "v": 1e39}', "FLOAT"),
         ('{"id": 1, "v": 1.111}', "DECIMAL(4,2)"),
         ('{"id": 1, "v": "\\ud800"}', "STRING"),
-        ('{"id": 1, "v": "10000-01-01"}', "DATE"),
+        ('{"id": 1, "v": "2026-02-29"}', "DATE"),
         ('{"id": 1, "v": "2026-01-01T00:00:00.0000001"}', "TIMESTAMP"),
         ('{"id": 1, "v": "2026-01-01T00:00:00Z"}', "TIMESTAMP_NTZ"),
         ('{"id": 1, "v": 1} {"id": 2, "v": 1}', "INT"),
@@ -90,3 +90,11 @@ def test_a_schema_is_read_with_its_nesting() -> None:
         'STRUCT("x" INTEGER, "y" MAP(VARCHAR, DECIMAL(5,2)))[]',
         "DECIMAL(9,0)",
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "days"),
+    [("1970-01-01", 0), ("10000-01-01", 2932897), ("0000-01-01", -719528), ("-0001-01-01", -719893)],
+)
+def test_years_beyond_four_digits_are_counted(text: str, days: int) -> None:
+    assert cells.day(text, cells.Doubt()) == ("day", days)

@@ -25,9 +25,10 @@ class Doubt:
         return "; ".join(dict.fromkeys(self.reasons))
 
 
+LARGEST = "3.4028234663852886e38"
 RANGES = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}
 
-_DATE = re.compile(r"(\d{4})-(\d{2})-(\d{2})")
+_DATE = re.compile(r"([+-]?\d{4,7})-(\d{2})-(\d{2})")
 _TIME = re.compile(r"(\d{4})-(\d{2})-(\d{2})(?:[T ](\d{2}):(\d{2}):(\d{2})(?:\.(\d{1,}))?)?(Z|[+-]\d{2}:\d{2})?")
 
 
@@ -51,7 +52,7 @@ def fixed(value: Decimal, kind: Type) -> plain.Value:
     return plain.decimal(fitted, kind.scale)
 
 
-def floating(text: str, kind: Type) -> plain.Value:
+def floating(text: str, kind: Type, doubt: Doubt) -> plain.Value:
     """text: a number. The nearest value; refused where that would be an infinity."""
     value = float(text)
     if value in (float("inf"), float("-inf")):
@@ -61,6 +62,8 @@ def floating(text: str, kind: Type) -> plain.Value:
     nearest = to_single(Decimal(text))
     if nearest is None:
         raise No("beyond FLOAT")
+    if abs(Decimal(text)) > Decimal(LARGEST):
+        doubt.reasons.append("beyond the largest FLOAT, though it is the nearest")
     return plain.single(nearest)
 
 
@@ -82,20 +85,17 @@ def to_single(value: Decimal) -> float | None:
         else:
             break
     found = float(round(scaled) * Fraction(2) ** exponent)
-    return None if found > 3.4028234663852886e38 else sign * found
+    return None if found > float(LARGEST) else sign * found
 
 
-def day(text: str) -> plain.Value:
+def day(text: str, doubt: Doubt) -> plain.Value:
     told = _DATE.fullmatch(text)
     if told is None:
         raise No("no date")
-    try:
-        return ("day", dt.date(*map(int, told.groups())).toordinal() - plain.DAY)
-    except ValueError as exc:
-        raise No(f"no date: {exc}") from None
+    return ("day", _days(*map(int, told.groups()), doubt))
 
 
-def moment(text: str, kind: Type) -> plain.Value:
+def moment(text: str, kind: Type, doubt: Doubt) -> plain.Value:
     """A time in UTC, or a wall time; fractions of a microsecond only where they are zero."""
     told = _TIME.fullmatch(text)
     if told is None:
@@ -105,17 +105,34 @@ def moment(text: str, kind: Type) -> plain.Value:
         raise No("finer than a microsecond")
     if zone and kind.name == "TIMESTAMP_NTZ":
         raise No("a time zone in a column without one")
-    try:
-        wall = dt.datetime(int(year), int(month), int(of_month), *(int(t or 0) for t in (hour, minute, second)))
-    except ValueError as exc:
-        raise No(f"no timestamp: {exc}") from None
-    micros = plain.micros(wall) + int((fraction or "")[:6].ljust(6, "0"))
+    hours, minutes, seconds = (int(one or 0) for one in (hour, minute, second))
+    if hours > 23 or minutes > 59 or seconds > 59:
+        raise No("no timestamp")
+    days = _days(int(year), int(month), int(of_month), doubt)
+    micros = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+    micros = micros * 1_000_000 + int((fraction or "")[:6].ljust(6, "0"))
     if zone and zone != "Z":
         hours, minutes = int(zone[1:3]), int(zone[4:])
         if hours > 18 or minutes > 59 or (hours == 18 and minutes):
             raise No("no time zone")
         micros -= (1 if zone[0] == "+" else -1) * (hours * 60 + minutes) * 60_000_000
+    if not -(2**63) < micros < 2**63 - 1:
+        raise No("beyond TIMESTAMP")
     return ("wall" if kind.name == "TIMESTAMP_NTZ" else "at", micros)
+
+
+def _days(year: int, month: int, of_month: int, doubt: Doubt) -> int:
+    """Days since 1970 in the calendar of today, carried back and forth; year 0 is the one before year 1."""
+    periods, within = divmod(year - 2000, 400)
+    try:
+        days = dt.date(2000 + within, month, of_month).toordinal() - plain.DAY + periods * 146_097
+    except ValueError as exc:
+        raise No(f"no date: {exc}") from None
+    if not 1 <= year <= 9999:
+        doubt.reasons.append("a year before 1 or after 9999")
+    if not -5_877_641 <= days <= 2_147_483_646:
+        raise No("beyond DATE")
+    return days
 
 
 def encoded(text: str) -> plain.Value:
@@ -150,5 +167,5 @@ def number(text: str, kind: Type, doubt: Doubt) -> plain.Value:
             doubt.reasons.append("a decimal with more digits than its type, a plus or an exponent")
         return fixed(Decimal(text), kind)
     if floats:
-        return floating(text, kind)
+        return floating(text, kind, doubt)
     raise No(f"{text!r} is no {kind.name}")

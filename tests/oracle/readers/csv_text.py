@@ -44,7 +44,7 @@ def read(files: Mapping[str, bytes], schema: str, options: Options) -> Answer:
         try:
             rows += _rows(content, columns, options, doubt)
         except No as exc:
-            return Refused(str(exc), (path.rsplit("/", 1)[-1],))
+            return Refused(exc.args[0], tuple(map(str, exc.args[1:])) or (path.rsplit("/", 1)[-1],))
     return Rows(tuple(rows), tuple((name, kind.duckdb) for name, kind in columns.items()), str(doubt))
 
 
@@ -82,7 +82,9 @@ def _order(header: list[str], columns: list[str], doubt: Doubt) -> list[str]:
     if len(set(order)) < len(order):
         raise No("a column twice")
     if len(order) < len(columns):
-        raise No("a column of the schema that the header lacks")
+        raise No(
+            "a column of the schema that the header lacks", next(name for name in columns if name not in order)
+        )
     if order != columns:
         doubt.reasons.append("columns in another order")
     return order
@@ -159,9 +161,9 @@ def _value(field: Field, kind: ddl.Type, options: Options, doubt: Doubt) -> plai
         case "BOOLEAN":
             return _boolean(text, doubt)
         case "DATE":
-            return cells.day(text)
+            return cells.day(text, doubt)
         case "TIMESTAMP" | "TIMESTAMP_NTZ":
-            return cells.moment(text, kind)
+            return cells.moment(text, kind, doubt)
         case "BINARY":
             raise No("text is no BINARY")
     return cells.number(text, kind, doubt)

@@ -34,7 +34,7 @@ def read(files: Mapping[str, bytes], schema: str) -> Answer:
     for path, content in sorted(files.items()):
         name = path.rsplit("/", 1)[-1]
         try:
-            rows += [_row(record, columns, doubt, shown) for record in _records(content)]
+            rows += [_row(record, columns, doubt, shown) for record in _records(content, doubt)]
         except No as exc:
             return Refused(str(exc), (name,))
     lacking = [column for column in columns if column not in shown]
@@ -44,12 +44,16 @@ def read(files: Mapping[str, bytes], schema: str) -> Answer:
     return Rows(tuple(rows), types, str(doubt))
 
 
-def _records(content: bytes) -> list[Object]:
+def _records(content: bytes, doubt: Doubt) -> list[Object]:
     try:
         text = content.decode("utf-8", "strict")
     except UnicodeDecodeError:
         raise No("bytes that are no text") from None
+    if text == "\ufeff":
+        doubt.reasons.append("nothing but a BOM")
     text = text.removeprefix("\ufeff")
+    if re.search(r"\r(?!\n)", text):
+        doubt.reasons.append("a lone CR")
     found = []
     for line in re.split(r"\r\n|\n|\r", text):
         if line.strip(" \t"):
@@ -63,6 +67,10 @@ def _records(content: bytes) -> list[Object]:
                 )
             except (ValueError, RecursionError) as exc:
                 raise No(f"no JSON: {exc}") from None
+            if record is None:
+                # As Kafka's tombstones are written out: it carries no row.
+                doubt.reasons.append("a line `null`")
+                continue
             if not isinstance(record, _Pairs):
                 raise No("not an object")
             found.append(record)
@@ -150,7 +158,7 @@ def _checked_text(value: str) -> plain.Value:
 def _scalar(value: str, kind: ddl.Type, doubt: Doubt) -> plain.Value:
     if isinstance(value, Number):
         if kind.name in ("FLOAT", "DOUBLE"):
-            return cells.floating(value, kind)
+            return cells.floating(value, kind, doubt)
         if kind.name in cells.RANGES:
             if not re.fullmatch(r"-?\d+", value):
                 doubt.reasons.append("a whole number written with a point or an exponent")
@@ -173,7 +181,7 @@ def _text(value: str, kind: ddl.Type, doubt: Doubt) -> plain.Value:
     if kind.name == "BINARY":
         return cells.encoded(value)
     if kind.name == "DATE":
-        return cells.day(value)
+        return cells.day(value, doubt)
     if kind.name in ("TIMESTAMP", "TIMESTAMP_NTZ"):
-        return cells.moment(value, kind)
+        return cells.moment(value, kind, doubt)
     return cells.number(value, kind, doubt)
