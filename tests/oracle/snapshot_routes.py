@@ -1,14 +1,13 @@
 """The ways of a snapshot's rows: Parquet, JSON lines and CSV."""
 
-from collections.abc import Iterable
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 
+import pyarrow as pa
+
 from backfill_cli.contracts import Upstream
-from backfill_cli.engine import stage_tasks
-from backfill_cli.engine.stage_tasks import Written
-from backfill_cli.model.plan import EpochPlan, SnapshotRead, StagedFile
+from backfill_cli.model.plan import EpochPlan, SnapshotRead
 from backfill_cli.model.upstream import Pin
 from backfill_cli.upstreams.formats import arrow_tasks
 from oracle.jobs import loaded, whole
@@ -17,7 +16,8 @@ from oracle.routes import Batch, route
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from backfill_cli.contracts import ArrowTasks
+
+Make = Callable[[Any], Iterator[pa.RecordBatch]]
 
 TRANSFORM = {"transform": {"where": "id IS NOT NULL"}}
 """Takes every row as it is, and cannot be done without Spark."""
@@ -54,7 +54,7 @@ def slices(batch: Batch, spark: "SparkSession") -> None:
 @route("workers' code alone", "parquet", "parquet, all types", covers=PARQUET, together=50)
 def workers_alone(batch: Batch, spark: "SparkSession") -> None:
     """What workers run, here: Spark only carries it to them and its answer back."""
-    with mock.patch.object(stage_tasks, "write", _written_here):
+    with mock.patch.object(arrow_tasks, "frame", _Here):
         loaded(batch.config, spark, _thirds)
 
 
@@ -80,17 +80,13 @@ def _thirds(upstream: Upstream, pin: Pin) -> Iterable[EpochPlan]:
         yield EpochPlan(reads=reads, closes_snapshot=("t",) if turn == 2 else ())
 
 
-def _written_here(spark: "SparkSession", tasks: "ArrowTasks", path: Path, folder: Path) -> Written:
-    """As `stage_tasks.write`, without Spark."""
-    path.mkdir(parents=True)
-    told = [
-        one
-        for part in enumerate(tasks.parts)
-        for batch in stage_tasks._write(tasks.make, str(path), part)
-        for one in batch.to_pylist()
-    ]
-    names = dict.fromkeys(path / one["name"] for one in told if one["name"] is not None)
-    rows: dict[int, int] = {}
-    for one in told:
-        rows[one["read"]] = rows.get(one["read"], 0) + one["rows"]
-    return Written(tuple(StagedFile(str(n.relative_to(folder)), n.stat().st_size) for n in names), rows)
+class _Here:
+    """As `arrow_tasks.frame`, of tasks that run in this process."""
+
+    def __init__(
+        self, spark: Any, make: Callable[[Any], Iterator[pa.RecordBatch]], parts: Sequence[Any], _: Any
+    ) -> None:
+        self._made = (batch for part in parts for batch in make(part))
+
+    def toArrow(self) -> pa.Table:
+        return pa.Table.from_batches(self._made)

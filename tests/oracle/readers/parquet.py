@@ -38,19 +38,21 @@ def read(files: Mapping[str, bytes]) -> Answer:
         column = ""
         try:
             with pq.ParquetFile(io.BytesIO(content)) as opened:
-                columns = {
-                    name: opened.schema.column(i).physical_type for i, name in enumerate(opened.schema.names)
-                }
+                leaves = [opened.schema.column(i) for i in range(len(opened.schema.names))]
+                stored = {leaf.path: leaf.physical_type for leaf in leaves}
+                marks = {leaf.path: str(leaf.converted_type) for leaf in leaves}
                 table = opened.read()
             names = table.column_names
             if len({name.lower() for name in names}) < len(names):
                 raise No("a column twice, or twice but for its letters")
-            told = {}
+            told, here = {}, {}
             for column in names:
                 if column in ("_op", "_read", "_seq"):
                     doubt.reasons.append("a name that is the engine's own")
-                int96 = columns.get(column) == "INT96"
+                int96 = stored.get(column) == "INT96"
                 kind, values = table.schema.field(column).type, table.column(column)
+                if "INTERVAL" in marks.get(column, ""):
+                    raise No("no counterpart of INTERVAL")
                 if int96:
                     doubt.reasons.append("INT96")
                 told[column] = "TIMESTAMP WITH TIME ZONE" if int96 else of_type(kind, doubt)
@@ -58,11 +60,9 @@ def read(files: Mapping[str, bytes]) -> Answer:
                 read_here = [of_value(value, doubt) for value in values]
                 if int96:
                     read_here = [None if one is None else ("at", one[1]) for one in read_here]
-                while len(rows) < table.num_rows:
-                    rows.append({})
-                for row, value in zip(rows, read_here, strict=True):
-                    row[column] = value
+                here[column] = read_here
             types = types or told
+            rows += [dict(zip(here, one, strict=True)) for one in zip(*here.values(), strict=True)]
         except No as exc:
             return Refused(str(exc), (column,))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as exc:
