@@ -61,9 +61,21 @@ class Landing:
         return self.names[begin:end]
 
     def refresh(self) -> tuple[list[File], list[str]]:
-        """(files that are new, names that are gone) since the last time, after it `files` and `names` are so."""
+        """(files that are new, names that are gone) since the last time, after it `files` and `names` are so.
+
+        After a failure the next look is at everything anew: what this one had seen would be taken for known.
+        """
+        anew = self.where.local and not self._folders
         with reading(self.where.shown, "folder"):
-            added, gone = self._local() if self.where.local else self._remote()
+            try:
+                added, gone = self._local() if self.where.local else self._remote()
+            except BaseException:
+                self._folders = {}
+                raise
+        if anew:
+            there = {file.name for file in added}
+            gone = [name for name in self.names if name not in there]
+            added = [file for file in added if file.name not in self.files]
         for name in gone:
             del self.files[name]
             del self.names[bisect_left(self.names, name)]

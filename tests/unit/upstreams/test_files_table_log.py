@@ -1,5 +1,6 @@
 """Change files as a log: order, times, schemas, and what must not happen to it."""
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -12,7 +13,7 @@ from files_builders import event, land, opened, parquet
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backfill_cli.errors import BadData, Fatal, HistoryGone
+from backfill_cli.errors import BadData, Fatal, HistoryGone, Transient
 from backfill_cli.model.position import Position
 from backfill_cli.upstreams.files import lines
 from backfill_cli.upstreams.formats.listing import File, place
@@ -199,6 +200,30 @@ def test_an_idle_upstream_reads_nothing(root: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(os, "listdir", never)
     monkeypatch.setattr(lines, "last", never)
     assert pending(upstream, at("1.json")) == []
+
+
+def test_a_look_that_fails_in_the_middle_forgets_no_file(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    upstream = opened(root)
+    upstream.pin()
+    land(root / "changes", "1.json", event(1))
+    assert pending(upstream, Position()) == ["1.json"]
+    for name in ("2.json", "3.json", "4.json"):
+        land(root / "changes", name, event(1))
+    (root / "changes" / "1.json").unlink()
+    os.utime(root / "changes", (1, 1))
+    real, failures = os.stat, [OSError(errno.EIO, "input/output error")]
+
+    def stat(path: Any, *args: Any, **kwargs: Any) -> os.stat_result:
+        if str(path).endswith("3.json") and failures:
+            raise failures.pop()
+        return real(path, *args, **kwargs)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "stat", stat)
+        with pytest.raises(Transient):
+            upstream.observe(at("1.json"), False)
+        assert not failures
+        assert pending(upstream, at("1.json")) == ["2.json", "3.json", "4.json"]
 
 
 # Schemas
