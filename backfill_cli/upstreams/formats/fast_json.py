@@ -5,6 +5,7 @@ whatever is odd (a type that does not fit, a value that is no object, half a cha
 long way, which tells what is wrong with which record. So both give the same columns, and one alone gives faults.
 """
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -98,6 +99,9 @@ def read(values: Sequence[bytes | None], way: ShortWay) -> "list[pa.Array] | Non
         return None
     if any(map(_has_negative_zero, found)) and _WHOLE_NEGATIVE_ZERO.search(joined):
         return None
+    lacking = any(column is not None and column.null_count > tombstones for column in found)
+    if lacking and _is_recased(values, joined, [name for name, _ in way.kinds]):
+        return None
     return None if any(column is None for column in found) else found
 
 
@@ -128,6 +132,19 @@ def _exactly(column: Any, kind: str) -> Any:
     if kind in ("float", "double") and pc.any(pc.is_inf(column)).as_py():
         return None
     return column
+
+
+def _is_recased(values: Sequence[bytes | None], joined: bytes, names: Sequence[str]) -> bool:
+    """Whether some member is a column but for its letters' case: its record would have a NULL without a word."""
+    lower = joined.lower()
+    if all(lower.count(f'"{name.lower()}"'.encode()) <= joined.count(f'"{name}"'.encode()) for name in names):
+        return False
+    known, folded = set(names), {name.lower() for name in names}
+    try:
+        members = {member for value in values if value is not None for member in json.loads(value)}
+    except ValueError:
+        return True
+    return any(member.lower() in folded for member in members - known)
 
 
 def _has_negative_zero(column: Any) -> bool:

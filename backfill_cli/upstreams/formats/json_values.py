@@ -132,7 +132,7 @@ def _recased(told: "Column", values: Mapping[str, "Column"]) -> "Column":
     looks = told.rlike(rf'(?iu)"(?!(?-i:(?:{names})"))(?:{names})"\s*:')
     known, folded = list(values), [name.lower() for name in values]
     keys = F.json_object_keys(F.when(lacking & looks, told))
-    odd = F.filter(keys, lambda key: F.lower(key).isin(folded) & ~key.isin(known))[0]
+    odd = F.get(F.filter(keys, lambda key: F.lower(key).isin(folded) & ~key.isin(known)), F.lit(0))
     return F.concat(F.lit("member '"), odd, F.lit("' is a column but for its letters: NULL would be read"))
 
 

@@ -122,3 +122,21 @@ def test_a_batch_with_all_texts_of_a_group_goes_the_long_way() -> None:
 @pytest.mark.parametrize("kind", ["BINARY", "ARRAY<INT>", "MAP<STRING,INT>", "STRUCT<x: INT>"])
 def test_some_types_always_go_the_long_way(kind: str) -> None:
     assert short_way(of_ddl(f"id BIGINT, a {kind}")) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        ('{"A": 1}', False),
+        (b'{"a": 1, "more": "\xff", "B" : "x"}', False),
+        ('{"A": 1, "a": null}', False),
+        ('{"b": "x", "more": {"A" : 1}}', True),
+        ('{"a": 1, "b": "x", "A": 2}', True),
+        ('{"b": "A"}', True),
+        ('{"a": null, "b": "\\"A\\":"}', True),
+    ],
+)
+def test_a_member_that_is_a_column_but_for_its_letters_goes_the_long_way(text: str | bytes, plain: bool) -> None:
+    value = text if isinstance(text, bytes) else text.encode()
+    found = read([b'{"a": 1, "b": "x"}', value], way("a BIGINT, b STRING"))
+    assert (found is not None) == plain
