@@ -146,6 +146,11 @@ INEXACT: dict[str, tuple[pa.DataType, dict[str, Any], Any]] = {
         logical("bytes", "org.apache.kafka.connect.data.Decimal", scale="3"),
         unscaled(Decimal("1.234"), 3),
     ),
+    "a decimal as text where its bytes are told": (
+        pa.decimal128(10, 3),
+        logical("bytes", "org.apache.kafka.connect.data.Decimal", scale="3"),
+        "1.234",
+    ),
     "nanoseconds": (pa.timestamp("us"), logical("int64", "io.debezium.time.NanoTimestamp"), 1001),
     "an infinite date": (pa.date32(), logical("int32", "io.debezium.time.Date"), 2147483647),
     "an infinite timestamp": (

@@ -87,7 +87,10 @@ def of_text(text: "Column", kind: SparkType, named: Named) -> "Column":
 def _decimal_fits(text: "Column", kind: str) -> "Column":
     scale = decimal_of(kind)[1]
     digits = rf"[.][0-9]{{0,{scale}}}0*" if scale else r"[.]0*"
-    return text.rlike(rf"^[+-]?[0-9]*({digits})?$") | text.rlike(r"^[+-]?0*([.]0*)?[eE][+-]?[0-9]+$")
+    plain = text.rlike(rf"^[+-]?[0-9]*({digits})?$") | text.rlike(r"^[+-]?0*([.]0*)?[eE][+-]?[0-9]+$")
+    # as Java writes a DOUBLE; at most 18 places, so that the wide one loses none
+    raised = text.rlike(r"^[+-]?[0-9][.](?:[0-9]{1,18}[eE][+]?[0-9]{1,2}|[0-9]{1,14}[eE]-[1-4])$")
+    return plain | (raised & text.try_cast("decimal(38,18)").eqNullSafe(text.try_cast(kind)))
 
 
 def decimal_of(kind: SparkType) -> tuple[int, int]:
@@ -132,7 +135,8 @@ def of_unscaled(encoded: "Column", scale: "Column | int", kind: SparkType, named
     """Base64 of a big-endian two's complement integer, times ten to the minus `scale`, as a decimal."""
     from pyspark.sql import functions as F
 
-    raw = F.hex(F.unbase64(encoded))
+    # unbase64 passes over what is no base64: the text 1.234 would be a number
+    raw = F.hex(F.try_to_binary(encoded, F.lit("base64")))
     negative = F.substr(raw, F.lit(1), F.lit(1)) >= "8"
     wide = F.lpad(raw, 32, "0")
     wide = F.when(negative, F.translate(F.lpad(raw, 32, "F"), "0123456789ABCDEF", "FEDCBA9876543210")).otherwise(

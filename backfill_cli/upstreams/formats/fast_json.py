@@ -127,6 +127,8 @@ def _exactly(column: Any, kind: str) -> Any:
     if kind in ("date", "timestamp", "timestamp_ntz"):
         return column.cast(_final(kind))
     if kind == "float":
+        if _may_round_twice(column):
+            return None
         column = column.cast(pa.float32(), safe=False)
     # Arrow reads numbers just beyond the largest as infinity.
     if kind in ("float", "double") and pc.any(pc.is_inf(column)).as_py():
@@ -145,6 +147,17 @@ def _is_recased(values: Sequence[bytes | None], joined: bytes, names: Sequence[s
     except ValueError:
         return True
     return any(member.lower() in folded for member in members - known)
+
+
+def _may_round_twice(column: Any) -> bool:
+    """Whether a DOUBLE lies in the middle of two FLOATs: the text may not have, and belongs to the nearer one."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    tie = pc.equal(pc.bit_wise_and(column.view(pa.int64()), 0x1FFFFFFF), 0x10000000)
+    size = pc.abs(column)
+    subnormal = pc.and_(pc.less(size, 2.0**-126), pc.greater(size, 0.0))
+    return bool(pc.any(pc.or_(tie, subnormal)).as_py())
 
 
 def _has_negative_zero(column: Any) -> bool:

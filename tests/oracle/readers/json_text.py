@@ -76,6 +76,10 @@ def row_of(columns: dict[str, Kind], token: Any, doubts: Doubts) -> plain.Row:
     """An object as a row: members that are no column are left out, columns without a member are NULL."""
     if not isinstance(token, Members):
         raise No("not a JSON object")
+    folded = {name.lower() for name in columns}
+    for name, _ in token.pairs:
+        if name not in columns and name.lower() in folded:
+            raise No(f"{name!r} is a column but for the case of its letters")
     return {name: value_of(kind, token.get(name, doubts), doubts) for name, kind in columns.items()}
 
 

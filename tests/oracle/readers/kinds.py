@@ -90,15 +90,24 @@ def double(text: str, doubts: Doubts) -> Any:
 
 
 def single(text: str, doubts: Doubts) -> Any:
-    """A number is a DOUBLE first, as all readers of JSON have it, then the FLOAT next to that."""
+    """The FLOAT next to the text's number, as IEEE 754 rounds; half-way by way of a DOUBLE is a doubt."""
     wide = struct.unpack(">d", bytes.fromhex(double(text, doubts)[1]))[0]
     try:
-        narrow = struct.unpack(">f", struct.pack(">f", wide))[0]
+        bits = struct.unpack(">I", struct.pack(">f", wide))[0]
     except OverflowError:
         raise No(f"{text} is more than a FLOAT holds") from None
-    if narrow == 0 != wide:
-        doubts.append("so small that a FLOAT holds 0")
-    return plain.single(narrow)
+    if wide and struct.unpack(">Q", struct.pack(">d", wide))[0] & 0x1FFFFFFF == 0x10000000:
+        doubts.append("half-way between two FLOATs, as a DOUBLE")
+        exact = Fraction(number_of(text))
+        near = [b for b in (bits - 1, bits, bits + 1) if b >= 0 and b & 0x7F800000 != 0x7F800000]
+        bits = min(near, key=lambda b: (abs(Fraction(_float(b)) - exact), b & 1))
+    if _float(bits) == 0 != wide or 0 < abs(wide) < 2**-126:
+        doubts.append("so small that a FLOAT has fewer digits for it")
+    return plain.single(_float(bits))
+
+
+def _float(bits: int) -> float:
+    return float(struct.unpack(">f", struct.pack(">I", bits))[0])
 
 
 def decimal(digits: int, scale: int, number: Decimal) -> Any:
