@@ -18,5 +18,5 @@ def write_query(sql: str, path: Path, table: str) -> None:
         except duckdb.Error as exc:
             raise BadData(
                 f"table {table!r}: DuckDB does not read its snapshot as the job did: {exc}",
-                "compare the file that it names with the sink; backfill verify reads by our own readers",
+                "compare that file with the sink; without --independent the job's own readers read it",
             ) from exc

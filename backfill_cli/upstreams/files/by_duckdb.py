@@ -94,7 +94,7 @@ def _checked(kind: str) -> bool:
 
 
 def _refused(why: str) -> UsageError:
-    return UsageError(f"verify --independent: {why}", "backfill verify without --independent")
+    return UsageError(f"verify --independent: {why}", "leave --independent out: the job's own readers can read it")
 
 
 def _text(value: str) -> str:

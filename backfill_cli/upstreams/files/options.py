@@ -55,6 +55,12 @@ class CsvOptions(_Options):
         return self
 
 
+class SnapshotCsvOptions(CsvOptions):
+    """As CsvOptions; a snapshot's files have a header unless told otherwise."""
+
+    header: bool = Field(default=True, description="the first line of each file names its columns")
+
+
 class SnapshotOptions(_Options):
     """The load that the job starts from."""
 
@@ -86,7 +92,7 @@ class SnapshotOptions(_Options):
         default=(),
         description="columns of schema that lines of json may leave out everywhere: NULL in all rows then",
     )
-    csv: CsvOptions = Field(default=CsvOptions(header=True), description="how csv files are written")
+    csv: SnapshotCsvOptions = Field(default=SnapshotCsvOptions(), description="how csv files are written")
 
     @model_validator(mode="after")
     def _needs_schema(self) -> Self:

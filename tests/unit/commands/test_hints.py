@@ -27,8 +27,11 @@ from backfill_cli.contracts import JobDefinition, SinkTable
 from backfill_cli.engine import create, preflight
 from backfill_cli.engine import run as engine_run
 from backfill_cli.engine.orchestrator import Tick
+from backfill_cli.engine.ports import Job
+from backfill_cli.engine.promise import Promises
+from backfill_cli.engine.runner import Heartbeat, Wake
 from backfill_cli.engine.world import World
-from backfill_cli.errors import BackfillError
+from backfill_cli.errors import BackfillError, BadData
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Owner
 from backfill_cli.model.job import Control, JobState, Phase
 from backfill_cli.model.plan import EpochPlan, Staged
@@ -289,6 +292,24 @@ def staging_damaged_between_tables(s: Scene) -> str:
     return s.ended("resume", "orders")
 
 
+def refused_between_tables(s: Scene) -> str:
+    two_tables(s)
+    s.prepared(Staged("a20"))
+    with s.catalog.claim("orders", "test", 5) as claim:
+        promised = claim.store.load().prepared
+        assert promised is not None
+        job = Job("orders", claim.token, (*s.job.tables, replace(s.job.tables[0], name="more")), "")
+        promises = Promises(job, claim.store, s.config.open_sink(), NoStager())  # type: ignore[arg-type]
+        return s.failed(lambda: promises.take_back(promised, BadData("a row that the sink can never take")))
+
+
+def heartbeat_died(s: Scene) -> str:
+    def renew() -> None:
+        raise RuntimeError("a fault of ours")
+
+    return s.failed(Heartbeat("orders", renew, 1_000, Wake())._beat_by_name)
+
+
 def sink_newer(s: Scene) -> str:
     s.commit(20, EPOCH)
     return s.ended("resume", "orders")
@@ -301,7 +322,7 @@ def sink_older(s: Scene) -> str:
 
 def stopped_early(s: Scene) -> str:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine_run, "run_loop", lambda loop, watcher: Tick.STOPPED)
+        patch.setattr(engine_run, "run_loop", lambda *_: Tick.STOPPED)
         return s.ended("start", "--config", "job.toml", "--until", "caught-up")
 
 
@@ -445,6 +466,8 @@ STATES: dict[str, tuple[Callable[[Scene], str], ...]] = {
     "commands/init.py:init": (config_is_there,),
     "commands/drop.py:drop": (not_confirmed, not_confirmed_for_a_sink),
     "commands/throttle.py:rows_per_second": (not_a_rate,),
+    "backfill_cli/engine/promise.py:take_back": (refused_between_tables,),
+    "backfill_cli/engine/runner.py:_beat_by_name": (heartbeat_died,),
     "commands/posting.py:_waited": (not_taken_in_time,),
     "commands/options.py:named_job": (no_job_at_all,),
     "commands/wait.py:wait": (stopped_before_caught_up, not_caught_up_in_time),
@@ -504,7 +527,7 @@ def scene(folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> Callable[[
 
     monkeypatch.setattr(World, "spark", property(lambda self: None))
     monkeypatch.setattr(engine_run, "SparkStager", NoStager)
-    monkeypatch.setattr(engine_run, "run_loop", lambda loop, watcher: Tick.DONE)
+    monkeypatch.setattr(engine_run, "run_loop", lambda *_: Tick.DONE)
     monkeypatch.setattr(create, "sink_tables", tables)
     monkeypatch.setattr(preflight, "sink_tables", tables)
     monkeypatch.setattr(preflight, "session_of", session)
