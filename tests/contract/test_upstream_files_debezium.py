@@ -194,6 +194,31 @@ def test_units_and_forms_of_schemaless_debezium_follow_the_options(tmp_path: Pat
     ]
 
 
+def test_a_decimal_as_a_double_is_read_as_java_writes_it(tmp_path: Path, spark: "SparkSession") -> None:
+    """Java writes doubles of 10^7 and more, and of less than 10^-3, with an exponent."""
+    columns = {"id": pa.int64(), "price": pa.decimal128(15, 4)}
+    upstream = opened(tmp_path, columns, {"format": "debezium", "decimals": "double"})
+    written = ["-1.23456789012345E10", "1.0E-4", "0.1", "-0.0", "99999999999.9999", "1.0E7", "null"]
+    lines = [
+        event("c", None, {"id": number, "price": "?"}).replace('"?"', token)
+        for number, token in enumerate(written)
+    ]
+    (tmp_path / "changes" / "1.json").write_text("\n".join(lines))
+    found = [row["price"] for row in read(upstream, spark, "price")]
+    assert found == [None if token == "null" else Decimal(token) for token in written]
+
+
+@pytest.mark.parametrize("token", ["1.0E-5", "1.0E-30", "0.12345", "1.0E11", "1e400", "0.100049999"])
+def test_a_double_that_is_no_decimal_of_its_column_is_refused(
+    tmp_path: Path, spark: "SparkSession", token: str
+) -> None:
+    columns = {"id": pa.int64(), "price": pa.decimal128(15, 4)}
+    upstream = opened(tmp_path, columns, {"format": "debezium", "decimals": "double"})
+    line = event("c", None, {"id": 1, "price": "?"}).replace('"?"', token)
+    (tmp_path / "changes" / "1.json").write_text(line)
+    assert "1.json: column 'price': not exactly a decimal(15,4)" in failure(upstream, spark).message
+
+
 def test_a_timestamp_of_no_known_unit_is_an_error_that_names_the_option(
     tmp_path: Path, spark: "SparkSession"
 ) -> None:

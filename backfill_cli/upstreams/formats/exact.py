@@ -21,6 +21,9 @@ _SECONDS_A_DAY = 86_400
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 """0001-01-01 and 9999-12-31 as days since 1970: infinities and broken values lie outside."""
 
+DOUBLE_DIGITS = 15
+"""A decimal of so many digits is the only one whose nearest double is that one."""
+
 _DATE = r"[+-]?[0-9]{4,6}-[0-9]{2}-[0-9]{2}"
 _TIME = r"[0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,6}0*)?)?"
 _ZONE = r"(Z|UTC|[+-][0-9]{2}(:?[0-9]{2}(:?[0-9]{2})?)?)"
@@ -97,6 +100,15 @@ def decimal_of(kind: SparkType) -> tuple[int, int]:
     """(precision, scale) of `decimal(p,s)`."""
     precision, scale = re.findall(r"\d+", str(kind))
     return int(precision), int(scale)
+
+
+def of_double(number: "Column", kind: SparkType, named: Named) -> "Column":
+    """The decimal of at most DOUBLE_DIGITS digits whose nearest double this is."""
+    from pyspark.sql import functions as F
+
+    value = number.try_cast(str(kind))
+    bad = number.isNotNull() & (value.isNull() | (value.cast("double") != number))
+    return F.when(bad, failing(named, f"not exactly a {shown(kind)}", number)).otherwise(value)
 
 
 def of_days(days: "Column", named: Named) -> "Column":

@@ -86,6 +86,8 @@ def _in_array(raw: "Column", how: Encoding, element: SparkType) -> "Column":
             return found | (raw == F.array(*(F.lit(True) for _ in _BYTES)))
         case "plain" if isinstance(element, str) and element != "string":
             return found | (raw == F.array(*(F.lit(byte).cast(element) for byte in _BYTES)))
+        case "double":
+            return found | (raw == F.array(*(F.lit(byte).cast("double") for byte in _BYTES)))
         case "days" | "units":
             return found | (raw == F.array(*(F.lit(byte).cast("long") for byte in _BYTES)))
         case "unscaled":

@@ -22,7 +22,8 @@ class Encoding:
     """How one column is written.
 
     kind: `plain` (as itself), `text`, `days`, `units` (time since 1970), `instant` (ISO text or units), `unscaled`
-    (base64 decimal), `variable` (struct of scale and base64), `base64`, `array`, `map`, `struct`.
+    (base64 decimal), `variable` (struct of scale and base64), `double` (the nearest one to a decimal), `base64`,
+    `array`, `map`, `struct`.
     unit: ms, us or ns. scale: of `unscaled`, None: the target's. inner: of elements, values or fields (by name).
     """
 
@@ -39,6 +40,8 @@ def raw_type(how: Encoding, target: SparkType) -> SparkType:
             return target
         case "days" | "units":
             return "long"
+        case "double":
+            return "double"
         case "variable":
             return {"type": "struct", "fields": [field("scale", "integer"), field("value", "string")]}
         case "array" | "map" | "struct":
@@ -73,6 +76,8 @@ def convert(raw: "Column", how: Encoding, target: SparkType, named: Named) -> "C
             return exact.of_unscaled(raw, scale, target, named)
         case "variable":
             return exact.of_unscaled(raw["value"], raw["scale"], target, named)
+        case "double":
+            return exact.of_double(raw, target, named)
         case "array" | "map" | "struct":
             return _nested(raw, how, target, named)
         case _:
@@ -144,10 +149,12 @@ def schemaless(target: SparkType, timestamps: str | None, decimals: str | None) 
             return Encoding("unscaled")
         case "string":
             return Encoding("text")
-        case "double" if exact.decimal_of(target)[0] <= 15:
-            return Encoding("text")
+        case "double" if exact.decimal_of(target)[0] <= exact.DOUBLE_DIGITS:
+            return Encoding("double")
         case "double":
-            raise Unsupported(f"a double does not keep every {shown(target)}: at most 15 digits are exact")
+            raise Unsupported(
+                f"a double does not keep every {shown(target)}: at most {exact.DOUBLE_DIGITS} digits are exact"
+            )
         case _:
             raise Unsupported(f'{shown(target)}: set upstream.changes.decimals = "precise|string|double"')
 
