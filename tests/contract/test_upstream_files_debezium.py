@@ -2,6 +2,7 @@
 
 import base64
 import datetime as dt
+import json
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -256,3 +257,33 @@ def test_a_composite_key_with_odd_column_names_is_read(tmp_path: Path, spark: "S
     found = changes_of(upstream, spark).drop("_seq", "_ms").toArrow().to_pylist()
     gone = {"c`d": None, "Sum (€)": None}
     assert found == [{"_op": "D", "a.b": 1, **gone}, {"_op": "U", **new}, {"_op": "D", "a.b": 2, **gone}]
+
+
+def of(table: str, key: int, op: str = "c", **more: Any) -> str:
+    source = {"ts_ms": 5, "db": "shop", "schema": "public", "table": table}
+    return json.dumps({"op": op, "before": None, "after": {"id": key, "v": table, **more}, "source": source})
+
+
+def test_a_line_of_another_table_between_others_is_refused_by_name(tmp_path: Path, spark: "SparkSession") -> None:
+    upstream = opened(tmp_path, ONE, {"format": "debezium"})
+    (tmp_path / "changes" / "1.json").write_text("\n".join([of("t", 1), of("customers", 1), of("t", 2)]))
+    error = failure(upstream, spark)
+    assert "1.json: a line of another table than 'shop.public.t': shop.public.customers" in error.message
+    assert "upstream.changes.tables" in error.hint
+
+
+def test_of_the_tables_that_are_named_all_lines_are_read_and_no_others(
+    tmp_path: Path, spark: "SparkSession"
+) -> None:
+    upstream = opened(tmp_path, ONE, {"format": "debezium", "tables": ["public.t_*"]})
+    lines = [of("customers", 1, note="x"), of("t_1", 2), of("t_2", 3), of("customers", 3, v=[7])]
+    (tmp_path / "changes" / "1.json").write_text("\n".join(lines))
+    (tmp_path / "changes" / "2.json").write_text(of("customers", 4))
+    assert read(upstream, spark, "id", "v") == [{"id": 2, "v": "t_1"}, {"id": 3, "v": "t_2"}]
+
+
+def test_a_message_in_the_log_is_of_no_table(tmp_path: Path, spark: "SparkSession") -> None:
+    message = json.dumps({"op": "m", "source": {"db": "shop", "schema": "", "table": ""}, "message": {}})
+    upstream = opened(tmp_path, ONE, {"format": "debezium"})
+    (tmp_path / "changes" / "1.json").write_text("\n".join([message, of("t", 1), message]))
+    assert read(upstream, spark, "id") == [{"id": 1}]

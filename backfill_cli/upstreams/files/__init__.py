@@ -16,12 +16,13 @@ def _open(options: FilesOptions, tables: Sequence[TableSpec]) -> Upstream:
 def _fingerprint(options: FilesOptions) -> Mapping[str, Any]:
     """All that changes results. `changes.columns` does not: columns are declared when they come.
 
-    Nor do `snapshot.ignore` and `sparse`: they say which columns may be missing, here or there.
+    Nor does `changes.tables`: a job that met a line of another table goes on once it says which are meant. Nor do
+    `snapshot.ignore` and `sparse`: they say which columns may be missing, here or there.
     """
     told: dict[str, Any] = options.model_dump(mode="json", by_alias=True)
     del told["snapshot"]["ignore"], told["snapshot"]["sparse"]
     if told["changes"] is not None:
-        del told["changes"]["columns"]
+        del told["changes"]["columns"], told["changes"]["tables"]
     return told
 
 

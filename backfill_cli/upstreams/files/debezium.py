@@ -6,24 +6,25 @@ nothing that the delete before them did not.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from backfill_cli.contracts import TableSpec
-from backfill_cli.errors import BadData
+from backfill_cli.errors import BadData, ConfigError
 from backfill_cli.upstreams.files import lines
 from backfill_cli.upstreams.files.change_log import Inspected
 from backfill_cli.upstreams.files.options import ChangesOptions
 from backfill_cli.upstreams.files.pin import THREADS
 from backfill_cli.upstreams.files.rows import undeclared
 from backfill_cli.upstreams.formats import frames
-from backfill_cli.upstreams.formats.debezium_changes import changes, envelope_columns
+from backfill_cli.upstreams.formats.debezium_changes import TABLES_HINT, changes, envelope_columns
 from backfill_cli.upstreams.formats.debezium_types import Connect, encoding, own_type
 from backfill_cli.upstreams.formats.listing import File, Place
 from backfill_cli.upstreams.formats.schemas import Columns, SparkType, Unsupported, field
+from backfill_cli.upstreams.formats.source_table import Known, source_of
 from backfill_cli.upstreams.formats.values import Encoding, schemaless, textual
 
 if TYPE_CHECKING:
@@ -48,6 +49,31 @@ class Debezium:
 
     def __init__(self, table: TableSpec, options: ChangesOptions, declared: Columns) -> None:
         self._table, self._options, self._declared = table, options, declared
+        self._known = Known(tuple(one.replace("{table}", table.name) for one in options.tables))
+
+    def expect(self, source: str | None, folder: str) -> None:
+        """Refuse lines of another table from now on. source: the folder's when the job began, None: empty then."""
+        self._known = replace(self._known, source=source, named=(folder.rpartition("/")[2], self._table.name))
+
+    def source(self, where: Place, files: Sequence[File]) -> str | None:
+        """The table that these files are of, by the first line and the last; None where they do not say it.
+
+        Raises ConfigError for several, where the options do not say which of them is meant.
+        """
+        if not files or self._options.tables:
+            return None
+        found = set[str]()
+        for file, read in ((files[0], lines.forward), (files[-1], lines.last)):
+            payloads = (_payload(lines.parsed(file, line)) for line in read(where, file, "debezium"))
+            found.add(source_of(next((one for one in payloads if one and one.get("op") != "m"), {})))
+        names = sorted(found - {""})
+        if len(names) > 1:
+            raise ConfigError(
+                "upstream",
+                [f"upstream.changes.path: {where.shown} holds changes of several tables: {', '.join(names)}"],
+                f'name those meant: upstream.changes.tables = ["{names[0]}"]',
+            )
+        return names[0] if names else None
 
     def inspect(self, where: Place, file: File, known: Columns) -> Inspected:
         ms: int | None = None
@@ -59,6 +85,11 @@ class Debezium:
                 continue
             refuse_other(file, payload, line)
             ms = _source_ms(payload) if number == 0 else ms
+            of = source_of(payload)
+            if not self._known.reads(of) or payload.get("op") == "m":
+                continue
+            if self._known.is_other(of):
+                raise BadData(f"{file.path}: {self._known.meant}: {of}", TABLES_HINT)
             told, image = _told(envelope), payload.get("after")
             if told is not None:
                 return Inspected(file, None, ms, self._told_columns(file, told, known))
@@ -97,7 +128,7 @@ class Debezium:
     ) -> "DataFrame | None":
         groups: dict[str, tuple[_Shape, list[File]]] = {}
         with ThreadPoolExecutor(THREADS) as pool:
-            for file, shape in zip(files, pool.map(lambda f: _shape(where, f), files), strict=True):
+            for file, shape in zip(files, pool.map(lambda f: _shape(where, f, self._known), files), strict=True):
                 if shape is not None:
                     groups.setdefault(shape.key, (shape, []))[1].append(file)
         if not groups:
@@ -119,7 +150,7 @@ class Debezium:
         if shape.told is not None:
             envelope = {"payload": field("payload", {"type": "struct", "fields": list(envelope.values())})}
         parsed = frames.json_lines(spark, where, files, envelope)
-        return changes(parsed, at, self._table.key, columns, encodings, self._options.epoch)
+        return changes(parsed, at, self._table.key, columns, encodings, self._options.epoch, self._known)
 
     def _encoding(self, shape: _Shape, name: str, target: SparkType) -> Encoding:
         if shape.told is None:
@@ -175,16 +206,16 @@ def _fits(told: Connect, target: SparkType) -> bool:
     return True
 
 
-def _shape(where: Place, file: File) -> _Shape | None:
+def _shape(where: Place, file: File, known: Known) -> _Shape | None:
     """The shape by the first line and the last: a column that was added in between is in the last.
 
-    None for a file without changes.
+    None for a file without changes of the tables that are read.
     """
-    first = lines.first(where, file, "debezium")
-    last = next(iter(lines.last(where, file, "debezium")), None)
+    first = _first_read(file, lines.forward(where, file, "debezium"), known)
+    last = _first_read(file, lines.last(where, file, "debezium"), known)
     if first is None or last is None:
         return None
-    begin, end = _told(lines.parsed(file, first)), _told(lines.parsed(file, last))
+    begin, end = _told(first), _told(last)
     if (begin is None) != (end is None):
         raise BadData(f"{file.path}: some lines have a schema block and some do not")
     if begin is None or end is None:
@@ -196,6 +227,11 @@ def _shape(where: Place, file: File) -> _Shape | None:
                 "drop the job and start over from a new snapshot",
             )
     return _Shape({name: _meaning(one) for name, one in {**begin, **end}.items()})
+
+
+def _first_read(file: File, some: Iterable[str], known: Known) -> Mapping[str, Any] | None:
+    envelopes = (lines.parsed(file, line) for line in some)
+    return next((one for one in envelopes if known.reads(source_of(_payload(one) or {}))), None)
 
 
 def _meaning(told: Connect) -> Connect:

@@ -128,6 +128,12 @@ class ChangesOptions(_Options):
         default=None,
         description="form of decimals in debezium without a schema block: precise (base64), string or double",
     )
+    tables: tuple[str, ...] = Field(
+        default=(),
+        description='debezium: the tables whose changes are read, by the end of their names ("public.orders", '
+        '"public.{table}_*"; * stands for anything but a dot), lines of others are left out; without it each '
+        "folder holds changes of one table, and a line of another one is an error",
+    )
     op_column: str = Field(default="Op", description="dms: the column that says I, U or D")
     time_column: str | None = Field(
         default=None, description="dms: the column of the source's commit time, if any"
@@ -144,8 +150,8 @@ class ChangesOptions(_Options):
         allowed = FILE_FORMATS[self.format]
         if self.file_format is not None and self.file_format not in allowed:
             raise ValueError(f"{self.format} is read from {' or '.join(allowed)}, not {self.file_format}")
-        if self.format != "debezium" and (self.timestamps or self.decimals):
-            raise ValueError(f"timestamps and decimals are for debezium, not {self.format}")
+        if self.format != "debezium" and (self.timestamps or self.decimals or self.tables):
+            raise ValueError(f"timestamps, decimals and tables are for debezium, not {self.format}")
         if self.format != "dms" and self.time_column:
             raise ValueError(f"time_column is for dms, not {self.format}")
         return self

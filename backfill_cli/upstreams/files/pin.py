@@ -125,15 +125,19 @@ def pinned_file(split: Split) -> File:
     return File(split.id, detail["path"], detail["size"], detail["mtime_ns"])
 
 
-def identity(paths: Mapping[str, str], splits: Iterable[Split]) -> str:
-    """What must never change: the resolved paths, and a digest of each table's pinned files. JSON."""
+def identity(
+    paths: Mapping[str, str], splits: Iterable[Split], sources: Mapping[str, str | None] | None = None
+) -> str:
+    """What must never change: the resolved paths, and a digest of each table's pinned files. JSON.
+
+    sources: of Debezium's files, of which table of the source each table's are; None in jobs from before.
+    """
     digests: dict[str, Any] = {}
     for split in splits:
         digest = digests.setdefault(split.table, hashlib.sha256())
         digest.update(f"{split.id}\0{split.detail}\n".encode())
-    return json.dumps(
-        {"paths": dict(paths), "snapshot": {t: d.hexdigest()[:32] for t, d in digests.items()}}, sort_keys=True
-    )
+    told = {"paths": dict(paths), "snapshot": {t: d.hexdigest()[:32] for t, d in digests.items()}}
+    return json.dumps(told if sources is None else {**told, "sources": dict(sources)}, sort_keys=True)
 
 
 def compare(table: str, pinned: Mapping[str, File], there: Mapping[str, File]) -> None:

@@ -65,7 +65,7 @@ class FilesUpstream:
             complete_at=complete_at,
             splits=splits,
             schema={name: schemas.to_json(columns) for name, (_, columns) in found.items()},
-            identity=pin.identity(self._paths(), splits),
+            identity=pin.identity(self._paths(), splits, self._sources()),
         )
         self._take(made)
         return made
@@ -130,7 +130,10 @@ class FilesUpstream:
         """Nothing is held open."""
 
     def _take(self, made: Pin) -> None:
-        self._pin, self._identity = made, pin.identity(self._paths(), made.splits)
+        sources = json.loads(made.identity).get("sources")
+        self._pin, self._identity = made, pin.identity(self._paths(), made.splits, sources)
+        for name, form, log in self._debezium() if sources is not None else ():
+            form.expect(sources.get(name), log.where.folder)
         for name, snapshot in self._snapshots.items():
             snapshot.take(made.splits, schemas.from_json(made.schema[name]))
 
@@ -159,6 +162,15 @@ class FilesUpstream:
             hint = f"name one of: {', '.join(near)}" if near else "there are no change files yet: leave it out"
             raise ConfigError("upstream", [f"upstream.snapshot.{option}: no change file '{name}'"], hint)
         return self._log.position_at(name)
+
+    def _sources(self) -> Mapping[str, str | None] | None:
+        """Of which table of the source each table's files are, as far as they say it; None without Debezium's."""
+        found = {name: form.source(log.where, list(log.files().values())) for name, form, log in self._debezium()}
+        return found or None
+
+    def _debezium(self) -> list[tuple[str, Debezium, TableLog]]:
+        logs = ((name, log.form, log) for name, log in self._logs.items())
+        return [(name, form, log) for name, form, log in logs if isinstance(form, Debezium)]
 
     def _paths(self) -> Mapping[str, str]:
         paths = {f"snapshot {name}": s.where.uri for name, s in self._snapshots.items()}

@@ -5,11 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 from backfill_cli.upstreams.formats import exact
 from backfill_cli.upstreams.formats.schemas import Columns, SparkType, field
+from backfill_cli.upstreams.formats.source_table import PARTS, Known, name_in
 from backfill_cli.upstreams.formats.unsent import UNAVAILABLE, unsent
 from backfill_cli.upstreams.formats.values import Encoding, convert, raw_type
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+
+TABLES_HINT = 'name the tables whose changes are meant, as in upstream.changes.tables = ["public.orders"]'
 
 
 def changes(
@@ -19,12 +22,14 @@ def changes(
     columns: Columns,
     encodings: Mapping[str, Encoding],
     epoch: str | None,
+    known: Known,
 ) -> "DataFrame":
-    """Envelopes as changes. at: the struct that holds the envelope."""
+    """Envelopes as changes. at: the struct that holds the envelope. known: of which tables they may be."""
     from pyspark.sql import functions as F
 
     after, before = F.col(f"{at}.after"), F.col(f"{at}.before")
-    rows = parsed.select("*", F.posexplode(_ops(at, key)).alias("_sub", "_op"))
+    mine = parsed.where(known.read(name_in(f"{at}.source"))) if known.tables else parsed
+    rows = mine.select("*", F.posexplode(_ops(at, key, known)).alias("_sub", "_op"))
     gone = F.col("_op") == "D"
     shown = F.concat_ws(", ", *(after.getField(name).cast("string") for name in key))
     values = []
@@ -46,7 +51,7 @@ def changes(
     return rows.select(*marks, *values)
 
 
-def _ops(at: str, key: Sequence[str]) -> "Column":
+def _ops(at: str, key: Sequence[str], known: Known) -> "Column":
     """What each envelope becomes: rows with these ops, in order. What is no change that can be applied raises."""
     from pyspark.sql import functions as F
 
@@ -60,8 +65,10 @@ def _ops(at: str, key: Sequence[str]) -> "Column":
     for name in key:
         old, new = before.getField(name), after.getField(name)
         moved |= old.isNotNull() & ~old.eqNullSafe(new)
+    of = name_in(f"{at}.source")
     return (
-        F.when(broken.isNotNull(), refuse("not a Debezium envelope of the table's columns", broken))
+        F.when(known.other(of) & (op != "m"), refuse(known.meant, of, TABLES_HINT))
+        .when(broken.isNotNull(), refuse("not a Debezium envelope of the table's columns", broken))
         .when(op.isin("c", "r", "u") & after.isNull(), refuse("no 'after' in a line with op", op))
         .when((op == "u") & moved, F.array(F.lit("D"), F.lit("U")))
         .when(op.isin("c", "r", "u"), F.array(F.lit("U")))
@@ -94,12 +101,13 @@ def envelope_columns(
     fields = {name: field(name, raw_type(encodings[name], column["type"])) for name, column in columns.items()}
     before: SparkType = {"type": "struct", "fields": [fields[name] for name in key]}
     after: SparkType = {"type": "struct", "fields": list(fields.values())}
-    times: SparkType = {"type": "struct", "fields": [field("ts_ms", "long")]}
+    names = [field(part, "string") for part in PARTS]
+    source: SparkType = {"type": "struct", "fields": [field("ts_ms", "long"), *names]}
     parts: dict[str, SparkType] = {
         "op": "string",
         "before": before,
         "after": after,
-        "source": times,
+        "source": source,
         "ts_ms": "long",
     }
     shape = {name: field(name, kind) for name, kind in parts.items()}

@@ -4,10 +4,9 @@ An envelope is the value itself or its `payload`; the block beside the payload t
 (debezium_block.py), without one the options do. Tombstones say nothing that the delete before them did not.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from backfill_cli.errors import ConfigError
 from backfill_cli.upstreams.formats.debezium_changes import envelope_columns
@@ -16,6 +15,7 @@ from backfill_cli.upstreams.formats.frames import struct_type
 from backfill_cli.upstreams.formats.json_text import is_whole_object
 from backfill_cli.upstreams.formats.json_values import endless, lost, says_endless
 from backfill_cli.upstreams.formats.schemas import Columns, SparkType, Unsupported, field, shown
+from backfill_cli.upstreams.formats.source_table import PARTS, Known, name_in
 from backfill_cli.upstreams.formats.unsent import UNAVAILABLE, unsent
 from backfill_cli.upstreams.formats.values import Encoding, convert, schemaless
 from backfill_cli.upstreams.kafka.debezium_block import encoding_of, fault, told_of, with_block
@@ -27,10 +27,9 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _BROKEN = "_backfill_broken"
-_OF = ("db", "schema", "table")
 _SOURCE: SparkType = {
     "type": "struct",
-    "fields": [field("ts_ms", "long"), *(field(part, "string") for part in (*_OF, "connector"))],
+    "fields": [field("ts_ms", "long"), *(field(part, "string") for part in (*PARTS, "connector"))],
 }
 _FLAT = (
     "no 'op': not a Debezium envelope; rows that ExtractNewRecordState has taken out of theirs are read with "
@@ -59,6 +58,10 @@ class Rules:
     tables: tuple[str, ...] = ()
     source: str | None = None
     named: tuple[str, str] | None = None
+
+    @property
+    def known(self) -> Known:
+        return Known(self.tables, self.source, self.named)
 
 
 def encodings(columns: Columns, value: ValueOptions) -> tuple[Mapping[str, Encoding], str | None]:
@@ -95,19 +98,6 @@ def _alike(how: Encoding, kind: SparkType, value: ValueOptions) -> bool:
     return mine == how or (mine.kind == "instant" and (how.kind == "text" or how.unit == mine.unit))
 
 
-def source_of(envelope: Mapping[str, Any]) -> str:
-    """The table that a record is of, `database.schema.table` as far as it says; empty where it does not."""
-    source = envelope.get("source")
-    told = source if isinstance(source, dict) else {}
-    return ".".join(str(told[part]) for part in ("db", "schema", "table") if told.get(part))
-
-
-def matching(tables: Sequence[str]) -> str:
-    """The pattern of the tables' full names."""
-    parts = ("[^.]*".join(map(re.escape, one.split("*"))) for one in tables)
-    return rf"^(.*\.)?({'|'.join(parts)})$"
-
-
 def as_changes(records: "DataFrame", columns: Columns, key: Sequence[str], rules: Rules) -> "DataFrame":
     from pyspark.sql import functions as F
 
@@ -123,9 +113,9 @@ def as_changes(records: "DataFrame", columns: Columns, key: Sequence[str], rules
     inner = F.struct(*(F.coalesce(f"_r.{part}", f"_r.payload.{part}").alias(part) for part in envelope))
     text = F.when(F.col("_r.payload").isNotNull(), F.col("_r.schema"))
     told = with_block(told.withColumns({"_e": inner, "_block_text": text}), "_block_text", columns)
-    told = told.withColumn("_of", F.concat_ws(".", *(f"_e.source.{part}" for part in _OF)))
+    told = told.withColumn("_of", name_in("_e.source"))
     if rules.tables:
-        told = told.where((F.col("_of") == "") | F.col("_of").rlike(matching(rules.tables)))
+        told = told.where(rules.known.read(F.col("_of")))
     told = told.withColumn("_fault", _fault(columns, key, rules))
     rows = told.select("*", F.posexplode(_ops(key)).alias("_sub", "_op"))
     good, gone = F.col("_fault").isNull(), F.col("_op") == "D"
@@ -219,20 +209,11 @@ def _of_another_table(rules: Rules) -> "Column":
     """The fault of a record that is of another table than the topic's one; none where the options name tables."""
     from pyspark.sql import functions as F
 
-    of, hint = F.col("_of"), "; name the tables that are meant: upstream.value.tables"
-    if rules.tables:
+    of, hint, known = F.col("_of"), "; name the tables that are meant: upstream.value.tables", rules.known
+    if known.named is None:
         return F.lit(None).cast("string")
-    if rules.source is not None:
-        other = F.concat(F.lit("a record of table "), of, F.lit(f", and the topic's are of {rules.source}{hint}"))
-        return F.when(of != rules.source, other)
-    if rules.named is None:
-        return F.lit(None).cast("string")
-    topic, table = rules.named
-    named = F.lit(f".{topic}").endswith(F.concat(F.lit("."), F.regexp_extract(of, r"[^.]*[.][^.]*$", 0)))
-    named |= F.regexp_extract(of, r"[^.]*$", 0) == table
-    return F.when(
-        (of != "") & ~named, F.concat(F.lit("a record of table "), of, F.lit(f", not of '{table}'{hint}"))
-    )
+    meant = f", not of '{known.named[1]}'" if known.source is None else f", and the topic's are of {known.source}"
+    return F.when(known.other(of), F.concat(F.lit("a record of table "), of, F.lit(f"{meant}{hint}")))
 
 
 def _has_floats(kind: SparkType) -> bool:

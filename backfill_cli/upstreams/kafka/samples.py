@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from backfill_cli.errors import ConfigError
 from backfill_cli.upstreams.formats.debezium_types import Connect
+from backfill_cli.upstreams.formats.source_table import matching, source_of
 from backfill_cli.upstreams.kafka import log
 from backfill_cli.upstreams.kafka.cluster import Connection, Seen
-from backfill_cli.upstreams.kafka.debezium import matching, source_of
 from backfill_cli.upstreams.kafka.debezium_block import envelope_of, together
 from backfill_cli.upstreams.kafka.edge import client
 from backfill_cli.upstreams.kafka.tasks import Range

@@ -1,6 +1,8 @@
 """Change files that are empty, leave NULLs out, or are something else: read, or named as what they are."""
 
 import json
+from dataclasses import replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +10,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from files_builders import event, land, opened, parquet
+from hypothesis import given
+from hypothesis import strategies as st
 
-from backfill_cli.errors import BadData
+from backfill_cli.errors import BadData, ConfigError
 from backfill_cli.model.position import START
+from backfill_cli.upstreams.files import connector
+from backfill_cli.upstreams.formats.source_table import Known
 
 FEED = {"format": "change-feed"}
 
@@ -129,3 +135,101 @@ def test_an_empty_change_file_is_an_epoch_without_rows(root: Path, content: str)
     view = upstream.observe(START, False)
     assert len(view.pending) == 1
     assert upstream._log.changes(None, "t", pin.position, view.latest, {}) is None
+
+
+# Lines of another table
+
+
+def of(table: str, key: int = 1, **more: Any) -> str:
+    return event(key, db="shop", schema="public", table=table, **more)
+
+
+def test_a_file_of_another_table_is_named_with_the_option(root: Path) -> None:
+    upstream = opened(root)
+    land(root / "changes", "1.json", of("orders"))
+    upstream.pin()
+    land(root / "changes", "2.json", of("customers"))
+    with pytest.raises(BadData, match=r"2\.json: a line of another table than 'shop\.public\.orders'") as caught:
+        upstream.observe(START, False)
+    assert caught.value.message.endswith("shop.public.customers")
+    assert "upstream.changes.tables" in caught.value.hint
+
+
+@pytest.mark.parametrize(("table", "refused"), [("t", False), ("orders", True)])
+def test_in_a_folder_that_was_empty_lines_are_of_the_configured_table(
+    root: Path, table: str, refused: bool
+) -> None:
+    upstream = opened(root)
+    made = upstream.pin()
+    land(root / "changes", "1.json", of(table))
+    later = opened(root)
+    later.restore(made)
+    for one in (upstream, later):
+        if refused:
+            with pytest.raises(BadData, match="a line of another table than 't'"):
+                one.observe(START, False)
+        else:
+            assert len(one.observe(START, False).pending) == 1
+
+
+def test_a_folder_named_as_a_topic_says_whose_lines_it_holds(tmp_path: Path) -> None:
+    folder = tmp_path / "server.public.orders"
+    parquet(tmp_path / "snapshot" / "a.parquet")
+    folder.mkdir()
+    upstream = opened(tmp_path, changes={"path": str(folder)})
+    upstream.pin()
+    land(folder, "1.json", event(1, schema="public", table="orders"))
+    assert len(upstream.observe(START, False).pending) == 1
+
+
+def test_files_of_several_tables_are_refused_until_the_options_name_those_meant(root: Path) -> None:
+    land(root / "changes", "1.json", of("orders_1"))
+    land(root / "changes", "2.json", of("orders_2"))
+    with pytest.raises(ConfigError, match=r"shop\.public\.orders_1, shop\.public\.orders_2") as caught:
+        opened(root).pin()
+    assert 'upstream.changes.tables = ["shop.public.orders_1"]' in caught.value.hint
+    upstream = opened(root, changes={"tables": ["public.orders_*"]})
+    upstream.pin()
+    assert len(upstream.observe(START, False).pending) == 2
+
+
+def test_columns_of_a_table_that_is_left_out_are_none_of_ours(root: Path) -> None:
+    other = json.dumps({"op": "c", "after": {"email": "x"}, "source": {"table": "customers"}})
+    upstream = opened(root, changes={"tables": ["orders"]})
+    upstream.pin()
+    land(root / "changes", "1.json", of("orders"), other)
+    assert columns_at_last(upstream) is None
+
+
+def test_a_job_from_before_lines_were_checked_goes_on_and_is_the_same_job(root: Path) -> None:
+    made = opened(root).pin()
+    told = json.loads(made.identity)
+    assert told.pop("sources") == {"t": None}
+    old = replace(made, identity=json.dumps(told, sort_keys=True))
+    land(root / "changes", "1.json", of("orders"), of("customers"))
+    upstream = opened(root)
+    upstream.restore(old)
+    seen = upstream.observe(START, False)
+    assert (len(seen.pending), seen.identity) == (1, old.identity)
+
+
+def test_the_tables_meant_may_be_named_while_the_job_lives() -> None:
+    options = {"snapshot": {"path": "s", "format": "parquet"}, "changes": {"path": "c", "format": "debezium"}}
+    plain = connector.options.model_validate(options)
+    named = connector.options.model_validate({**options, "changes": {**options["changes"], "tables": ["a"]}})
+    assert connector.fingerprint(plain) == connector.fingerprint(named)
+
+
+WORDS = st.text("ab.*", max_size=4)
+
+
+@given(st.lists(st.sampled_from(["a", "b", "a.b", "*", "a*", "b.a*"]), min_size=1, max_size=3), WORDS)
+def test_a_table_is_read_when_the_end_of_its_name_fits(tables: list[str], name: str) -> None:
+    parts = name.split(".")
+    ends = [parts[-count:] for count in range(1, len(parts) + 1)]
+    fits = any(
+        len(wanted.split(".")) == len(end) and all(map(fnmatchcase, end, wanted.split(".")))
+        for wanted in tables
+        for end in ends
+    )
+    assert Known(tuple(tables)).reads(name) == (fits or name == "")

@@ -1,0 +1,91 @@
+"""Of which table a Debezium envelope is, by its `source`, and whether its changes are the ones that are read.
+
+A table's full name is `db.schema.table`, as far as the envelope says it.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+PARTS = ("db", "schema", "table")
+"""What of `source` names a table, in order."""
+
+_TABLE, _QUALIFIED = r"[^.]*$", r"[^.]*[.][^.]*$"
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Which tables are read.
+
+    tables: patterns of their names (`schema.table`, * for anything but a dot), envelopes of others are left out;
+    none: `source` alone, the one table that was there when the job began, None where there was nothing yet.
+    named: the place (a topic, a folder) and the configured table, one of which names the source's then; None in
+    jobs that are older than this, which are not checked.
+    """
+
+    tables: tuple[str, ...] = ()
+    source: str | None = None
+    named: tuple[str, str] | None = None
+
+    def reads(self, of: str) -> bool:
+        """Whether an envelope of this table is not left out."""
+        return not self.tables or of == "" or re.search(matching(self.tables), of) is not None
+
+    def is_other(self, of: str) -> bool:
+        """Whether an envelope of this table is one that must not be here."""
+        if self.tables or self.named is None:
+            return False
+        if self.source is not None:
+            return of != self.source
+        place, table = self.named
+        qualified, last = re.search(_QUALIFIED, of), re.search(_TABLE, of)
+        by_place = qualified is not None and f".{place}".endswith(f".{qualified[0]}")
+        return of != "" and not by_place and (last is None or last[0] != table)
+
+    @property
+    def meant(self) -> str:
+        """What is wrong with an envelope of another table."""
+        one = self.source or (self.named[1] if self.named else "")
+        return f"a line of another table than '{one}'"
+
+    def read(self, of: "Column") -> "Column":
+        """`reads` as an expression."""
+        from pyspark.sql import functions as F
+
+        return F.lit(True) if not self.tables else (of == "") | of.rlike(matching(self.tables))
+
+    def other(self, of: "Column") -> "Column":
+        """`is_other` as an expression."""
+        from pyspark.sql import functions as F
+
+        if self.tables or self.named is None:
+            return F.lit(False)
+        if self.source is not None:
+            return of != self.source
+        place, table = self.named
+        by_place = F.lit(f".{place}").endswith(F.concat(F.lit("."), F.regexp_extract(of, _QUALIFIED, 0)))
+        return (of != "") & ~by_place & (F.regexp_extract(of, _TABLE, 0) != table)
+
+
+def source_of(envelope: Mapping[str, Any]) -> str:
+    """The full name of the table that an envelope is of; empty where it does not say it."""
+    source = envelope.get("source")
+    told = source if isinstance(source, dict) else {}
+    return ".".join(str(told[part]) for part in PARTS if told.get(part))
+
+
+def name_in(source: str) -> "Column":
+    """The same as an expression; source: the column that holds the struct."""
+    from pyspark.sql import functions as F
+
+    return F.concat_ws(".", *(F.nullif(F.col(f"{source}.{part}"), F.lit("")) for part in PARTS))
+
+
+def matching(tables: Sequence[str]) -> str:
+    """The pattern of the tables' full names."""
+    parts = ("[^.]*".join(map(re.escape, one.split("*"))) for one in tables)
+    return rf"^(.*\.)?({'|'.join(parts)})$"
