@@ -90,7 +90,7 @@ def double(text: str, doubts: Doubts) -> Any:
 
 
 def single(text: str, doubts: Doubts) -> Any:
-    """The FLOAT next to the text's number, as IEEE 754 rounds; half-way by way of a DOUBLE is a doubt."""
+    """A number is a DOUBLE first, as readers of JSON have it, then the FLOAT next to that; half-way is a doubt."""
     wide = struct.unpack(">d", bytes.fromhex(double(text, doubts)[1]))[0]
     try:
         bits = struct.unpack(">I", struct.pack(">f", wide))[0]
@@ -98,9 +98,6 @@ def single(text: str, doubts: Doubts) -> Any:
         raise No(f"{text} is more than a FLOAT holds") from None
     if wide and struct.unpack(">Q", struct.pack(">d", wide))[0] & 0x1FFFFFFF == 0x10000000:
         doubts.append("half-way between two FLOATs, as a DOUBLE")
-        exact = Fraction(number_of(text))
-        near = [b for b in (bits - 1, bits, bits + 1) if b >= 0 and b & 0x7F800000 != 0x7F800000]
-        bits = min(near, key=lambda b: (abs(Fraction(_float(b)) - exact), b & 1))
     if _float(bits) == 0 != wide or 0 < abs(wide) < 2**-126:
         doubts.append("so small that a FLOAT has fewer digits for it")
     return plain.single(_float(bits))
