@@ -3,7 +3,7 @@
 from pathlib import PurePosixPath
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from backfill_cli.contracts.secrets import NoSecret
 
@@ -55,12 +55,6 @@ class CsvOptions(_Options):
         return self
 
 
-class SnapshotCsvOptions(CsvOptions):
-    """As CsvOptions; a snapshot's files have a header unless told otherwise."""
-
-    header: bool = Field(default=True, description="the first line of each file names its columns")
-
-
 class SnapshotOptions(_Options):
     """The load that the job starts from."""
 
@@ -92,7 +86,13 @@ class SnapshotOptions(_Options):
         default=(),
         description="columns of schema that lines of json may leave out everywhere: NULL in all rows then",
     )
-    csv: SnapshotCsvOptions = Field(default=SnapshotCsvOptions(), description="how csv files are written")
+    csv: CsvOptions = Field(default=CsvOptions(header=True), description="how csv files are written")
+
+    @field_validator("csv", mode="before")
+    @classmethod
+    def _has_a_header(cls, given: object) -> object:
+        """A snapshot's files have a header unless told otherwise, whatever else is told of them."""
+        return {"header": True, **given} if isinstance(given, dict) else given
 
     @model_validator(mode="after")
     def _needs_schema(self) -> Self:

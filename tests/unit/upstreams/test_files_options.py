@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from backfill_cli.upstreams.files import connector
-from backfill_cli.upstreams.files.options import ChangesOptions, FilesOptions
+from backfill_cli.upstreams.files.options import ChangesOptions, FilesOptions, SnapshotOptions
 
 PARQUET = {"path": "snap", "format": "parquet"}
 
@@ -77,3 +77,9 @@ def test_options_survive_being_stored() -> None:
     config = {"snapshot": {"path": "s", "format": "csv", "schema": {"a": "id INT"}}}
     options = FilesOptions.model_validate(config)
     assert FilesOptions.model_validate_json(options.model_dump_json()) == options
+
+
+def test_other_csv_options_leave_a_snapshots_header_on() -> None:
+    told = {"path": "x", "format": "csv", "schema": "id BIGINT"}
+    assert SnapshotOptions.model_validate({**told, "csv": {"delimiter": ";"}}).csv.header
+    assert not SnapshotOptions.model_validate({**told, "csv": {"header": False}}).csv.header
