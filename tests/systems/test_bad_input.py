@@ -92,7 +92,8 @@ def test_a_staging_that_cannot_be_made_and_a_table_of_others_leave_no_job(place:
     assert "start would refuse it" in planned.stdout
     ended = place.typed("start", "--config", "job.toml")
     assert ended.returncode == 2
-    assert "Try: name another target, or write into it by key: backfill start --into-existing" in ended.stderr
+    assert "Try: name another target" in ended.stderr
+    assert "write into it by key: backfill start --config job.toml --into-existing" in ended.stderr
     assert (place.folder / "warehouse.duckdb").read_bytes() == before
     assert place.job()["state"] == "none"
 
