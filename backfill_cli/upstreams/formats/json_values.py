@@ -186,12 +186,22 @@ def _value(raw: "Column", kind: SparkType, wide: bool, told: "Column") -> "Colum
         return F.when(narrow == raw, narrow)
     if kind in ("double", "float"):
         narrow = raw.cast(kind)
-        return F.when(~_infinite(narrow) | _says_endless(told), narrow)
+        fits = ~_infinite(narrow) | _says_endless(told)
+        return F.when(fits if kind == "double" else fits & ~_rounded_twice(raw, narrow, told), narrow)
     if kind in ("boolean", "long"):
         return raw
     if kind == "binary":  # a number or a word is no base64
         return of_text(F.when(F.schema_of_variant(raw) == "STRING", raw.cast("string")), kind, QUIET)
     return _variant_text(raw, told, trailing=True) if kind == "string" else of_text(raw, kind, QUIET)
+
+
+def _rounded_twice(raw: "Column", narrow: "Column", told: "Column") -> "Column":
+    """Whether a FLOAT may not be the nearest to its number: by way of a DOUBLE half-way between two FLOATs.
+
+    Then a FLOAT lies as far beyond `raw` as `narrow` does before it. It takes a number of many digits.
+    """
+    twin = raw * 2 - narrow
+    return (raw != narrow) & (twin.cast("float") == twin) & told.rlike("[0-9.]{17}")
 
 
 def _nested_value(raw: "Column", kind: dict[str, Any], wide: bool, told: "Column") -> "Column":
