@@ -62,6 +62,8 @@ def floating(text: str, kind: Type, doubt: Doubt) -> plain.Value:
     nearest = to_single(Decimal(text))
     if nearest is None:
         raise No("beyond FLOAT")
+    if to_single(Decimal(value)) != nearest:
+        doubt.reasons.append("a FLOAT that is another by way of DOUBLE")
     if abs(Decimal(text)) > Decimal(LARGEST):
         doubt.reasons.append("beyond the largest FLOAT, though it is the nearest")
     return plain.single(nearest)
