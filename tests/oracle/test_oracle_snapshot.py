@@ -1,0 +1,57 @@
+"""Snapshots of Parquet, JSON lines and CSV arrive exactly or are refused by name, by every route.
+
+An input is one generated value or shape: a file of one value for JSON, CSV and single Parquet types, a file of
+lines or of pieces, and each generated column of a Parquet file of all types. Those with rows share jobs of up to
+`Route.together` files; those that must or may be refused run alone, of each kind and reason in turn, as many as
+`Route.refusals` allows. Only what ran is counted.
+"""
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+import pytest
+
+from oracle import csv_inputs, json_inputs, parquet_inputs, routes, snapshot_routes, typed
+from oracle.inputs import SEED, Drawn, generated, written
+from oracle.judge import judge
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+assert snapshot_routes
+
+FORMS = {"parquet, all types": "Parquet", "parquet": "Parquet", "json": "JSON lines", "csv": "CSV"}
+CASES = [(form, route.name) for form in FORMS for route in routes.of(form)]
+
+
+@cache
+def drawn(form: str) -> list[Drawn]:
+    match form:
+        case "json":
+            made = [*generated(json_inputs.cells(), 2000), *generated(json_inputs.files(), 400)]
+            return [*written(json_inputs.EXAMPLES), *made]
+        case "csv":
+            made = [*generated(csv_inputs.cells(), 2000), *generated(csv_inputs.files(), 600)]
+            return [*written(csv_inputs.EXAMPLES), *made]
+        case "parquet":
+            return [*written(parquet_inputs.EXAMPLES), *generated(parquet_inputs.files(), 400)]
+    return generated(parquet_inputs.wide(), 80)
+
+
+@pytest.mark.parametrize(("form", "route"), CASES)
+def test_a_snapshot_is_exact_or_refused(form: str, route: str, spark: "SparkSession") -> None:
+    found = judge(routes.ROUTES[route], drawn(form), spark)
+    typed.note(form, route, found)
+    print(f"\nseed {SEED}: {form} by {route}: {found.inputs} inputs in {found.seconds:.0f} s", end="")
+    assert not found.findings, "\n\n".join(map(str, found.findings))
+
+
+def test_the_page_of_types_is_what_was_measured() -> None:
+    if not set(CASES) <= set(typed.MEASURED):
+        pytest.skip("not all routes were measured in this run")
+    measured = [typed.MEASURED[case] for case in CASES]
+    inputs, seconds = sum(one.inputs for one in measured), sum(one.seconds for one in measured)
+    print(f"\nsnapshots: {inputs} inputs x routes in {seconds:.0f} s", end="")
+    titles = dict.fromkeys(FORMS.values())
+    tables = [typed.table(title, [form for form, of in FORMS.items() if of == title]) for title in titles]
+    typed.checked("snapshot", "\n".join(tables))
