@@ -28,14 +28,14 @@ CASES = [(form, route.name) for form in FORMS for route in routes.of(form)]
 def drawn(form: str) -> list[Drawn]:
     match form:
         case "json":
-            made = [*generated(json_inputs.cells(), 2000), *generated(json_inputs.files(), 400)]
+            made = [*generated(json_inputs.cells(), 400), *generated(json_inputs.files(), 80)]
             return [*written(json_inputs.EXAMPLES), *made]
         case "csv":
-            made = [*generated(csv_inputs.cells(), 2000), *generated(csv_inputs.files(), 600)]
+            made = [*generated(csv_inputs.cells(), 400), *generated(csv_inputs.files(), 120)]
             return [*written(csv_inputs.EXAMPLES), *made]
         case "parquet":
-            return [*written(parquet_inputs.EXAMPLES), *generated(parquet_inputs.files(), 400)]
-    return generated(parquet_inputs.wide(), 80)
+            return [*written(parquet_inputs.EXAMPLES), *generated(parquet_inputs.files(), 80)]
+    return generated(parquet_inputs.wide(), 16)
 
 
 @pytest.mark.parametrize(("form", "route"), CASES)
