@@ -287,3 +287,12 @@ def test_a_message_in_the_log_is_of_no_table(tmp_path: Path, spark: "SparkSessio
     upstream = opened(tmp_path, ONE, {"format": "debezium"})
     (tmp_path / "changes" / "1.json").write_text("\n".join([message, of("t", 1), message]))
     assert read(upstream, spark, "id") == [{"id": 1}]
+
+
+def test_a_number_with_a_fraction_where_text_is_read_is_refused(tmp_path: Path, spark: "SparkSession") -> None:
+    """The parser would give 1.10 back as 1.1. In a text of a text it is no number."""
+    upstream = opened(tmp_path, ONE, {"format": "debezium"})
+    (tmp_path / "changes" / "1.json").write_text(event("c", None, {"id": 1, "v": '"v": 1.10'}))
+    assert read(upstream, spark, "v") == [{"v": '"v": 1.10'}]
+    (tmp_path / "changes" / "2.json").write_text(event("c", None, {"id": 2, "v": "?"}).replace('"?"', "1.10"))
+    assert "2.json" in failure(upstream, spark).message
