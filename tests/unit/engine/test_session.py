@@ -56,5 +56,5 @@ def test_a_connect_server_that_is_not_there_is_transient() -> None:
 
 @pytest.mark.parametrize("remote", ["local[2]", "http://host:15002", "sc://"])
 def test_a_remote_that_is_no_connect_address_is_refused(remote: str) -> None:
-    with pytest.raises(UsageError, match="no Spark Connect address"):
+    with pytest.raises(UsageError, match="is not a Spark Connect address"):
         open_session("local[1]", {}, remote=remote)
