@@ -4,10 +4,13 @@ Once staged, an epoch must commit: text that is no UTF-8 would fail every commit
 unseen, from Parquet files and by `CAST(… AS STRING)`; so does pyarrow.
 """
 
+from functools import reduce
+from operator import and_
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.errors import BadData
 from backfill_cli.upstreams.formats.edge import MARK
+from backfill_cli.upstreams.formats.frames import quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,7 +26,7 @@ def storable(frame: "DataFrame") -> "DataFrame":
 
     columns = []
     for field in frame.schema.fields:
-        column = F.col("`" + field.name.replace("`", "``") + "`")
+        column = quoted(field.name)
         good = _is_text(column, field.dataType)
         if good is not None:
             column = F.when(good, column).otherwise(_raised(field.name, column, field.dataType.typeName()))
@@ -59,10 +62,7 @@ def _is_text(column: "Column", kind: Any) -> "Column | None":
         parts = [*_all(F.map_keys(column), kind.keyType), *_all(F.map_values(column), kind.valueType)]
     if not parts:
         return None
-    together = parts[0]
-    for part in parts[1:]:
-        together = together & part
-    return together
+    return reduce(and_, parts)
 
 
 def _all(items: "Column", kind: Any) -> "list[Column]":
