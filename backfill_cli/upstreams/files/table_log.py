@@ -29,7 +29,8 @@ _PATROLLED = 50
 _BACK = 20
 """So many files back the schema at a position is looked for."""
 
-_PARTS = re.compile(r"[0-9]+|[^0-9]+")
+_PARTS = re.compile(r"[0-9]+(?![0-9A-Za-z])|[0-9]+[A-Za-z]|[^0-9]+")
+"""A number, or digits before a letter, which are a piece of a random name (a UUID), or other text."""
 
 _LATE_NS = 60 * 1_000_000_000
 """Of a job that began before files were remembered: one written so long after the position's own came late."""

@@ -251,6 +251,8 @@ def test_numbers_without_zeros_in_front_are_named(root: Path, names: tuple[str, 
         ("1.json", "2.json"),
         ("1700000000.5.json", "1700000001.25.json"),
         ("9.json", "a10.json"),
+        ("s-1-2026-11-22-10-00-00-10ab34cd-5e6f.json", "s-1-2026-11-22-10-00-00-9cde12ff-5e6f.json"),
+        ("part-00000-12345678-a.c000.json", "part-00000-1234567a-b.c000.json"),
     ],
 )
 def test_names_whose_order_is_that_of_their_numbers_are_read(root: Path, names: tuple[str, ...]) -> None:
