@@ -25,7 +25,7 @@ from backfill_cli.upstreams.formats.debezium_types import Connect, encoding, own
 from backfill_cli.upstreams.formats.listing import File, Place
 from backfill_cli.upstreams.formats.schemas import Columns, SparkType, Unsupported, field
 from backfill_cli.upstreams.formats.source_table import Known, source_of
-from backfill_cli.upstreams.formats.values import Encoding, raw_type, schemaless, textual
+from backfill_cli.upstreams.formats.values import Encoding, read_as_text, schemaless, textual
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -149,8 +149,7 @@ class Debezium:
         at = "r" if shape.told is None else "r.payload"
         if shape.told is not None:
             envelope = {"payload": field("payload", {"type": "struct", "fields": list(envelope.values())})}
-        texts = [name for name, how in encodings.items() if raw_type(how, columns[name]["type"]) == "string"]
-        parsed = frames.json_lines(spark, where, files, envelope, texts)
+        parsed = frames.json_lines(spark, where, files, envelope, read_as_text(columns, encodings))
         return changes(parsed, at, self._table.key, columns, encodings, self._options.epoch, self._known)
 
     def _encoding(self, shape: _Shape, name: str, target: SparkType) -> Encoding:

@@ -90,10 +90,7 @@ def of_text(text: "Column", kind: SparkType, named: Named) -> "Column":
 def _decimal_fits(text: "Column", kind: str) -> "Column":
     scale = decimal_of(kind)[1]
     digits = rf"[.][0-9]{{0,{scale}}}0*" if scale else r"[.]0*"
-    plain = text.rlike(rf"^[+-]?[0-9]*({digits})?$") | text.rlike(r"^[+-]?0*([.]0*)?[eE][+-]?[0-9]+$")
-    # as Java writes a DOUBLE; at most 18 places, so that the wide one loses none
-    raised = text.rlike(r"^[+-]?[0-9][.](?:[0-9]{1,18}[eE][+]?[0-9]{1,2}|[0-9]{1,14}[eE]-[1-4])$")
-    return plain | (raised & text.try_cast("decimal(38,18)").eqNullSafe(text.try_cast(kind)))
+    return text.rlike(rf"^[+-]?[0-9]*({digits})?$") | text.rlike(r"^[+-]?0*([.]0*)?[eE][+-]?[0-9]+$")
 
 
 def decimal_of(kind: SparkType) -> tuple[int, int]:

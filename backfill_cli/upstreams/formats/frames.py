@@ -4,13 +4,12 @@ Every frame has `_backfill_file STRING` (the file's name, as listed) and `_backf
 file, then the place of the row in it), and rows in no order of their own.
 """
 
-import json
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from backfill_cli.upstreams.formats import schemas
-from backfill_cli.upstreams.formats.json_text import is_whole_object
+from backfill_cli.upstreams.formats.json_text import is_rounded, is_whole_object
 from backfill_cli.upstreams.formats.listing import File, Place
 from backfill_cli.upstreams.formats.schemas import Columns
 
@@ -86,18 +85,14 @@ def json_lines(
     """`_backfill_file, _backfill_at, r STRUCT<columns…, _backfill_broken>` of files with one JSON object a line.
 
     Blank lines are left out. `_backfill_broken` is the line where it is no whole object or does not fit `columns`,
-    else NULL. texts: members, at any depth, that are read as text: a number with a fraction does not fit them, for
-    the parser would give it back as a double's digits.
+    else NULL. texts: members that are read as text, which a number with a fraction does not fit (json_text.py).
     """
     from pyspark.sql import functions as F
 
     shape = struct_type({**columns, "_backfill_broken": schemas.field("_backfill_broken", "string")})
     options = {"columnNameOfCorruptRecord": "_backfill_broken", "mode": "PERMISSIVE"}
     told = text_lines(spark, where, files)
-    sound = is_whole_object(F.col("_line"))
-    if texts:
-        names = "|".join(f"\\Q{json.dumps(name, ensure_ascii=False)[1:-1]}\\E" for name in texts)
-        sound &= ~F.col("_line").rlike(f'"(?:{names})"\\s*:\\s*-?[0-9]+[.eE]')
+    sound = is_whole_object(F.col("_line")) & ~is_rounded(F.col("_line"), texts)
     told = told.withColumn("_text", F.when(sound, F.col("_line")))
     parsed = told.withColumn("_r", F.from_json("_text", shape, options))
     broken = F.when(F.col("_text").isNull(), F.col("_line")).otherwise(F.col("_r._backfill_broken"))

@@ -1,5 +1,7 @@
 """Whether a text is one JSON object and nothing else: what every reader of JSON asks before it parses."""
 
+import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -21,3 +23,16 @@ def is_whole_object(told: "Column") -> "Column":
     whole = F.is_valid_utf8(told) & told.rlike(r"^\s*\{") & ~told.rlike(_LONE_SURROGATE)
     whole &= alone.isNotNull() & F.try_variant_get(alone, "$[1]", "variant").isNull()
     return F.coalesce(whole, F.lit(False))
+
+
+def is_rounded(told: "Column", names: Sequence[str]) -> "Column":
+    """Whether a member of such a name, at any depth, is a number with a fraction. Never NULL for an object.
+
+    names: members that `from_json` is told to read as text; it would give a double's digits (1.10 as 1.1).
+    """
+    from pyspark.sql import functions as F
+
+    if not names:
+        return F.lit(False)
+    any_name = "|".join(f"\\Q{json.dumps(name, ensure_ascii=False)[1:-1]}\\E" for name in names)
+    return told.rlike(f'"(?:{any_name})"\\s*:\\s*-?[0-9]+[.eE]')

@@ -4,12 +4,13 @@ An encoding is what the file says or the options say; the target is the table's 
 parser reads, `convert` makes the target from it.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.upstreams.formats import exact
 from backfill_cli.upstreams.formats.exact import Named
-from backfill_cli.upstreams.formats.schemas import SparkType, Unsupported, field, shown
+from backfill_cli.upstreams.formats.schemas import Columns, SparkType, Unsupported, field, shown
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -48,6 +49,11 @@ def raw_type(how: Encoding, target: SparkType) -> SparkType:
             return _nested_raw(how, target)
         case _:
             return "string"
+
+
+def read_as_text(columns: Columns, how: Mapping[str, Encoding]) -> list[str]:
+    """The columns whose values the parser reads as text."""
+    return [name for name, column in columns.items() if raw_type(how[name], column["type"]) == "string"]
 
 
 def _nested_raw(how: Encoding, target: SparkType) -> SparkType:

@@ -12,12 +12,12 @@ from backfill_cli.errors import ConfigError
 from backfill_cli.upstreams.formats.debezium_changes import envelope_columns
 from backfill_cli.upstreams.formats.exact import QUIET, decimal_of
 from backfill_cli.upstreams.formats.frames import struct_type
-from backfill_cli.upstreams.formats.json_text import is_whole_object
+from backfill_cli.upstreams.formats.json_text import is_rounded, is_whole_object
 from backfill_cli.upstreams.formats.json_values import endless, lost, says_endless
 from backfill_cli.upstreams.formats.schemas import Columns, SparkType, Unsupported, field, shown
 from backfill_cli.upstreams.formats.source_table import PARTS, Known, name_in
 from backfill_cli.upstreams.formats.unsent import UNAVAILABLE, unsent
-from backfill_cli.upstreams.formats.values import Encoding, convert, schemaless
+from backfill_cli.upstreams.formats.values import Encoding, convert, read_as_text, schemaless
 from backfill_cli.upstreams.kafka.debezium_block import encoding_of, fault, told_of, with_block
 from backfill_cli.upstreams.kafka.decode import PLACE, no_text, with_text
 from backfill_cli.upstreams.kafka.options import ValueOptions
@@ -39,6 +39,7 @@ _MONGODB = (
     "an envelope of MongoDB, which holds documents as text: let ExtractNewDocumentState take them out, and read "
     'them with value.format = "json"'
 )
+_ROUNDED = "a number with a fraction in a column that is read as text: its digits would be rounded"
 _NARROW = ("byte", "short")
 
 
@@ -177,6 +178,7 @@ def _fault(columns: Columns, key: Sequence[str], rules: Rules) -> "Column":
     faults = [
         no_text("_value", "_text"),
         F.when(~is_whole_object(F.col("_text")), "not one whole JSON object"),
+        F.when(is_rounded(F.col("_text"), read_as_text(columns, how)), _ROUNDED),
         F.when(F.col("_e.source.connector") == "mongodb", _MONGODB),
         F.when(F.col(f"_r.{_BROKEN}").contains('"mongodb"'), _MONGODB),
         F.when(F.col(f"_r.{_BROKEN}").isNotNull(), "not a Debezium envelope of the table's columns"),
