@@ -9,7 +9,7 @@ from .options import CatalogOption, JobArgument, JsonOption, named_job, open_cat
 IndependentOption = Annotated[
     bool,
     typer.Option(
-        "--independent", help="DuckDB reads the snapshot's files, not our readers; no changes, no transform."
+        "--independent", help="Read the snapshot's files with DuckDB; not with a transform or applied changes."
     ),
 ]
 

@@ -1,12 +1,12 @@
 """`backfill wait`: return once a job is where it should be; for scripts and CI."""
 
 import os
-import socket
 import time
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from backfill_cli.catalog.lease import this_host
 from backfill_cli.errors import Fatal, StoppedEarly, WaitTimedOut
 from backfill_cli.model.job import JobState, Phase
 from backfill_cli.view.console import answer_json, say
@@ -86,7 +86,7 @@ def _follows(row: "JobRow") -> bool:
 
 def _is_there(row: "JobRow") -> bool:
     """Whether the lease's process lives: the job may be locked by the next one, which has not claimed it yet."""
-    if row.lease.pid is None or row.lease.host != socket.gethostname():
+    if row.lease.pid is None or row.lease.host != this_host():
         return row.lease.pid is not None
     try:
         os.kill(row.lease.pid, 0)
