@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import Piece
 from backfill_cli.errors import BadData, Fatal
-from backfill_cli.upstreams.files import csv_text, lines
-from backfill_cli.upstreams.files.csv_text import CsvPart
+from backfill_cli.upstreams.files import csv_text, lines, text_parts
 from backfill_cli.upstreams.files.options import CsvOptions
 from backfill_cli.upstreams.formats import arrow_tasks, exact, frames
 from backfill_cli.upstreams.formats.edge import SAME_PACKAGE, reading
@@ -23,10 +22,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-_PART_BYTES = 32 << 20
-"""A file is cut into parts of this size where no field holds a line end."""
-
-_ROW_BYTES = 100  # what a row is taken for when files are shared out
 _LAST_LINES = 1_000
 """So many lines back the begin of a file's last record is looked for."""
 
@@ -163,26 +158,14 @@ def _texts(
     """`_file, _row, c0, c1, …` as csv_text.batches makes them, of these files."""
     texts: Columns = {"_file": field("_file", "string"), "_row": field("_row", "long")}
     texts |= {f"c{i}": field(f"c{i}", "string") for i in range(count)}
-    pieces = [
-        (Piece(0, part), (part.end or size) - part.start) for size, part in _parts(where, files, options, count)
-    ]
-    tasks = arrow_tasks.packed([(p, max(1, size // _ROW_BYTES)) for p, size in pieces], arrow_tasks.cores(spark))
+    found = text_parts.parts(where, files, cut=not options.multi_line)
+    tasks = text_parts.packed(found, arrow_tasks.cores(spark))
     if not tasks:
         return spark.createDataFrame([], frames.struct_type(texts))
-    return arrow_tasks.frame(spark, partial(_made, options), tasks, frames.struct_type(texts))
+    return arrow_tasks.frame(spark, partial(_made, options, count), tasks, frames.struct_type(texts))
 
 
-def _parts(where: Place, files: Sequence[File], options: CsvOptions, count: int) -> Iterator[tuple[int, CsvPart]]:
-    for file in files:
-        made = partial(CsvPart, where.fs, file.path, file.name, count, options.header)
-        if options.multi_line or lines.is_compressed(file):
-            yield file.size, made(0, None)
-            continue
-        for start in range(0, file.size, _PART_BYTES):
-            yield file.size, made(start, min(file.size, start + _PART_BYTES))
-
-
-def _made(options: CsvOptions, pieces: Sequence[Piece]) -> "Iterator[pa.RecordBatch]":
+def _made(options: CsvOptions, columns: int, pieces: Sequence[Piece]) -> "Iterator[pa.RecordBatch]":
     """Runs in a worker."""
     for piece in pieces:
-        yield from csv_text.batches(options, piece.what)
+        yield from csv_text.batches(options, columns, piece.what)

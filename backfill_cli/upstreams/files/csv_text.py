@@ -6,42 +6,22 @@ hold quotes are looked at first.
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from backfill_cli.errors import BadData
 from backfill_cli.upstreams.files.options import CsvOptions
+from backfill_cli.upstreams.files.text_parts import TextPart, chunks, opened
 from backfill_cli.upstreams.formats.edge import reading
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyarrow.fs import FileSystem
 
-_BLOCK_BYTES = 8 << 20
 _MOST_BYTES = 256 << 20
 """A record that is longer is taken for a quote that is never closed."""
 
 _SHOWN = 200
-_BOM = b"\xef\xbb\xbf"
-
-
-@dataclass(frozen=True, slots=True)
-class CsvPart:
-    """The lines of a file that begin at `start <= byte < end`; end None: to the file's end, or compressed.
-
-    name: as listed. columns: how many fields each record has. header: whether the first record of the file, if it
-    is in this part, names the columns.
-    """
-
-    fs: "FileSystem"
-    path: str
-    name: str
-    columns: int
-    header: bool
-    start: int
-    end: int | None
+_LONE_RETURN = re.compile(rb"\r(?!\n)")
 
 
 class Grammar:
@@ -60,7 +40,9 @@ class Grammar:
         quoted, bare = b"%b%b%b" % (quote, inside, quote), rb"[^%b%b\r\n][^%b\r\n]*+" % (quote, sep, sep)
         self._field = re.compile(b"%b|%b" % (quoted, bare))
         any_field = b"(?:%b|%b|)" % (quoted, bare)
-        self._records = re.compile(rb"(?:%b(?:%b%b)*+(?:\r\n|\n|\r))*+" % (any_field, sep, any_field))
+        record = b"%b(?:%b%b)*+" % (any_field, sep, any_field)
+        self._records = re.compile(rb"(?:%b(?:\r\n|\n|\r))*+" % record)
+        self.feeds, self.returns = (re.compile(b"(?:%b%b)*+" % (record, end)) for end in (rb"\r?\n", rb"\r(?!\n)"))
 
     @cached_property
     def _escaped(self) -> "re.Pattern[bytes]":
@@ -85,16 +67,17 @@ class Grammar:
         return self.quote + inner.replace(self.quote, self.quote * 2) + self.quote
 
 
-def batches(options: CsvOptions, part: CsvPart) -> "Iterator[pa.RecordBatch]":
+def batches(options: CsvOptions, columns: int, part: TextPart) -> "Iterator[pa.RecordBatch]":
     """`_file STRING, _row BIGINT` (rising along the file), then `c0, c1, …` STRING: a part's records.
 
+    columns: how many fields each record has. With a header the file's first record names them.
     A field that is empty or holds the text of NULL is NULL, unless it stands in quotes. Raises BadData naming the
     file and what is no record of it.
     """
     import pyarrow as pa
 
-    skip = 1 if part.header and part.start == 0 else 0
-    names = [f"c{i}" for i in range(part.columns)]
+    skip = 1 if options.header and part.start == 0 else 0
+    names = [f"c{i}" for i in range(columns)]
     with reading(part.path, "csv"):
         for offset, block in _blocks(options, part):
             if not block.strip(b"\r\n"):
@@ -132,96 +115,64 @@ def parsed(block: bytes, options: CsvOptions, names: Sequence[str], path: str) -
         raise BadData(f"{path}: not UTF-8 text: {exc}", "write the file as UTF-8") from exc
 
 
-def _blocks(options: CsvOptions, part: CsvPart) -> Iterator[tuple[int, bytes]]:
+def _blocks(options: CsvOptions, part: TextPart) -> Iterator[tuple[int, bytes]]:
     """The part's whole records, with the byte at which each block begins."""
     grammar = Grammar(options)
-    with _opened(part) as (source, at):
+    ends: Sequence[re.Pattern[bytes]] = (grammar.feeds, grammar.returns)
+    with opened(part) as (source, at):
         held = b""
-        for more, last in _chunks(source, part, at):
+        for more, last in chunks(source, part, at):
             block = held + more
             if last and block and not block.endswith((b"\n", b"\r")):
-                block += b"\n"
+                fed = block + b"\n"
+                block = fed if _ends_left(grammar, ends, fed) else block + b"\r"
             cut = _cut(grammar, part, at, block, last)
+            left = _ends_left(grammar, ends, block[:cut])
+            if not left:
+                alone = max(found.end() for end in ends if (found := end.match(block)) is not None)
+                raise BadData(
+                    f"{part.path}: a carriage return that is not part of a line end, in the record at byte "
+                    f"{at + alone}: {_text(block[alone:])}",
+                    "put the field that holds it in quotes, and set csv.multi_line = true",
+                )
+            ends = left
             if cut:
                 yield at, grammar.doubled(block[:cut])
             held, at = block[cut:], at + cut
 
 
-def _cut(grammar: Grammar, part: CsvPart, at: int, block: bytes, last: bool) -> int:
+def _ends_left(
+    grammar: Grammar, ends: "Sequence[re.Pattern[bytes]]", block: bytes
+) -> "Sequence[re.Pattern[bytes]]":
+    """Those of these line ends that all lines of a sound block have.
+
+    pyarrow takes a carriage return alone for a line end wherever it stands, also where lines end with line feeds.
+    """
+    if not block:
+        return ends
+    if _LONE_RETURN.search(block) is None:
+        return [end for end in ends if end is grammar.feeds]
+    return [end for end in ends if (found := end.match(block)) is not None and found.end() == len(block)]
+
+
+def _cut(grammar: Grammar, part: TextPart, at: int, block: bytes, last: bool) -> int:
     """Up to where the block is read now; the rest waits for the next. Raises BadData where no record is sound."""
     lines = len(block) if last else block.rfind(b"\n") + 1 or block.rfind(b"\r", 0, -1) + 1
     if grammar.quote not in block:
         return lines
-    sound = grammar.sound(block if grammar.multi_line else block[:lines])
+    whole = block if last else block.removesuffix(b"\r")  # a line feed may follow in the next block
+    sound = grammar.sound(whole if grammar.multi_line else block[:lines])
     if sound < lines and (last or not grammar.multi_line or len(block) > _MOST_BYTES):
-        text = block[sound : sound + _SHOWN].decode("utf-8", "replace").splitlines()
         ends = "in the file" if grammar.multi_line else "on its line"
         raise BadData(
             f"{part.path}: a quoted field is not closed {ends}, or goes on after its quote, in the record at byte "
-            f"{at + sound}: {' '.join(text)}",
+            f"{at + sound}: {_text(block[sound:])}",
             "check csv.quote and csv.escape"
             + ("" if grammar.multi_line else "; where fields hold line ends, set csv.multi_line = true"),
         )
     return sound
 
 
-def _chunks(source: Any, part: CsvPart, at: int) -> Iterator[tuple[bytes, bool]]:
-    """The bytes from `at` on, and whether they are the last: up to the end of the line begun before `end`."""
-    while True:
-        size = _BLOCK_BYTES if part.end is None else min(_BLOCK_BYTES, part.end - at)
-        more = source.read(size) if size > 0 else b""
-        at += len(more)
-        if not more:
-            yield b"", True
-            return
-        if part.end is not None and at >= part.end:
-            yield more + _rest_of_line(source, more), True
-            return
-        yield more, False
-
-
-def _rest_of_line(source: Any, before: bytes) -> bytes:
-    rest = b""
-    while not before.endswith(b"\n"):
-        before = source.read(1 << 16)
-        if not before:
-            break
-        end = before.find(b"\n") + 1
-        rest += before[:end] if end else before
-        if end:
-            break
-    return rest
-
-
-@contextmanager
-def _opened(part: CsvPart) -> Iterator[tuple[Any, int]]:
-    """The file, where the part's first line begins, and that place."""
-    if part.end is None:
-        with part.fs.open_input_stream(part.path, compression="detect") as source:
-            yield _Unmarked(source), 0
-        return
-    with part.fs.open_input_file(part.path) as source:
-        begin = part.start
-        if begin:
-            source.seek(begin - 1)
-            begin += len(_rest_of_line(source, source.read(1)))
-        elif source.read(len(_BOM)) == _BOM:
-            begin = len(_BOM)
-        source.seek(begin)
-        yield source, begin
-
-
-class _Unmarked:
-    """A stream less the byte order mark at its begin."""
-
-    def __init__(self, source: Any) -> None:
-        self._source, self._first = source, True
-
-    def read(self, size: int) -> bytes:
-        found: bytes = self._source.read(size)
-        if self._first:
-            self._first = False
-            if found.startswith(_BOM):
-                more: bytes = self._source.read(len(_BOM))
-                return found[len(_BOM) :] + more
-        return found
+def _text(block: bytes) -> str:
+    """The begin of a record as it is shown."""
+    return " ".join(block[:_SHOWN].decode("utf-8", "replace").splitlines())

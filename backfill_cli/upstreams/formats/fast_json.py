@@ -16,6 +16,7 @@ from backfill_cli.upstreams.formats.schemas import Columns, SparkType
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import Column
 
 _ROOT_NULL = re.compile(rb"\}\s*n")
 """An object and then `null`: Arrow's parser does not survive it."""
@@ -103,6 +104,28 @@ def read(values: Sequence[bytes | None], way: ShortWay) -> "list[pa.Array] | Non
     if lacking and _is_recased(values, joined, [name for name, _ in way.kinds]):
         return None
     return None if any(column is None for column in found) else found
+
+
+def beside(values: Sequence[bytes | None], way: ShortWay) -> "dict[str, pa.Array]":
+    """`_short`, and the way's columns by number, all NULL where the batch goes the long way."""
+    import pyarrow as pa
+
+    found = read(values, way)
+    told = {"_short": pa.repeat(pa.scalar(found is not None), len(values))}
+    columns = found if found is not None else [pa.nulls(len(values), kind) for kind in way.arrow_types()]
+    return told | {f"_c{i}": column for i, column in enumerate(columns)}
+
+
+def by_either_way(values: "dict[str, Column]", way: ShortWay | None) -> "dict[str, Column]":
+    """The values that came beside the records, for those that went the short way."""
+    from pyspark.sql import functions as F
+
+    if way is None:
+        return values
+    return {
+        name: F.when(F.col("_short"), F.col(f"_c{i}")).otherwise(values[name])
+        for i, (name, _) in enumerate(way.kinds)
+    }
 
 
 def _one_object_a_line(joined: bytes, count: int) -> bool:

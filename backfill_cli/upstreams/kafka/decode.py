@@ -5,7 +5,7 @@ A record that cannot be read keeps its place (partition, offset, time) and its b
 
 from typing import TYPE_CHECKING
 
-from backfill_cli.upstreams.formats.fast_json import ShortWay
+from backfill_cli.upstreams.formats.fast_json import ShortWay, by_either_way
 from backfill_cli.upstreams.formats.frames import quoted
 from backfill_cli.upstreams.formats.json_values import of_parsed, with_parsed
 from backfill_cli.upstreams.formats.schemas import Columns, field
@@ -64,18 +64,6 @@ def on_the_long_way(records: "DataFrame", way: ShortWay | None) -> "DataFrame":
 
     short = F.lit(False) if way is None else F.coalesce(F.col("_short"), F.lit(False))
     return records.withColumn("_long", F.when(~short, F.col("_value")))
-
-
-def by_either_way(values: "dict[str, Column]", way: ShortWay | None) -> "dict[str, Column]":
-    """The values that the records came with, for those that went the short way."""
-    from pyspark.sql import functions as F
-
-    if way is None:
-        return values
-    return {
-        name: F.when(F.col("_short"), F.col(f"_c{i}")).otherwise(values[name])
-        for i, (name, _) in enumerate(way.kinds)
-    }
 
 
 def as_rows(rows: "DataFrame", columns: Columns) -> "DataFrame":

@@ -175,25 +175,21 @@ def _as_batch(messages: Sequence[Any], task: Range, way: ShortWay | None) -> "pa
         "_value": pa.array(values, pa.binary()),
     }
     if way is not None:
-        columns |= _short(columns["_value"], values, way)
+        columns |= _beside(columns["_value"], values, way)
     return pa.RecordBatch.from_pydict(columns)
 
 
-def _short(value: "pa.Array", values: Sequence[bytes | None], way: ShortWay) -> "dict[str, pa.Array]":
-    """`_short` and the way's columns, all NULL where the batch goes the long way.
-
-    A value that went the short way is not sent to Spark too: all it needs to know is whether there was one.
+def _beside(value: "pa.Array", values: Sequence[bytes | None], way: ShortWay) -> "dict[str, pa.Array]":
+    """What the batch gets beside its records. A value that went the short way is not sent to Spark too: all it
+    needs to know is whether there was one.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    found = fast_json.read(values, way)
-    count = len(values)
-    told = {"_short": pa.repeat(pa.scalar(found is not None), count)}
-    if found is None:
-        return told | {f"_c{i}": pa.nulls(count, kind) for i, kind in enumerate(way.arrow_types())}
-    there = pc.if_else(pc.is_valid(value), pa.scalar(b""), pa.scalar(None, pa.binary()))
-    return told | {"_value": there} | {f"_c{i}": column for i, column in enumerate(found)}
+    told = fast_json.beside(values, way)
+    if not told["_short"][0].as_py():
+        return told
+    return told | {"_value": pc.if_else(pc.is_valid(value), pa.scalar(b""), pa.scalar(None, pa.binary()))}
 
 
 def _still_there(consumer: Any, where: Any, task: Range) -> None:

@@ -8,12 +8,12 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from backfill_cli.upstreams.formats.fast_json import ShortWay
+from backfill_cli.upstreams.formats.fast_json import ShortWay, by_either_way
 from backfill_cli.upstreams.formats.frames import quoted
 from backfill_cli.upstreams.formats.json_values import of_parsed, with_parsed
 from backfill_cli.upstreams.formats.schemas import Columns
 from backfill_cli.upstreams.kafka import foreign
-from backfill_cli.upstreams.kafka.decode import PLACE, by_either_way, no_text, on_the_long_way, with_text
+from backfill_cli.upstreams.kafka.decode import PLACE, no_text, on_the_long_way, with_text
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,9 @@ from hypothesis import strategies as st
 from pyarrow.fs import LocalFileSystem
 
 from backfill_cli.errors import BadData
-from backfill_cli.upstreams.files import csv_text
-from backfill_cli.upstreams.files.csv_text import CsvPart
+from backfill_cli.upstreams.files import csv_text, text_parts
 from backfill_cli.upstreams.files.options import CsvOptions
+from backfill_cli.upstreams.files.text_parts import TextPart
 
 Rows = list[list[str | None]]
 PIECES = ["a", "é", ",", '"', "\n", "\r", "\r\n", "\\", " ", "\0", "\ue000", "N"]
@@ -38,8 +39,8 @@ def split(file: Path, content: bytes, columns: int, part_bytes: int | None = Non
     rows: Rows = []
     places: list[int] = []
     for start, end in bounds:
-        part = CsvPart(LocalFileSystem(), str(file), "a.csv", columns, chosen.header, start, end)
-        for batch in csv_text.batches(chosen, part):
+        part = TextPart(LocalFileSystem(), str(file), "a.csv", len(content), start, end)
+        for batch in csv_text.batches(chosen, columns, part):
             told = batch.to_pylist()
             rows += [[row[f"c{i}"] for i in range(columns)] for row in told]
             places += [row["_row"] for row in told]
@@ -69,7 +70,7 @@ ROWS = st.lists(st.lists(TEXT, min_size=3, max_size=3), min_size=1, max_size=6)
 @given(rows=ROWS, end=st.sampled_from(["\n", "\r\n", "\r"]), block=st.sampled_from([1, 7, 1 << 20]))
 def test_what_is_quoted_comes_out_as_it_is(file: Path, rows: list[list[str]], end: str, block: int) -> None:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(csv_text, "_BLOCK_BYTES", block)
+        patched.setattr(text_parts, "BLOCK_BYTES", block)
         found = split(file, written(rows, end, quoting=csv.QUOTE_ALL), 3, multi_line=True)
     assert found == rows
 
@@ -95,8 +96,25 @@ def test_any_bytes_are_read_as_a_strict_reader_does_or_refused(
     if wanted is not None and any(len(row) != 2 for row in wanted):
         wanted = None
     shown = None if found is None else [[value or "" for value in row] for row in found]
-    if found is not None or multi_line or not any("\n" in v or "\r" in v for row in wanted or [] for v in row):
+    in_values = any("\n" in v or "\r" in v for row in wanted or [] for v in row)
+    if found is not None or (not (in_values and not multi_line) and not _mixes_line_ends(content)):
         assert shown == wanted
+
+
+def _mixes_line_ends(content: str) -> bool:
+    """Whether a carriage return alone may be a line end or not: such files are refused."""
+    return re.search(r"\r(?!\n)", content) is not None and "\n" in content
+
+
+@pytest.mark.parametrize("content", [b"a\rb\nc\n", b"a\nb\rc", b"a\r\nb\rc\r\n", b'"x\ny"\n\ra\n'])
+@pytest.mark.parametrize("multi_line", [True, False])
+def test_a_carriage_return_alone_among_line_feeds_is_refused(file: Path, content: bytes, multi_line: bool) -> None:
+    with pytest.raises(BadData, match=r"carriage return|not closed"):
+        split(file, content, 1, multi_line=multi_line)
+
+
+def test_lines_of_old_macs_may_hold_line_feeds_in_quotes(file: Path) -> None:
+    assert split(file, b'1,"a\nb"\r2,c', 2, multi_line=True) == [["1", "a\nb"], ["2", "c"]]
 
 
 @given(rows=ROWS, part_bytes=st.sampled_from([None, 5, 40]))
