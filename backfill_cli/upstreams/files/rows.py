@@ -12,11 +12,12 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.errors import BadData
-from backfill_cli.upstreams.files import csv_files, lines
+from backfill_cli.upstreams.files import csv_files, json_rows, lines
 from backfill_cli.upstreams.files.change_log import Inspected
 from backfill_cli.upstreams.files.options import ChangesOptions, CsvOptions, FileFormat
 from backfill_cli.upstreams.files.pin import THREADS, footer
-from backfill_cli.upstreams.formats import exact, frames, schemas
+from backfill_cli.upstreams.formats import arrow_tasks, exact, frames, schemas
+from backfill_cli.upstreams.formats.fast_json import ShortWay, by_either_way, short_way
 from backfill_cli.upstreams.formats.json_values import of_parsed, with_parsed
 from backfill_cli.upstreams.formats.listing import File, Place
 from backfill_cli.upstreams.formats.schemas import Columns, field
@@ -33,19 +34,23 @@ def frame(
         return frames.parquet(spark, where, files, columns)
     if kind == "csv":
         return csv_files.frame(spark, where, files, csv, columns)
-    return _json(frames.text_lines(spark, where, files), columns)
+    if not arrow_tasks.workers_know_us(spark):
+        return _json(frames.text_lines(spark, where, files), columns, None)
+    way = short_way(columns)
+    return _json(json_rows.frame(spark, where, files, way), columns, way)
 
 
-def _json(lines: "DataFrame", columns: Columns) -> "DataFrame":
+def _json(lines: "DataFrame", columns: Columns, way: ShortWay | None) -> "DataFrame":
+    """way: the short way by which columns came beside the lines, where their block could go it."""
     from pyspark.sql import functions as F
 
     found = of_parsed("_line", columns)
-    read = with_parsed(lines, "_line", columns).withColumn("_fault", found.fault)
+    told = lines.withColumn("_line", F.col("_line").cast("string"))
+    read = with_parsed(told, "_line", columns).withColumn("_fault", found.fault)
     refused = exact.refused(F.col("_backfill_file"), F.col("_fault"), F.col("_line"))
+    given = by_either_way(found.values, way)
     values = [
-        F.when(F.col("_fault").isNotNull(), refused)
-        .otherwise(found.values[name])
-        .alias(name, metadata=c["metadata"])
+        F.when(F.col("_fault").isNotNull(), refused).otherwise(given[name]).alias(name, metadata=c["metadata"])
         for name, c in columns.items()
     ]
     return read.select("_backfill_file", "_backfill_at", *values)
