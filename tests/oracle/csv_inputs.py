@@ -148,6 +148,7 @@ def pieces() -> st.SearchStrategy[CsvFile]:
 
 _HEADERS = ["id, a ,b", "id,a", "id,a,b,c", "id,A,b", "b,a,id", "id,aa,b", "id,a,a", "", '"id","a","b"', "id;a;b"]
 EXAMPLES = [
+    *(CsvCell(column, text, quoted) for column, text in values.PLAIN.items() for quoted in (False, True)),
     CsvFile(b""),
     CsvFile(b"id,a,b\n"),
     CsvFile(b"id,a,b"),

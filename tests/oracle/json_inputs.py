@@ -169,7 +169,17 @@ ODD_LINES = [
     '{"id": #091, "a": "' + "z" * 1_100_000 + '", "b": 1}',
 ]
 
+_QUOTED = ("txt", "day", "at", "wall")
+_PLAIN = {name: json.dumps(text) if name in _QUOTED else text for name, text in values.PLAIN.items()} | {
+    "bin": '"AAECAw=="',
+    "arr": "[1, null]",
+    "obj": '{"a": 1, "b": [{"s": "x", "d": 1.5}, null]}',
+    "map": '{"k": 1.5, "": null}',
+}
+
 EXAMPLES = [
+    *(JsonCell(name, text) for name, text in _PLAIN.items()),
+    *(JsonCell(name, "null") for name in TYPES),
     JsonFile(b""),
     JsonFile(b"\n \n"),
     JsonFile(b"\xef\xbb\xbf"),

@@ -280,23 +280,3 @@ def _can_be_written(one: ParquetFile) -> bool:
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, duckdb.Error):
         return False
     return True
-
-
-_NAMES = ["a b", "a.b", "a`b", 'a"b', "ü", "ID2", "select", "_op", "_read", "_seq", "a,b", "{x}", "x=1", "\\", "'"]
-EXAMPLES = [
-    ParquetFile("string", (b"\xff",)),
-    ParquetFile("string", ("x",), Writer(codec="brotli")),
-    ParquetFile("string", ("x" * 1_100_000, "", None)),
-    ParquetFile("timestamp(ms)", (2**62,)),
-    ParquetFile("timestamp(ns)", (1, 1000)),
-    ParquetFile("timestamp(ns)", (1000, 2000)),
-    ParquetFile("timestamp(ns, UTC)", (1000, 2000)),
-    ParquetFile("uuid", (uuid.UUID(int=5), None), Writer("duckdb")),
-    ParquetFile("uuid", (uuid.UUID(int=5), None)),
-    ParquetFile("date32", (2932897,)),
-    ParquetFile("date32", (-719163,)),
-    ParquetFile("timestamp(us)", (parquet.LAST + 1,)),
-    ParquetFile("timestamp(us)", (-3_000_000_000_000_000,), Writer(int96=True)),
-    *(ParquetFile("int32", (1, None), name=name) for name in _NAMES),
-]
-"""Each was wrong once, or is what people ask about."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from oracle import csv_inputs, json_inputs, parquet_inputs, routes, snapshot_routes, typed
+from oracle import csv_inputs, json_inputs, parquet_examples, parquet_inputs, routes, snapshot_routes, typed
 from oracle.inputs import SEED, Drawn, generated, written
 from oracle.judge import judge
 
@@ -34,8 +34,8 @@ def drawn(form: str) -> list[Drawn]:
             made = [*generated(csv_inputs.cells(), 400), *generated(csv_inputs.files(), 120)]
             return [*written(csv_inputs.EXAMPLES), *made]
         case "parquet":
-            return [*written(parquet_inputs.EXAMPLES), *generated(parquet_inputs.files(), 80)]
-    return generated(parquet_inputs.wide(), 16)
+            return [*written(parquet_examples.EXAMPLES), *generated(parquet_inputs.files(), 80)]
+    return [*written(parquet_examples.WIDE_EXAMPLES), *generated(parquet_inputs.wide(), 16)]
 
 
 @pytest.mark.parametrize(("form", "route"), CASES)

@@ -134,6 +134,11 @@ class ChangesOptions(_Options):
         '"public.{table}_*"; * stands for anything but a dot), lines of others are left out; without it each '
         "folder holds changes of one table, and a line of another one is an error",
     )
+    holes: Literal["error", "allowed"] = Field(
+        default="error",
+        description="error: where the files' names, or the versions of a change feed, count up by one, the "
+        "job waits for one that is missing; allowed: holes are normal, as where OPTIMIZE takes a version",
+    )
     op_column: str = Field(default="Op", description="dms: the column that says I, U or D")
     time_column: str | None = Field(
         default=None, description="dms: the column of the source's commit time, if any"

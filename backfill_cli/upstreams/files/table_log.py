@@ -5,15 +5,14 @@ here and in the job's checkpoints: a file that came late, grew or was replaced i
 it. Files that were applied may go.
 """
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
 
-from backfill_cli.errors import BadData, Fatal, HistoryGone
-from backfill_cli.model.position import Cursor
+from backfill_cli.errors import Fatal, HistoryGone
+from backfill_cli.upstreams.files import holes, order
 from backfill_cli.upstreams.files.change_log import ChangeFormat, Inspected
 from backfill_cli.upstreams.files.consumed import Consumed, Fault
+from backfill_cli.upstreams.files.holes import Numbered
 from backfill_cli.upstreams.files.landing import Landing
 from backfill_cli.upstreams.files.pin import THREADS
 from backfill_cli.upstreams.formats import schemas
@@ -29,20 +28,24 @@ _PATROLLED = 50
 _BACK = 20
 """So many files back the schema at a position is looked for."""
 
-_PARTS = re.compile(r"[0-9]+(?![0-9A-Za-z])|[0-9]+[A-Za-z]|[^0-9]+")
-"""A number, or digits before a letter, which are a piece of a random name (a UUID), or other text."""
-
 _LATE_NS = 60 * 1_000_000_000
 """Of a job that began before files were remembered: one written so long after the position's own came late."""
 
 
 class TableLog:
-    """The change files of one table. versions_rise: each file's versions come after those of the file before."""
+    """The change files of one table.
 
-    def __init__(self, table: str, where: Place, form: ChangeFormat, versions_rise: bool = True) -> None:
+    versions_rise: each file's versions come after those of the file before. holes_allowed: numbers may be
+    missing among names, or versions, that count up by one.
+    """
+
+    def __init__(
+        self, table: str, where: Place, form: ChangeFormat, versions_rise: bool = True, holes_allowed: bool = False
+    ) -> None:
         self.table, self.where, self.form = table, where, form
         self._landing = Landing(where)
-        self._versions_rise = versions_rise
+        self._versions_rise, self._holes_allowed = versions_rise, holes_allowed
+        self._versions: list[Numbered] = []
         self._inspected: dict[str, Inspected] = {}
         self._pinned: Columns = {}
         self._base: Columns = {}
@@ -104,7 +107,7 @@ class TableLog:
             self._move(cursor)
         self._look_again(cursor)
         waiting = self._landing.between(cursor, None)
-        self._refuse_unpadded(waiting)
+        order.refuse_unpadded(self.table, waiting)
         files = self._landing.files
         fresh = [files[n] for n in waiting if n not in self._inspected or self._inspected[n].file != files[n]]
         if fresh:
@@ -113,7 +116,9 @@ class TableLog:
                     self._inspected[found.file.name] = found
         pending = [self._inspected[name] for name in waiting]
         if self._versions_rise:
-            self._refuse_older_versions(pending, cursor)
+            order.refuse_older_versions(self.table, pending, self._memory(cursor).highest)
+        if not self._holes_allowed:
+            self._refuse_holes(waiting, pending, cursor)
         return pending
 
     def inspect(self, file: File) -> Inspected:
@@ -242,29 +247,14 @@ class TableLog:
             if self._landing.again(name) is None:
                 self._compare((), (name,), cursor)
 
-    def _refuse_unpadded(self, waiting: Sequence[str]) -> None:
-        for one, other in pairwise(waiting):
-            if _counts_down(one, other):
-                raise BadData(
-                    f"table '{self.table}': '{one}' comes before '{other}', for names are ordered as text: their "
-                    "numbers have no zeros in front",
-                    "rename them so that all numbers have as many digits, like 09 and 10",
-                )
-
-    def _refuse_older_versions(self, pending: Sequence[Inspected], cursor: str | None) -> None:
-        before = self._memory(cursor).highest
-        for found in pending:
-            if found.versions is None:
-                continue
-            lowest, highest = found.versions
-            if before is not None and not _after(lowest, before):
-                raise BadData(
-                    f"table '{self.table}': {found.file.path} holds version {lowest}, and a file before it "
-                    f"version {before}: they would be applied in the wrong order",
-                    "write each version into one file, and name the files in the order of their versions "
-                    "(Spark: coalesce(1))",
-                )
-            before = highest
+    def _refuse_holes(self, waiting: Sequence[str], pending: Sequence[Inspected], cursor: str | None) -> None:
+        applied = self._landing.between(self._start, cursor)[-_BACK:] if cursor is not None else ()
+        at = [cursor] if cursor is not None and cursor not in applied else []  # its file may be gone
+        holes.refuse(self.table, "number", holes.numbered([*applied, *at, *waiting]), cursor)
+        if self._versions_rise:
+            known = [one for one in self._versions if cursor is not None and one.file <= cursor][-_BACK:]
+            self._versions = [*known, *holes.versioned(pending)]
+            holes.refuse(self.table, "version", self._versions, cursor)
 
     def _fault(self, fault: Fault, cursor: str) -> Fatal:
         file, was = fault.file, fault.was
@@ -283,18 +273,6 @@ class TableLog:
 
     def _late(self, file: File, cursor: str, hint: str) -> Fatal:
         return Fatal(f"table '{self.table}': {file.path} came late: the job is at '{cursor}' already", hint)
-
-
-def _after(a: Cursor, b: Cursor) -> bool:
-    return a > b if isinstance(a, int) and isinstance(b, int) else str(a) > str(b)
-
-
-def _counts_down(one: str, other: str) -> bool:
-    """Whether two names differ first in a number that has fewer digits in the latter and is smaller there."""
-    for a, b in zip(_PARTS.findall(one), _PARTS.findall(other), strict=False):
-        if a != b:
-            return a.isdigit() and b.isdigit() and not a.startswith("0") and len(b) < len(a) and int(b) < int(a)
-    return False
 
 
 def _in_order(old: Columns, new: Columns) -> Columns:

@@ -192,7 +192,8 @@ class FilesUpstream:
 def _table_log(table: TableSpec, options: ChangesOptions) -> TableLog:
     declared: Columns = pin.declared(options.columns, table.name, "upstream.changes.columns")
     form: ChangeFormat = _FORMATS[options.format](table, options, declared)
-    return TableLog(table.name, place(options.path, table.name), form, versions_rise=options.epoch is None)
+    where, rise = place(options.path, table.name), options.epoch is None
+    return TableLog(table.name, where, form, versions_rise=rise, holes_allowed=options.holes == "allowed")
 
 
 def _no_changes(spark: "SparkSession", columns: Columns) -> "DataFrame":
