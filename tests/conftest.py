@@ -1,12 +1,15 @@
-"""One Spark session and one Kafka broker a process, shared by all tests that need one.
+"""One Spark session a process and one Kafka broker a run, shared by all tests that need one.
 
-`--all` adds the tests that take long.
+`--all` adds the tests that take long. With several processes (`-n 2 --dist loadgroup`) the tests of a file stay in
+one, and all that need the broker in one.
 """
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.abc import MetaPathFinder
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -38,17 +41,50 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "long: takes minutes; run with --all")
+    config.addinivalue_line("markers", "xdist_group(name): of several processes one runs the group")
     # A deadline an example would fail tests on a busy machine and find nothing.
     settings.register_profile("unhurried", deadline=None)
     settings.load_profile("unhurried")
 
 
+FOLDERS = ("oracle", "crash", "systems", "simulation", "contract", "unit")
+"""Those whose tests take longest first, so that processes end together."""
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    def place(item: pytest.Item) -> int:
+        folder = item.path.relative_to(Path(__file__).parent).parts[0]
+        return FOLDERS.index(folder) if folder in FOLDERS else len(FOLDERS)
+
+    items.sort(key=lambda item: (not _needs_broker(item), place(item)))
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group("broker" if _needs_broker(item) else item.path.stem))
     if not config.getoption("--all"):
         skipped = pytest.mark.skip(reason="long: run with --all")
         for item in items:
             if item.get_closest_marker("long"):
                 item.add_marker(skipped)
+
+
+def _needs_broker(item: pytest.Item) -> bool:
+    return isinstance(item, pytest.Function) and "broker" in item.fixturenames
+
+
+@pytest.fixture
+def judged(record_property: Callable[[str, object], None]) -> Callable[[int], None]:
+    """Call it with the number of inputs that a test of the oracle judged, those of each route counted."""
+    return partial(record_property, "judged")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    reports = [
+        one for held in terminalreporter.stats.values() for one in held if isinstance(one, pytest.TestReport)
+    ]
+    told = [(one, n) for one in reports for name, n in one.user_properties if name == "judged"]
+    if told:
+        inputs = sum(int(str(n)) for one, n in told if one.when == "call")
+        seconds = sum({one.nodeid: one.duration for one, _ in told if one.when == "call"}.values())
+        terminalreporter.write_line(f"oracle: {inputs:,} inputs x routes in {seconds:.0f} s")
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,6 @@
 import re
 import shutil
 import tempfile
-import time
 import traceback
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -66,7 +65,6 @@ class Measured:
     """
 
     inputs: int = 0
-    seconds: float = 0.0
     exact: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
     reasons: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
@@ -82,7 +80,7 @@ class Measured:
 
 def judge(route: Route, drawn: Sequence[Drawn], spark: "SparkSession") -> Measured:
     """Each input through the route: those with rows together, those that may be refused each alone."""
-    measured, begun = Measured(), time.monotonic()
+    measured = Measured()
     shared: dict[str, list[Drawn]] = defaultdict(list)
     single: dict[str, list[Drawn]] = defaultdict(list)
     for one in drawn:
@@ -98,7 +96,6 @@ def judge(route: Route, drawn: Sequence[Drawn], spark: "SparkSession") -> Measur
     for one in islice(_in_turn(single.values()), route.refusals):
         if len(measured.findings) < FINDINGS:
             _alone(route, one, spark, measured)
-    measured.seconds = time.monotonic() - begun
     return measured
 
 

@@ -1,7 +1,7 @@
 """Change files of Debezium by every way: exactly the table that plain Python makes of them."""
 
 import random
-import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,8 +19,10 @@ assert changes_routes
 
 @pytest.mark.parametrize("transformed", [False, True], ids=["as it is", "transformed"])
 @pytest.mark.parametrize("manner", range(len(MANNERS)), ids=map("-".join, MANNERS))
-def test_logs_of_debezium(spark: "SparkSession", manner: int, transformed: bool) -> None:
-    begun, chance = time.monotonic(), random.Random(SEED + manner)
+def test_logs_of_debezium(
+    spark: "SparkSession", manner: int, transformed: bool, judged: Callable[[int], None]
+) -> None:
+    chance = random.Random(SEED + manner)
     unit, form = MANNERS[manner]
     pool = debezium_inputs.pools(unit, form, 60)
     logs = [
@@ -30,6 +32,6 @@ def test_logs_of_debezium(spark: "SparkSession", manner: int, transformed: bool)
     whole, told = debezium_inputs.merged(logs), []
     for way in of("debezium")[: 1 if transformed else None]:
         measured = judge.judge(way, [Drawn(whole)], spark)
-        print(f"{way.name}: {len(logs)} logs, {time.monotonic() - begun:.1f} s")
+        judged(len(logs))
         told += measured.findings
     assert not told, "\n\n".join(str(one)[:6000] for one in told)

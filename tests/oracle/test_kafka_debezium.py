@@ -2,7 +2,7 @@
 
 import json
 import random
-import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,8 +81,10 @@ def messages(chance: random.Random, manner: int) -> list[bytes | None]:
 
 
 @pytest.mark.parametrize("manner", range(len(MANNERS)), ids=map("-".join, MANNERS))
-def test_envelopes_of_debezium(broker: "Broker", spark: "SparkSession", tmp_path: Path, manner: int) -> None:
-    begun, (unit, form) = time.monotonic(), MANNERS[manner]
+def test_envelopes_of_debezium(
+    broker: "Broker", spark: "SparkSession", tmp_path: Path, manner: int, judged: Callable[[int], None]
+) -> None:
+    unit, form = MANNERS[manner]
     raws, kept, held, aside = messages(random.Random(SEED + manner), manner), [], {}, {}
     for raw in raws:
         doubts: list[str] = []
@@ -109,7 +111,7 @@ def test_envelopes_of_debezium(broker: "Broker", spark: "SparkSession", tmp_path
     topic = written(broker, [Message(raw) for raw in kept])
     value = {"format": "debezium", "schema": kinds.ddl_of(COLUMNS), **how}
     found = read(topic, tmp_path / "job", value, key=["id"])
-    print(f"debezium records, {unit} {form}: {len(kept)}, {time.monotonic() - begun:.1f} s, seed {SEED}")
+    judged(len(kept))
     refused = {offset: reason for (_, offset), reason in found.aside.items()}
     wrong = [f"must be refused ({aside[o]}): {kept[o]!r:.500}" for o in sorted(aside.keys() - refused.keys())]
     wrong += [f"refused ({refused[o]}): {kept[o]!r:.500}" for o in sorted(refused.keys() - aside.keys())]

@@ -2,7 +2,7 @@
 
 import random
 import re
-import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,8 +54,10 @@ def _set(row: plain.Row) -> dict[str, Any]:
     return {name: value for name, value in row.items() if value is not None and not name.startswith("kafka_")}
 
 
-def agrees(columns: dict[str, Any], records: list[bytes | None], found: Found, way: str, begun: float) -> None:
-    print(f"{way}: {len(records)} records, {time.monotonic() - begun:.1f} s, seed {SEED}")
+def agrees(
+    columns: dict[str, Any], records: list[bytes | None], found: Found, judged: Callable[[int], None]
+) -> None:
+    judged(len(records))
     wrong = differences(columns, records, found)
     assert not wrong, f"{len(wrong)} of {len(records)}:\n" + "\n".join(one[:600] for one in wrong[:60])
 
@@ -75,12 +77,12 @@ def test_records_read_with_care(
     tmp_path: Path,
     records: list[bytes | None],
     transform: dict[str, Any] | None,
+    judged: Callable[[int], None],
 ) -> None:
-    begun = time.monotonic()
     topic = written(broker, [Message(raw) for raw in records])
     value = {"format": "json", "schema": kinds.ddl_of(tokens.COLUMNS)}
     found = read(topic, tmp_path / "job", value, transform=transform)
-    agrees(tokens.COLUMNS, records, found, f"with care, {'transformed' if transform else 'as they are'}", begun)
+    agrees(tokens.COLUMNS, records, found, judged)
 
 
 @pytest.mark.parametrize(
@@ -92,8 +94,9 @@ def test_plain_records_made_in_workers(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     transform: dict[str, Any] | None,
+    judged: Callable[[int], None],
 ) -> None:
-    begun, ways = time.monotonic(), []
+    ways: list[bool] = []
     staged = PartitionStager._staged_events
 
     def seen(self: Any, history: Any, ranges: Any, made: Any, *more: Any) -> Any:
@@ -112,15 +115,19 @@ def test_plain_records_made_in_workers(
     topic = written(broker, [Message(raw) for raw in plain_ones])
     found = read(topic, tmp_path / "job", {"format": "json", "schema": kinds.ddl_of(SHORT)}, transform=transform)
     assert ways == [True]
-    agrees(SHORT, plain_ones, found, f"in workers, {'transformed' if transform else 'as they are'}", begun)
+    agrees(SHORT, plain_ones, found, judged)
 
 
 @pytest.mark.parametrize("form", ["json", "parquet"])
 def test_records_of_an_archive(
-    broker: "Broker", spark: "SparkSession", tmp_path: Path, records: list[bytes | None], form: str
+    broker: "Broker",
+    spark: "SparkSession",
+    tmp_path: Path,
+    records: list[bytes | None],
+    form: str,
+    judged: Callable[[int], None],
 ) -> None:
     """The log holds other values at the same places, so that what is read from it shows."""
-    begun = time.monotonic()
     kept = [raw for raw in good(tokens.COLUMNS, records) if raw is None or raw.lstrip().startswith(b"{")]
     kept = [raw for raw in kept if raw is not None or form == "parquet"]
     (tmp_path / "archive").mkdir()
@@ -150,14 +157,18 @@ def test_records_of_an_archive(
         {"format": "json", "schema": kinds.ddl_of(tokens.COLUMNS)},
         archive={"path": str(tmp_path / "archive"), "format": form, **more},
     )
-    agrees(tokens.COLUMNS, kept, found, f"archive, {form}", begun)
+    agrees(tokens.COLUMNS, kept, found, judged)
 
 
 def test_keyed_records_are_the_last_of_their_key(
-    broker: "Broker", spark: "SparkSession", tmp_path: Path, records: list[bytes | None]
+    broker: "Broker",
+    spark: "SparkSession",
+    tmp_path: Path,
+    records: list[bytes | None],
+    judged: Callable[[int], None],
 ) -> None:
     """Each record in a row with a key of its own, overwritten, deleted and written again."""
-    begun, chance = time.monotonic(), random.Random(SEED)
+    chance = random.Random(SEED)
     messages, held, aside = [], {}, set()
     columns = {"key": "bigint", **tokens.COLUMNS}
     for _ in range(RECORDS):
@@ -182,7 +193,7 @@ def test_keyed_records_are_the_last_of_their_key(
     topic = written(broker, messages, 2)
     value = {"format": "json", "schema": kinds.ddl_of(columns)}
     found = read(topic, tmp_path / "job", value, key=["key"])
-    print(f"keyed: {len(messages)} records, {time.monotonic() - begun:.1f} s, seed {SEED}")
+    judged(len(messages))
     assert aside == set(found.aside)
     got = {row["key"][1]: {name: row[name] for name in columns} for row in found.rows}
     wrong = [

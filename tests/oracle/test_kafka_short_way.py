@@ -1,7 +1,7 @@
 """The short way of JSON by itself, records singly and in batches: exactly the rows, or nothing."""
 
 import json
-import time
+from collections.abc import Callable
 
 import pytest
 
@@ -41,8 +41,7 @@ def test_the_types_that_go_the_short_way_are_those_that_need_no_expression() -> 
     assert {"s", "b", "h", "i", "l", "g", "f", "o", "d", "w", "day", "at", "wall"} <= set(SHORT)
 
 
-def test_the_short_way_is_exact_or_says_nothing() -> None:
-    begun, tried, taken = time.monotonic(), 0, 0
+def test_the_short_way_is_exact_or_says_nothing(judged: Callable[[int], None]) -> None:
     single = [None, *HOSTILE, *(text.encode() for text in tokens.records(SHORT, 4 * RECORDS))]
     faults = [fault for raw in single if (fault := wrong([raw]))]
     kept = [raw for raw in single if rows([raw]) is not None]
@@ -51,7 +50,7 @@ def test_the_short_way_is_exact_or_says_nothing() -> None:
         batches = [kept[i : i + size] for i in range(0, len(kept), size)]
         tried += len(batches)
         faults += [fault for batch in batches if (fault := wrong(batch))]
-    print(f"short way: {tried} inputs, {taken} records plain, {time.monotonic() - begun:.1f} s")
+    judged(tried)
     assert taken > tried / 3
     assert not faults, f"{len(faults)}:\n" + "\n".join(faults[:30])
 

@@ -6,13 +6,14 @@ lines or of pieces, and each generated column of a Parquet file of all types. Th
 `Route.refusals` allows. Only what ran is counted.
 """
 
+from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING
 
 import pytest
 
 from oracle import csv_inputs, json_inputs, parquet_examples, parquet_inputs, routes, snapshot_routes, typed
-from oracle.inputs import SEED, Drawn, generated, written
+from oracle.inputs import Drawn, generated, written
 from oracle.judge import judge
 
 if TYPE_CHECKING:
@@ -39,19 +40,18 @@ def drawn(form: str) -> list[Drawn]:
 
 
 @pytest.mark.parametrize(("form", "route"), CASES)
-def test_a_snapshot_is_exact_or_refused(form: str, route: str, spark: "SparkSession") -> None:
+def test_a_snapshot_is_exact_or_refused(
+    form: str, route: str, spark: "SparkSession", judged: Callable[[int], None]
+) -> None:
     found = judge(routes.ROUTES[route], drawn(form), spark)
     typed.note(form, route, found)
-    print(f"\nseed {SEED}: {form} by {route}: {found.inputs} inputs in {found.seconds:.0f} s", end="")
+    judged(found.inputs)
     assert not found.findings, "\n\n".join(map(str, found.findings))
 
 
 def test_the_page_of_types_is_what_was_measured() -> None:
     if not set(CASES) <= set(typed.MEASURED):
         pytest.skip("not all routes were measured in this run")
-    measured = [typed.MEASURED[case] for case in CASES]
-    inputs, seconds = sum(one.inputs for one in measured), sum(one.seconds for one in measured)
-    print(f"\nsnapshots: {inputs} inputs x routes in {seconds:.0f} s", end="")
     titles = dict.fromkeys(FORMS.values())
     tables = [typed.table(title, [form for form, of in FORMS.items() if of == title]) for title in titles]
     typed.checked("snapshot", "\n".join(tables))
