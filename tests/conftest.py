@@ -1,13 +1,14 @@
 """One Spark session a process and one Kafka broker a run, shared by all tests that need one.
 
-`--all` adds the tests that take long. With several processes (`-n 2 --dist loadgroup`) the tests of a file stay in
-one, and all that need the broker in one.
+`--all` adds the tests that take long. With several processes (`-n 3`) the tests of a file stay in one, and so do
+all files with tests of the broker.
 """
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +19,9 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from broker import Broker
     from pyspark.sql import SparkSession
+
+
+ROOT = Path(__file__).parents[1]
 
 
 class NoPandas(MetaPathFinder):
@@ -41,7 +45,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "long: takes minutes; run with --all")
-    config.addinivalue_line("markers", "xdist_group(name): of several processes one runs the group")
     # A deadline an example would fail tests on a busy machine and find nothing.
     settings.register_profile("unhurried", deadline=None)
     settings.load_profile("unhurried")
@@ -52,13 +55,11 @@ FOLDERS = ("oracle", "crash", "systems", "simulation", "contract", "unit")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    def place(item: pytest.Item) -> int:
-        folder = item.path.relative_to(Path(__file__).parent).parts[0]
-        return FOLDERS.index(folder) if folder in FOLDERS else len(FOLDERS)
+    def place(item: pytest.Item) -> tuple[bool, int]:
+        folder = item.path.relative_to(ROOT / "tests").parts[0]
+        return not _has_broker(item.path), FOLDERS.index(folder) if folder in FOLDERS else len(FOLDERS)
 
-    items.sort(key=lambda item: (not _needs_broker(item), place(item)))
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group("broker" if _needs_broker(item) else item.path.stem))
+    items.sort(key=place)
     if not config.getoption("--all"):
         skipped = pytest.mark.skip(reason="long: run with --all")
         for item in items:
@@ -66,8 +67,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(skipped)
 
 
-def _needs_broker(item: pytest.Item) -> bool:
-    return isinstance(item, pytest.Function) and "broker" in item.fixturenames
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Which process runs what: a file is not split, and the files with tests of the broker are one."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduler(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            path = nodeid.partition("::")[0]
+            return "broker" if _has_broker(ROOT / path) else path
+
+    return Scheduler(config, log)
+
+
+@cache
+def _has_broker(file: Path) -> bool:
+    return re.search(r"\b(broker|topic): ", file.read_text("utf-8")) is not None
 
 
 @pytest.fixture
