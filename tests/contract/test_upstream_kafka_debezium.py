@@ -267,6 +267,7 @@ BROKEN = [
     (b'{"op":"c","after":{"id":1}} trailing', "not one whole JSON object"),
     (b'{"op":"c","after":{"id":1,"s":"\\ud800"}}', "not one whole JSON object"),
     (b'{"op":"c","after":{"id":1,"s":1.10}}', "a number with a fraction in a column that is read as text"),
+    (b'{"op":"c","after":{"id":1,"t":["a",1.10]}}', "a number with a fraction in a column that is read as text"),
     (b'{"op":"c","after":{"id":1,"f":1e400}}', "column 'f': does not fit its type exactly"),
     (b'{"op":"c","after":{"id":1,"s":"x, inf","f":1e400}}', "column 'f': does not fit its type exactly"),
     (b'{"op":"c","after":{"id":1,"g":1e39}}', "column 'g': does not fit its type exactly"),
@@ -281,11 +282,17 @@ BROKEN = [
 
 
 def test_what_an_envelope_cannot_hold_exactly_is_named(topic: Topic, spark: "SparkSession") -> None:
-    ddl = "id BIGINT, s STRING, f DOUBLE, g FLOAT, a ARRAY<DOUBLE>"
+    ddl = "id BIGINT, s STRING, f DOUBLE, g FLOAT, a ARRAY<DOUBLE>, t ARRAY<STRING>"
     rows = read(topic, spark, [], [value for value, _ in BROKEN], schema=ddl)
     for row, (value, told) in zip(rows, BROKEN, strict=True):
         assert told in (row["_error"] or ""), value
         assert row["_raw"] == value
+
+
+def test_numbers_beside_a_text_of_their_name_are_no_fault(topic: Topic, spark: "SparkSession") -> None:
+    value = {"id": 1, "s": "x 1.10", "m": {"s": 1.5}}
+    (row,) = read(topic, spark, [record(value)], schema="id BIGINT, s STRING, m MAP<STRING, DOUBLE>")
+    assert (row["_error"], row["s"], row["m"]) == (None, "x 1.10", [("s", 1.5)])
 
 
 def test_an_infinity_that_is_said_is_read(topic: Topic, spark: "SparkSession") -> None:

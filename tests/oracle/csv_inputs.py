@@ -155,6 +155,7 @@ EXAMPLES = [
     CsvFile(b"\xef\xbb\xbfid,a,b\n#001,x,1\n"),
     CsvFile(b"id,a,b\r#001,x,1\r#002,y,2\r"),
     CsvFile(b"id,a,b\n#001,\xff,1\n"),
+    CsvFile(b"id,a,b\r\r\n#001,x,1\r\r\n#002,y,2\r\r\n"),
     CsvFile(b'id,a,b\n#001,"x\ny",1\n#002,"x\r\ny",1\n', Options(multi_line=True)),
     CsvFile(b'id,a,b\n#001,"x\r\n#002,y",1\n', Options(multi_line=True)),
     CsvFile(b'id,a,b\n#001,"x,1\n#002,y",2\n'),
@@ -180,6 +181,7 @@ EXAMPLES = [
             ("i8", "200"), ("f64", "1e400"), ("f32", "1e39"), ("f32", "-1e39"), ("dec", "1.555"), ("f64", "NaN"),
             ("dec", "12345678"), ("day", "10000-01-01"), ("wall", "2026-01-01T00:00:00Z"), ("flag", "maybe"),
             ("at", "2026-01-01T00:00:00.1234567"), ("txt", "__backfill_empty__"), ("txt", "\x00"), ("i32", " 5"),
+            ("dec", "1.5E3"), ("big", "1E-10"), ("big", "0E-10"), ("dec", "1.234E+1"), ("dec", "1E+8"),
             ("i32", "5.0"), ("i64", "9223372036854775808"), ("f64", "-0.0"), ("f32", "0x1p3"), ("i32", "٣"),
         ]
     ),

@@ -17,12 +17,12 @@ def _fingerprint(options: FilesOptions) -> Mapping[str, Any]:
     """All that changes results. `changes.columns` does not: columns are declared when they come.
 
     Nor does `changes.tables`: a job that met a line of another table goes on once it says which are meant. Nor do
-    `snapshot.ignore` and `sparse`, which say what columns may be missing, and `changes.holes`.
+    `snapshot.ignore` and `sparse`, which say what columns may be missing, and `changes.consecutive`.
     """
     told: dict[str, Any] = options.model_dump(mode="json", by_alias=True)
     del told["snapshot"]["ignore"], told["snapshot"]["sparse"]
     if told["changes"] is not None:
-        del told["changes"]["columns"], told["changes"]["tables"], told["changes"]["holes"]
+        del told["changes"]["columns"], told["changes"]["tables"], told["changes"]["consecutive"]
     return told
 
 

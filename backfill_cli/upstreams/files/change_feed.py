@@ -2,8 +2,8 @@
 
 A file may hold several versions, each of them whole; the files come in the order of their versions. Within a
 version the new rows (insert, update_postimage) win over the old ones of the same key (delete, update_preimage): a
-preimage deletes its key, and its postimage puts it back unless the key changed. A missing version
-is looked for by holes.py: commits that change no rows (OPTIMIZE) take one too.
+preimage deletes its key, and its postimage puts it back unless the key changed. Versions may have holes: commits
+that change no rows (OPTIMIZE) take one too.
 """
 
 from collections.abc import Sequence

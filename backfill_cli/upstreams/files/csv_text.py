@@ -42,7 +42,9 @@ class Grammar:
         any_field = b"(?:%b|%b|)" % (quoted, bare)
         record = b"%b(?:%b%b)*+" % (any_field, sep, any_field)
         self._records = re.compile(rb"(?:%b(?:\r\n|\n|\r))*+" % record)
-        self.feeds, self.returns = (re.compile(b"(?:%b%b)*+" % (record, end)) for end in (rb"\r?\n", rb"\r(?!\n)"))
+        # pyarrow leaves out empty lines, so what Windows makes of a line end twice (CR CR LF) is one
+        self.feeds = re.compile(rb"(?:\r*%b(?:\r*\n|\r+\Z))*+" % record)
+        self.returns = re.compile(rb"(?:%b\r(?!\n))*+" % record)
 
     @cached_property
     def _escaped(self) -> "re.Pattern[bytes]":
@@ -129,11 +131,13 @@ def _blocks(options: CsvOptions, part: TextPart) -> Iterator[tuple[int, bytes]]:
             cut = _cut(grammar, part, at, block, last)
             left = _ends_left(grammar, ends, block[:cut])
             if not left:
-                alone = max(found.end() for end in ends if (found := end.match(block)) is not None)
+                told = ends[0].match(block)
+                alone = told.end() if told else 0
                 raise BadData(
                     f"{part.path}: a carriage return that is not part of a line end, in the record at byte "
                     f"{at + alone}: {_text(block[alone:])}",
-                    "put the field that holds it in quotes, and set csv.multi_line = true",
+                    "put the field that holds it in quotes and set csv.multi_line = true; or let all lines "
+                    "end alike",
                 )
             ends = left
             if cut:

@@ -134,10 +134,11 @@ class ChangesOptions(_Options):
         '"public.{table}_*"; * stands for anything but a dot), lines of others are left out; without it each '
         "folder holds changes of one table, and a line of another one is an error",
     )
-    holes: Literal["error", "allowed"] = Field(
-        default="error",
-        description="error: where the files' names, or the versions of a change feed, count up by one, the "
-        "job waits for one that is missing; allowed: holes are normal, as where OPTIMIZE takes a version",
+    consecutive: Literal["names", "versions"] | None = Field(
+        default=None,
+        description="what counts up by one from file to file of a table: the last number in their names, or "
+        "_commit_version of a change feed; the job waits for a missing one. Left out: numbers may be missing, as "
+        "where OPTIMIZE takes a version",
     )
     op_column: str = Field(default="Op", description="dms: the column that says I, U or D")
     time_column: str | None = Field(
@@ -157,6 +158,8 @@ class ChangesOptions(_Options):
             raise ValueError(f"{self.format} is read from {' or '.join(allowed)}, not {self.file_format}")
         if self.format != "debezium" and (self.timestamps or self.decimals or self.tables):
             raise ValueError(f"timestamps, decimals and tables are for debezium, not {self.format}")
+        if self.consecutive == "versions" and (self.format != "change-feed" or self.epoch):
+            raise ValueError('consecutive = "versions" is for a change-feed without an epoch column')
         if self.format != "dms" and self.time_column:
             raise ValueError(f"time_column is for dms, not {self.format}")
         return self

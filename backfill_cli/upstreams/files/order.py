@@ -8,8 +8,8 @@ from backfill_cli.errors import BadData
 from backfill_cli.model.position import Cursor
 from backfill_cli.upstreams.files.change_log import Inspected
 
-_PARTS = re.compile(r"[0-9]+(?![0-9A-Za-z])|[0-9]+[A-Za-z]|[^0-9]+")
-"""A number, or digits before a letter, which are a piece of a random name (a UUID), or other text."""
+_WORDS = re.compile(r"[0-9A-Za-z]+|[^0-9A-Za-z]+")
+_DIGITS = re.compile(r"[0-9]+")
 
 
 def refuse_unpadded(table: str, waiting: Sequence[str]) -> None:
@@ -44,8 +44,14 @@ def _after(a: Cursor, b: Cursor) -> bool:
 
 
 def _counts_down(one: str, other: str) -> bool:
-    """Whether two names differ first in a number that has fewer digits in the latter and is smaller there."""
-    for a, b in zip(_PARTS.findall(one), _PARTS.findall(other), strict=False):
-        if a != b:
-            return a.isdigit() and b.isdigit() and not a.startswith("0") and len(b) < len(a) and int(b) < int(a)
-    return False
+    """Whether two names differ first in a number that has fewer digits in the latter and is smaller there.
+
+    In words that are otherwise alike, but for their digits: random ones (UUIDs) are of one length, or not alike.
+    """
+    words = zip(_WORDS.findall(one), _WORDS.findall(other), strict=False)
+    a, b = next(((a, b) for a, b in words if a != b), ("", ""))
+    if len(a) == len(b) or _DIGITS.sub("0", a) != _DIGITS.sub("0", b):
+        return False
+    numbers = zip(_DIGITS.findall(a), _DIGITS.findall(b), strict=True)
+    m, n = next(((m, n) for m, n in numbers if m != n), ("", ""))
+    return not m.startswith("0") and len(n) < len(m) and int(n) < int(m)

@@ -12,7 +12,6 @@ from backfill_cli.errors import Fatal, HistoryGone
 from backfill_cli.upstreams.files import holes, order
 from backfill_cli.upstreams.files.change_log import ChangeFormat, Inspected
 from backfill_cli.upstreams.files.consumed import Consumed, Fault
-from backfill_cli.upstreams.files.holes import Numbered
 from backfill_cli.upstreams.files.landing import Landing
 from backfill_cli.upstreams.files.pin import THREADS
 from backfill_cli.upstreams.formats import schemas
@@ -35,17 +34,21 @@ _LATE_NS = 60 * 1_000_000_000
 class TableLog:
     """The change files of one table.
 
-    versions_rise: each file's versions come after those of the file before. holes_allowed: numbers may be
-    missing among names, or versions, that count up by one.
+    versions_rise: each file's versions come after those of the file before. consecutive: what counts up by one,
+    the files' `names`, their `versions`, or None.
     """
 
     def __init__(
-        self, table: str, where: Place, form: ChangeFormat, versions_rise: bool = True, holes_allowed: bool = False
+        self,
+        table: str,
+        where: Place,
+        form: ChangeFormat,
+        versions_rise: bool = True,
+        consecutive: str | None = None,
     ) -> None:
         self.table, self.where, self.form = table, where, form
         self._landing = Landing(where)
-        self._versions_rise, self._holes_allowed = versions_rise, holes_allowed
-        self._versions: list[Numbered] = []
+        self._versions_rise, self._consecutive = versions_rise, consecutive
         self._inspected: dict[str, Inspected] = {}
         self._pinned: Columns = {}
         self._base: Columns = {}
@@ -104,6 +107,7 @@ class TableLog:
             self._look()
             self.judge(cursor)
         if cursor != self._cursor:
+            self._memory(cursor)  # while what was inspected up to there is known
             self._move(cursor)
         self._look_again(cursor)
         waiting = self._landing.between(cursor, None)
@@ -117,8 +121,10 @@ class TableLog:
         pending = [self._inspected[name] for name in waiting]
         if self._versions_rise:
             order.refuse_older_versions(self.table, pending, self._memory(cursor).highest)
-        if not self._holes_allowed:
-            self._refuse_holes(waiting, pending, cursor)
+        if self._consecutive == "names":
+            holes.refuse_in_names(self.table, waiting if cursor is None else [cursor, *waiting])
+        if self._consecutive == "versions":
+            holes.refuse_in_versions(self.table, self._memory(cursor).highest, pending)
         return pending
 
     def inspect(self, file: File) -> Inspected:
@@ -246,15 +252,6 @@ class TableLog:
         for name in self._landing.between(cursor, None)[:_WATCHED]:
             if self._landing.again(name) is None:
                 self._compare((), (name,), cursor)
-
-    def _refuse_holes(self, waiting: Sequence[str], pending: Sequence[Inspected], cursor: str | None) -> None:
-        applied = self._landing.between(self._start, cursor)[-_BACK:] if cursor is not None else ()
-        at = [cursor] if cursor is not None and cursor not in applied else []  # its file may be gone
-        holes.refuse(self.table, "number", holes.numbered([*applied, *at, *waiting]), cursor)
-        if self._versions_rise:
-            known = [one for one in self._versions if cursor is not None and one.file <= cursor][-_BACK:]
-            self._versions = [*known, *holes.versioned(pending)]
-            holes.refuse(self.table, "version", self._versions, cursor)
 
     def _fault(self, fault: Fault, cursor: str) -> Fatal:
         file, was = fault.file, fault.was

@@ -66,16 +66,16 @@ def chunks(source: Any, part: TextPart, at: int) -> Iterator[tuple[bytes, bool]]
 
 
 def _rest_of_line(source: Any, before: bytes) -> bytes:
-    rest = b""
+    rest = []
     while not before.endswith(b"\n"):
         before = source.read(1 << 16)
         if not before:
             break
         end = before.find(b"\n") + 1
-        rest += before[:end] if end else before
+        rest.append(before[:end] if end else before)
         if end:
             break
-    return rest
+    return b"".join(rest)
 
 
 @contextmanager

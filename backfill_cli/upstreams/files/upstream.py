@@ -193,7 +193,7 @@ def _table_log(table: TableSpec, options: ChangesOptions) -> TableLog:
     declared: Columns = pin.declared(options.columns, table.name, "upstream.changes.columns")
     form: ChangeFormat = _FORMATS[options.format](table, options, declared)
     where, rise = place(options.path, table.name), options.epoch is None
-    return TableLog(table.name, where, form, versions_rise=rise, holes_allowed=options.holes == "allowed")
+    return TableLog(table.name, where, form, versions_rise=rise, consecutive=options.consecutive)
 
 
 def _no_changes(spark: "SparkSession", columns: Columns) -> "DataFrame":

@@ -88,9 +88,17 @@ def of_text(text: "Column", kind: SparkType, named: Named) -> "Column":
 
 
 def _decimal_fits(text: "Column", kind: str) -> "Column":
+    """Whether no digit is behind the type's last place. An exponent is how Java writes 0.0000001: 1E-7."""
+    from pyspark.sql import functions as F
+
     scale = decimal_of(kind)[1]
     digits = rf"[.][0-9]{{0,{scale}}}0*" if scale else r"[.]0*"
-    return text.rlike(rf"^[+-]?[0-9]*({digits})?$") | text.rlike(r"^[+-]?0*([.]0*)?[eE][+-]?[0-9]+$")
+    raised = r"^[+-]?([0-9]*)[.]?([0-9]*)[eE]([+-]?[0-9]{1,3})$"
+    whole, places, exponent = (F.regexp_extract(text, raised, group) for group in (1, 2, 3))
+    ending = F.length(F.regexp_extract(F.concat(whole, places), "(0*)$", 1))
+    last = F.length(places) - ending - exponent.try_cast("int")
+    zero = text.rlike(r"^[+-]?0*([.]0*)?[eE][+-]?[0-9]+$")
+    return text.rlike(rf"^[+-]?[0-9]*({digits})?$") | zero | (text.rlike(raised) & (last <= scale))
 
 
 def decimal_of(kind: SparkType) -> tuple[int, int]:

@@ -161,8 +161,11 @@ def _exactly(column: Any, kind: str) -> Any:
 
 def _is_recased(values: Sequence[bytes | None], joined: bytes, names: Sequence[str]) -> bool:
     """Whether some member is a column but for its letters' case: its record would have a NULL without a word."""
-    lower = joined.lower()
-    if all(lower.count(f'"{name.lower()}"'.encode()) <= joined.count(f'"{name}"'.encode()) for name in names):
+    lower = joined.lower()  # of ASCII letters alone
+    plain = b"\\u" not in joined and all(name.isascii() for name in names)
+    if plain and all(
+        lower.count(f'"{name.lower()}"'.encode()) <= joined.count(f'"{name}"'.encode()) for name in names
+    ):
         return False
     known, folded = set(names), {name.lower() for name in names}
     try:

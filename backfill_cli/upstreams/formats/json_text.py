@@ -1,7 +1,8 @@
 """Whether a text is one JSON object and nothing else: what every reader of JSON asks before it parses."""
 
-import json
 from collections.abc import Sequence
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -25,14 +26,25 @@ def is_whole_object(told: "Column") -> "Column":
     return F.coalesce(whole, F.lit(False))
 
 
-def is_rounded(told: "Column", names: Sequence[str]) -> "Column":
-    """Whether a member of such a name, at any depth, is a number with a fraction. Never NULL for an object.
+_ROWS = ("$.after", "$.before", "$.payload.after", "$.payload.before")
 
-    names: members that `from_json` is told to read as text; it would give a double's digits (1.10 as 1.1).
+
+def is_rounded(told: "Column", names: Sequence[str]) -> "Column":
+    """Whether a row of an envelope has a number with a fraction in such a column. Never NULL.
+
+    names: columns of which `from_json` reads values as text; it would give a double's digits (1.10 as 1.1).
     """
     from pyspark.sql import functions as F
 
     if not names:
         return F.lit(False)
-    any_name = "|".join(f"\\Q{json.dumps(name, ensure_ascii=False)[1:-1]}\\E" for name in names)
-    return told.rlike(f'"(?:{any_name})"\\s*:\\s*-?[0-9]+[.eE]')
+
+    def has(row: str) -> "Column":
+        members = F.try_variant_get(F.try_parse_json(told), row, "map<string,variant>")
+        named = F.map_values(F.map_filter(members, lambda name, _: name.isin(*names)))
+        return F.coalesce(
+            F.exists(named, lambda one: F.schema_of_variant(one).rlike("DECIMAL|DOUBLE")), F.lit(False)
+        )
+
+    # parsed again only where the text has such a number at all
+    return told.rlike(r"[:,\[]\s*-?[0-9]+[.eE]") & reduce(or_, map(has, _ROWS))

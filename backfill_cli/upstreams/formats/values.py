@@ -52,8 +52,20 @@ def raw_type(how: Encoding, target: SparkType) -> SparkType:
 
 
 def read_as_text(columns: Columns, how: Mapping[str, Encoding]) -> list[str]:
-    """The columns whose values the parser reads as text."""
-    return [name for name, column in columns.items() if raw_type(how[name], column["type"]) == "string"]
+    """The columns of whose values the parser reads some as text, and none as a number with a fraction."""
+    read = {name: _leaves(raw_type(how[name], column["type"])) for name, column in columns.items()}
+    return [name for name, kinds in read.items() if "string" in kinds and not any(map(_has_fraction, kinds))]
+
+
+def _leaves(kind: SparkType) -> list[str]:
+    if isinstance(kind, str):
+        return [kind]
+    inner = [kind[part] for part in ("elementType", "valueType") if part in kind]
+    return [leaf for one in (*inner, *(f["type"] for f in kind.get("fields", ()))) for leaf in _leaves(one)]
+
+
+def _has_fraction(kind: str) -> bool:
+    return kind in ("float", "double") or kind.startswith("decimal")
 
 
 def _nested_raw(how: Encoding, target: SparkType) -> SparkType:

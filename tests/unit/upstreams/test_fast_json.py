@@ -103,6 +103,12 @@ def test_what_is_odd_goes_the_long_way(ddl: str, text: str | bytes) -> None:
     assert one(ddl, text) == "long"
 
 
+@pytest.mark.parametrize("text", ['{"É": 1}', '{"A": 1}', '{"\\u0041": 1}'])
+def test_a_member_that_is_a_column_but_for_its_case_goes_the_long_way(text: str) -> None:
+    assert read([text.encode()], way("é INT, a INT")) is None
+    assert read([b'{"e": 1}'], way("\u00e9 INT, a INT")) is not None
+
+
 def test_one_odd_value_sends_its_batch_the_long_way() -> None:
     assert read([b'{"id": 1}', b'{"id": "x"}', b'{"id": 3}'], way("id BIGINT")) is None
 

@@ -233,7 +233,16 @@ def test_a_file_applied_in_part_is_pending_with_the_rest(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "names", [("9.json", "10.json"), ("c-9-x.json", "c-10-x.json"), ("a/9.json", "a/10.json")]
+    "names",
+    [
+        ("9.json", "10.json"),
+        ("c-9-x.json", "c-10-x.json"),
+        ("a/9.json", "a/10.json"),
+        ("2026-1-9T10.json", "2026-1-10T10.json"),
+        ("batch9of20.json", "batch10of20.json"),
+        ("9x.json", "10x.json"),
+        ("T9h.json", "T10h.json"),
+    ],
 )
 def test_numbers_without_zeros_in_front_are_named(root: Path, names: tuple[str, str]) -> None:
     upstream = opened(root)
@@ -253,6 +262,8 @@ def test_numbers_without_zeros_in_front_are_named(root: Path, names: tuple[str, 
         ("9.json", "a10.json"),
         ("s-1-2026-11-22-10-00-00-10ab34cd-5e6f.json", "s-1-2026-11-22-10-00-00-9cde12ff-5e6f.json"),
         ("part-00000-12345678-a.c000.json", "part-00000-1234567a-b.c000.json"),
+        ("10abc.json", "9xyzzz.json"),
+        ("x-10ab34cd.json", "x-9ab34cde.json"),
     ],
 )
 def test_names_whose_order_is_that_of_their_numbers_are_read(root: Path, names: tuple[str, ...]) -> None:

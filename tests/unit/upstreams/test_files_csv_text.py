@@ -106,11 +106,18 @@ def _mixes_line_ends(content: str) -> bool:
     return re.search(r"\r(?!\n)", content) is not None and "\n" in content
 
 
-@pytest.mark.parametrize("content", [b"a\rb\nc\n", b"a\nb\rc", b"a\r\nb\rc\r\n", b'"x\ny"\n\ra\n'])
+@pytest.mark.parametrize("content", [b"a\rb\nc\n", b"a\nb\rc", b"a\r\nb\rc\r\n", b'"x\ny"\na\rb\n'])
 @pytest.mark.parametrize("multi_line", [True, False])
 def test_a_carriage_return_alone_among_line_feeds_is_refused(file: Path, content: bytes, multi_line: bool) -> None:
     with pytest.raises(BadData, match=r"carriage return|not closed"):
         split(file, content, 1, multi_line=multi_line)
+
+
+@pytest.mark.parametrize(
+    "content", [b"1,a\r\r\n2,b\r\r\n", b"1,a\r\n2,b\r", b"1,a\n\r2,b\n", b"1,a\n2,b\n\r", b"\r1,a\n2,b\n"]
+)
+def test_carriage_returns_around_line_feeds_are_line_ends(file: Path, content: bytes) -> None:
+    assert split(file, content, 2) == [["1", "a"], ["2", "b"]]
 
 
 def test_lines_of_old_macs_may_hold_line_feeds_in_quotes(file: Path) -> None:

@@ -1,4 +1,4 @@
-"""A number missing among change files whose names, or versions, count up by one."""
+"""A number missing where the config says that names, or versions, count up by one."""
 
 import json
 from pathlib import Path
@@ -8,11 +8,14 @@ import pytest
 from files_builders import event, land, opened, parquet
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
-from backfill_cli.errors import Transient
+from backfill_cli.errors import BadData, Transient
 from backfill_cli.model.position import START, Position
-from backfill_cli.upstreams.files import holes
-from backfill_cli.upstreams.files.holes import Numbered
+from backfill_cli.upstreams.files import connector, holes
+
+NAMES = {"consecutive": "names"}
+FEED = {"format": "change-feed", "file_format": "json", "consecutive": "versions"}
 
 
 @pytest.fixture
@@ -21,9 +24,10 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def landed(root: Path, numbers: list[int], shape: str = "c-{:05}.json") -> None:
-    for number in numbers:
-        land(root / "changes", shape.format(number), event(1))
+def landed(root: Path, *names: str) -> None:
+    for name in names:
+        path = root / "changes" / name
+        land(path.parent, path.name, event(1))
 
 
 def seen(root: Path, after: str | None = None, **changes: Any) -> list[str]:
@@ -35,93 +39,98 @@ def seen(root: Path, after: str | None = None, **changes: Any) -> list[str]:
 
 @pytest.mark.parametrize("shape", ["c-{:05}.json", "orders.{:04}.c000.json", "{:010}.json", "a1/{:03}-x.json"])
 def test_a_missing_number_is_waited_for(root: Path, shape: str) -> None:
-    (root / "changes" / shape).parent.mkdir(parents=True, exist_ok=True)
-    for number in [1, 2, 3, 4, 5, 6, 8]:
-        path = root / "changes" / shape.format(number)
-        land(path.parent, path.name, event(1))
-    with pytest.raises(Transient, match=r"number 7 is missing between .*6.* and .*8") as raised:
-        seen(root)
-    assert "holes" in str(raised.value.hint)
-    path = root / "changes" / shape.format(7)
-    land(path.parent, path.name, event(1))
-    assert len(seen(root)) == 8
+    landed(root, *(shape.format(number) for number in (1, 2, 4, 5, 7)))
+    with pytest.raises(Transient, match=r"number 3 is missing between .*2.* and .*4"):
+        seen(root, **NAMES)
+    landed(root, shape.format(3))
+    with pytest.raises(Transient, match=r"number 6 is missing"):
+        seen(root, **NAMES)
+    landed(root, shape.format(6))
+    assert len(seen(root, **NAMES)) == 7
 
 
-def test_holes_may_be_normal(root: Path) -> None:
-    landed(root, [1, 2, 3, 4, 5, 6, 9])
-    assert len(seen(root, holes="allowed")) == 7
+def test_without_the_option_numbers_may_be_missing(root: Path) -> None:
+    landed(root, "c-001.json", "c-002.json", "c-005.json")
+    assert len(seen(root)) == 3
 
 
-def test_a_hole_behind_the_position_is_seen_by_what_was_applied(root: Path) -> None:
-    landed(root, [1, 2, 3, 4, 5, 6, 8])
-    with pytest.raises(Transient, match="number 7 is missing"):
-        seen(root, "c-00006.json")
-
-
-@pytest.mark.parametrize("swept", [[6], [3, 4], [1, 2, 3, 4, 5, 6], [4, 5, 6]])
-def test_applied_files_that_were_swept_are_no_hole(root: Path, swept: list[int]) -> None:
-    landed(root, [1, 2, 3, 4, 5, 6])
-    upstream = opened(root)
-    upstream.pin()
-    upstream.observe(START, False)
-    at = Position.of({"t": "c-00006.json"})
+def test_the_file_after_the_position_follows_it_though_what_was_applied_is_swept(root: Path) -> None:
+    landed(root, "c-0001.json", "c-0002.json")
+    upstream = opened(root, changes=NAMES)
+    pin = upstream.pin()
+    at = Position.of({"t": "c-0002.json"})
+    assert len(upstream.observe(START, False).pending) == 2
     upstream.observe(at, False)
-    upstream.acknowledge(at)
-    for number in swept:
-        (root / "changes" / f"c-{number:05}.json").unlink()
-    landed(root, [7, 8])
-    assert len(upstream.observe(at, False).pending) == 2
+    memory = upstream.remembered(at)
+    for name in ("c-0001.json", "c-0002.json"):
+        (root / "changes" / name).unlink()
+    landed(root, "c-0005.json")
+    restarted = opened(root, changes=NAMES)
+    restarted.restore(pin)
+    restarted.recall(memory)
+    for one in (upstream, restarted):
+        with pytest.raises(Transient, match="number 3 to 4 are missing"):
+            one.observe(at, False)
 
 
-@pytest.mark.parametrize(
-    "names",
-    [
-        [f"2026-01-{day:02}.json" for day in (5, 6, 7, 8, 9, 12, 13, 14)],
-        [f"2026-01-31T10-{minute:02}.json" for minute in (1, 2, 3, 4, 5, 6, 9)],
-        [f"{1767225600 + second}.json" for second in (0, 1, 2, 3, 4, 5, 6, 9)],
-        [f"{day}.json" for day in (20260105, 20260106, 20260107, 20260108, 20260109, 20260110, 20260113)],
-        [f"t+0+{offset:010}.json" for offset in (10, 20, 30, 40, 50, 60, 70, 80)],
-        [f"t+0+{offset:010}.json" for offset in (1, 2, 3, 4, 5, 6, 9, 12, 15)],
-        [f"x-{n:03}.json" for n in (1, 2, 4)],
-        [f"b{n % 2}-{n:03}.json" for n in (1, 2, 3, 4, 5, 6, 7, 9)],
-    ],
-)  # fmt: skip
-def test_numbers_that_do_not_count_up_by_one_have_no_holes(root: Path, names: list[str]) -> None:
-    for name in names:
-        land(root / "changes", name, event(1))
-    assert sorted(seen(root)) == sorted(names)
+def test_another_sequence_begins_with_any_number(root: Path) -> None:
+    landed(root, "2026-01-31/0001.json", "2026-01-31/0002.json", "2026-02-01/0001.json", "2026-02-01/0002.json")
+    assert len(seen(root, **NAMES)) == 4
+    landed(root, "2026-02-01/0004.json")
+    with pytest.raises(Transient, match="number 3 is missing"):
+        seen(root, **NAMES)
+
+
+def test_a_name_without_a_number_is_named(root: Path) -> None:
+    landed(root, "c-1.json", "last.json")
+    with pytest.raises(BadData, match=r"last\.json has no number"):
+        seen(root, **NAMES)
 
 
 def feed(version: int) -> str:
     return json.dumps({"id": 1, "name": "n", "_change_type": "insert", "_commit_version": version})
 
 
-def test_a_missing_version_is_waited_for(root: Path) -> None:
-    for place, version in enumerate([10, 11, 12, 13, 14, 15, 17]):
+def test_a_missing_version_is_waited_for_by_the_next_process_too(root: Path) -> None:
+    for place, version in enumerate([10, 11]):
         land(root / "changes", f"{place:05}.json", feed(version))
-    told = {"format": "change-feed", "file_format": "json"}
-    with pytest.raises(Transient, match=r"version 16 is missing between 00005\.json and 00006\.json"):
-        seen(root, **told)
-    assert len(seen(root, **told, holes="allowed")) == 7
+    land(root / "changes", "00002.json")
+    upstream = opened(root, changes=FEED)
+    pin = upstream.pin()
+    at = Position.of({"t": "00002.json"})
+    assert len(upstream.observe(START, False).pending) == 3
+    upstream.observe(at, False)
+    memory = upstream.remembered(at)
+    land(root / "changes", "00003.json", feed(14))
+    restarted = opened(root, changes=FEED)
+    restarted.restore(pin)
+    restarted.recall(memory)
+    for one in (upstream, restarted):
+        with pytest.raises(Transient, match=r"version 12 to 13 are missing before 00003\.json"):
+            one.observe(at, False)
+    land(root / "changes", "00003.json", feed(12))
+    assert len(opened_at(root, pin, memory).observe(at, False).pending) == 1
 
 
-def test_a_missing_version_is_seen_when_files_come_one_by_one(root: Path) -> None:
-    upstream = opened(root, changes={"format": "change-feed", "file_format": "json"})
-    upstream.pin()
-    position = START
-    for place, version in enumerate([10, 11, 12, 13, 14, 15]):
-        land(root / "changes", f"{place:05}.json", feed(version))
-        assert len(upstream.observe(position, False).pending) == 1
-        position = Position.of({"t": f"{place:05}.json"})
-    land(root / "changes", "00006.json", feed(18))
-    with pytest.raises(Transient, match="version 16 to 17 are missing"):
-        upstream.observe(position, False)
+def opened_at(root: Path, pin: Any, memory: str) -> Any:
+    upstream = opened(root, changes=FEED)
+    upstream.restore(pin)
+    upstream.recall(memory)
+    return upstream
 
 
-@given(st.integers(0, 10**6), st.integers(12, 40), st.data())
+@pytest.mark.parametrize("other", [{"format": "debezium"}, {"format": "change-feed", "epoch": "e"}])
+def test_versions_are_a_change_feeds(root: Path, other: dict[str, Any]) -> None:
+    changes = {"path": "c", "consecutive": "versions", **other}
+    with pytest.raises(ValidationError, match="change-feed without an epoch"):
+        connector.options.model_validate({"snapshot": {"path": "s", "format": "parquet"}, "changes": changes})
+
+
+@given(st.integers(0, 10**6), st.integers(3, 40), st.data())
 def test_a_hole_is_found_wherever_it_is(first: int, count: int, data: st.DataObject) -> None:
     missing = data.draw(st.integers(1, count - 2))
-    numbers = [Numbered(f"{n:09}", n, n) for n in range(first, first + count) if n != first + missing]
+    names = [f"a/{n:09}.json" for n in range(first, first + count) if n != first + missing]
     with pytest.raises(Transient, match=f"number {first + missing} is missing"):
-        holes.refuse("t", "number", numbers, None)
-    holes.refuse("t", "number", numbers[: missing + 1], numbers[missing].file)
+        holes.refuse_in_names("t", names)
+    holes.refuse_in_names("t", names[:missing])
+    holes.refuse_in_names("t", names[missing:])
