@@ -1,6 +1,6 @@
 """One Spark session a process and one Kafka broker a run, shared by all tests that need one.
 
-`--all` adds the tests that take long. With several processes (`-n 3`) the tests of a file stay in one, and so do
+`--all` adds the tests that take long. With several processes (`-n 2`) the tests of a file stay in one, and so do
 all files with tests of the broker.
 """
 

@@ -56,6 +56,11 @@ EXPRESSIONS = {
 [spark] may say otherwise."""
 
 SETTINGS = {
+    # Notes where in Python each column was made, by calls to the JVM: two thirds of the time to plan an epoch.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
+    # Looking for parts of nested columns that are not needed took half of the optimizer's time; all are needed.
+    "spark.sql.optimizer.expression.nestedPruning.enabled": "false",
+    "spark.sql.optimizer.nestedSchemaPruning.enabled": "false",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     # A listing of many change files by a Spark job of its own took ten times as long as by the driver.

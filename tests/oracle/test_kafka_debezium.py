@@ -80,7 +80,14 @@ def messages(chance: random.Random, manner: int) -> list[bytes | None]:
     return made
 
 
-@pytest.mark.parametrize("manner", range(len(MANNERS)), ids=map("-".join, MANNERS))
+EACH = [
+    pytest.param(manner, id="-".join(told), marks=[pytest.mark.long] if told[0] == "ns" else [])
+    for manner, told in enumerate(MANNERS)
+]
+"""In another unit alone: long."""
+
+
+@pytest.mark.parametrize("manner", EACH)
 def test_envelopes_of_debezium(
     broker: "Broker", spark: "SparkSession", tmp_path: Path, manner: int, judged: Callable[[int], None]
 ) -> None:

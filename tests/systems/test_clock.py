@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-RATE, ROWS = 200, 20_000
+RATE, ROWS = 200, 400_000
 DAY_S = 86_400
 
 CONFIG = f"""
@@ -88,8 +88,9 @@ class Place:
 
     def moved(self) -> tuple[float, int]:
         """The moment at which the count of rows changes."""
-        _, before = self.rows()
+        began, before = self.rows()
         while (now := self.rows())[1] == before:
+            assert time.monotonic() < began + 120, "the job stands still"
             time.sleep(0.02)
         return now
 

@@ -43,7 +43,7 @@ def is_rounded(told: "Column", names: Sequence[str]) -> "Column":
         members = F.try_variant_get(F.try_parse_json(told), row, "map<string,variant>")
         named = F.map_values(F.map_filter(members, lambda name, _: name.isin(*names)))
         return F.coalesce(
-            F.exists(named, lambda one: F.schema_of_variant(one).rlike("DECIMAL|DOUBLE")), F.lit(False)
+            F.exists(named, lambda one: F.schema_of_variant(one).rlike("DECIMAL|DOUBLE|VARIANT")), F.lit(False)
         )
 
     # parsed again only where the text has such a number at all
