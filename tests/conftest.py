@@ -59,7 +59,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         folder = item.path.relative_to(ROOT / "tests").parts[0]
         return not _has_broker(item.path), FOLDERS.index(folder) if folder in FOLDERS else len(FOLDERS)
 
-    items.sort(key=place)
+    if hasattr(config, "workerinput"):
+        items.sort(key=place)
     if not config.getoption("--all"):
         skipped = pytest.mark.skip(reason="long: run with --all")
         for item in items:

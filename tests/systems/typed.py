@@ -40,8 +40,13 @@ conf = { "spark.driver.memory" = "600m" }
 """
 
 HOLD = """
-import sys, duckdb
-con = duckdb.connect(sys.argv[1])
+import sys, time, duckdb
+while True:
+    try:
+        con = duckdb.connect(sys.argv[1])
+        break
+    except duckdb.IOException:  # the job has it open just now
+        time.sleep(0.01)
 print("held", flush=True)
 sys.stdin.read()
 """
