@@ -1,16 +1,13 @@
-"""One Spark session a process and one Kafka broker a run, shared by all tests that need one.
+"""One Spark session and one Kafka broker a process, shared by all tests that need one.
 
-`--all` adds the tests that take long. With several processes (`-n 2`) the tests of a file stay in one, and so do
-all files with tests of the broker.
+`--all` adds the tests that take long.
 """
 
 import os
-import re
 import sys
 from collections.abc import Callable, Iterator
-from functools import cache, partial
+from functools import partial
 from importlib.abc import MetaPathFinder
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,9 +16,6 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from broker import Broker
     from pyspark.sql import SparkSession
-
-
-ROOT = Path(__file__).parents[1]
 
 
 class NoPandas(MetaPathFinder):
@@ -50,40 +44,12 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("unhurried")
 
 
-FOLDERS = ("oracle", "crash", "systems", "simulation", "contract", "unit")
-"""Those whose tests take longest first, so that processes end together."""
-
-
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    def place(item: pytest.Item) -> tuple[bool, int]:
-        folder = item.path.relative_to(ROOT / "tests").parts[0]
-        return not _has_broker(item.path), FOLDERS.index(folder) if folder in FOLDERS else len(FOLDERS)
-
-    if hasattr(config, "workerinput"):
-        items.sort(key=place)
     if not config.getoption("--all"):
         skipped = pytest.mark.skip(reason="long: run with --all")
         for item in items:
             if item.get_closest_marker("long"):
                 item.add_marker(skipped)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """Which process runs what: a file is not split, and the files with tests of the broker are one."""
-    from xdist.scheduler import LoadFileScheduling
-
-    class Scheduler(LoadFileScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            path = nodeid.partition("::")[0]
-            return "broker" if _has_broker(ROOT / path) else path
-
-    return Scheduler(config, log)
-
-
-@cache
-def _has_broker(file: Path) -> bool:
-    return re.search(r"\b(broker|topic): ", file.read_text("utf-8")) is not None
 
 
 @pytest.fixture

@@ -65,9 +65,7 @@ def test_the_file_after_the_position_follows_it_though_what_was_applied_is_swept
     for name in ("c-0001.json", "c-0002.json"):
         (root / "changes" / name).unlink()
     landed(root, "c-0005.json")
-    restarted = opened(root, changes=NAMES)
-    restarted.restore(pin)
-    restarted.recall(memory)
+    restarted = opened_at(root, pin, memory, NAMES)
     for one in (upstream, restarted):
         with pytest.raises(Transient, match="number 3 to 4 are missing"):
             one.observe(at, False)
@@ -102,18 +100,16 @@ def test_a_missing_version_is_waited_for_by_the_next_process_too(root: Path) -> 
     upstream.observe(at, False)
     memory = upstream.remembered(at)
     land(root / "changes", "00003.json", feed(14))
-    restarted = opened(root, changes=FEED)
-    restarted.restore(pin)
-    restarted.recall(memory)
+    restarted = opened_at(root, pin, memory, FEED)
     for one in (upstream, restarted):
         with pytest.raises(Transient, match=r"version 12 to 13 are missing before 00003\.json"):
             one.observe(at, False)
     land(root / "changes", "00003.json", feed(12))
-    assert len(opened_at(root, pin, memory).observe(at, False).pending) == 1
+    assert len(opened_at(root, pin, memory, FEED).observe(at, False).pending) == 1
 
 
-def opened_at(root: Path, pin: Any, memory: str) -> Any:
-    upstream = opened(root, changes=FEED)
+def opened_at(root: Path, pin: Any, memory: str, changes: dict[str, Any]) -> Any:
+    upstream = opened(root, changes=changes)
     upstream.restore(pin)
     upstream.recall(memory)
     return upstream
