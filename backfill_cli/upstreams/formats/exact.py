@@ -5,6 +5,7 @@ nobody to name (QUIET) the expressions are NULL instead of raising.
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -54,6 +55,16 @@ class Named:
 
 
 QUIET = Named(None, "")
+
+
+def once(value: "Column", of: "Callable[[Column], Column]") -> "Column":
+    """`of(value)`, the value computed once: written out, each use in `of` would be a copy of its whole expression.
+
+    Copies of copies made one decimal of a Debezium row 30 KB of plan, and each task generates code of all of it.
+    """
+    from pyspark.sql import functions as F
+
+    return F.get(F.transform(F.array(value), of), F.lit(0))
 
 
 def failing(named: Named, what: str, value: "Column", hint: str = "") -> "Column":
@@ -154,27 +165,45 @@ def of_unscaled(encoded: "Column", scale: "Column | int", kind: SparkType, named
 
     # unbase64 passes over what is no base64: the text 1.234 would be a number
     raw = F.hex(F.try_to_binary(encoded, F.lit("base64")))
-    negative = F.substr(raw, F.lit(1), F.lit(1)) >= "8"
-    wide = F.lpad(raw, 32, "0")
-    wide = F.when(negative, F.translate(F.lpad(raw, 32, "F"), "0123456789ABCDEF", "FEDCBA9876543210")).otherwise(
-        wide
-    )
+    text = once(raw, lambda bits: _pointed(bits, F.lit(scale) if isinstance(scale, int) else scale))
+
+    def checked(said: "Column") -> "Column":
+        broken = failing(named, "not a decimal of at most 38 digits in base64", encoded)
+        return F.when(encoded.isNotNull() & said.isNull(), broken).otherwise(of_text(said, kind, named))
+
+    return once(text, checked)
+
+
+def _pointed(bits: "Column", scale: "Column") -> "Column":
+    """A two's complement integer in hex, times ten to the minus `scale`, as text; NULL beyond 16 bytes or 38 digits."""
+    from pyspark.sql import functions as F
+
+    negative = F.substr(bits, F.lit(1), F.lit(1)) >= "8"
+    inverted = F.translate(F.lpad(bits, 32, "F"), "0123456789ABCDEF", "FEDCBA9876543210")
+    size = once(F.when(negative, inverted).otherwise(F.lpad(bits, 32, "0")), _whole)
+    # two's complement: the inverted digits are one short of the size of a negative number
+    digits = F.try_add(size, F.when(negative, 1).otherwise(0).cast("decimal(1,0)")).cast("string")
+    padded = once(digits, lambda d: F.lpad(d, F.greatest(F.length(d), scale + 1), F.lit("0")))
+    padded = F.concat(padded, F.repeat(F.lit("0"), -scale))
+
+    def split(d: "Column") -> "Column":
+        places = F.concat(F.left(d, F.length(d) - scale), F.lit("."), F.right(d, scale))
+        return F.when(scale > 0, places).otherwise(d)
+
+    told = F.concat(F.when(negative, "-").otherwise(""), once(padded, split))
+    return F.when(F.length(bits).between(1, 32), told)
+
+
+def _whole(bits: "Column") -> "Column":
+    """32 hex digits as a number; NULL beyond 38 decimal digits."""
+    from pyspark.sql import functions as F
+
     total = F.lit(0).cast("decimal(38,0)")
     for start in (1, 9, 17, 25):
-        part = F.conv(F.substr(wide, F.lit(start), F.lit(8)), 16, 10).cast("decimal(10,0)")
+        part = F.conv(F.substr(bits, F.lit(start), F.lit(8)), 16, 10).cast("decimal(10,0)")
         total = F.try_add(F.try_multiply(total, F.lit(1 << 32).cast("decimal(10,0)")).cast("decimal(38,0)"), part)
         total = total.cast("decimal(38,0)")
-    # two's complement: the inverted digits are one short of the size of a negative number
-    digits = F.when(negative, F.try_add(total, F.lit(1).cast("decimal(1,0)"))).otherwise(total).cast("string")
-    places = F.lit(scale) if isinstance(scale, int) else scale
-    padded = F.lpad(digits, F.greatest(F.length(digits), places + 1), F.lit("0"))
-    padded = F.concat(padded, F.repeat(F.lit("0"), -places))
-    whole = F.when(places > 0, F.left(padded, F.length(padded) - places)).otherwise(padded)
-    fraction = F.when(places > 0, F.concat(F.lit("."), F.right(padded, places))).otherwise("")
-    text = F.concat(F.when(negative, "-").otherwise(""), whole, fraction)
-    bad = encoded.isNotNull() & (text.isNull() | (F.length(raw) > 32) | (F.length(raw) == 0))
-    broken = failing(named, "not a decimal of at most 38 digits in base64", encoded)
-    return F.when(bad, broken).otherwise(of_text(text, kind, named))
+    return total
 
 
 def refused(file: "Column", what: "str | Column", value: "Column", hint: str = "") -> "Column":
