@@ -6,6 +6,7 @@ import tempfile
 import traceback
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice, zip_longest
@@ -93,9 +94,10 @@ def judge(route: Route, drawn: Sequence[Drawn], spark: "SparkSession") -> Measur
     for group in shared.values():
         for start in range(0, len(group), route.together):
             _together(route, group[start : start + route.together], spark, measured)
-    for one in islice(_in_turn(single.values()), route.refusals):
-        if len(measured.findings) < FINDINGS:
-            _alone(route, one, spark, measured)
+    alone = list(islice(_in_turn(single.values()), route.refusals))
+    with ThreadPoolExecutor(route.at_once) as pool:
+        for one, told in zip(alone, pool.map(lambda a: verdict(route, a.input, spark), alone), strict=True):
+            _noted(route, one, told, spark, measured)
     return measured
 
 
@@ -112,7 +114,7 @@ def _together(route: Route, group: Sequence[Drawn], spark: "SparkSession", measu
     if len(measured.findings) >= FINDINGS:
         return
     if len(group) == 1:
-        _alone(route, group[0], spark, measured)
+        _noted(route, group[0], verdict(route, group[0].input, spark), spark, measured)
         return
     got = outcome(route, [one.input for one in group], spark)
     wanted = [one.input.answer(number) for number, one in enumerate(group, 1)]
@@ -131,10 +133,15 @@ def _together(route: Route, group: Sequence[Drawn], spark: "SparkSession", measu
         measured.findings.append(Finding(route.name, group[0].input, what))
 
 
-def _alone(route: Route, one: Drawn, spark: "SparkSession", measured: Measured) -> None:
-    what, said = verdict(route, one.input, spark)
+def _noted(
+    route: Route, one: Drawn, told: tuple[str | None, str | None], spark: "SparkSession", measured: Measured
+) -> None:
+    """told: the verdict on it; a fault becomes a finding, as small as it can be made, until there are FINDINGS."""
+    what, said = told
     if what is None:
         measured.note(one, said is not None, said or "")
+        return
+    if len(measured.findings) >= FINDINGS:
         return
     less = smaller(one, lambda other: verdict(route, other, spark)[0] is not None)
     measured.findings.append(Finding(route.name, less, verdict(route, less, spark)[0] or what))

@@ -38,7 +38,8 @@ Run = Callable[[Batch, "SparkSession"], None]
 class Route:
     """forms: which inputs it takes. covers: the product's names of what it runs. together: inputs in one job.
 
-    refusals: how many inputs that must be refused are tried, each alone, of a run; None: all.
+    refusals: how many inputs that must be refused are tried, each alone, of a run; None: all. at_once: how many of
+    these side by side.
     """
 
     name: str
@@ -47,19 +48,25 @@ class Route:
     run: Run
     together: int = 200
     refusals: int | None = None
+    at_once: int = 1
 
 
 ROUTES: dict[str, Route] = {}
 
 
 def route(
-    name: str, *forms: str, covers: tuple[str, ...], together: int = 200, refusals: int | None = None
+    name: str,
+    *forms: str,
+    covers: tuple[str, ...],
+    together: int = 200,
+    refusals: int | None = None,
+    at_once: int = 1,
 ) -> Callable[[Run], Run]:
     """Registers a function as the route `name` for these forms."""
 
     def registered(run: Run) -> Run:
         assert name not in ROUTES, name
-        ROUTES[name] = Route(name, frozenset(forms), frozenset(covers), run, together, refusals)
+        ROUTES[name] = Route(name, frozenset(forms), frozenset(covers), run, together, refusals, at_once)
         return run
 
     return registered

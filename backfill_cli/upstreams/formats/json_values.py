@@ -13,7 +13,7 @@ from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Any
 
-from backfill_cli.upstreams.formats.exact import QUIET, decimal_of, of_text
+from backfill_cli.upstreams.formats.exact import QUIET, decimal_of, of_text, once
 from backfill_cli.upstreams.formats.frames import quoted, struct_type
 from backfill_cli.upstreams.formats.json_text import is_whole_object
 from backfill_cli.upstreams.formats.schemas import Columns, SparkType, field, shown
@@ -181,7 +181,7 @@ def _value(raw: "Column", kind: SparkType, wide: bool, told: "Column") -> "Colum
         return raw.try_cast(kind)
     if kind.startswith("decimal"):
         if not wide:
-            return of_text(_variant_text(raw, told), kind, QUIET)
+            return once(_variant_text(raw, told), lambda text: of_text(text, kind, QUIET))
         narrow = raw.try_cast(kind)
         return F.when(narrow == raw, narrow)
     if kind in ("double", "float"):
