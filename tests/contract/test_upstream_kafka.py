@@ -2,7 +2,8 @@
 
 import datetime as dt
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from broker import Broker
@@ -13,6 +14,7 @@ from pyspark.errors import PySparkException
 from backfill_cli.errors import BackfillError, HistoryGone, StateConflict, Transient, UsageError
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.position import START, Position
+from backfill_cli.upstreams.kafka.cluster import Cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -220,6 +222,43 @@ def test_case_31_retention_that_passed_the_position_is_an_error_with_partition_a
     assert isinstance(failure, HistoryGone)
     assert "partition 0 no longer has offset 0" in failure.message
     assert scanned(upstream, spark, [SnapshotRead(TABLE, "0", 40, 100)])[0]["kafka_offset"] == 40
+
+
+def test_case_31_retention_is_noticed_where_anything_is_unread_also_after_idle_looks(topic: Topic) -> None:
+    topic.write([b"a"] * 10)
+    upstream = topic.open(value=BYTES)
+    upstream.pin()
+    read = Position.of({"0": 10})
+    for _ in range(3):
+        assert upstream.observe(read, False).oldest == Position.of({"0": 0})
+    topic.write([b"b"] * 10)
+    topic.delete_before(15)
+    assert upstream.observe(read, False).oldest == Position.of({"0": 15})
+    assert upstream.observe(Position.of({"0": 20}), True).oldest == Position.of({"0": 15})
+
+
+def test_an_idle_look_asks_no_partition_where_it_begins(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = new_topic(broker, 3)
+    for partition in range(3):
+        topic.write([b"a"], partition)  # so that each has a leader
+    upstream = topic.open(value=BYTES)
+    upstream.pin()
+    asked: list[list[int]] = []
+    real = Cluster._offsets
+
+    def offsets(self: Cluster, wanted: Mapping[int, Any]) -> dict[int, int]:
+        asked.append(sorted(wanted))
+        return real(self, wanted)
+
+    monkeypatch.setattr(Cluster, "_offsets", offsets)
+    upstream.observe(Position.of({"0": 1, "1": 1, "2": 1}), False)
+    topic.write([b"a"], 1)
+    upstream.observe(Position.of({"0": 1, "1": 1, "2": 1}), False)
+    topic.grow(4)
+    topic.write([b"a"], 3)
+    view = upstream.observe(Position.of({"0": 1, "1": 2, "2": 1}), False)
+    assert asked == [[0, 1, 2], [], [0, 1, 2], [1], [0, 1, 2, 3], [3]]
+    assert view.oldest == Position.of({"0": 0, "1": 0, "2": 0, "3": 0})
 
 
 def test_case_32_a_recreated_topic_stops_the_job(topic: Topic) -> None:

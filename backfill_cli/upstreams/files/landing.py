@@ -21,17 +21,43 @@ _SETTLED_NS = 1_000_000_000
 _FEW = 64
 """So many names are put in their place one by one; more are sorted."""
 
+_STEP = 1_000
+"""So many names of two listings are compared at once."""
+
 
 @dataclass(slots=True)
 class _Folder:
-    """A folder as listed. names: all that is in it. taken_ns: when, mtime_ns: its time before."""
+    """A folder as listed. taken_ns: when, mtime_ns: its time before. names: all that is in it.
+
+    listed: the same, as they came; none that is not in `names`. File systems list a folder in the same order each
+    time, but for what came and went.
+    """
 
     mtime_ns: int = 0
     taken_ns: int = 0
     names: set[str] = field(default_factory=set)
+    listed: list[str] = field(default_factory=list)
 
     def settled(self, mtime_ns: int) -> bool:
         return mtime_ns == self.mtime_ns and self.taken_ns - mtime_ns >= _SETTLED_NS
+
+    def take(self, there: list[str]) -> tuple[list[str], set[str]]:
+        """(names that are new, names that are gone) in another listing, which counts from here on.
+
+        Names that stand where they stood are known, and not looked up one by one.
+        """
+        begin, end = _alike(self.listed, there)
+        new = list(filterfalse(self.names.__contains__, there[begin : len(there) - end]))
+        lost = self.names.difference(there) if len(there) - len(new) < len(self.names) else set[str]()
+        self.names -= lost
+        self.names.update(new)
+        self.listed = there
+        return new, lost
+
+    def forget(self, name: str) -> None:
+        """It went between two looks, and is new when it comes again, also in its old place."""
+        self.names.discard(name)
+        self.listed = []
 
 
 class Landing:
@@ -132,12 +158,8 @@ class Landing:
             taken_ns, names = time.time_ns(), os.listdir(path)
         except (FileNotFoundError, NotADirectoryError):
             return None
-        new = list(filterfalse(folder.names.__contains__, names))
-        lost = folder.names.difference(names) if len(names) - len(new) < len(folder.names) else set[str]()
         folder.mtime_ns, folder.taken_ns = mtime_ns, taken_ns
-        folder.names -= lost
-        folder.names.update(new)
-        return new, lost
+        return folder.take(names)
 
     def _entry(self, prefix: str, name: str) -> File | str | None:
         """A change file, or the prefix of a folder; None for what does not count."""
@@ -148,10 +170,26 @@ class Landing:
         try:
             found = os.stat(path)
         except FileNotFoundError:
-            self._folders[prefix].names.discard(name)
+            self._folders[prefix].forget(name)
             return None
         if stat.S_ISDIR(found.st_mode):
             return f"{prefix}{name}/"
         if not self.where.matches(prefix + name):
             return None
         return readable(self.where, File(prefix + name, path, found.st_size, found.st_mtime_ns))
+
+
+def _alike(one: list[str], other: list[str]) -> tuple[int, int]:
+    """(how many names are alike from the start on, how many to the end), in whole steps; none counts twice."""
+    shorter = min(len(one), len(other))
+    begin, end = 0, 0
+    while begin + _STEP <= shorter and one[begin : begin + _STEP] == other[begin : begin + _STEP]:
+        begin += _STEP
+    while begin + end + _STEP <= shorter and _from_end(one, end) == _from_end(other, end):
+        end += _STEP
+    return begin, end
+
+
+def _from_end(names: list[str], end: int) -> list[str]:
+    """The step of names before the last `end` ones."""
+    return names[len(names) - end - _STEP : len(names) - end]

@@ -91,7 +91,8 @@ class KafkaUpstream:
         got a partition since.
         """
         pin = self._taken()
-        self._seen = seen = self._cluster.look()
+        read = None if snapshot_open else {int(p): int(offset) for p, offset in position}
+        self._seen = seen = self._cluster.look(read)
         self._same(seen, pin)
         self._may_grow(seen, position, pin)
         self._growth.observe(seen.oldest, seen.ends, int(self._now_s() * 1000))
