@@ -62,9 +62,11 @@ def _of_json(
     # a blank line is a record of no partition, which no range holds: a filter here would not keep it from raising
     blank = F.col("_line").rlike(r"^\s*$")
     fault = F.when(F.col("_line").isNull(), "not UTF-8 text").when(~blank, found.fault)
-    bad = refused(F.col("_backfill_file"), "a line", F.concat_ws(": ", fault, F.col("_line")))
-    told = {name: F.when(fault.isNotNull(), bad).otherwise(value) for name, value in found.values.items()}
-    return with_parsed(lines, "_line", kinds).select(
+    # a column of its own: written out for each of the table's columns it would be most of the plan
+    read = with_parsed(lines, "_line", kinds).withColumn("_fault", fault)
+    bad = refused(F.col("_backfill_file"), "a line", F.concat_ws(": ", F.col("_fault"), F.col("_line")))
+    told = {name: F.when(F.col("_fault").isNotNull(), bad).otherwise(v) for name, v in found.values.items()}
+    return read.select(
         *_place(options, {name: told[name] for name in places}, kinds),
         *(told[name].alias(name) for name in columns),
     )
