@@ -62,10 +62,11 @@ def _of_json(
     # a blank line is a record of no partition, which no range holds: a filter here would not keep it from raising
     blank = F.col("_line").rlike(r"^\s*$")
     fault = F.when(F.col("_line").isNull(), "not UTF-8 text").when(~blank, found.fault)
-    # a column of its own: written out for each of the table's columns it would be most of the plan
-    read = with_parsed(lines, "_line", kinds).withColumn("_fault", fault)
+    # Raised by the partition alone, which every read compares: in each column it would be most of the plan.
     bad = refused(F.col("_backfill_file"), "a line", F.concat_ws(": ", F.col("_fault"), F.col("_line")))
-    told = {name: F.when(F.col("_fault").isNotNull(), bad).otherwise(v) for name, v in found.values.items()}
+    told = dict(found.values)
+    told[options.partition] = F.when(F.col("_fault").isNotNull(), bad).otherwise(told[options.partition])
+    read = with_parsed(lines, "_line", kinds).withColumn("_fault", fault)
     return read.select(
         *_place(options, {name: told[name] for name in places}, kinds),
         *(told[name].alias(name) for name in columns),
