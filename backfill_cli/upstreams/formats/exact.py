@@ -175,7 +175,7 @@ def of_unscaled(encoded: "Column", scale: "Column | int", kind: SparkType, named
 
 
 def _pointed(bits: "Column", scale: "Column") -> "Column":
-    """A two's complement integer in hex, times ten to the minus `scale`, as text; NULL beyond 16 bytes or 38 digits."""
+    """A two's complement integer in hex, times ten to the minus `scale`, as text; NULL beyond 38 digits."""
     from pyspark.sql import functions as F
 
     negative = F.substr(bits, F.lit(1), F.lit(1)) >= "8"
