@@ -66,8 +66,8 @@ def _of_json(
     bad = refused(F.col("_backfill_file"), "a line", F.concat_ws(": ", F.col("_fault"), F.col("_line")))
     told = dict(found.values)
     told[options.partition] = F.when(F.col("_fault").isNotNull(), bad).otherwise(told[options.partition])
-    read = with_parsed(lines, "_line", kinds).withColumn("_fault", fault)
-    return read.select(
+    parsed = with_parsed(lines, "_line", kinds).withColumn("_fault", fault)
+    return parsed.select(
         *_place(options, {name: told[name] for name in places}, kinds),
         *(told[name].alias(name) for name in columns),
     )
