@@ -32,8 +32,8 @@ class NoPandas(MetaPathFinder):
 
 sys.meta_path.insert(0, NoPandas())
 
-# Every JVM that a test starts compiles quickly rather than well: most of a test's Spark runs once. On two busy
-# cores the oracle's feeds took 50 s instead of 103 s, a job from its cold start to its end 20 s instead of 29 s.
+# The driver of every Spark that a test starts compiles quickly rather than well: most of its code runs once. On
+# two busy cores the oracle's feeds took 50 s, not 103 s, and a job from its cold start to its end 20 s, not 29 s.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
 
 

@@ -15,6 +15,12 @@ from backfill_cli.contracts import Upstream
 from backfill_cli.errors import BadData, Fatal, HistoryGone
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.position import START, Position
+from backfill_cli.upstreams.formats.edge import from_spark
+from backfill_cli.upstreams.formats.listing import Listing, place
+from backfill_cli.upstreams.formats.schemas import field
+from backfill_cli.upstreams.kafka import archive_frames
+from backfill_cli.upstreams.kafka.options import ArchiveOptions
+from backfill_cli.upstreams.kafka.tasks import Range
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -226,6 +232,28 @@ def test_a_line_of_an_archive_is_exact_or_refused_by_name(
     found = caught.value if isinstance(caught.value, BadData) else upstream.failure(caught.value)
     assert isinstance(found, BadData)
     assert told in found.message
+
+
+@pytest.mark.parametrize("line", [b'{"p": 1, "o": 1, "id": "x"}', b'{"o": 1', b"\xff"], ids=repr)
+def test_a_broken_line_among_several_partitions_is_named(
+    tmp_path: Path, spark: "SparkSession", line: bytes
+) -> None:
+    """Whatever the optimizer makes of ranges that have an end in common, and wherever the line would stand."""
+    whole = [b'{"p": %d, "o": 0, "id": 1}' % partition for partition in range(3)]
+    where, ranges = place(str(tmp_path), TABLE), [Range(0, partition, 0, 1) for partition in range(3)]
+    options = ArchiveOptions(path=str(tmp_path), format="json", partition="p", offset="o")
+    places, columns = {"p": field("p", "long"), "o": field("o", "long")}, {"id": field("id", "long")}
+
+    def read(*lines: bytes) -> int:
+        (tmp_path / "0.json").write_bytes(b"\n".join(lines))
+        files = list(Listing(where).files().values())
+        rows = archive_frames.of_files(spark, where, files, options, places, columns)
+        return len(archive_frames.lines_of_ranges(rows, ranges).collect())
+
+    assert read(*whole, b'{"p": 5, "o": 0}', b"") == 3
+    with pytest.raises(Exception, match=r"0\.json") as caught:
+        read(*whole, line)
+    assert isinstance(from_spark(caught.value), BadData)
 
 
 def test_lines_of_an_archive_that_are_fine(topic: Topic, tmp_path: Path, spark: "SparkSession") -> None:

@@ -96,8 +96,10 @@ def judge(route: Route, drawn: Sequence[Drawn], spark: "SparkSession") -> Measur
             _together(route, group[start : start + route.together], spark, measured)
     alone = list(islice(_in_turn(single.values()), route.refusals))
     with ThreadPoolExecutor(route.at_once) as pool:
-        for one, told in zip(alone, pool.map(lambda a: verdict(route, a.input, spark), alone), strict=True):
-            _noted(route, one, told, spark, measured)
+        told = list(pool.map(lambda one: verdict(route, one.input, spark), alone))
+    # once all are done: a route may change the product for as long as it runs, and a finding runs it again
+    for one, of_it in zip(alone, told, strict=True):
+        _noted(route, one, of_it, spark, measured)
     return measured
 
 

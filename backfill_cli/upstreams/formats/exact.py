@@ -22,6 +22,9 @@ _SECONDS_A_DAY = 86_400
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 """0001-01-01 and 9999-12-31 as days since 1970: infinities and broken values lie outside."""
 
+_MOST_PLACES = 1_000
+"""A decimal of 38 digits with more places than this is none that a table holds."""
+
 DOUBLE_DIGITS = 15
 """A decimal of so many digits is the only one whose nearest double is that one."""
 
@@ -175,7 +178,10 @@ def of_unscaled(encoded: "Column", scale: "Column | int", kind: SparkType, named
 
 
 def _pointed(bits: "Column", scale: "Column") -> "Column":
-    """A two's complement integer in hex, times ten to the minus `scale`, as text; NULL beyond 38 digits."""
+    """A two's complement integer in hex, times ten to the minus `scale`, as text.
+
+    NULL beyond 38 digits, and for a scale that no number has: its zeros alone could fill the memory.
+    """
     from pyspark.sql import functions as F
 
     negative = F.substr(bits, F.lit(1), F.lit(1)) >= "8"
@@ -191,7 +197,7 @@ def _pointed(bits: "Column", scale: "Column") -> "Column":
         return F.when(scale > 0, places).otherwise(d)
 
     told = F.concat(F.when(negative, "-").otherwise(""), once(padded, split))
-    return F.when(F.length(bits).between(1, 32), told)
+    return F.when(F.length(bits).between(1, 32) & scale.between(-_MOST_PLACES, _MOST_PLACES), told)
 
 
 def _whole(bits: "Column") -> "Column":

@@ -158,7 +158,8 @@ class Archive:
             self._learn(files)
             places = {name: self._columns[name] for name in self.place_names if name in self._columns}
         rows = archive_frames.of_files(spark, self._where, files, self.options, places, self.read_as(wanted))
-        here = archive_frames.of_ranges(rows, ranges)
+        within = archive_frames.lines_of_ranges if self.options.format == "json" else archive_frames.of_ranges
+        here = within(rows, ranges)
         return here.dropDuplicates(["kafka_partition", "kafka_offset"]) if doubled else here
 
     def _files(self) -> Mapping[str, File]:

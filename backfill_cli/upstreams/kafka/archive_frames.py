@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING
 
 from backfill_cli.upstreams.formats import frames
-from backfill_cli.upstreams.formats.exact import refused
+from backfill_cli.upstreams.formats.exact import once, refused
 from backfill_cli.upstreams.formats.frames import quoted
 from backfill_cli.upstreams.formats.json_values import of_parsed, with_parsed
 from backfill_cli.upstreams.formats.listing import File, Place
@@ -62,7 +63,7 @@ def _of_json(
     # a blank line is a record of no partition, which no range holds: a filter here would not keep it from raising
     blank = F.col("_line").rlike(r"^\s*$")
     fault = F.when(F.col("_line").isNull(), "not UTF-8 text").when(~blank, found.fault)
-    # Raised by the partition alone, which every read compares: in each column it would be most of the plan.
+    # Raised by the partition alone, which lines_of_ranges computes: in each column it would be most of the plan.
     bad = refused(F.col("_backfill_file"), "a line", F.concat_ws(": ", F.col("_fault"), F.col("_line")))
     told = dict(found.values)
     told[options.partition] = F.when(F.col("_fault").isNotNull(), bad).otherwise(told[options.partition])
@@ -106,6 +107,26 @@ def of_ranges(rows: "DataFrame", ranges: Sequence[Range]) -> "DataFrame":
     from pyspark.sql import functions as F
 
     partition, offset = F.col("kafka_partition"), F.col("kafka_offset")
-    inside = [(partition == one.partition) & (offset >= one.after) & (offset < one.up_to) for one in ranges]
-    reads = [F.when(here, F.lit(one.read).cast("int")) for here, one in zip(inside, ranges, strict=True)]
-    return rows.where(reduce(lambda a, b: a | b, inside)).select(F.coalesce(*reads).alias("_read"), "*")
+    inside = [_holds(one, partition, offset) for one in ranges]
+    return rows.where(reduce(or_, inside)).select(_read_of(ranges, partition, offset).alias("_read"), "*")
+
+
+def lines_of_ranges(rows: "DataFrame", ranges: Sequence[Range]) -> "DataFrame":
+    """The same of lines, which name what is broken when their partition is computed: once, of every line."""
+    from pyspark.sql import functions as F
+
+    place = F.struct(F.col("kafka_partition").alias("partition"), F.col("kafka_offset").alias("offset"))
+    read = once(place, lambda at: _read_of(ranges, at["partition"], at["offset"]))
+    return rows.select(read.alias("_read"), "*").where(F.col("_read").isNotNull())
+
+
+def _read_of(ranges: Sequence[Range], partition: "Column", offset: "Column") -> "Column":
+    from pyspark.sql import functions as F
+
+    return F.coalesce(
+        *(F.when(_holds(one, partition, offset), F.lit(one.read).cast("int")) for one in ranges),
+    )
+
+
+def _holds(one: Range, partition: "Column", offset: "Column") -> "Column":
+    return (partition == one.partition) & (offset >= one.after) & (offset < one.up_to)
