@@ -59,7 +59,7 @@ def expected(text: str | None, scale: int | None, digits: int, places: int) -> D
     if not 1 <= len(raw) <= 16 or abs(number) >= 10**38:
         return None
     moved = Decimal(number).scaleb(places - scale, WIDE)
-    exact = moved == moved.to_integral_value(context=WIDE) and abs(moved) < 10**digits
+    exact = moved == moved.to_integral_value(context=WIDE) and WIDE.abs(moved) < 10**digits
     return WIDE.scaleb(moved, -places) if exact else None
 
 
