@@ -167,9 +167,9 @@ def commands(folder: Path, rounds: int) -> list[Figure]:
 
 def start(folder: Path, rounds: int) -> list[Figure]:
     """From the command to the first checkpoint's commit, with the class archive ÷ without."""
-    from backfill_cli.engine import archive_maker
+    from backfill_cli.spark import class_data_maker
 
-    subprocess.run([sys.executable, archive_maker.__file__], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([sys.executable, class_data_maker.__file__], check=True, stdout=subprocess.DEVNULL)
     write_snapshot(folder / "start-orders", 200_000, 4)
     without = [_first_checkpoint_s(folder, {"BACKFILL_CLASS_ARCHIVE": "off"})]
     with_it = [_first_checkpoint_s(folder, {})]

@@ -140,7 +140,7 @@ def our_way(job: Job, records: int) -> tuple[float, int]:
     """Seconds for the whole job in this process, and the rows that its epochs read."""
     from backfill_cli.catalog import Catalog
     from backfill_cli.config import load
-    from backfill_cli.engine.run import start
+    from backfill_cli.engine.loop.run import start
 
     job.forget()
     job.write()
@@ -158,7 +158,7 @@ def pairs(folder: Path, bootstrap: str, records: int, count: int) -> list[Figure
     """Ours ÷ plain and ours ÷ streaming, in one session."""
     import maven_jars  # in scripts/
 
-    from backfill_cli.engine.session import open_session
+    from backfill_cli.spark.session import open_session
 
     jars = ",".join(sorted(str(jar) for jar in maven_jars.spark_source().glob("*.jar")))
     spark = open_session("local[*]", {"spark.jars": jars})

@@ -47,7 +47,7 @@ def our_way(job: Job, rows: int) -> float:
     """Seconds for the whole job in this process, with its end checks; the session is there already."""
     from backfill_cli.catalog import Catalog
     from backfill_cli.config import load
-    from backfill_cli.engine.run import start
+    from backfill_cli.engine.loop.run import start
 
     job.forget()
     job.write()
@@ -62,8 +62,8 @@ def our_way(job: Job, rows: int) -> float:
 def pairs(folder: Path, source: Path, rows: int, count: int) -> list[Figure]:
     """Ours ÷ plain in one session, and verify ÷ ours."""
     from backfill_cli.catalog import Catalog
-    from backfill_cli.engine.session import open_session
-    from backfill_cli.engine.verify import verify
+    from backfill_cli.engine.verify.job import verify
+    from backfill_cli.spark.session import open_session
 
     spark = open_session("local[*]", {})
     job = Job(folder / "ours", source)
@@ -92,7 +92,7 @@ def pairs(folder: Path, source: Path, rows: int, count: int) -> list[Figure]:
 
 def spark_start_s(tries: int) -> float:
     """Seconds from nothing to a Spark session, median."""
-    code = "from backfill_cli.engine.session import open_session; open_session('local[*]', {}).range(1).count()"
+    code = "from backfill_cli.spark.session import open_session; open_session('local[*]', {}).range(1).count()"
     took = []
     for _ in range(tries):
         began = time.perf_counter()
@@ -157,7 +157,7 @@ def small_slice(folder: Path, rows: int, tries: int) -> list[Figure]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from backfill_cli.engine.session import open_session
+    from backfill_cli.spark.session import open_session
 
     size = min(25_000, rows // 20)
     first = rows // 2 + size // 3
@@ -224,12 +224,12 @@ def memory_of(source: Path, folder: Path) -> None:
 
     from pyspark import SparkContext
 
-    from backfill_cli.engine.session import open_session
+    from backfill_cli.spark.session import open_session
 
     open_session("local[*]", {})
     from backfill_cli.catalog import Catalog
     from backfill_cli.config import load
-    from backfill_cli.engine.run import start
+    from backfill_cli.engine.loop.run import start
 
     job = Job(folder, source)
     job.forget()

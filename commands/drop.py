@@ -37,12 +37,12 @@ def drop(
             f"job {name!r} would lose its progress: {said}", f"backfill drop {name}{where} --confirm {name}"
         )
     if sink is None:
-        from backfill_cli.engine.drop import drop as drop_job
+        from backfill_cli.engine.job.drop import drop as drop_job
 
         drop_job(name, store)
     else:
         from backfill_cli.config import load
-        from backfill_cli.engine.drop import drop_from_sink
+        from backfill_cli.engine.job.drop import drop_from_sink
 
         drop_from_sink(name, store, load(Path(sink)))
     if as_json:

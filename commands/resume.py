@@ -40,7 +40,7 @@ def resume(
         if row.live:
             post(catalog, name, Verb.RESUME, rate=None, wait=wait, timeout=timeout, as_json=as_json)
             return
-    from backfill_cli.engine.run import resume as resume_job
+    from backfill_cli.engine.loop.run import resume as resume_job
 
     from .running import run_shown
 

@@ -32,7 +32,7 @@ def start(
         options = ["--config", str(Path(config).resolve()), "--until", until]
         start_detached(job.job.name, store, [*options, "--into-existing"] if into_existing else options, as_json)
         return
-    from backfill_cli.engine.run import start as start_job
+    from backfill_cli.engine.loop.run import start as start_job
 
     from .running import run_shown
 

@@ -23,7 +23,7 @@ def verify(
     """Compare counts and hashes by key range, then name the rows that differ. Exit 3: they differ."""
     store = open_catalog(catalog)
     name = named_job(store, job).name
-    from backfill_cli.engine.verify import verify as verify_job
+    from backfill_cli.engine.verify.job import verify as verify_job
     from backfill_cli.view.verdict import show_verify
 
     show_verify(verify_job(name, store, independent), as_json)

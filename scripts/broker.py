@@ -22,8 +22,8 @@ from typing import Any
 
 import maven_jars
 
-from backfill_cli.engine.java import find_java
 from backfill_cli.errors import BackfillError
+from backfill_cli.spark.java import find_java
 
 START_LIMIT_S = 60.0
 """It takes 2 to 3 s here, and ten times that on a busy machine."""

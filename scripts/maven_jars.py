@@ -10,7 +10,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from backfill_cli.engine.archive import cache_folder
+from backfill_cli.spark.class_data import cache_folder
 
 _POMS = Path(__file__).with_name("kafka")
 

@@ -75,7 +75,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="session")
 def spark() -> "Iterator[SparkSession]":
-    from backfill_cli.engine.session import open_session
+    from backfill_cli.spark.session import open_session
 
     session = open_session("local[2]", {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "2g"})
     yield session

@@ -15,10 +15,7 @@ from backfill_cli.contracts.sink import (
     Survey,
     VerifiableSink,
 )
-from backfill_cli.contracts.store import (
-    JobDefinition,
-    JobStore,
-)
+from backfill_cli.contracts.store import JobDefinition, JobStore
 from backfill_cli.contracts.upstream import (
     AdvisingUpstream,
     ArrowTasks,

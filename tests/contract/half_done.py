@@ -17,7 +17,7 @@ from backfill_cli.catalog import Catalog, lease
 from backfill_cli.catalog.store import Store
 from backfill_cli.config import JobConfig, load
 from backfill_cli.contracts import EpochCommit, JobDefinition, SavedJob, SinkTable
-from backfill_cli.engine.choice import strategy_of
+from backfill_cli.engine.job.choice import strategy_of
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Progress
 from backfill_cli.model.codec import encode
 from backfill_cli.model.job import Control, JobState, Phase

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from broker import Broker
 
-from backfill_cli.engine.java import find_java
+from backfill_cli.spark.java import find_java
 
 USER, PASSWORD = "reader", "open-sesame-7c1d"
 _KEYS = "changeit"

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from backfill_cli.upstreams.formats.edge import from_spark
-from backfill_cli.upstreams.formats.exact import QUIET, Named
-from backfill_cli.upstreams.formats.values import Encoding, convert
+from backfill_cli.formats.exact import QUIET, Named
+from backfill_cli.formats.values import Encoding, convert
+from backfill_cli.spark.failures import from_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from backfill_cli.upstreams.formats import exact
-from backfill_cli.upstreams.formats.exact import QUIET, Named
-from backfill_cli.upstreams.formats.json_values import of_parsed, with_parsed
-from backfill_cli.upstreams.formats.schemas import field
-from backfill_cli.upstreams.formats.values import Encoding, convert, raw_type
+from backfill_cli.formats import exact
+from backfill_cli.formats.exact import QUIET, Named
+from backfill_cli.formats.json_values import of_parsed, with_parsed
+from backfill_cli.formats.schemas import field
+from backfill_cli.formats.values import Encoding, convert, raw_type
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -47,7 +47,7 @@ def optimized(frame: "DataFrame") -> str:
 def test_a_value_of_debezium(spark: "SparkSession", how: Encoding, kind: str, quiet: bool) -> None:
     from pyspark.sql import functions as F
 
-    from backfill_cli.upstreams.formats.frames import struct_type
+    from backfill_cli.formats.frames import struct_type
 
     rows = spark.createDataFrame([], struct_type({"raw": field("raw", raw_type(how, kind))}))
     named = QUIET if quiet else Named(F.lit("f"), "c")

@@ -18,7 +18,9 @@ from sink_contract import Epochs, Read, Row, SinkContract, a_table, rows, schema
 from backfill_cli.errors import BadData, Fatal, Held, SinkInUse, StateConflict, Transient, UsageError
 from backfill_cli.model.checkpoint import Marker
 from backfill_cli.model.plan import Staged, StagedFile, StagedTable
-from backfill_cli.sinks.duckdb import DuckDBOptions, DuckDBSink, connector
+from backfill_cli.sinks.duckdb import connector
+from backfill_cli.sinks.duckdb.options import DuckDBOptions
+from backfill_cli.sinks.duckdb.sink import DuckDBSink
 
 
 def read_file(path: Path, target: str) -> list[Row]:

@@ -13,7 +13,9 @@ from sink_contract import Epochs, schema_json
 
 from backfill_cli.contracts import EpochCommit, SinkTable
 from backfill_cli.model.plan import StagedFile, StagedTable
-from backfill_cli.sinks.duckdb import DuckDBOptions, DuckDBSink, connector
+from backfill_cli.sinks.duckdb import connector
+from backfill_cli.sinks.duckdb.options import DuckDBOptions
+from backfill_cli.sinks.duckdb.sink import DuckDBSink
 
 LINES = SinkTable(
     "lines", "lines", ("line", "order_id"), schema_json(order_id="long", line="string", note="string")

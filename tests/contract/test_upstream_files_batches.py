@@ -13,12 +13,12 @@ import pytest
 from pyarrow.fs import LocalFileSystem
 
 from backfill_cli.contracts import BatchedUpstream, TableSpec, Upstream
-from backfill_cli.engine import stage_tasks
+from backfill_cli.engine.staging import workers
 from backfill_cli.errors import BadData, Fatal
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.upstreams.files import connector
-from backfill_cli.upstreams.files.row_groups import batches
-from backfill_cli.upstreams.files.slicing import GroupSlice
+from backfill_cli.upstreams.files.snapshot.row_groups import batches
+from backfill_cli.upstreams.files.snapshot.slicing import GroupSlice
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,9 +72,9 @@ def whole(upstream: Upstream) -> list[SnapshotRead]:
 
 
 def made(upstream: Upstream, spark: "SparkSession", reads: Sequence[SnapshotRead]) -> pa.Table:
-    tasks = stage_tasks.made_in_workers(upstream, spark, "t", reads)
+    tasks = workers.made_in_workers(upstream, spark, "t", reads)
     assert tasks is not None
-    return stage_tasks.frame(spark, tasks).toArrow().sort_by("id")
+    return workers.frame(spark, tasks).toArrow().sort_by("id")
 
 
 def read(upstream: Upstream, spark: "SparkSession", reads: Sequence[SnapshotRead]) -> pa.Table:
@@ -111,9 +111,9 @@ def test_of_any_slice_only_its_rows_are_made_and_each_belongs_to_its_read(
     upstream = opened(tmp_path)
     upstream.pin()
     slices = [("a.parquet", 3, 8), ("b.parquet", 29, 30), ("a.parquet", 8, 8), ("a.parquet", 20, 30)]
-    tasks = stage_tasks.made_in_workers(upstream, spark, "t", [SnapshotRead("t", *one) for one in slices])
+    tasks = workers.made_in_workers(upstream, spark, "t", [SnapshotRead("t", *one) for one in slices])
     assert tasks is not None
-    done = stage_tasks.write(spark, tasks, tmp_path / "staged", tmp_path)
+    done = workers.write(spark, tasks, tmp_path / "staged", tmp_path)
     assert done.rows == {0: 5, 1: 1, 3: 10}
     ids = [key for f in done.files for key in pq.read_table(tmp_path / f.path)["id"].to_pylist()]
     assert sorted(ids) == sorted([*range(3, 8), 29, *range(20, 30)])
@@ -122,10 +122,10 @@ def test_of_any_slice_only_its_rows_are_made_and_each_belongs_to_its_read(
 def test_large_files_are_made_by_several_tasks_cut_at_their_row_groups(
     tmp_path: Path, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("backfill_cli.upstreams.files.slicing.TASK_ROWS", 14)
+    monkeypatch.setattr("backfill_cli.upstreams.files.snapshot.slicing.TASK_ROWS", 14)
     pq.write_table(table(), tmp_path / "a.parquet", row_group_size=7)
     upstream = opened(tmp_path)
-    tasks = stage_tasks.made_in_workers(upstream, spark, "t", whole(upstream))
+    tasks = workers.made_in_workers(upstream, spark, "t", whole(upstream))
     assert tasks is not None
     cut = [
         [(piece.read, piece.what.slice.after, piece.what.slice.up_to) for piece in part] for part in tasks.parts
@@ -137,10 +137,10 @@ def test_small_files_are_made_together_by_a_few_tasks(tmp_path: Path, spark: "Sp
     for index in range(40):
         pq.write_table(table().slice(0, 3), tmp_path / f"{index:02}.parquet")
     upstream = opened(tmp_path)
-    tasks = stage_tasks.made_in_workers(upstream, spark, "t", whole(upstream))
+    tasks = workers.made_in_workers(upstream, spark, "t", whole(upstream))
     assert tasks is not None
     assert [len(part) for part in tasks.parts] == [20, 20]
-    done = stage_tasks.write(spark, tasks, tmp_path / "staged", tmp_path)
+    done = workers.write(spark, tasks, tmp_path / "staged", tmp_path)
     assert (len(done.files), done.rows) == (2, dict.fromkeys(range(40), 3))
 
 
@@ -151,7 +151,7 @@ def test_files_with_the_calendar_of_before_1582_are_sparks(tmp_path: Path, spark
     finally:
         spark.conf.unset("spark.sql.parquet.datetimeRebaseModeInWrite")
     upstream = opened(tmp_path / "t")
-    assert stage_tasks.made_in_workers(upstream, spark, "t", whole(upstream)) is None
+    assert workers.made_in_workers(upstream, spark, "t", whole(upstream)) is None
     assert set(read(upstream, spark, whole(upstream))["day"].to_pylist()) == {dt.date(1500, 2, 28)}
 
 
@@ -175,7 +175,7 @@ def test_case_46_a_file_that_breaks_off_is_named(tmp_path: Path, spark: "SparkSe
     pq.write_table(table(), file, compression="none")
     upstream = opened(tmp_path)
     reads = whole(upstream)
-    tasks = stage_tasks.made_in_workers(upstream, spark, "t", reads)
+    tasks = workers.made_in_workers(upstream, spark, "t", reads)
     assert tasks is not None
     now = os.stat(file)
     content = bytearray(file.read_bytes())
@@ -183,7 +183,7 @@ def test_case_46_a_file_that_breaks_off_is_named(tmp_path: Path, spark: "SparkSe
     file.write_bytes(content)
     os.utime(file, ns=(now.st_atime_ns, now.st_mtime_ns))
     with pytest.raises(Exception, match="backfill:") as caught:
-        stage_tasks.write(spark, tasks, tmp_path / "staged", tmp_path)
+        workers.write(spark, tasks, tmp_path / "staged", tmp_path)
     error = upstream.failure(caught.value)
     assert isinstance(error, BadData)
     assert "a.parquet: not a complete parquet file" in error.message
@@ -195,7 +195,7 @@ def test_a_file_that_is_not_the_pinned_one_is_not_made(tmp_path: Path, spark: "S
     reads = whole(upstream)
     pq.write_table(table().slice(1), tmp_path / "a.parquet")
     with pytest.raises(Fatal, match=r"a\.parquet"):
-        stage_tasks.made_in_workers(upstream, spark, "t", reads)
+        workers.made_in_workers(upstream, spark, "t", reads)
 
 
 def test_rows_as_wide_as_a_megabyte_are_read_a_few_at_a_time(tmp_path: Path) -> None:
@@ -211,10 +211,10 @@ def test_a_value_that_its_type_cannot_hold_is_named_with_its_column(tmp_path: Pa
     file = tmp_path / "a.parquet"
     pq.write_table(pa.table({"id": [1], "at": pa.array([2**62], pa.timestamp("ms"))}), file)
     upstream = opened(tmp_path)
-    tasks = stage_tasks.made_in_workers(upstream, spark, "t", whole(upstream))
+    tasks = workers.made_in_workers(upstream, spark, "t", whole(upstream))
     assert tasks is not None
     with pytest.raises(Exception, match="backfill:") as caught:
-        stage_tasks.write(spark, tasks, tmp_path / "staged", tmp_path)
+        workers.write(spark, tasks, tmp_path / "staged", tmp_path)
     error = upstream.failure(caught.value)
     assert isinstance(error, BadData)
     assert "a.parquet: column 'at': a value is no timestamp[us]" in error.message

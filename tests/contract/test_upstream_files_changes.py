@@ -11,7 +11,7 @@ from files_values import FAILURES, ONE, changes_of, event, failure, opened, read
 
 from backfill_cli.errors import Fatal
 from backfill_cli.model.position import Position
-from backfill_cli.upstreams.formats.edge import from_spark
+from backfill_cli.spark.failures import from_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

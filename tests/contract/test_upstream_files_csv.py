@@ -9,7 +9,7 @@ import pytest
 from files_values import FAILURES, scanned, snapshot_of
 
 from backfill_cli.errors import BadData
-from backfill_cli.upstreams.formats.edge import from_spark
+from backfill_cli.spark.failures import from_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

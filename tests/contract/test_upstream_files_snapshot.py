@@ -13,8 +13,8 @@ from files_values import FAILURES, UTC, scanned, snapshot_of
 from backfill_cli.contracts import TableSpec
 from backfill_cli.errors import BadData
 from backfill_cli.model.plan import SnapshotRead
+from backfill_cli.spark.failures import from_spark
 from backfill_cli.upstreams.files import connector
-from backfill_cli.upstreams.formats.edge import from_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,12 +13,12 @@ from kafka_topics import TABLE, Topic, history, new_topic, offsets, scanned
 
 from backfill_cli.contracts import Upstream
 from backfill_cli.errors import BadData, Fatal, HistoryGone
+from backfill_cli.formats.listing import Listing, place
+from backfill_cli.formats.schemas import field
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.position import START, Position
-from backfill_cli.upstreams.formats.edge import from_spark
-from backfill_cli.upstreams.formats.listing import Listing, place
-from backfill_cli.upstreams.formats.schemas import field
-from backfill_cli.upstreams.kafka import archive_frames
+from backfill_cli.spark.failures import from_spark
+from backfill_cli.upstreams.kafka.archive import frames
 from backfill_cli.upstreams.kafka.options import ArchiveOptions
 from backfill_cli.upstreams.kafka.tasks import Range
 
@@ -104,7 +104,7 @@ def test_a_restored_upstream_reads_on_without_looking_into_the_files_again(
 ) -> None:
     store(tmp_path / "a", "0.parquet", rows(0, range(10)))
     pin = archived(topic, tmp_path / "a").pin()
-    monkeypatch.setattr("backfill_cli.upstreams.kafka.archive_index.pieces", lambda *_: pytest.fail("looked"))
+    monkeypatch.setattr("backfill_cli.upstreams.kafka.archive.index.pieces", lambda *_: pytest.fail("looked"))
     later = archived(topic, tmp_path / "a")
     later.restore(pin)
     assert later.observe(START, True).archived == Position.of({"0": 10})
@@ -247,8 +247,8 @@ def test_a_broken_line_among_several_partitions_is_named(
     def read(*lines: bytes) -> int:
         (tmp_path / "0.json").write_bytes(b"\n".join(lines))
         files = list(Listing(where).files().values())
-        rows = archive_frames.of_files(spark, where, files, options, places, columns)
-        return len(archive_frames.lines_of_ranges(rows, ranges).collect())
+        rows = frames.of_files(spark, where, files, options, places, columns)
+        return len(frames.lines_of_ranges(rows, ranges).collect())
 
     assert read(*whole, b'{"p": 5, "o": 0}', b"") == 3
     with pytest.raises(Exception, match=r"0\.json") as caught:

@@ -11,8 +11,9 @@ from pydantic import ValidationError
 
 from backfill_cli.errors import Fatal, HistoryGone, Transient, UsageError
 from backfill_cli.model.plan import SnapshotRead
-from backfill_cli.upstreams.kafka import connector, log
-from backfill_cli.upstreams.kafka.cluster import Cluster, Connection
+from backfill_cli.upstreams.kafka import connector
+from backfill_cli.upstreams.kafka.log import reader
+from backfill_cli.upstreams.kafka.log.cluster import Cluster, Connection
 from backfill_cli.upstreams.kafka.options import CLIENT_PROPERTIES, KafkaOptions
 from backfill_cli.upstreams.kafka.tasks import Range
 
@@ -36,7 +37,7 @@ def connection(topic: Topic, **options: str) -> Connection:
 def test_a_broker_that_is_down_for_a_while_is_transient_and_reading_goes_on(
     topic: Topic, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("backfill_cli.upstreams.kafka.cluster.ANSWER_S", 2.0)
+    monkeypatch.setattr("backfill_cli.upstreams.kafka.log.cluster.ANSWER_S", 2.0)
     topic.write([b"a", b"b"])
     upstream = topic.open(value=BYTES)
     pin = upstream.pin()
@@ -47,7 +48,7 @@ def test_a_broker_that_is_down_for_a_while_is_transient_and_reading_goes_on(
     finally:
         topic.broker.start()
     topic.write([b"c"])
-    monkeypatch.setattr("backfill_cli.upstreams.kafka.cluster.ANSWER_S", 20.0)
+    monkeypatch.setattr("backfill_cli.upstreams.kafka.log.cluster.ANSWER_S", 20.0)
     assert dict(upstream.observe(pin.position, True).latest) == {"0": 3}
     assert offsets(scanned(upstream, spark, [SnapshotRead(TABLE, "0", 0, 3)])) == [0, 1, 2]
 
@@ -55,15 +56,15 @@ def test_a_broker_that_is_down_for_a_while_is_transient_and_reading_goes_on(
 def test_case_32_a_log_that_ends_before_its_range_is_transient(
     topic: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log, "SILENCE_S", 0.5)
+    monkeypatch.setattr(reader, "SILENCE_S", 0.5)
     topic.write([b"a", b"b"])
     with pytest.raises(Transient, match=r"partition 0 (ends at offset 2|sent nothing)"):
-        list(log.messages(connection(topic), topic.name, Range(0, 0, 0, 5)))
+        list(reader.messages(connection(topic), topic.name, Range(0, 0, 0, 5)))
 
 
 def test_case_31_records_deleted_while_they_are_read_are_noticed(topic: Topic) -> None:
     topic.write([b"x" * 1000] * 3000)
-    reading = log.messages(connection(topic), topic.name, Range(0, 0, 0, 3000))
+    reading = reader.messages(connection(topic), topic.name, Range(0, 0, 0, 3000))
     assert next(reading)
     topic.delete_before(2500)
     with pytest.raises(HistoryGone, match="partition 0 no longer has offset 0: its log begins at 2500"):
@@ -90,7 +91,7 @@ def test_a_secret_is_in_no_plan_no_error_and_no_text(topic: Topic, spark: "Spark
 
 
 def test_a_secret_is_in_no_error_of_a_refused_login(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("backfill_cli.upstreams.kafka.cluster.ANSWER_S", 1.0)
+    monkeypatch.setattr("backfill_cli.upstreams.kafka.log.cluster.ANSWER_S", 1.0)
     secret = {
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": "PLAIN",

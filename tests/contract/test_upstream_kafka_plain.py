@@ -7,7 +7,7 @@ from broker import Broker
 from kafka_topics import EVENTS, TABLE, Topic, history, new_topic, scanned
 
 from backfill_cli.contracts import BatchedUpstream, Upstream
-from backfill_cli.engine import stage_tasks
+from backfill_cli.engine.staging import workers
 from backfill_cli.errors import HistoryGone
 from backfill_cli.model.plan import SnapshotRead
 
@@ -34,9 +34,9 @@ def topic(broker: Broker) -> Topic:
 
 def made(upstream: Upstream, spark: "SparkSession", reads: list[SnapshotRead]) -> list[dict[str, Any]]:
     """What the workers make of these reads, in order of partition and offset."""
-    tasks = stage_tasks.made_in_workers(upstream, spark, TABLE, reads)
+    tasks = workers.made_in_workers(upstream, spark, TABLE, reads)
     assert tasks is not None
-    rows: list[dict[str, Any]] = stage_tasks.frame(spark, tasks).orderBy(*EVENTS).toArrow().to_pylist()
+    rows: list[dict[str, Any]] = workers.frame(spark, tasks).orderBy(*EVENTS).toArrow().to_pylist()
     return rows
 
 
@@ -60,7 +60,7 @@ def test_the_rows_of_each_part_belong_to_its_read(broker: Broker, spark: "SparkS
     upstream = topic.open(value=BYTES)
     upstream.pin()
     reads = [SnapshotRead(TABLE, "1", 0, 3), SnapshotRead(TABLE, "0", 10, 60_000)]
-    tasks = stage_tasks.made_in_workers(upstream, spark, TABLE, reads)
+    tasks = workers.made_in_workers(upstream, spark, TABLE, reads)
     assert tasks is not None
     told = [(p.read, p.what.partition, p.what.after, p.what.up_to) for part in tasks.parts for p in part]
     assert told == [(0, 1, 0, 3), (1, 0, 10, 30_005), (1, 0, 30_005, 60_000)]
@@ -72,20 +72,20 @@ def test_a_record_that_is_not_plain_fails_the_read_and_the_next_ones_are_sparks(
     topic.write([b'{"id": 1}', b'{"id": "one"}'])
     upstream = topic.open()
     reads = history(upstream)
-    tasks = stage_tasks.made_in_workers(upstream, spark, TABLE, reads)
+    tasks = workers.made_in_workers(upstream, spark, TABLE, reads)
     assert tasks is not None
     with pytest.raises(Exception, match="partition 0, from offset 0 on") as caught:
-        stage_tasks.frame(spark, tasks).toArrow()
+        workers.frame(spark, tasks).toArrow()
     assert tasks.careful(caught.value)
     assert not tasks.careful(Exception("backfill: [HistoryGone] gone :end"))
-    assert stage_tasks.made_in_workers(upstream, spark, TABLE, reads) is None
+    assert workers.made_in_workers(upstream, spark, TABLE, reads) is None
     assert [row["_error"] is None for row in scanned(upstream, spark, reads)] == [True, False]
 
 
 def test_a_column_that_needs_an_expression_is_sparks(topic: Topic, spark: "SparkSession") -> None:
     topic.write([b'{"id": [1]}'])
     upstream = topic.open(value={"format": "json", "schema": "id ARRAY<INT>"})
-    assert stage_tasks.made_in_workers(upstream, spark, TABLE, history(upstream)) is None
+    assert workers.made_in_workers(upstream, spark, TABLE, history(upstream)) is None
 
 
 def test_with_sparks_own_reader_nothing_is_made_in_workers(topic: Topic, spark: "SparkSession") -> None:

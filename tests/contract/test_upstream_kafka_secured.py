@@ -18,7 +18,7 @@ BYTES = {"format": "bytes"}
 
 @pytest.fixture
 def topic(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Topic:
-    monkeypatch.setattr("backfill_cli.upstreams.kafka.cluster.ANSWER_S", 3.0)
+    monkeypatch.setattr("backfill_cli.upstreams.kafka.log.cluster.ANSWER_S", 3.0)
     return new_topic(broker)
 
 

@@ -9,11 +9,11 @@ from broker import Broker
 from kafka_topics import history, new_topic, scanned
 
 from backfill_cli.errors import BadData, ConfigError
-from backfill_cli.upstreams.formats.fast_json import read as read_short
-from backfill_cli.upstreams.formats.fast_json import short_way
-from backfill_cli.upstreams.formats.schemas import of_ddl
-from backfill_cli.upstreams.kafka.cluster import Connection
-from backfill_cli.upstreams.kafka.log import frame
+from backfill_cli.formats.fast_json import read as read_short
+from backfill_cli.formats.fast_json import short_way
+from backfill_cli.formats.schemas import of_ddl
+from backfill_cli.upstreams.kafka.log.cluster import Connection
+from backfill_cli.upstreams.kafka.log.reader import frame
 from backfill_cli.upstreams.kafka.options import KafkaOptions
 from backfill_cli.upstreams.kafka.tasks import Range
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 FORMS = ("debezium", "dms", "change-feed")
 WAYS = (
-    "engine.stage._changes:changes",
+    "staging.stage._changes:changes",
     *(f"files.changes.format={name}" for name in FORMS),
     *(f"files.changes.file_format={name}" for name in ("csv", "json", "parquet")),
 )

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.config import from_stored
 from backfill_cli.contracts import Upstream
-from backfill_cli.engine.create import sink_tables
-from backfill_cli.engine.ports import Job, commit_of
-from backfill_cli.engine.stage import SparkStager
+from backfill_cli.engine.job.create import sink_tables
+from backfill_cli.engine.loop.ports import Job, commit_of
+from backfill_cli.engine.staging.stage import SparkStager
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.job import Phase
 from backfill_cli.model.plan import EpochPlan, SnapshotRead

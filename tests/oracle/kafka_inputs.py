@@ -1,7 +1,7 @@
 """Kafka records that hardly anybody draws by chance, and the columns that go the short way."""
 
-from backfill_cli.upstreams.formats import fast_json
-from backfill_cli.upstreams.formats.schemas import of_ddl
+from backfill_cli.formats import fast_json
+from backfill_cli.formats.schemas import of_ddl
 from oracle import tokens
 from oracle.readers import kinds
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from backfill_cli.engine.stage_partitions import PartitionStager
+from backfill_cli.engine.staging.partitions import PartitionStager
 from backfill_cli.errors import BadData
-from backfill_cli.upstreams.formats import fast_json
+from backfill_cli.formats import fast_json
 from oracle import plain, tokens
 from oracle.inputs import SEED
 from oracle.kafka_inputs import HOSTILE, RECORDS, SHORT, TOLERATED, WAY

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from backfill_cli.upstreams.formats.fast_json import read
+from backfill_cli.formats.fast_json import read
 from oracle import plain, tokens
 from oracle.kafka_inputs import HOSTILE, RECORDS, SHORT, WAY
 from oracle.readers import kafka_json

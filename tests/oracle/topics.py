@@ -12,17 +12,17 @@ from kafka_topics import Topic, new_topic
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import from_stored
-from backfill_cli.engine.run import start
+from backfill_cli.engine.loop.run import start
 from oracle import plain
 
 if TYPE_CHECKING:
     from broker import Broker
 
 COVERS = {
-    "engine.stage_partitions._changes:changes": "test_kafka_json.py, keyed; test_kafka_debezium.py",
-    "engine.stage_partitions._events:made_in_workers": "test_kafka_json.py, plain",
-    "engine.stage_partitions._staged_events:events": "test_kafka_json.py",
-    "engine.stage_partitions.events:scan": "test_kafka_json.py, with care",
+    "staging.partitions._changes:changes": "test_kafka_json.py, keyed; test_kafka_debezium.py",
+    "staging.partitions._events:made_in_workers": "test_kafka_json.py, plain",
+    "staging.partitions._staged_events:events": "test_kafka_json.py",
+    "staging.partitions.events:scan": "test_kafka_json.py, with care",
     "kafka.archive.format=json": "test_kafka_json.py, archive",
     "kafka.archive.format=parquet": "test_kafka_json.py, archive",
     "kafka.reader=confluent": "test_kafka_json.py",

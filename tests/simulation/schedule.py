@@ -7,11 +7,11 @@ from typing import Any
 
 from backfill_cli import failpoint
 from backfill_cli.contracts import SinkTable
-from backfill_cli.engine.orchestrator import Orchestrator, Tick
-from backfill_cli.engine.ports import Job, Ports, Settings
-from backfill_cli.engine.recovery import recover
-from backfill_cli.engine.report import Meter
-from backfill_cli.engine.runner import Heartbeat, Wake
+from backfill_cli.engine.loop.meter import Meter
+from backfill_cli.engine.loop.orchestrator import Orchestrator, Tick
+from backfill_cli.engine.loop.ports import Job, Ports, Settings
+from backfill_cli.engine.loop.process import Heartbeat, Wake
+from backfill_cli.engine.loop.recovery import recover
 from backfill_cli.errors import BadData, Held, HistoryGone, StateConflict, Transient
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.job import Command, Control, Verb

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from kafka_topics import TABLE, Topic, new_topic
 
-from backfill_cli.engine.ports import StagedEpoch
+from backfill_cli.engine.loop.ports import StagedEpoch
 from backfill_cli.model.plan import EpochPlan, SnapshotRead, Staged, StagedFile, StagedTable
 from backfill_cli.model.position import Position
 from backfill_cli.model.upstream import Pin, UpstreamView
 from backfill_cli.strategies.source import SourceStrategy
-from backfill_cli.upstreams.kafka.cluster import Connection
-from backfill_cli.upstreams.kafka.log import records
+from backfill_cli.upstreams.kafka.log.cluster import Connection
+from backfill_cli.upstreams.kafka.log.reader import records
 from backfill_cli.upstreams.kafka.options import KafkaOptions
 from backfill_cli.upstreams.kafka.tasks import Range
 

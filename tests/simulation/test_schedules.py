@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from backfill_cli.engine.orchestrator import Orchestrator
+from backfill_cli.engine.loop.orchestrator import Orchestrator
 from backfill_cli.strategies.partitions import PartitionLog
 
 from .schedule import Schedule, SnapshotSchedule, SourceSchedule

@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 from backfill_cli.contracts import EpochCommit, SavedJob, SinkTable, UpstreamCapabilities
-from backfill_cli.engine.ports import StagedEpoch
+from backfill_cli.engine.loop.ports import StagedEpoch
 from backfill_cli.errors import BadData, Held, HistoryGone, StateConflict, Transient
 from backfill_cli.failpoint import hit
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Marker, Progress, Recovered

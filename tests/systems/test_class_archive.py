@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from backfill_cli.engine import archive
-from backfill_cli.engine.java import find_java
+from backfill_cli.spark import class_data
+from backfill_cli.spark.java import find_java
 
 # Says whether the driver mapped an archive of ours: its path then stands in the process's memory map.
 SESSION = """
 from pathlib import Path
 import psutil
-from backfill_cli.engine.session import open_session
+from backfill_cli.spark.session import open_session
 
 spark = open_session("local[1]", {"spark.driver.memory": "1g"})
 assert spark.range(3).count() == 3
@@ -32,7 +32,7 @@ def session(cache: Path) -> str:
 
 def place(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
-    file = archive.archive_file(find_java(os.environ), {})
+    file = class_data.archive_file(find_java(os.environ), {})
     assert file is not None
     return file
 
@@ -40,7 +40,7 @@ def place(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_an_archive_is_made_and_then_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = place(tmp_path, monkeypatch)
 
-    subprocess.run([sys.executable, "-m", "backfill_cli.engine.archive_maker"], check=True, timeout=600)
+    subprocess.run([sys.executable, "-m", "backfill_cli.spark.class_data_maker"], check=True, timeout=600)
 
     assert file.stat().st_size > 10_000_000
     assert {one.name for one in file.parent.iterdir()} == {file.name, f"{file.name}.lock"}

@@ -10,8 +10,8 @@ from kafka_topics import Topic, new_topic
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import load
-from backfill_cli.engine.run import start
-from backfill_cli.engine.verify import verify
+from backfill_cli.engine.loop.run import start
+from backfill_cli.engine.verify.job import verify
 from backfill_cli.errors import BadData, HistoryGone, StateConflict
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ HOSTILE = {
 TRIED = """
 import json, sys
 from backfill_cli.contracts import TableSpec
-from backfill_cli.engine.session import open_session
+from backfill_cli.spark.session import open_session
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.upstreams.files import connector
 

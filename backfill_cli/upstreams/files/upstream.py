@@ -7,24 +7,24 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import ArrowTasks, TableSpec, UpstreamCapabilities
 from backfill_cli.errors import BackfillError, ConfigError
+from backfill_cli.formats import frames, schemas
+from backfill_cli.formats.listing import place
+from backfill_cli.formats.schemas import Columns
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.position import START, Position
 from backfill_cli.model.upstream import Pin, UpstreamView
-from backfill_cli.upstreams.files import pin
-from backfill_cli.upstreams.files.by_duckdb import rows_sql
-from backfill_cli.upstreams.files.change_feed import ChangeFeed
-from backfill_cli.upstreams.files.change_log import ChangeFormat
-from backfill_cli.upstreams.files.debezium import Debezium
-from backfill_cli.upstreams.files.dms import Dms
-from backfill_cli.upstreams.files.epoch_column import EpochLog
-from backfill_cli.upstreams.files.epochs import FileLog, Log
+from backfill_cli.spark.failures import from_spark, spark_reading
+from backfill_cli.upstreams.files.changes.change_feed import ChangeFeed
+from backfill_cli.upstreams.files.changes.change_format import ChangeFormat
+from backfill_cli.upstreams.files.changes.debezium import Debezium
+from backfill_cli.upstreams.files.changes.dms import Dms
+from backfill_cli.upstreams.files.changes.epoch_column import EpochLog
+from backfill_cli.upstreams.files.changes.epochs import FileLog, Log
+from backfill_cli.upstreams.files.changes.table_log import TableLog
 from backfill_cli.upstreams.files.options import ChangesOptions, FilesOptions
-from backfill_cli.upstreams.files.snapshot import Snapshot
-from backfill_cli.upstreams.files.table_log import TableLog
-from backfill_cli.upstreams.formats import frames, schemas
-from backfill_cli.upstreams.formats.edge import from_spark, spark_reading
-from backfill_cli.upstreams.formats.listing import place
-from backfill_cli.upstreams.formats.schemas import Columns
+from backfill_cli.upstreams.files.snapshot import pin
+from backfill_cli.upstreams.files.snapshot.by_duckdb import rows_sql
+from backfill_cli.upstreams.files.snapshot.side import Snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -4,12 +4,12 @@ import difflib
 
 from backfill_cli.contracts import TableSpec
 from backfill_cli.errors import ConfigError
-from backfill_cli.upstreams.formats import schemas
-from backfill_cli.upstreams.formats.schemas import Columns
-from backfill_cli.upstreams.kafka import debezium, debezium_block, decode
-from backfill_cli.upstreams.kafka.archive import Archive
+from backfill_cli.formats import schemas
+from backfill_cli.formats.schemas import Columns
+from backfill_cli.upstreams.kafka.archive.archive import Archive
+from backfill_cli.upstreams.kafka.decode import debezium, debezium_block, events
+from backfill_cli.upstreams.kafka.log.samples import Samples
 from backfill_cli.upstreams.kafka.options import EVENT_KEY, KafkaOptions
-from backfill_cli.upstreams.kafka.samples import Samples
 
 
 def of_source(
@@ -21,7 +21,7 @@ def of_source(
     names that clash and for an archive whose types would not be kept.
     """
     value = _of_debezium(options, samples) if samples is not None else _of_value(options, archive)
-    schemas.refuse_names(f"topic '{options.topic}'", [*decode.PLACE, *value], decode.MARKS)
+    schemas.refuse_names(f"topic '{options.topic}'", [*events.PLACE, *value], events.MARKS)
     if options.value.format == "debezium":
         if table.key in ((), EVENT_KEY):
             fault = f"tables: '{table.name}' needs key: debezium values are changes of a table"
@@ -35,12 +35,12 @@ def of_source(
     if archive is not None and options.value.ddl is not None and archive.holds_columns:
         archive.columns()
         archive.read_as(value)
-    return {**decode.PLACE, **value}
+    return {**events.PLACE, **value}
 
 
 def of_value(source: Columns) -> Columns:
     """The value's columns among all."""
-    return {name: column for name, column in source.items() if name not in decode.PLACE}
+    return {name: column for name, column in source.items() if name not in events.PLACE}
 
 
 def _of_debezium(options: KafkaOptions, samples: Samples) -> Columns:
@@ -61,7 +61,7 @@ def _of_debezium(options: KafkaOptions, samples: Samples) -> Columns:
 
 def _of_value(options: KafkaOptions, archive: Archive | None) -> Columns:
     if options.value.format == "bytes":
-        return decode.BYTES
+        return events.BYTES
     if options.value.ddl is None:
         assert archive is not None, "the options demand a schema without an archive"
         return {name: c for name, c in archive.columns().items() if name not in archive.place_names}

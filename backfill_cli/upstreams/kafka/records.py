@@ -3,14 +3,16 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from backfill_cli.upstreams.formats import arrow_tasks
-from backfill_cli.upstreams.formats.fast_json import ShortWay
-from backfill_cli.upstreams.formats.frames import quoted, struct_type
-from backfill_cli.upstreams.formats.schemas import Columns, field
-from backfill_cli.upstreams.kafka import decode, log, spark_source
-from backfill_cli.upstreams.kafka.archive import Archive
-from backfill_cli.upstreams.kafka.archive_index import without
-from backfill_cli.upstreams.kafka.cluster import Connection
+from backfill_cli.formats.fast_json import ShortWay
+from backfill_cli.formats.frames import struct_type
+from backfill_cli.formats.schemas import Columns, field
+from backfill_cli.spark import arrow_tasks
+from backfill_cli.spark.names import quoted
+from backfill_cli.upstreams.kafka.archive.archive import Archive
+from backfill_cli.upstreams.kafka.archive.index import without
+from backfill_cli.upstreams.kafka.decode import events
+from backfill_cli.upstreams.kafka.log import reader, spark_source
+from backfill_cli.upstreams.kafka.log.cluster import Connection
 from backfill_cli.upstreams.kafka.options import KafkaOptions
 from backfill_cli.upstreams.kafka.tasks import Range, cut
 
@@ -87,10 +89,10 @@ class Records:
         cores = arrow_tasks.cores(spark)
         tasks = cut(ranges, cores)
         if not tasks:
-            return spark.createDataFrame([], log.schema_of(way))
+            return spark.createDataFrame([], reader.schema_of(way))
         if self._options.reader == "spark":
             return spark_source.frame(spark, self._options, [r for r in ranges if r.after < r.up_to], cores)
-        return log.frame(spark, self._connection, self._options.topic, tasks, way)
+        return reader.frame(spark, self._connection, self._options.topic, tasks, way)
 
 
 def _as_records(spark: "SparkSession", archive: Archive, ranges: Sequence[Range]) -> "DataFrame":
@@ -104,7 +106,7 @@ def _as_records(spark: "SparkSession", archive: Archive, ranges: Sequence[Range]
     assert mine.value is not None
     return rows.select(
         "_read",
-        *decode.PLACE,
+        *events.PLACE,
         key.cast("binary").alias("_key"),
         quoted(mine.value).cast("binary").alias("_value"),
     )
@@ -115,6 +117,6 @@ def _typed(rows: "DataFrame", columns: Columns) -> "DataFrame":
     types = {f.name: f.dataType for f in struct_type(columns)}
     return rows.select(
         "_read",
-        *decode.PLACE,
+        *events.PLACE,
         *(quoted(name).cast(types[name]).alias(name, metadata=c["metadata"]) for name, c in columns.items()),
     )

@@ -9,21 +9,24 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import ArrowTasks, TableSpec, UpstreamCapabilities
 from backfill_cli.errors import BackfillError, ConfigError, Fatal, HistoryGone, StateConflict
+from backfill_cli.formats import schemas
+from backfill_cli.formats.fast_json import ShortWay, short_way
+from backfill_cli.formats.schemas import Columns
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.position import Position
 from backfill_cli.model.split import Split
 from backfill_cli.model.upstream import Pin, UpstreamView
-from backfill_cli.upstreams.formats import arrow_tasks, schemas
-from backfill_cli.upstreams.formats.edge import from_spark
-from backfill_cli.upstreams.formats.fast_json import ShortWay, short_way
-from backfill_cli.upstreams.formats.schemas import Columns
-from backfill_cli.upstreams.kafka import columns, debezium, decode, foreign, plain, samples, spark_source, upserts
-from backfill_cli.upstreams.kafka.archive_index import Span
-from backfill_cli.upstreams.kafka.cluster import Cluster, Connection, Seen
-from backfill_cli.upstreams.kafka.growth import Growth
+from backfill_cli.spark import arrow_tasks
+from backfill_cli.spark.failures import from_spark
+from backfill_cli.upstreams.kafka import columns
+from backfill_cli.upstreams.kafka.archive.index import Span
+from backfill_cli.upstreams.kafka.decode import debezium, events, foreign, upserts
+from backfill_cli.upstreams.kafka.log import plain, samples, spark_source
+from backfill_cli.upstreams.kafka.log.cluster import Cluster, Connection, Seen
+from backfill_cli.upstreams.kafka.log.growth import Growth
+from backfill_cli.upstreams.kafka.log.samples import Samples
 from backfill_cli.upstreams.kafka.options import EVENT_KEY, KafkaOptions
 from backfill_cli.upstreams.kafka.records import Decoder, Records
-from backfill_cli.upstreams.kafka.samples import Samples
 from backfill_cli.upstreams.kafka.tasks import Range
 
 if TYPE_CHECKING:
@@ -133,7 +136,7 @@ class KafkaUpstream:
         way = None if as_bytes else self._way(value)
 
         def of_records(records: "DataFrame") -> "DataFrame":
-            return decode.as_bytes(records) if as_bytes else decode.as_json(records, value, way)
+            return events.as_bytes(records) if as_bytes else events.as_json(records, value, way)
 
         return self._records.decoded(
             spark,
@@ -141,7 +144,7 @@ class KafkaUpstream:
             self._oldest,
             value,
             of_records,
-            lambda rows: decode.as_rows(rows, value),
+            lambda rows: events.as_rows(rows, value),
             way,
         )
 

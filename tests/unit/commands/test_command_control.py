@@ -96,7 +96,7 @@ def test_resume_without_a_runner_runs_the_job_here(
         arguments[-1].progressed()
         return JobState.DONE
 
-    fake_engine(monkeypatch, "run", resume=resume)
+    fake_engine(monkeypatch, "loop.run", resume=resume)
     end_job(catalog, "orders", JobState.STOPPED)
     result = run("resume")
     assert result.exit_code == 0

@@ -42,7 +42,7 @@ def test_an_error_becomes_message_hint_and_code(
     def start(*_: Any) -> None:
         raise getattr(errors, name)("what, where, \x1b[31mwhich [b]value[/b]", "the next thing")
 
-    fake_engine(monkeypatch, "run", start=start)
+    fake_engine(monkeypatch, "loop.run", start=start)
     result = run("start", "--config", write_config(folder))
     assert result.exit_code == code
     assert result.stdout == ""
@@ -94,7 +94,7 @@ def test_ctrl_c_is_code_130_and_quiet(folder: Path, run: Run, monkeypatch: pytes
     def start(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    fake_engine(monkeypatch, "run", start=start)
+    fake_engine(monkeypatch, "loop.run", start=start)
     result = run("start", "--config", write_config(folder))
     assert (result.exit_code, result.output) == (130, "")
 

@@ -29,7 +29,7 @@ def test_start_hands_the_config_to_the_engine_and_tells_the_end(
         end_job(catalog, "orders", JobState.DONE, "caught up")
         return JobState.DONE
 
-    fake_engine(monkeypatch, "run", start=start)
+    fake_engine(monkeypatch, "loop.run", start=start)
     result = run("start", "--config", write_config(folder), "--until", "caught-up", "--into-existing", "--json")
     assert result.exit_code == 0
     assert asked == [("orders", "caught-up", True)]
@@ -48,7 +48,7 @@ def test_start_off_a_terminal_tells_plain_lines_of_what_it_does_and_how_far_it_i
         watcher.progressed()
         return JobState.RUNNING
 
-    fake_engine(monkeypatch, "run", start=start)
+    fake_engine(monkeypatch, "loop.run", start=start)
     result = run("start", "--config", write_config(folder))
     assert "\x1b" not in result.output
     lines = result.stderr.splitlines()
@@ -84,17 +84,19 @@ def test_plan_and_verify_print_what_the_engine_found(
     run: Run, catalog: Catalog, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake_engine(
-        monkeypatch, "preflight", plan=lambda config, where: PlanReport(config.job.name, "snapshot", "x", (), "0")
+        monkeypatch,
+        "job.preflight",
+        plan=lambda config, where: PlanReport(config.job.name, "snapshot", "x", (), "0"),
     )
     verdict = VerifyReport("orders", 5, (TableVerdict("orders", "orders", True, 1, 1),), 1.0)
-    fake_engine(monkeypatch, "verify", verify=lambda job, where, independent: verdict)
+    fake_engine(monkeypatch, "verify.job", verify=lambda job, where, independent: verdict)
     assert run("plan", "--config", write_config(folder)).stdout.startswith("job         orders\n")
     assert json.loads(run("verify", "--json").stdout)["equal"] is True
 
 
 def test_drop_wants_the_name_twice(run: Run, catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     dropped: list[str] = []
-    fake_engine(monkeypatch, "drop", drop=lambda job, where: dropped.append(job))
+    fake_engine(monkeypatch, "job.drop", drop=lambda job, where: dropped.append(job))
     assert run("drop", "orders").exit_code == 2
     assert dropped == []
     assert run("drop", "orders", "--confirm", "orders").exit_code == 0
@@ -146,7 +148,7 @@ def test_commands_that_read_or_post_import_neither_spark_nor_pydantic(catalog: C
 RUNNER = """
 import sys, time, types
 sys.path[:0] = {paths!r}
-fake = types.ModuleType("backfill_cli.engine.run")
+fake = types.ModuleType("backfill_cli.engine.loop.run")
 def start(config, catalog, until, into_existing, watcher):
     from command_builders import make_job
     from backfill_cli.errors import Held
@@ -158,7 +160,7 @@ def start(config, catalog, until, into_existing, watcher):
             time.sleep(0.02)
     return "stopped"
 fake.start = start
-sys.modules["backfill_cli.engine.run"] = fake
+sys.modules["backfill_cli.engine.loop.run"] = fake
 """
 
 

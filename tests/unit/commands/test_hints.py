@@ -24,13 +24,13 @@ from backfill_cli.catalog import Catalog, lease
 from backfill_cli.catalog.store import Store
 from backfill_cli.config import JobConfig
 from backfill_cli.contracts import JobDefinition, SinkTable
-from backfill_cli.engine import create, preflight
-from backfill_cli.engine import run as engine_run
-from backfill_cli.engine.orchestrator import Tick
-from backfill_cli.engine.ports import Job
-from backfill_cli.engine.promise import Promises
-from backfill_cli.engine.runner import Heartbeat, Wake
-from backfill_cli.engine.world import World
+from backfill_cli.engine.job import create, preflight
+from backfill_cli.engine.job.resources import World
+from backfill_cli.engine.loop import run as engine_run
+from backfill_cli.engine.loop.orchestrator import Tick
+from backfill_cli.engine.loop.ports import Job
+from backfill_cli.engine.loop.process import Heartbeat, Wake
+from backfill_cli.engine.loop.promises import Promises
 from backfill_cli.errors import BackfillError, BadData
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Owner
 from backfill_cli.model.job import Control, JobState, Phase
@@ -250,7 +250,7 @@ def shown(s: Scene, report: VerifyReport) -> str:
 
 
 def nothing_to_verify(s: Scene) -> str:
-    from backfill_cli.engine.verify import verify_against
+    from backfill_cli.engine.verify.job import verify_against
 
     s.sql(s.sink, "DELETE FROM _backfill_jobs")
     sink: Any = s.config.open_sink()
@@ -436,38 +436,38 @@ STATES: dict[str, tuple[Callable[[Scene], str], ...]] = {
     "backfill_cli/catalog/checkpoints.py:_conflict": (never_prepared,),
     "backfill_cli/config/__init__.py:load": (no_config,),
     "backfill_cli/config/__init__.py:_checked": (faulty_config,),
-    "backfill_cli/sinks/duckdb_tables.py:check": (table_dropped,),
-    "backfill_cli/sinks/duckdb_tables.py:_ddl": (table_in_use,),
-    "backfill_cli/sinks/duckdb_tables.py:_refuse_other_owner": (
+    "backfill_cli/sinks/duckdb/tables.py:check": (table_dropped,),
+    "backfill_cli/sinks/duckdb/tables.py:_ddl": (table_in_use,),
+    "backfill_cli/sinks/duckdb/tables.py:_refuse_other_owner": (
         table_of_another_job,
         table_of_a_job_whose_catalog_is_lost,
     ),
-    "backfill_cli/sinks/duckdb.py:_refuse_old_token": (token_is_older,),
-    "backfill_cli/sinks/duckdb.py:_gone": (marker_gone_under_a_runner,),
-    "backfill_cli/sinks/duckdb.py:_restored": (sink_restored_under_a_runner,),
-    "backfill_cli/sinks/duckdb_owner.py:own": (owned_just_now,),
-    "backfill_cli/sinks/duckdb_verify.py:copied": (sink_gone_for_verify,),
-    "backfill_cli/engine/verify.py:verify_against": (nothing_to_verify,),
-    "backfill_cli/engine/recovery.py:_drop": (staging_damaged_between_tables,),
-    "backfill_cli/engine/recovery.py:_require_agreement": (sink_newer, sink_older),
-    "backfill_cli/engine/run.py:_ended": (stopped_early,),
-    "backfill_cli/engine/create.py:require_same": (other_result,),
-    "backfill_cli/engine/create.py:rebuild": (nothing_saved, nothing_saved_of_an_unknown_job),
-    "backfill_cli/engine/ownership.py:require_new": (not_known_here,),
-    "backfill_cli/engine/ownership.py:require_kept": (sink_deleted,),
-    "backfill_cli/engine/ownership.py:_of_another": (
+    "backfill_cli/sinks/duckdb/sink.py:_refuse_old_token": (token_is_older,),
+    "backfill_cli/sinks/duckdb/sink.py:_gone": (marker_gone_under_a_runner,),
+    "backfill_cli/sinks/duckdb/sink.py:_restored": (sink_restored_under_a_runner,),
+    "backfill_cli/sinks/duckdb/owner.py:own": (owned_just_now,),
+    "backfill_cli/sinks/duckdb/verify.py:copied": (sink_gone_for_verify,),
+    "backfill_cli/engine/verify/job.py:verify_against": (nothing_to_verify,),
+    "backfill_cli/engine/loop/recovery.py:_drop": (staging_damaged_between_tables,),
+    "backfill_cli/engine/loop/recovery.py:_require_agreement": (sink_newer, sink_older),
+    "backfill_cli/engine/loop/run.py:_ended": (stopped_early,),
+    "backfill_cli/engine/job/create.py:require_same": (other_result,),
+    "backfill_cli/engine/job/create.py:rebuild": (nothing_saved, nothing_saved_of_an_unknown_job),
+    "backfill_cli/engine/job/ownership.py:require_new": (not_known_here,),
+    "backfill_cli/engine/job/ownership.py:require_kept": (sink_deleted,),
+    "backfill_cli/engine/job/ownership.py:_of_another": (
         of_a_catalog_that_is_there,
         of_a_catalog_that_is_lost,
         of_a_lost_catalog_before_the_first_commit,
         of_a_catalog_elsewhere,
     ),
-    "backfill_cli/engine/drop.py:drop_from_sink": (drop_sink_of_a_known_job,),
+    "backfill_cli/engine/job/drop.py:drop_from_sink": (drop_sink_of_a_known_job,),
     "backfill_cli/view/verdict.py:show_verify": (differs, differs_while_converging),
     "commands/init.py:init": (config_is_there,),
     "commands/drop.py:drop": (not_confirmed, not_confirmed_for_a_sink),
     "commands/throttle.py:rows_per_second": (not_a_rate,),
-    "backfill_cli/engine/promise.py:take_back": (refused_between_tables,),
-    "backfill_cli/engine/runner.py:_beat_by_name": (heartbeat_died,),
+    "backfill_cli/engine/loop/promises.py:take_back": (refused_between_tables,),
+    "backfill_cli/engine/loop/process.py:_beat_by_name": (heartbeat_died,),
     "commands/posting.py:_waited": (not_taken_in_time,),
     "commands/options.py:named_job": (no_job_at_all,),
     "commands/wait.py:wait": (stopped_before_caught_up, not_caught_up_in_time),

@@ -8,10 +8,10 @@ from random import Random
 from simulation.world import TABLE, MemorySink, MemoryStager, MemoryStore, MemoryUpstream
 
 from backfill_cli.contracts import EpochCommit, SinkTable
-from backfill_cli.engine.orchestrator import Orchestrator, Tick
-from backfill_cli.engine.ports import Job, Ports, Settings, StagedEpoch
-from backfill_cli.engine.recovery import recover
-from backfill_cli.engine.report import Meter
+from backfill_cli.engine.loop.meter import Meter
+from backfill_cli.engine.loop.orchestrator import Orchestrator, Tick
+from backfill_cli.engine.loop.ports import Job, Ports, Settings, StagedEpoch
+from backfill_cli.engine.loop.recovery import recover
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Progress, Recovered
 from backfill_cli.model.job import Command, Control, JobState, Verb
 from backfill_cli.model.pace import Sizer

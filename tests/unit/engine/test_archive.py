@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from backfill_cli.engine import archive, archive_maker
-from backfill_cli.engine.java import Java
+from backfill_cli.spark import class_data, class_data_maker
+from backfill_cli.spark.java import Java
 
 JAVA = Java(Path("/usr/bin/java"), 17, "17.0.15 Acme")
 
@@ -15,12 +15,12 @@ JAVA = Java(Path("/usr/bin/java"), 17, "17.0.15 Acme")
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.delenv(archive.SWITCH, raising=False)
+    monkeypatch.delenv(class_data.SWITCH, raising=False)
     return tmp_path / "backfill"
 
 
 def file_for(java: Java = JAVA) -> Path:
-    found = archive.archive_file(java, {})
+    found = class_data.archive_file(java, {})
     assert found is not None
     return found
 
@@ -35,30 +35,30 @@ def test_another_java_has_another_archive() -> None:
 
 
 def test_classes_of_the_users_own_have_no_archive() -> None:
-    assert archive.archive_file(JAVA, {"spark.driver.extraClassPath": "/opt/mine.jar"}) is None
+    assert class_data.archive_file(JAVA, {"spark.driver.extraClassPath": "/opt/mine.jar"}) is None
 
 
 def test_the_switch_turns_it_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(archive.SWITCH, "off")
+    monkeypatch.setenv(class_data.SWITCH, "off")
 
-    assert archive.archive_file(JAVA, {}) is None
+    assert class_data.archive_file(JAVA, {}) is None
 
 
 def test_flags_name_an_archive_that_is_there(tmp_path: Path) -> None:
     file = tmp_path / "a.jsa"
 
-    assert archive.flags_to_use(None) == archive.flags_to_use(file) == []
+    assert class_data.flags_to_use(None) == class_data.flags_to_use(file) == []
     file.touch()
-    assert archive.flags_to_use(file) == [], "an empty one says that Java could not make it"
+    assert class_data.flags_to_use(file) == [], "an empty one says that Java could not make it"
     file.write_bytes(b"x")
-    assert f'"-XX:SharedArchiveFile={file}"' in archive.flags_to_use(file)
+    assert f'"-XX:SharedArchiveFile={file}"' in class_data.flags_to_use(file)
 
 
 def test_only_one_process_makes_it(cache: Path) -> None:
     wanted = file_for()
     cache.mkdir()
     with FileLock(f"{wanted}.lock"):
-        assert not archive_maker.make(wanted)
+        assert not class_data_maker.make(wanted)
 
 
 def test_an_archive_that_is_there_is_not_made_again(cache: Path) -> None:
@@ -66,7 +66,7 @@ def test_an_archive_that_is_there_is_not_made_again(cache: Path) -> None:
     cache.mkdir()
     wanted.write_bytes(b"x")
 
-    assert archive_maker.make(wanted)
+    assert class_data_maker.make(wanted)
     assert wanted.read_bytes() == b"x"
 
 
@@ -77,7 +77,7 @@ def test_old_archives_are_forgotten(cache: Path) -> None:
             (cache / name).touch()
             os.utime(cache / name, (1000 - age, 1000 - age))
 
-    archive_maker._forget_old(cache)
+    class_data_maker._forget_old(cache)
 
     assert sorted(file.name for file in cache.glob("*.jsa")) == ["spark-0.jsa", "spark-1.jsa", "spark-2.jsa"]
     assert len(list(cache.glob("*.lock"))) == 3

@@ -8,8 +8,8 @@ import pytest
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import load
 from backfill_cli.contracts import TableSpec, UpstreamCapabilities
-from backfill_cli.engine.choice import choose, constraints, require_keys
-from backfill_cli.engine.preflight import plan
+from backfill_cli.engine.job.choice import choose, constraints, require_keys
+from backfill_cli.engine.job.preflight import plan
 from backfill_cli.errors import UsageError
 
 ALL = UpstreamCapabilities(pinned=True, keeps_log=True, before_images=True, one_log=True)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from loop_world import SETTINGS, World
 
-from backfill_cli.engine.orchestrator import Tick
+from backfill_cli.engine.loop.orchestrator import Tick
 from backfill_cli.errors import Transient
 from backfill_cli.model.job import Verb
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from backfill_cli.config import JobConfig, load
-from backfill_cli.engine.create import changed_keys
+from backfill_cli.engine.job.create import changed_keys
 
 CONFIG = """
 [job]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backfill_cli.engine import driver
+from backfill_cli.spark import driver
 
 
 def properties(text: str) -> dict[str, str]:

@@ -12,19 +12,19 @@ import pytest
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import load
 from backfill_cli.contracts import SinkTable
-from backfill_cli.engine.independent import IndependentRows
-from backfill_cli.engine.run import start
-from backfill_cli.engine.verify import verify
+from backfill_cli.engine.loop.run import start
+from backfill_cli.engine.verify.independent import IndependentRows
+from backfill_cli.engine.verify.job import verify
 from backfill_cli.errors import BadData, UsageError
+from backfill_cli.formats.listing import Listing, place
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.job import Phase
 from backfill_cli.model.position import START, Position
 from backfill_cli.model.split import SplitProgress, SplitStatus
 from backfill_cli.model.upstream import Pin
-from backfill_cli.sinks.duckdb_query import write_query
-from backfill_cli.upstreams.files.by_duckdb import rows_sql
+from backfill_cli.sinks.duckdb.query import write_query
 from backfill_cli.upstreams.files.options import CsvOptions, SnapshotOptions
-from backfill_cli.upstreams.formats.listing import Listing, place
+from backfill_cli.upstreams.files.snapshot.by_duckdb import rows_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

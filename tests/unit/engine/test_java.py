@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from backfill_cli.engine.java import find_java
 from backfill_cli.errors import UsageError
+from backfill_cli.spark.java import find_java
 
 
 def installed(home: Path, release: str | None = None, says: str = "") -> Path:

@@ -11,8 +11,8 @@ from simulation.world import Crash
 
 from backfill_cli import failpoint
 from backfill_cli.contracts import EpochCommit, SinkTable
-from backfill_cli.engine.ports import Job, StagedEpoch
-from backfill_cli.engine.recovery import recover
+from backfill_cli.engine.loop.ports import Job, StagedEpoch
+from backfill_cli.engine.loop.recovery import recover
 from backfill_cli.errors import Held, StateConflict, Transient
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Marker, Progress, Recovered
 from backfill_cli.model.job import Control, Phase

@@ -2,7 +2,7 @@
 
 import pytest
 
-from backfill_cli.engine.report import PARTITIONS_SHOWN, Meter
+from backfill_cli.engine.loop.meter import PARTITIONS_SHOWN, Meter
 from backfill_cli.model.checkpoint import EpochRecord, PartitionProgress, Progress
 from backfill_cli.model.job import Control, Phase
 from backfill_cli.model.plan import EpochPlan

@@ -10,8 +10,8 @@ import pytest
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.contracts import JobDefinition, SinkTable
-from backfill_cli.engine.run import _Run
-from backfill_cli.engine.world import Nobody
+from backfill_cli.engine.job.resources import Nobody
+from backfill_cli.engine.loop.run import _Run
 from backfill_cli.errors import Transient
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.job import Control, JobState, Phase
@@ -45,7 +45,7 @@ CONFIG: Any = SimpleNamespace(retry=SimpleNamespace(limit_s=60.0))
 def test_the_lease_is_renewed_from_the_claim_on_however_long_the_start_takes(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("backfill_cli.engine.runner.HEARTBEAT_S", 0.02)
+    monkeypatch.setattr("backfill_cli.engine.loop.process.HEARTBEAT_S", 0.02)
     world: Any = AtOnce()
     run = _Run("orders", catalog, Nobody())
     with catalog.lock_job("orders") as lock, run._claimed(JOB, CONFIG, world, lock):

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from backfill_cli.engine.orchestrator import Tick
-from backfill_cli.engine.runner import Heartbeat, Signals, Wake, run_loop
-from backfill_cli.engine.world import Nobody, World
+from backfill_cli.engine.job.resources import Nobody, World
+from backfill_cli.engine.loop.orchestrator import Tick
+from backfill_cli.engine.loop.process import Heartbeat, Signals, Wake, run_loop
 from backfill_cli.errors import Fatal, Held, Transient
 
 
@@ -167,7 +167,7 @@ class Heart:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("backfill_cli.engine.runner.HEARTBEAT_S", 0.02)
+    monkeypatch.setattr("backfill_cli.engine.loop.process.HEARTBEAT_S", 0.02)
 
 
 FULL = Transient("catalog /x could not be written: No space left on device", "make room")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backfill_cli.config.sections import Transform
-from backfill_cli.engine.schemas import evolved, sink_schema
+from backfill_cli.engine.staging.schemas import evolved, sink_schema
 from backfill_cli.errors import BadData, UsageError
 
 if TYPE_CHECKING:

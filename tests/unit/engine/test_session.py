@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from backfill_cli.engine import driver
-from backfill_cli.engine.session import _settings, open_session
 from backfill_cli.errors import Transient, UsageError
+from backfill_cli.spark import driver
+from backfill_cli.spark.session import _settings, open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

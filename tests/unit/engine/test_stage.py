@@ -14,14 +14,14 @@ import pytest
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import JobConfig, load
 from backfill_cli.contracts import ArrowTasks, Piece, UpstreamCapabilities
-from backfill_cli.engine.create import create
-from backfill_cli.engine.stage import SparkStager
-from backfill_cli.engine.staged_files import require_shared
-from backfill_cli.engine.staged_values import storable
+from backfill_cli.engine.job.create import create
+from backfill_cli.engine.staging.files import require_shared
+from backfill_cli.engine.staging.stage import SparkStager
+from backfill_cli.engine.staging.values import storable
 from backfill_cli.errors import BackfillError, BadData, Fatal, Transient, UsageError
 from backfill_cli.model.plan import ChangeWindow, EpochPlan, SnapshotRead, Staged, StagedFile
 from backfill_cli.model.position import START, Position
-from backfill_cli.upstreams.formats.edge import from_spark
+from backfill_cli.spark.failures import from_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from backfill_cli.contracts import ArrowTasks, Piece
-from backfill_cli.engine import stage_tasks
-from backfill_cli.engine.staged_files import Footers
+from backfill_cli.engine.staging import workers
+from backfill_cli.engine.staging.files import Footers
 from backfill_cli.errors import BadData, Transient
 
 if TYPE_CHECKING:
@@ -73,12 +73,12 @@ def test_what_workers_write_is_what_they_made_for_duckdb_and_for_spark(
     types = TYPES
     fields = [{"name": name, "type": name, "nullable": True, "metadata": {}} for name in types]
     tasks = ArrowTasks(make, alone(0), json.dumps({"type": "struct", "fields": fields}))
-    done = stage_tasks.write(spark, tasks, tmp_path / "a", tmp_path)
+    done = workers.write(spark, tasks, tmp_path / "a", tmp_path)
     path = str(tmp_path / done.files[0].path)
     told = {name: values for name, (_, values) in types.items()}
     assert pq.read_table(path).to_pydict() == told
     assert spark.read.parquet(path).toArrow().to_pydict() == told
-    assert stage_tasks.frame(spark, tasks).toArrow().to_pydict() == told
+    assert workers.frame(spark, tasks).toArrow().to_pydict() == told
     with duckdb.connect() as db:
         db.execute("SET TimeZone = 'UTC'")
         assert db.sql(f"SELECT * FROM read_parquet('{path}')").to_arrow_table().to_pydict() == told
@@ -94,7 +94,7 @@ def test_rows_are_counted_by_read_and_a_part_without_rows_has_no_file(
         (Piece(2, (62, 63)),),
     )
     tasks = ArrowTasks(numbers(), pieces, SCHEMA)
-    done = stage_tasks.write(spark, tasks, tmp_path / "t" / "inserts", tmp_path)
+    done = workers.write(spark, tasks, tmp_path / "t" / "inserts", tmp_path)
     assert done.rows == {0: 60, 1: 0, 2: 1, 3: 2}
     read = [pq.read_table(tmp_path / f.path)["n"].to_pylist() for f in done.files]
     assert read == [list(range(25)), list(range(25, 62)), [62]]
@@ -105,16 +105,14 @@ def test_rows_are_counted_by_read_and_a_part_without_rows_has_no_file(
 
 def test_nothing_to_make_is_no_file_and_no_row(spark: "SparkSession", tmp_path: Path) -> None:
     nothing = ArrowTasks(numbers(), (), SCHEMA)
-    assert stage_tasks.write(spark, nothing, tmp_path / "a", tmp_path) == stage_tasks.Written(
-        (), {}, Footers(0, {})
-    )
-    assert stage_tasks.frame(spark, nothing).toArrow().num_rows == 0
+    assert workers.write(spark, nothing, tmp_path / "a", tmp_path) == workers.Written((), {}, Footers(0, {}))
+    assert workers.frame(spark, nothing).toArrow().num_rows == 0
 
 
 def test_a_file_of_another_attempt_is_no_part_of_what_was_written(spark: "SparkSession", tmp_path: Path) -> None:
     tasks = ArrowTasks(numbers(), alone((0, 5)), SCHEMA)
-    first = stage_tasks.write(spark, tasks, tmp_path / "a", tmp_path)
-    again = stage_tasks.write(spark, tasks, tmp_path / "a", tmp_path)
+    first = workers.write(spark, tasks, tmp_path / "a", tmp_path)
+    again = workers.write(spark, tasks, tmp_path / "a", tmp_path)
     assert len(again.files) == 1
     assert first.files[0].path != again.files[0].path
 
@@ -122,10 +120,10 @@ def test_a_file_of_another_attempt_is_no_part_of_what_was_written(spark: "SparkS
 def test_a_row_group_is_no_more_than_a_task_can_hold(
     spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stage_tasks, "_GROUP_BYTES", 50_000)
-    monkeypatch.setattr(stage_tasks, "_GROUP_ROWS", 400)
-    wide = list(stage_tasks._write(numbers(10, 1_000), str(tmp_path), (0, (Piece(0, (0, 100)),))))
-    thin = list(stage_tasks._write(numbers(10, 1), str(tmp_path), (1, (Piece(0, (0, 1_000)),))))
+    monkeypatch.setattr(workers, "_GROUP_BYTES", 50_000)
+    monkeypatch.setattr(workers, "_GROUP_ROWS", 400)
+    wide = list(workers._write(numbers(10, 1_000), str(tmp_path), (0, (Piece(0, (0, 100)),))))
+    thin = list(workers._write(numbers(10, 1), str(tmp_path), (1, (Piece(0, (0, 1_000)),))))
     (wide_file,), (thin_file,) = (batch[0]["name"].to_pylist() for batch in (wide, thin))
     assert [rows_of_group(tmp_path / wide_file, i) for i in range(3)] == [40, 40, 20]
     assert [rows_of_group(tmp_path / thin_file, i) for i in range(3)] == [400, 400, 200]
@@ -141,13 +139,13 @@ def test_an_error_of_ours_in_a_worker_reaches_the_driver_as_text(spark: "SparkSe
         yield
 
     with pytest.raises(Exception, match=r"\[Transient\] the broker is silent :try start it :end"):
-        stage_tasks.write(spark, ArrowTasks(make, alone(0), SCHEMA), tmp_path / "a", tmp_path)
+        workers.write(spark, ArrowTasks(make, alone(0), SCHEMA), tmp_path / "a", tmp_path)
 
 
 def test_a_folder_that_cannot_be_made_is_transient(spark: "SparkSession", tmp_path: Path) -> None:
     (tmp_path / "a").write_text("a file")
     with pytest.raises(Transient, match=r"staging folder .*/a/b: Not a directory"):
-        stage_tasks.write(spark, ArrowTasks(numbers(), alone((0, 1)), SCHEMA), tmp_path / "a" / "b", tmp_path)
+        workers.write(spark, ArrowTasks(numbers(), alone((0, 1)), SCHEMA), tmp_path / "a" / "b", tmp_path)
 
 
 def test_a_disk_that_is_full_is_told_by_the_worker_that_wrote(
@@ -158,7 +156,7 @@ def test_a_disk_that_is_full_is_told_by_the_worker_that_wrote(
 
     monkeypatch.setattr(pq.ParquetWriter, "write_table", full)
     with pytest.raises(Transient, match=r"staging file .*No space left on device"):
-        list(stage_tasks._write(numbers(), str(tmp_path), (0, (Piece(0, (0, 10)),))))
+        list(workers._write(numbers(), str(tmp_path), (0, (Piece(0, (0, 10)),))))
 
 
 def test_columns_whose_paths_are_alike_and_nested_ones_are_written(tmp_path: Path) -> None:
@@ -170,7 +168,7 @@ def test_columns_whose_paths_are_alike_and_nested_ones_are_written(tmp_path: Pat
             "m": pa.array([[("k", 1)]] * 1000, pa.map_(pa.string(), pa.int64())),
         }
     )
-    stage_tasks._write_file(str(tmp_path / "f"), held, iter(()))
+    workers._write_file(str(tmp_path / "f"), held, iter(()))
     assert pq.read_table(tmp_path / "f").to_pylist() == held.to_pylist()
     footer = pq.read_metadata(tmp_path / "f").row_group(0)
     encodings = {
@@ -216,7 +214,7 @@ def test_a_value_that_its_type_cannot_have_is_named_and_never_staged(
         yield pa.RecordBatch.from_pydict({"n": range(7), "v": column.slice(3, 7)})
 
     with pytest.raises(BadData, match=f"orders.parquet, row 6 of it: {said}"):
-        list(stage_tasks._write(make, str(tmp_path), (0, (Piece(0, "orders.parquet"),))))
+        list(workers._write(make, str(tmp_path), (0, (Piece(0, "orders.parquet"),))))
 
 
 @pytest.mark.parametrize("kind", [pa.timestamp("us"), pa.timestamp("us", "UTC")])
@@ -230,9 +228,7 @@ def test_a_timestamp_that_duckdb_would_keep_and_could_not_show_is_refused(
 
     first = -9_223_372_022_400_000_000
     for index, us in enumerate((first, -(2**63) + 1, 2**63 - 1)):
-        done = stage_tasks.write(
-            spark, ArrowTasks(make, alone(us), SCHEMA), tmp_path / "t" / f"a{index}", tmp_path
-        )
+        done = workers.write(spark, ArrowTasks(make, alone(us), SCHEMA), tmp_path / "t" / f"a{index}", tmp_path)
         with duckdb.connect() as db:
             path = tmp_path / done.files[0].path
             shown = db.sql(
@@ -243,4 +239,4 @@ def test_a_timestamp_that_duckdb_would_keep_and_could_not_show_is_refused(
         with pytest.raises(
             BadData, match=r"table 't': column 'at' holds a timestamp of -9223372.* before the year 290309 BC"
         ):
-            stage_tasks.write(spark, ArrowTasks(make, alone(us), SCHEMA), tmp_path / "t" / f"b{us}", tmp_path)
+            workers.write(spark, ArrowTasks(make, alone(us), SCHEMA), tmp_path / "t" / f"b{us}", tmp_path)

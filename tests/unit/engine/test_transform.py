@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from backfill_cli.config.sections import Transform
-from backfill_cli.engine import transform
+from backfill_cli.engine.staging import transform
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -15,8 +15,8 @@ import duckdb
 import pytest
 
 from backfill_cli.contracts import EpochCommit, JobDefinition, SavedJob, SinkTable
-from backfill_cli.engine.verify import verify_against
-from backfill_cli.engine.verify_table import compare
+from backfill_cli.engine.verify.job import verify_against
+from backfill_cli.engine.verify.table import compare
 from backfill_cli.errors import UsageError
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.digest import xxhash64
@@ -25,7 +25,8 @@ from backfill_cli.model.plan import Staged, StagedFile, StagedTable
 from backfill_cli.model.position import START, Position
 from backfill_cli.model.upstream import Pin
 from backfill_cli.model.verify import DifferentRow, TableVerdict
-from backfill_cli.sinks.duckdb import DuckDBOptions, DuckDBSink
+from backfill_cli.sinks.duckdb.options import DuckDBOptions
+from backfill_cli.sinks.duckdb.sink import DuckDBSink
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -316,7 +317,7 @@ def test_case_48_names_are_data(spark: "SparkSession", tmp_path: Path) -> None:
 def test_a_difference_of_hashes_without_a_row_that_differs_is_no_alarm(
     orders: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import backfill_cli.sinks.duckdb_verify as sink_side
+    import backfill_cli.sinks.duckdb.verify as sink_side
 
     monkeypatch.setattr(sink_side, "xxhash64", lambda data: 1)
     verdict = orders.verdict()

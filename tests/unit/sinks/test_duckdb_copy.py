@@ -10,9 +10,9 @@ import duckdb
 import pytest
 
 from backfill_cli.errors import Transient
-from backfill_cli.sinks import duckdb_copy
-from backfill_cli.sinks.duckdb_copy import FREE_TRIES, copy_file
-from backfill_cli.sinks.duckdb_file import Limits, opened
+from backfill_cli.sinks.duckdb import copy
+from backfill_cli.sinks.duckdb.copy import FREE_TRIES, copy_file
+from backfill_cli.sinks.duckdb.file import Limits, opened
 
 ROWS = 60_000
 
@@ -20,8 +20,8 @@ ROWS = 60_000
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file of some chunks, on a file system that shares no blocks."""
-    monkeypatch.setattr(duckdb_copy, "_cloned", lambda path, copy: False)
-    monkeypatch.setattr(duckdb_copy, "CHUNK", 1 << 18)
+    monkeypatch.setattr(copy, "_cloned", lambda path, copy: False)
+    monkeypatch.setattr(copy, "CHUNK", 1 << 18)
     with duckdb.connect(str(tmp_path / "w.duckdb")) as db:
         db.execute(f"CREATE TABLE t AS SELECT i AS id, 0 AS epoch, md5(i::VARCHAR) AS x FROM range({ROWS}) r(i)")
     return tmp_path / "w.duckdb"
@@ -47,7 +47,7 @@ def between(path: Path) -> Iterator[None]:
 def committing(times: int, path: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """A commit in the middle of each of the first passes over the file; which epochs there were."""
     done: list[int] = []
-    update: Callable[..., None] = duckdb_copy._update
+    update: Callable[..., None] = copy._update
 
     def pass_over(held: object, copy: object) -> None:
         if len(done) < times:
@@ -55,7 +55,7 @@ def committing(times: int, path: Path, monkeypatch: pytest.MonkeyPatch) -> list[
             commit(path, len(done))
         update(held, copy)
 
-    monkeypatch.setattr(duckdb_copy, "_update", pass_over)
+    monkeypatch.setattr(copy, "_update", pass_over)
     return done
 
 

@@ -11,8 +11,8 @@ from pyspark.errors import PySparkException
 
 from backfill_cli.contracts import Piece
 from backfill_cli.errors import Fatal
-from backfill_cli.upstreams.formats import arrow_tasks
-from backfill_cli.upstreams.formats.arrow_tasks import PART_ROWS, packed
+from backfill_cli.spark import arrow_tasks
+from backfill_cli.spark.arrow_tasks import PART_ROWS, packed
 
 
 @given(st.lists(st.integers(0, 2 * PART_ROWS), max_size=60), st.integers(1, 8))

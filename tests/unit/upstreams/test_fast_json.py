@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backfill_cli.upstreams.formats.fast_json import read, short_way
-from backfill_cli.upstreams.formats.schemas import of_ddl
+from backfill_cli.formats.fast_json import read, short_way
+from backfill_cli.formats.schemas import of_ddl
 
 PLAIN = "id BIGINT, s STRING, d DECIMAL(10,2), f DOUBLE, o BOOLEAN"
 ROWS = st.fixed_dictionaries(

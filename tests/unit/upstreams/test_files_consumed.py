@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backfill_cli.errors import BadData, Fatal, HistoryGone
+from backfill_cli.formats.listing import File
 from backfill_cli.model.position import START, Position
-from backfill_cli.upstreams.files.consumed import GROUP, Consumed
-from backfill_cli.upstreams.formats.listing import File
+from backfill_cli.upstreams.files.changes.consumed import GROUP, Consumed
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from pyarrow.fs import LocalFileSystem
 
 from backfill_cli.errors import BadData
-from backfill_cli.upstreams.files import csv_text, text_parts
 from backfill_cli.upstreams.files.options import CsvOptions
-from backfill_cli.upstreams.files.text_parts import TextPart
+from backfill_cli.upstreams.files.reading import csv_text, text_parts
+from backfill_cli.upstreams.files.reading.text_parts import TextPart
 
 Rows = list[list[str | None]]
 PIECES = ["a", "é", ",", '"', "\n", "\r", "\r\n", "\\", " ", "\0", "\ue000", "N"]

@@ -8,11 +8,11 @@ import pytest
 from files_builders import land, opened, parquet
 
 from backfill_cli.errors import BadData
+from backfill_cli.formats import schemas
+from backfill_cli.formats.debezium_types import encoding, own_type
+from backfill_cli.formats.schemas import Unsupported
+from backfill_cli.formats.values import Encoding, schemaless
 from backfill_cli.model.position import Position
-from backfill_cli.upstreams.formats import schemas
-from backfill_cli.upstreams.formats.debezium_types import encoding, own_type
-from backfill_cli.upstreams.formats.schemas import Unsupported
-from backfill_cli.upstreams.formats.values import Encoding, schemaless
 
 
 def logical(kind: str, name: str, **parameters: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from backfill_cli.errors import BackfillError, BadData, Fatal, Transient
-from backfill_cli.upstreams.formats.edge import MARK, from_spark, raising_in_worker, reading, spark_reading
+from backfill_cli.spark.failures import MARK, from_spark, raising_in_worker, reading, spark_reading
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backfill_cli.errors import BadData, Fatal
+from backfill_cli.formats.listing import File, place
 from backfill_cli.model.position import START, Cursor, Position
-from backfill_cli.upstreams.files import epoch_values
+from backfill_cli.upstreams.files.changes import epoch_values
 from backfill_cli.upstreams.files.options import CsvOptions
-from backfill_cli.upstreams.formats.listing import File, place
 
 BY_TX = {"epoch": "source.tx"}
 

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backfill_cli.errors import BadData, ConfigError
+from backfill_cli.formats.source_table import Known
 from backfill_cli.model.position import START
 from backfill_cli.upstreams.files import connector
-from backfill_cli.upstreams.formats.source_table import Known
 
 FEED = {"format": "change-feed"}
 

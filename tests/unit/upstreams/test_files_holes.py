@@ -12,7 +12,8 @@ from pydantic import ValidationError
 
 from backfill_cli.errors import BadData, Transient
 from backfill_cli.model.position import START, Position
-from backfill_cli.upstreams.files import connector, holes
+from backfill_cli.upstreams.files import connector
+from backfill_cli.upstreams.files.changes import holes
 
 NAMES = {"consecutive": "names"}
 FEED = {"format": "change-feed", "file_format": "json", "consecutive": "versions"}

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backfill_cli.upstreams.files import landing
-from backfill_cli.upstreams.files.landing import Landing
-from backfill_cli.upstreams.formats.listing import place
+from backfill_cli.formats.listing import place
+from backfill_cli.upstreams.files.changes import landing
+from backfill_cli.upstreams.files.changes.landing import Landing
 
 NAMES = [f"{number:03d}" for number in range(40)]
 

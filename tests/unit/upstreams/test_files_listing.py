@@ -7,8 +7,8 @@ import pyarrow.fs as pafs
 import pytest
 
 from backfill_cli.errors import BadData, Fatal
-from backfill_cli.upstreams.formats import listing
-from backfill_cli.upstreams.formats.listing import Listing, Place, place
+from backfill_cli.formats import listing
+from backfill_cli.formats.listing import Listing, Place, place
 
 
 def touch(root: Path, *names: str) -> None:

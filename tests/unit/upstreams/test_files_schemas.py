@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from backfill_cli.errors import BadData
-from backfill_cli.upstreams.formats import schemas
-from backfill_cli.upstreams.formats.schemas import Unsupported, field
+from backfill_cli.formats import schemas
+from backfill_cli.formats.schemas import Unsupported, field
 
 
 def footer_of(folder: Path, table: pa.Table, **options: Any) -> tuple[str, Any]:

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from pyarrow.fs import LocalFileSystem
 
 from backfill_cli.model.plan import SnapshotRead
-from backfill_cli.upstreams.files import slicing
-from backfill_cli.upstreams.files.row_groups import batches
-from backfill_cli.upstreams.files.scan import Layout, Readers, choose
+from backfill_cli.upstreams.files.snapshot import slicing
+from backfill_cli.upstreams.files.snapshot.row_groups import batches
+from backfill_cli.upstreams.files.snapshot.scan import Layout, Readers, choose
 
 LOCAL = LocalFileSystem()
 GROUPS = st.lists(st.integers(0, 40), min_size=1, max_size=12).filter(lambda groups: sum(groups) > 0)

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backfill_cli.errors import BadData, Fatal, HistoryGone, Transient
+from backfill_cli.formats.listing import File, place
 from backfill_cli.model.position import Position
-from backfill_cli.upstreams.files import lines
-from backfill_cli.upstreams.formats.listing import File, place
+from backfill_cli.upstreams.files.reading import lines
 
 
 def at(name: str, table: str = "t") -> Position:

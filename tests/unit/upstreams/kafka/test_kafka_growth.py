@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backfill_cli.model.position import START, Position
-from backfill_cli.upstreams.kafka.growth import KEPT, KEPT_ENDS, Growth
+from backfill_cli.upstreams.kafka.log.growth import KEPT, KEPT_ENDS, Growth
 from backfill_cli.upstreams.kafka.tasks import LEAST, Range, cut
 
 

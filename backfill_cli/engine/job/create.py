@@ -1,0 +1,135 @@
+"""What a job is: made once from a config, compared at each later start, rebuilt from what its sink keeps."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from backfill_cli.catalog import Catalog
+from backfill_cli.config import JobConfig, differences
+from backfill_cli.contracts import JobDefinition, SinkTable, Upstream
+from backfill_cli.engine.job.choice import choose, require_keys, strategy_of
+from backfill_cli.engine.job.ownership import require_lost, require_new, take
+from backfill_cli.engine.job.resources import World
+from backfill_cli.engine.staging.files import require_shared
+from backfill_cli.engine.staging.partitions import side_table
+from backfill_cli.engine.staging.schemas import sink_schema
+from backfill_cli.errors import StateConflict, UsageError
+from backfill_cli.model.checkpoint import Checkpoint
+from backfill_cli.model.codec import decode
+from backfill_cli.model.job import Control
+from backfill_cli.model.upstream import Pin
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from backfill_cli.catalog.lease import JobLock
+
+
+def create(config: JobConfig, catalog: Catalog, world: World, until: str, into_existing: bool) -> JobDefinition:
+    """Check all that can be checked, then the sink's tables, then the job: a fault leaves no trace of it."""
+    name = config.job.name
+    held = world.patiently(lambda: require_new(name, catalog, world.sink))
+    upstream = world.upstream
+    choose(config.job.strategy, upstream.capabilities)
+    require_keys(config.table_specs(), upstream.capabilities)
+    pin = world.patiently(upstream.pin)
+    tables = sink_tables(config, world.spark, upstream, pin, plain=not into_existing)
+    strategy = strategy_of(config, upstream.capabilities, pin)
+    definition = JobDefinition(
+        name=name,
+        config=config.stored(),
+        fingerprint=json.dumps(config.fingerprint()),
+        pin=pin,
+        until=until,
+        strategy=strategy.name,
+        tables=tables,
+    )
+    control = Control(rate=config.throttle.rate)
+    state = strategy.start(pin, control)
+    checkpoint = Checkpoint(
+        epoch=0,
+        prev_ms=0,
+        token=0,
+        attempt="",
+        state=strategy.freeze(state),
+        phase=state.phase,
+        position=state.position,
+        schemas=dict(pin.schema),
+        sink_schemas={t.name: t.schema for t in tables},
+    )
+    _require_staging(config.job.staging)
+    require_shared(config, world.spark)
+    world.patiently(lambda: world.sink.prepare(name, tables, into_existing))
+    world.patiently(lambda: take(name, catalog, world.sink, held))
+    catalog.create_job(definition, control, checkpoint)
+    return definition
+
+
+def _require_staging(staging: str) -> None:
+    """The staging folder is there. Raises UsageError when it cannot be."""
+    try:
+        Path(staging).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"job.staging {staging}: {error.strerror}", "name a folder that can be written") from None
+
+
+def require_same(name: str, fingerprint: str, config: JobConfig) -> None:
+    """The config leads to the same result as the job's. Raises UsageError with every difference."""
+    found = differences(json.loads(fingerprint), config.fingerprint())
+    if found:
+        raise UsageError(
+            f"job {name!r} exists, and this config would give a different result. These options differ:\n  "
+            + "\n  ".join(found),
+            "undo these changes (throttle, barrier, catch_up, retry, spark and staging may change), or name "
+            f"another job, or start over: backfill drop {name} --confirm {name}",
+        )
+
+
+def changed_keys(stored: str, config: JobConfig) -> list[str]:
+    """The keys of the config that differ from the stored one. Their values may be long, or nobody's business."""
+    return [told.partition(": ")[0] for told in differences(json.loads(stored), json.loads(config.stored()))]
+
+
+def sink_tables(
+    config: JobConfig, spark: "SparkSession", upstream: Upstream, pin: Pin, plain: bool
+) -> tuple[SinkTable, ...]:
+    """The job's tables as the sink sees them, after the transform, and one beside each for what cannot be read."""
+    tables = tuple(
+        SinkTable(
+            t.name,
+            t.sink_name,
+            config.sink_key(t.name),
+            sink_schema(spark, pin.schema[t.name], config.transform_of(t.name)),
+            plain_inserts=plain,
+        )
+        for t in config.tables
+    )
+    if not upstream.capabilities.quarantines:
+        return tables
+    return (*tables, *(side_table(table, upstream, pin.schema[table.name]) for table in tables))
+
+
+def rebuild(name: str, catalog: Catalog, config: JobConfig, world: World, lock: "JobLock") -> None:
+    """The catalog says of the job what its sink keeps of it; its token starts above the marker's.
+
+    The rate is the config's again. Raises StateConflict when the sink keeps nothing of the job, UsageError when
+    the config leads to another result than the job's, Held when the catalog that has the job is not lost.
+    """
+    held = world.patiently(lambda: require_lost(name, catalog, world.sink))
+    saved = world.patiently(lambda: world.sink.saved(name))
+    if saved is None:
+        known = name in {row.name for row in catalog.jobs()}
+        raise StateConflict(
+            f"the sink of this config keeps nothing of job {name!r}",
+            f"restore the sink, or start over: backfill drop {name} --confirm {name}"
+            if known
+            else "check [job] name and [sink]; a new job begins with: backfill start --config job.toml",
+        )
+    definition = replace(decode(JobDefinition, saved.definition), config=config.stored())
+    require_same(name, definition.fingerprint, config)
+    markers = world.patiently(lambda: world.sink.committed(name))
+    token = max((marker.token for marker in markers.values()), default=saved.checkpoint.token)
+    checkpoint = replace(saved.checkpoint, plan=None, staged=None)
+    catalog.rebuild(definition, checkpoint, Control(rate=config.throttle.rate), token, lock)
+    world.patiently(lambda: take(name, catalog, world.sink, held))

@@ -1,0 +1,106 @@
+"""`backfill plan`: what a job would do, from metadata alone; nothing is written."""
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from backfill_cli.contracts import AdvisingUpstream, CheckedSink, SinkTable
+from backfill_cli.engine.job.choice import choose, constraints, require_keys
+from backfill_cli.engine.job.create import require_same, sink_tables
+from backfill_cli.engine.job.ownership import require_kept, require_new
+from backfill_cli.engine.staging.files import require_shared
+from backfill_cli.errors import NoSuchJob, SinkInUse, Transient
+from backfill_cli.model.plan_report import PlannedTable, PlanReport
+from backfill_cli.spark.session import session_of
+
+if TYPE_CHECKING:
+    from backfill_cli.catalog import Catalog
+    from backfill_cli.config import JobConfig
+
+ROWS_PER_S = (1_500_000.0, 100_000.0)  # five narrow columns on two cores; wide rows, a slow disk
+LEAST_S = 5.0  # until Spark has started
+
+
+def plan(config: "JobConfig", catalog: "Catalog") -> PlanReport:
+    """Pin, observe and check the transform as `start` would, and say what came of it.
+
+    Raises what `start` would raise for a config that cannot run.
+    """
+    warnings = list(_known_job(config, catalog))
+    with closing(config.open_upstream()) as upstream:
+        choice = choose(config.job.strategy, upstream.capabilities)
+        require_keys(config.table_specs(), upstream.capabilities)
+        pin = upstream.pin()
+        warnings += upstream.advice() if isinstance(upstream, AdvisingUpstream) else ()
+        view = upstream.observe(pin.position, snapshot_open=True)
+        with session_of(config) as spark:
+            tables = sink_tables(config, spark, upstream, pin, plain=True)
+            require_shared(config, spark)
+        hold, why = constraints(upstream.capabilities, config.open_sink().transactional)
+    warnings += _sink_warnings(config, catalog, tables)
+    planned = []
+    for table in (t for t in tables if not t.side):
+        splits = [s for s in pin.splits if s.table == table.name]
+        known = all(s.rows is not None for s in splits)
+        fields = json.loads(table.schema)["fields"]
+        planned.append(
+            PlannedTable(
+                name=table.name,
+                target=table.target,
+                key=table.key,
+                splits=len(splits),
+                rows=sum(s.rows or 0 for s in splits) if known else None,
+                size_bytes=sum(s.size_bytes for s in splits),
+                columns=tuple((f["name"], str(f["type"])) for f in fields),
+            )
+        )
+    exact = pin.complete_at is None
+    return PlanReport(
+        job=config.job.name,
+        strategy=choice.strategy,
+        why=choice.why,
+        tables=tuple(planned),
+        position=", ".join(f"{log}: {cursor}" for log, cursor in pin.position) or "the start of the change log",
+        pending_epochs=len(view.pending),
+        pending_bytes=sum(e.size_bytes for e in view.pending),
+        converging_until=None if exact else ", ".join(str(c) for _, c in pin.complete_at or ()),
+        retention=choice.retention,
+        constraints_hold=hold,
+        constraints_why=why,
+        estimate_s=_estimate_s(planned, config.throttle.rate),
+        warnings=tuple(warnings),
+    )
+
+
+def _known_job(config: "JobConfig", catalog: "Catalog") -> Iterator[str]:
+    """What a start would find of the job. Raises UsageError for a config that leads to another result."""
+    try:
+        row = catalog.job(config.job.name)
+    except NoSuchJob:
+        return
+    require_same(row.name, catalog.definition(row.name).fingerprint, config)
+    yield f"job {row.name!r} already exists ({row.state}, epoch {row.epoch}): start continues it"
+
+
+def _sink_warnings(config: "JobConfig", catalog: "Catalog", tables: Sequence[SinkTable]) -> Iterator[str]:
+    """What the sink would say to a start that can be told how to go on. Raises what it could not."""
+    sink, name = config.open_sink(), config.job.name
+    known = name in {row.name for row in catalog.jobs()}
+    try:
+        (require_kept if known else require_new)(name, catalog, sink)
+        if isinstance(sink, CheckedSink):
+            sink.check(name, tables, into_existing=False)
+    except SinkInUse as error:
+        yield f"{error.message}; start would refuse it: {error.hint}"
+    except Transient as error:
+        yield f"{error.message}; start would wait: {error.hint}"
+
+
+def _estimate_s(tables: Sequence[PlannedTable], rate: float | None) -> tuple[float, float] | None:
+    """A guess at the snapshot's time; None when nothing tells the rows, or none may be read."""
+    if rate == 0 or any(table.rows is None for table in tables):
+        return None
+    rows = sum(table.rows or 0 for table in tables)
+    quick, slow = (min(rows_per_s, rate or rows_per_s) for rows_per_s in ROWS_PER_S)
+    return LEAST_S + rows / quick, 2 * LEAST_S + rows / slow

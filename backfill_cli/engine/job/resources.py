@@ -1,0 +1,109 @@
+"""What a run of a job reaches outside this process: Spark, upstream and sink, each opened when first needed."""
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from functools import cached_property
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from backfill_cli.contracts import Sink, Upstream
+from backfill_cli.errors import Transient
+from backfill_cli.spark.session import session_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from backfill_cli.config import JobConfig
+
+Answer = TypeVar("Answer")
+
+
+class Watcher(Protocol):
+    """Who follows a run, for people. Called from the run's own thread; must return at once and raise nothing."""
+
+    def progressed(self) -> None:
+        """The catalog says something new of the job."""
+        ...
+
+    def tell(self, doing: str) -> None:
+        """What the run does or waits for before its first barrier."""
+        ...
+
+    def leave(self) -> None:
+        """The process ends at once: the terminal must be as it was."""
+        ...
+
+
+class Nobody:
+    """Follows nothing."""
+
+    def progressed(self) -> None: ...
+    def tell(self, doing: str) -> None: ...
+    def leave(self) -> None: ...
+
+
+class World:
+    """Spark, upstream and sink of one run; closed at the end of `with`. tell: what is opened or waited for."""
+
+    def __init__(self, config: "JobConfig", tell: Callable[[str], None]) -> None:
+        self._config = config
+        self._open = ExitStack()
+        self.tell = tell
+
+    @cached_property
+    def spark(self) -> "SparkSession":
+        def opened() -> "SparkSession":
+            with _own_interrupt():
+                return self._open.enter_context(session_of(self._config))
+
+        self.tell("starting Spark")
+        return self.patiently(opened)
+
+    @cached_property
+    def upstream(self) -> Upstream:
+        return self._open.enter_context(closing(self._config.open_upstream()))
+
+    @cached_property
+    def sink(self) -> Sink:
+        return self._config.open_sink()
+
+    def patiently(self, act: Callable[[], Answer]) -> Answer:
+        """What `act` returns; tried again with backoff while it fails in passing, up to the config's limit."""
+        import tenacity
+
+        def waits(attempt: "tenacity.RetryCallState") -> None:
+            error = attempt.outcome.exception() if attempt.outcome else None
+            if isinstance(error, Transient):
+                self.tell(f"waiting: {error.waits_for}")
+
+        retrying = tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type(Transient),
+            wait=tenacity.wait_exponential(0.2, max=15),
+            stop=tenacity.stop_after_delay(self._config.retry.limit_s),
+            before_sleep=waits,
+            reraise=True,
+        )
+        return retrying(act)
+
+    def __enter__(self) -> "World":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._open.close()
+
+
+@contextmanager
+def _own_interrupt() -> Iterator[None]:
+    """Ctrl-C stays ours: a Spark context takes it for itself, and would cancel the epoch in hand."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

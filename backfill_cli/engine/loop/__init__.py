@@ -1,0 +1,1 @@
+"""The barrier loop: orchestrator (start reading here), one epoch, its ports, recovery, the process around it."""

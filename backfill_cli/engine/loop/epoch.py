@@ -1,0 +1,85 @@
+"""An epoch between its staging and its mark: the checkpoint that a barrier commits, its line of the ledger."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from backfill_cli.contracts import RememberingUpstream, Upstream
+from backfill_cli.engine.loop.ports import StagedEpoch
+from backfill_cli.model.checkpoint import Checkpoint, EpochRecord
+from backfill_cli.model.job import Barrier
+from backfill_cli.model.plan import EpochPlan
+from backfill_cli.model.position import Position
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """state: the strategy's, once this is committed. barrier_ms: when its barrier was, by the steady clock."""
+
+    checkpoint: Checkpoint
+    plan: EpochPlan
+    record: EpochRecord
+    state: Any
+    barrier_ms: int
+
+
+def closed(
+    barrier: Barrier,
+    plan: EpochPlan,
+    done: StagedEpoch,
+    before: Any,
+    after: Any,
+    frozen: str,
+    token: int,
+    stage_ms: int,
+    lag_ms: int | None,
+    barrier_ms: int,
+    memory: str,
+) -> Epoch:
+    """The epoch of a plan that is staged.
+
+    before, after: the strategy's states, frozen: the latter as JSON. token: the runner's. stage_ms: how long
+    staging took. lag_ms: how far the sink is behind. barrier_ms: when its barrier was, by the steady clock.
+    memory: the upstream's, of what is applied by then.
+    """
+    changed = {key: p for key, p in after.splits.items() if before.splits.get(key) is not p}
+    checkpoint = Checkpoint(
+        epoch=barrier.epoch,
+        prev_ms=barrier.prev_ms,
+        token=token,
+        attempt=done.staged.attempt,
+        state=frozen,
+        phase=after.phase,
+        position=after.position,
+        splits=changed,
+        plan=plan,
+        staged=done.staged,
+        schemas=done.schemas,
+        sink_schemas=done.sink_schemas,
+        memory=memory,
+    )
+    record = EpochRecord(
+        epoch=barrier.epoch,
+        prev_ms=barrier.prev_ms,
+        phase=before.phase,
+        committed_ms=barrier.epoch,
+        snapshot_rows=sum(rows for _, rows in done.staged.reads),
+        changes_read=done.staged.changes_read,
+        rows_written=done.staged.rows,
+        upstream_epochs=plan.window.epochs if plan.window else 0,
+        stage_ms=stage_ms,
+        lag_ms=lag_ms,
+        pending_epochs=plan.pending_after,
+        mutations=", ".join(command.verb for command in barrier.mutations.commands),
+    )
+    return Epoch(checkpoint, plan, record, after, barrier_ms)
+
+
+def remembered(upstream: Upstream, position: Position) -> str:
+    """What the upstream is to know again of everything up to a position; nothing for one that need not."""
+    return upstream.remembered(position) if isinstance(upstream, RememberingUpstream) else ""
+
+
+def recall(upstream: Upstream, checkpoint: Checkpoint) -> None:
+    """The upstream knows again what a checkpoint says it applied. One of an older version says nothing."""
+    if checkpoint.memory and isinstance(upstream, RememberingUpstream):
+        upstream.recall(checkpoint.memory)

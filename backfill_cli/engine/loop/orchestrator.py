@@ -1,0 +1,342 @@
+"""The barrier loop: start reading here.
+
+Each `step` does what can be done now and says what it waits for; it never sleeps. One barrier is: commands act →
+observe → plan (pure) → stage (Spark) → advance (pure) → prepare (catalog) → commit (sink, in the background)
+→ mark. While the sink commits epoch n, n+1 may be staged, never further ahead; n+1 is prepared only once n is
+committed.
+"""
+
+from concurrent.futures import Future
+from dataclasses import replace
+from enum import StrEnum
+from typing import Any
+
+from backfill_cli.engine.loop.epoch import Epoch, closed, remembered
+from backfill_cli.engine.loop.meter import Meter
+from backfill_cli.engine.loop.ports import Job, Ports, Settings, commit_of
+from backfill_cli.engine.loop.promises import Promises
+from backfill_cli.errors import Fatal, Transient
+from backfill_cli.failpoint import hit
+from backfill_cli.model.checkpoint import EpochRecord, Progress, Recovered
+from backfill_cli.model.job import Barrier, Command, Control, JobState, Mutations, Phase, apply_command
+from backfill_cli.model.pace import Backoff, Budget, Sizer
+from backfill_cli.model.plan import EpochPlan, Staged
+from backfill_cli.strategies import Strategy
+
+SELF_PAUSED_AFTER = 6  # times the longer of interval and target without a barrier
+
+
+class Tick(StrEnum):
+    WORKED = "worked"
+    WAITING = "waiting"
+    IDLE = "idle"
+    STOPPED = "stopped"
+    DONE = "done"
+
+
+class Orchestrator:
+    """One runner of one job. `step` until it says STOPPED or DONE; an exception ends the run."""
+
+    def __init__(
+        self, job: Job, ports: Ports, strategy: Strategy, settings: Settings, start: Recovered, meter: Meter
+    ) -> None:
+        self._job = job
+        self._ports = ports
+        self._strategy = strategy
+        self._settings = settings
+        self._meter = meter
+        self._promises = Promises(job, ports.store, ports.sink, ports.stager)
+        committed = start.committed
+        self.state: Any = strategy.thaw(committed.state, committed.splits, start.control)
+        self._schemas = committed.schemas
+        self._sink_schemas = committed.sink_schemas
+        self._widens = False  # whether the epoch in flight adds columns to the sink
+        self._committed_epoch = committed.epoch
+        self._last_epoch = start.last_epoch
+        self._job_state = JobState.PAUSED if start.control.paused else JobState.RUNNING
+        self._ahead: Epoch | None = None  # staged, not yet prepared
+        self._flight: Epoch | None = None  # prepared, the sink may be committing it
+        self._commit: Future[None] | None = None
+        self._unmarked: EpochRecord | None = None  # committed, the catalog does not say so yet
+        self._snapshot_size, self._log_size = Sizer(), Sizer()
+        self._commit_ms = 0
+        self._behind = True
+        # By the steady clock, as all that waits: somebody may set the other one, an hour or a day off.
+        self._barrier_ms: int | None = None  # when one was looked for last
+        self._passed_ms: int | None = None  # when one passed last: with rows, or idle and with no epoch in flight
+        self._committed_state = self.state
+        self._backoff = Backoff()
+        self._stop_asked = False
+        self._caught_up_ms: int | None = None
+
+    # -- what the runner around it uses --------------------------------------------------------------------------
+
+    def ask_stop(self) -> None:
+        """A signal came: no new barrier; what was staged is still committed."""
+        self._stop_asked = True
+
+    def progress(self) -> Progress:
+        """The numbers for people: what the sink holds, under the control in force."""
+        state = replace(self._committed_state, control=self.state.control)
+        told = self._meter.progress(state, self._committed_epoch, self.waiting_for(), self._caught_up_ms)
+        return replace(told, token=self._job.token)
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether it was, in this run."""
+        return self._caught_up_ms is not None
+
+    def waiting_for(self) -> str | None:
+        """What holds the loop up now, None for nothing."""
+        flight, passed_ms = self._flight, self._passed_ms
+        patience_ms = SELF_PAUSED_AFTER * max(self._settings.interval_ms, self._settings.target_ms)
+        silent_ms = 0 if passed_ms is None else self._ports.steady_ms() - passed_ms
+        if flight is not None and silent_ms > patience_ms:
+            reason = self._backoff.reason or f"the sink to commit epoch {flight.checkpoint.epoch}"
+            return f"self-paused, no barrier for {silent_ms / 1000:.0f} s: {reason}"
+        return self._backoff.reason
+
+    def step(self) -> Tick:
+        """Do what can be done now. A transient failure waits its backoff, up to the limit."""
+        steady_ms = self._ports.steady_ms()
+        try:
+            if steady_ms < self._backoff.until_ms:
+                return self._control_alone()
+            return self._step(steady_ms)
+        except Transient as exc:
+            self._backoff = self._backoff.failed(steady_ms, exc.waits_for)
+            if self._backoff.spent(steady_ms, self._settings.retry_limit_ms):
+                raise
+            return Tick.WAITING
+
+    def wait_ms(self) -> int:
+        """How long nothing will happen, at most: until the next barrier, or the next try."""
+        steady_ms = self._ports.steady_ms()
+        if self._backoff.until_ms > steady_ms:
+            return min(self._backoff.until_ms - steady_ms, self._settings.interval_ms)
+        since_ms = self._since_barrier(steady_ms)
+        return 0 if since_ms is None else max(0, self._settings.interval_ms - since_ms)
+
+    def committing(self) -> "Future[None] | None":
+        """The commit under way, for a runner that would rather wait for it than ask again."""
+        return self._commit
+
+    # -- one step ------------------------------------------------------------------------------------------------
+
+    def _step(self, steady_ms: int) -> Tick:
+        self._settle()
+        self._reach_pause()
+        if self._ahead is None:
+            tick = self._barrier(steady_ms)
+            if tick is not None:
+                return tick
+        if self._flight is not None:
+            return Tick.WAITING
+        self._prepare()
+        return Tick.WORKED
+
+    def _since_barrier(self, steady_ms: int) -> int | None:
+        return None if self._barrier_ms is None else steady_ms - self._barrier_ms
+
+    def _control_alone(self) -> Tick:
+        """While a failure waits for its next try, commands act all the same: nothing is read meanwhile."""
+        commands = self._ports.store.commands()
+        if commands:
+            self._throw_away()
+            self._take(self._next(commands))
+        return Tick.STOPPED if self._stop_wanted() else Tick.WAITING
+
+    def _reach_pause(self) -> None:
+        """A pause that was taken while an epoch was prepared is reached once that is committed."""
+        if self._job_state == JobState.PAUSING and self._flight is None:
+            self._ports.store.become(JobState.PAUSED, "")
+            self._job_state = JobState.PAUSED
+
+    def _throw_away(self) -> None:
+        """What was read ahead was read under the control before: it is planned anew."""
+        if self._ahead is not None:
+            self._ports.stager.discard(self._ahead.checkpoint.epoch, self._ahead.checkpoint.attempt)
+            self._ahead = None
+
+    def heartbeat(self) -> None:
+        """Renew the lease and the numbers for people. Raises Held when the lease is no longer ours."""
+        self._ports.store.heartbeat(self._ports.now_ms(), self.progress())
+
+    def _settle(self) -> None:
+        """Take the result of the commit under way; start it again when it failed in passing."""
+        flight = self._flight
+        if flight is None:
+            return
+        if self._commit is None:
+            self._commit = self._ports.commit(lambda: self._apply(flight))
+        if not self._commit.done():
+            return
+        commit, self._commit = self._commit, None
+        try:
+            commit.result()
+        except Fatal as refusal:
+            self._promises.take_back(flight.checkpoint, refusal)
+            raise
+        hit("commit-known")
+        self._backoff = Backoff()
+        self._flight = None
+        self._committed_epoch = flight.checkpoint.epoch
+        self._committed_state = flight.state
+        committed_ms = self._ports.now_ms()
+        self._unmarked = replace(flight.record, committed_ms=committed_ms, commit_ms=self._commit_ms)
+        self._meter.committed(self._unmarked, flight.barrier_ms, self._ports.steady_ms())
+        self._note_caught_up(flight.state, flight.plan)
+        self._ports.upstream.acknowledge(flight.checkpoint.position)
+        self._ports.stager.discard(flight.checkpoint.epoch, flight.checkpoint.attempt)
+
+    def _apply(self, flight: Epoch) -> None:
+        """Commit one prepared epoch (in the background)."""
+        began_ms = self._ports.steady_ms()
+        commit = commit_of(self._job, flight.checkpoint, self._committed_epoch, self._ports.stager)
+        if self._widens:
+            self._ports.sink.prepare(self._job.name, commit.tables, into_existing=True)
+        hit("before-commit")
+        self._ports.sink.commit(commit)
+        hit("after-commit")
+        self._commit_ms = self._ports.steady_ms() - began_ms
+
+    def _barrier(self, steady_ms: int) -> Tick | None:
+        """Begin the next barrier if it is time: None once an epoch is staged, else what is waited for."""
+        since_ms = self._since_barrier(steady_ms)
+        early = since_ms is not None and since_ms < self._settings.interval_ms
+        if early and not self._behind and not self._stop_asked:
+            return Tick.IDLE if self._flight is None else Tick.WAITING
+        commands = self._ports.store.commands()
+        if (commands or self._stop_asked) and self._flight is not None:
+            return Tick.WAITING  # control acts once the epoch in flight is known to be committed
+        barrier = self._next(commands)
+        if commands:
+            self._take(barrier)
+        if self._stop_wanted():
+            self._mark()
+            return Tick.STOPPED
+        if self._is_done():  # though more came since: else a busy upstream would keep it for ever
+            if self._flight is not None:
+                return Tick.WAITING
+            self._mark()
+            return Tick.DONE
+        self._barrier_ms = steady_ms
+        return self._read(barrier, steady_ms)
+
+    def _next(self, commands: tuple[Command, ...]) -> Barrier:
+        """The next barrier; its number is the only thing that the time of day decides."""
+        control: Control = self.state.control
+        now_ms = self._ports.now_ms()
+        for command in commands:
+            control = apply_command(control, command, now_ms)
+        return Barrier.next(self._last_epoch, now_ms, Mutations(control, commands))
+
+    def _take(self, barrier: Barrier) -> None:
+        """The barrier's commands act from here on, and the catalog knows it first."""
+        control = barrier.mutations.control
+        verbs = ", ".join(c.verb for c in barrier.mutations.commands)
+        phase: Phase = self.state.phase
+        record = EpochRecord(barrier.epoch, barrier.prev_ms, phase, barrier.epoch, mutations=verbs)
+        self._mark()
+        if control.stop:
+            self._job_state = JobState.STOPPING
+        else:
+            paused = JobState.PAUSED if self._flight is None else JobState.PAUSING
+            self._job_state = paused if control.paused else JobState.RUNNING
+        self._ports.store.take(barrier.mutations.commands, control, self._job_state, record)
+        hit("after-take")
+        self.state = self._strategy.apply(self.state, barrier.mutations)
+        self._last_epoch = barrier.epoch
+
+    def _stop_wanted(self) -> bool:
+        return self._stop_asked or self.state.control.stop
+
+    def _read(self, barrier: Barrier, steady_ms: int) -> Tick | None:
+        """Observe, plan and stage one epoch."""
+        snapshot_open = self.state.phase == Phase.SNAPSHOT
+        view = self._ports.upstream.observe(self.state.position, snapshot_open)
+        size = self._snapshot_size if snapshot_open else self._log_size
+        budget = Budget(barrier.epoch, size.rows, self._settings.interval_ms, steady_ms)
+        plan = self._strategy.plan(self.state, view, budget)
+        self._meter.observed(plan, self._ports.now_ms())
+        if not plan:
+            return self._idle(plan, budget)
+        began_ms = self._ports.steady_ms()
+        done = self._ports.stager.stage(plan, barrier.epoch, self._schemas)
+        hit("after-stage")
+        stage_ms = self._ports.steady_ms() - began_ms
+        self._resize(snapshot_open, done.staged, stage_ms)
+        state = self._strategy.advance(self.state, plan, done.staged, budget)
+        frozen = self._strategy.freeze(state)
+        lag_ms = self._meter.lag_ms(plan, self._ports.now_ms())
+        memory = remembered(self._ports.upstream, state.position)
+        before, token = self.state, self._job.token
+        self._ahead = closed(
+            barrier, plan, done, before, state, frozen, token, stage_ms, lag_ms, steady_ms, memory
+        )
+        self._passed_ms = self._barrier_ms
+        self._backoff = Backoff() if self._flight is None else self._backoff
+        return None
+
+    def _idle(self, plan: EpochPlan, budget: Budget) -> Tick:
+        """A barrier without rows carries only control: no Spark, no database, unless a mark is still owed."""
+        if self._flight is not None:
+            return Tick.WAITING
+        self.state = self._strategy.advance(self.state, plan, None, budget)
+        self._behind = False
+        self._passed_ms = self._barrier_ms
+        self._backoff = Backoff()
+        self._note_caught_up(self.state, plan)
+        self._mark()
+        return Tick.DONE if self._is_done() else Tick.IDLE
+
+    def _note_caught_up(self, state: Any, plan: EpochPlan) -> None:
+        """Caught up from the first barrier of the upstream phase that leaves nothing pending, nor converging."""
+        live = state.phase == Phase.UPSTREAM and not state.control.paused
+        if live and plan.pending_after == 0 and not state.converging and self._caught_up_ms is None:
+            self._caught_up_ms = self._ports.now_ms()
+
+    def _is_done(self) -> bool:
+        return (
+            self._settings.until == "caught-up"
+            and self._caught_up_ms is not None
+            and not self.state.control.paused
+        )
+
+    def _resize(self, snapshot: bool, staged: Staged, stage_ms: int) -> None:
+        took_ms = max(stage_ms, self._commit_ms)
+        if snapshot:
+            # A limit is for history alone: live rows beside it say how much an epoch can take.
+            read = sum(rows for _, rows in staged.reads) + staged.changes_read
+            if self.state.control.rate is None or staged.changes_read:
+                self._snapshot_size = self._snapshot_size.after(read, took_ms, self._settings.target_ms)
+        else:
+            self._log_size = self._log_size.after(staged.changes_read, took_ms, self._settings.target_ms)
+
+    def _prepare(self) -> None:
+        """Promise the staged epoch, then let the sink commit it."""
+        ahead = self._ahead
+        assert ahead is not None
+        self._ports.store.prepare(ahead.checkpoint, self._unmarked, self.progress())
+        self._unmarked = None
+        self._flight, self._ahead = ahead, None
+        self.state = ahead.state
+        self._widens = ahead.checkpoint.sink_schemas != self._sink_schemas
+        self._schemas, self._sink_schemas = ahead.checkpoint.schemas, ahead.checkpoint.sink_schemas
+        self._last_epoch = ahead.checkpoint.epoch
+        self._behind = self._more(ahead)
+        hit("after-prepare")
+        self._settle()
+
+    def _more(self, epoch: Epoch) -> bool:
+        """Whether the next barrier need not wait for the interval."""
+        if epoch.state.phase == Phase.SNAPSHOT:
+            live_fills_it = epoch.record.changes_read >= self._snapshot_size.rows // 2
+            return epoch.state.control.rate is None or live_fills_it
+        return epoch.plan.pending_after > 0 or epoch.record.phase == Phase.SNAPSHOT
+
+    def _mark(self) -> None:
+        if self._unmarked is not None:
+            self._ports.store.mark(self._unmarked, self.progress())
+            self._unmarked = None
+            hit("after-mark")

@@ -1,0 +1,53 @@
+"""A prepared epoch that the sink can never take is taken back, so that fixing the cause and `resume` go on.
+
+Used by the loop and by recovery, once a commit has failed for good. Every step may be killed and run again: the
+recovery after it applies the epoch once more, the sink refuses it once more.
+"""
+
+from dataclasses import dataclass
+
+from backfill_cli.contracts import JobStore, Sink
+from backfill_cli.engine.loop.ports import Job, Stager
+from backfill_cli.errors import BadData, Fatal, StateConflict
+from backfill_cli.failpoint import hit
+from backfill_cli.model.checkpoint import Checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Promises:
+    """Where a prepared epoch is promised, staged and kept."""
+
+    job: Job
+    store: JobStore
+    sink: Sink
+    stager: Stager
+
+    def take_back(self, prepared: Checkpoint, refusal: Fatal) -> None:
+        """The epoch is no longer prepared, and the hint of `refusal`, which ends the run, says how to go on.
+
+        No change after a StateConflict: there one side was restored. Raises BadData where a table has the epoch,
+        Transient where sink or catalog cannot be asked now.
+        """
+        if isinstance(refusal, StateConflict):
+            return
+        has, lacks = self._tables(prepared)
+        if has:
+            name = self.job.name
+            raise BadData(
+                f"{refusal.message}\nepoch {prepared.epoch} is in {', '.join(has)} but not in {', '.join(lacks)}, "
+                "so it can neither be finished nor taken back",
+                f"begin anew: backfill drop {name} --confirm {name}",
+            ) from refusal
+        self.store.unprepare(prepared.epoch)
+        hit("promise-taken-back")
+        self.stager.discard(prepared.epoch, prepared.attempt)
+        fix = refusal.hint or "fix what it names"
+        refusal.hint = f"{fix}; then: backfill resume {self.job.name}"
+
+    def _tables(self, prepared: Checkpoint) -> tuple[list[str], list[str]]:
+        """The tables that have the epoch, and those that lack it."""
+        markers = self.sink.committed(self.job.name)
+        promised = (prepared.epoch, prepared.attempt)
+        has = {name for name, marker in markers.items() if (marker.epoch, marker.attempt) == promised}
+        names = [table.name for table in self.job.tables]
+        return [name for name in names if name in has], [name for name in names if name not in has]

@@ -1,0 +1,120 @@
+"""What a new runner does before its first barrier: fence, compare sink and catalog, keep the promise.
+
+Every step may be killed and run again: fencing and committing are idempotent by token, epoch and attempt.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from backfill_cli.contracts import JobStore, Sink
+from backfill_cli.engine.loop.ports import Job, Stager, commit_of
+from backfill_cli.engine.loop.promises import Promises
+from backfill_cli.errors import Fatal, StateConflict
+from backfill_cli.failpoint import hit
+from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Marker, Recovered
+from backfill_cli.model.job import Phase
+
+
+def recover(job: Job, store: JobStore, sink: Sink, stager: Stager, now_ms: int) -> Recovered:
+    """Bring sink and catalog to the same epoch; returns what the loop starts with (nothing prepared).
+
+    Fences first, so that a commit of an older runner either is in the marker or never will be. Raises
+    StateConflict when one side was restored to an older point, or staging is damaged and only some tables have the
+    epoch; Fatal when the sink can never take the promised epoch, which is then promised no more.
+    """
+    sink.fence(job.name, job.token)
+    hit("recovery-fenced")
+    start = store.load()
+    markers = _markers(job, sink)
+    if start.prepared is None:
+        _require_agreement(job, markers, start.committed.epoch)
+        return start
+    kept = _keep_promise(job, start, start.prepared, markers, store, sink, stager, now_ms)
+    hit("recovery-done")
+    return kept
+
+
+def _markers(job: Job, sink: Sink) -> Mapping[str, Marker]:
+    found = sink.committed(job.name)
+    return {t.name: found.get(t.name, Marker(0, 0, "")) for t in job.tables}
+
+
+def _keep_promise(
+    job: Job,
+    start: Recovered,
+    prepared: Checkpoint,
+    markers: Mapping[str, Marker],
+    store: JobStore,
+    sink: Sink,
+    stager: Stager,
+    now_ms: int,
+) -> Recovered:
+    """Apply the prepared epoch again from the same files, to the tables that lack it."""
+    has = {name for name, m in markers.items() if (m.epoch, m.attempt) == (prepared.epoch, prepared.attempt)}
+    lacks = {name: m for name, m in markers.items() if name not in has}
+    _require_agreement(job, lacks, start.committed.epoch)
+    assert prepared.staged is not None
+    if lacks and not stager.intact(prepared.epoch, prepared.staged):
+        return _drop(job, start, prepared, has, store)
+    if lacks:
+        commit = commit_of(job, prepared, start.committed.epoch, stager, only=frozenset(lacks))
+        try:
+            sink.prepare(job.name, commit.tables, into_existing=True)
+            hit("recovery-before-commit")
+            sink.commit(commit)
+        except Fatal as refusal:
+            Promises(job, store, sink, stager).take_back(prepared, refusal)
+            raise
+        hit("recovery-committed")
+    store.mark(_record(prepared, now_ms), None)
+    splits = {**start.committed.splits, **prepared.splits}
+    committed = replace(prepared, splits=splits, plan=None, staged=None)
+    stager.discard(prepared.epoch, prepared.attempt)
+    return replace(start, committed=committed, prepared=None, last_epoch=max(start.last_epoch, prepared.epoch))
+
+
+def _drop(job: Job, start: Recovered, prepared: Checkpoint, has: set[str], store: JobStore) -> Recovered:
+    """Staging is damaged: plan anew if no table has the epoch, else stop."""
+    if has:
+        raise StateConflict(
+            f"job {job.name!r}: epoch {prepared.epoch} is in {', '.join(sorted(has))} but not in the other "
+            "tables, and its staged files are damaged",
+            f"restore the staging folder, or start over: backfill drop {job.name} --confirm {job.name}",
+        )
+    store.unprepare(prepared.epoch)
+    return replace(start, prepared=None, last_epoch=max(start.last_epoch, prepared.epoch))
+
+
+def _require_agreement(job: Job, markers: Mapping[str, Marker], committed: int) -> None:
+    """Every marker stands at the committed epoch; else somebody restored one side."""
+    for table, marker in sorted(markers.items()):
+        if marker.epoch == committed:
+            continue
+        newer = marker.epoch > committed
+        side = "sink is newer than the catalog" if newer else "sink is older than the catalog"
+        anew = f"start over: backfill drop {job.name} --confirm {job.name}"
+        rebuilt = f"continue from what the sink holds: backfill resume {job.name} --from-sink job.toml"
+        raise StateConflict(
+            f"job {job.name!r}, table {table!r}: the {side}: its marker says epoch {marker.epoch}, "
+            f"the catalog says {committed}; one of the two was restored",
+            f"{rebuilt}; or {anew}" if marker.epoch else f"restore the sink, or {anew}",
+        )
+
+
+def _record(prepared: Checkpoint, now_ms: int) -> EpochRecord:
+    """The ledger's line of an epoch that recovery found or finished; durations are not known."""
+    assert prepared.staged is not None
+    assert prepared.plan is not None
+    phase = Phase.SNAPSHOT if prepared.plan.reads else prepared.phase
+    return EpochRecord(
+        epoch=prepared.epoch,
+        prev_ms=prepared.prev_ms,
+        phase=phase,
+        committed_ms=now_ms,
+        snapshot_rows=sum(rows for _, rows in prepared.staged.reads),
+        changes_read=prepared.staged.changes_read,
+        rows_written=prepared.staged.rows,
+        upstream_epochs=prepared.plan.window.epochs if prepared.plan.window else 0,
+        pending_epochs=prepared.plan.pending_after,
+        mutations="recovered",
+    )

@@ -1,0 +1,254 @@
+"""A job in a process: created or taken up, recovered, run to its end. The commands call this."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from backfill_cli.catalog import Catalog
+from backfill_cli.catalog.person import person, user
+from backfill_cli.config import JobConfig, from_stored
+from backfill_cli.contracts import JobDefinition, JobStore
+from backfill_cli.engine.job.choice import strategy_of
+from backfill_cli.engine.job.create import changed_keys, create, rebuild, require_same
+from backfill_cli.engine.job.ownership import require_kept, take
+from backfill_cli.engine.job.resources import Nobody, Watcher, World
+from backfill_cli.engine.loop.epoch import recall
+from backfill_cli.engine.loop.meter import Meter
+from backfill_cli.engine.loop.orchestrator import Orchestrator, Tick
+from backfill_cli.engine.loop.ports import Job, Ports, Settings
+from backfill_cli.engine.loop.process import Heartbeat, Signals, run_loop, steady_ms
+from backfill_cli.engine.loop.recovery import recover
+from backfill_cli.engine.staging.stage import SparkStager
+from backfill_cli.errors import BackfillError, Held, NoSuchJob, StoppedEarly, Transient
+from backfill_cli.model.checkpoint import Recovered
+from backfill_cli.model.codec import encode
+from backfill_cli.model.job import JobState, Verb
+
+if TYPE_CHECKING:
+    from backfill_cli.catalog.catalog import Claim
+    from backfill_cli.catalog.lease import JobLock
+
+SIGNALLED = "a signal"
+ASKED = "a stop was asked for"
+RATE = "throttle.rate"
+
+
+def start(
+    config: JobConfig, catalog: Catalog, until: str, into_existing: bool, watcher: Watcher | None
+) -> JobState:
+    """Create the job, or go on with it when its fingerprint is equal, and run it to its end.
+
+    until, and what of the config may change, are kept in the catalog; a later `resume` goes by them. Raises
+    UsageError for a config that would lead to another result, Held while another runner has the job.
+    """
+    name = config.job.name
+    run = _Run(name, catalog, watcher or Nobody())
+    with catalog.lock_job(name) as lock, run.signals.heard(), World(config, run.watcher.tell) as world:
+        known = _definition(catalog, name)
+        if known is None:
+            known = create(config, catalog, world, until, into_existing)
+            return run.created(known, config, world, lock)
+        require_same(name, known.fingerprint, config)
+        changed = changed_keys(known.config, config)
+        job = replace(known, until=until, config=config.stored())
+        return run.taken_up(job, config, world, lock, unpause=False, changed=changed)
+
+
+def resume(name: str, catalog: Catalog, sink_config: JobConfig | None, watcher: Watcher | None) -> JobState:
+    """Run a job from its last checkpoint on, from the catalog alone, or from what a sink keeps of it.
+
+    A pause ends with it. Raises Held while another runner has the job.
+    """
+    run = _Run(name, catalog, watcher or Nobody())
+    with catalog.lock_job(name) as lock, run.signals.heard():
+        if sink_config is not None:
+            with World(sink_config, run.watcher.tell) as world:
+                rebuild(name, catalog, sink_config, world, lock)
+        known = catalog.definition(name)
+        config = from_stored(known.config)
+        with World(config, run.watcher.tell) as world:
+            return run.taken_up(known, config, world, lock, unpause=True, changed=())
+
+
+def _definition(catalog: Catalog, name: str) -> JobDefinition | None:
+    try:
+        catalog.job(name)
+    except NoSuchJob:
+        return None
+    return catalog.definition(name)
+
+
+class _Run:
+    """One run of one job, from its claim to its end."""
+
+    def __init__(self, name: str, catalog: Catalog, watcher: Watcher) -> None:
+        self.name = name
+        self.catalog = catalog
+        self.watcher = watcher
+        self.signals = Signals(watcher)
+
+    def created(self, job: JobDefinition, config: JobConfig, world: World, lock: "JobLock") -> JobState:
+        """Run a job that this process made: upstream and sink are ready."""
+        with self._claimed(job, config, world, lock) as (claim, heartbeat):
+            tick = self._work(claim, heartbeat, job, config, world, unpause=False)
+        return self._ended(tick, job)
+
+    def taken_up(
+        self,
+        job: JobDefinition,
+        config: JobConfig,
+        world: World,
+        lock: "JobLock",
+        unpause: bool,
+        changed: Sequence[str],
+    ) -> JobState:
+        """Run a job that was there before: upstream and sink must be as they were left.
+
+        changed: keys of the config that the catalog has otherwise.
+        """
+        with suppress(Transient):  # before the claim: a refused command has changed nothing
+            require_kept(job.name, self.catalog, world.sink)
+        with self._claimed(job, config, world, lock) as (claim, heartbeat):
+            world.patiently(lambda: claim.store.redefine(job.config, job.until))
+            if changed:
+                world.tell(f"the config has changed, and is stored: {', '.join(changed)}")
+            held = world.patiently(lambda: require_kept(job.name, self.catalog, world.sink))
+            world.patiently(lambda: world.upstream.restore(job.pin))
+            world.patiently(lambda: world.sink.prepare(job.name, job.tables, into_existing=True))
+            world.patiently(lambda: take(job.name, self.catalog, world.sink, held))
+            if RATE in changed:
+                self.catalog.post(job.name, Verb.THROTTLE, config.throttle.rate, person(), _now_ms())
+            tick = self._work(claim, heartbeat, job, config, world, unpause)
+        return self._ended(tick, job)
+
+    @contextmanager
+    def _claimed(
+        self, job: JobDefinition, config: JobConfig, world: World, lock: "JobLock"
+    ) -> Iterator[tuple["Claim", Heartbeat]]:
+        """The job is ours, and stays so however long the start takes: its lease is renewed from the claim on.
+
+        The state that it ends in is in the catalog before the error that ends it passes on.
+        """
+        with self.catalog.claim(job.name, user(), _now_ms(), lock) as claim:
+            store = claim.store
+
+            def tell(doing: str) -> None:
+                with suppress(Transient):  # for people alone: it must not end what it tells of
+                    store.become(JobState.STARTING, doing)
+                self.watcher.tell(doing)
+
+            limit_ms = int(config.retry.limit_s * 1000)
+            heartbeat = Heartbeat(job.name, lambda: store.heartbeat(_now_ms(), None), limit_ms, self.signals.wake)
+            try:
+                with heartbeat:
+                    world.patiently(lambda: store.become(JobState.STARTING, "a runner took the job"))
+                    world.tell = tell
+                    yield claim, heartbeat
+            except Held:
+                raise
+            except Exception as exc:
+                _fail(store, exc)
+                raise
+            except BaseException:
+                # A signal before the first barrier: nothing was in hand.
+                _stop(store, SIGNALLED)
+                raise
+
+    def _work(
+        self,
+        claim: "Claim",
+        heartbeat: Heartbeat,
+        definition: JobDefinition,
+        config: JobConfig,
+        world: World,
+        unpause: bool,
+    ) -> Tick:
+        """Recover, then loop; the catalog knows how it ended."""
+        store = claim.store
+        stager = SparkStager(world.spark, world.upstream, config)
+        job = Job(self.name, claim.token, definition.tables, encode(definition))
+        recovered = world.patiently(lambda: recover(job, store, world.sink, stager, _now_ms()))
+        recall(world.upstream, recovered.committed)
+        stager.sweep([])
+        world.patiently(lambda: self._begin(store, recovered, unpause))
+        strategy = strategy_of(config, world.upstream.capabilities, definition.pin)
+        interval_ms = int(config.barrier.interval_s * 1000)
+        settings = Settings(
+            interval_ms,
+            int(config.barrier.target_s * 1000),
+            int(config.retry.limit_s * 1000),
+            definition.until,
+        )
+        meter = Meter(self.name, definition.pin.splits, config.catch_up.measure, interval_ms)
+        with ThreadPoolExecutor(1, "commit") as pool:
+            ports = Ports(world.upstream, world.sink, store, stager, self._submits(pool), _now_ms, steady_ms)
+            loop = Orchestrator(job, ports, strategy, settings, recovered, meter)
+            self.signals.ask(loop)
+            heartbeat.renew = loop.heartbeat
+            heartbeat.beat()
+            self.watcher.progressed()
+            tick = run_loop(loop, self.watcher, heartbeat, self.signals.wake)
+        world.tell = self.watcher.tell
+        if tick == Tick.DONE:
+            world.patiently(loop.heartbeat)
+            world.patiently(lambda: store.become(JobState.DONE, "caught up"))
+        else:
+            reason = SIGNALLED if self.signals.caught else ASKED
+            world.patiently(lambda: _stop(store, reason))
+        return tick
+
+    def _submits(self, pool: ThreadPoolExecutor) -> "Callable[[Callable[[], None]], Future[None]]":
+        """How a commit gets into the background: the loop wakes when it is done."""
+
+        def submit(commit: Callable[[], None]) -> "Future[None]":
+            future = pool.submit(commit)
+            future.add_done_callback(lambda _: self.signals.wake.ring())
+            return future
+
+        return submit
+
+    def _begin(self, store: JobStore, recovered: Recovered, unpause: bool) -> None:
+        """The job runs, or stays paused. A resume acts at the first barrier, as every command does."""
+        paused = recovered.control.paused
+        if paused and unpause:
+            self.catalog.post(self.name, Verb.RESUME, None, person(), _now_ms())
+        if paused and not unpause:
+            store.become(
+                JobState.PAUSED, f"started while paused by {recovered.control.paused_by}: it stays paused"
+            )
+        else:
+            where = f" from epoch {recovered.committed.epoch}" if recovered.committed.epoch else ""
+            store.become(JobState.RUNNING, f"a runner goes on{where}" if where else "a runner began")
+
+    def _ended(self, tick: Tick, definition: JobDefinition) -> JobState:
+        """What the process ends with."""
+        if tick == Tick.DONE:
+            return JobState.DONE
+        if self.signals.caught:
+            raise SystemExit(128 + self.signals.caught)
+        if definition.until == "caught-up":
+            raise StoppedEarly(
+                f"job {self.name!r} was stopped before it was caught up", f"backfill resume {self.name}"
+            )
+        return JobState.STOPPED
+
+
+def _stop(store: JobStore, reason: str) -> None:
+    store.become(JobState.STOPPING, reason)
+    store.become(JobState.STOPPED, reason)
+
+
+def _fail(store: JobStore, exc: Exception) -> None:
+    """The job is failed in the catalog, with the reason, unless the catalog itself is what failed."""
+    reason = exc.message if isinstance(exc, BackfillError) else f"{type(exc).__name__}: {exc}"
+    try:
+        store.become(JobState.FAILED, reason)
+    except BackfillError as other:
+        exc.add_note(f"and the catalog could not be told: {other.message}")
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,270 @@
+"""An epoch of a partitioned log becomes files: history and live ranges of its partitions, read at once.
+
+Events (`appends`) are inserts; keyed rows are changes, net by key, history's too. A row that cannot be read stops
+the job, or is set aside in a side table of the sink.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from backfill_cli.contracts import ArrowTasks, SinkTable, Upstream
+from backfill_cli.engine.staging import transform, workers
+from backfill_cli.engine.staging.files import footers, listed, require_all, write, write_net
+from backfill_cli.errors import BadData
+from backfill_cli.model.plan import EpochPlan, SnapshotRead, StagedFile, StagedTable
+from backfill_cli.model.position import Position
+from backfill_cli.spark.names import backticked
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from backfill_cli.config import JobConfig
+    from backfill_cli.config.sections import Transform
+
+BAD, ASIDE = "_bad", "_aside"
+"""Marks a row that cannot be read; holds what its side table gets of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionsStaged:
+    """tables: the side table too. reads: history, with its rows. live: rows that are not history."""
+
+    tables: Mapping[str, StagedTable]
+    reads: tuple[tuple[SnapshotRead, int], ...]
+    live: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """What was seen while a frame was written. history: rows of each range. first: (partition, offset, reason)."""
+
+    history: tuple[int, ...]
+    live: int
+    bad: int = 0
+    first: Mapping[str, Any] | None = None
+
+
+class PartitionStager:
+    """Stages the one table of a job over a partitioned log."""
+
+    def __init__(self, spark: "SparkSession", upstream: Upstream, config: "JobConfig") -> None:
+        self._spark = spark
+        self._upstream = upstream
+        (self._table,) = config.tables
+        self._shape = config.transform_of(self._table.name)
+
+    def stage(self, plan: EpochPlan, schema: str, attempt: Path) -> PartitionsStaged:
+        """Write the plan's ranges under the attempt's folder. Raises BadData for a row that cannot be read."""
+        ranges = (*plan.reads, *_live(self._table.name, plan))
+        if not ranges:
+            return PartitionsStaged({}, (), 0)
+        staged = self._events if self._upstream.capabilities.appends else self._changes
+        tables, counted = staged(plan.reads, ranges, schema, attempt)
+        reads = tuple(zip(plan.reads, counted.history, strict=True))
+        return PartitionsStaged(tables, reads, counted.live)
+
+    def _events(
+        self, history: Sequence[SnapshotRead], ranges: Sequence[SnapshotRead], schema: str, attempt: Path
+    ) -> tuple[dict[str, StagedTable], _Counted]:
+        made = workers.made_in_workers(self._upstream, self._spark, self._table.name, ranges)
+        if made is not None:
+            try:
+                return self._staged_events(history, ranges, made, attempt / self._table.name / "plain", attempt)
+            except Exception as exc:
+                if not made.careful(exc):
+                    raise
+        # A folder of its own: tasks of a failed job may go on writing for a while.
+        return self._staged_events(history, ranges, None, attempt / self._table.name / "inserts", attempt)
+
+    def _staged_events(
+        self,
+        history: Sequence[SnapshotRead],
+        ranges: Sequence[SnapshotRead],
+        made: ArrowTasks | None,
+        path: Path,
+        attempt: Path,
+    ) -> tuple[dict[str, StagedTable], _Counted]:
+        """made: what workers make of the ranges, None to read them with care."""
+        if made is not None and self._shape.is_empty:
+            return self._written(workers.write(self._spark, made, path, attempt), len(history))
+        frame = events(self._upstream, self._spark, self._table.name, ranges, made)
+        frame, seen = self._observed(frame, history)
+        if self._upstream.capabilities.quarantines:
+            good, rows = self._written_by_mark(_shaped(_marked(frame, self._upstream), self._shape), path, attempt)
+        else:
+            written = write(transform.rows(frame.drop("_error", "_raw"), self._shape), path)
+            good, rows = listed(path, attempt), written["rows"]
+            require_all(path, rows, footers(attempt, good, ()))
+        counted = self._checked(seen)
+        tables = {self._table.name: StagedTable(inserts=good, rows=rows)}
+        return tables | self._aside(path, counted, attempt), counted
+
+    def _written_by_mark(
+        self, marked: "DataFrame", path: Path, attempt: Path
+    ) -> tuple[tuple[StagedFile, ...], int]:
+        """The rows are in a folder by BAD: the files of those that can be read, and how many these are."""
+        good, bad = path / f"{BAD}=false", path / f"{BAD}=true"
+        written = write(marked, path, by=BAD)
+        files = listed(good, attempt)
+        found = footers(attempt, files, ())
+        require_all(path, written["rows"], found, footers(attempt, listed(bad, attempt), ()))
+        return files, found.rows
+
+    def _written(self, done: workers.Written, history: int) -> tuple[dict[str, StagedTable], _Counted]:
+        """What workers wrote: the first `history` reads are history's, the rest is live."""
+        rows = tuple(done.rows.get(read, 0) for read in range(history))
+        live = sum(done.rows.values()) - sum(rows)
+        return {self._table.name: StagedTable(inserts=done.files, rows=sum(rows) + live)}, _Counted(rows, live)
+
+    def _changes(
+        self, history: Sequence[SnapshotRead], ranges: Sequence[SnapshotRead], schema: str, attempt: Path
+    ) -> tuple[dict[str, StagedTable], _Counted]:
+        after = Position.of({r.split: min(o.after for o in ranges if o.split == r.split) for r in ranges})
+        up_to = Position.of({r.split: max(o.up_to or 0 for o in ranges if o.split == r.split) for r in ranges})
+        frame = self._upstream.changes(self._spark, self._table.name, after, up_to, schema)
+        frame, seen = self._observed(frame, history)
+        read = attempt / self._table.name / "read"
+        if self._upstream.capabilities.quarantines:
+            # Netted from what was written: the log is not read twice, what is set aside is written once.
+            marked = _marked(frame, self._upstream)
+            self._written_by_mark(marked, read, attempt)
+            good = read / f"{BAD}=false"
+            good.mkdir(exist_ok=True)  # Spark writes no folder for no rows
+            frame = self._spark.read.schema(marked.drop(BAD, ASIDE).schema).parquet(str(good))
+        net = transform.net(frame.drop("_error", "_raw"), self._table.key, self._shape)
+        staged = write_net(net, attempt / self._table.name / "changes", attempt)
+        counted = self._checked(seen)
+        return {self._table.name: staged} | self._aside(read, counted, attempt), counted
+
+    def _observed(
+        self, frame: "DataFrame", history: Sequence[SnapshotRead]
+    ) -> "tuple[DataFrame, Callable[[], _Counted]]":
+        """The frame, and what was seen of it once it has been written."""
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as F
+
+        partition, offset = self._upstream.capabilities.place
+        seen = Observation()
+        within = [
+            (F.col(partition) == int(r.split)) & (F.col(offset) >= r.after) & (F.col(offset) < F.lit(r.up_to))
+            for r in history
+        ]
+        place = F.struct(F.col(partition).alias("partition"), F.col(offset).alias("offset"), "_error")
+        frame = frame.observe(
+            seen,
+            F.count(F.lit(1)).alias("rows"),
+            F.count("_error").alias("bad"),
+            F.min(F.when(F.col("_error").isNotNull(), place)).alias("first"),
+            *(F.sum(F.when(hit, 1).otherwise(0)).alias(f"read_{i}") for i, hit in enumerate(within)),
+        )
+
+        def counted() -> _Counted:
+            found = seen.get
+            rows = tuple(int(found.get(f"read_{i}") or 0) for i in range(len(history)))
+            live = int(found.get("rows") or 0) - sum(rows)
+            first = found.get("first")
+            return _Counted(rows, live, int(found.get("bad") or 0), None if first is None else first.asDict())
+
+        return frame, counted
+
+    def _checked(self, seen: Callable[[], _Counted]) -> _Counted:
+        """What was counted. Raises BadData for a row that cannot be read where such rows are not set aside."""
+        counted = seen()
+        if counted.first is None or self._upstream.capabilities.quarantines:
+            return counted
+        first, more = counted.first, counted.bad - 1
+        raise BadData(
+            f"table {self._table.name!r}: the record at partition {first['partition']}, offset {first['offset']} "
+            f"cannot be read: {first['_error']}{f' (and {more} more)' if more else ''}",
+            "correct the program that writes it, or keep such records in a side table of the sink: "
+            'upstream.on_error = "quarantine"',
+        )
+
+    def _aside(self, path: Path, counted: _Counted, attempt: Path) -> dict[str, StagedTable]:
+        """The side table's rows, if there are any: few, so they are copied out of what was written."""
+        if not counted.bad:
+            return {}
+        name = side_name(self._table.name)
+        aside = attempt / name / "inserts"
+        write(self._spark.read.parquet(str(path / f"{BAD}=true")).select(f"{ASIDE}.*"), aside)
+        files = listed(aside, attempt)
+        require_all(aside, counted.bad, footers(attempt, files, ()))
+        return {name: StagedTable(inserts=files, rows=counted.bad)}
+
+
+def events(
+    upstream: Upstream,
+    spark: "SparkSession",
+    table: str,
+    ranges: Sequence[SnapshotRead],
+    made: ArrowTasks | None,
+) -> "DataFrame":
+    """The rows of these ranges with `_error` and `_raw`. made: what workers make of them, where they can."""
+    from pyspark.sql import functions as F
+
+    if made is None:
+        return upstream.scan(spark, table, ranges).drop("_read")
+    marks = {"_error": F.lit(None).cast("string"), "_raw": F.lit(None).cast("binary")}
+    return workers.frame(spark, made).withColumns(marks)
+
+
+def _marked(frame: "DataFrame", upstream: Upstream) -> "DataFrame":
+    """The frame with BAD, and with ASIDE for the rows that cannot be read."""
+    from pyspark.sql import functions as F
+
+    kept = F.struct(*upstream.capabilities.place, F.col("_raw").alias("value"), F.col("_error").alias("reason"))
+    marked = frame.withColumn(BAD, F.col("_error").isNotNull()).withColumn(ASIDE, F.when(F.col(BAD), kept))
+    return marked.drop("_error", "_raw")
+
+
+def aside(frame: "DataFrame", upstream: Upstream) -> "DataFrame":
+    """What the side table holds of a frame's rows."""
+    return _marked(frame, upstream).where(BAD).select(f"{ASIDE}.*")
+
+
+def _shaped(marked: "DataFrame", shape: "Transform") -> "DataFrame":
+    """The sink's columns and both marks; what cannot be read passes `where`."""
+    kept = marked if shape.where is None else marked.where(f"{BAD} OR ({shape.where})")
+    row = kept.drop(BAD, ASIDE)
+    columns: list[str] = []
+    for text in shape.select or ["*"]:
+        stands_for_many = text.lstrip().startswith("*")
+        columns += [backticked(name) for name in row.selectExpr(text).columns] if stands_for_many else [text]
+    return kept.selectExpr(*columns, BAD, ASIDE)
+
+
+def _live(table: str, plan: EpochPlan) -> tuple[SnapshotRead, ...]:
+    """The plan's window as ranges."""
+    if plan.window is None:
+        return ()
+    begun = dict(plan.window.after)
+    return tuple(SnapshotRead(table, p, int(begun[p]), int(end)) for p, end in plan.window.up_to)
+
+
+def side_name(table: str) -> str:
+    return f"{table}.quarantine"
+
+
+def side_table(of: SinkTable, upstream: Upstream, source: str) -> SinkTable:
+    """What the sink keeps of rows that could not be read: partition and offset, `value BINARY, reason STRING`.
+
+    source: Spark schema of the table's source rows as JSON.
+    """
+    place = upstream.capabilities.place
+    fields = [field for field in json.loads(source)["fields"] if field["name"] in place]
+    fields += [
+        {"name": name, "type": kind, "nullable": True, "metadata": {}}
+        for name, kind in (("value", "binary"), ("reason", "string"))
+    ]
+    beside, dot, name = of.target.rpartition(".")
+    return replace(
+        of,
+        name=side_name(of.name),
+        target=f"{beside}{dot}_backfill_quarantine_{name}",
+        key=place,
+        schema=json.dumps({"type": "struct", "fields": fields}),
+        side=True,
+    )

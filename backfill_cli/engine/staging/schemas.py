@@ -1,0 +1,63 @@
+"""Schemas on their way: what the transform makes of one, and which changes of one a job can follow."""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from backfill_cli.errors import BadData, UsageError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from backfill_cli.config.sections import Transform
+
+
+def sink_schema(spark: "SparkSession", source: str, transform: "Transform") -> str:
+    """The sink's schema as JSON: `source` after the transform. Raises UsageError for SQL that does not fit it."""
+    if transform.is_empty:
+        return source
+    from pyspark.errors import PySparkException
+    from pyspark.sql.types import StructType
+
+    from backfill_cli.engine.staging.transform import rows
+
+    frame = spark.createDataFrame([], StructType.fromJson(json.loads(source)))
+    try:
+        return rows(frame, transform).schema.json()
+    except PySparkException as exc:
+        first = str(exc).splitlines()[0]
+        raise UsageError(
+            f"the transform does not fit the upstream's columns: {first}", "correct [transform]"
+        ) from exc
+
+
+def evolved(known: Mapping[str, str], seen: Mapping[str, str]) -> dict[str, str]:
+    """The source schemas with columns that were added. Any other change stops the job before it.
+
+    known, seen: table -> Spark schema as JSON. Raises BadData naming table, column and what happened to it.
+    """
+    merged = dict(known)
+    for table, text in seen.items():
+        before = {f["name"]: f for f in json.loads(known[table])["fields"]}
+        after = {f["name"]: f for f in json.loads(text)["fields"]}
+        gone = [name for name in before if name not in after]
+        other = [n for n in after if n in before and after[n]["type"] != before[n]["type"]]
+        alike = _alike_but_for_case(after)
+        if gone or other or alike:
+            what = [f"column {n!r} is gone" for n in gone]
+            what += [f"column {n!r}: {before[n]['type']} became {after[n]['type']}" for n in other]
+            what += [f"column {n!r} differs from {m!r} by case alone, which no sink tells apart" for m, n in alike]
+            raise BadData(
+                f"table {table!r}: the upstream's schema changed: {'; '.join(what)}",
+                "only added columns can be followed: undo the change, or drop the job and start a new one",
+            )
+        added = [f for n, f in after.items() if n not in before]
+        if added:
+            fields = [*before.values(), *({**f, "nullable": True} for f in added)]
+            merged[table] = json.dumps({"type": "struct", "fields": fields})
+    return merged
+
+
+def _alike_but_for_case(names: Iterable[str]) -> list[tuple[str, str]]:
+    first: dict[str, str] = {}
+    return [(first[n.lower()], n) for n in names if first.setdefault(n.lower(), n) != n]

@@ -1,0 +1,133 @@
+"""Values that Spark and pyarrow pass on and a sink cannot take are refused while rows are staged.
+
+Once staged, an epoch must commit: text that is no UTF-8 would fail every commit of it. Spark takes bytes as text
+unseen, from Parquet files and by `CAST(… AS STRING)`; so does pyarrow.
+"""
+
+from functools import reduce
+from operator import and_
+from typing import TYPE_CHECKING, Any
+
+from backfill_cli.errors import BadData
+from backfill_cli.spark.failures import MARK
+from backfill_cli.spark.names import quoted
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame
+
+HINT = 'correct it upstream, or take the column as bytes in the transform: select = ["CAST(x AS BINARY) AS x", …]'
+SHOWN_BYTES = 40
+
+
+def storable(frame: "DataFrame") -> "DataFrame":
+    """The same rows; one with text that is no UTF-8 fails the job as BadData, naming the column and the bytes."""
+    from pyspark.sql import functions as F
+
+    columns = []
+    for field in frame.schema.fields:
+        column = quoted(field.name)
+        good = _is_text(column, field.dataType)
+        if good is not None:
+            column = F.when(good, column).otherwise(_raised(field.name, column, field.dataType.typeName()))
+            column = column.alias(field.name, metadata=field.metadata)
+        columns.append(column)
+    return frame.select(*columns)
+
+
+def _raised(name: str, column: "Column", kind: str) -> "Column":
+    from pyspark.sql import functions as F
+
+    shown = F.lit("")
+    if kind == "string":
+        shown = F.concat(F.lit(": 0x"), F.left(F.hex(column.cast("binary")), F.lit(2 * SHOWN_BYTES)))
+    said = F.concat(F.lit(f"{MARK} [BadData] column {name!r}: text that is not UTF-8"), shown)
+    return F.raise_error(F.concat(said, F.lit(f" :try {HINT} :end")))
+
+
+def _is_text(column: "Column", kind: Any) -> "Column | None":
+    """Whether all text in the column is UTF-8, true for NULL; None for a type without text."""
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    if isinstance(kind, T.StringType | T.CharType | T.VarcharType):
+        return F.coalesce(F.is_valid_utf8(column), F.lit(True))
+    parts: list[Column] = []
+    if isinstance(kind, T.StructType):
+        inner = (_is_text(column.getField(field.name), field.dataType) for field in kind.fields)
+        parts = [part for part in inner if part is not None]
+    elif isinstance(kind, T.ArrayType):
+        parts = _all(column, kind.elementType)
+    elif isinstance(kind, T.MapType):
+        parts = [*_all(F.map_keys(column), kind.keyType), *_all(F.map_values(column), kind.valueType)]
+    if not parts:
+        return None
+    return reduce(and_, parts)
+
+
+def _all(items: "Column", kind: Any) -> "list[Column]":
+    from pyspark.sql import functions as F
+
+    probe = _is_text(F.lit(None), kind)
+    if probe is None:
+        return []
+    return [F.coalesce(F.forall(items, lambda item: _known(item, kind)), F.lit(True))]
+
+
+def _known(item: "Column", kind: Any) -> "Column":
+    good = _is_text(item, kind)
+    assert good is not None
+    return good
+
+
+def require_storable(batch: "pa.RecordBatch", what: Any, before: int) -> None:
+    """Every value of the batch is one of its column's type: text is UTF-8, a decimal has no more than its digits.
+
+    what: what the rows are made of, before: how many of its rows came before these; both for the error alone.
+    Raises BadData naming them, the column and the row.
+    """
+    import pyarrow as pa
+
+    try:
+        batch.validate(full=True)
+    except pa.ArrowInvalid:
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            row = _first_bad(column)
+            if row is not None:
+                at = f"{what}, row {before + row + 1} of it"
+                raise BadData(f"{at}: column {name!r}: {_why(column, row)}", HINT) from None
+
+
+def _first_bad(column: "pa.Array") -> int | None:
+    """The first row of a column whose value is not one of its type, found by halves."""
+    if _are_good(column, 0, len(column)):
+        return None
+    low, high = 0, len(column)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if _are_good(column, low, middle) else (low, middle)
+    return low
+
+
+def _are_good(column: "pa.Array", low: int, high: int) -> bool:
+    """Taken, not sliced: a slice of arrays still has all their items, and these are what is looked at."""
+    import pyarrow as pa
+
+    try:
+        column.take(list(range(low, high))).validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _why(column: "pa.Array", row: int) -> str:
+    import pyarrow as pa
+
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        held = column.slice(row, 1).cast(pa.binary())[0].as_py()
+        return f"text that is not UTF-8: 0x{held[:SHOWN_BYTES].hex().upper()}"
+    try:
+        column.take([row]).validate(full=True)
+    except pa.ArrowInvalid as exc:
+        return str(exc)
+    return "a value that its type cannot hold"

@@ -1,0 +1,108 @@
+"""f(upstream at a checkpoint): what a sink must hold there, as `verify` compares it."""
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from backfill_cli.contracts import ArrowTasks, SinkTable, Upstream
+from backfill_cli.engine.loop.epoch import recall
+from backfill_cli.engine.staging import transform
+from backfill_cli.engine.staging.partitions import aside, events
+from backfill_cli.engine.staging.workers import made_in_workers
+from backfill_cli.model.checkpoint import Checkpoint
+from backfill_cli.model.plan import SnapshotRead
+from backfill_cli.model.position import Position
+from backfill_cli.model.split import SplitStatus
+from backfill_cli.model.upstream import Pin
+from backfill_cli.spark.names import backticked
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from backfill_cli.config import JobConfig
+
+
+@dataclass
+class Expected:
+    """The upstream's side of `verify`: called with a table and a checkpoint it gives that table's rows there.
+
+    made: what workers were asked to make of plain rows.
+    """
+
+    spark: "SparkSession"
+    upstream: Upstream
+    config: "JobConfig"
+    pin: Pin
+    made: list[ArrowTasks] = field(default_factory=list)
+
+    def again_with_care(self, exc: Exception) -> bool:
+        """Whether a failure only says that some rows are not plain: asked again, they are read with care."""
+        return any(made.careful(exc) for made in self.made[-1:])
+
+    def __call__(self, table: SinkTable, at: Checkpoint) -> "DataFrame":
+        """f(upstream at the checkpoint) of one table: the sink's columns, unique by key."""
+        recall(self.upstream, at)
+        partitioned = self.upstream.capabilities.partitioned
+        held = self._log(table, at) if partitioned else self._snapshot_and_log(table, at)
+        return held.select(*_columns(table))
+
+    def _snapshot_and_log(self, table: SinkTable, at: Checkpoint) -> "DataFrame":
+        """The consumed prefix of each split, less the keys that the log changed, and what the log made of them."""
+        name = table.name
+        shape = self.config.transform_of(name)
+        reads = [
+            SnapshotRead(name, split, 0, None if progress.status == SplitStatus.CONSUMED else progress.after)
+            for (of, split), progress in at.splits.items()
+            if of == name and progress.after > 0
+        ]
+        base = _empty(self.spark, table)
+        if reads:
+            base = transform.rows(self.upstream.scan(self.spark, name, reads).drop("_read"), shape)
+        if at.position == self.pin.position:
+            return base
+        changes = self.upstream.changes(self.spark, name, self.pin.position, at.position, at.schemas[name])
+        last = transform.net(changes, self.config.table(name).key, shape)
+        untouched = base.join(last.select(*table.key), list(table.key), "left_anti")
+        changed = last.where("_op = 'U'").select(*_columns(table))
+        return untouched.unionByName(changed, allowMissingColumns=True)
+
+    def _log(self, table: SinkTable, at: Checkpoint) -> "DataFrame":
+        """Every partition from where the job took it up to the checkpoint's offset."""
+        (source,) = self.config.tables
+        appends = self.upstream.capabilities.appends
+        reads = self._ranges(source.name, at)
+        if not reads:
+            return _empty(self.spark, table)
+        if appends:
+            made = made_in_workers(self.upstream, self.spark, source.name, reads)
+            self.made += [] if made is None else [made]
+            frame = events(self.upstream, self.spark, source.name, reads, made)
+        else:
+            after = Position.of({read.split: read.after for read in reads})
+            up_to = Position.of({read.split: read.up_to for read in reads if read.up_to is not None})
+            frame = self.upstream.changes(self.spark, source.name, after, up_to, at.schemas[source.name])
+        if table.side:
+            return aside(frame, self.upstream)
+        shape = self.config.transform_of(source.name)
+        good = frame.where("_error IS NULL").drop("_error", "_raw")
+        return (
+            transform.rows(good, shape) if appends else transform.net(good, source.key, shape).where("_op = 'U'")
+        )
+
+    def _ranges(self, table: str, at: Checkpoint) -> list[SnapshotRead]:
+        begun = dict(self.pin.position)
+        reads = [
+            SnapshotRead(table, split, int(begun.get(split, progress.target or 0)), progress.after)
+            for (_, split), progress in at.splits.items()
+        ]
+        return [read for read in reads if read.up_to is not None and read.up_to > read.after]
+
+
+def _columns(table: SinkTable) -> list[str]:
+    return [backticked(field["name"]) for field in json.loads(table.schema)["fields"]]
+
+
+def _empty(spark: "SparkSession", table: SinkTable) -> "DataFrame":
+    from pyspark.sql.types import StructType
+
+    return spark.createDataFrame([], StructType.fromJson(json.loads(table.schema)))

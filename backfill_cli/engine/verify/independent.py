@@ -1,0 +1,58 @@
+"""f(upstream at a checkpoint) without our readers: DuckDB reads the files, for `verify --independent`."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from backfill_cli.contracts import DirectUpstream, SinkTable, Upstream
+from backfill_cli.errors import UsageError
+from backfill_cli.model.checkpoint import Checkpoint
+from backfill_cli.model.split import SplitStatus
+from backfill_cli.model.upstream import Pin
+from backfill_cli.sinks.duckdb.query import write_query
+from backfill_cli.sinks.duckdb.types import exported_columns_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from backfill_cli.config import JobConfig
+
+PLAIN = "backfill verify without --independent"
+
+
+@dataclass(frozen=True)
+class IndependentRows:
+    """Called as `Expected` is. folder: where DuckDB writes what it read, for Spark to compare."""
+
+    spark: "SparkSession"
+    upstream: Upstream
+    config: "JobConfig"
+    pin: Pin
+    folder: Path
+
+    def __call__(self, table: SinkTable, at: Checkpoint) -> "DataFrame":
+        """The table's rows. Raises UsageError where they are not those of the snapshot's files, as they stand."""
+        from pyspark.sql.types import StructType
+
+        self._refuse(table, at)
+        assert isinstance(self.upstream, DirectUpstream)
+        types = {column.name: column.type for column in exported_columns_of(table.name, table.schema)}
+        target = self.folder / f"{table.name}-independent"
+        target.mkdir(exist_ok=True)
+        write_query(self.upstream.duckdb_sql(table.name, types), target / "0.parquet", table.name)
+        return self.spark.read.schema(StructType.fromJson(json.loads(table.schema))).parquet(str(target))
+
+    def _refuse(self, table: SinkTable, at: Checkpoint) -> None:
+        why = None
+        splits = [progress.status for (of, _), progress in at.splits.items() if of == table.name]
+        if not isinstance(self.upstream, DirectUpstream):
+            why = "its upstream is not files"
+        elif not self.config.transform_of(table.name).is_empty:
+            why = "it has a transform, which is Spark SQL"
+        elif at.position != self.pin.position:
+            why = "changes have been applied since its snapshot, which only our readers know"
+        elif any(status != SplitStatus.CONSUMED for status in splits):
+            why = "its snapshot is not finished"
+        if why is not None:
+            raise UsageError(f"table {table.name!r} cannot be verified independently: {why}", PLAIN)

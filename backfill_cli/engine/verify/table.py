@@ -1,0 +1,172 @@
+"""One table of `verify`: a hash over all rows first; if it differs, by key range and column; then the rows."""
+
+import json
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from backfill_cli.contracts import SinkCopy, SinkTable, Survey
+from backfill_cli.engine.verify.digest import hashed_part, key_part, spark_digest, words_digest
+from backfill_cli.engine.verify.rows import different_rows
+from backfill_cli.model.digest import NO_ROWS, RANGES, Digest, DigestSpec, KeyRanges, Word, spec_of
+from backfill_cli.model.verify import DifferentRange, DifferentRow, TableVerdict
+from backfill_cli.spark.names import backticked
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# Rows are looked for in a few ranges at a time: 4 of 64 of a table are joined, not all of it.
+RANGES_AT_ONCE = 4
+
+Digests = Mapping[int, Digest]
+
+
+def compare(
+    spark: "SparkSession", expected: "DataFrame", copy: SinkCopy, table: SinkTable, limit: int
+) -> TableVerdict:
+    """Whether the sink's table holds exactly the rows of `expected`, and at most `limit` rows that differ.
+
+    expected: the table's columns, unique by key. A difference between hashes alone is no verdict: rows are
+    compared before anything is called different.
+    """
+    comparison = _Comparison.of(spark, expected, copy, table)
+    upstream, sink = comparison.digests(None)
+    rows = (_rows(upstream), _rows(sink))
+    if upstream == sink:
+        return TableVerdict(table.name, table.target, True, *rows)
+    ranges = comparison.ranges
+    upstream, sink = comparison.digests(ranges)
+    parts = [part for part in sorted({*upstream, *sink}) if upstream.get(part) != sink.get(part)]
+    found = _search(comparison, ranges, parts, limit)
+    different = tuple(comparison.described(ranges, part, upstream, sink) for part in parts) if found else ()
+    return TableVerdict(table.name, table.target, not found, *rows, _count(ranges), different, found)
+
+
+def _search(
+    comparison: "_Comparison", ranges: KeyRanges | None, parts: Sequence[int], limit: int
+) -> tuple[DifferentRow, ...]:
+    """The first rows that differ, in the order of the ranges."""
+    found: list[DifferentRow] = []
+    for at in range(0, len(parts), RANGES_AT_ONCE):
+        if len(found) < limit:
+            expected, held = comparison.rows_in(ranges, parts[at : at + RANGES_AT_ONCE])
+            found += different_rows(expected, held, comparison.table, limit - len(found))
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class _Comparison:
+    """Which columns both engines hash (spec), which Spark hashes for both sides (rest), and how keys are ranged.
+
+    spec is None where the key itself has no word: then Spark hashes everything, in parts by the key's hash.
+    """
+
+    spark: "SparkSession"
+    expected: "DataFrame"
+    copy: SinkCopy
+    table: SinkTable
+    spec: DigestSpec | None
+    rest: tuple[str, ...]
+    ranges: KeyRanges | None
+
+    @classmethod
+    def of(cls, spark: "SparkSession", expected: "DataFrame", copy: SinkCopy, table: SinkTable) -> "_Comparison":
+        survey = copy.survey(table)
+        spec = spec_of(table.schema, table.key, survey.few)
+        names = [field["name"] for field in json.loads(table.schema)["fields"]]
+        rest = tuple(name for name in names if name not in (spec.names if spec else table.key))
+        rows = expected.select(*map(backticked, names))
+        return cls(spark, rows, copy, table, spec, rest, _ranges(spec, survey))
+
+    def digests(self, ranges: KeyRanges | None) -> tuple[Digests, Digests]:
+        """(upstream's, sink's), computed at the same time; without ranges one hash for all in range 0."""
+        whole = ranges is None and self.spec is not None
+        groups = self._groups(whole)
+        with ThreadPoolExecutor(1, "verify-sink") as pool:
+            sink = pool.submit(self._sink, ranges, groups)
+            upstream = [spark_digest(self.expected, self.table, groups, self._part(ranges))] if groups else []
+            if self.spec is not None:
+                upstream.insert(0, words_digest(self.spark, self.expected, self.spec, ranges))
+            return _merged(upstream), _merged(sink.result())
+
+    def _sink(self, ranges: KeyRanges | None, groups: Sequence[Sequence[str]]) -> list[Digests]:
+        found: list[Digests] = []
+        if self.spec is not None:
+            found.append(self.copy.digest(self.table, self.spec, ranges))
+        if groups:
+            held = self.copy.frame(self.spark, self.table, [*self.table.key, *self.rest], None)
+            found.append(spark_digest(held, self.table, groups, self._part(ranges)))
+        return found
+
+    def _groups(self, whole: bool) -> list[tuple[str, ...]]:
+        """The columns that Spark hashes together; a group without columns stands for the key."""
+        if whole:
+            return [self.rest] if self.rest else []
+        key: list[tuple[str, ...]] = [()] if self.spec is None else []
+        return key + [(name,) for name in self.rest]
+
+    def _part(self, ranges: KeyRanges | None) -> str:
+        if self.spec is None:
+            return hashed_part(self.table)
+        return "0L" if ranges is None else key_part(self.spec, ranges)
+
+    def rows_in(self, ranges: KeyRanges | None, parts: Sequence[int]) -> "tuple[DataFrame, DataFrame]":
+        """(upstream's, sink's) rows of some ranges."""
+        names = [field["name"] for field in json.loads(self.table.schema)["fields"]]
+        wanted = f"{self._part(ranges)} IN ({', '.join(str(part) for part in parts)})"
+        if self.spec is None or ranges is None:
+            held = self.copy.frame(self.spark, self.table, names, None).where(wanted)
+        else:
+            key = DigestSpec(self.spec.key, self.spec.columns[: len(self.spec.key)])
+            held = self.copy.frame(self.spark, self.table, names, (key, ranges, parts))
+        return self.expected.where(wanted), held
+
+    def described(self, ranges: KeyRanges | None, part: int, upstream: Digests, sink: Digests) -> DifferentRange:
+        key = ", ".join(self.table.key)
+        labels = [key, *(self.spec.names[len(self.spec.key) :] if self.spec else ()), *self.rest]
+        ours, theirs = upstream.get(part, NO_ROWS), sink.get(part, NO_ROWS)
+        pairs = zip(labels, _padded(ours, len(labels)), _padded(theirs, len(labels)), strict=True)
+        return DifferentRange(
+            self._range_name(ranges, part), ours.rows, theirs.rows, tuple(name for name, a, b in pairs if a != b)
+        )
+
+    def _range_name(self, ranges: KeyRanges | None, part: int) -> str:
+        first = self.spec.columns[0] if self.spec else None
+        if ranges is None or first is None or first.word is Word.TEXT:
+            return f"part {part + 1} of {_count(ranges)} by hash of {', '.join(self.table.key)}"
+        if first.word is not Word.INTEGER:
+            return f"part {part + 1} of {ranges.count} by {first.name}"
+        low = ranges.low + part * ranges.width
+        start = f"from {low}" if part else "from the first"
+        return f"{first.name} {start} to {low + ranges.width - 1 if part + 1 < ranges.count else 'the last'}"
+
+
+def _ranges(spec: DigestSpec | None, survey: Survey) -> KeyRanges | None:
+    if spec is None:
+        return None
+    if spec.columns[0].word is Word.TEXT:
+        return KeyRanges.between(-(2**61), 2**61)
+    return KeyRanges.between(survey.low or 0, survey.high or 0)
+
+
+def _count(ranges: KeyRanges | None) -> int:
+    return ranges.count if ranges is not None else RANGES
+
+
+def _merged(sides: Sequence[Digests]) -> Digests:
+    """Hashes of two sources for the same rows, side by side; a range without rows is as good as none."""
+    first, *more = sides
+    return {
+        part: Digest(digest.rows, sum((other[part].hashes for other in more if part in other), digest.hashes))
+        for part, digest in first.items()
+        if digest.rows
+    }
+
+
+def _padded(digest: Digest, count: int) -> tuple[int | None, ...]:
+    return digest.hashes or (None,) * count
+
+
+def _rows(digests: Digests) -> int:
+    return sum(digest.rows for digest in digests.values())

@@ -1,0 +1,1 @@
+"""Decoding that several upstreams share."""

@@ -1,0 +1,126 @@
+"""Debezium envelopes, parsed, as changes: one row each, two for a key change, none for a message."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from backfill_cli.formats import exact
+from backfill_cli.formats.schemas import Columns, SparkType, field
+from backfill_cli.formats.source_table import PARTS, Known, name_in
+from backfill_cli.formats.unsent import UNAVAILABLE, unsent
+from backfill_cli.formats.values import Encoding, convert, raw_type
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+TABLES_HINT = 'name the tables whose changes are meant, as in upstream.changes.tables = ["public.orders"]'
+
+
+def changes(
+    parsed: "DataFrame",
+    at: str,
+    key: Sequence[str],
+    columns: Columns,
+    encodings: Mapping[str, Encoding],
+    epoch: str | None,
+    known: Known,
+) -> "DataFrame":
+    """Envelopes as changes. at: the struct that holds the envelope. known: of which tables they may be."""
+    from pyspark.sql import functions as F
+
+    after, before = F.col(f"{at}.after"), F.col(f"{at}.before")
+    mine = parsed.where(known.read(name_in(f"{at}.source"))) if known.tables else parsed
+    rows = mine.select("*", F.posexplode(_ops(at, key, known)).alias("_sub", "_op"))
+    gone = F.col("_op") == "D"
+    shown = F.concat_ws(", ", *(after.getField(name).cast("string") for name in key))
+    values = []
+    for name, column in columns.items():
+        how, target, named = encodings[name], column["type"], exact.Named(F.col("_backfill_file"), name)
+        if name in key:
+            raw = F.when(gone, before.getField(name)).otherwise(after.getField(name))
+            missing = exact.failing(named, "the key is NULL in a line with op", F.col(f"{at}.op"))
+            value = convert(F.when(raw.isNull(), missing).otherwise(raw), how, target, named)
+            value = _sent(raw, value, how, target, named, shown)
+        else:
+            raw = after.getField(name)
+            value = F.when(~gone, _sent(raw, convert(raw, how, target, named), how, target, named, shown))
+        values.append(value.alias(name, metadata=column["metadata"]))
+    ms = F.coalesce(F.col(f"{at}.source.ts_ms"), F.col(f"{at}.ts_ms"))
+    marks = [F.col("_op"), F.struct(F.col("_backfill_at").alias("at"), "_sub").alias("_seq"), ms.alias("_ms")]
+    if epoch is not None:
+        marks.append(F.col(f"{at}.{epoch}").alias("_backfill_epoch"))
+    return rows.select(*marks, *values)
+
+
+def _ops(at: str, key: Sequence[str], known: Known) -> "Column":
+    """What each envelope becomes: rows with these ops, in order. What is no change that can be applied raises."""
+    from pyspark.sql import functions as F
+
+    op, before, after = (F.col(f"{at}.{part}") for part in ("op", "before", "after"))
+    broken = F.col("r._backfill_broken")
+
+    def refuse(what: str, value: "Column", hint: str = "") -> "Column":
+        return exact.refused(F.col("_backfill_file"), what, value, hint).cast("array<string>")
+
+    moved = F.lit(False)
+    for name in key:
+        old, new = before.getField(name), after.getField(name)
+        moved |= old.isNotNull() & ~old.eqNullSafe(new)
+    of = name_in(f"{at}.source")
+    return (
+        F.when(known.other(of) & (op != "m"), refuse(known.meant, of, TABLES_HINT))
+        .when(broken.isNotNull(), refuse("not a Debezium envelope of the table's columns", broken))
+        .when(op.isin("c", "r", "u") & after.isNull(), refuse("no 'after' in a line with op", op))
+        .when((op == "u") & moved, F.array(F.lit("D"), F.lit("U")))
+        .when(op.isin("c", "r", "u"), F.array(F.lit("U")))
+        .when((op == "d") & before.isNull(), refuse("no 'before', so no key, in a line with op", op))
+        .when(op == "d", F.array(F.lit("D")))
+        .when(op == "m", F.array().cast("array<string>"))
+        .when(op == "t", refuse("truncate is not supported by the snapshot strategy's files upstream, op", op))
+        .otherwise(refuse("unknown op", op))
+    )
+
+
+def _sent(
+    raw: "Column", value: "Column", how: Encoding, target: SparkType, named: exact.Named, key: "Column"
+) -> "Column":
+    """The value, or an error where Debezium put its placeholder for a value that it was not given."""
+    from pyspark.sql import functions as F
+
+    absent = unsent(raw, how, target)
+    if absent is None:
+        return value
+    what = f"{UNAVAILABLE}: the value did not change and was not sent; key"
+    hint = "ALTER TABLE … REPLICA IDENTITY FULL at the source, then take a new snapshot"
+    return F.when(absent, exact.failing(named, what, key, hint)).otherwise(value)
+
+
+def envelope_columns(
+    key: Sequence[str], columns: Columns, encodings: Mapping[str, Encoding], epoch: str | None
+) -> Columns:
+    """What the parser reads of an envelope: of `before` the key only; the epoch's field as text."""
+    fields = {name: field(name, raw_type(encodings[name], column["type"])) for name, column in columns.items()}
+    before: SparkType = {"type": "struct", "fields": [fields[name] for name in key]}
+    after: SparkType = {"type": "struct", "fields": list(fields.values())}
+    names = [field(part, "string") for part in PARTS]
+    source: SparkType = {"type": "struct", "fields": [field("ts_ms", "long"), *names]}
+    parts: dict[str, SparkType] = {
+        "op": "string",
+        "before": before,
+        "after": after,
+        "source": source,
+        "ts_ms": "long",
+    }
+    shape = {name: field(name, kind) for name, kind in parts.items()}
+    if epoch is not None:
+        top, *rest = epoch.split(".")
+        shape[top] = _with_path(shape.get(top), top, rest)
+    return shape
+
+
+def _with_path(now: Mapping[str, Any] | None, name: str, rest: Sequence[str]) -> dict[str, Any]:
+    """A field that also has the path `rest` below it, its end as text unless it is read already."""
+    if not rest:
+        return dict(now) if now is not None else field(name, "string")
+    inner = {f["name"]: f for f in now["type"]["fields"]} if now is not None else {}
+    inner[rest[0]] = _with_path(inner.get(rest[0]), rest[0], rest[1:])
+    return field(name, {"type": "struct", "fields": list(inner.values())})

@@ -1,0 +1,167 @@
+"""What a Debezium schema block says of a column: how it is written, and the Spark type it has by itself.
+
+A field is Kafka Connect's JSON: `{"type", "name" (the logical type), "parameters", "items", "fields", …}`.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from backfill_cli.formats.exact import decimal_of
+from backfill_cli.formats.schemas import SparkType, Unsupported, field, shown
+from backfill_cli.formats.values import Encoding
+
+Connect = Mapping[str, Any]
+
+_INTS = {"int8": "byte", "int16": "short", "int32": "integer", "int64": "long"}
+_WIDTH = ("byte", "short", "integer", "long")
+_UNITS = {
+    "org.apache.kafka.connect.data.Timestamp": "ms",
+    "io.debezium.time.Timestamp": "ms",
+    "io.debezium.time.MicroTimestamp": "us",
+    "io.debezium.time.NanoTimestamp": "ns",
+}
+_DAYS = ("org.apache.kafka.connect.data.Date", "io.debezium.time.Date")
+DECIMAL = "org.apache.kafka.connect.data.Decimal"
+_VARIABLE = "io.debezium.data.VariableScaleDecimal"
+_INSTANT = "io.debezium.time.ZonedTimestamp"
+_COUNTED = (
+    "org.apache.kafka.connect.data.Time",
+    "io.debezium.time.Time",
+    "io.debezium.time.MicroTime",
+    "io.debezium.time.NanoTime",
+    "io.debezium.time.MicroDuration",
+    "io.debezium.time.NanoDuration",
+    "io.debezium.time.Year",
+)
+"""Kept as the number that they are: Spark has no type for a time of day."""
+_LOGICAL = {"io.debezium.data.Uuid": "uuid", "io.debezium.data.Json": "json"}
+_TEXTS = (
+    *_LOGICAL,
+    "io.debezium.data.Enum",
+    "io.debezium.data.EnumSet",
+    "io.debezium.data.Xml",
+    "io.debezium.data.Ltree",
+    "io.debezium.time.ZonedTime",
+    "io.debezium.time.Interval",
+)
+
+
+def own_type(told: Connect) -> tuple[SparkType, dict[str, str]]:
+    """(Spark type, column metadata) of a column that only the schema block knows.
+
+    Raises Unsupported for what has no exact type by itself.
+    """
+    name, kind = told.get("name") or "", str(told.get("type"))
+    if name in _DAYS:
+        return "date", {}
+    if name in _UNITS:
+        return "timestamp_ntz", {}
+    if name == _INSTANT:
+        return "timestamp", {}
+    if name == DECIMAL:
+        parameters = told.get("parameters") or {}
+        precision = int(parameters.get("connect.decimal.precision", 38))
+        if precision > 38:
+            raise Unsupported(f"a decimal of {precision} digits is not kept exactly: at most 38")
+        return f"decimal({precision},{int(parameters['scale'])})", {}
+    if name == _VARIABLE:
+        raise Unsupported("a decimal without a scale has no type by itself")
+    if kind in _INTS and (not name or name in _COUNTED):
+        return _INTS[kind], {}
+    if kind == "string" and (not name or name in _TEXTS):
+        return "string", {"logical": _LOGICAL[name]} if name in _LOGICAL else {}
+    if kind in ("float", "double", "boolean"):
+        return kind, {}
+    if kind == "bytes":
+        return "binary", {}
+    return _own_nested(told), {}
+
+
+def _own_nested(told: Connect) -> SparkType:
+    match told.get("type"):
+        case "array":
+            return {"type": "array", "elementType": own_type(told["items"])[0], "containsNull": True}
+        case "map" if told["keys"].get("type") == "string":
+            value = own_type(told["values"])[0]
+            return {"type": "map", "keyType": "string", "valueType": value, "valueContainsNull": True}
+        case "struct":
+            return {"type": "struct", "fields": [field(f["field"], own_type(f)[0]) for f in told["fields"]]}
+    raise Unsupported(f"type {_told(told)} is not known")
+
+
+def encoding(told: Connect, target: SparkType) -> Encoding:
+    """How to read a column that is written as told into its table's type; Unsupported if it does not fit."""
+    found = _nested(told, target) if isinstance(target, dict) else _simple(told, target)
+    if found is None:
+        raise Unsupported(f"{_told(told)} does not fit {shown(target)}")
+    return found
+
+
+def _simple(told: Connect, target: str) -> Encoding | None:
+    name, kind = told.get("name") or "", str(told.get("type"))
+    if name in _DAYS:
+        return Encoding("days") if target == "date" else None
+    if name in _UNITS:
+        return Encoding("units", unit=_UNITS[name]) if target.startswith("timestamp") else None
+    if name == _INSTANT:
+        return Encoding("text") if target in ("timestamp", "string") else None
+    if target.startswith("decimal"):
+        return _decimal(told, name, kind)
+    if kind in _INTS and (not name or name in _COUNTED):
+        fits = target in _WIDTH and _WIDTH.index(target) >= _WIDTH.index(_INTS[kind])
+    elif kind == "string":
+        fits = target == "string" and (not name or name in _TEXTS)
+    elif kind == "bytes":
+        return Encoding("base64") if target == "binary" and name != DECIMAL else None
+    else:
+        fits = target == kind or (kind == "float" and target == "double")
+    return Encoding("plain") if fits else None
+
+
+def _decimal(told: Connect, name: str, kind: str) -> Encoding | None:
+    if name == DECIMAL:
+        return Encoding("unscaled", scale=int(told["parameters"]["scale"]))
+    if name == _VARIABLE:
+        return Encoding("variable")
+    return Encoding("text") if kind == "string" and not name else None
+
+
+def _nested(told: Connect, target: dict[str, Any]) -> Encoding | None:
+    if told.get("type") != target["type"]:
+        return None
+    if target["type"] == "array":
+        return Encoding("array", inner=(("", encoding(told["items"], target["elementType"])),))
+    if target["type"] == "map":
+        return Encoding("map", inner=(("", encoding(told["values"], target["valueType"])),))
+    fields = {f["field"]: f for f in told["fields"]}
+    if set(fields) != {f["name"] for f in target["fields"]}:
+        return None
+    return Encoding(
+        "struct", inner=tuple((f["name"], encoding(fields[f["name"]], f["type"])) for f in target["fields"])
+    )
+
+
+def forms(
+    how: Encoding, target: str, read: Callable[[Connect, SparkType], Encoding]
+) -> list[tuple[str, str, str]]:
+    """What a field may say, (type, logical name, scale), that `read` reads by `how` into a simple type."""
+    if how.kind == "variable":
+        return [("struct", _VARIABLE, "")]
+    if how.kind == "unscaled":
+        return [("bytes", DECIMAL, str(decimal_of(target)[1] if how.scale is None else how.scale))]
+    names = ("", *_COUNTED, *_DAYS, *_UNITS, *_TEXTS, _INSTANT)
+    candidates = [(kind, name) for kind in (*_INTS, "string") for name in names]
+    candidates += [(kind, "") for kind in ("float", "double", "boolean", "bytes")]
+    found = []
+    for kind, name in candidates:
+        try:
+            one = read({"type": kind, "name": name}, target)
+        except Unsupported:
+            continue
+        if one == how or (how.kind == "instant" and (one.kind == "text" or one.unit == how.unit)):
+            found.append((kind, name, ""))
+    return found
+
+
+def _told(told: Connect) -> str:
+    return str(told.get("name") or told.get("type"))

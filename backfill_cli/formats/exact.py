@@ -1,0 +1,227 @@
+"""Text and numbers to typed columns, exactly or not at all: Spark expressions that raise, naming file and column.
+
+Spark's own parsers round decimals and cut fractions of a second without a word; what would is refused here. With
+nobody to name (QUIET) the expressions are NULL instead of raising.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from backfill_cli.formats.schemas import SparkType, shown
+from backfill_cli.spark.failures import MARK
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+_SHOWN = 200
+"""So many characters of a value are shown in an error."""
+
+_SECONDS_A_DAY = 86_400
+_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
+"""0001-01-01 and 9999-12-31 as days since 1970: infinities and broken values lie outside."""
+
+_MOST_PLACES = 1_000
+"""A decimal of 38 digits with more places than this is none that a table holds."""
+
+DOUBLE_DIGITS = 15
+"""A decimal of so many digits is the only one whose nearest double is that one."""
+
+_DATE = r"[+-]?[0-9]{4,6}-[0-9]{2}-[0-9]{2}"
+_TIME = r"[0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,6}0*)?)?"
+_ZONE = r"(Z|UTC|[+-][0-9]{2}(:?[0-9]{2}(:?[0-9]{2})?)?)"
+_PATTERNS = {
+    "date": rf"^{_DATE}$",
+    "timestamp": rf"^{_DATE}([T ]{_TIME}{_ZONE}?)?$",
+    "timestamp_ntz": rf"^{_DATE}([T ]{_TIME})?$",
+    "boolean": r"^(?i:true|false|t|f|1|0|y|n)$",
+    **dict.fromkeys(("byte", "short", "integer", "long"), r"^[+-]?[0-9]+$"),
+    **dict.fromkeys(
+        ("float", "double"), r"^(?i:[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)(e[+-]?[0-9]+)?|nan|[+-]?inf(inity)?)$"
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """What an error names: the column that holds the file's name, and the table's column (dots for nested).
+
+    file None: nothing raises, what is not exact becomes NULL, and whoever asked compares.
+    """
+
+    file: "Column | None"
+    column: str
+
+    def inner(self, name: str) -> "Named":
+        return Named(self.file, f"{self.column}.{name}")
+
+
+QUIET = Named(None, "")
+
+
+def once(value: "Column", of: "Callable[[Column], Column]") -> "Column":
+    """`of(value)`, the value computed once: written out, each use in `of` would be a copy of its whole expression.
+
+    Copies of copies made one decimal of a Debezium row 30 KB of plan, and each task generates code of all of it.
+    """
+    from pyspark.sql import functions as F
+
+    return F.get(F.transform(F.array(value), of), F.lit(0))
+
+
+def failing(named: Named, what: str, value: "Column", hint: str = "") -> "Column":
+    """An expression that raises when it is evaluated: `file: column 'c': what: value`."""
+    if named.file is None:
+        from pyspark.sql import functions as F
+
+        return F.lit(None)
+    return refused(named.file, f"column '{named.column}': {what}", value, hint)
+
+
+def of_text(text: "Column", kind: SparkType, named: Named) -> "Column":
+    """Text as a simple type; NULL stays NULL. What is no such value, or would lose something, raises."""
+    from pyspark.sql import functions as F
+
+    assert isinstance(kind, str), "nested types have no text"
+    if kind == "string":
+        return text
+    if kind == "binary":
+        value, good = F.try_to_binary(text, F.lit("base64")), F.lit(True)
+    elif kind.startswith("decimal"):
+        value, good = text.try_cast(kind), _decimal_fits(text, kind)
+    else:
+        # a fraction of a second is compared by its first six digits only, so zeros after them are cut first
+        clean = F.regexp_replace(text, r"([.][0-9]{6})0+", "$1") if kind.startswith("timestamp") else text
+        value, good = clean.try_cast(kind), text.rlike(_PATTERNS[kind])
+        if kind in ("float", "double"):
+            # a number too large for the type becomes infinity, which has to be written as a word
+            good &= (F.abs(value) != F.lit(float("inf")).cast(kind)) | text.rlike("(?i:inf)")
+    bad = text.isNotNull() & (value.isNull() | ~good)
+    return F.when(bad, failing(named, f"not exactly a {shown(kind)}", text)).otherwise(value)
+
+
+def _decimal_fits(text: "Column", kind: str) -> "Column":
+    """Whether no digit is behind the type's last place. An exponent is how Java writes 0.0000001: 1E-7."""
+    from pyspark.sql import functions as F
+
+    scale = decimal_of(kind)[1]
+    digits = rf"[.][0-9]{{0,{scale}}}0*" if scale else r"[.]0*"
+    raised = r"^[+-]?([0-9]*)[.]?([0-9]*)[eE]([+-]?[0-9]{1,3})$"
+    whole, places, exponent = (F.regexp_extract(text, raised, group) for group in (1, 2, 3))
+    ending = F.length(F.regexp_extract(F.concat(whole, places), "(0*)$", 1))
+    last = F.length(places) - ending - exponent.try_cast("int")
+    zero = text.rlike(r"^[+-]?0*([.]0*)?[eE][+-]?[0-9]+$")
+    return text.rlike(rf"^[+-]?[0-9]*({digits})?$") | zero | (text.rlike(raised) & (last <= scale))
+
+
+def decimal_of(kind: SparkType) -> tuple[int, int]:
+    """(precision, scale) of `decimal(p,s)`."""
+    precision, scale = re.findall(r"\d+", str(kind))
+    return int(precision), int(scale)
+
+
+def of_double(number: "Column", kind: SparkType, named: Named) -> "Column":
+    """The decimal of at most DOUBLE_DIGITS digits whose nearest double this is."""
+    from pyspark.sql import functions as F
+
+    value = number.try_cast(str(kind))
+    bad = number.isNotNull() & (value.isNull() | (value.cast("double") != number))
+    return F.when(bad, failing(named, f"not exactly a {shown(kind)}", number)).otherwise(value)
+
+
+def of_days(days: "Column", named: Named) -> "Column":
+    """Days since 1970 as a date."""
+    from pyspark.sql import functions as F
+
+    good = days.between(_FIRST_DAY, _LAST_DAY)
+    outside = failing(named, "a date outside the years 1 to 9999 (days since 1970)", days)
+    return F.when(~good, outside).otherwise(F.date_from_unix_date(days.cast("int")))
+
+
+def of_units(count: "Column", unit: str, kind: SparkType, named: Named) -> "Column":
+    """Milli-, micro- or nanoseconds since 1970 (`ms`, `us`, `ns`) as a timestamp with or without zone."""
+    from pyspark.sql import functions as F
+
+    a_second = {"ms": 10**3, "us": 10**6, "ns": 10**9}[unit]
+    low, high = _FIRST_DAY * _SECONDS_A_DAY * a_second, (_LAST_DAY + 1) * _SECONDS_A_DAY * a_second - 1
+    good = count.between(max(low, -(2**63)), min(high, 2**63 - 1))
+    outside = failing(named, f"a timestamp outside the years 1 to 9999 ({unit} since 1970)", count)
+    checked = F.when(~good, outside)
+    if unit == "ns":
+        checked = checked.when(
+            count % 1000 != 0, failing(named, "nanoseconds would be cut to microseconds", count)
+        )
+    checked = checked.otherwise(count)
+    if kind == "timestamp" and unit != "ns":
+        return F.timestamp_millis(checked) if unit == "ms" else F.timestamp_micros(checked)
+    seconds = (checked.cast("decimal(20,0)") / F.lit(a_second)).cast("decimal(18,6)")
+    if kind == "timestamp":
+        return F.timestamp_seconds(seconds)
+    # counted from 1970 and not cast from an instant: a cast would go through the session's zone
+    return F.lit("1970-01-01 00:00:00").cast("timestamp_ntz") + F.make_dt_interval(secs=seconds)
+
+
+def of_unscaled(encoded: "Column", scale: "Column | int", kind: SparkType, named: Named) -> "Column":
+    """Base64 of a big-endian two's complement integer, times ten to the minus `scale`, as a decimal."""
+    from pyspark.sql import functions as F
+
+    # unbase64 passes over what is no base64: the text 1.234 would be a number
+    raw = F.hex(F.try_to_binary(encoded, F.lit("base64")))
+    text = once(raw, lambda bits: _pointed(bits, F.lit(scale) if isinstance(scale, int) else scale))
+
+    def checked(said: "Column") -> "Column":
+        broken = failing(named, "not a decimal of at most 38 digits in base64", encoded)
+        return F.when(encoded.isNotNull() & said.isNull(), broken).otherwise(of_text(said, kind, named))
+
+    return once(text, checked)
+
+
+def _pointed(bits: "Column", scale: "Column") -> "Column":
+    """A two's complement integer in hex, times ten to the minus `scale`, as text.
+
+    NULL beyond 38 digits, and for a scale that no number has: its zeros alone could fill the memory.
+    """
+    from pyspark.sql import functions as F
+
+    negative = F.substr(bits, F.lit(1), F.lit(1)) >= "8"
+    inverted = F.translate(F.lpad(bits, 32, "F"), "0123456789ABCDEF", "FEDCBA9876543210")
+    size = once(F.when(negative, inverted).otherwise(F.lpad(bits, 32, "0")), _whole)
+    # two's complement: the inverted digits are one short of the size of a negative number
+    digits = F.try_add(size, F.when(negative, 1).otherwise(0).cast("decimal(1,0)")).cast("string")
+    padded = once(digits, lambda d: F.lpad(d, F.greatest(F.length(d), scale + 1), F.lit("0")))
+    padded = F.concat(padded, F.repeat(F.lit("0"), -scale))
+
+    def split(d: "Column") -> "Column":
+        places = F.concat(F.left(d, F.length(d) - scale), F.lit("."), F.right(d, scale))
+        return F.when(scale > 0, places).otherwise(d)
+
+    told = F.concat(F.when(negative, "-").otherwise(""), once(padded, split))
+    return F.when(F.length(bits).between(1, 32) & scale.between(-_MOST_PLACES, _MOST_PLACES), told)
+
+
+def _whole(bits: "Column") -> "Column":
+    """32 hex digits as a number; NULL beyond 38 decimal digits."""
+    from pyspark.sql import functions as F
+
+    total = F.lit(0).cast("decimal(38,0)")
+    for start in (1, 9, 17, 25):
+        part = F.conv(F.substr(bits, F.lit(start), F.lit(8)), 16, 10).cast("decimal(10,0)")
+        total = F.try_add(F.try_multiply(total, F.lit(1 << 32).cast("decimal(10,0)")).cast("decimal(38,0)"), part)
+        total = total.cast("decimal(38,0)")
+    return total
+
+
+def refused(file: "Column", what: "str | Column", value: "Column", hint: str = "") -> "Column":
+    """An expression that raises when it is evaluated: `file: what: value`."""
+    from pyspark.sql import functions as F
+
+    seen = F.coalesce(F.left(value.cast("string"), F.lit(_SHOWN)), F.lit("NULL"))
+    said = F.lit(what) if isinstance(what, str) else what
+    return F.raise_error(
+        F.concat(F.lit(f"{MARK} "), file, F.lit(": "), said, F.lit(": "), seen, F.lit(_end(hint)))
+    )
+
+
+def _end(hint: str) -> str:
+    return f" :try {hint} :end" if hint else " :end"

@@ -1,0 +1,214 @@
+"""The short way for JSON: a batch of records that are all plain objects becomes columns by Arrow's parser at once.
+
+It costs a tenth of Spark's expressions in json_values.py, and says of a batch only "exactly so" or nothing:
+whatever is odd (a type that does not fit, a value that is no object, half a character) sends the whole batch the
+long way, which tells what is wrong with which record. So both give the same columns, and one alone gives faults.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from backfill_cli.formats.exact import decimal_of
+from backfill_cli.formats.schemas import Columns, SparkType
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column
+
+_ROOT_NULL = re.compile(rb"\}\s*n")
+"""An object and then `null`: Arrow's parser does not survive it."""
+
+_WHOLE_NEGATIVE_ZERO = re.compile(rb"-0\s*[,}]")
+"""A zero without a point: Arrow's parser keeps its sign in a DOUBLE, the long way has none."""
+
+_READ = {
+    "boolean": "bool",
+    "byte": "int8",
+    "short": "int16",
+    "integer": "int32",
+    "long": "int64",
+    "float": "float64",
+    "double": "float64",
+    "string": "string",
+    "date": "string",
+    "timestamp": "string",
+    "timestamp_ntz": "string",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ShortWay:
+    """Columns that can go the short way.
+
+    kinds: name and Spark type, in order. required: may not be NULL. odd: groups of texts; a batch that has all
+    texts of one goes the long way.
+    """
+
+    kinds: tuple[tuple[str, str], ...]
+    required: tuple[str, ...] = ()
+    odd: tuple[tuple[bytes, ...], ...] = ()
+
+    def spark_fields(self) -> str:
+        """Spark schema of what a batch gets beside its records: `_short`, and the columns by number."""
+        columns = (f"_c{i} {_DDL.get(kind, kind)}" for i, (_, kind) in enumerate(self.kinds))
+        return ", ".join(["_short BOOLEAN", *columns])
+
+    def arrow_types(self) -> "list[pa.DataType]":
+        return [_final(kind) for _, kind in self.kinds]
+
+
+_DDL = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
+
+
+def short_way(
+    columns: Columns, required: Sequence[str] = (), odd: Sequence[Sequence[bytes]] = ()
+) -> ShortWay | None:
+    """The short way for these columns; None where one of them has to go the long way always."""
+    kinds = [(name, column["type"]) for name, column in columns.items()]
+    if all(_plain(kind) for _, kind in kinds):
+        return ShortWay(tuple((name, str(kind)) for name, kind in kinds), tuple(required), tuple(map(tuple, odd)))
+    return None
+
+
+def _plain(kind: SparkType) -> bool:
+    return isinstance(kind, str) and (kind in _READ or kind.startswith("decimal"))
+
+
+def read(values: Sequence[bytes | None], way: ShortWay) -> "list[pa.Array] | None":
+    """A column for each of the way's, a row a value, NULLs for a NULL; None when they have to go the long way."""
+    import pyarrow as pa
+    import pyarrow.json as pj
+
+    tombstones = sum(value is None for value in values) if None in values else 0
+    joined = b"\n".join([b"{}" if value is None else value for value in values] if tombstones else values)  # type: ignore[arg-type]
+    if not _one_object_a_line(joined, len(values)) or any(all(t in joined for t in texts) for texts in way.odd):
+        return None
+    schema = pa.schema([(name, _read_type(kind)) for name, kind in way.kinds])
+    try:
+        table = pj.read_json(
+            pa.BufferReader(joined),
+            pj.ReadOptions(use_threads=False, block_size=len(joined) + 1),
+            pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
+        )
+        if table.num_rows != len(values) or any(table[name].null_count > tombstones for name in way.required):
+            return None
+        found = [_exactly(table[name].combine_chunks(), kind) for name, kind in way.kinds]
+    except (pa.ArrowException, ValueError):
+        return None
+    if any(map(_has_negative_zero, found)) and _WHOLE_NEGATIVE_ZERO.search(joined):
+        return None
+    lacking = any(column is not None and column.null_count > tombstones for column in found)
+    if lacking and _is_recased(values, joined, [name for name, _ in way.kinds]):
+        return None
+    return None if any(column is None for column in found) else found
+
+
+def beside(values: Sequence[bytes | None], way: ShortWay) -> "dict[str, pa.Array]":
+    """`_short`, and the way's columns by number, all NULL where the batch goes the long way."""
+    import pyarrow as pa
+
+    found = read(values, way)
+    told = {"_short": pa.repeat(pa.scalar(found is not None), len(values))}
+    columns = found if found is not None else [pa.nulls(len(values), kind) for kind in way.arrow_types()]
+    return told | {f"_c{i}": column for i, column in enumerate(columns)}
+
+
+def by_either_way(values: "dict[str, Column]", way: ShortWay | None) -> "dict[str, Column]":
+    """The values that came beside the records, for those that went the short way."""
+    from pyspark.sql import functions as F
+
+    if way is None:
+        return values
+    return {
+        name: F.when(F.col("_short"), F.col(f"_c{i}")).otherwise(values[name])
+        for i, (name, _) in enumerate(way.kinds)
+    }
+
+
+def _one_object_a_line(joined: bytes, count: int) -> bool:
+    """Whether every value begins and ends as an object does, and holds no line end."""
+    return (
+        joined.startswith(b"{")
+        and joined.endswith(b"}")
+        and joined.count(b"\n") == joined.count(b"}\n{") == count - 1
+        and _ROOT_NULL.search(joined) is None
+    )
+
+
+def _exactly(column: Any, kind: str) -> Any:
+    """The column in its own type; None where a value would be another one, or pyarrow's error."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if isinstance(column, pa.ChunkedArray):
+        column = pa.concat_arrays(column.chunks)
+    # half characters, digits beyond a decimal's precision
+    column.validate(full=True)
+    if kind in ("date", "timestamp", "timestamp_ntz"):
+        return column.cast(_final(kind))
+    if kind == "float":
+        if _may_round_twice(column):
+            return None
+        column = column.cast(pa.float32(), safe=False)
+    # Arrow reads numbers just beyond the largest as infinity.
+    if kind in ("float", "double") and pc.any(pc.is_inf(column)).as_py():
+        return None
+    return column
+
+
+def _is_recased(values: Sequence[bytes | None], joined: bytes, names: Sequence[str]) -> bool:
+    """Whether some member is a column but for its letters' case: its record would have a NULL without a word."""
+    lower = joined.lower()  # of ASCII letters alone
+    plain = b"\\u" not in joined and all(name.isascii() for name in names)
+    if plain and all(
+        lower.count(f'"{name.lower()}"'.encode()) <= joined.count(f'"{name}"'.encode()) for name in names
+    ):
+        return False
+    known, folded = set(names), {name.lower() for name in names}
+    try:
+        members = {member for value in values if value is not None for member in json.loads(value)}
+    except ValueError:
+        return True
+    return any(member.lower() in folded for member in members - known)
+
+
+def _may_round_twice(column: Any) -> bool:
+    """Whether a DOUBLE lies in the middle of two FLOATs: the text may not have, and belongs to the nearer one."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    tie = pc.equal(pc.bit_wise_and(column.view(pa.int64()), 0x1FFFFFFF), 0x10000000)
+    size = pc.abs(column)
+    subnormal = pc.and_(pc.less(size, 2.0**-126), pc.greater(size, 0.0))
+    return bool(pc.any(pc.or_(tie, subnormal)).as_py())
+
+
+def _has_negative_zero(column: Any) -> bool:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if column is None or not pa.types.is_floating(column.type):
+        return False
+    bits, least = (pa.int32(), -(2**31)) if column.type == pa.float32() else (pa.int64(), -(2**63))
+    return bool(pc.any(pc.equal(column.view(bits), pa.scalar(least, bits))).as_py())
+
+
+def _read_type(kind: str) -> Any:
+    import pyarrow as pa
+
+    return pa.decimal128(*decimal_of(kind)) if kind.startswith("decimal") else pa.type_for_alias(_READ[kind])
+
+
+def _final(kind: str) -> Any:
+    import pyarrow as pa
+
+    own = {
+        "float": pa.float32(),
+        "date": pa.date32(),
+        "timestamp": pa.timestamp("us", "UTC"),
+        "timestamp_ntz": pa.timestamp("us"),
+    }
+    return own[kind] if kind in own else _read_type(kind)

@@ -1,0 +1,103 @@
+"""Files as Spark frames: their columns, and where each row stood.
+
+Every frame has `_backfill_file STRING` (the file's name, as listed) and `_backfill_at STRUCT` (orderable: the
+file, then the place of the row in it), and rows in no order of their own.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from backfill_cli.formats import schemas
+from backfill_cli.formats.json_text import is_rounded, is_whole_object
+from backfill_cli.formats.listing import File, Place
+from backfill_cli.formats.schemas import Columns
+from backfill_cli.spark.names import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql.types import StructType
+
+_PLAIN = re.compile(r"[A-Za-z0-9/._=,@~!$&'()*;-]*")
+"""What a path may hold that Spark's `_metadata.file_path` shows as it is; all else it encodes as in a URI."""
+
+_BLANK = r"^\s*(null)?\s*$"
+"""Lines that carry nothing: empty ones, and Kafka's tombstones written out."""
+
+
+def struct_type(columns: Columns) -> "StructType":
+    import json
+
+    from pyspark.sql.types import StructType
+
+    return StructType.fromJson(json.loads(schemas.to_json(columns)))
+
+
+def reader(spark: "SparkSession", columns: Columns) -> "DataFrameReader":
+    """A reader of these columns that fails on missing and broken files, whatever the session's settings say."""
+    return spark.read.schema(struct_type(columns)).options(ignoreMissingFiles=False, ignoreCorruptFiles=False)
+
+
+def file_name(where: Place, files: Sequence[File]) -> "Column":
+    """The name, as listed, of the file that a row was read from."""
+    from pyspark.sql import functions as F
+
+    path = F.col("_metadata.file_path")
+    if not _PLAIN.fullmatch(where.folder) or not all(_PLAIN.fullmatch(file.name) for file in files):
+        path = F.url_decode(F.replace(path, F.lit("+"), F.lit("%2B")))
+    folder = f"{where.folder.rstrip('/')}/"
+    return F.substr(path, F.locate(folder, path) + F.lit(len(folder)))
+
+
+def parquet(spark: "SparkSession", where: Place, files: Sequence[File], columns: Columns) -> "DataFrame":
+    """`_backfill_file, _backfill_at, columns…` of Parquet files; a column that a file lacks is NULL."""
+    from pyspark.sql import functions as F
+
+    name = file_name(where, files)
+    frame = reader(spark, columns).parquet(*(where.spark_path(f) for f in files))
+    return frame.select(
+        name.alias("_backfill_file"),
+        F.struct(name.alias("file"), F.col("_metadata.row_index").alias("row")).alias("_backfill_at"),
+        *(quoted(column) for column in columns),
+    )
+
+
+def text_lines(spark: "SparkSession", where: Place, files: Sequence[File]) -> "DataFrame":
+    """`_backfill_file, _backfill_at, _line STRING` of text files: their lines as they are, less blank ones."""
+    from pyspark.sql import functions as F
+
+    name = file_name(where, files)
+    lines = reader(spark, {"value": schemas.field("value", "string")}).options(lineSep="\n")
+    told = lines.text([where.spark_path(f) for f in files]).select(
+        name.alias("_backfill_file"),
+        F.struct(
+            name.alias("file"),
+            F.col("_metadata.file_block_start").alias("block"),
+            F.monotonically_increasing_id().alias("line"),
+        ).alias("_backfill_at"),
+        F.col("value").alias("_line"),
+    )
+    return told.where(~F.col("_line").rlike(_BLANK))
+
+
+def json_lines(
+    spark: "SparkSession", where: Place, files: Sequence[File], columns: Columns, texts: Sequence[str]
+) -> "DataFrame":
+    """`_backfill_file, _backfill_at, r STRUCT<columns…, _backfill_broken>` of files with one JSON object a line.
+
+    Blank lines are left out. `_backfill_broken` is the line where it is no whole object or does not fit `columns`,
+    else NULL. texts: members that are read as text, which a number with a fraction does not fit (json_text.py).
+    """
+    from pyspark.sql import functions as F
+
+    shape = struct_type({**columns, "_backfill_broken": schemas.field("_backfill_broken", "string")})
+    options = {"columnNameOfCorruptRecord": "_backfill_broken", "mode": "PERMISSIVE"}
+    told = text_lines(spark, where, files)
+    sound = is_whole_object(F.col("_line")) & ~is_rounded(F.col("_line"), texts)
+    told = told.withColumn("_text", F.when(sound, F.col("_line")))
+    parsed = told.withColumn("_r", F.from_json("_text", shape, options))
+    broken = F.when(F.col("_text").isNull(), F.col("_line")).otherwise(F.col("_r._backfill_broken"))
+    fields = [quoted(name, "_r").alias(name) for name in columns]
+    return parsed.select(
+        "_backfill_file", "_backfill_at", F.struct(*fields, broken.alias("_backfill_broken")).alias("r")
+    )

@@ -1,0 +1,283 @@
+"""JSON text to typed columns by Spark expressions: exactly, or with a fault that names the column.
+
+`from_json` by itself would round decimals to their scale, take 200 for the TINYINT -56, write numbers anew that
+stand in a STRING column, make "" a row of NULLs, take 1e400 for infinity, read the first of two objects and forget
+the other. So decimals are read wider than their column and compared, and text through VARIANT, which keeps what
+it was.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Any
+
+from backfill_cli.formats.exact import QUIET, decimal_of, of_text, once
+from backfill_cli.formats.frames import struct_type
+from backfill_cli.formats.json_text import is_whole_object
+from backfill_cli.formats.schemas import Columns, SparkType, field, shown
+from backfill_cli.spark.names import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_WHOLE = ("byte", "short", "integer")
+_BROKEN = "_backfill_broken"
+
+_ENDLESS = r'[:\[,]\s*"?[+-]?[Ii][Nn][Ff]'
+_TOO_LARGE = r"[0-9][.]?[eE][+]?[0-9]{2}|[0-9]{39}"
+"""An infinity as a value; a number that becomes one (with a wide margin: it is asked where one came of it)."""
+
+
+@dataclass(frozen=True, slots=True)
+class JsonColumns:
+    """One JSON object as columns.
+
+    fault: STRING, NULL when every column is exactly what the object says. values: by name, of the column's type;
+    meaningless with a fault.
+    """
+
+    fault: "Column"
+    values: dict[str, "Column"]
+
+
+def with_parsed(frame: "DataFrame", text: str, columns: Columns) -> "DataFrame":
+    """The frame with what `of_parsed` needs, its names beginning with `text`, the name of a STRING column."""
+    from pyspark.sql import functions as F
+
+    told = F.col(text)
+    least = _least_spare_digits([column["type"] for column in columns.values()])
+    long = (
+        F.lit(False) if least is None else told.rlike(rf"[0-9](?:[.][0-9]{{{least + 1}}}|[.0-9]*[eE]-[0-9]{{2}})")
+    )
+    marked = frame.withColumns({f"{text}_whole": is_whole_object(told), f"{text}_long": long})
+    whole, long = F.col(f"{text}_whole"), F.col(f"{text}_long")
+    return marked.withColumns(
+        {
+            f"{text}_wide": _parsed(F.when(whole, told), columns, True),
+            f"{text}_exact": _parsed(F.when(whole & long, told), columns, False),
+        }
+    )
+
+
+def endless(raw: "Column", kind: SparkType) -> "Column":
+    """Whether a value of this type, which holds floats, is an infinity or has one in it; never NULL."""
+    from pyspark.sql import functions as F
+
+    if isinstance(kind, str):
+        found = _infinite(raw) if kind in ("float", "double") else F.lit(False)
+    elif kind["type"] == "array":
+        found = F.exists(raw, lambda x: endless(x, kind["elementType"]))
+    elif kind["type"] == "map":
+        found = F.exists(F.map_values(raw), lambda x: endless(x, kind["valueType"]))
+    else:
+        found = F.lit(False)
+        for f in kind["fields"]:
+            found |= endless(raw.getField(f["name"]), f["type"])
+    return F.coalesce(found, F.lit(False))
+
+
+def says_endless(text: str) -> "Column":
+    """Whether an infinity in an object's columns is one in its text, and no number too large for its column."""
+    from pyspark.sql import functions as F
+
+    return _says_endless(F.col(text))
+
+
+def _says_endless(told: "Column") -> "Column":
+    return told.rlike(_ENDLESS) & ~told.rlike(_TOO_LARGE)
+
+
+def _infinite(number: "Column") -> "Column":
+    from pyspark.sql import functions as F
+
+    return F.abs(number) == F.lit(float("inf"))
+
+
+def of_parsed(text: str, columns: Columns) -> JsonColumns:
+    """The columns of what `with_parsed` added."""
+    from pyspark.sql import functions as F
+
+    told, long, wide, exact = F.col(text), F.col(f"{text}_long"), f"{text}_wide", f"{text}_exact"
+    shape = F.lit("not a JSON object of the columns " + _listed(columns))
+    faults = [
+        F.when(~F.col(f"{text}_whole"), F.lit("not one whole JSON object")),
+        F.when(F.col(f"{wide}.{_BROKEN}").isNotNull(), shape),
+        F.when(F.col(f"{exact}.{_BROKEN}").isNotNull(), shape),
+    ]
+    values = {}
+    for name, column in columns.items():
+        kind = column["type"]
+        raw = quoted(name, wide)
+        value, bad = _checked(raw, kind, True, told)
+        if _least_spare_digits([kind]) is not None:
+            raw_long = quoted(name, exact)
+            value_long, bad_long = _checked(raw_long, kind, False, told)
+            value, bad = F.when(long, value_long).otherwise(value), F.when(long, bad_long).otherwise(bad)
+        faults.append(F.when(bad, F.lit(f"column '{name}': not exactly {_article(shown(kind))}")))
+        values[name] = value
+    faults.append(_recased(told, values))
+    return JsonColumns(F.when(told.isNotNull(), F.coalesce(*faults)), values)
+
+
+def _recased(told: "Column", values: Mapping[str, "Column"]) -> "Column":
+    """The fault of an object with a member that is a column but for its letters' case: it would be NULL for it.
+
+    Asked of objects with a NULL alone, by a look at the text first: a search costs less than parsing again.
+    """
+    from pyspark.sql import functions as F
+
+    lacking = reduce(or_, (value.isNull() for value in values.values()))
+    names = "|".join(re.escape(name) for name in values)
+    looks = told.rlike(rf'(?iu)"(?!(?-i:(?:{names})"))(?:{names})"\s*:')
+    known, folded = list(values), [name.lower() for name in values]
+    keys = F.json_object_keys(F.when(lacking & looks, told))
+    odd = F.get(F.filter(keys, lambda key: F.lower(key).isin(folded) & ~key.isin(known)), F.lit(0))
+    return F.concat(F.lit("member '"), odd, F.lit("' is a column but for its letters: NULL would be read"))
+
+
+def _checked(raw: "Column", kind: SparkType, wide: bool, told: "Column") -> tuple["Column", "Column"]:
+    from pyspark.sql import functions as F
+
+    value = _value(raw, kind, wide, told)
+    variants = ("string", "binary") if wide else ("string", "binary", "decimal")
+    return value, F.coalesce(lost(raw, value, kind, variants), F.lit(False))
+
+
+def _parsed(text: "Column", columns: Columns, wide: bool) -> "Column":
+    from pyspark.sql import functions as F
+
+    read = {name: field(name, _read_as(column["type"], wide)) for name, column in columns.items()}
+    shape = struct_type({**read, _BROKEN: field(_BROKEN, "string")})
+    return F.from_json(text, shape, {"columnNameOfCorruptRecord": _BROKEN, "mode": "PERMISSIVE"})
+
+
+def _read_as(kind: SparkType, wide: bool) -> SparkType:
+    """What `from_json` reads a column as. wide: decimals with all digits that there is room for, else VARIANT."""
+    if isinstance(kind, dict):
+        if kind["type"] == "array":
+            return {**kind, "elementType": _read_as(kind["elementType"], wide)}
+        if kind["type"] == "map":
+            return {**kind, "valueType": _read_as(kind["valueType"], wide)}
+        return {**kind, "fields": [{**f, "type": _read_as(f["type"], wide)} for f in kind["fields"]]}
+    if kind in _WHOLE:
+        return "integer"
+    if kind.startswith("decimal"):
+        return f"decimal(38,{_spare_digits(kind)})" if wide else "variant"
+    if kind == "float":
+        return "double"
+    if kind in ("boolean", "long", "double"):
+        return kind
+    return "variant" if kind in ("string", "binary") else "string"
+
+
+def _value(raw: "Column", kind: SparkType, wide: bool, told: "Column") -> "Column":
+    """The column's value; NULL where the object's does not fit exactly."""
+    from pyspark.sql import functions as F
+
+    if isinstance(kind, dict):
+        return _nested_value(raw, kind, wide, told)
+    if kind in _WHOLE:
+        return raw.try_cast(kind)
+    if kind.startswith("decimal"):
+        if not wide:
+            return once(_variant_text(raw, told), lambda text: of_text(text, kind, QUIET))
+        narrow = raw.try_cast(kind)
+        return F.when(narrow == raw, narrow)
+    if kind in ("double", "float"):
+        narrow = raw.cast(kind)
+        fits = ~_infinite(narrow) | _says_endless(told)
+        return F.when(fits if kind == "double" else fits & ~_rounded_twice(raw, narrow, told), narrow)
+    if kind in ("boolean", "long"):
+        return raw
+    if kind == "binary":  # a number or a word is no base64
+        return of_text(F.when(F.schema_of_variant(raw) == "STRING", raw.cast("string")), kind, QUIET)
+    return _variant_text(raw, told, trailing=True) if kind == "string" else of_text(raw, kind, QUIET)
+
+
+def _rounded_twice(raw: "Column", narrow: "Column", told: "Column") -> "Column":
+    """Whether a FLOAT may not be the nearest to its number: by way of a DOUBLE half-way between two FLOATs.
+
+    Then a FLOAT lies as far beyond `raw` as `narrow` does before it. It takes a number of many digits.
+    """
+    twin = raw * 2 - narrow
+    return (raw != narrow) & (twin.cast("float") == twin) & told.rlike("[0-9.]{17}")
+
+
+def _nested_value(raw: "Column", kind: dict[str, Any], wide: bool, told: "Column") -> "Column":
+    from pyspark.sql import functions as F
+
+    if kind["type"] == "array":
+        return F.transform(raw, lambda x: _value(x, kind["elementType"], wide, told))
+    if kind["type"] == "map":
+        return F.transform_values(raw, lambda _, x: _value(x, kind["valueType"], wide, told))
+    fields = [_value(raw.getField(f["name"]), f["type"], wide, told).alias(f["name"]) for f in kind["fields"]]
+    return F.when(raw.isNotNull(), F.struct(*fields))
+
+
+def _variant_text(raw: "Column", told: "Column", trailing: bool = False) -> "Column":
+    """Text of a JSON string; of any other token its JSON, unless a number in it was not kept digit by digit.
+
+    trailing: zeros at a fraction's end, which VARIANT drops, are digits too.
+    """
+    from pyspark.sql import functions as F
+
+    kind = F.schema_of_variant(raw)
+    lost = kind.contains("DOUBLE")
+    if trailing:
+        lost |= kind.contains("DECIMAL") & told.rlike(r"[.][0-9]*0(?![0-9])")
+    return F.when(~lost, raw.cast("string"))
+
+
+def lost(raw: "Column", value: "Column", kind: SparkType, variants: tuple[str, ...] = ()) -> "Column":
+    """Whether something that the object says is missing in the value, or a key of a map is there twice.
+
+    variants: what the types begin with that were read as VARIANT.
+    """
+    from pyspark.sql import functions as F
+
+    if not isinstance(kind, dict):
+        # a JSON null is a VARIANT that is not NULL
+        there = ~F.is_variant_null(raw) if variants and kind.startswith(variants) else F.lit(True)
+        return raw.isNotNull() & value.isNull() & there
+    if kind["type"] == "array":
+        inner = kind["elementType"]
+        return F.exists(F.zip_with(raw, value, lambda r, v: lost(r, v, inner, variants)), lambda x: x)
+    if kind["type"] == "map":
+        inner = kind["valueType"]
+        pairs = F.zip_with(F.map_values(raw), F.map_values(value), lambda r, v: lost(r, v, inner, variants))
+        keys = F.map_keys(raw)
+        return F.exists(pairs, lambda x: x) | (F.size(F.array_distinct(keys)) < F.size(keys))
+    found = F.lit(False)
+    for f in kind["fields"]:
+        one = lost(raw.getField(f["name"]), value.getField(f["name"]), f["type"], variants)
+        found |= F.coalesce(one, F.lit(False))
+    return found
+
+
+def _spare_digits(kind: str) -> int:
+    """Digits after the point when a decimal has all 38 digits, as many before the point as it is."""
+    precision, scale = decimal_of(kind)
+    return 38 - (precision - scale)
+
+
+def _least_spare_digits(kinds: Sequence[SparkType]) -> int | None:
+    """The fewest of all decimals in these types; None without one."""
+    found = []
+    for kind in kinds:
+        if isinstance(kind, str):
+            found += [_spare_digits(kind)] if kind.startswith("decimal") else []
+            continue
+        inner = [kind.get("elementType"), kind.get("valueType"), *(f["type"] for f in kind.get("fields", ()))]
+        least = _least_spare_digits([i for i in inner if i is not None])
+        found += [] if least is None else [least]
+    return min(found, default=None)
+
+
+def _listed(columns: Columns) -> str:
+    return ", ".join(f"{name} {shown(column['type'])}" for name, column in columns.items())
+
+
+def _article(kind: str) -> str:
+    return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"

@@ -1,0 +1,278 @@
+"""What files there are: a folder or glob on any file system, listed again only when it may have changed.
+
+Names that begin with `_` or `.` (folders too) and `*.tmp` are not there yet. A file's name is its path below the
+place's folder, with `/`; names are ordered as text.
+"""
+
+import fnmatch
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from backfill_cli.errors import BadData, Fatal
+from backfill_cli.spark.failures import reading
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
+
+_MAGIC = re.compile(r"[*?\[]")
+_SETTLED_NS = 1_000_000_000
+"""A folder's listing is final when taken this long after the folder last changed: file systems stamp coarsely."""
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """One file as listed. name: below its place's folder. path: as its file system knows it."""
+
+    name: str
+    path: str
+    size: int
+    mtime_ns: int
+
+    def same_as(self, other: "File") -> bool:
+        return (self.size, self.mtime_ns) == (other.size, other.mtime_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A folder, and maybe a pattern below it; one file is a place whose pattern is its name.
+
+    shown: for people. uri: the folder as Spark is told it, without `/` at its end.
+    """
+
+    fs: "FileSystem"
+    folder: str
+    pattern: tuple[str, ...]
+    shown: str
+    uri: str
+    local: bool
+
+    def matches(self, name: str) -> bool:
+        if not self.pattern:
+            return True
+        parts = name.split("/")
+        return len(parts) == len(self.pattern) and all(
+            fnmatch.fnmatchcase(part, wanted) for part, wanted in zip(parts, self.pattern, strict=True)
+        )
+
+    def spark_path(self, file: File) -> str:
+        """The path for a Spark reader, which takes every path for a pattern: what is special is escaped."""
+        return re.sub(r"([\\\[\]{}*?])", r"\\\1", f"{self.uri}/{file.name}")
+
+
+def place(template: str, table: str) -> Place:
+    """The place that an option's path names for one table.
+
+    Raises Fatal for a scheme that no file system answers to.
+    """
+    from pyarrow import fs as pafs
+
+    literal = template.replace("{table}", table)
+    local = literal.removeprefix("file://") if literal.startswith("file://") else literal
+    if "://" in local:
+        return _remote_place(literal)
+    absolute = os.path.abspath(local)
+    pattern: tuple[str, ...]
+    if os.path.isdir(absolute):
+        folder, pattern = absolute, ()
+    elif os.path.isfile(absolute):
+        folder, pattern = os.path.dirname(absolute), (re.sub(r"([*?\[])", r"[\1]", os.path.basename(absolute)),)
+    else:
+        folder, pattern = _split(absolute)
+    return Place(pafs.LocalFileSystem(), folder or "/", pattern, literal, f"file://{folder}", True)
+
+
+def _remote_place(literal: str) -> Place:
+    import pyarrow as pa
+    from pyarrow import fs as pafs
+
+    base, pattern = _split(literal)
+    try:
+        system, folder = pafs.FileSystem.from_uri(base)
+    except (pa.ArrowException, OSError, ValueError) as exc:
+        raise Fatal(
+            f"{literal}: no file system reads this: {exc}", "give a local path, or a URI like s3://…"
+        ) from exc
+    return Place(system, folder.rstrip("/"), pattern, literal, base, False)
+
+
+def _split(path: str) -> tuple[str, tuple[str, ...]]:
+    """The folder before the first pattern part, and the parts from there on."""
+    parts = path.rstrip("/").split("/")
+    first = next((i for i, part in enumerate(parts) if _MAGIC.search(part)), len(parts))
+    return "/".join(parts[:first]), tuple(parts[first:])
+
+
+@dataclass(slots=True)
+class Listing:
+    """The files of one place, by name in order. Kept between barriers: `files()` asks again only if it must."""
+
+    place: Place
+    _files: dict[str, File] = field(default_factory=dict)
+    _folders: dict[str, int] = field(default_factory=dict)
+    _taken_ns: int = 0
+
+    def files(self) -> Mapping[str, File]:
+        """All files there are now, by name in text order; the same object while nothing was added or removed.
+
+        A missing folder holds no files. A file that is written in place does not change its folder: see `again`.
+        """
+        if not self._settled():
+            taken, folders = time.time_ns(), dict[str, int]()
+            with reading(self.place.shown, "folder"):
+                found = sorted(_walk(self.place, folders) if self.place.local else _remote(self.place), key=_name)
+            files = {file.name: file for file in found}
+            if files != self._files:
+                self._files = files
+            self._folders, self._taken_ns = folders, taken
+        return self._files
+
+    def exists(self) -> bool:
+        """Whether the folder is there; on an object store it always may be, as it comes with its first file."""
+        return not self.place.local or os.path.isdir(self.place.folder)
+
+    def again(self, file: File) -> File | None:
+        """One file looked at anew, None when it is gone."""
+        with reading(file.path, "listed"):
+            if self.place.local:
+                try:
+                    stat = os.stat(file.path)
+                except FileNotFoundError:
+                    return None
+                return File(file.name, file.path, stat.st_size, stat.st_mtime_ns)
+            info = self.place.fs.get_file_info(file.path)
+            return None if not info.is_file else File(file.name, file.path, info.size or 0, info.mtime_ns or 0)
+
+    def forget(self) -> None:
+        """The next `files()` lists anew."""
+        self._folders = {}
+
+    def _settled(self) -> bool:
+        if not self._folders:
+            return False
+        for folder, mtime_ns in self._folders.items():
+            try:
+                now_ns = os.stat(folder).st_mtime_ns
+            except OSError:
+                return False
+            if now_ns != mtime_ns or self._taken_ns - now_ns < _SETTLED_NS:
+                return False
+        return True
+
+
+def _name(file: File) -> str:
+    return file.name
+
+
+def hidden(name: str) -> bool:
+    return name.startswith(("_", ".")) or name.endswith(".tmp")
+
+
+def _walk(where: Place, folders: dict[str, int]) -> Iterator[File]:
+    pending = [(where.folder, "")]
+    while pending:
+        folder, prefix = pending.pop()
+        try:
+            folders[folder] = os.stat(folder).st_mtime_ns
+            entries = list(os.scandir(folder))
+        except FileNotFoundError:
+            continue
+        for entry in entries:
+            name = prefix + entry.name
+            refuse_table(where, folder, entry.name)
+            if hidden(entry.name):
+                continue
+            if entry.is_dir():
+                pending.append((entry.path, f"{name}/"))
+            elif where.matches(name):
+                try:
+                    stat = entry.stat()
+                except FileNotFoundError:
+                    continue
+                yield readable(where, File(name, entry.path, stat.st_size, stat.st_mtime_ns))
+
+
+def _remote(where: Place) -> Iterator[File]:
+    from pyarrow.fs import FileSelector
+
+    selector = FileSelector(where.folder, allow_not_found=True, recursive=True)
+    for info in where.fs.get_file_info(selector):
+        name = info.path[len(where.folder) :].lstrip("/")
+        for folder, entry in _steps(info.path, name):
+            refuse_table(where, folder, entry)
+        if info.is_file and not any(hidden(part) for part in name.split("/")) and where.matches(name):
+            yield readable(where, File(name, info.path, info.size or 0, info.mtime_ns or 0))
+
+
+_TABLES = {"_delta_log": "Delta", ".hoodie": "Hudi"}
+_ICEBERG = ".metadata.json"
+
+
+def refuse_table(where: Place, folder: str, entry: str) -> None:
+    """Raises Fatal where an entry of a folder says that the files are those of a table with a log of its own."""
+    kind = _TABLES.get(entry)
+    if entry.endswith(_ICEBERG) and folder.rpartition("/")[2] == "metadata":
+        kind = "Iceberg"
+    if kind is not None:
+        raise Fatal(
+            f"{where.shown}: holds {_a(kind)} table ({folder}/{entry}): its files alone are not its rows",
+            f"{kind} tables are not read yet: write the rows as plain Parquet by an engine that reads {kind}, and "
+            "name that folder",
+        )
+
+
+def _a(kind: str) -> str:
+    return f"an {kind}" if kind[0] in "AEIOU" else f"a {kind}"
+
+
+def _steps(path: str, name: str) -> Iterator[tuple[str, str]]:
+    """(folder, entry) of each part of a name below the place that may say what table it is of."""
+    parts = name.split("/")
+    base = path[: len(path) - len(name)].rstrip("/")
+    for index, part in enumerate(parts):
+        if part in _TABLES or part.endswith(_ICEBERG):
+            yield "/".join((base, *parts[:index])), part
+
+
+def refuse_part_of_table(where: Place) -> None:
+    """Raises Fatal where the folder itself is one of a table's: Iceberg's `data`, a partition of Delta or Hudi."""
+    above, _, own = where.folder.rpartition("/")
+    if not above or where.pattern:
+        return
+    from pyarrow.fs import FileSelector, FileType
+
+    with reading(where.shown, "folder"):
+        for entry in _TABLES:
+            if where.fs.get_file_info(f"{above}/{entry}").type != FileType.NotFound:
+                refuse_table(where, above, entry)
+        if own == "data":
+            metadata = f"{above}/metadata"
+            for info in where.fs.get_file_info(FileSelector(metadata, allow_not_found=True)):
+                refuse_table(where, metadata, info.base_name)
+
+
+_CONNECT = re.compile(r"partition=[0-9]+")
+
+
+def readable(where: Place, file: File) -> File:
+    """The file. Raises BadData for a name that its reader would misread."""
+    if where.local and ":" in file.name:
+        raise BadData(f"{file.path}: Spark cannot read a name with a colon", "rename the file")
+    valued = [part for part in file.name.split("/")[:-1] if "=" in part]
+    if valued and _CONNECT.fullmatch(valued[-1]):
+        raise BadData(
+            f"{file.path}: '{valued[-1]}/' is how Kafka Connect lays out a topic's partitions, each of which has "
+            "an order of its own",
+            'read the topic itself (upstream.type = "kafka"), or one partition: give the path of its folder',
+        )
+    if valued:
+        raise BadData(
+            f"{file.path}: a folder name holds a column's value ('{valued[0]}', as Hive lays out partitions), and "
+            "only files are read",
+            "write the files again with that column in them, for example spark.read.parquet(…).write.parquet(…), "
+            "or give the path of one such folder",
+        )
+    return file

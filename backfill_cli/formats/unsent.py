@@ -1,0 +1,124 @@
+"""Debezium's placeholders: what stands where a value did not change and the database did not send it.
+
+Postgres leaves large values out of an update unless the table's replica identity is FULL; Debezium then writes
+`__debezium_unavailable_value` in a form that fits the column's type: as itself, in base64 or hex, as a UUID of it,
+as a map of it to itself, and for an array of numbers one element for each of its bytes.
+"""
+
+import base64
+import hashlib
+import struct
+import uuid
+from collections.abc import Callable
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+from backfill_cli.formats.schemas import SparkType
+from backfill_cli.formats.values import Encoding
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+UNAVAILABLE = "__debezium_unavailable_value"
+_BYTES = UNAVAILABLE.encode()
+
+
+def _base64(raw: bytes) -> str:
+    return base64.b64encode(raw).decode()
+
+
+def _point(x: float, y: float) -> str:
+    """Extended WKB, little-endian, with the SRID 4326."""
+    return _base64(struct.pack("<BIIdd", 1, 0x20000001, 4326, x, y))
+
+
+_BASE64 = (_base64(_BYTES), _point(-99999999, -99999999), _point(179.999999, 89.999999))
+_MD5 = hashlib.md5(_BYTES, usedforsecurity=False).digest()
+_TEXTS = (
+    UNAVAILABLE,
+    _base64(_BYTES),
+    _BYTES.hex(),
+    str(uuid.UUID(bytes=_MD5, version=3)),
+    f'{{"{UNAVAILABLE}":"{UNAVAILABLE}"}}',
+    f'{{"{UNAVAILABLE}": "{UNAVAILABLE}"}}',
+)
+
+
+def unsent(raw: "Column", how: Encoding, target: SparkType) -> "Column | None":
+    """Whether a value as the parser reads it (values.raw_type) is a placeholder, or holds one; never NULL.
+
+    None for a type that has no placeholder: one number, time or boolean always fits into its row and is sent.
+    """
+    from pyspark.sql import functions as F
+
+    match how.kind:
+        case "array":
+            found = _in_array(raw, dict(how.inner)[""], _part(target, "elementType"))
+        case "map":
+            of_value = _inner(dict(how.inner)[""], _part(target, "valueType"))
+            found = F.array_contains(F.map_keys(raw), UNAVAILABLE)
+            if of_value is not None:
+                found |= F.exists(F.map_values(raw), of_value)
+        case "struct":
+            inner = dict(how.inner)
+            parts = [unsent(raw.getField(f["name"]), inner[f["name"]], f["type"]) for f in _part(target, "fields")]
+            told = [part for part in parts if part is not None]
+            return reduce(lambda a, b: a | b, told) if told else None
+        case "base64":
+            found = raw.isin(*_BASE64)
+        case "text" | "instant" | "unscaled":
+            found = raw.isin(UNAVAILABLE, _BASE64[0])
+        case "plain" if target == "string":
+            found = raw.isin(*_TEXTS)
+        case _:
+            return None
+    return F.coalesce(found, F.lit(False))
+
+
+def _in_array(raw: "Column", how: Encoding, element: SparkType) -> "Column":
+    """One placeholder among the elements, or an element for each of its bytes."""
+    from pyspark.sql import functions as F
+
+    of_element = _inner(how, element)
+    found = F.exists(raw, of_element) if of_element is not None else F.lit(False)
+    match how.kind:
+        case "plain" if element == "boolean":
+            return found | (raw == F.array(*(F.lit(True) for _ in _BYTES)))
+        case "plain" if isinstance(element, str) and element != "string":
+            return found | (raw == F.array(*(F.lit(byte).cast(element) for byte in _BYTES)))
+        case "double":
+            return found | (raw == F.array(*(F.lit(byte).cast("double") for byte in _BYTES)))
+        case "days" | "units":
+            return found | (raw == F.array(*(F.lit(byte).cast("long") for byte in _BYTES)))
+        case "unscaled":
+            return found | (raw == _singly())
+        case "variable":
+            return found | (F.transform(raw, lambda one: one["value"]) == _singly())
+    return found
+
+
+def _inner(how: Encoding, target: SparkType) -> "Callable[[Column], Column] | None":
+    """`unsent` of elements or values as a function of one, None where none can be a placeholder."""
+    from pyspark.sql import functions as F
+
+    if unsent(F.lit(None), how, target) is None:
+        return None
+
+    def holds(one: "Column") -> "Column":
+        found = unsent(one, how, target)
+        assert found is not None
+        return found
+
+    return holds
+
+
+def _singly() -> "Column":
+    """Each byte of the placeholder as a decimal's digits in base64."""
+    from pyspark.sql import functions as F
+
+    return F.array(*(F.lit(_base64(bytes([byte]))) for byte in _BYTES))
+
+
+def _part(target: SparkType, name: str) -> Any:
+    assert isinstance(target, dict)
+    return target[name]

@@ -1,0 +1,113 @@
+"""The DuckDB file, open only for as long as a `with` block, and its errors as ours.
+
+DuckDB gives a file to one writing process at a time, so nothing here outlives a block: between two commits anybody
+may query the file.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from backfill_cli.errors import BackfillError, BadData, Fatal, Transient, UsageError
+from backfill_cli.sinks.duckdb.sql import literal
+
+# No extension may come from disk or network: what we need is built in.
+SETTINGS = {
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "allow_unsigned_extensions": "false",
+    "preserve_insertion_order": "false",
+}
+FULL = ("no space left", "file too large", "disk quota", "failed to offload", "could not allocate block")
+NOT_OURS = ("read-only", "permission denied", "no such file or directory", "is a directory", "not a directory")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What DuckDB may use. memory: as DuckDB writes it ('1GB'). threads: None for one a core."""
+
+    memory: str = "1GB"
+    threads: int | None = None
+
+
+@contextmanager
+def opened(
+    path: Path, limits: Limits, reads: Path | None = None, read_only: bool = False
+) -> "Iterator[duckdb.DuckDBPyConnection]":
+    """A connection to the file at `path`, closed at the end; other files it can read only in the folder `reads`.
+
+    Raises Transient naming the program that holds the file, or for a full disk; UsageError for a path that cannot
+    be opened or written; BadData for rows that cannot be applied; Fatal for any other fault of DuckDB's.
+    """
+    config: dict[str, str | bool | int | float | list[str]] = {**SETTINGS, "memory_limit": limits.memory}
+    if limits.threads is not None:
+        config["threads"] = str(limits.threads)
+    with ours(path):
+        con = duckdb.connect(str(path), read_only=read_only, config=config)
+        try:
+            con.execute("SET TimeZone = 'UTC'")
+            if reads is not None:
+                con.execute(f"SET allowed_directories = [{literal(str(reads))}]")
+            con.execute("SET enable_external_access = false")
+            con.execute("SET lock_configuration = true")
+            yield con
+        finally:
+            con.close()
+
+
+@contextmanager
+def transaction(con: "duckdb.DuckDBPyConnection") -> Iterator[None]:
+    """One transaction: committed at the end, rolled back by any error."""
+    con.execute("BEGIN TRANSACTION")
+    try:
+        yield
+        con.execute("COMMIT")
+    except BaseException:
+        _roll_back(con)
+        raise
+
+
+def _roll_back(con: "duckdb.DuckDBPyConnection") -> None:
+    try:
+        con.execute("ROLLBACK")
+    except duckdb.Error:
+        # A fatal error has ended the transaction and the connection already; the file reopens as it was before.
+        return
+
+
+@contextmanager
+def ours(path: Path) -> Iterator[None]:
+    """DuckDB's errors become ours at this edge; ours pass."""
+    try:
+        yield
+    except duckdb.Error as exc:
+        raise _translated(path, exc) from exc
+
+
+def _translated(path: Path, exc: duckdb.Error) -> BackfillError:
+    text = str(exc).split("\n\nLINE ")[0]
+    low = text.lower()
+    if "could not set lock" in low:
+        holder = text.partition("Conflicting lock is held in ")[2].partition(". See also")[0] or "another program"
+        return Transient(f"{path} is held by {holder}", f"close what holds it: lsof {path}")
+    if "different configuration" in low:
+        return Transient(f"{path} is already open in this process", "close that connection")
+    if any(sign in low for sign in FULL):
+        return Transient(f"no room to write {path}: {text}", f"df -h {os.path.dirname(path) or '.'}")
+    if isinstance(exc, duckdb.OutOfMemoryException):
+        return Transient(f"DuckDB needs more memory for {path}: {text}", "raise sink.memory_limit")
+    if isinstance(exc, duckdb.IOException | duckdb.PermissionException) and any(sign in low for sign in NOT_OURS):
+        return UsageError(f"the DuckDB file {path} cannot be used: {text}", f"ls -ld {path} {path.parent}")
+    if isinstance(exc, duckdb.DataError | duckdb.IntegrityError):
+        return BadData(f"{path} cannot store these rows: {text}")
+    return Fatal(f"DuckDB failed on {path}: {text}")
+
+
+def rows_of(con: "duckdb.DuckDBPyConnection", sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
+    """The rows of a small query: metadata, markers, never data."""
+    return con.execute(sql, parameters).fetchall()

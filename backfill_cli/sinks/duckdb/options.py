@@ -1,0 +1,20 @@
+"""The options of the DuckDB sink."""
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class DuckDBOptions(BaseModel):
+    """`[sink]` with type = "duckdb"."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    type: str = Field("duckdb", pattern="^duckdb$", description="This sink.")
+    path: str = Field(
+        min_length=1, description="The DuckDB file; created when it does not exist. Its folder must exist."
+    )
+    memory_limit: str = Field(
+        "1GB",
+        pattern=r"(?i)^\d+(\.\d+)?\s*(KB|MB|GB|TB|KiB|MiB|GiB|TiB)$",
+        description="Memory that DuckDB may use while it commits, with its unit: 512MB, 1GB.",
+    )
+    threads: int | None = Field(None, ge=1, description="Threads that DuckDB commits with. Left out: one a core.")

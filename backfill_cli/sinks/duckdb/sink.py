@@ -1,0 +1,171 @@
+"""The embedded sink: one DuckDB file, every table of an epoch and its markers in one transaction.
+
+Reading order: `tables` creates, `apply` writes an epoch's rows, `state` remembers, `file` opens the file and turns
+its errors into ours.
+"""
+
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from backfill_cli.contracts import EpochCommit, SavedJob, SinkTable
+from backfill_cli.errors import Held, StateConflict, UsageError
+from backfill_cli.failpoint import hit
+from backfill_cli.model.checkpoint import Marker, Owner
+from backfill_cli.sinks.duckdb import owner as owners
+from backfill_cli.sinks.duckdb.apply import apply, check_unique
+from backfill_cli.sinks.duckdb.file import Limits, opened, transaction
+from backfill_cli.sinks.duckdb.options import DuckDBOptions
+from backfill_cli.sinks.duckdb.state import has_state, markers_of, raise_token, record, remove, saved_of
+from backfill_cli.sinks.duckdb.tables import check, prepare
+
+if TYPE_CHECKING:
+    from backfill_cli.sinks.duckdb.verify import DuckDBCopy
+
+
+class DuckDBSink:
+    """`contracts.Sink` over one file. Opened for each call and closed again; calls of one process take turns."""
+
+    transactional = True
+
+    def __init__(self, options: DuckDBOptions) -> None:
+        self.path = Path(options.path).absolute()
+        self.limits = Limits(options.memory_limit, options.threads)
+        self._turn = threading.Lock()
+
+    def prepare(self, job: str, tables: Sequence[SinkTable], into_existing: bool) -> None:
+        with self._turn, opened(self.path, self.limits) as con:
+            prepare(con, job, tables, into_existing)
+
+    def check(self, job: str, tables: Sequence[SinkTable], into_existing: bool) -> None:
+        if self.path.exists():
+            with self._turn, opened(self.path, self.limits, read_only=True) as con:
+                check(con, job, tables, into_existing)
+        place = self.path if self.path.exists() else self.path.parent
+        if not os.access(place, os.W_OK):
+            why = "cannot be written" if place.exists() else "does not exist"
+            raise UsageError(f"the DuckDB file {self.path}: {place} {why}", f"ls -ld {place}")
+
+    def owner(self, job: str) -> Owner | None:
+        if not self.path.exists():
+            return None
+        with self._turn, opened(self.path, self.limits, read_only=True) as con:
+            return owners.owner_of_job(con, job)
+
+    def own(self, job: str, owner: Owner, instead_of: Owner | None) -> None:
+        if owner == instead_of:
+            return
+        with self._turn, opened(self.path, self.limits) as con:
+            owners.own(con, job, owner, instead_of)
+
+    def fence(self, job: str, token: int) -> None:
+        if not self.path.exists():
+            return
+        with self._turn, opened(self.path, self.limits) as con:
+            if not has_state(con):
+                return
+            with transaction(con):
+                markers = markers_of(con, job)
+                for table, marker in markers.items():
+                    _refuse_old_token(job, table, token, marker)
+                if any(marker.token < token for marker in markers.values()):
+                    raise_token(con, job, token)
+
+    def committed(self, job: str) -> Mapping[str, Marker]:
+        if not self.path.exists():
+            return {}
+        with self._turn, opened(self.path, self.limits, read_only=True) as con:
+            return markers_of(con, job) if has_state(con) else {}
+
+    def commit(self, commit: EpochCommit) -> None:
+        tables = [table for table in commit.tables if commit.only is None or table.name in commit.only]
+        if not self.path.exists():
+            raise _gone(commit, tables[0].name)
+        with self._turn, opened(self.path, self.limits, reads=Path(commit.folder).absolute()) as con:
+            if not has_state(con):
+                raise _gone(commit, tables[0].name)
+            with transaction(con):
+                markers = markers_of(con, commit.job)
+                due = [table for table in tables if _is_due(commit, table.name, markers.get(table.name))]
+                if not due:
+                    return
+                for table in due:
+                    apply(con, commit, table)
+                for table in due:
+                    if table.name in commit.unique:
+                        check_unique(con, table)
+                record(con, commit, [table.name for table in due])
+                hit("sink-before-commit")
+            hit("sink-before-close")
+
+    def saved(self, job: str) -> SavedJob | None:
+        if not self.path.exists():
+            return None
+        with self._turn, opened(self.path, self.limits, read_only=True) as con:
+            return saved_of(con, job) if has_state(con) else None
+
+    def copied(self, job: str, live: bool, folder: Path) -> "AbstractContextManager[DuckDBCopy]":
+        from backfill_cli.sinks.duckdb.verify import copied
+
+        return copied(self.path, self.limits, job, live, folder)
+
+    def forget(self, job: str) -> None:
+        if not self.path.exists():
+            return
+        with self._turn, opened(self.path, self.limits) as con:
+            if has_state(con):
+                with transaction(con):
+                    remove(con, job)
+                    owners.remove(con, job)
+
+
+def _is_due(commit: EpochCommit, table: str, marker: Marker | None) -> bool:
+    """Whether the epoch has still to be applied to this table; false for a repeat of the same attempt.
+
+    Raises Held for an older token, StateConflict where the marker is not at the epoch before this one, or gone:
+    the job was dropped, or the file replaced.
+    """
+    if marker is None:
+        raise _gone(commit, table)
+    held = marker
+    if (held.epoch, held.attempt) == (commit.epoch, commit.attempt):
+        return False
+    _refuse_old_token(commit.job, table, commit.token, held)
+    if held.epoch != commit.prev_epoch or held.epoch >= commit.epoch:
+        raise _restored(commit, table, held)
+    return True
+
+
+def _refuse_old_token(job: str, table: str, token: int, marker: Marker) -> None:
+    if marker.token > token:
+        raise Held(
+            f"another runner took job {job!r} over: table {table!r} has token {marker.token}, ours is {token}",
+            f"backfill status {job}",
+        )
+
+
+def _gone(commit: EpochCommit, table: str) -> StateConflict:
+    return StateConflict(
+        f"job {commit.job!r}: the sink holds no marker of table {table!r}, the catalog goes on from epoch "
+        f"{commit.prev_epoch}: the job was dropped from the sink, or its file was deleted or replaced",
+        f"restore the file, or start over: backfill drop {commit.job} --confirm {commit.job}",
+    )
+
+
+def _restored(commit: EpochCommit, table: str, marker: Marker) -> StateConflict:
+    if marker.epoch == commit.epoch:
+        what = f"holds epoch {marker.epoch} from another attempt ({marker.attempt}, not {commit.attempt})"
+    else:
+        side = "the sink" if marker.epoch < commit.prev_epoch else "the catalog"
+        what = (
+            f"is at epoch {marker.epoch}, the catalog goes from {commit.prev_epoch} to {commit.epoch}: {side} was "
+            "restored from an older copy, or its file replaced"
+        )
+    return StateConflict(
+        f"job {commit.job!r}: table {table!r} of the sink {what}",
+        f"continue from what the sink holds: backfill resume {commit.job} --from-sink job.toml; or start over: "
+        f"backfill drop {commit.job} --confirm {commit.job}",
+    )

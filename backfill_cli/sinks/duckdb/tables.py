@@ -1,0 +1,172 @@
+"""The sink's tables: what is there, and what has to be created or added before an epoch's transaction."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from socket import gethostname
+from typing import TYPE_CHECKING
+
+from backfill_cli.contracts import SinkTable
+from backfill_cli.errors import BadData, Held, SinkInUse, StateConflict, UsageError
+from backfill_cli.sinks.duckdb.file import rows_of, transaction
+from backfill_cli.sinks.duckdb.owner import owner_of_job
+from backfill_cli.sinks.duckdb.sql import Target, quoted
+from backfill_cli.sinks.duckdb.state import SIDE_TABLES, claim, has_state, markers_of, owner_of
+from backfill_cli.sinks.duckdb.types import Column, columns_of
+
+if TYPE_CHECKING:
+    import duckdb
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A table as the job wants it."""
+
+    table: SinkTable
+    target: Target
+    columns: tuple[Column, ...]
+
+    @classmethod
+    def of(cls, table: SinkTable) -> "_Wanted":
+        columns = columns_of(table.name, table.schema)
+        missing = [name for name in table.key if name not in {column.name for column in columns}]
+        if missing:
+            raise BadData(f"table {table.name!r}: its key column {missing[0]!r} is not among its columns")
+        return cls(table, Target.of(table), columns)
+
+    def create(self) -> Iterator[str]:
+        """DDL for the whole table. Keys are NOT NULL; an index on them would slow every delete down, so none."""
+        if self.target.schema != "main":
+            yield f"CREATE SCHEMA IF NOT EXISTS {quoted(self.target.schema)}"
+        columns = (
+            f"{quoted(column.name)} {column.type}{' NOT NULL' if column.name in self.table.key else ''}"
+            for column in self.columns
+        )
+        yield f"CREATE TABLE {self.target.sql} ({', '.join(columns)})"
+
+
+@dataclass(frozen=True, slots=True)
+class _Missing:
+    """What a job's tables lack. ddl: of tables and columns. new: tables without a marker."""
+
+    ddl: list[str]
+    new: list[tuple[str, Target]]
+    has_state: bool
+
+
+def prepare(con: "duckdb.DuckDBPyConnection", job: str, tables: Sequence[SinkTable], into_existing: bool) -> None:
+    """The job's tables exist with all their columns, each with a marker; nothing is written when all was there.
+
+    All DDL happens here, in a transaction of its own that a checkpoint ends: a log that mixes DDL and rows was
+    seen to fail its replay after a crash.
+    """
+    missing = check(con, job, tables, into_existing)
+    if not (missing.ddl or missing.new):
+        return
+    with transaction(con):
+        if not missing.has_state:
+            for side in SIDE_TABLES:
+                side.create(con)
+        for statement in missing.ddl:
+            con.execute(statement)
+        claim(con, job, missing.new)
+    con.execute("CHECKPOINT")
+
+
+def check(
+    con: "duckdb.DuckDBPyConnection", job: str, tables: Sequence[SinkTable], into_existing: bool
+) -> _Missing:
+    """What `prepare` would make; writes nothing. Raises for tables that the job cannot have."""
+    wanted = [_Wanted.of(table) for table in tables]
+    _refuse_shared_targets(wanted)
+    known = has_state(con)
+    claimed = markers_of(con, job) if known else {}
+    ddl: list[str] = []
+    for want in wanted:
+        if known:
+            _refuse_other_owner(con, job, want)
+        marker = claimed.get(want.table.name)
+        if marker is not None and marker.epoch and not _exists(con, want.target):
+            raise StateConflict(
+                f"{want.target} is gone, though it held job {job!r} up to epoch {marker.epoch}",
+                f"restore the file, or start over: backfill drop {job} --confirm {job}",
+            )
+        ddl += _ddl(con, want, ours=marker is not None or into_existing)
+    new = [(want.table.name, want.target) for want in wanted if want.table.name not in claimed]
+    return _Missing(ddl, new, known)
+
+
+def _ddl(con: "duckdb.DuckDBPyConnection", want: _Wanted, ours: bool) -> list[str]:
+    if not _exists(con, want.target):
+        return list(want.create())
+    if not ours and rows_of(con, f"SELECT 1 FROM {want.target.sql} LIMIT 1"):
+        raise SinkInUse(
+            f"table {want.target} exists, with rows that are not this job's",
+            "name another target, or write into it by key: backfill start --config job.toml --into-existing",
+        )
+    there = _types(con, want.target)
+    types = _canonical(con, want.columns)
+    added = []
+    for column, kind in zip(want.columns, types, strict=True):
+        held = there.get(column.name.lower())
+        if held is None:
+            added.append(f"ALTER TABLE {want.target.sql} ADD COLUMN {quoted(column.name)} {column.type}")
+        elif held != kind:
+            raise BadData(
+                f"column {column.name!r} of {want.target} is {held}, the job writes {kind}",
+                f"cast it in the transform to what the table has, or change the table's column {column.name!r}",
+            )
+    return added
+
+
+def _exists(con: "duckdb.DuckDBPyConnection", target: Target) -> bool:
+    """Whether it is there as a table. Raises UsageError for a view of that name."""
+    where = "database_name = current_database() AND lower(schema_name) = lower(?)"
+    named = [target.schema, target.table]
+    if rows_of(con, f"SELECT 1 FROM duckdb_views() WHERE {where} AND lower(view_name) = lower(?)", *named):
+        raise UsageError(f"{target} is a view, not a table", "name another target")
+    return bool(
+        rows_of(con, f"SELECT 1 FROM duckdb_tables() WHERE {where} AND lower(table_name) = lower(?)", *named)
+    )
+
+
+def _types(con: "duckdb.DuckDBPyConnection", target: Target) -> dict[str, str]:
+    """Lower-case column name -> type, as DuckDB writes it."""
+    found = rows_of(
+        con,
+        "SELECT lower(column_name), data_type FROM duckdb_columns() WHERE database_name = current_database() "
+        "AND lower(schema_name) = lower(?) AND lower(table_name) = lower(?)",
+        target.schema,
+        target.table,
+    )
+    return dict(found)
+
+
+def _canonical(con: "duckdb.DuckDBPyConnection", columns: Sequence[Column]) -> tuple[str, ...]:
+    """The columns' types in DuckDB's own spelling, to compare with what a table has."""
+    row: tuple[str, ...] = rows_of(
+        con, "SELECT " + ", ".join(f"typeof(CAST(NULL AS {column.type}))" for column in columns)
+    )[0]
+    return row
+
+
+def _refuse_shared_targets(wanted: Sequence[_Wanted]) -> None:
+    seen: dict[str, str] = {}
+    for want in wanted:
+        twin = seen.setdefault(want.target.identity, want.table.name)
+        if twin != want.table.name:
+            raise UsageError(f"tables {twin!r} and {want.table.name!r} have the same target, {want.target}")
+
+
+def _refuse_other_owner(con: "duckdb.DuckDBPyConnection", job: str, want: _Wanted) -> None:
+    owner = owner_of(con, want.target)
+    if owner is None or owner == (job, want.table.name):
+        return
+    other, table = owner
+    held = owner_of_job(con, other)
+    there = held is not None and held.host == gethostname() and Path(held.path).exists()
+    where = f"--confirm {other} --catalog {held.path}" if held and there else f"--sink job.toml --confirm {other}"
+    raise Held(
+        f"{want.target} belongs to job {other!r} (its table {table!r}){f' of catalog {held}' if held else ''}",
+        f"name another target, or forget that job: backfill drop {other} {where}",
+    )

@@ -1,0 +1,123 @@
+"""Spark's types as DuckDB's: each survives exactly, or is refused naming column and type."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from backfill_cli.errors import BadData
+from backfill_cli.sinks.duckdb.sql import quoted
+
+SIMPLE = {
+    "boolean": "BOOLEAN",
+    "byte": "TINYINT",
+    "short": "SMALLINT",
+    "integer": "INTEGER",
+    "long": "BIGINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "string": "VARCHAR",
+    "binary": "BLOB",
+    "date": "DATE",
+    "timestamp": "TIMESTAMP WITH TIME ZONE",
+    "timestamp_ntz": "TIMESTAMP",
+}
+LOGICAL = {"uuid": "UUID", "json": "JSON"}
+INTEGERS = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT"})
+OP = "_op"
+
+_DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
+_CHARACTERS = re.compile(r"(var)?char\(\d+\)")
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a sink table. type: as DuckDB writes it in DDL."""
+
+    name: str
+    type: str
+
+
+def columns_of(table: str, schema: str) -> tuple[Column, ...]:
+    """The sink's columns of a Spark schema given as JSON, in its order.
+
+    Raises BadData naming table, column and type where a type would not survive exactly, and where two names
+    differ by case alone or one is taken by the staged op.
+    """
+    fields = json.loads(schema)["fields"]
+    _refuse_equal_names(table, [field["name"] for field in fields])
+    for field in fields:
+        if field["name"].lower() == OP:
+            raise BadData(
+                f"table {table!r}: a column may not be called {field['name']!r}, which staged changes use",
+                f'rename it in the transform: select = ["{OP} AS op", …]',
+            )
+    return tuple(Column(field["name"], _of_field(table, field["name"], field)) for field in fields)
+
+
+def exported_columns_of(table: str, schema: str) -> tuple[Column, ...]:
+    """As `columns_of`, with the types that Spark reads back: text where the sink keeps UUID or JSON."""
+    return columns_of(table, json.dumps(_without_logical(json.loads(schema))))
+
+
+def _without_logical(node: Any) -> Any:
+    if isinstance(node, dict):
+        return {key: _without_logical(value) for key, value in node.items() if key != "metadata"}
+    return [_without_logical(item) for item in node] if isinstance(node, list) else node
+
+
+def _of_field(table: str, where: str, field: Mapping[str, Any]) -> str:
+    logical = (field.get("metadata") or {}).get("logical")
+    if logical is None:
+        return _of(table, where, field["type"])
+    if logical not in LOGICAL or field["type"] != "string":
+        raise _refused(table, where, f"{field['type']} marked {logical!r}")
+    return LOGICAL[logical]
+
+
+def _of(table: str, where: str, spark: Any) -> str:
+    if isinstance(spark, str):
+        return _of_simple(table, where, spark)
+    match spark["type"]:
+        case "array":
+            return _of(table, f"{where}[]", spark["elementType"]) + "[]"
+        case "map":
+            key = _of(table, f"{where} (map key)", spark["keyType"])
+            return f"MAP({key}, {_of(table, f'{where} (map value)', spark['valueType'])})"
+        case "struct" if spark["fields"]:
+            _refuse_equal_names(f"{table}.{where}", [field["name"] for field in spark["fields"]])
+            inner = [
+                quoted(field["name"]) + " " + _of_field(table, f"{where}.{field['name']}", field)
+                for field in spark["fields"]
+            ]
+            return f"STRUCT({', '.join(inner)})"
+        case other:
+            raise _refused(table, where, f"{other} without fields" if other == "struct" else other)
+
+
+def _of_simple(table: str, where: str, spark: str) -> str:
+    if spark in SIMPLE:
+        return SIMPLE[spark]
+    if decimal := _DECIMAL.fullmatch(spark):
+        return f"DECIMAL({decimal[1]},{decimal[2]})"
+    if _CHARACTERS.fullmatch(spark):
+        return "VARCHAR"
+    raise _refused(table, where, spark)
+
+
+def _refused(table: str, where: str, spark: str) -> BadData:
+    return BadData(
+        f"table {table!r}, column {where!r}: DuckDB has no exact counterpart of Spark's type {spark}",
+        f'convert it in the transform: select = ["CAST({where} AS STRING) AS {where}", …]',
+    )
+
+
+def _refuse_equal_names(table: str, names: Sequence[str]) -> None:
+    seen: dict[str, str] = {}
+    for name in names:
+        if (twin := seen.setdefault(name.lower(), name)) != name or names.count(name) > 1:
+            raise BadData(
+                f"table {table!r}: the columns {twin!r} and {name!r} differ only in case, and DuckDB ignores case",
+                "rename one in the transform's select",
+            )

@@ -1,0 +1,65 @@
+"""The driver's class archive: what Java would load and check anew at each start, kept ready to map.
+
+Made once for a Java, a Spark and its jars, after a first run and in the background; used when there.
+About 160 MB in the user's cache folder. A missing, broken or foreign archive does no harm: Java then starts as it
+would without.
+"""
+
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from backfill_cli.spark.java import Java
+
+SWITCH = "BACKFILL_CLASS_ARCHIVE"
+"""Set to `off`, no archive is used or made."""
+
+
+def cache_folder(env: Mapping[str, str]) -> Path:
+    """The user's cache folder of ours, which may not exist yet."""
+    root = env.get("XDG_CACHE_HOME")
+    return (Path(root) if root else Path.home() / ".cache") / "backfill"
+
+
+def archive_file(java: Java, settings: Mapping[str, str]) -> Path | None:
+    """Where the archive for this Java and Spark is, or would be. None where one would not fit or is not wanted.
+
+    Classes are archived with the class path they came from: a path that the user's settings add to is another one.
+    """
+    own_classes = settings.get("spark.driver.extraClassPath") or os.environ.get("SPARK_DIST_CLASSPATH")
+    if os.environ.get(SWITCH) == "off" or own_classes:
+        return None
+    import pyspark
+
+    jars = Path(pyspark.__file__).parent / "jars"
+    key = hashlib.sha256(f"{java.described}\n{java.path.resolve()}\n{pyspark.__version__}\n{jars}".encode())
+    for jar in sorted(os.scandir(jars), key=lambda entry: entry.name):
+        status = jar.stat()
+        key.update(f"\n{jar.name} {status.st_size} {status.st_mtime_ns}".encode())
+    return cache_folder(os.environ) / f"spark-{pyspark.__version__}-java-{java.major}-{key.hexdigest()[:16]}.jsa"
+
+
+def flags_to_use(archive: Path | None) -> list[str]:
+    """Java flags that map the archive, none when it is not there (or could not be made: an empty file)."""
+    if archive is None or not archive.exists() or archive.stat().st_size == 0:
+        return []
+    return [f'"-XX:SharedArchiveFile={archive}"', "-Xshare:auto", "-Xlog:disable", "-Xlog:all=off"]
+
+
+def make_in_background() -> None:
+    """Leave a process behind that makes the archive, at the lowest priority, and ends. Never fails the caller."""
+    try:
+        subprocess.Popen(
+            [sys.executable, "-m", "backfill_cli.spark.class_data_maker"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            cwd=tempfile.gettempdir(),
+        )
+    except OSError:
+        return

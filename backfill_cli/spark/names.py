@@ -1,0 +1,18 @@
+"""Names in Spark's SQL: the one place that quotes them."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+
+def backticked(name: str) -> str:
+    """A name as SQL, whatever characters it holds."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def quoted(name: str, of: str = "") -> "Column":
+    """A column by its exact name; `of`: the struct that holds it."""
+    from pyspark.sql import functions as F
+
+    return F.col(f"{of}.{backticked(name)}" if of else backticked(name))

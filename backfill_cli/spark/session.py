@@ -1,0 +1,195 @@
+"""The Spark session of a runner: local, on a cluster, or remote; quiet, in UTC, loopback only.
+
+Called once at a runner's start; `spark.class_data` makes the next start quicker.
+"""
+
+import atexit
+import logging
+import os
+import re
+import socket
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+from urllib.parse import urlsplit
+
+from backfill_cli.errors import Fatal, Transient, UsageError
+from backfill_cli.spark import class_data, driver
+from backfill_cli.spark.java import find_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from backfill_cli.config import JobConfig
+
+ALWAYS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.caseSensitive": "false",
+    "spark.sql.files.ignoreCorruptFiles": "false",
+    "spark.sql.files.ignoreMissingFiles": "false",
+    "spark.sql.legacy.parquet.nanosAsLong": "false",
+    "spark.sql.parquet.binaryAsString": "false",
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.inferTimestampNTZ.enabled": "true",
+    "spark.sql.parquet.int96AsTimestamp": "true",
+    "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.int96TimestampConversion": "false",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.variant.allowDuplicateKeys": "false",
+}
+"""What results depend on: not for the user to change."""
+
+EXPRESSIONS = {
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.decimalOperations.allowPrecisionLoss": "true",
+    "spark.sql.legacy.timeParserPolicy": "CORRECTED",
+    "spark.sql.mapKeyDedupPolicy": "EXCEPTION",
+    "spark.sql.parser.escapedStringLiterals": "false",
+    "spark.sql.timestampType": "TIMESTAMP_LTZ",
+}
+"""What a transform's expressions depend on: as Spark ships it, whatever a spark-defaults.conf says; a job's own
+[spark] may say otherwise."""
+
+SETTINGS = {
+    # Notes where in Python each column was made, by calls to the JVM: two thirds of the time to plan an epoch.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
+    # Looking for parts of nested columns that are not needed took half of the optimizer's time; all are needed.
+    "spark.sql.optimizer.expression.nestedPruning.enabled": "false",
+    "spark.sql.optimizer.nestedSchemaPruning.enabled": "false",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # A listing of many change files by a Spark job of its own took ten times as long as by the driver.
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
+    # A long job must not grow by its own history: the UI's store is kept with the UI off too.
+    "spark.ui.retainedJobs": "20",
+    "spark.ui.retainedStages": "20",
+    "spark.ui.retainedTasks": "2000",
+    "spark.sql.ui.retainedExecutions": "10",
+    "spark.redaction.regex": "(?i)secret|passw|passphrase|token|credential|access[.]?key|api[.]?key|sasl",
+    "spark.redaction.string.regex": r"(?i)(?:passw(?:or)?d|secret|token|(?:access|api)[._-]?key)\s*[=:]\s*"
+    r"[^\s,;&\]})]+|//[^/\s:@]+:[^/\s@]+@",
+}
+
+LOCAL = {
+    "spark.driver.memory": "2g",
+    # Nothing listens beyond this machine.
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+
+LOG4J = Path(__file__).with_name("log4j2.properties")
+
+
+def open_session(master: str, conf: Mapping[str, str], remote: str | None = None) -> "SparkSession":
+    """A session on `master`, or by Spark Connect on `remote` (`sc://…`); our settings below the user's `conf`.
+
+    Raises UsageError for a missing or old Java, a setting that is not the user's, a Connect client that is not
+    installed; Transient when the driver or the server cannot be reached.
+    """
+    for name, value in ALWAYS.items():
+        if conf.get(name, value) != value:
+            raise UsageError(f"spark.conf.{name}: {conf[name]!r}, but results depend on {value!r}", "leave it out")
+    if remote is not None:
+        return _connect(remote, {**ALWAYS, **EXPRESSIONS, **conf})
+    return _launch(master, {**_settings(master), **conf})
+
+
+@contextmanager
+def session_of(config: "JobConfig") -> "Iterator[SparkSession]":
+    """The job's Spark session; one that was there before stays open for its owner."""
+    from pyspark.sql import SparkSession
+
+    ours = SparkSession.getActiveSession() is None
+    spark = open_session(config.spark.master or "local[*]", config.spark_conf(), config.spark.remote)
+    try:
+        yield spark
+    finally:
+        if ours:
+            spark.stop()
+
+
+def _settings(master: str) -> dict[str, str]:
+    """Ours for this master. In local mode the shuffle has as many partitions as cores: 200 cost seconds."""
+    if not master.startswith("local"):
+        return {**ALWAYS, **EXPRESSIONS, **SETTINGS}
+    cores = re.fullmatch(r"local(?:\[(\d+|\*).*\])?", master)
+    count = cores[1] if cores and cores[1] else "1"
+    partitions = str(os.cpu_count() or 2) if count == "*" else count
+    warehouse = str(Path(tempfile.gettempdir()) / "backfill-warehouse")
+    return {
+        **ALWAYS,
+        **EXPRESSIONS,
+        **SETTINGS,
+        **LOCAL,
+        "spark.sql.shuffle.partitions": partitions,
+        "spark.sql.warehouse.dir": warehouse,
+    }
+
+
+def _launch(master: str, settings: Mapping[str, str]) -> "SparkSession":
+    java = find_java(os.environ)
+    _own_environment(master)
+    # PySpark prints each failed call, stack and all, before it raises it: we show what was raised.
+    logging.getLogger("SQLQueryContextLogger").disabled = True
+    from py4j.protocol import Py4JError
+    from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
+
+    kept = class_data.archive_file(java, settings)
+    flags = [f'"-Dlog4j2.configurationFile={LOG4J}"', *class_data.flags_to_use(kept)]
+    own = settings.get("spark.driver.extraJavaOptions", "")
+    conf = {**settings, "spark.driver.extraJavaOptions": " ".join([*flags, own]).strip(), "spark.master": master}
+    conf["spark.app.name"] = "backfill"
+    if SparkSession.getActiveSession() is not None:
+        return SparkSession.builder.config(map=dict(conf)).getOrCreate()
+    try:
+        context = SparkContext(conf=SparkConf().setAll(list(conf.items())), gateway=driver.start(conf))
+    except Py4JError as error:
+        said = str(error).strip().splitlines()[-1:] or [type(error).__name__]
+        raise Fatal(
+            f"Spark did not start on {master}: {said[0]}\n{driver.last_words()}", "check [spark]"
+        ) from error
+    session = SparkSession(context)
+    if kept is not None and not kept.exists():
+        atexit.register(class_data.make_in_background)
+    return session
+
+
+def _own_environment(master: str) -> None:
+    """This installation's Spark and, where driver and workers share a machine, this interpreter."""
+    for foreign in ("SPARK_HOME", "SPARK_REMOTE", "SPARK_API_MODE", "SPARK_CONNECT_MODE_ENABLED"):
+        os.environ.pop(foreign, None)
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if master.startswith("local"):
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+
+
+def _connect(remote: str, conf: Mapping[str, str]) -> "SparkSession":
+    where = urlsplit(remote.partition(";")[0])
+    if where.scheme != "sc" or not where.hostname:
+        raise UsageError(f"spark.remote: {where.geturl()!r} is not a Spark Connect address", "sc://host:15002")
+    try:
+        # Asked before the client does: it would try for ten minutes without a word.
+        socket.create_connection((where.hostname, where.port or 15002), timeout=10).close()
+    except OSError as error:
+        raise Transient(f"the Spark Connect server {where.netloc} does not answer: {error}", "start it") from error
+    try:
+        from pyspark.sql.connect.session import SparkSession as RemoteSession
+    except ImportError as error:
+        raise UsageError(f"spark.remote: {error}", "pip install 'backfill-cli[connect]'") from error
+    from pyspark.errors import PySparkException
+
+    # What tells pyspark.sql.functions and types which of its two implementations a process uses.
+    os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
+    builder = RemoteSession.builder.remote(remote)
+    for name, value in conf.items():
+        builder = builder.config(name, value)
+    try:
+        return cast("SparkSession", builder.getOrCreate())
+    except PySparkException as error:
+        raise Transient(f"the Spark Connect server {where.netloc} refuses: {error}", "check [spark]") from error

@@ -1,0 +1,79 @@
+"""A change feed: rows with `_change_type`, `_commit_version` and maybe `_commit_timestamp`, as Delta writes them.
+
+A file may hold several versions, each of them whole; the files come in the order of their versions. Within a
+version the new rows (insert, update_postimage) win over the old ones of the same key (delete, update_preimage): a
+preimage deletes its key, and its postimage puts it back unless the key changed. Versions may have holes: commits
+that change no rows (OPTIMIZE) take one too.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar
+
+from backfill_cli.contracts import TableSpec
+from backfill_cli.formats import exact
+from backfill_cli.formats.listing import File, Place
+from backfill_cli.formats.schemas import Columns
+from backfill_cli.model.position import Cursor
+from backfill_cli.spark.names import quoted
+from backfill_cli.upstreams.files.changes import epoch_values
+from backfill_cli.upstreams.files.changes.change_format import Inspected
+from backfill_cli.upstreams.files.changes.marked_rows import MarkedRows, file_kind, mark
+from backfill_cli.upstreams.files.options import ChangesOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+TYPE, VERSION, TIME = "_change_type", "_commit_version", "_commit_timestamp"
+_MARKS = ((TYPE, "string"), (VERSION, "long"), (TIME, "string"))
+
+
+class ChangeFeed:
+    """One table's change feed files. See change_log.ChangeFormat."""
+
+    before_images: ClassVar[bool] = True
+
+    def __init__(self, table: TableSpec, options: ChangesOptions, declared: Columns) -> None:
+        self._table = table
+        self._rows = MarkedRows(table.name, options, _MARKS, TIME, declared)
+
+    def inspect(self, where: Place, file: File, known: Columns) -> Inspected:
+        found = self._rows.inspect(where, file, known, TYPE)
+        return replace(found, versions=versions(where, file, self._rows.options)) if found.columns else found
+
+    def frame(self, spark: "SparkSession", where: Place, files: Sequence[File], columns: Columns) -> "DataFrame":
+        from pyspark.sql import functions as F
+
+        rows = self._rows.frame(spark, where, files, columns)
+        kind, version = F.col(mark(0)), F.col(mark(1))
+        if self._table.immutable_key:
+            rows = rows.where(~kind.eqNullSafe("update_preimage"))
+        op = (
+            F.when(
+                version.isNull(),
+                exact.refused(F.col("_backfill_file"), f"no {VERSION} in a row with {TYPE}", kind),
+            )
+            .when(kind.isin("insert", "update_postimage"), F.lit("U"))
+            .when(kind.isin("delete", "update_preimage"), F.lit("D"))
+            .otherwise(exact.refused(F.col("_backfill_file"), f"unknown {TYPE}", kind))
+        )
+        new = kind.isin("insert", "update_postimage")
+        return rows.select(
+            op.alias("_op"),
+            F.struct(version.alias("version"), new.alias("new"), F.col("_backfill_at").alias("at")).alias("_seq"),
+            "_ms",
+            *self._rows.extra,
+            *(quoted(name) for name in columns),
+        )
+
+
+def versions(where: Place, file: File, options: ChangesOptions) -> tuple[Cursor, Cursor] | None:
+    """The lowest and the highest version in a file, by its footer where that tells; None without rows."""
+    kind = file_kind(options, file)
+    if kind == "csv" and not options.csv.header:
+        return None
+    found = epoch_values.bounds(where, file, VERSION) if kind == "parquet" else None
+    if found is not None:
+        return found
+    held = epoch_values.read(where, file, kind, VERSION, options.csv)
+    return (held.lowest, held.highest) if held.rows else None

@@ -1,0 +1,118 @@
+"""What is remembered of change files that were applied, so that late, grown and replaced ones are named.
+
+The newest files are kept one by one (name, size, time); older ones in groups, each a count and a digest. A group
+of which some were removed is judged by its newest time, everything else whatever the clock says.
+"""
+
+import base64
+import hashlib
+import json
+import zlib
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+from backfill_cli.formats.listing import File
+from backfill_cli.model.position import Cursor
+
+GROUP = 500
+"""Files in a group; so many of the newest at least, and twice as many at most, are kept one by one."""
+
+Entry = tuple[str, int, int]
+"""(name, size, mtime_ns)"""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Files that were applied one after the other. last: the last one's name. newest_ns: the newest time."""
+
+    last: str
+    count: int
+    digest: str
+    newest_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """file: what is wrong. was: what was applied under its name, None when nothing was (it came late)."""
+
+    file: File
+    was: Entry | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Consumed:
+    """count: files applied since the pin. highest: the largest version among them, of formats that have one."""
+
+    count: int = 0
+    groups: tuple[Group, ...] = ()
+    recent: tuple[Entry, ...] = ()
+    highest: Cursor | None = None
+
+    @property
+    def last(self) -> str | None:
+        """The name of the last file that was applied."""
+        return self.recent[-1][0] if self.recent else None
+
+    def plus(self, files: Sequence[File], highest: Cursor | None = None) -> "Consumed":
+        """After some more files, in their order, were applied."""
+        recent = [*self.recent, *((file.name, file.size, file.mtime_ns) for file in files)]
+        groups = list(self.groups)
+        while len(recent) >= 2 * GROUP:
+            groups.append(_group(recent[:GROUP]))
+            recent = recent[GROUP:]
+        newest = highest if highest is not None else self.highest
+        return replace(
+            self, count=self.count + len(files), groups=tuple(groups), recent=tuple(recent), highest=newest
+        )
+
+    def faults(self, there: Sequence[File]) -> Iterator[Fault]:
+        """What is there and was not applied as it is. there: the files up to `last`, after the pin's, in order."""
+        known = {entry[0]: entry for entry in self.recent}
+        ends = [group.last for group in self.groups]
+        for at, part in groupby(there, lambda file: bisect_left(ends, file.name)):
+            files = list(part)
+            if at < len(ends):
+                yield from _of_group(self.groups[at], files)
+                continue
+            for file in files:
+                was = known.get(file.name)
+                if was is None or was != (file.name, file.size, file.mtime_ns):
+                    yield Fault(file, was)
+
+    def text(self) -> str:
+        """All of it as one line."""
+        recent = zlib.compress(json.dumps(self.recent, ensure_ascii=False).encode(), 1)
+        groups = [[group.last, group.count, group.digest, group.newest_ns] for group in self.groups]
+        told = {"count": self.count, "groups": groups, "recent": base64.b64encode(recent).decode()}
+        return json.dumps(told | ({"highest": self.highest} if self.highest is not None else {}))
+
+    @classmethod
+    def of_text(cls, text: str) -> "Consumed":
+        told = json.loads(text)
+        recent = json.loads(zlib.decompress(base64.b64decode(told["recent"])))
+        return cls(
+            told["count"],
+            tuple(Group(*group) for group in told["groups"]),
+            tuple((name, size, mtime_ns) for name, size, mtime_ns in recent),
+            told.get("highest"),
+        )
+
+
+def _group(entries: Sequence[Entry]) -> Group:
+    return Group(entries[-1][0], len(entries), _digest(entries), max(mtime_ns for *_, mtime_ns in entries))
+
+
+def _digest(entries: Sequence[Entry]) -> str:
+    told = "\n".join(f"{name}\0{size}\0{mtime_ns}" for name, size, mtime_ns in entries)
+    return hashlib.sha256(told.encode()).hexdigest()[:32]
+
+
+def _of_group(group: Group, files: Sequence[File]) -> Iterator[Fault]:
+    """Of a group whose files are all there the digest tells; of what is left of one, the time."""
+    newer = [file for file in files if file.mtime_ns > group.newest_ns]
+    if len(files) < group.count:
+        yield from (Fault(file) for file in newer)
+    elif _digest([(file.name, file.size, file.mtime_ns) for file in files]) != group.digest:
+        yield from (Fault(file) for file in newer or [max(files, key=lambda file: file.mtime_ns)])

@@ -1,0 +1,255 @@
+"""Debezium change events, one JSON envelope a line, with or without the schema block.
+
+An envelope holds `op` (c, r: new row; u: changed; d: deleted; t: truncated), `before`, `after`, `source.ts_ms` and
+`ts_ms`. With the schema block it is `{"schema": …, "payload": envelope}`. Blank and `null` lines (tombstones) say
+nothing that the delete before them did not.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from backfill_cli.contracts import TableSpec
+from backfill_cli.errors import BadData, ConfigError
+from backfill_cli.formats import frames
+from backfill_cli.formats.debezium_changes import TABLES_HINT, changes, envelope_columns
+from backfill_cli.formats.debezium_types import Connect, encoding, own_type
+from backfill_cli.formats.listing import File, Place
+from backfill_cli.formats.schemas import Columns, SparkType, Unsupported, field
+from backfill_cli.formats.source_table import Known, source_of
+from backfill_cli.formats.values import Encoding, read_as_text, schemaless, textual
+from backfill_cli.upstreams.files.changes.change_format import Inspected
+from backfill_cli.upstreams.files.changes.marked_rows import undeclared
+from backfill_cli.upstreams.files.options import ChangesOptions
+from backfill_cli.upstreams.files.reading import lines
+from backfill_cli.upstreams.files.reading.footers import THREADS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """How one file writes its lines. told: field of each column in the schema block, None without a block."""
+
+    told: Mapping[str, Connect] | None
+
+    @property
+    def key(self) -> str:
+        return json.dumps(self.told, sort_keys=True)
+
+
+class Debezium:
+    """One table's Debezium files. See change_log.ChangeFormat."""
+
+    before_images: ClassVar[bool] = True
+
+    def __init__(self, table: TableSpec, options: ChangesOptions, declared: Columns) -> None:
+        self._table, self._options, self._declared = table, options, declared
+        self._known = Known(tuple(one.replace("{table}", table.name) for one in options.tables))
+
+    def expect(self, source: str | None, folder: str) -> None:
+        """Refuse lines of another table from now on. source: the folder's when the job began, None: empty then."""
+        self._known = replace(self._known, source=source, named=(folder.rpartition("/")[2], self._table.name))
+
+    def source(self, where: Place, files: Sequence[File]) -> str | None:
+        """The table that these files are of, by the first line and the last; None where they do not say it.
+
+        Raises ConfigError for several, where the options do not say which of them is meant.
+        """
+        if not files or self._options.tables:
+            return None
+        found = set[str]()
+        for file, read in ((files[0], lines.forward), (files[-1], lines.last)):
+            payloads = (_payload(lines.parsed(file, line)) for line in read(where, file, "debezium"))
+            found.add(source_of(next((one for one in payloads if one and one.get("op") != "m"), {})))
+        names = sorted(found - {""})
+        if len(names) > 1:
+            raise ConfigError(
+                "upstream",
+                [f"upstream.changes.path: {where.shown} holds changes of several tables: {', '.join(names)}"],
+                f'name those meant: upstream.changes.tables = ["{names[0]}"]',
+            )
+        return names[0] if names else None
+
+    def inspect(self, where: Place, file: File, known: Columns) -> Inspected:
+        ms: int | None = None
+        # to the last row image, however many deletes, which have none, come after it
+        for number, line in enumerate(lines.last(where, file, "debezium")):
+            envelope = lines.parsed(file, line)
+            payload = _payload(envelope)
+            if payload is None:
+                continue
+            refuse_other(file, payload, line)
+            ms = _source_ms(payload) if number == 0 else ms
+            of = source_of(payload)
+            if not self._known.reads(of) or payload.get("op") == "m":
+                continue
+            if self._known.is_other(of):
+                raise BadData(f"{file.path}: {self._known.meant}: {of}", TABLES_HINT)
+            told, image = _told(envelope), payload.get("after")
+            if told is not None:
+                return Inspected(file, None, ms, self._told_columns(file, told, known))
+            if isinstance(image, dict):
+                return Inspected(file, None, ms, self._shown_columns(file, image, known))
+        return Inspected(file, None, ms, None)
+
+    def _told_columns(self, file: File, told: Mapping[str, Connect], known: Columns) -> Columns:
+        """The columns by the schema block. One that no longer fits its type shows the type that it has now."""
+        columns: Columns = {}
+        for name, one in told.items():
+            before = known.get(name) or self._declared.get(name)
+            try:
+                if before is not None and _fits(one, before["type"]):
+                    columns[name] = before
+                else:
+                    columns[name] = field(name, *own_type(one))
+            except Unsupported as exc:
+                raise BadData(
+                    f"{file.path}: column '{name}': {exc}",
+                    f'declare it: upstream.changes.columns = "{name} <TYPE>"',
+                ) from exc
+        return columns
+
+    def _shown_columns(self, file: File, image: Mapping[str, Any], known: Columns) -> Columns:
+        """The columns by a row of a file without schema block, which names no types."""
+        columns: Columns = {name: column for name, column in known.items() if name in image}
+        for name in image:
+            if name not in columns and name not in self._declared:
+                raise undeclared(file, name)
+            columns.setdefault(name, self._declared.get(name, {}))
+        return columns
+
+    def frame(
+        self, spark: "SparkSession", where: Place, files: Sequence[File], columns: Columns
+    ) -> "DataFrame | None":
+        groups: dict[str, tuple[_Shape, list[File]]] = {}
+        with ThreadPoolExecutor(THREADS) as pool:
+            for file, shape in zip(files, pool.map(lambda f: _shape(where, f, self._known), files), strict=True):
+                if shape is not None:
+                    groups.setdefault(shape.key, (shape, []))[1].append(file)
+        if not groups:
+            return None
+        parts = [self._of_shape(spark, where, group, shape, columns) for shape, group in groups.values()]
+        return reduce(lambda a, b: a.unionByName(b), parts)
+
+    def _of_shape(
+        self, spark: "SparkSession", where: Place, files: Sequence[File], shape: _Shape, columns: Columns
+    ) -> "DataFrame":
+        encodings: dict[str, Encoding] = {}
+        for name, column in columns.items():
+            try:
+                encodings[name] = self._encoding(shape, name, column["type"])
+            except Unsupported as exc:
+                raise BadData(f"{files[0].path}: column '{name}': {exc}") from exc
+        envelope = envelope_columns(self._table.key, columns, encodings, self._options.epoch)
+        at = "r" if shape.told is None else "r.payload"
+        if shape.told is not None:
+            envelope = {"payload": field("payload", {"type": "struct", "fields": list(envelope.values())})}
+        parsed = frames.json_lines(spark, where, files, envelope, read_as_text(columns, encodings))
+        return changes(parsed, at, self._table.key, columns, encodings, self._options.epoch, self._known)
+
+    def _encoding(self, shape: _Shape, name: str, target: SparkType) -> Encoding:
+        if shape.told is None:
+            return schemaless(target, self._options.timestamps, self._options.decimals)
+        # a file from before the column was added has NULL for it
+        return encoding(shape.told[name], target) if name in shape.told else textual(target)
+
+
+def refuse_other(file: File, payload: Mapping[str, Any], line: str) -> None:
+    """Raises BadData for a line that is no envelope of a table's row, saying what it is and the way on."""
+    if {"updateDescription", "patch", "filter"} & payload.keys() or isinstance(payload.get("after"), str):
+        raise BadData(
+            f"{file.path}: an envelope of Debezium's MongoDB connector, which holds documents and not rows: "
+            f"{line[:120]}",
+            "flatten documents before they land; only envelopes of relational connectors are read",
+        )
+    if "op" in payload:
+        return
+    if any(name in payload for name in ("__op", "__deleted", "__table", "__lsn", "__source_ts_ms")):
+        raise BadData(
+            f"{file.path}: flattened by Debezium's ExtractNewRecordState, so without the row before: {line[:120]}",
+            "take the transform `unwrap` out of the connector: whole envelopes are read",
+        )
+    raise BadData(
+        f"{file.path}: a line without 'op' is not a Debezium envelope: {line[:120]}",
+        "rows without an op are plain appends: give their folder as upstream.snapshot; or set changes.format",
+    )
+
+
+def _payload(envelope: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The envelope itself, out of its schema block if it has one; None for a tombstone."""
+    if "payload" in envelope and "op" not in envelope:
+        inner = envelope["payload"]
+        return inner if isinstance(inner, dict) else None
+    return envelope
+
+
+def _told(envelope: Mapping[str, Any]) -> dict[str, Connect] | None:
+    """The row's fields by the schema block, by column; None without a block."""
+    if "payload" not in envelope or "op" in envelope:
+        return None
+    for part in (envelope.get("schema") or {}).get("fields", ()):
+        if part.get("field") == "after":
+            return {one["field"]: one for one in part.get("fields", ())}
+    return {}
+
+
+def _fits(told: Connect, target: SparkType) -> bool:
+    try:
+        encoding(told, target)
+    except Unsupported:
+        return False
+    return True
+
+
+def _shape(where: Place, file: File, known: Known) -> _Shape | None:
+    """The shape by the first line and the last: a column that was added in between is in the last.
+
+    None for a file without changes of the tables that are read.
+    """
+    first = _first_read(file, lines.forward(where, file, "debezium"), known)
+    last = _first_read(file, lines.last(where, file, "debezium"), known)
+    if first is None or last is None:
+        return None
+    begin, end = _told(first), _told(last)
+    if (begin is None) != (end is None):
+        raise BadData(f"{file.path}: some lines have a schema block and some do not")
+    if begin is None or end is None:
+        return _Shape(None)
+    for name in begin.keys() & end.keys():
+        if _meaning(begin[name]) != _meaning(end[name]):
+            raise BadData(
+                f"{file.path}: column '{name}' changes its type inside the file",
+                "drop the job and start over from a new snapshot",
+            )
+    return _Shape({name: _meaning(one) for name, one in {**begin, **end}.items()})
+
+
+def _first_read(file: File, some: Iterable[str], known: Known) -> Mapping[str, Any] | None:
+    envelopes = (lines.parsed(file, line) for line in some)
+    return next((one for one in envelopes if known.reads(source_of(_payload(one) or {}))), None)
+
+
+def _meaning(told: Connect) -> Connect:
+    """A field without what does not tell its type: defaults, docs, whether it may be NULL."""
+    kept = {k: told[k] for k in ("type", "name", "field") if k in told}
+    if "parameters" in told:
+        kept["parameters"] = {k: v for k, v in told["parameters"].items() if "scale" in k or "precision" in k}
+    for part in ("items", "keys", "values"):
+        if part in told:
+            kept[part] = _meaning(told[part])
+    if "fields" in told:
+        kept["fields"] = [_meaning(one) for one in told["fields"]]
+    return kept
+
+
+def _source_ms(payload: Mapping[str, Any]) -> int | None:
+    source = payload.get("source")
+    for holder in (source if isinstance(source, dict) else {}, payload):
+        if isinstance(holder.get("ts_ms"), int):
+            return int(holder["ts_ms"])
+    return None

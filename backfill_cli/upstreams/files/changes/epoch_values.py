@@ -1,0 +1,158 @@
+"""The distinct values of an epoch column in one change file, read with as little of the file as can be."""
+
+import io
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from backfill_cli.errors import BadData
+from backfill_cli.formats.listing import File, Place
+from backfill_cli.model.position import Cursor
+from backfill_cli.spark.failures import reading
+from backfill_cli.upstreams.files.options import CsvOptions, FileFormat
+from backfill_cli.upstreams.files.reading import lines
+from backfill_cli.upstreams.files.reading.footers import footer
+
+_BLANK_LINES = re.compile(rb"^[ \t\r]*(?:null)?[ \t\r]*$\n?", re.MULTILINE)
+_NO_OBJECT = re.compile(rb"^[ \t]*[^{\s].*", re.MULTILINE)
+_BLOCK = 1 << 26
+"""Bytes that pyarrow parses at once: no line may be longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """The epochs that a file holds, in order, and how many rows each has. Empty for a file without rows."""
+
+    rows: tuple[tuple[Cursor, int], ...]
+
+    @property
+    def lowest(self) -> Cursor:
+        return self.rows[0][0]
+
+    @property
+    def highest(self) -> Cursor:
+        return self.rows[-1][0]
+
+
+def read(where: Place, file: File, kind: FileFormat, column: str, csv: CsvOptions) -> Values:
+    """The values of `column` (dots for nested ones in JSON) in a file.
+
+    Raises BadData naming the file when a row has none, or when they are neither integers nor strings.
+    """
+    counts: dict[Any, int] = {}
+    match kind:
+        case "parquet":
+            counts = _of_parquet(where, file, column)
+        case "json":
+            counts = _counted(_of_json(where, file, column))
+        case "csv":
+            counts = _counted(_of_csv(where, file, column, csv))
+    for value in counts:
+        if isinstance(value, bool) or not isinstance(value, int | str):
+            raise BadData(
+                f"{file.path}: epoch column '{column}' holds {value!r}",
+                "every row needs an epoch, an integer or a string",
+            )
+    try:
+        ordered = sorted(counts.items())
+    except TypeError as exc:
+        raise BadData(f"{file.path}: epoch column '{column}' holds integers and strings") from exc
+    return Values(tuple(ordered))
+
+
+def bounds(where: Place, file: File, column: str) -> tuple[Cursor, Cursor] | None:
+    """The lowest and the highest value by a Parquet footer, None where it does not tell or there are no rows."""
+    meta = footer(where, file)
+    names = [meta.schema.column(i).path for i in range(meta.num_columns)]
+    if column not in names:
+        return None
+    found = [meta.row_group(i).column(names.index(column)).statistics for i in range(meta.num_row_groups)]
+    if not found or any(one is None or not one.has_min_max or one.null_count for one in found):
+        return None
+    return min(one.min for one in found), max(one.max for one in found)
+
+
+def _of_parquet(where: Place, file: File, column: str) -> dict[Any, int]:
+    import pyarrow.parquet as pq
+
+    meta = footer(where, file)
+    names = [meta.schema.column(i).path for i in range(meta.num_columns)]
+    if column not in names:
+        raise BadData(f"{file.path}: no epoch column '{column}'", "check upstream.changes.epoch")
+    counts: dict[Any, int] = {}
+    for index in range(meta.num_row_groups):
+        group = meta.row_group(index)
+        statistics = group.column(names.index(column)).statistics
+        known = statistics is not None and statistics.has_min_max and statistics.null_count == 0
+        if not known or statistics.min != statistics.max:
+            with reading(file.path, "parquet"):
+                return _counted(pq.read_table(file.path, columns=[column], filesystem=where.fs)[column])
+        counts[statistics.min] = counts.get(statistics.min, 0) + group.num_rows
+    return counts
+
+
+def _of_json(where: Place, file: File, column: str) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from pyarrow import json as pajson
+
+    with reading(file.path, "json"), where.fs.open_input_stream(file.path, compression="detect") as stream:
+        content = _BLANK_LINES.sub(b"", stream.read())
+    if not content:
+        return pa.array([], pa.int64())
+    if stray := _NO_OBJECT.search(content):
+        # pyarrow 26 dies of a signal on these
+        raise BadData(f"{file.path}: a line is not a JSON object: {stray.group()[:80]!r}")
+    first = lines.first(where, file, "json") or "{}"
+    path = column.split(".")
+    if "payload" in (head := lines.parsed(file, first)) and path[0] not in head:
+        path = ["payload", *path]
+    # JSON knows no type: an integer where all are integers, else text
+    for leaf in (pa.int64(), pa.string()):
+        kind = leaf
+        for name in reversed(path[1:]):
+            kind = pa.struct([(name, kind)])
+        options = pajson.ParseOptions(
+            explicit_schema=pa.schema([(path[0], kind)]), unexpected_field_behavior="ignore"
+        )
+        try:
+            table = pajson.read_json(io.BytesIO(content), pajson.ReadOptions(block_size=_BLOCK), options)
+        except pa.ArrowInvalid as exc:
+            if leaf == pa.int64() and "changed from" in str(exc):
+                continue
+            raise BadData(f"{file.path}: not complete JSON lines: {exc}") from exc
+        values = table[path[0]]
+        for name in path[1:]:
+            values = pc.struct_field(values, name)
+        return values
+    return None
+
+
+def _of_csv(where: Place, file: File, column: str, csv: CsvOptions) -> Any:
+    import pyarrow as pa
+    from pyarrow import csv as pacsv
+
+    if not csv.header:
+        raise BadData(
+            f"{file.path}: an epoch column needs a header to be found by", "set upstream.changes.csv.header"
+        )
+    with reading(file.path, "csv"), where.fs.open_input_stream(file.path, compression="detect") as stream:
+        table = pacsv.read_csv(
+            stream,
+            parse_options=pacsv.ParseOptions(
+                delimiter=csv.delimiter, quote_char=csv.quote, newlines_in_values=csv.multi_line
+            ),
+            convert_options=pacsv.ConvertOptions(include_columns=[column], column_types={column: pa.string()}),
+        )
+    values = table[column]
+    return values.cast(pa.int64()) if _all_digits(values) else values
+
+
+def _all_digits(values: Any) -> bool:
+    import pyarrow.compute as pc
+
+    return bool(pc.all(pc.match_substring_regex(values, "^[0-9]+$")).as_py())
+
+
+def _counted(values: Any) -> dict[Any, int]:
+    return {entry["values"]: entry["counts"] for entry in values.value_counts().to_pylist()}

@@ -1,0 +1,195 @@
+"""The folder where change files land, looked at in steps that cost what is new.
+
+A local folder is listed again only when it changed, and of its names only new ones are looked at one by one:
+100,000 files that were there before cost their names. What is written in place changes no folder: see `again`.
+"""
+
+import os
+import stat
+import time
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import filterfalse
+
+from backfill_cli.formats.listing import File, Listing, Place, hidden, readable, refuse_table
+from backfill_cli.spark.failures import reading
+
+_SETTLED_NS = 1_000_000_000
+"""As listing.py: file systems stamp coarsely."""
+
+_FEW = 64
+"""So many names are put in their place one by one; more are sorted."""
+
+_STEP = 1_000
+"""So many names of two listings are compared at once."""
+
+
+@dataclass(slots=True)
+class _Folder:
+    """A folder as listed. taken_ns: when, mtime_ns: its time before. names: all that is in it.
+
+    listed: the same, as they came; none that is not in `names`. File systems list a folder in the same order each
+    time, but for what came and went.
+    """
+
+    mtime_ns: int = 0
+    taken_ns: int = 0
+    names: set[str] = field(default_factory=set)
+    listed: list[str] = field(default_factory=list)
+
+    def settled(self, mtime_ns: int) -> bool:
+        return mtime_ns == self.mtime_ns and self.taken_ns - mtime_ns >= _SETTLED_NS
+
+    def take(self, there: list[str]) -> tuple[list[str], set[str]]:
+        """(names that are new, names that are gone) in another listing, which counts from here on.
+
+        Names that stand where they stood are known, and not looked up one by one.
+        """
+        begin, end = _alike(self.listed, there)
+        new = list(filterfalse(self.names.__contains__, there[begin : len(there) - end]))
+        lost = self.names.difference(there) if len(there) - len(new) < len(self.names) else set[str]()
+        self.names -= lost
+        self.names.update(new)
+        self.listed = there
+        return new, lost
+
+    def forget(self, name: str) -> None:
+        """It went between two looks, and is new when it comes again, also in its old place."""
+        self.names.discard(name)
+        self.listed = []
+
+
+class Landing:
+    """The files of one place as last looked at. files: by name. names: in order."""
+
+    def __init__(self, where: Place) -> None:
+        self.where = where
+        self.files: dict[str, File] = {}
+        self.names: list[str] = []
+        self._listing = Listing(where)
+        self._folders: dict[str, _Folder] = {}
+
+    def exists(self) -> bool:
+        return self._listing.exists()
+
+    def again(self, name: str) -> File | None:
+        """One file looked at anew, and remembered so; None when it is gone."""
+        found = self._listing.again(self.files[name])
+        if found is not None:
+            self.files[name] = found
+        return found
+
+    def between(self, after: str | None, up_to: str | None) -> Sequence[str]:
+        """The names with `after < name <= up_to`; None: no bound."""
+        begin = 0 if after is None else bisect_right(self.names, after)
+        end = len(self.names) if up_to is None else bisect_right(self.names, up_to)
+        return self.names[begin:end]
+
+    def refresh(self) -> tuple[list[File], list[str]]:
+        """(files that are new, names that are gone) since the last time, after it `files` and `names` are so.
+
+        After a failure the next look is at everything anew: what this one had seen would be taken for known.
+        """
+        anew = self.where.local and not self._folders
+        with reading(self.where.shown, "folder"):
+            try:
+                added, gone = self._local() if self.where.local else self._remote()
+            except BaseException:
+                self._folders = {}
+                raise
+        if anew:
+            there = {file.name for file in added}
+            gone = [name for name in self.names if name not in there]
+            added = [file for file in added if file.name not in self.files]
+        for name in gone:
+            del self.files[name]
+            del self.names[bisect_left(self.names, name)]
+        self.files.update((file.name, file) for file in added)
+        self._insert(sorted(file.name for file in added))
+        return added, gone
+
+    def _insert(self, new: Sequence[str]) -> None:
+        if not new:
+            return
+        if not self.names or new[0] > self.names[-1]:
+            self.names.extend(new)
+        elif len(new) <= _FEW:
+            for name in new:
+                insort(self.names, name)
+        else:
+            self.names = sorted(self.files)
+
+    def _remote(self) -> tuple[list[File], list[str]]:
+        there = self._listing.files()
+        added = [file for name, file in there.items() if name not in self.files]
+        gone = [name for name in self.files if name not in there]
+        self.files.update((name, file) for name, file in there.items() if name in self.files)
+        return added, gone
+
+    def _local(self) -> tuple[list[File], list[str]]:
+        added, gone = list[File](), list[str]()
+        waiting = list(self._folders) or [""]
+        while waiting:
+            prefix = waiting.pop()
+            there = self._listed(prefix)
+            if there is None:
+                folder = self._folders.pop(prefix, _Folder())
+                gone += [prefix + name for name in folder.names if prefix + name in self.files]
+                continue
+            new, lost = there
+            gone += [prefix + name for name in lost if prefix + name in self.files]
+            for name in new:
+                found = self._entry(prefix, name)
+                if isinstance(found, File):
+                    added.append(found)
+                elif found is not None:
+                    waiting.append(found)
+        return added, gone
+
+    def _listed(self, prefix: str) -> tuple[Iterable[str], Iterable[str]] | None:
+        """(names that are new, names that are gone) of one folder; None when the folder itself is gone."""
+        path = os.path.join(self.where.folder, prefix)
+        folder = self._folders.setdefault(prefix, _Folder())
+        try:
+            mtime_ns = os.stat(path).st_mtime_ns
+            if folder.settled(mtime_ns):
+                return (), ()
+            taken_ns, names = time.time_ns(), os.listdir(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        folder.mtime_ns, folder.taken_ns = mtime_ns, taken_ns
+        return folder.take(names)
+
+    def _entry(self, prefix: str, name: str) -> File | str | None:
+        """A change file, or the prefix of a folder; None for what does not count."""
+        path = os.path.join(self.where.folder, prefix, name)
+        refuse_table(self.where, os.path.dirname(path), name)
+        if hidden(name):
+            return None
+        try:
+            found = os.stat(path)
+        except FileNotFoundError:
+            self._folders[prefix].forget(name)
+            return None
+        if stat.S_ISDIR(found.st_mode):
+            return f"{prefix}{name}/"
+        if not self.where.matches(prefix + name):
+            return None
+        return readable(self.where, File(prefix + name, path, found.st_size, found.st_mtime_ns))
+
+
+def _alike(one: list[str], other: list[str]) -> tuple[int, int]:
+    """(how many names are alike from the start on, how many to the end), in whole steps; none counts twice."""
+    shorter = min(len(one), len(other))
+    begin, end = 0, 0
+    while begin + _STEP <= shorter and one[begin : begin + _STEP] == other[begin : begin + _STEP]:
+        begin += _STEP
+    while begin + end + _STEP <= shorter and _from_end(one, end) == _from_end(other, end):
+        end += _STEP
+    return begin, end
+
+
+def _from_end(names: list[str], end: int) -> list[str]:
+    """The step of names before the last `end` ones."""
+    return names[len(names) - end - _STEP : len(names) - end]

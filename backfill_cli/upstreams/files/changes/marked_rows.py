@@ -1,0 +1,203 @@
+"""Change files whose rows carry op, version and time in columns of their own."""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import reduce
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from backfill_cli.errors import BadData
+from backfill_cli.formats import schemas
+from backfill_cli.formats.listing import File, Place
+from backfill_cli.formats.schemas import Columns, field
+from backfill_cli.spark.names import quoted
+from backfill_cli.upstreams.files.changes.change_format import Inspected
+from backfill_cli.upstreams.files.options import ChangesOptions, FileFormat
+from backfill_cli.upstreams.files.reading import csv_files, lines
+from backfill_cli.upstreams.files.reading.footers import THREADS, footer
+from backfill_cli.upstreams.files.reading.rows import frame
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class MarkedRows:
+    """Change files whose rows carry their op (and version, time) in columns of their own.
+
+    marks: those columns and their types in text files, in the order in which CSV without a header has them, before
+    the table's own. time: the one that holds the source's time, None without one. declared: types of columns that
+    text files may add.
+    """
+
+    table: str
+    options: ChangesOptions
+    marks: tuple[tuple[str, str], ...]
+    time: str | None
+    declared: Columns
+
+    @property
+    def extra(self) -> tuple[str, ...]:
+        """What a frame of these rows must pass on beside its changes."""
+        return () if self.options.epoch is None else ("_backfill_epoch",)
+
+    def inspect(self, where: Place, file: File, known: Columns, needed: str) -> Inspected:
+        """What the file's metadata says. needed: the mark without which it is no such file: BadData."""
+        kind = file_kind(self.options, file)
+        if kind == "parquet":
+            meta = footer(where, file)
+            shown = schemas.of_footer(file.path, meta)
+            rows, ms = meta.num_rows, largest_ms(meta, self.time) if self.time else None
+        else:
+            rows = None
+            shown, ms = self._of_text(where, file, kind, known)
+        if shown and needed not in shown:
+            raise BadData(
+                f"{file.path}: no column '{needed}', which every {self.options.format} file has",
+                "check upstream.changes.format and path; a folder of plain appends, rows without an op, is not "
+                "read as changes: give it as upstream.snapshot",
+            )
+        marks = dict(self._with_epoch(known))
+        schemas.refuse_names(file.path, {*shown, *marks})
+        own = {name: column for name, column in shown.items() if name not in marks or name in known}
+        return Inspected(file, rows, ms, own if shown else None)
+
+    def frame(self, spark: "SparkSession", where: Place, files: Sequence[File], columns: Columns) -> "DataFrame":
+        """`_backfill_file, _backfill_at, marks…, _ms, columns…` of whole files.
+
+        A mark that a file lacks is NULL. With an epoch column there is `_backfill_epoch` too.
+        """
+        groups: dict[tuple[tuple[str, str], ...], list[File]] = {}
+        with ThreadPoolExecutor(THREADS) as pool:
+            found = pool.map(lambda file: self._mark_types(where, file, columns), files)
+            for file, marks in zip(files, found, strict=True):
+                groups.setdefault((("", file_kind(self.options, file)), *marks), []).append(file)
+        parts = [self._of_group(spark, where, group, dict(key), columns) for key, group in groups.items()]
+        return reduce(lambda a, b: a.unionByName(b), parts)
+
+    def _of_group(
+        self, spark: "SparkSession", where: Place, files: Sequence[File], marks: dict[str, str], columns: Columns
+    ) -> "DataFrame":
+        from pyspark.sql import functions as F
+
+        kind: Any = marks.pop("")
+        read = {name: field(name, spark_type) for name, spark_type in marks.items()} | columns
+        rows = frame(spark, where, files, kind, self.options.csv, read)
+        shown = [
+            (quoted(name) if name in marks else F.lit(None)).cast(text_type).alias(mark(index))
+            for index, (name, text_type) in enumerate(self.marks)
+        ]
+        ms = F.lit(None).cast("bigint")
+        if self.time in marks:
+            ms = _ms(quoted(self.time), str(read[self.time]["type"]))
+        if self.options.epoch is not None:
+            shown.append(quoted(self.options.epoch).alias("_backfill_epoch"))
+        return rows.select(
+            "_backfill_file", "_backfill_at", *shown, ms.alias("_ms"), *(quoted(name) for name in columns)
+        )
+
+    def _with_epoch(self, columns: Columns) -> tuple[tuple[str, str], ...]:
+        """The marks, and the epoch column when it is not one of the table's own."""
+        epoch = self.options.epoch
+        if epoch is None or epoch in columns or epoch in dict(self.marks):
+            return self.marks
+        return (*self.marks, (epoch, "string"))
+
+    def _mark_types(self, where: Place, file: File, columns: Columns) -> tuple[tuple[str, str], ...]:
+        """The marks that a file has, with the types that its reader gives them."""
+        marks = self._with_epoch(columns)
+        if file_kind(self.options, file) != "parquet":
+            return marks
+        shown = schemas.of_footer(file.path, footer(where, file))
+        return tuple((name, str(shown[name]["type"])) for name, _ in marks if name in shown)
+
+    def _of_text(self, where: Place, file: File, kind: FileFormat, known: Columns) -> tuple[Columns, int | None]:
+        """(columns with marks, largest time) by the header and the last line; no columns for an empty file."""
+        marks = {name: field(name, spark_type) for name, spark_type in self._with_epoch(known)}
+        if kind == "json":
+            last = next(iter(lines.last(where, file, kind)), None)
+            image = None if last is None else lines.parsed(file, last)
+            # a writer may leave NULLs out: what the table has stays, what is new may be in any line
+            said = (lines.parsed(file, line) for line in lines.last(where, file, kind))
+            names = list(dict.fromkeys([*chain.from_iterable(said), *known]))
+        else:
+            header = csv_files.header(where, file, self.options.csv) if self.options.csv.header else None
+            names = header if header is not None else list(marks | known)
+            values = csv_files.last_record(where, file, self.options.csv, len(names))
+            image = None if values is None else dict(zip(names, values, strict=True))
+        if lines.first(where, file, kind) is None:
+            return {}, None
+        shown = marks | known | self.declared
+        for name in names:
+            if name not in shown:
+                raise undeclared(file, name)
+        return {name: shown[name] for name in names}, as_ms((image or {}).get(self.time)) if self.time else None
+
+
+def mark(index: int) -> str:
+    """What a frame of marked rows calls a mark: the table may have a column of the mark's own name."""
+    return f"_backfill_mark_{index}"
+
+
+def file_kind(options: ChangesOptions, file: File) -> FileFormat:
+    """What a change file is. Raises BadData when neither options nor name tell."""
+    kind = options.reads_as(file.name)
+    if kind is None:
+        raise BadData(
+            f"{file.path}: its name does not show its format",
+            'set upstream.changes.file_format = "parquet|csv|json"',
+        )
+    return kind
+
+
+def undeclared(file: File, name: str) -> BadData:
+    """The error for a new column whose type nothing tells."""
+    return BadData(
+        f"{file.path}: column '{name}' is new, and its file does not say its type",
+        f'declare it: upstream.changes.columns = "{name} STRING" (or the type it has)',
+    )
+
+
+def largest_ms(meta: Any, column: str) -> int | None:
+    """The largest value of a time column by a Parquet footer's statistics, in milliseconds since 1970, or None."""
+    names = [meta.schema.column(i).path for i in range(meta.num_columns)]
+    if column not in names:
+        return None
+    index = names.index(column)
+    found: list[int] = []
+    for group in range(meta.num_row_groups):
+        statistics = meta.row_group(group).column(index).statistics
+        ms = as_ms(statistics.max) if statistics is not None and statistics.has_min_max else None
+        if ms is None:
+            return None
+        found.append(ms)
+    return max(found, default=None)
+
+
+def as_ms(value: Any) -> int | None:
+    """A source time as milliseconds since 1970: a datetime, milliseconds, or ISO text (UTC if it has no zone)."""
+    if isinstance(value, str):
+        if value.lstrip("-").isdigit():
+            return int(value)
+        try:
+            value = datetime.fromisoformat(value.strip())
+        except ValueError:
+            return None
+    if isinstance(value, datetime):
+        zoned = value if value.tzinfo else value.replace(tzinfo=UTC)
+        return int(zoned.timestamp() * 1000)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _ms(time: "Column", kind: str) -> "Column":
+    """The same as an expression, by the column's type."""
+    from pyspark.sql import functions as F
+
+    if kind in ("timestamp", "timestamp_ntz", "date"):
+        return F.unix_millis(time.cast("timestamp"))
+    if kind == "string":
+        number = F.when(time.rlike("^-?[0-9]+$"), time.try_cast("bigint"))
+        return F.coalesce(number, F.unix_millis(time.try_cast("timestamp")))
+    return time.cast("bigint")

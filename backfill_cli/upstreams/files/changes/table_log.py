@@ -1,0 +1,286 @@
+"""One table's change files as a log: what is pending after a cursor, and what must not have happened to it.
+
+A file is known by its name; the log's order is the names' order. What was applied is remembered (consumed.py),
+here and in the job's checkpoints: a file that came late, grew or was replaced is named, by whichever process sees
+it. Files that were applied may go.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from backfill_cli.errors import Fatal, HistoryGone
+from backfill_cli.formats import schemas
+from backfill_cli.formats.listing import File, Place
+from backfill_cli.formats.schemas import Columns
+from backfill_cli.upstreams.files.changes import holes, order
+from backfill_cli.upstreams.files.changes.change_format import ChangeFormat, Inspected
+from backfill_cli.upstreams.files.changes.consumed import Consumed, Fault
+from backfill_cli.upstreams.files.changes.landing import Landing
+from backfill_cli.upstreams.files.reading.footers import THREADS
+
+_WATCHED = 1_000
+"""So many pending files are looked at again at each barrier, a stat each: files may grow in place."""
+
+_PATROLLED = 50
+"""So many files that were applied are looked at again at each barrier, in turn."""
+
+_BACK = 20
+"""So many files back the schema at a position is looked for."""
+
+_LATE_NS = 60 * 1_000_000_000
+"""Of a job that began before files were remembered: one written so long after the position's own came late."""
+
+
+class TableLog:
+    """The change files of one table.
+
+    versions_rise: each file's versions come after those of the file before. consecutive: what counts up by one,
+    the files' `names`, their `versions`, or None.
+    """
+
+    def __init__(
+        self,
+        table: str,
+        where: Place,
+        form: ChangeFormat,
+        versions_rise: bool = True,
+        consecutive: str | None = None,
+    ) -> None:
+        self.table, self.where, self.form = table, where, form
+        self._landing = Landing(where)
+        self._versions_rise, self._consecutive = versions_rise, consecutive
+        self._inspected: dict[str, Inspected] = {}
+        self._pinned: Columns = {}
+        self._base: Columns = {}
+        self._start: str | None = None
+        self._cursor: str | None = None
+        self._memories: dict[str, Consumed] = {"": Consumed()}
+        self._recalled = False
+        self._judged = False
+        self._listed = False
+        self._patrol = 0
+
+    def begin(self, columns: Columns, start: str | None, fresh: bool) -> None:
+        """Begin after a pin. columns: the snapshot's. start: the pin's cursor. fresh: pinned by this process."""
+        self._pinned = self._base = dict(columns)
+        self._start, self._judged, self._cursor = start, fresh, start
+        self._memories = {start or "": Consumed()}
+
+    def recall(self, memory: str) -> None:
+        """Take up what an earlier process remembered of the files that it applied."""
+        found = Consumed.of_text(memory)
+        self._memories[found.last or self._start or ""] = found
+        self._recalled = True
+
+    def remembered(self, cursor: str | None) -> str:
+        """What to recall once everything up to `cursor` is applied."""
+        return self._memory(cursor).text()
+
+    def must_exist(self) -> None:
+        """Raises Fatal when the folder where changes land is not there."""
+        if not self._landing.exists():
+            raise Fatal(
+                f"table '{self.table}': no folder at {self.where.shown}",
+                "check upstream.changes.path, or make the folder where changes will land",
+            )
+
+    def files(self) -> Mapping[str, File]:
+        """The files as last listed; lists them the first time."""
+        self._look()
+        return self._landing.files
+
+    def names(self) -> Sequence[str]:
+        """Their names in order."""
+        self._look()
+        return self._landing.names
+
+    def pending(self, cursor: str | None) -> list[Inspected]:
+        """The files after `cursor`, in order, inspected; each inspected once while it stays as it is.
+
+        Raises Fatal for a file that came late, or changed after it was applied, HistoryGone for a pending one that
+        is gone, BadData for one that is not whole.
+        """
+        self._memories = {at: one for at, one in self._memories.items() if at <= (cursor or "")}
+        if self._judged and self._listed:
+            self._compare(*self._landing.refresh(), cursor)
+        else:
+            self._look()
+            self.judge(cursor)
+        if cursor != self._cursor:
+            self._memory(cursor)  # while what was inspected up to there is known
+            self._move(cursor)
+        self._look_again(cursor)
+        waiting = self._landing.between(cursor, None)
+        order.refuse_unpadded(self.table, waiting)
+        files = self._landing.files
+        fresh = [files[n] for n in waiting if n not in self._inspected or self._inspected[n].file != files[n]]
+        if fresh:
+            with ThreadPoolExecutor(THREADS) as pool:
+                for found in pool.map(self.inspect, fresh):
+                    self._inspected[found.file.name] = found
+        pending = [self._inspected[name] for name in waiting]
+        if self._versions_rise:
+            order.refuse_older_versions(self.table, pending, self._memory(cursor).highest)
+        if self._consecutive == "names":
+            holes.refuse_in_names(self.table, waiting if cursor is None else [cursor, *waiting])
+        if self._consecutive == "versions":
+            holes.refuse_in_versions(self.table, self._memory(cursor).highest, pending)
+        return pending
+
+    def inspect(self, file: File) -> Inspected:
+        """One file's metadata."""
+        return self.form.inspect(self.where, file, self._base)
+
+    def schemas(self, pending: Sequence[Inspected]) -> dict[str, str]:
+        """File name -> schema as JSON, for the pending files at which the columns change."""
+        current, changed = self._base, dict[str, str]()
+        for found in pending:
+            if found.columns is not None and schemas.differing(current, found.columns):
+                current = _in_order(current, found.columns)
+                changed[found.file.name] = schemas.to_json(current)
+        return changed
+
+    def window(self, after: str | None, up_to: str | None) -> list[File]:
+        """The files with `after < name <= up_to`, in order; none when up_to is None.
+
+        Raises HistoryGone when it begins at the pin and files that were applied are gone.
+        """
+        if up_to is None:
+            return []
+        self._look()
+        self.judge(up_to)
+        names = self._landing.between(after, up_to)
+        if after == self._cursor and self.where.local:  # as they are now is how they are read and remembered
+            for name in names:
+                self._landing.again(name)
+        if after == self._start:
+            applied = self._memory_at(up_to)
+            if applied is not None and len(names) < applied.count:
+                missing = applied.count - len(names)
+                raise HistoryGone(
+                    f"table '{self.table}': cannot verify: {missing} of the {applied.count} change files up to "
+                    f"'{up_to}' that were applied are gone from {self.where.shown}",
+                    "put them back to compare with them; the job itself does not need them",
+                )
+        return [self._landing.files[name] for name in names]
+
+    def judge(self, cursor: str | None) -> None:
+        """Once a process: every file that is there and counts as applied was applied as it is.
+
+        Raises Fatal naming the first that was not.
+        """
+        if self._judged:
+            return
+        self._judged = True
+        there = [self._landing.files[n] for n in self._landing.between(self._start, cursor)] if cursor else []
+        if not self._recalled:
+            self._refuse_late_by_time(there, cursor)
+            self._memories[cursor or ""] = Consumed().plus(there)
+            return
+        for fault in self._memory(cursor).faults(there):
+            raise self._fault(fault, cursor or "")
+
+    def _look(self) -> None:
+        if not self._listed:
+            self._landing.refresh()
+            self._listed = True
+
+    def _memory_at(self, cursor: str | None) -> Consumed | None:
+        """What is remembered of a cursor itself, None when it was not remembered there."""
+        return self._memories.get(cursor or "")
+
+    def _memory(self, cursor: str | None) -> Consumed:
+        """What was applied up to a cursor, counted on from the nearest one before it."""
+        at = cursor or ""
+        if at not in self._memories:
+            near = max((known for known in self._memories if known <= at), default=self._start or "")
+            names = self._landing.between(near or None, cursor)
+            files = [self._landing.files[name] for name in names]
+            held = [one for name in names if (one := self._inspected.get(name)) is not None]
+            highest = [one.versions[1] for one in held if one.versions is not None]
+            base = self._memories.get(near, Consumed())
+            self._memories[at] = base.plus(files, max(highest, default=None))
+        return self._memories[at]
+
+    def forget_before(self, cursor: str | None) -> None:
+        """Everything up to `cursor` is committed: what was remembered on the way there is not needed."""
+        if (cursor or "") in self._memories:
+            self._memories = {at: one for at, one in self._memories.items() if at >= (cursor or "")}
+
+    def _move(self, cursor: str | None) -> None:
+        """Stand at another position: the schema there is that of the last file up to it that shows one.
+
+        A position may go back, when an epoch that was staged is thrown away.
+        """
+        self._cursor, self._base = cursor, self._pinned
+        consumed = self._landing.between(self._start, cursor)[-_BACK:] if cursor is not None else ()
+        for name in reversed(consumed):
+            file, held = self._landing.files[name], self._inspected.get(name)
+            columns = held.columns if held is not None and held.file == file else self.inspect(file).columns
+            if columns is not None:
+                self._base = _in_order(self._pinned, columns)
+                break
+        self._inspected = {name: one for name, one in self._inspected.items() if cursor is None or name > cursor}
+
+    def _refuse_late_by_time(self, there: Iterable[File], cursor: str | None) -> None:
+        at = self._landing.files.get(cursor or "")
+        for file in there if at is not None else ():
+            if at is not None and file.name < at.name and file.mtime_ns > at.mtime_ns + _LATE_NS:
+                raise self._late(file, at.name, f"if it was there before: touch -r '{at.path}' '{file.path}'")
+
+    def _compare(self, added: Iterable[File], gone: Iterable[str], cursor: str | None) -> None:
+        for file in added:
+            if cursor is not None and file.name <= cursor:
+                raise self._late(file, cursor, "give it a name after that one, if its changes are not in the sink")
+        for name in gone:
+            if cursor is None or name > cursor:
+                raise HistoryGone(
+                    f"table '{self.table}': change file {self.where.folder}/{name} is gone and was not read yet",
+                    "put it back, or drop the job and start over",
+                )
+
+    def _look_again(self, cursor: str | None) -> None:
+        """Stat pending files and some applied ones: writing in place does not change their folder."""
+        applied = self._landing.between(self._start, cursor) if cursor is not None else ()
+        begin = self._patrol % len(applied) if applied else 0
+        self._patrol = begin + _PATROLLED
+        for name in {*applied[begin : begin + _PATROLLED], *applied[-1:]}:
+            before = self._landing.files[name]
+            now = self._landing.again(name)
+            if now is not None and now != before:
+                raise self._fault(Fault(now, (before.name, before.size, before.mtime_ns)), cursor or "")
+        for name in self._landing.between(cursor, None)[:_WATCHED]:
+            if self._landing.again(name) is None:
+                self._compare((), (name,), cursor)
+
+    def _fault(self, fault: Fault, cursor: str) -> Fatal:
+        file, was = fault.file, fault.was
+        if was is None:
+            return self._late(file, cursor, "give it a name after that one, if its changes are not in the sink")
+        if was[1] != file.size:
+            return Fatal(
+                f"table '{self.table}': {file.path} changed from {was[1]} to {file.size} bytes after it was read",
+                "land change files whole: write them under another name first, then rename them",
+            )
+        return Fatal(
+            f"table '{self.table}': {file.path} was written again after it was read (its time changed)",
+            f"if it holds what it held, give it its time back: touch -d @{was[2] // 10**9}.{was[2] % 10**9:09d} "
+            f"'{file.path}'",
+        )
+
+    def _late(self, file: File, cursor: str, hint: str) -> Fatal:
+        return Fatal(f"table '{self.table}': {file.path} came late: the job is at '{cursor}' already", hint)
+
+
+def _in_order(old: Columns, new: Columns) -> Columns:
+    """The new columns, those that stayed first, in their old order and with their old metadata."""
+    kept = {name: column for name, column in old.items() if name in new}
+    return {
+        **{n: c if schemas.same_type(c["type"], new[n]["type"]) else new[n] for n, c in kept.items()},
+        **{name: column for name, column in new.items() if name not in old},
+    }
+
+
+def ms_of(found: Inspected) -> int:
+    """A change file's time: its largest source time, else when it was written."""
+    return found.ms if found.ms is not None else found.file.mtime_ns // 1_000_000

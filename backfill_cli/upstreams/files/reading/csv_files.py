@@ -1,0 +1,172 @@
+"""CSV files: split into texts by Python workers (csv_text.py), and made typed exactly by Spark."""
+
+import csv
+import difflib
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial, reduce
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from backfill_cli.contracts import Piece
+from backfill_cli.errors import BadData, Fatal
+from backfill_cli.formats import exact, frames
+from backfill_cli.formats.listing import File, Place
+from backfill_cli.formats.schemas import Columns, field
+from backfill_cli.spark import arrow_tasks
+from backfill_cli.spark.failures import SAME_PACKAGE, reading
+from backfill_cli.upstreams.files.options import CsvOptions
+from backfill_cli.upstreams.files.reading import csv_text, lines, text_parts
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+_LAST_LINES = 1_000
+"""So many lines back the begin of a file's last record is looked for."""
+
+_THREADS = 16
+
+
+def fields(line: str, options: CsvOptions) -> list[str]:
+    """The fields of one record."""
+    doubled = options.escape == options.quote
+    csv.field_size_limit(sys.maxsize)
+    reader = csv.reader(
+        line.splitlines(keepends=True) if options.multi_line else [line],
+        delimiter=options.delimiter,
+        quotechar=options.quote,
+        doublequote=doubled,
+        escapechar=None if doubled else options.escape,
+    )
+    return next(reader, [])
+
+
+def header(where: Place, file: File, options: CsvOptions) -> list[str]:
+    """The column names in a file's first line; none in an empty file. Raises BadData for a name given twice."""
+    line = lines.first(where, file, "csv")
+    with reading(file.path, "csv"):
+        names = fields(line.removeprefix("\ufeff"), options) if line is not None else []
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise BadData(f"{file.path}: column '{twice[0]}' appears twice in the header")
+    return names
+
+
+def last_record(where: Place, file: File, options: CsvOptions, count: int) -> list[str] | None:
+    """The fields of the last record, NULL as the empty text; None in an empty file, and where it is not found.
+
+    Raises BadData for a line that has not `count` fields.
+    """
+    record, values = "", None
+    for line in islice(lines.last(where, file, "csv"), _LAST_LINES if options.multi_line else 1):
+        record = f"{line}\n{record}" if record else line
+        if options.multi_line and record.count(options.quote) % 2:
+            continue
+        with reading(file.path, "csv"):
+            values = fields(record, options)
+        if len(values) == count or not options.multi_line:
+            break
+    if values is not None and len(values) != count and not options.multi_line:
+        raise BadData(
+            f"{file.path}: its last line has {len(values)} fields, not {count}",
+            "files without a header have the snapshot's columns in its order; for others set csv.header; where "
+            "fields hold line ends, set csv.multi_line = true",
+        )
+    return values if values is not None and len(values) == count else None
+
+
+def refuse_other_columns(
+    where: Place, files: Sequence[File], options: CsvOptions, columns: Columns, ignored: Sequence[str]
+) -> None:
+    """Raises BadData for a declared column that no header names, and for one of a header that nobody declared."""
+    shown: set[str] = set()
+    with ThreadPoolExecutor(_THREADS) as pool:
+        for file, names in zip(files, pool.map(lambda f: header(where, f, options), files), strict=True):
+            shown.update(names)
+            for name in names:
+                if name not in columns and name not in ignored:
+                    near = _nearest(name, [c for c in columns if c not in names])
+                    hint = f"write it there for '{near}'" if near else "declare it"
+                    raise BadData(
+                        f"{file.path}: column '{name}' is not in upstream.snapshot.schema",
+                        f'{hint}, or leave it out on purpose: upstream.snapshot.ignore = ["{name}"]',
+                    )
+    absent = [name for name in columns if name not in shown]
+    if shown and absent:
+        raise BadData(
+            f"{where.shown}: column '{absent[0]}' of upstream.snapshot.schema is in no file's header",
+            f"name one that is there: {', '.join(sorted(shown))}",
+        )
+
+
+def _nearest(name: str, others: Sequence[str]) -> str | None:
+    low = {other.strip().lower(): other for other in others}
+    found = difflib.get_close_matches(name.strip().lower(), list(low), 1, 0.6)
+    return low[found[0]] if found else None
+
+
+def frame(
+    spark: "SparkSession", where: Place, files: Sequence[File], options: CsvOptions, columns: Columns
+) -> "DataFrame":
+    """`_backfill_file, _backfill_at, columns…`. Without a header the columns stand in the order given.
+
+    With one, a column that a file lacks is NULL in its rows. Raises Fatal where workers have not this package.
+    """
+    if not arrow_tasks.workers_know_us(spark):
+        raise Fatal("CSV files are read by backfill-cli in Spark's executors, which do not have it", SAME_PACKAGE)
+    if not options.header:
+        return _of_order(spark, where, files, options, columns, list(columns))
+    by_header: dict[tuple[str, ...], list[File]] = {}
+    for file in files:
+        names = header(where, file, options)
+        if names:
+            by_header.setdefault(tuple(names), []).append(file)
+    parts = [_of_order(spark, where, group, options, columns, names) for names, group in by_header.items()]
+    if not parts:
+        return _of_order(spark, where, [], options, columns, list(columns))
+    return reduce(lambda a, b: a.unionByName(b), parts)
+
+
+def _of_order(
+    spark: "SparkSession",
+    where: Place,
+    files: Sequence[File],
+    options: CsvOptions,
+    columns: Columns,
+    order: Sequence[str],
+) -> "DataFrame":
+    from pyspark.sql import functions as F
+
+    rows = _texts(spark, where, files, options, len(order))
+    values = []
+    for column, described in columns.items():
+        kind, metadata = described["type"], described["metadata"]
+        if column not in order:
+            values.append(F.lit(None).cast(frames.struct_type({column: described})[column].dataType).alias(column))
+            continue
+        # numbered, because names may hold anything and may differ in case only
+        text, named = F.col(f"c{list(order).index(column)}"), exact.Named(F.col("_file"), column)
+        values.append(exact.of_text(text, kind, named).alias(column, metadata=metadata))
+    at = F.struct(F.col("_file").alias("file"), F.col("_row").alias("row"))
+    return rows.select(F.col("_file").alias("_backfill_file"), at.alias("_backfill_at"), *values)
+
+
+def _texts(
+    spark: "SparkSession", where: Place, files: Sequence[File], options: CsvOptions, count: int
+) -> "DataFrame":
+    """`_file, _row, c0, c1, …` as csv_text.batches makes them, of these files."""
+    texts: Columns = {"_file": field("_file", "string"), "_row": field("_row", "long")}
+    texts |= {f"c{i}": field(f"c{i}", "string") for i in range(count)}
+    found = text_parts.parts(where, files, cut=not options.multi_line)
+    tasks = text_parts.packed(found, arrow_tasks.cores(spark))
+    if not tasks:
+        return spark.createDataFrame([], frames.struct_type(texts))
+    return arrow_tasks.frame(spark, partial(_made, options, count), tasks, frames.struct_type(texts))
+
+
+def _made(options: CsvOptions, columns: int, pieces: Sequence[Piece]) -> "Iterator[pa.RecordBatch]":
+    """Runs in a worker."""
+    for piece in pieces:
+        yield from csv_text.batches(options, columns, piece.what)

@@ -1,0 +1,182 @@
+"""CSV files to Arrow columns of text, in Spark's Python workers: pyarrow parses what a grammar found to be sound.
+
+pyarrow takes what stands after a closing quote, and a quote that is never closed, without a word; so blocks that
+hold quotes are looked at first.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from backfill_cli.errors import BadData
+from backfill_cli.spark.failures import reading
+from backfill_cli.upstreams.files.options import CsvOptions
+from backfill_cli.upstreams.files.reading.text_parts import TextPart, chunks, opened
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_MOST_BYTES = 256 << 20
+"""A record that is longer is taken for a quote that is never closed."""
+
+_SHOWN = 200
+_LONE_RETURN = re.compile(rb"\r(?!\n)")
+
+
+class Grammar:
+    """What a sound record looks like, by the options."""
+
+    def __init__(self, options: CsvOptions) -> None:
+        self.quote, self.escape = options.quote.encode(), options.escape.encode()
+        self.multi_line = options.multi_line
+        quote, escape, sep = (re.escape(c.encode()) for c in (options.quote, options.escape, options.delimiter))
+        ends = b"" if options.multi_line else rb"\r\n"
+        if options.escape == options.quote:
+            inside = b"[^%b%b]*+(?:%b%b[^%b%b]*+)*+" % (quote, ends, quote, quote, quote, ends)
+        else:
+            plain, after = b"[^%b%b%b]*+" % (quote, escape, ends), b"[^%b]" % ends if ends else rb"[\s\S]"
+            inside = b"%b(?:%b%b%b)*+" % (plain, escape, after, plain)
+        quoted, bare = b"%b%b%b" % (quote, inside, quote), rb"[^%b%b\r\n][^%b\r\n]*+" % (quote, sep, sep)
+        self._field = re.compile(b"%b|%b" % (quoted, bare))
+        any_field = b"(?:%b|%b|)" % (quoted, bare)
+        record = b"%b(?:%b%b)*+" % (any_field, sep, any_field)
+        self._records = re.compile(rb"(?:%b(?:\r\n|\n|\r))*+" % record)
+        # pyarrow leaves out empty lines, so what Windows makes of a line end twice (CR CR LF) is one
+        self.feeds = re.compile(rb"(?:\r*%b(?:\r*\n|\r+\Z))*+" % record)
+        self.returns = re.compile(rb"(?:%b\r(?!\n))*+" % record)
+
+    @cached_property
+    def _escaped(self) -> "re.Pattern[bytes]":
+        return re.compile(b"%b([%b%b])" % tuple(map(re.escape, (self.escape, self.escape, self.quote))))
+
+    def sound(self, block: bytes) -> int:
+        """Where the last whole, sound record of a block ends."""
+        found = self._records.match(block)
+        return found.end() if found else 0
+
+    def doubled(self, block: bytes) -> bytes:
+        """A sound block with the quotes inside quoted fields doubled, and no escapes; all else stays as it is."""
+        if self.escape == self.quote or self.escape not in block:
+            return block
+        return self._field.sub(self._double, block)
+
+    def _double(self, found: "re.Match[bytes]") -> bytes:
+        text = found[0]
+        if not text.startswith(self.quote):
+            return text
+        inner = self._escaped.sub(rb"\1", text[1:-1])
+        return self.quote + inner.replace(self.quote, self.quote * 2) + self.quote
+
+
+def batches(options: CsvOptions, columns: int, part: TextPart) -> "Iterator[pa.RecordBatch]":
+    """`_file STRING, _row BIGINT` (rising along the file), then `c0, c1, …` STRING: a part's records.
+
+    columns: how many fields each record has. With a header the file's first record names them.
+    A field that is empty or holds the text of NULL is NULL, unless it stands in quotes. Raises BadData naming the
+    file and what is no record of it.
+    """
+    import pyarrow as pa
+
+    skip = 1 if options.header and part.start == 0 else 0
+    names = [f"c{i}" for i in range(columns)]
+    with reading(part.path, "csv"):
+        for offset, block in _blocks(options, part):
+            if not block.strip(b"\r\n"):
+                continue
+            table = parsed(block, options, names, part.path).slice(skip)
+            skip = 0
+            rows = pa.array(range(offset, offset + table.num_rows), pa.int64())
+            files = pa.repeat(pa.scalar(part.name, pa.string()), table.num_rows)
+            whole = pa.table([files, rows, *table.columns], names=["_file", "_row", *names])
+            yield from whole.combine_chunks().to_batches()
+
+
+def parsed(block: bytes, options: CsvOptions, names: Sequence[str], path: str) -> "pa.Table":
+    """Sound records as columns of text. Raises BadData for one with more or fewer fields, or that is no UTF-8."""
+    import pyarrow as pa
+    import pyarrow.csv as pacsv
+
+    try:
+        return pacsv.read_csv(
+            pa.BufferReader(block),
+            pacsv.ReadOptions(use_threads=False, block_size=len(block) + 1, column_names=list(names)),
+            pacsv.ParseOptions(delimiter=options.delimiter, quote_char=options.quote, newlines_in_values=True),
+            pacsv.ConvertOptions(
+                column_types=dict.fromkeys(names, pa.string()),
+                null_values=["", options.null_value],
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+            ),
+        )
+    except pa.ArrowInvalid as exc:
+        counted = re.search(r"Expected (\d+) columns, got (\d+): (.*)", str(exc), re.DOTALL)
+        if counted:
+            what = f"not a line of {counted[1]} fields, but of {counted[2]}: {counted[3][:_SHOWN]}"
+            raise BadData(f"{path}: {what}") from exc
+        raise BadData(f"{path}: not UTF-8 text: {exc}", "write the file as UTF-8") from exc
+
+
+def _blocks(options: CsvOptions, part: TextPart) -> Iterator[tuple[int, bytes]]:
+    """The part's whole records, with the byte at which each block begins."""
+    grammar = Grammar(options)
+    ends: Sequence[re.Pattern[bytes]] = (grammar.feeds, grammar.returns)
+    with opened(part) as (source, at):
+        held = b""
+        for more, last in chunks(source, part, at):
+            block = held + more
+            if last and block and not block.endswith((b"\n", b"\r")):
+                fed = block + b"\n"
+                block = fed if _ends_left(grammar, ends, fed) else block + b"\r"
+            cut = _cut(grammar, part, at, block, last)
+            left = _ends_left(grammar, ends, block[:cut])
+            if not left:
+                told = ends[0].match(block)
+                alone = told.end() if told else 0
+                raise BadData(
+                    f"{part.path}: a carriage return that is not part of a line end, in the record at byte "
+                    f"{at + alone}: {_text(block[alone:])}",
+                    "put the field that holds it in quotes and set csv.multi_line = true; or let all lines "
+                    "end alike",
+                )
+            ends = left
+            if cut:
+                yield at, grammar.doubled(block[:cut])
+            held, at = block[cut:], at + cut
+
+
+def _ends_left(
+    grammar: Grammar, ends: "Sequence[re.Pattern[bytes]]", block: bytes
+) -> "Sequence[re.Pattern[bytes]]":
+    """Those of these line ends that all lines of a sound block have.
+
+    pyarrow takes a carriage return alone for a line end wherever it stands, also where lines end with line feeds.
+    """
+    if not block:
+        return ends
+    if _LONE_RETURN.search(block) is None:
+        return [end for end in ends if end is grammar.feeds]
+    return [end for end in ends if (found := end.match(block)) is not None and found.end() == len(block)]
+
+
+def _cut(grammar: Grammar, part: TextPart, at: int, block: bytes, last: bool) -> int:
+    """Up to where the block is read now; the rest waits for the next. Raises BadData where no record is sound."""
+    lines = len(block) if last else block.rfind(b"\n") + 1 or block.rfind(b"\r", 0, -1) + 1
+    if grammar.quote not in block:
+        return lines
+    whole = block if last else block.removesuffix(b"\r")  # a line feed may follow in the next block
+    sound = grammar.sound(whole if grammar.multi_line else block[:lines])
+    if sound < lines and (last or not grammar.multi_line or len(block) > _MOST_BYTES):
+        ends = "in the file" if grammar.multi_line else "on its line"
+        raise BadData(
+            f"{part.path}: a quoted field is not closed {ends}, or goes on after its quote, in the record at byte "
+            f"{at + sound}: {_text(block[sound:])}",
+            "check csv.quote and csv.escape"
+            + ("" if grammar.multi_line else "; where fields hold line ends, set csv.multi_line = true"),
+        )
+    return sound
+
+
+def _text(block: bytes) -> str:
+    """The begin of a record as it is shown."""
+    return " ".join(block[:_SHOWN].decode("utf-8", "replace").splitlines())

@@ -1,0 +1,112 @@
+"""Text files in parts for Spark's Python workers: each line belongs to the part that it begins in."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from backfill_cli.contracts import Piece
+from backfill_cli.formats.listing import File, Place
+from backfill_cli.spark import arrow_tasks
+from backfill_cli.upstreams.files.reading import lines
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
+
+BLOCK_BYTES = 8 << 20
+_PART_BYTES = 32 << 20
+_ROW_BYTES = 100  # what a row is taken for when files are shared out
+_BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True)
+class TextPart:
+    """The lines of a file that begin at `start <= byte < end`; end None: to the file's end, or compressed.
+
+    name: as listed. size: bytes of the part, of the file where it is compressed.
+    """
+
+    fs: "FileSystem"
+    path: str
+    name: str
+    size: int
+    start: int = 0
+    end: int | None = None
+
+
+def parts(where: Place, files: Sequence[File], cut: bool) -> Iterator[TextPart]:
+    """The parts of these files. cut: whether a line end always ends a record, so that a file may be cut."""
+    for file in files:
+        if not cut or lines.is_compressed(file):
+            yield TextPart(where.fs, file.path, file.name, file.size)
+            continue
+        for start in range(0, file.size, _PART_BYTES):
+            end = min(file.size, start + _PART_BYTES)
+            yield TextPart(where.fs, file.path, file.name, end - start, start, end)
+
+
+def packed(found: Iterable[TextPart], cores: int) -> tuple[tuple[Piece, ...], ...]:
+    """The parts as tasks of about a core's share."""
+    return arrow_tasks.packed([(Piece(0, part), max(1, part.size // _ROW_BYTES)) for part in found], cores)
+
+
+def chunks(source: Any, part: TextPart, at: int) -> Iterator[tuple[bytes, bool]]:
+    """The bytes from `at` on, and whether they are the last: up to the end of the line begun before `end`."""
+    while True:
+        size = BLOCK_BYTES if part.end is None else min(BLOCK_BYTES, part.end - at)
+        more = source.read(size) if size > 0 else b""
+        at += len(more)
+        if not more:
+            yield b"", True
+            return
+        if part.end is not None and at >= part.end:
+            yield more + _rest_of_line(source, more), True
+            return
+        yield more, False
+
+
+def _rest_of_line(source: Any, before: bytes) -> bytes:
+    rest = []
+    while not before.endswith(b"\n"):
+        before = source.read(1 << 16)
+        if not before:
+            break
+        end = before.find(b"\n") + 1
+        rest.append(before[:end] if end else before)
+        if end:
+            break
+    return b"".join(rest)
+
+
+@contextmanager
+def opened(part: TextPart) -> Iterator[tuple[Any, int]]:
+    """The file, where the part's first line begins, and that place."""
+    if part.end is None:
+        with part.fs.open_input_stream(part.path, compression="detect") as source:
+            yield _Unmarked(source), 0
+        return
+    with part.fs.open_input_file(part.path) as source:
+        begin = part.start
+        if begin:
+            source.seek(begin - 1)
+            begin += len(_rest_of_line(source, source.read(1)))
+        elif source.read(len(_BOM)) == _BOM:
+            begin = len(_BOM)
+        source.seek(begin)
+        yield source, begin
+
+
+class _Unmarked:
+    """A stream less the byte order mark at its begin."""
+
+    def __init__(self, source: Any) -> None:
+        self._source, self._first = source, True
+
+    def read(self, size: int) -> bytes:
+        found: bytes = self._source.read(size)
+        if self._first:
+            self._first = False
+            if found.startswith(_BOM):
+                more: bytes = self._source.read(len(_BOM))
+                return found[len(_BOM) :] + more
+        return found

@@ -1,0 +1,1 @@
+"""The snapshot side: files held still, their splits, their rows."""

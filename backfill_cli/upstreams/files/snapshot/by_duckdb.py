@@ -1,0 +1,105 @@
+"""Snapshot files as DuckDB reads them: for `verify --independent`, which must not read with our own readers.
+
+Only SQL is made here. Nothing is guessed: columns, types and dialect are those of the config.
+"""
+
+import csv
+import re
+from collections.abc import Mapping, Sequence
+
+from backfill_cli.errors import UsageError
+from backfill_cli.formats.listing import File, Place
+from backfill_cli.upstreams.files.options import CsvOptions, SnapshotOptions
+
+WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")
+PATTERN = re.compile(r"[*?\[\]\\]")
+JSON_DIGITS = 15
+"""DuckDB reads a number in JSON as a double, which holds so many."""
+
+
+def rows_sql(options: SnapshotOptions, where: Place, files: Sequence[File], types: Mapping[str, str]) -> str:
+    """A query for the rows of the files. types: by column, as DuckDB writes them.
+
+    Raises UsageError for what DuckDB would not read exactly, or not at all.
+    """
+    if not where.local:
+        raise _refused(f"{where.uri} is not on this machine, and DuckDB reads local files alone")
+    paths = [file.path for file in files]
+    odd = next((path for path in paths if PATTERN.search(path)), None)
+    if odd is not None:
+        raise _refused(f"{odd}: DuckDB takes such a name for a pattern")
+    if options.format == "csv":
+        return " UNION ALL ".join(_of_csv(path, options.csv, types) for path in paths)
+    named = ", ".join(map(_text, paths))
+    if options.format == "parquet":
+        columns = ", ".join(f"CAST({_name(c)} AS {kind}) AS {_name(c)}" for c, kind in types.items())
+        return f"SELECT {columns} FROM read_parquet([{named}], hive_partitioning = false, union_by_name = true)"
+    for column, kind in types.items():
+        digits = kind.removeprefix("DECIMAL(").partition(",")[0]
+        if (kind.startswith("DECIMAL(") and int(digits) > JSON_DIGITS) or "DECIMAL" in kind[1:]:
+            raise _refused(f"column {column!r} is {kind}, and DuckDB reads numbers in JSON as doubles")
+    shape = ", ".join(f"{_text(c)}: {_text('VARCHAR' if _checked(kind) else kind)}" for c, kind in types.items())
+    read = f"read_json([{named}], format = 'newline_delimited', columns = {{{shape}}}, hive_partitioning = false)"
+    return f"SELECT {_typed(types, types)} FROM {read}"
+
+
+def _of_csv(path: str, options: CsvOptions, types: Mapping[str, str]) -> str:
+    if options.multi_line or options.escape != options.quote:
+        raise _refused("csv.multi_line and csv.escape are read in another way by DuckDB")
+    order = _header(path, options) if options.header else list(types)
+    nested = next((c for c, kind in types.items() if "[" in kind or ("(" in kind and not _checked(kind))), None)
+    if nested is not None:
+        raise _refused(f"column {nested!r} is {types[nested]}, which is no type of CSV")
+    if not order:
+        columns = ", ".join(f"CAST(NULL AS {kind}) AS {_name(c)}" for c, kind in types.items())
+        return f"SELECT {columns} WHERE false"
+    shape = ", ".join(f"{_text(column)}: 'VARCHAR'" for column in order)
+    told = {
+        "auto_detect": "false",
+        "header": str(options.header).lower(),
+        "delim": _text(options.delimiter),
+        "quote": _text(options.quote),
+        "escape": _text(options.escape),
+        "nullstr": _text(options.null_value),
+        "allow_quoted_nulls": "false",
+        "hive_partitioning": "false",
+        "columns": f"{{{shape}}}",
+    }
+    settings = ", ".join(f"{name} = {value}" for name, value in told.items())
+    return f"SELECT {_typed(types, order)} FROM read_csv({_text(path)}, {settings})"
+
+
+def _header(path: str, options: CsvOptions) -> list[str]:
+    with open(path, encoding="utf-8-sig", newline="") as file:
+        return next(csv.reader(file, delimiter=options.delimiter, quotechar=options.quote), [])
+
+
+def _typed(types: Mapping[str, str], there: Mapping[str, str] | Sequence[str]) -> str:
+    """The columns with their types; a number that DuckDB would round is an error, as it is for us."""
+    columns = []
+    for column, kind in types.items():
+        name = _name(column)
+        value = f"CAST({name} AS {kind})" if column in there else f"CAST(NULL AS {kind})"
+        if column in there and _checked(kind):
+            exact = f"TRY_CAST({name} AS DECIMAL(38, 18))"
+            rounded = f"{exact} <> TRY_CAST({value} AS DECIMAL(38, 18))"
+            failed = f"CAST(error({_text(f'{column}: not exact: ')} || {name}) AS {kind})"
+            value = f"CASE WHEN {rounded} THEN {failed} ELSE {value} END"
+        columns.append(f"{value} AS {name}")
+    return ", ".join(columns)
+
+
+def _checked(kind: str) -> bool:
+    return kind in WHOLE or (kind.startswith("DECIMAL(") and kind.endswith(")"))
+
+
+def _refused(why: str) -> UsageError:
+    return UsageError(f"verify --independent: {why}", "leave --independent out: the job's own readers can read it")
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
+
+
+def _name(value: str) -> str:
+    return '"' + value.replace('"', '""') + '"'

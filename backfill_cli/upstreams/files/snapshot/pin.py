@@ -1,0 +1,151 @@
+"""A snapshot held still: the files of each table, their rows from the footers, their one schema."""
+
+import difflib
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from backfill_cli.contracts import TableSpec
+from backfill_cli.errors import BadData, Fatal
+from backfill_cli.formats import schemas
+from backfill_cli.formats.listing import File, Place
+from backfill_cli.formats.schemas import Columns
+from backfill_cli.model.split import Split
+from backfill_cli.upstreams.files.options import SnapshotOptions, table_ddl
+from backfill_cli.upstreams.files.reading import csv_files, json_files
+from backfill_cli.upstreams.files.reading.footers import THREADS, footer, group_rows
+
+
+def splits_of(
+    where: Place, files: Sequence[File], table: TableSpec, options: SnapshotOptions
+) -> tuple[list[Split], Columns]:
+    """The splits of one table and the schema of its rows.
+
+    Raises Fatal when there are no files or a key column is absent, BadData for files that differ or are broken.
+    """
+    if not files:
+        raise Fatal(
+            f"table '{table.name}': no {options.format} files at {where.shown}",
+            "check upstream.snapshot.path; names that begin with '_' or '.' or end with .tmp do not count",
+        )
+    if options.format == "parquet":
+        with ThreadPoolExecutor(THREADS) as pool:
+            footers = list(pool.map(lambda file: footer(where, file), files))
+        columns = _one_schema(files, footers)
+        rows: list[int | None] = [sum(group_rows(f)) for f in footers]
+    else:
+        columns, rows = declared(options.ddl, table.name, "upstream.snapshot.schema"), [None] * len(files)
+        if options.format == "csv":
+            refuse_nested(columns, f"table '{table.name}'")
+            if options.csv.header:
+                csv_files.refuse_other_columns(where, files, options.csv, columns, options.ignore)
+        else:
+            json_files.refuse_unseen(where, files, columns, options.sparse)
+    schemas.refuse_names(f"table '{table.name}'", columns)
+    missing = [name for name in table.key if name not in columns]
+    if missing:
+        near = difflib.get_close_matches(missing[0], list(columns), 3, 0.5) or list(columns)
+        raise Fatal(
+            f"table '{table.name}': key column '{missing[0]}' is not in {where.shown}",
+            f"name one of its columns: {', '.join(near)}",
+        )
+    splits = [
+        Split(table.name, file.name, count, file.size, options.format == "parquet", _detail(file))
+        for file, count in zip(files, rows, strict=True)
+    ]
+    return splits, columns
+
+
+def _one_schema(files: Sequence[File], footers: Sequence[Any]) -> Columns:
+    first = schemas.of_footer(files[0].path, footers[0], by_workers=True)
+    same = footers[0].schema
+    for file, other in zip(files[1:], footers[1:], strict=True):
+        if other.schema.equals(same):
+            continue
+        columns = schemas.of_footer(file.path, other, by_workers=True)
+        differing = schemas.differing(first, columns)
+        if differing:
+            name = differing[0]
+            here, there = (
+                f"is {schemas.shown(c[name]['type'])}" if name in c else "is absent" for c in (columns, first)
+            )
+            raise BadData(
+                f"{file.path}: column '{name}' {here}, but {there} in {files[0].path}",
+                "all files of a table's snapshot have the same columns: write that file again",
+            )
+    return first
+
+
+def declared(ddl: str | dict[str, str] | None, table: str, option: str) -> Columns:
+    """The columns that an option declares for a table; none when it names none."""
+    text = table_ddl(ddl, table)
+    if text is None:
+        return {}
+    try:
+        return schemas.of_ddl(text)
+    except schemas.Unsupported as exc:
+        raise Fatal(f"{option} of table '{table}': {exc}", 'write it like "id BIGINT, note STRING"') from exc
+
+
+def refuse_nested(columns: Columns, what: str) -> None:
+    """CSV holds text: raises BadData for a column whose type has no text of its own."""
+    for name, column in columns.items():
+        if not isinstance(column["type"], str) or column["type"] == "binary":
+            raise BadData(
+                f"{what}: column '{name}': csv cannot hold {schemas.shown(column['type'])}",
+                "use parquet or json, or declare the column as STRING",
+            )
+
+
+def _detail(file: File) -> str:
+    return json.dumps({"path": file.path, "size": file.size, "mtime_ns": file.mtime_ns})
+
+
+def pinned_file(split: Split) -> File:
+    """The file that a split was pinned to."""
+    detail = json.loads(split.detail)
+    return File(split.id, detail["path"], detail["size"], detail["mtime_ns"])
+
+
+def identity(
+    paths: Mapping[str, str], splits: Iterable[Split], sources: Mapping[str, str | None] | None = None
+) -> str:
+    """What must never change: the resolved paths, and a digest of each table's pinned files. JSON.
+
+    sources: of Debezium's files, of which table of the source each table's are; None in jobs from before.
+    """
+    digests: dict[str, Any] = {}
+    for split in splits:
+        digest = digests.setdefault(split.table, hashlib.sha256())
+        digest.update(f"{split.id}\0{split.detail}\n".encode())
+    told = {"paths": dict(paths), "snapshot": {t: d.hexdigest()[:32] for t, d in digests.items()}}
+    return json.dumps(told if sources is None else {**told, "sources": dict(sources)}, sort_keys=True)
+
+
+def compare(table: str, pinned: Mapping[str, File], there: Mapping[str, File]) -> None:
+    """Raises Fatal naming the first file that is missing, changed or was added since the pin."""
+    for name, file in pinned.items():
+        now = there.get(name)
+        if now is None:
+            raise _changed(table, file, "is gone")
+        refuse_changed(table, file, now)
+    for name, file in there.items():
+        if name not in pinned:
+            raise _changed(table, file, "was added")
+
+
+def refuse_changed(table: str, file: File, now: File) -> None:
+    """Raises Fatal when a pinned file is not what it was."""
+    if now.size != file.size:
+        raise _changed(table, file, f"changed its size from {file.size} to {now.size} bytes")
+    if now.mtime_ns != file.mtime_ns:
+        raise _changed(table, file, "was written again (its time changed)")
+
+
+def _changed(table: str, file: File, how: str) -> Fatal:
+    return Fatal(
+        f"table '{table}': {file.path} {how} since the snapshot was pinned",
+        "restore the snapshot, or drop the job and start over",
+    )

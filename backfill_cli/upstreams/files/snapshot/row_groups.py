@@ -1,0 +1,119 @@
+"""Slices of Parquet files by row group: pyarrow in Spark's Python workers.
+
+Spark's own reader finds a slice by `_metadata.row_index`, and reads the whole file for it; this one opens the file
+at the row groups that hold the slice.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from backfill_cli.contracts import ArrowTasks, Piece
+from backfill_cli.errors import BadData
+from backfill_cli.formats import schemas
+from backfill_cli.formats.frames import struct_type
+from backfill_cli.formats.schemas import Columns
+from backfill_cli.spark import arrow_tasks
+from backfill_cli.spark.failures import reading
+from backfill_cli.upstreams.files.snapshot.slicing import GroupSlice
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+_BATCH_ROWS = 65_536
+_BATCH_BYTES = 16 << 20
+"""A batch is smaller where rows are wide, so that a task's memory is bounded."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileSlice:
+    """A slice of one file; path: as the file system knows it."""
+
+    fs: "FileSystem"
+    path: str
+    slice: GroupSlice
+
+
+def frame(spark: "SparkSession", slices: Sequence[FileSlice], schema: "StructType") -> "DataFrame":
+    """The rows of the slices, one task each, columns as in `schema`. Executors need this package and pyarrow."""
+    return arrow_tasks.frame(spark, _made_with(schema), slices, schema)
+
+
+def tasks(slices: Sequence[tuple[int, FileSlice]], cores: int, columns: Columns) -> ArrowTasks:
+    """The same rows for whoever runs the tasks. slices: with which of the plan's reads each belongs to."""
+    pieces = [(Piece(read, one), one.slice.up_to - one.slice.after) for read, one in slices]
+    parts = arrow_tasks.packed(pieces, cores)
+    return ArrowTasks(_made_with(struct_type(columns)), parts, schemas.to_json(columns))
+
+
+def _made_with(schema: "StructType") -> Callable[[FileSlice], Iterator[Any]]:
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return partial(_of_slice, schema=to_arrow_schema(schema))
+
+
+def _of_slice(one: FileSlice, schema: Any) -> Iterator[Any]:
+    """Runs in a worker."""
+    with reading(one.path, "parquet"):
+        yield from batches(one.fs, one.path, one.slice, schema)
+
+
+def batches(fs: "FileSystem", path: str, part: GroupSlice, schema: Any) -> Iterator[Any]:
+    """Arrow batches of a slice with the types of `schema` (pyarrow.Schema), in row order.
+
+    Raises pyarrow's error for a file that is gone or broken, BadData where a value does not fit its type exactly.
+    """
+    import pyarrow.parquet as pq
+
+    with fs.open_input_file(path) as source:
+        reader = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
+        groups = list(range(part.first_group, part.last_group + 1))
+        begin, size = part.start, _batch_rows(reader.metadata, part)
+        for batch in reader.iter_batches(size, row_groups=groups, columns=schema.names):
+            low, high = max(part.after - begin, 0), min(part.up_to - begin, batch.num_rows)
+            begin += batch.num_rows
+            if low < high:
+                yield from _exactly(batch.slice(low, high - low), schema, path).to_batches()
+            if begin >= part.up_to:
+                return
+
+
+def _batch_rows(footer: Any, part: GroupSlice) -> int:
+    """Rows that are about _BATCH_BYTES, by the size that their row groups say; no more than the slice needs."""
+    groups = [footer.row_group(i) for i in range(part.first_group, part.last_group + 1)]
+    width = sum(g.total_byte_size for g in groups) / max(1, sum(g.num_rows for g in groups))
+    return max(1, min(_BATCH_ROWS, int(_BATCH_BYTES / max(1.0, width)), part.up_to - part.start))
+
+
+def _exactly(batch: Any, schema: Any, path: str) -> Any:
+    """The batch as a table with the types of `schema`. Raises BadData naming the column that one does not fit."""
+    import pyarrow as pa
+
+    columns = []
+    for field in schema:
+        try:
+            columns.append(_typed(batch.column(field.name), field.type))
+        except pa.ArrowInvalid as exc:
+            raise BadData(
+                f"{path}: column '{field.name}': a value is no {field.type}: {exc}",
+                "write the column as a type that keeps its values",
+            ) from exc
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _typed(column: Any, kind: Any) -> Any:
+    """The column as this type. Raises pyarrow's error for a value that is none."""
+    import pyarrow as pa
+
+    if isinstance(column, pa.ExtensionArray):
+        column = column.storage
+    if pa.types.is_fixed_size_binary(column.type) and pa.types.is_string(kind):
+        return pa.array([None if value is None else _uuid(value.hex()) for value in column.to_pylist()], kind)
+    return column.cast(kind)
+
+
+def _uuid(digits: str) -> str:
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"

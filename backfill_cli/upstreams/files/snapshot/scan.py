@@ -1,0 +1,129 @@
+"""Snapshot reads as one Spark frame: whole files together, slices by the reader that costs less."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from backfill_cli.formats import exact, frames
+from backfill_cli.formats.listing import File, Place
+from backfill_cli.formats.schemas import Columns
+from backfill_cli.model.plan import SnapshotRead
+from backfill_cli.spark.names import quoted
+from backfill_cli.upstreams.files.options import SnapshotOptions
+from backfill_cli.upstreams.files.reading import rows
+from backfill_cli.upstreams.files.snapshot import row_groups, slicing
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a Parquet file is cut: rows of each row group; plain: whether pyarrow reads its dates as Spark does.
+
+    by_spark: whether Spark's own reader reads all of its columns.
+    """
+
+    groups: tuple[int, ...]
+    plain: bool
+    by_spark: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Readers:
+    """Which reader reads what. cut: slices of each file for Spark's reader, as `after <= row index < up_to`."""
+
+    whole: tuple[str, ...]
+    cut: Mapping[str, tuple[tuple[int, int], ...]]
+    groups: tuple[tuple[str, slicing.GroupSlice], ...]
+
+
+def choose(
+    reads: Sequence[SnapshotRead],
+    counts: Mapping[str, int],
+    layout: Callable[[str], Layout],
+    workers: bool = True,
+) -> Readers:
+    """Sort reads of Parquet splits by reader.
+
+    counts: rows of each split. layout: of a split, asked for once. workers: whether Python workers can read.
+    Reads of one split must not overlap; an empty read is read by nobody.
+    """
+    by_split: dict[str, list[tuple[int, int]]] = {}
+    for read in reads:
+        end = counts[read.split] if read.up_to is None else read.up_to
+        if read.after < end:
+            by_split.setdefault(read.split, []).append((read.after, end))
+    whole: list[str] = []
+    cut: dict[str, tuple[tuple[int, int], ...]] = {}
+    grouped: list[tuple[str, slicing.GroupSlice]] = []
+    for split, slices in by_split.items():
+        how = layout(split)
+        if not how.by_spark:
+            grouped += [(split, part) for s in slices for part in slicing.tasks(how.groups, *s)]
+            continue
+        if sum(end - after for after, end in slices) == counts[split]:
+            whole.append(split)
+            continue
+        if workers and how.plain and all(slicing.by_row_group(how.groups, *s) for s in slices):
+            grouped += [(split, part) for s in slices for part in slicing.tasks(how.groups, *s)]
+        else:
+            cut[split] = tuple(slices)
+    return Readers(tuple(whole), cut, tuple(grouped))
+
+
+def parquet_frame(
+    spark: "SparkSession", where: Place, files: Mapping[str, File], readers: Readers, columns: Columns
+) -> "DataFrame":
+    """The rows that `readers` reads, columns as given, in any order."""
+    schema = frames.struct_type(columns)
+    parts: list[DataFrame] = []
+    names = [quoted(name) for name in columns]
+    if readers.whole:
+        paths = [where.spark_path(files[split]) for split in readers.whole]
+        parts.append(frames.reader(spark, columns).parquet(*paths).select(*names))
+    if readers.cut:
+        cut = [files[split] for split in readers.cut]
+        frame = frames.reader(spark, columns).parquet(*(where.spark_path(file) for file in cut))
+        parts.append(frame.where(_in_slices(where, cut, readers.cut)).select(*names))
+    if readers.groups:
+        slices = [row_groups.FileSlice(where.fs, files[split].path, part) for split, part in readers.groups]
+        parts.append(row_groups.frame(spark, slices, schema))
+    if not parts:
+        return spark.createDataFrame([], schema)
+    return reduce(lambda a, b: a.unionByName(b), parts)
+
+
+def _in_slices(where: Place, files: Sequence[File], slices: Mapping[str, tuple[tuple[int, int], ...]]) -> "Column":
+    from pyspark.sql import functions as F
+
+    index, name = F.col("_metadata.row_index"), frames.file_name(where, files)
+    conditions = []
+    for file in files:
+        rows = reduce(lambda a, b: a | b, [(index >= low) & (index < high) for low, high in slices[file.name]])
+        conditions.append(rows if len(files) == 1 else (name == file.name) & rows)
+    return reduce(lambda a, b: a | b, conditions)
+
+
+def text_frame(
+    spark: "SparkSession",
+    where: Place,
+    files: Mapping[str, File],
+    reads: Sequence[SnapshotRead],
+    options: SnapshotOptions,
+    columns: Columns,
+) -> "DataFrame":
+    """The rows of JSON and CSV files, read whole: columns as given, and `_read INT`, the index of a row's read."""
+    from pyspark.sql import functions as F
+
+    frame = rows.frame(spark, where, [files[read.split] for read in reads], options.format, options.csv, columns)
+    index = spark.range(1).select(
+        F.posexplode(F.lit([read.split for read in reads])).alias("_read", "_backfill_file")
+    )
+    stranger = exact.refused(
+        F.col("_backfill_file"), "a row of a file that was not asked for", F.col("_backfill_file")
+    )
+    read = F.when(F.col("_read").isNull(), stranger).otherwise(F.col("_read")).cast("int")
+    joined = frame.join(F.broadcast(index), "_backfill_file", "left")
+    return joined.select(*(quoted(name) for name in columns), read.alias("_read"))

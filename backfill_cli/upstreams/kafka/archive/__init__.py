@@ -1,0 +1,1 @@
+"""An archive of the log: which file holds which offsets, and their rows."""

@@ -1,0 +1,222 @@
+"""The archive of a topic: which of its files hold a range of offsets, still as they were pinned, and their rows.
+
+What a split remembers of it (its detail) is the files of its partition with their ranges, and the gaps between
+them, so that a restart reads no file. Files that come later are looked into when they are needed.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from backfill_cli.errors import BadData, Fatal
+from backfill_cli.formats import schemas
+from backfill_cli.formats.listing import File, Listing, place
+from backfill_cli.formats.schemas import Columns, SparkType, field, shown
+from backfill_cli.spark.failures import reading
+from backfill_cli.upstreams.kafka.archive import frames, index
+from backfill_cli.upstreams.kafka.archive.index import Piece, Span
+from backfill_cli.upstreams.kafka.options import ArchiveOptions, KafkaOptions
+from backfill_cli.upstreams.kafka.tasks import Range
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_THREADS = 16
+"""Files looked into at once: they are waits, on remote file systems above all."""
+
+_CONNECT = re.compile(r"(?:^|/)partition=[0-9]+/")
+
+_WIDENS = ("byte", "short", "integer", "long")
+
+
+class Archive:
+    """The archive of one topic. Nothing is read before `begin` or `take`."""
+
+    def __init__(self, options: KafkaOptions, archive: ArchiveOptions, topic: str) -> None:
+        self.options = archive
+        self._gaps_count = not (options.compacted or options.transactional)
+        self._where = place(archive.path, topic)
+        self._listing = Listing(self._where)
+        self._looked: dict[str, File] = {}
+        self._checked: object = None
+        self._columns: Columns = {}
+        self._known: set[str] = set()
+        self._pieces: dict[int, list[Piece]] = {}
+        self._gaps: dict[int, tuple[Span, ...]] = {}
+
+    @property
+    def holds_columns(self) -> bool:
+        """Whether the Parquet files hold the table's columns, and not the records' bytes."""
+        return self.options.format == "parquet" and self.options.value is None
+
+    @property
+    def place_names(self) -> tuple[str, ...]:
+        return (self.options.partition, self.options.offset, self.options.timestamp)
+
+    def begin(self) -> None:
+        """Look into all files. Raises Fatal when there is none, BadData for one that is broken."""
+        self.refresh()
+        if not self._looked:
+            raise Fatal(
+                f"no {self.options.format} files at {self._where.shown}",
+                "check upstream.archive.path; names that begin with '_' or '.' or end with .tmp do not count",
+            )
+
+    def take(self, details: Mapping[int, str]) -> None:
+        """Take up what an earlier run found: the splits' details, by partition."""
+        for partition, detail in details.items():
+            told = json.loads(detail).get("archive")
+            if told is None:
+                continue
+            self._gaps[partition] = tuple((low, high) for low, high in told["gaps"])
+            self._pieces[partition] = []
+            for name, path, size, mtime_ns, low, high, rows, distinct in told["files"]:
+                file = self._looked.setdefault(name, File(name, path, size, mtime_ns))
+                self._pieces[partition].append(Piece(file, partition, low, high, rows, distinct))
+
+    def detail(self, partition: int) -> str:
+        """What a split remembers of its partition, as JSON."""
+        if partition not in self._pieces:
+            return "{}"
+        files = [
+            (p.file.name, p.file.path, p.file.size, p.file.mtime_ns, p.low, p.high, p.rows, p.distinct)
+            for p in self._pieces[partition]
+        ]
+        return json.dumps({"archive": {"files": files, "gaps": self._gaps[partition]}}, separators=(",", ":"))
+
+    def spans(self) -> dict[int, Span]:
+        """(first offset, next offset after the last) of each partition in the archive."""
+        return {
+            p: (min(x.low for x in held), max(x.high for x in held)) for p, held in self._pieces.items() if held
+        }
+
+    def gaps(self, partition: int) -> tuple[Span, ...]:
+        """Offsets that no file holds, between the first and the last; none of a topic whose gaps are no loss."""
+        return self._gaps.get(partition, ())
+
+    def refresh(self) -> None:
+        """Look into files that came since. Raises Fatal for a file that is gone or is not what it was."""
+        there = self._files()
+        self.check(there)
+        new = [file for name, file in there.items() if name not in self._looked]
+        if not new:
+            return
+        with ThreadPoolExecutor(_THREADS) as pool:
+            found = pool.map(lambda file: index.pieces(self._where, file, self.options, self._gaps_count), new)
+            added = [piece for held in found for piece in held]
+        self._looked |= {file.name: file for file in new}
+        for piece in added:
+            self._pieces.setdefault(piece.partition, []).append(piece)
+        for partition in {piece.partition for piece in added}:
+            self._gaps[partition] = self._missing(partition)
+
+    def check(self, there: Mapping[str, File] | None = None) -> None:
+        """Raises Fatal for a file that is gone or is not what it was when it was looked into."""
+        if there is None:
+            there = self._files()
+            if there is self._checked:
+                return
+            self._checked = there
+        for name, file in self._looked.items():
+            now = there.get(name)
+            if now is None or not now.same_as(file):
+                how = "is gone" if now is None else "was written again"
+                raise Fatal(
+                    f"{file.path} {how} since the archive was pinned",
+                    "restore the archive, or drop the job and start over",
+                )
+
+    def columns(self) -> Columns:
+        """Every column of the archive's Parquet files. Raises BadData for one that has several types."""
+        self._learn(self._looked.values())
+        return dict(self._columns)
+
+    def read_as(self, wanted: Columns) -> Columns:
+        """The columns with the types that the files have. Raises BadData for one that would lose values."""
+        if self.options.format == "json":
+            return wanted
+        for name, column in wanted.items():
+            kept = self._columns.get(name, column)["type"]
+            if self.holds_columns and not _widens(kept, column["type"]):
+                raise BadData(
+                    f"{self._where.shown}: column '{name}' is {shown(kept)}, and upstream.value.schema says "
+                    f"{shown(column['type'])}",
+                    f"declare it as {shown(kept)}",
+                )
+        return {name: {**c, "type": self._columns.get(name, c)["type"]} for name, c in wanted.items()}
+
+    def frame(self, spark: "SparkSession", ranges: Sequence[Range], wanted: Columns) -> "DataFrame":
+        """`_read, kafka columns, wanted…` of these ranges, each offset once; types as the files have them."""
+        files, doubled = self._files_of(ranges)
+        places = {
+            name: field(name, "string" if name == self.options.timestamp else "long") for name in self.place_names
+        }
+        if self.options.format == "parquet":
+            self._learn(files)
+            places = {name: self._columns[name] for name in self.place_names if name in self._columns}
+        rows = frames.of_files(spark, self._where, files, self.options, places, self.read_as(wanted))
+        within = frames.lines_of_ranges if self.options.format == "json" else frames.of_ranges
+        here = within(rows, ranges)
+        return here.dropDuplicates(["kafka_partition", "kafka_offset"]) if doubled else here
+
+    def _files(self) -> Mapping[str, File]:
+        """The files that there are. Raises BadData for the layout of Kafka Connect's sinks, naming it."""
+        try:
+            return self._listing.files()
+        except BadData as exc:
+            if _CONNECT.search(exc.message):
+                raise BadData(
+                    f"{self._where.shown}: has folders partition=N, as Kafka Connect's sinks write them, "
+                    "whose files do not say where a record stood",
+                    "let the sink write partition and offset into the records (the transform InsertField, with "
+                    "partition.field and offset.field), then put the files into a folder without such folders",
+                ) from exc
+            raise
+
+    def _learn(self, files: Iterable[File]) -> None:
+        """Know the columns of these files: their footers are read once."""
+        import pyarrow.parquet as pq
+
+        for file in files:
+            if file.name in self._known:
+                continue
+            with reading(file.path, "parquet"):
+                here = schemas.of_footer(file.path, pq.read_metadata(file.path, filesystem=self._where.fs))
+            for name, column in here.items():
+                before = self._columns.setdefault(name, column)
+                if not schemas.same_type(before["type"], column["type"]):
+                    raise BadData(
+                        f"{file.path}: column '{name}' is {shown(column['type'])}, but {shown(before['type'])} in "
+                        "files before it",
+                        "all files of an archive give a column one type: write that file again",
+                    )
+            self._known.add(file.name)
+
+    def _files_of(self, ranges: Iterable[Range]) -> tuple[list[File], bool]:
+        """The files that hold something of these ranges, as they were; whether an offset may be in them twice."""
+        held: dict[str, File] = {}
+        doubled = False
+        for one in ranges:
+            pieces = [p for p in self._pieces.get(one.partition, ()) if p.low < one.up_to and p.high > one.after]
+            held |= {piece.file.name: piece.file for piece in pieces}
+            doubled = doubled or index.twice(pieces)
+        for file in held.values():
+            now = self._listing.again(file)
+            if now is None or not now.same_as(file):
+                self._listing.forget()
+                self.check({file.name: now} if now is not None else {})
+        return list(held.values()), doubled
+
+    def _missing(self, partition: int) -> tuple[Span, ...]:
+        return index.missing(self._pieces[partition]) if self._gaps_count else ()
+
+
+def _widens(kept: SparkType, wanted: SparkType) -> bool:
+    """Whether every value of `kept` is one of `wanted`."""
+    if schemas.same_type(kept, wanted):
+        return True
+    if isinstance(kept, str) and isinstance(wanted, str) and kept in _WIDENS and wanted in _WIDENS:
+        return _WIDENS.index(kept) < _WIDENS.index(wanted)
+    return (kept, wanted) == ("float", "double")

@@ -1,0 +1,132 @@
+"""Rows of archive files as Spark frames: where each record stood, its time, and the files' own columns."""
+
+from collections.abc import Sequence
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING
+
+from backfill_cli.formats import frames
+from backfill_cli.formats.exact import once, refused
+from backfill_cli.formats.json_values import of_parsed, with_parsed
+from backfill_cli.formats.listing import File, Place
+from backfill_cli.formats.schemas import Columns, field
+from backfill_cli.spark.names import quoted
+from backfill_cli.upstreams.kafka.options import ArchiveOptions
+from backfill_cli.upstreams.kafka.tasks import Range
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+
+def of_files(
+    spark: "SparkSession",
+    where: Place,
+    files: Sequence[File],
+    options: ArchiveOptions,
+    places: Columns,
+    columns: Columns,
+) -> "DataFrame":
+    """`kafka_partition, kafka_offset, kafka_timestamp, columns…` of whole files, in no order."""
+    if options.format == "json":
+        return _of_json(spark, where, files, options, places, columns)
+    if not files:
+        rows = spark.createDataFrame([], frames.struct_type({**columns, **places}))
+    else:
+        paths = [where.spark_path(file) for file in files]
+        rows = frames.reader(spark, {**columns, **places}).parquet(*paths)
+    return rows.select(
+        *_place(options, {name: quoted(name) for name in places}, places),
+        *(quoted(name) for name in columns),
+    )
+
+
+def _of_json(
+    spark: "SparkSession",
+    where: Place,
+    files: Sequence[File],
+    options: ArchiveOptions,
+    places: Columns,
+    columns: Columns,
+) -> "DataFrame":
+    """The same of JSON lines; a line that is not exactly these columns raises, naming its file."""
+    from pyspark.sql import functions as F
+
+    if not files:
+        return spark.createDataFrame([], frames.struct_type({**_PLACE, **columns}))
+    kinds = {**places, **columns}
+    read = frames.reader(spark, {"value": field("value", "string")}).option("lineSep", "\n")
+    lines = read.text([where.spark_path(file) for file in files])
+    named = frames.file_name(where, files)
+    text = F.when(F.is_valid_utf8("value"), F.col("value")).alias("_line")
+    lines = lines.select(named.alias("_backfill_file"), text)
+    found = of_parsed("_line", kinds)
+    # a blank line is a record of no partition, which no range holds: a filter here would not keep it from raising
+    blank = F.col("_line").rlike(r"^\s*$")
+    fault = F.when(F.col("_line").isNull(), "not UTF-8 text").when(~blank, found.fault)
+    # Raised by the partition alone, which lines_of_ranges computes: in each column it would be most of the plan.
+    bad = refused(F.col("_backfill_file"), "a line", F.concat_ws(": ", F.col("_fault"), F.col("_line")))
+    told = dict(found.values)
+    told[options.partition] = F.when(F.col("_fault").isNotNull(), bad).otherwise(told[options.partition])
+    parsed = with_parsed(lines, "_line", kinds).withColumn("_fault", fault)
+    return parsed.select(
+        *_place(options, {name: told[name] for name in places}, kinds),
+        *(told[name].alias(name) for name in columns),
+    )
+
+
+_PLACE: Columns = {
+    "kafka_partition": field("kafka_partition", "integer"),
+    "kafka_offset": field("kafka_offset", "long"),
+    "kafka_timestamp": field("kafka_timestamp", "timestamp"),
+}
+
+
+def _place(options: ArchiveOptions, told: "dict[str, Column]", places: Columns) -> "list[Column]":
+    """The three kafka columns out of the files' own; a time as number is milliseconds since 1970."""
+    from pyspark.sql import functions as F
+
+    at = F.lit(None).cast("timestamp")
+    if options.timestamp in told:
+        column, kind = told[options.timestamp], str(places[options.timestamp]["type"])
+        if kind == "string":
+            number = F.when(column.rlike("^-?[0-9]+$"), F.timestamp_millis(column.try_cast("bigint")))
+            at = F.coalesce(number, column.try_cast("timestamp"))
+        elif kind.startswith("timestamp"):
+            at = column.cast("timestamp")
+        else:
+            at = F.timestamp_millis(column.cast("bigint"))
+    return [
+        told[options.partition].cast("int").alias("kafka_partition"),
+        told[options.offset].cast("bigint").alias("kafka_offset"),
+        at.alias("kafka_timestamp"),
+    ]
+
+
+def of_ranges(rows: "DataFrame", ranges: Sequence[Range]) -> "DataFrame":
+    """`_read` and the columns of the rows that are in a range; their comparisons reach the files' row groups."""
+    from pyspark.sql import functions as F
+
+    partition, offset = F.col("kafka_partition"), F.col("kafka_offset")
+    inside = [_holds(one, partition, offset) for one in ranges]
+    return rows.where(reduce(or_, inside)).select(_read_of(ranges, partition, offset).alias("_read"), "*")
+
+
+def lines_of_ranges(rows: "DataFrame", ranges: Sequence[Range]) -> "DataFrame":
+    """The same of lines, which name what is broken when their partition is computed: once, of every line."""
+    from pyspark.sql import functions as F
+
+    place = F.struct(F.col("kafka_partition").alias("partition"), F.col("kafka_offset").alias("offset"))
+    read = once(place, lambda at: _read_of(ranges, at["partition"], at["offset"]))
+    return rows.select(read.alias("_read"), "*").where(F.col("_read").isNotNull())
+
+
+def _read_of(ranges: Sequence[Range], partition: "Column", offset: "Column") -> "Column":
+    from pyspark.sql import functions as F
+
+    return F.coalesce(
+        *(F.when(_holds(one, partition, offset), F.lit(one.read).cast("int")) for one in ranges),
+    )
+
+
+def _holds(one: Range, partition: "Column", offset: "Column") -> "Column":
+    return (partition == one.partition) & (offset >= one.after) & (offset < one.up_to)

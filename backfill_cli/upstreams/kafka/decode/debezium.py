@@ -1,0 +1,227 @@
+"""Debezium envelopes in records as changes of a table: rows as in upserts.py, two for a key change.
+
+An envelope is the value itself or its `payload`; the block beside the payload tells how it is written
+(debezium_block.py), without one the options do. Tombstones say nothing that the delete before them did not.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from backfill_cli.errors import ConfigError
+from backfill_cli.formats.debezium_changes import envelope_columns
+from backfill_cli.formats.exact import QUIET, decimal_of
+from backfill_cli.formats.frames import struct_type
+from backfill_cli.formats.json_text import is_rounded, is_whole_object
+from backfill_cli.formats.json_values import endless, lost, says_endless
+from backfill_cli.formats.schemas import Columns, SparkType, Unsupported, field, shown
+from backfill_cli.formats.source_table import PARTS, Known, name_in
+from backfill_cli.formats.unsent import UNAVAILABLE, unsent
+from backfill_cli.formats.values import Encoding, convert, read_as_text, schemaless
+from backfill_cli.upstreams.kafka.decode.debezium_block import encoding_of, fault, told_of, with_block
+from backfill_cli.upstreams.kafka.decode.events import PLACE, no_text, with_text
+from backfill_cli.upstreams.kafka.decode.upserts import null_key
+from backfill_cli.upstreams.kafka.options import ValueOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_BROKEN = "_backfill_broken"
+_SOURCE: SparkType = {
+    "type": "struct",
+    "fields": [field("ts_ms", "long"), *(field(part, "string") for part in (*PARTS, "connector"))],
+}
+_FLAT = (
+    "no 'op': not a Debezium envelope; rows that ExtractNewRecordState has taken out of theirs are read with "
+    'value.format = "json"'
+)
+_MONGODB = (
+    "an envelope of MongoDB, which holds documents as text: let ExtractNewDocumentState take them out, and read "
+    'them with value.format = "json"'
+)
+_ROUNDED = "a number with a fraction in a column that is read as text: its digits would be rounded"
+_NARROW = ("byte", "short")
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Which records are the table's, and how they are read.
+
+    whole: the columns are those of the schema blocks, and all that there are. blockless: the fault of a record
+    without a block, None where it is read as the others. tables: of whom records are read (`schema.table`, * for
+    anything), of others they are left out; none: `source` alone, the one table that the topic had, None where it
+    had no record yet. named: topic and table, one of which names it then; None in jobs that are older than this.
+    """
+
+    how: Mapping[str, Encoding]
+    whole: bool = False
+    blockless: str | None = None
+    tables: tuple[str, ...] = ()
+    source: str | None = None
+    named: tuple[str, str] | None = None
+
+    @property
+    def known(self) -> Known:
+        return Known(self.tables, self.source, self.named)
+
+
+def encodings(columns: Columns, value: ValueOptions) -> tuple[Mapping[str, Encoding], str | None]:
+    """How each column is written, and the fault of records that have no schema block, None for none.
+
+    Raises ConfigError where neither a block nor the options say it.
+    """
+    found, faults, unlike = {}, [], []
+    for name, column in columns.items():
+        told = told_of(column)
+        try:
+            if told is not None:
+                found[name] = encoding_of(told, column["type"])
+                if not _alike(found[name], column["type"], value):
+                    unlike.append(name)
+            else:
+                found[name] = schemaless(column["type"], value.timestamps, value.decimals)
+        except Unsupported as exc:
+            faults.append(f"upstream.value: column '{name}': {exc}".replace("upstream.changes.", "value."))
+    if faults:
+        raise ConfigError("upstream", faults)
+    blockless = f"no schema block, and only one says how these are written: {', '.join(unlike)}"
+    return found, blockless if unlike else None
+
+
+def _alike(how: Encoding, kind: SparkType, value: ValueOptions) -> bool:
+    """Whether a value without a block is read the same."""
+    try:
+        mine = schemaless(kind, value.timestamps, value.decimals)
+    except Unsupported:
+        return False
+    if mine.kind == "unscaled" and how.kind == "unscaled":
+        return how.scale == decimal_of(kind)[1]
+    return mine == how or (mine.kind == "instant" and (how.kind == "text" or how.unit == mine.unit))
+
+
+def as_changes(records: "DataFrame", columns: Columns, key: Sequence[str], rules: Rules) -> "DataFrame":
+    from pyspark.sql import functions as F
+
+    how = rules.how
+    envelope = envelope_columns(key, _widened(columns), how, None)
+    envelope["source"] = field("source", _SOURCE)
+    payload = field("payload", {"type": "struct", "fields": list(envelope.values())})
+    block = field("schema", "string")
+    shape = struct_type({**envelope, "payload": payload, "schema": block, _BROKEN: field(_BROKEN, "string")})
+    options = {"columnNameOfCorruptRecord": _BROKEN, "mode": "PERMISSIVE"}
+    told = with_text(records.where("_value IS NOT NULL"), "_value", "_text")
+    told = told.withColumn("_r", F.from_json("_text", shape, options))
+    inner = F.struct(*(F.coalesce(f"_r.{part}", f"_r.payload.{part}").alias(part) for part in envelope))
+    text = F.when(F.col("_r.payload").isNotNull(), F.col("_r.schema"))
+    told = with_block(told.withColumns({"_e": inner, "_block_text": text}), "_block_text", columns)
+    told = told.withColumn("_of", name_in("_e.source"))
+    if rules.tables:
+        told = told.where(rules.known.read(F.col("_of")))
+    told = told.withColumn("_fault", _fault(columns, key, rules))
+    rows = told.select("*", F.posexplode(_ops(key)).alias("_sub", "_op"))
+    good, gone = F.col("_fault").isNull(), F.col("_op") == "D"
+    after, before = F.col("_e.after"), F.col("_e.before")
+    values = []
+    for name, column in columns.items():
+        value = F.when(good & ~gone, _value(after.getField(name), how[name], column["type"]))
+        if name in key:
+            value = value.when(good & gone, _value(before.getField(name), how[name], column["type"]))
+        values.append(value.alias(name, metadata=column["metadata"]))
+    return rows.select(
+        "_op",
+        F.struct("kafka_partition", "kafka_offset", "_sub").alias("_seq"),
+        F.coalesce("_e.source.ts_ms", "_e.ts_ms", F.unix_millis("kafka_timestamp")).alias("_ms"),
+        F.col("_fault").alias("_error"),
+        F.when(~good, F.col("_value")).alias("_raw"),
+        *PLACE,
+        *values,
+    )
+
+
+def _widened(columns: Columns) -> Columns:
+    """`from_json` takes 200 for the TINYINT -56: narrow numbers are read wide, and cast."""
+    return {
+        name: {**column, "type": "integer"} if column["type"] in _NARROW else column
+        for name, column in columns.items()
+    }
+
+
+def _value(raw: "Column", how: Encoding, kind: SparkType) -> "Column":
+    """The column's value, NULL where what is written does not fit it."""
+    return raw.try_cast(kind) if kind in _NARROW else convert(raw, how, kind, QUIET)
+
+
+def _ops(key: Sequence[str]) -> "Column":
+    """What an envelope becomes: rows with these ops, in order. One with a fault is one row, which says it."""
+    from pyspark.sql import functions as F
+
+    op, before, after = F.col("_e.op"), F.col("_e.before"), F.col("_e.after")
+    moved = F.lit(False)
+    for name in key:
+        old, new = before.getField(name), after.getField(name)
+        moved |= old.isNotNull() & ~old.eqNullSafe(new)
+    return (
+        F.when(F.col("_fault").isNotNull(), F.array(F.lit("U")))
+        .when(op == "m", F.array().cast("array<string>"))
+        .when(op == "d", F.array(F.lit("D")))
+        .when((op == "u") & moved, F.array(F.lit("D"), F.lit("U")))
+        .otherwise(F.array(F.lit("U")))
+    )
+
+
+def _fault(columns: Columns, key: Sequence[str], rules: Rules) -> "Column":
+    from pyspark.sql import functions as F
+
+    how = rules.how
+    op, before, after = F.col("_e.op"), F.col("_e.before"), F.col("_e.after")
+    writes = op.isin("c", "r", "u")
+    faults = [
+        no_text("_value", "_text"),
+        F.when(~is_whole_object(F.col("_text")), "not one whole JSON object"),
+        F.when(is_rounded(F.col("_text"), read_as_text(columns, how)), _ROUNDED),
+        F.when(F.col("_e.source.connector") == "mongodb", _MONGODB),
+        F.when(F.col(f"_r.{_BROKEN}").contains('"mongodb"'), _MONGODB),
+        F.when(F.col(f"_r.{_BROKEN}").isNotNull(), "not a Debezium envelope of the table's columns"),
+        F.when(op.isNull(), _FLAT),
+        _of_another_table(rules),
+        F.when(op == "t", "truncate is not supported"),
+        F.when(~op.isin("c", "r", "u", "d", "m"), F.concat(F.lit("unknown op "), op)),
+        F.when(writes & after.isNull(), F.concat(F.lit("no 'after' in an envelope with op "), op)),
+        F.when((op == "d") & before.isNull(), "no 'before', so no key, in an envelope with op d"),
+        F.when(op == "d", null_key({name: before.getField(name) for name in key}, key)),
+        F.when(writes, null_key({name: after.getField(name) for name in key}, key)),
+        fault(columns, how, rules.whole),
+        *([F.when(F.col("_block").isNull(), rules.blockless)] if rules.blockless else []),
+    ]
+    for name, column in columns.items():
+        for side in (after, before) if name in key else (after,):
+            raw = side.getField(name)
+            bad = lost(raw, _value(raw, how[name], column["type"]), column["type"])
+            faults.append(F.when(F.coalesce(bad, F.lit(False)), f"column '{name}': does not fit its type exactly"))
+        absent = unsent(after.getField(name), how[name], column["type"])
+        if absent is not None:
+            faults.append(F.when(writes & absent, _not_sent(name)))
+        if _has_floats(column["type"]):
+            wrong = endless(after.getField(name), column["type"]) & ~says_endless("_text")
+            faults.append(F.when(wrong, f"column '{name}': does not fit its type exactly"))
+    return F.coalesce(*faults)
+
+
+def _of_another_table(rules: Rules) -> "Column":
+    """The fault of a record that is of another table than the topic's one; none where the options name tables."""
+    from pyspark.sql import functions as F
+
+    of, hint, known = F.col("_of"), "; name the tables that are meant: upstream.value.tables", rules.known
+    if known.named is None:
+        return F.lit(None).cast("string")
+    meant = f", not of '{known.named[1]}'" if known.source is None else f", and the topic's are of {known.source}"
+    return F.when(known.other(of), F.concat(F.lit("a record of table "), of, F.lit(f"{meant}{hint}")))
+
+
+def _has_floats(kind: SparkType) -> bool:
+    return "float" in shown(kind) or "double" in shown(kind)
+
+
+def _not_sent(name: str) -> str:
+    hint = "ALTER TABLE … REPLICA IDENTITY FULL at the source sends it"
+    return f"column '{name}': {UNAVAILABLE}: the value did not change and was not sent; {hint}"

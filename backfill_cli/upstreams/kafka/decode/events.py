@@ -1,0 +1,99 @@
+"""Records as rows: `(_read, _error, _raw, kafka columns, the value's columns)`.
+
+A record that cannot be read keeps its place (partition, offset, time) and its bytes; its columns are NULL then.
+"""
+
+from typing import TYPE_CHECKING
+
+from backfill_cli.formats.fast_json import ShortWay, by_either_way
+from backfill_cli.formats.json_values import of_parsed, with_parsed
+from backfill_cli.formats.schemas import Columns, field
+from backfill_cli.spark.names import quoted
+from backfill_cli.upstreams.kafka.decode import foreign
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+PLACE: Columns = {
+    "kafka_partition": field("kafka_partition", "integer"),
+    "kafka_offset": field("kafka_offset", "long"),
+    "kafka_timestamp": field("kafka_timestamp", "timestamp"),
+}
+"""What every row says of its record."""
+
+MARKS = ("_error", "_raw")
+"""What a frame of this upstream calls columns of its own, beside those of every upstream."""
+
+BYTES: Columns = {"value": field("value", "binary")}
+"""The value's columns with `format = "bytes"`."""
+
+
+def as_bytes(records: "DataFrame") -> "DataFrame":
+    """Values as they are: nothing to fail at."""
+    from pyspark.sql import functions as F
+
+    marks = [F.lit(None).cast("string").alias("_error"), F.lit(None).cast("binary").alias("_raw")]
+    return records.select("_read", *marks, *PLACE, F.col("_value").alias("value"))
+
+
+def as_json(records: "DataFrame", columns: Columns, way: ShortWay | None) -> "DataFrame":
+    """Values as JSON objects; a NULL value is a row of NULLs: its record is there.
+
+    way: the short way that the records' columns were read by, where their batch could go it.
+    """
+    from pyspark.sql import functions as F
+
+    told = with_text(on_the_long_way(records, way), "_long", "_text")
+    found = of_parsed("_text", columns)
+    fault = F.coalesce(no_text("_long", "_text"), foreign.fault("_text", columns, False), found.fault)
+    read = with_parsed(told, "_text", columns).withColumn("_error", fault)
+    good = F.col("_error").isNull()
+    values = by_either_way(found.values, way)
+    return read.select(
+        "_read",
+        "_error",
+        F.when(~good, F.col("_value")).alias("_raw"),
+        *PLACE,
+        *(F.when(good, values[name]).alias(name, metadata=c["metadata"]) for name, c in columns.items()),
+    )
+
+
+def on_the_long_way(records: "DataFrame", way: ShortWay | None) -> "DataFrame":
+    """The records with `_long`: the value's bytes, NULL where its columns came with the record."""
+    from pyspark.sql import functions as F
+
+    short = F.lit(False) if way is None else F.coalesce(F.col("_short"), F.lit(False))
+    return records.withColumn("_long", F.when(~short, F.col("_value")))
+
+
+def as_rows(rows: "DataFrame", columns: Columns) -> "DataFrame":
+    """Rows of an archive, whose columns are read already."""
+    from pyspark.sql import functions as F
+
+    marks = [F.lit(None).cast("string").alias("_error"), F.lit(None).cast("binary").alias("_raw")]
+    return rows.select("_read", *marks, *PLACE, *(quoted(name) for name in columns))
+
+
+def with_text(frame: "DataFrame", source: str, text: str) -> "DataFrame":
+    """The frame with `text`, what the bytes of `source` say in UTF-8; NULL where they are no text."""
+    from pyspark.sql import functions as F
+
+    told = F.col(source).cast("string")
+    return frame.withColumn(text, F.when(F.is_valid_utf8(told), told))
+
+
+def no_text(source: str, text: str) -> "Column":
+    """The fault of bytes that `with_text` found to be no text, or that a schema registry's client wrote."""
+    from pyspark.sql import functions as F
+
+    raw = F.col(source)
+    number = F.conv(F.hex(F.substring(raw, 2, 4)), 16, 10)
+    registered = F.concat(F.lit("written with a schema registry (schema id "), number, F.lit(_REGISTERED))
+    fault = F.when((F.hex(F.substring(raw, 1, 1)) == "00") & (F.length(raw) >= 5), registered)
+    return fault.when(raw.isNotNull() & F.col(text).isNull(), F.lit("not UTF-8 text"))
+
+
+_REGISTERED = (
+    "): Avro, Protobuf and a registry's JSON are not read; write plain JSON (Kafka Connect's JsonConverter), or "
+    "copy the topic to one that has it"
+)

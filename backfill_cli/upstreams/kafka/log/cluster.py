@@ -1,0 +1,169 @@
+"""What a cluster says of a topic: ids, partitions, where their logs begin and end. Metadata only, no record."""
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from backfill_cli.errors import Transient, UsageError
+from backfill_cli.upstreams.kafka.log.edge import Heard, asking, client, ours
+from backfill_cli.upstreams.kafka.options import SECRETS, KafkaOptions
+
+ANSWER_S = 10.0
+"""A cluster that lives answers within milliseconds; a leader's election takes some seconds."""
+
+Offsets = Mapping[int, int]
+"""partition → offset"""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One look at a topic.
+
+    oldest: first offset that each partition still holds, or held before where it is read up to its end. ends: next
+    offset at each partition's end, of read_committed the one that the first open transaction begins at.
+    """
+
+    cluster: str
+    topic_id: str
+    oldest: Offsets
+    ends: Offsets
+
+
+class Connection:
+    """How to reach the cluster: the client's settings. Never shown: they hold secrets."""
+
+    def __init__(self, options: KafkaOptions) -> None:
+        self.servers = options.bootstrap_servers
+        self.isolation = options.isolation
+        self._told = dict(options.options)
+
+    def __repr__(self) -> str:
+        return f"Connection({self.servers})"
+
+    def settings(self) -> dict[str, Any]:
+        return {
+            "bootstrap.servers": self.servers,
+            "client.id": "backfill",
+            "allow.auto.create.topics": False,
+            # refused connections are tried again soon: a broker that restarts is back within seconds
+            "reconnect.backoff.max.ms": 2000,
+            **self._told,
+        }
+
+    def scrubbed(self, text: str) -> str:
+        """The text without any secret of these settings."""
+        for name in SECRETS & self._told.keys():
+            if self._told[name]:
+                text = text.replace(self._told[name], "…")
+        return text
+
+
+class Cluster:
+    """A client that only asks. One a process; nothing is asked before `look`."""
+
+    def __init__(self, connection: Connection, topic: str) -> None:
+        self._connection, self._topic = connection, topic
+        self._heard = Heard()
+        self._admin: Any = None
+        self._oldest: Offsets = {}  # as last heard
+
+    def look(self, read: Offsets | None = None) -> Seen:
+        """The topic as it is now.
+
+        read: up to where partitions are read, None when history may be read yet. See _begin_and_end.
+        Raises Transient when the cluster does not answer or the topic is not there, Fatal when it denies access.
+        """
+        kafka = client()
+        with self._asking("reading its metadata"):
+            described = self._ask().describe_topics(kafka.TopicCollection([self._topic]), request_timeout=ANSWER_S)
+            cluster = self._ask().describe_cluster(request_timeout=ANSWER_S)
+            try:
+                topic = described[self._topic].result()
+            except kafka.KafkaException as exc:
+                if exc.args[0].code() == kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise Transient(
+                        f"{self._connection.servers}: there is no topic '{self._topic}'",
+                        "create it, or correct upstream.topic",
+                    ) from exc
+                raise
+            partitions = [one.id for one in topic.partitions]
+            self._oldest, ends = self._begin_and_end(partitions, read)
+            return Seen(cluster.result().cluster_id, str(topic.topic_id), self._oldest, ends)
+
+    def _begin_and_end(self, partitions: Sequence[int], read: Offsets | None) -> tuple[Offsets, Offsets]:
+        """Where the logs of all partitions begin and end; with `read`, of some where they began before.
+
+        Of a partition that is read up to its end nothing can be lost, so where it begins is not asked again: that
+        was a third of an idle barrier at 400 partitions. One whose end moved is asked for its beginning after it.
+        """
+        spec = client().admin.OffsetSpec
+        begins = {p: spec.earliest() for p in partitions}
+        latest = {p: spec.latest() for p in partitions}
+        if read is None:
+            oldest = self._offsets(begins)  # before the ends: what begins after its end would be no range
+            return oldest, self._offsets(latest)
+        ends = self._offsets(latest)
+        known = {p: self._oldest[p] for p, end in ends.items() if p in self._oldest and read.get(p) == end}
+        return known | self._offsets({p: one for p, one in begins.items() if p not in known}), ends
+
+    def must_exist(self) -> None:
+        """Raises UsageError listing the topics with near names when the cluster has no such topic."""
+        with self._asking("listing its topics"):
+            names = sorted(self._ask().list_topics(timeout=ANSWER_S).topics)
+        if self._topic not in names:
+            plain = [name for name in names if not name.startswith("__")]
+            near = difflib.get_close_matches(self._topic, plain, 5, 0.5) or plain[:5]
+            raise UsageError(
+                f"{self._connection.servers}: there is no topic '{self._topic}'",
+                f"name one of: {', '.join(near)}" if near else "create it first: the cluster has no topic yet",
+            )
+
+    def at_time(self, partitions: Offsets, ms: int) -> dict[int, int]:
+        """The first offset of each partition whose record is not older than `ms`; its end where there is none.
+
+        partitions: with the ends to take then.
+        """
+        spec = client().admin.OffsetSpec
+        with self._asking("looking for a time"):
+            found = self._offsets({p: spec.for_timestamp(ms) for p in partitions})
+        return {p: found[p] if found[p] >= 0 else end for p, end in partitions.items()}
+
+    def close(self) -> None:
+        self._admin = None
+
+    def _offsets(self, wanted: Mapping[int, Any]) -> dict[int, int]:
+        if not wanted:
+            return {}
+        kafka = client()
+        level = kafka.IsolationLevel
+        committed = self._connection.isolation == "read_committed"
+        asked = self._ask().list_offsets(
+            {kafka.TopicPartition(self._topic, p): spec for p, spec in wanted.items()},
+            isolation_level=level.READ_COMMITTED if committed else level.READ_UNCOMMITTED,
+            request_timeout=ANSWER_S,
+        )
+        return {one.partition: future.result().offset for one, future in asked.items()}
+
+    def _ask(self) -> Any:
+        if self._admin is None:
+            told = self._heard.settings()
+            settings = {**self._connection.settings(), "error_cb": told["error_cb"]}
+            # what only consumers know is no setting of an admin client
+            fetching = ("fetch.", "queued.", "check.crcs", "allow.auto.create.topics")
+            settings = {k: v for k, v in settings.items() if not k.startswith(fetching)}
+            try:
+                self._admin = client().admin.AdminClient(settings, logger=told["logger"])
+            except client().KafkaException as exc:
+                raise ours(exc.args[0], self._connection, "its settings") from exc
+        return self._admin
+
+    @contextmanager
+    def _asking(self, what: str) -> Iterator[None]:
+        with asking(self._connection, what, self._heard):
+            try:
+                yield
+            finally:
+                if self._admin is not None:
+                    self._admin.poll(0)  # what the client complained of meanwhile is heard now

@@ -1,0 +1,77 @@
+"""Events whose columns need no expression of Spark's: the worker that reads the messages makes their rows.
+
+That is what most topics hold: plain JSON objects of the declared types, or bytes. A batch that is anything else
+fails the read, which is then repeated with care, by Spark (decode.py), which says what is wrong with which record.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from backfill_cli.contracts import ArrowTasks, Piece
+from backfill_cli.formats import fast_json, schemas
+from backfill_cli.formats.fast_json import ShortWay
+from backfill_cli.formats.schemas import Columns
+from backfill_cli.spark import arrow_tasks
+from backfill_cli.upstreams.kafka.decode.events import BYTES, PLACE
+from backfill_cli.upstreams.kafka.log import reader
+from backfill_cli.upstreams.kafka.log.cluster import Connection
+from backfill_cli.upstreams.kafka.log.edge import client
+from backfill_cli.upstreams.kafka.tasks import Range
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+_SURPRISE = "backfill-not-plain"
+"""What a task says in its failure, which passes through Spark as text."""
+
+
+class _NotPlain(Exception):
+    """Records that only Spark can judge: no error, the tasks' `careful` says so."""
+
+
+def tasks(
+    connection: Connection,
+    topic: str,
+    value: Columns,
+    way: ShortWay | None,
+    ranges: Sequence[Range],
+    cores: int,
+    surprised: Callable[[], None],
+) -> ArrowTasks:
+    """The rows of these ranges, `(kafka columns, the value's)`.
+
+    way: how values are read, None for bytes as they are. surprised: called when they turn out not to be plain.
+    Their making raises what `log.messages` does.
+    """
+
+    def careful(exc: Exception) -> bool:
+        found = _SURPRISE in str(exc)
+        if found:
+            surprised()
+        return found
+
+    parts = arrow_tasks.packed([(Piece(one.read, one), one.up_to - one.after) for one in ranges], cores)
+    return ArrowTasks(partial(_rows, connection, topic, way), parts, schemas.to_json({**PLACE, **value}), careful)
+
+
+def _rows(connection: Connection, topic: str, way: ShortWay | None, task: Range) -> "Iterator[pa.RecordBatch]":
+    """Runs in a worker."""
+    import pyarrow as pa
+
+    of = client().Message
+    for messages in reader.messages(connection, topic, task):
+        values = list(map(of.value, messages))
+        if way is None:
+            told = {name: pa.array(values, pa.binary()) for name in BYTES}
+        else:
+            told = _values(values, way, task, messages[0].offset())
+        yield pa.RecordBatch.from_pydict(reader.place(messages, task.partition) | told)
+
+
+def _values(values: Sequence[bytes | None], way: ShortWay, task: Range, offset: int) -> "dict[str, pa.Array]":
+    found = fast_json.read(values, way)
+    if found is None:
+        raise _NotPlain(f"{_SURPRISE}: partition {task.partition}, from offset {offset} on")
+    return {name: column for (name, _), column in zip(way.kinds, found, strict=True)}

@@ -1,0 +1,67 @@
+"""A few records of a topic, read when a job begins: what they say of the columns that the options do not."""
+
+import re
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from backfill_cli.errors import ConfigError
+from backfill_cli.formats.debezium_types import Connect
+from backfill_cli.formats.source_table import matching, source_of
+from backfill_cli.upstreams.kafka.decode.debezium_block import envelope_of, together
+from backfill_cli.upstreams.kafka.log import reader
+from backfill_cli.upstreams.kafka.log.cluster import Connection, Seen
+from backfill_cli.upstreams.kafka.log.edge import client
+from backfill_cli.upstreams.kafka.tasks import Range
+
+_RECORDS, _PARTITIONS, _CLIENTS = 10, 16, 4
+"""So many offsets at each end of so many partitions, the fullest ones, by so many clients at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """told: the row's fields by the schema blocks; empty without one. names: columns that some row has.
+
+    source: the one table that the records are of; None where none says it.
+    """
+
+    told: dict[str, Connect]
+    names: frozenset[str] = frozenset()
+    source: str | None = None
+
+
+def of_debezium(connection: Connection, topic: str, seen: Seen, tables: Sequence[str]) -> Samples:
+    """What the first and the last records of a topic say.
+
+    tables: as in the options. Raises ConfigError for records of several tables where the options name none,
+    BadData for blocks that contradict each other.
+    """
+    found = [one for one in map(envelope_of, _values(connection, topic, seen)) if one is not None]
+    mine = [one for one in found if not tables or re.search(matching(tables), source_of(one[0]))]
+    sources = sorted({source_of(envelope) for envelope, _ in mine} - {""})
+    if len(sources) > 1 and not tables:
+        fault = f"upstream.topic: '{topic}' holds records of several tables: {', '.join(sources[:5])}"
+        raise ConfigError("upstream", [fault], f'name those meant: upstream.value.tables = ["{sources[0]}"]')
+    told = together(topic, [block for _, block in mine if block is not None])
+    images = [envelope.get("after") for envelope, _ in mine]
+    names = frozenset(name for image in images if isinstance(image, dict) for name in image)
+    return Samples(told, names | told.keys(), sources[0] if len(sources) == 1 and not tables else None)
+
+
+def _values(connection: Connection, topic: str, seen: Seen) -> list[bytes]:
+    """Values at both ends of the fullest partitions."""
+    held = {p: (seen.oldest[p], end) for p, end in seen.ends.items() if end > seen.oldest[p]}
+    fullest = sorted(held, key=lambda p: held[p][0] - held[p][1])[:_PARTITIONS]
+    ranges = {Range(0, p, held[p][0], min(held[p][0] + _RECORDS, held[p][1])) for p in fullest}
+    ranges |= {Range(0, p, max(held[p][1] - _RECORDS, held[p][0]), held[p][1]) for p in fullest}
+    of = client().Message
+
+    def read(one: Range) -> list[bytes]:
+        return [value for part in reader.messages(connection, topic, one) for m in part if (value := of.value(m))]
+
+    with ThreadPoolExecutor(_CLIENTS) as pool:
+        return [
+            value
+            for part in pool.map(read, sorted(ranges, key=lambda r: (r.partition, r.after)))
+            for value in part
+        ]

@@ -1,0 +1,69 @@
+"""Ranges of the log by Spark's own Kafka source, where its jars are in the session: as log.py reads them."""
+
+import json
+from collections.abc import Sequence
+from functools import reduce
+from itertools import zip_longest
+from typing import TYPE_CHECKING
+
+from backfill_cli.errors import BackfillError, HistoryGone, UsageError
+from backfill_cli.upstreams.kafka.archive.frames import of_ranges
+from backfill_cli.upstreams.kafka.options import KafkaOptions
+from backfill_cli.upstreams.kafka.tasks import Range
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_JARS = "give its jars: spark.conf.'spark.jars.packages' or 'spark.jars', or leave upstream.reader out"
+
+
+def frame(spark: "SparkSession", options: KafkaOptions, ranges: Sequence[Range], cores: int) -> "DataFrame":
+    """The records of these ranges, columns log.RECORDS. Raises UsageError when the session has no such source.
+
+    One read holds one range a partition, so ranges that share a partition are read by several.
+    """
+    by_partition: dict[int, list[Range]] = {}
+    for one in ranges:
+        by_partition.setdefault(one.partition, []).append(one)
+    layers = [[one for one in layer if one is not None] for layer in zip_longest(*by_partition.values())]
+    return reduce(lambda a, b: a.unionByName(b), [_layer(spark, options, layer, cores) for layer in layers])
+
+
+def _layer(spark: "SparkSession", options: KafkaOptions, ranges: Sequence[Range], cores: int) -> "DataFrame":
+    from pyspark.errors import AnalysisException
+
+    topic = options.topic
+    told = {
+        "kafka.bootstrap.servers": options.bootstrap_servers,
+        "kafka.isolation.level": options.isolation,
+        "assign": json.dumps({topic: [one.partition for one in ranges]}),
+        "startingOffsets": json.dumps({topic: {str(one.partition): one.after for one in ranges}}),
+        "endingOffsets": json.dumps({topic: {str(one.partition): one.up_to for one in ranges}}),
+        "failOnDataLoss": "true",
+        "minPartitions": str(cores),
+    }
+    try:
+        read = spark.read.format("kafka").options(**told).load()
+    except AnalysisException as exc:
+        if "kafka" not in str(exc).lower():
+            raise
+        raise UsageError('upstream.reader = "spark": this Spark has no Kafka source', _JARS) from exc
+    rows = read.selectExpr(
+        "partition AS kafka_partition",
+        "offset AS kafka_offset",
+        "timestamp AS kafka_timestamp",
+        "key AS _key",
+        "value AS _value",
+    )
+    return of_ranges(rows, ranges)
+
+
+def failure(exc: BaseException) -> BackfillError | None:
+    """What a failure of Spark's source means; None when it is not its."""
+    text = str(exc)
+    if "Some data may have been lost" in text or "KAFKA_DATA_LOSS" in text or "OffsetOutOfRange" in text:
+        return HistoryGone(
+            "the log no longer has all offsets of a range that was planned",
+            "keep the topic longer (retention.ms), or drop the job and start over",
+        )
+    return None
