@@ -2,7 +2,7 @@
 
 For an upstream that can be read at a pinned position S and keeps its changes. Phases: `snapshot` (rows of S),
 `log-store` (the upstream epochs that queued up meanwhile, the lag allowed shrinking at every barrier), `upstream`
-(whatever came since the last barrier). Rules and laws: DESIGN, section 5.
+(whatever came since the last barrier). Rules and laws: docs/design.md.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Source strategy: history and live log of the same partitions, each offset from exactly one of the two.
 
 Per partition `backfilling(b) → awaiting live(b) → finished`, b the last offset that history delivered. The table
-in DESIGN, section 5, says for each row of either reader whether it is visible. Both readers are ours, so none
+in docs/design.md says for each row of either reader whether it is visible. Both readers are ours, so none
 reads what would be hidden: with offsets as next positions (`after` = b + 1) the table becomes the cut-offs
 
     first <= history < target <= live

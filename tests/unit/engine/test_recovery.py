@@ -1,4 +1,4 @@
-"""What a new runner makes of catalog, markers and staging: the rows of the table in DESIGN, section 4."""
+"""What a new runner makes of catalog, markers and staging: rules of docs/design.md."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace

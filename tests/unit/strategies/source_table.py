@@ -1,4 +1,4 @@
-"""The state table of DESIGN, section 5, *source*, read row by row: the oracle. Its offsets are those of rows."""
+"""The state table of docs/design.md, *source*, read row by row: the oracle. Its offsets are those of rows."""
 
 from dataclasses import dataclass, replace
 from random import Random
