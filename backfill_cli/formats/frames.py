@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 _PLAIN = re.compile(r"[A-Za-z0-9/._=,@~!$&'()*;-]*")
 """What a path may hold that Spark's `_metadata.file_path` shows as it is; all else it encodes as in a URI."""
 
-_BLANK = r"^\s*(null)?\s*$"
-"""Lines that carry nothing: empty ones, and Kafka's tombstones written out."""
+_BLANK, _TOMBSTONE = r"^\s*$", r"^\s*null\s*$"
 
 
 def struct_type(columns: Columns) -> "StructType":
@@ -85,14 +84,15 @@ def json_lines(
 ) -> "DataFrame":
     """`_backfill_file, _backfill_at, r STRUCT<columns…, _backfill_broken>` of files with one JSON object a line.
 
-    Blank lines are left out. `_backfill_broken` is the line where it is no whole object or does not fit `columns`,
-    else NULL. texts: members that are read as text, which a number with a fraction does not fit (json_text.py).
+    Blank lines and `null`, a tombstone, are left out. `_backfill_broken` is the line where it is no whole object
+    or does not fit `columns`, else NULL. texts: members that are read as text, which a number with a fraction does
+    not fit (json_text.py).
     """
     from pyspark.sql import functions as F
 
     shape = struct_type({**columns, "_backfill_broken": schemas.field("_backfill_broken", "string")})
     options = {"columnNameOfCorruptRecord": "_backfill_broken", "mode": "PERMISSIVE"}
-    told = text_lines(spark, where, files)
+    told = text_lines(spark, where, files).where(~F.col("_line").rlike(_TOMBSTONE))
     sound = is_whole_object(F.col("_line")) & ~is_rounded(F.col("_line"), texts)
     told = told.withColumn("_text", F.when(sound, F.col("_line")))
     parsed = told.withColumn("_r", F.from_json("_text", shape, options))

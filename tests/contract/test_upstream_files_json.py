@@ -47,6 +47,8 @@ REFUSED = {
     "a column in other letters": b'{"id": 1, "S": "x"}',
     "a column in other letters beside itself": b'{"id": 1, "s": null, "S": "x"}',
     "null after an object": b'{"id": 1} null',
+    "null": b"null",
+    "null and blanks": b" null\r",
 }
 
 
@@ -87,7 +89,6 @@ EXACT: list[tuple[bytes, dict[str, Any]]] = [
     ),
     (b'\t{"s": 1.25, "id" : 3, "extra": [1, {"a": 2}]} ', {"s": "1.25"}),
     (b"", {}),
-    (b"null", {}),
     (b'{"id": 4, "s": "back\\\\slash \\\\ud83d"}', {"s": "back\\slash \\ud83d"}),
     (b'{"id": 5, "d": "NaN", "f": "-Infinity"}', {"d": "nan", "f": float("-inf")}),
     ('{"id": 6, "s": "漢\u2028"}'.encode(), {"s": "漢\u2028"}),

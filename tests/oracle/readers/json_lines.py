@@ -67,10 +67,6 @@ def _records(content: bytes, doubt: Doubt) -> list[Object]:
                 )
             except (ValueError, RecursionError) as exc:
                 raise No(f"no JSON: {exc}") from None
-            if record is None:
-                # As Kafka's tombstones are written out: it carries no row.
-                doubt.reasons.append("a line `null`")
-                continue
             if not isinstance(record, _Pairs):
                 raise No("not an object")
             found.append(record)

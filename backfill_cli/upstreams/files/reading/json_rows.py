@@ -54,7 +54,7 @@ def batches(way: ShortWay | None, part: TextPart) -> "Iterator[pa.RecordBatch]":
     import pyarrow as pa
 
     for offset, block in _blocks(part):
-        values = [line for line in (one.strip(_WHITE) for one in block.split(b"\n")) if line not in (b"", b"null")]
+        values = [line for line in (one.strip(_WHITE) for one in block.split(b"\n")) if line]
         if not values:
             continue
         told = {
