@@ -252,11 +252,12 @@ def prepare_then_die(path: Path, tables: tuple[object, ...]) -> int:
     script = f"""
         import os, duckdb
         from backfill_cli.contracts import SinkTable
-        from backfill_cli.sinks import duckdb_tables
-        from backfill_cli.sinks.duckdb import DuckDBOptions, DuckDBSink
-        import backfill_cli.sinks.duckdb as module
+        from backfill_cli.sinks.duckdb import tables
+        from backfill_cli.sinks.duckdb.options import DuckDBOptions
+        from backfill_cli.sinks.duckdb.sink import DuckDBSink
+        import backfill_cli.sinks.duckdb.sink as module
         def prepare(*given):
-            duckdb_tables.prepare(*given)
+            tables.prepare(*given)
             os._exit(9)
         module.prepare = prepare
         DuckDBSink(DuckDBOptions(path={str(path)!r})).prepare("orders", {tables!r}, False)
@@ -274,7 +275,8 @@ def commit_in_a_child(path: Path, commit: object, env: dict[str, str]) -> int:
     script = f"""
         import pickle
         from pathlib import Path
-        from backfill_cli.sinks.duckdb import DuckDBOptions, DuckDBSink
+        from backfill_cli.sinks.duckdb.options import DuckDBOptions
+        from backfill_cli.sinks.duckdb.sink import DuckDBSink
         commit = pickle.loads(Path({str(plan)!r}).read_bytes())
         DuckDBSink(DuckDBOptions(path={str(path)!r})).commit(commit)
     """
@@ -290,7 +292,8 @@ def commit_until_full(path: Path, commits: list[object], limit_bytes: int) -> in
         import pickle, resource
         from pathlib import Path
         from backfill_cli.errors import Transient
-        from backfill_cli.sinks.duckdb import DuckDBOptions, DuckDBSink
+        from backfill_cli.sinks.duckdb.options import DuckDBOptions
+        from backfill_cli.sinks.duckdb.sink import DuckDBSink
         resource.setrlimit(resource.RLIMIT_FSIZE, ({limit_bytes}, {limit_bytes}))
         sink = DuckDBSink(DuckDBOptions(path={str(path)!r}))
         done = 0
