@@ -63,7 +63,7 @@ QUIET = Named(None, "")
 def once(value: "Column", of: "Callable[[Column], Column]") -> "Column":
     """`of(value)`, the value computed once: written out, each use in `of` would be a copy of its whole expression.
 
-    Copies of copies made one decimal of a Debezium row 30 KB of plan, and each task generates code of all of it.
+    Copies of copies made one decimal in base64 544,000 characters of plan, of which each task generated code.
     """
     from pyspark.sql import functions as F
 

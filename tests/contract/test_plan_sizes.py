@@ -1,7 +1,7 @@
 """Expressions stay small: one that is used twice is written out twice, and the optimizer, the code generator and
 each task work through all of it, whatever the rows.
 
-A decimal in base64 took 544,000 characters once, and an epoch of a table that had two of them 20 s.
+A decimal in base64 took 544,000 characters once.
 """
 
 import io

@@ -21,6 +21,7 @@ from backfill_cli.engine.verify.folder import sweep as sweep_copies
 from backfill_cli.errors import BackfillError, BadData
 from backfill_cli.failpoint import hit
 from backfill_cli.model.plan import ChangeWindow, EpochPlan, SnapshotRead, Staged, StagedTable
+from backfill_cli.spark.names import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -153,10 +154,7 @@ class SparkStager:
         from pyspark.sql import functions as F
 
         key = self._config.table(name).key
-        return [
-            F.sum(F.when(F.col("`" + c.replace("`", "``") + "`").isNull(), 1).otherwise(0)).alias(f"null_{i}")
-            for i, c in enumerate(key)
-        ]
+        return [F.sum(F.when(quoted(c).isNull(), 1).otherwise(0)).alias(f"null_{i}") for i, c in enumerate(key)]
 
     def _refuse_null_keys(self, name: str, key: Sequence[str], nulls: Sequence[int | None], where: str) -> None:
         for column, count in zip(key, nulls, strict=True):

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from backfill_cli.spark.names import quoted
+
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
@@ -23,8 +25,8 @@ def net(changes: "DataFrame", key: Sequence[str], transform: "Transform") -> "Da
     from pyspark.sql import functions as F
 
     columns = [c for c in changes.columns if c not in ("_seq", "_ms")]
-    last = F.max_by(F.struct(*(F.col(_quoted(c)) for c in columns)), F.col("_seq")).alias("_last")
-    keys = [F.col(_quoted(c)).alias(f"_key_{i}") for i, c in enumerate(key)]
+    last = F.max_by(F.struct(*(quoted(c) for c in columns)), F.col("_seq")).alias("_last")
+    keys = [quoted(c).alias(f"_key_{i}") for i, c in enumerate(key)]
     latest = changes.groupBy(*keys).agg(last).select("_last.*")
     if transform.where is not None:
         stays = f"_op = 'U' AND coalesce(({transform.where}), false)"
@@ -47,7 +49,7 @@ def _selected(latest: "DataFrame", select: Sequence[str]) -> list["Column"]:
     for text in select:
         names = row.selectExpr(text).columns
         if text.lstrip().startswith("*"):
-            columns += [F.col(_quoted(name)) for name in names]
+            columns += [quoted(name) for name in names]
         elif _is_reference(text):
             columns.append(F.expr(text))
         else:
@@ -63,7 +65,3 @@ def _is_reference(text: str) -> bool:
     item = sqlglot.parse_one(text, dialect="spark")
     plain = item.this if isinstance(item, exp.Alias) else item
     return isinstance(plain, exp.Column) and len(plain.parts) == 1
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

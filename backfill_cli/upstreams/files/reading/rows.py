@@ -1,7 +1,4 @@
-"""Plain rows (no envelope) of Parquet, JSON and CSV files: what their metadata says, and their frames.
-
-Used by the snapshot, and by the change formats whose rows carry op, version and time in columns of their own.
-"""
+"""Plain rows (no envelope) of Parquet, JSON and CSV files as frames: of snapshots, and of changes with marks."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
