@@ -18,6 +18,9 @@ BackfillError
 
 from collections.abc import Sequence
 
+WAY_ON = "; to go on: "
+"""In a line that people see: after it stands what to type or do."""
+
 
 class BackfillError(Exception):
     """What went wrong (what, where, which value) and what to type next.
@@ -34,6 +37,13 @@ class BackfillError(Exception):
 
     def __str__(self) -> str:
         return f"{self.message}\nTry: {self.hint}" if self.hint else self.message
+
+    def way_on(self, job: str) -> str:
+        """The hint, and the `resume` that follows it, unless it is to start over or names a command itself."""
+        resume = f"backfill resume {job}"
+        if "start over" in self.hint or "backfill " in self.hint:
+            return self.hint
+        return f"{self.hint}; then: {resume}" if self.hint else resume
 
 
 class UsageError(BackfillError):
@@ -71,7 +81,7 @@ class Transient(BackfillError):
     @property
     def waits_for(self) -> str:
         """What is waited for, and what would end it; `status` shows the two apart."""
-        return f"{self.message}; to go on: {self.hint}" if self.hint else self.message
+        return f"{self.message}{WAY_ON}{self.hint}" if self.hint else self.message
 
 
 class HistoryGone(BackfillError):

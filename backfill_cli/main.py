@@ -1,4 +1,4 @@
-"""The `backfill` command: one verb a file in `commands/`, each imported only when it is typed."""
+"""The `backfill` command: one verb per file in `commands/`, each imported only when it is typed."""
 
 import importlib
 import re

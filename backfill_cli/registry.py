@@ -3,14 +3,20 @@
 Only the one asked for is imported.
 """
 
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
+from typing import Any
 
-from backfill_cli.contracts import SinkConnector, UpstreamConnector
+from pydantic import ConfigDict, Field, create_model
+
+from backfill_cli.contracts import Pair, SinkConnector, TableSpec, UpstreamConnector
 from backfill_cli.errors import UsageError
 
 UPSTREAMS = "backfill.upstreams"
 SINKS = "backfill.sinks"
+_CONFIG = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, serialize_by_alias=True)
 
 
 def upstream(kind: str) -> UpstreamConnector:
@@ -19,6 +25,32 @@ def upstream(kind: str) -> UpstreamConnector:
     if not isinstance(found, UpstreamConnector):
         raise UsageError(f"upstream type {kind!r} does not name an UpstreamConnector", "reinstall its package")
     return found
+
+
+@cache
+def two_systems(snapshot: str, changes: str) -> UpstreamConnector:
+    """The connector of an upstream whose snapshot is of one type and whose changes are of another.
+
+    Its options are both sides' (`snapshot`, `changes`). Raises UsageError for a type that has no such side.
+    """
+    held, log = upstream(snapshot).snapshot, upstream(changes).changes
+    if held is None:
+        raise UsageError(f"a snapshot of type {snapshot!r} cannot be combined with changes of another type")
+    if log is None:
+        raise UsageError(f"changes of type {changes!r} cannot be combined with a snapshot of another type")
+    options = create_model(
+        "TwoSystems", __config__=_CONFIG, snapshot=(held.options, Field()), changes=(log.options, Field())
+    )
+
+    def opened(told: Any, tables: Sequence[TableSpec]) -> Pair:
+        return Pair(held.open(told.snapshot, tables), log.open(told.changes, tables))
+
+    def fingerprint(told: Any) -> Mapping[str, Any]:
+        sides = {"snapshot": held.fingerprint(told.snapshot), "changes": log.fingerprint(told.changes)}
+        types = {"snapshot": snapshot, "changes": changes}
+        return {name: {"type": types[name], **side} for name, side in sides.items()}
+
+    return UpstreamConnector(options, opened, fingerprint)
 
 
 def sink(kind: str) -> SinkConnector:

@@ -27,7 +27,7 @@ def drop(
     as_json: JsonOption = False,
     catalog: CatalogOption = "",
 ) -> None:
-    """Forget a job: its progress, its markers in the sink, its staging. The sink's rows stay."""
+    """Forget a job: its progress, its markers in the sink, its staging, its replication slot. Rows stay."""
     store = open_catalog(catalog)
     name = job if sink is not None else store.job(job).name
     if confirm != name:
@@ -39,13 +39,15 @@ def drop(
     if sink is None:
         from backfill_cli.engine.job.drop import drop as drop_job
 
-        drop_job(name, store)
+        done = drop_job(name, store)
     else:
         from backfill_cli.config import load
         from backfill_cli.engine.job.drop import drop_from_sink
 
-        drop_from_sink(name, store, load(Path(sink)))
+        done = drop_from_sink(name, store, load(Path(sink)))
     if as_json:
-        answer_json({"schema": 1, "job": name, "dropped": True})
-    else:
-        say(f"job {name}: dropped; the sink's rows stay")
+        answer_json({"schema": 1, "job": name, "dropped": True, "left_upstream": done.left})
+        return
+    say(f"job {name}: dropped; " + ("the sink's rows stay" if done.known else "its sink knows nothing of it"))
+    if done.left is not None:
+        say(f"left in the upstream: {done.left}")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from backfill_cli.errors import WaitTimedOut
 from backfill_cli.model.job import Verb
 from backfill_cli.view.console import answer_json, say
+from backfill_cli.view.lines import spell_held
 
 from .options import named_job, open_catalog, seconds
 
@@ -25,11 +26,11 @@ def post(
     Raises NoSuchJob; with `wait` WaitTimedOut.
     """
     limit_s = seconds(timeout, "--timeout")
-    from backfill_cli.catalog.person import person
+    from backfill_cli.catalog.actor import actor
 
     store = open_catalog(catalog)
     name = job or named_job(store, None).name
-    command = store.post(name, verb, rate, person(), time.time_ns() // 1_000_000)
+    command = store.post(name, verb, rate, actor(), time.time_ns() // 1_000_000)
     epoch = _waited(store, name, command, verb, limit_s) if wait else store.taken(name, command)
     if as_json:
         answer_json({"schema": 1, "job": name, "command": verb.value, "rate": rate, "id": command, "epoch": epoch})
@@ -37,6 +38,15 @@ def post(
         say(f"job {name}: {verb.value} requested; it takes effect at the next barrier")
     else:
         say(f"job {name}: {DONE[verb]}{_rate(verb, rate)}, at epoch {epoch}")
+    held = _held_back(store, name) if verb in (Verb.PAUSE, Verb.STOP) else None
+    if held is not None and not as_json:
+        say(f"{held}, and keeps more until it goes on: backfill resume {name}")
+
+
+def _held_back(store: "Catalog", name: str) -> str | None:
+    """What the upstream keeps for the job, as last seen; None where it keeps nothing for it."""
+    progress = store.job(name).progress
+    return None if progress is None or progress.held_bytes is None else spell_held(progress.held_bytes)
 
 
 def _rate(verb: Verb, rate: float | None) -> str:

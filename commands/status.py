@@ -15,7 +15,7 @@ def status(
     as_json: JsonOption = False,
     catalog: CatalogOption = "",
 ) -> None:
-    """Show all jobs, one a line, or one job in full. With --watch --json: a document a second, one a line."""
+    """Show all jobs, one per line, or one job in full. With --watch --json: one line per second."""
     from backfill_cli.view.model import as_json as to_json
     from backfill_cli.view.read import read_jobs, watched_jobs
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from backfill_cli.catalog.lease import this_host
-from backfill_cli.errors import Fatal, StoppedEarly, WaitTimedOut
+from backfill_cli.errors import WAY_ON, Fatal, StoppedEarly, WaitTimedOut
 from backfill_cli.model.job import JobState, Phase
 from backfill_cli.view.console import answer_json, say
 
@@ -44,7 +44,8 @@ def wait(
         now = time.monotonic()
         live = now if row.live else live
         if row.state is JobState.FAILED and not row.live:
-            raise Fatal(f"job {name!r} failed, before {goal}: {row.reason}", f"backfill resume {name}")
+            said, _, way_on = row.reason.partition(WAY_ON)
+            raise Fatal(f"job {name!r} failed, before {goal}: {said}", way_on or f"backfill resume {name}")
         if (row.ended and not row.live) or now - live > GONE_AFTER_S:
             state = f"is {row.state}" if row.ended else "has no runner"
             raise StoppedEarly(f"job {name!r} {state} ({row.reason}), before {goal}", f"backfill resume {name}")

@@ -12,6 +12,7 @@ from backfill_cli.catalog import jobs
 from backfill_cli.errors import StateConflict
 from backfill_cli.model.checkpoint import Checkpoint, Recovered
 from backfill_cli.model.codec import decode, encode
+from backfill_cli.model.position import cursor_of, cursor_text
 from backfill_cli.model.split import SplitKey, SplitProgress, SplitStatus
 
 if TYPE_CHECKING:
@@ -131,11 +132,11 @@ def _write_splits(db: "DuckDBPyConnection", job: str, splits: Mapping[SplitKey, 
     )
     db.execute(
         """INSERT INTO split_progress SELECT $job, unnest($tables), unnest($ids), unnest($statuses),
-           unnest($next_rows), unnest($rows), unnest($epochs), unnest($targets::BIGINT[])""",
+           unnest($cursors::VARCHAR[]), unnest($rows), unnest($epochs), unnest($targets::BIGINT[])""",
         keys
         | {
             "statuses": [progress.status.value for progress in splits.values()],
-            "next_rows": [progress.after for progress in splits.values()],
+            "cursors": [cursor_text(progress.cursor) for progress in splits.values()],
             "rows": [progress.rows for progress in splits.values()],
             "epochs": [progress.epoch for progress in splits.values()],
             "targets": [progress.target for progress in splits.values()],
@@ -146,13 +147,13 @@ def _write_splits(db: "DuckDBPyConnection", job: str, splits: Mapping[SplitKey, 
 def _all_splits(db: "DuckDBPyConnection", job: str) -> dict[SplitKey, SplitProgress]:
     """Every split of the pin in its order, those not started too; then partitions that came after the pin."""
     found = db.execute(
-        """SELECT table_name, split_id, status, next_row, rows_read, epoch, target
+        """SELECT table_name, split_id, status, "cursor", rows_read, epoch, target
            FROM splits FULL JOIN split_progress USING (job, table_name, split_id)
            WHERE job = ? ORDER BY ordinal NULLS LAST, table_name, length(split_id), split_id""",
         [job],
     ).fetchall()
     statuses = {status.value: status for status in SplitStatus}
     return {
-        (table, split): _NOT_STARTED if status is None else SplitProgress(statuses[status], *moved)
-        for table, split, status, *moved in found
+        (table, split): _NOT_STARTED if status is None else SplitProgress(statuses[status], cursor_of(at), *moved)
+        for table, split, status, at, *moved in found
     }

@@ -17,8 +17,8 @@ _HEAD = """# The catalog
 
 What `backfill` remembers of its jobs is one small DuckDB file: `--catalog`, else `BACKFILL_CATALOG`, else
 `.backfill/catalog.duckdb`. It holds no secrets and none of your rows. Every access opens it for milliseconds, so
-you may query it while jobs run. DuckDB lets nobody else in while your own session is open: close it, or the jobs
-wait for you.
+you may query it while jobs run. DuckDB gives the file to one process at a time: close your own session,
+or the jobs wait for you.
 
 ```
 duckdb -readonly .backfill/catalog.duckdb -c "
@@ -34,7 +34,7 @@ lives), `.wake` (touched by each command) and, after an upgrade, `.v1`, `.v2`, â
 
 
 def describe() -> str:
-    """Markdown: a section a table, a row a column. Reads the migrations, no catalog."""
+    """Markdown: a section per table, a row per column. Reads the migrations, no catalog."""
     import duckdb
 
     with duckdb.connect(":memory:") as db:

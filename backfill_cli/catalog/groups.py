@@ -29,7 +29,8 @@ _GROUPS = """
                coalesce(p.status IN ('consumed', 'awaiting live', 'finished'), s.rows_total = 0, false)
                    AS consumed,
                CASE WHEN consumed THEN 1.0
-                    ELSE (coalesce(p.next_row, s.first_row) - s.first_row) / greatest(coalesce(s.rows_total, 1), 1)
+                    ELSE coalesce(try_cast(p."cursor" AS BIGINT) - s.first_offset, p.rows_read, 0)
+                         / greatest(coalesce(s.rows_total, 1), 1)
                END AS share
         FROM splits s LEFT JOIN split_progress p
           ON p.job = s.job AND p.table_name = s.table_name AND p.split_id = s.split_id

@@ -130,7 +130,7 @@ def _insert_splits(db: "DuckDBPyConnection", job: str, splits: tuple[Split, ...]
     """Lists as parameters: 100,000 splits in about a second, where a row at a time takes minutes."""
     db.execute(
         """INSERT INTO splits SELECT $job, unnest($tables), unnest($ids), unnest($ordinals), unnest($rows),
-           unnest($sizes), unnest($cuttable), unnest($details), unnest($firsts)""",
+           unnest($sizes), unnest($cuttable), unnest($details), unnest($firsts::BIGINT[])""",
         {
             "job": job,
             "tables": [split.table for split in splits],
@@ -153,7 +153,7 @@ def definition(db: "DuckDBPyConnection", job: str) -> JobDefinition:
     if row is None:
         raise no_such_job(db, job)
     splits = db.execute(
-        """SELECT table_name, split_id, rows_total, size_bytes, cuttable, detail, first_row FROM splits
+        """SELECT table_name, split_id, rows_total, size_bytes, cuttable, detail, first_offset FROM splits
            WHERE job = ? ORDER BY ordinal""",
         [job],
     ).fetchall()

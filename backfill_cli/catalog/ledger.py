@@ -1,4 +1,4 @@
-"""The ledger: one line an epoch, numbers for people and plots. Old lines are folded by the hour."""
+"""The ledger: one line per epoch, numbers for people and plots. Old lines are folded by the hour."""
 
 from dataclasses import astuple, replace
 from typing import TYPE_CHECKING

@@ -13,8 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backfill_cli.catalog.guard import (
-    is_locked,
+from backfill_cli.catalog.permissions import (
     make_folder,
     make_private,
     our_errors,
@@ -153,12 +152,14 @@ class Store:
         """Open the file; wait while a program that does not know our lock has it."""
         import duckdb
 
+        from backfill_cli.duckdb_says import Said, said
+
         deadline = time.monotonic() + self._wait_s
         while True:
             try:
                 return duckdb.connect(str(path), read_only=read_only, config=_CONFIG)
             except duckdb.IOException as exc:
-                if not is_locked(str(exc)) or time.monotonic() > deadline:
+                if said(exc) is not Said.HELD or time.monotonic() > deadline:
                     raise
                 time.sleep(POLL_S)
 
@@ -239,7 +240,7 @@ class Store:
                 ) from exc
 
     def _migrate(self, path: Path, version: int) -> None:
-        """Run what is missing. DDL only here, and a checkpoint after it: its replay from the log has failed."""
+        """Run what is missing. A checkpoint follows: the replay of DDL from the log has failed."""
         db = self._connect(path)
         try:
             for number, script in enumerate(self._scripts()[version:], start=version + 1):

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from backfill_cli import registry
-from backfill_cli.config.event_key import with_event_key
+from backfill_cli.config.connectors import model_of, of_one_system, options_of, sink_of, upstream_of
+from backfill_cli.config.event_key import with_event_key, with_primary_keys, without_key
 from backfill_cli.config.faults import spell_faults, spell_path
 from backfill_cli.config.references import REFERENCE, each_string, reference_faults, resolve
 from backfill_cli.config.secrets import secret_faults
@@ -29,8 +29,8 @@ from backfill_cli.config.sections import (
     Transform,
 )
 from backfill_cli.config.transforms import sink_key, transform_faults
-from backfill_cli.contracts import SinkConnector, TableSpec, UpstreamConnector
-from backfill_cli.errors import ConfigError, UsageError
+from backfill_cli.contracts import TableSpec
+from backfill_cli.errors import ConfigError
 
 if TYPE_CHECKING:
     from backfill_cli.contracts import Sink, Upstream
@@ -52,10 +52,8 @@ class JobConfig:
 
     tree: Tree
     job: Job
-    upstream_type: str
     upstream: BaseModel
     tables: tuple[Table, ...]
-    sink_type: str
     sink: BaseModel
     transform: Transform
     barrier: Barrier
@@ -81,11 +79,12 @@ class JobConfig:
 
     def open_upstream(self) -> "Upstream":
         """The upstream, secrets resolved. Raises ConfigError for a reference that leads nowhere."""
-        return registry.upstream(self.upstream_type).open(resolve(self.upstream, "upstream"), self.table_specs())
+        options = resolve(self.upstream, "upstream")
+        return upstream_of(self.tree["upstream"]).open(options, self.table_specs())
 
     def open_sink(self) -> "Sink":
         """The sink, secrets resolved. Raises ConfigError for a reference that leads nowhere."""
-        return registry.sink(self.sink_type).open(resolve(self.sink, "sink"))
+        return sink_of(self.tree["sink"]).open(resolve(self.sink, "sink"))
 
     def spark_conf(self) -> dict[str, str]:
         """The user's Spark settings, secrets resolved."""
@@ -97,10 +96,11 @@ class JobConfig:
 
     def fingerprint(self) -> Tree:
         """What decides the result, and so must not change in a job's life: JSON, without secrets."""
-        upstream, sink = registry.upstream(self.upstream_type), registry.sink(self.sink_type)
+        upstream, sink = self.tree["upstream"], self.tree["sink"]
+        kind = {"type": upstream["type"]} if "type" in upstream else {}
         parts = {
-            "upstream": {"type": self.upstream_type, **upstream.fingerprint(self.upstream)},
-            "sink": {"type": self.sink_type, **sink.fingerprint(self.sink)},
+            "upstream": kind | dict(upstream_of(upstream).fingerprint(self.upstream)),
+            "sink": {"type": sink["type"], **sink_of(sink).fingerprint(self.sink)},
             "tables": {table.name: self._table_fingerprint(table) for table in self.tables},
         }
         plain: Tree = json.loads(json.dumps(parts))
@@ -139,25 +139,24 @@ def _checked(tree: Tree, source: str, faults: list[str]) -> JobConfig:
     for part in _MAY_HOLD_REFERENCES:
         faults += reference_faults(tree.get(part), (part,))
     faults += _misplaced_references(tree)
-    upstream = _options("upstream", tree.get("upstream"), faults)
+    tree = of_one_system(tree)
+    upstream = options_of("upstream", tree.get("upstream"), faults)
     if upstream is not None:
-        tree = with_event_key(tree, registry.upstream(tree["upstream"]["type"]).event_key(upstream))
+        tree = _keyed(tree, upstream)
     try:
         file = JobFile.model_validate(tree)
     except ValidationError as error:
         faults += spell_faults(error, JobFile, tree)
         file = None
-    sink = _options("sink", tree.get("sink"), faults)
+    sink = options_of("sink", tree.get("sink"), faults)
     faults += _table_faults(tree)
     if file is None or upstream is None or sink is None or faults:
         raise ConfigError(source, faults, "correct the faults listed, then: backfill plan --config FILE")
     return JobConfig(
         tree=tree,
         job=file.job,
-        upstream_type=file.upstream["type"],
         upstream=upstream,
         tables=tuple(file.tables),
-        sink_type=file.sink["type"],
         sink=sink,
         transform=file.transform,
         barrier=file.barrier,
@@ -168,44 +167,19 @@ def _checked(tree: Tree, source: str, faults: list[str]) -> JobConfig:
     )
 
 
+def _keyed(tree: Tree, upstream: BaseModel) -> Tree:
+    """The tree with the keys that it need not name. Asks the upstream, where that is what knows them."""
+    connector = upstream_of(tree["upstream"])
+    tree = with_event_key(tree, connector.event_key(upstream))
+    nameless = without_key(tree)
+    if connector.primary_keys is None or not nameless:
+        return tree
+    return with_primary_keys(tree, connector.primary_keys(resolve(upstream, "upstream"), nameless))
+
+
 def _written_secrets(tree: Tree) -> list[str]:
-    models = {"upstream": _model("upstream", tree), "sink": _model("sink", tree), "spark": Spark}
+    models = {part: model_of(part, tree.get(part)) for part in ("upstream", "sink")} | {"spark": Spark}
     return [fault for part, model in models.items() for fault in secret_faults(part, tree.get(part), model)]
-
-
-def _model(part: str, tree: Tree) -> type[BaseModel] | None:
-    """The model of `[upstream]` or `[sink]`, None when the connector is not known."""
-    kind = told.get("type") if isinstance(told := tree.get(part), dict) else None
-    if not isinstance(kind, str):
-        return None
-    try:
-        return (registry.upstream if part == "upstream" else registry.sink)(kind).options
-    except UsageError:
-        return None
-
-
-def _options(part: str, told: Any, faults: list[str]) -> BaseModel | None:
-    """`[upstream]` or `[sink]` as its connector's model; None with the faults noted."""
-    if not isinstance(told, dict):
-        return None
-    kind = told.get("type")
-    if not isinstance(kind, str):
-        known = ", ".join(registry.known(registry.UPSTREAMS if part == "upstream" else registry.SINKS))
-        faults.append(f"{part}.type: {'missing' if kind is None else 'must be text'}; known: {known}")
-        return None
-    try:
-        connector: UpstreamConnector | SinkConnector
-        connector = registry.upstream(kind) if part == "upstream" else registry.sink(kind)
-    except UsageError as error:
-        faults.append(f"{part}.type: {error.message}")
-        return None
-    model = connector.options
-    options = {key: value for key, value in told.items() if key != "type" or "type" in model.model_fields}
-    try:
-        return model.model_validate(options)
-    except ValidationError as error:
-        faults += spell_faults(error, model, options, (part,))
-        return None
 
 
 def _table_faults(tree: Tree) -> list[str]:
@@ -228,7 +202,7 @@ def _table_faults(tree: Tree) -> list[str]:
 
 
 def _well_formed(model: type[Part], told: list[Any]) -> dict[int, Part]:
-    """The items that are a `model`, by their place; what is wrong with the others is told elsewhere."""
+    """The items that are a `model`, by their place; what is wrong with the others is reported elsewhere."""
     parts: dict[int, Part] = {}
     for index, item in enumerate(told):
         with suppress(ValidationError):

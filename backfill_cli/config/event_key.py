@@ -1,4 +1,4 @@
-"""Tables of events: their key is where the log has them, so a config need not name it."""
+"""Keys that a config need not name: where a log has an event, or the primary key that the upstream knows."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,6 +16,24 @@ def with_event_key(tree: Tree, key: Sequence[str]) -> Tree:
         return tree
     tables = [_table(table, key) if isinstance(table, dict) and "key" not in table else table for table in told]
     return {**tree, "tables": tables, **_kept(tree, key)}
+
+
+def without_key(tree: Tree) -> list[str]:
+    """The names of the tables that name no key."""
+    told = tree.get("tables")
+    tables = [table for table in told if isinstance(table, dict)] if isinstance(told, list) else []
+    return [table["name"] for table in tables if "key" not in table and isinstance(table.get("name"), str)]
+
+
+def with_primary_keys(tree: Tree, keys: Mapping[str, Sequence[str]]) -> Tree:
+    """The config's tree with these keys, by table."""
+    tables = [
+        {**table, "key": list(keys[table["name"]])}
+        if isinstance(table, dict) and "key" not in table and table.get("name") in keys
+        else table
+        for table in tree["tables"]
+    ]
+    return {**tree, "tables": tables}
 
 
 def _table(table: Mapping[str, Any], key: Sequence[str]) -> Tree:

@@ -1,6 +1,6 @@
 """What may stand in a config file, told from the models: as JSON Schema, and as docs/config.md.
 
-`python -m backfill_cli.config.reference > docs/config.md` writes the page anew.
+`python -m backfill_cli.config.reference > docs/config.md` writes the page.
 """
 
 import json
@@ -24,6 +24,8 @@ def json_schema() -> Schema:
     whole["title"] = "backfill job"
     for part in ("upstream", "sink"):
         kinds = [_with_type(kind, model) for kind, model in _options(part)]
+        if part == "upstream":
+            kinds += [_named(f"{one}+{other}", model) for one, other, model in _two_systems()]
         for kind in kinds:
             whole["$defs"] |= kind.pop("$defs")
         whole["properties"][part] = {"oneOf": kinds}
@@ -38,6 +40,7 @@ def markdown() -> str:
         if name in ("upstream", "sink"):
             for kind, model in _options(name):
                 lines += _section(f'[{name}] type = "{kind}"', _with_type(kind, model))
+            lines += _of_two_systems() if name == "upstream" else []
         elif name == "tables":
             lines += _section("[[tables]]", Table.model_json_schema(by_alias=True))
         else:
@@ -51,10 +54,40 @@ def _options(part: str) -> list[tuple[str, type[BaseModel]]]:
     return [(kind, registry.sink(kind).options) for kind in registry.known(registry.SINKS)]
 
 
-def _with_type(kind: str, model: type[BaseModel]) -> Schema:
-    """A connector's schema with `type` fixed to its name, first."""
+def _two_systems() -> list[tuple[str, str, type[BaseModel]]]:
+    """(the snapshot's type, the changes' type, the options of both) of every upstream of two systems."""
+    kinds = [(kind, registry.upstream(kind)) for kind in registry.known(registry.UPSTREAMS)]
+    return [
+        (one, other, registry.two_systems(one, other).options)
+        for one, snapshot in kinds
+        for other, changes in kinds
+        if one != other and snapshot.snapshot is not None and changes.changes is not None
+    ]
+
+
+def _of_two_systems() -> list[str]:
+    """A table of options for each side."""
+    lines = ["## `[upstream]` of two systems", "", TWO_SYSTEMS]
+    for side in ("snapshot", "changes"):
+        for kind in registry.known(registry.UPSTREAMS):
+            connector = getattr(registry.upstream(kind), side)
+            if connector is not None:
+                schema = {"$defs": {}, **connector.options.model_json_schema(by_alias=True)}
+                schema["properties"] = {"type": schema["properties"]["type"]} | schema["properties"]
+                lines += _section(f'[upstream.{side}] type = "{kind}"', schema)
+    return lines
+
+
+def _named(kind: str, model: type[BaseModel]) -> Schema:
+    """A model's schema, its parts named after `kind`."""
     schema = model.model_json_schema(by_alias=True, ref_template=f"#/$defs/{kind}.{{model}}")
     schema["$defs"] = {f"{kind}.{name}": inner for name, inner in schema.get("$defs", {}).items()}
+    return schema
+
+
+def _with_type(kind: str, model: type[BaseModel]) -> Schema:
+    """A connector's schema with `type` fixed to its name, first."""
+    schema = _named(kind, model)
     named = {"const": kind, "type": "string", "description": "Which connector."}
     schema["properties"] = {"type": named} | schema["properties"] | {"type": named}
     schema["required"] = sorted({"type", *schema.get("required", ())})
@@ -132,11 +165,16 @@ def _words(field: Schema, whole: Schema) -> str:
     return _WORDS.get(str(kind), "text")
 
 
+TWO_SYSTEMS = """\
+The snapshot may come from one system and the changes from another: leave `type` out of `[upstream]`, and name one
+in `[upstream.snapshot]` and in `[upstream.changes]`. The position that the changes go on from is yours to state.
+"""
+
 INTRODUCTION = """\
 # The config file
 
 A job is one TOML file; `backfill init` writes one to start from, `backfill plan --config job.toml` checks it, and
-`backfill config schema` prints this page as JSON Schema. All faults are told at once, each with its path.
+`backfill config schema` prints this page as JSON Schema. All faults are reported at once, each with its path.
 
 * **duration**: a number of seconds, or with a unit: `"500ms"`, `"1s"`, `"30m"`, `"2h"`, `"1d"`.
 * **paths** are taken from the folder where `start` is typed and stored absolute, so `resume` works from anywhere.
@@ -144,7 +182,8 @@ A job is one TOML file; `backfill init` writes one to start from, `backfill plan
   reference is stored, the value is read when something connects. An option that holds a secret, or whose name says
   so, takes references alone; a secret that is written out is refused, also inside another value (`token=…`).
 * What decides the result may not change once a job exists: upstream, tables, keys, targets, transforms and sink.
-  `[barrier]`, `[throttle]`, `[catch_up]`, `[retry]`, `[spark]` and `job.staging` may.
+  What lets a job that met something new go on may (`ignore`, `sparse`, `accept_growth`); so may `[barrier]`,
+  `[throttle]`, `[catch_up]`, `[retry]`, `[spark]` and `job.staging`.
 
 This page is written by `python -m backfill_cli.config.reference > docs/config.md`.
 """

@@ -46,7 +46,7 @@ class Job(Section):
     name: str = Field(
         description="The job's name in the catalog and in every command: 1 to 63 of `a-z`, `0-9`, `_`, `-`."
     )
-    strategy: Literal["auto", "snapshot", "source"] = Field(
+    strategy: Literal["auto", "snapshot", "source", "arrangement"] = Field(
         default="auto",
         description="How snapshot and changes are combined; `auto` chooses, and `plan` says which and why.",
     )

@@ -12,7 +12,7 @@ name = "orders"                      # in the catalog and in commands: a-z, 0-9,
 
 [upstream]
 type = "files"
-# The load to start from: a folder or a glob of parquet, json (one object a line) or csv.
+# The load to start from: a folder or a glob of parquet, json (one object per line) or csv.
 snapshot = { path = "data/orders/snapshot", format = "parquet" }
 # Where change files land, read in name order: debezium, dms or change-feed.
 changes = { path = "data/orders/changes", format = "debezium" }

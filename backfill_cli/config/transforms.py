@@ -52,7 +52,7 @@ def transform_faults(transform: Transform, tables: Sequence[Table], at: Steps) -
 def sink_key(table: Table, transform: Transform) -> tuple[str, ...]:
     """The key's columns as the sink names them, in the key's order. The transform is free of faults."""
     columns = [sqlglot.parse_one(text, dialect="spark") for text in transform.select or ("*",)]
-    return tuple(name for column in table.key if (name := _name_in_sink(columns, column)) is not None)
+    return tuple(name for column in table.key if (name := name_in_sink(columns, column)) is not None)
 
 
 def _parse(text: str, path: Steps, faults: list[str]) -> exp.Expr | None:
@@ -125,14 +125,14 @@ def _twice(columns: Sequence[exp.Expr]) -> Iterator[str]:
 
 def _key_faults(columns: Sequence[exp.Expr], table: Table) -> Iterator[str]:
     for key in table.key:
-        if _name_in_sink(columns, key) is None:
+        if name_in_sink(columns, key) is None:
             yield (
                 f"the key column {key} of table {table.name} must be in it as it is, renamed at most "
                 f"({key}, or {key} AS other_name)"
             )
 
 
-def _name_in_sink(columns: Sequence[exp.Expr], key: str) -> str | None:
+def name_in_sink(columns: Sequence[exp.Expr], key: str) -> str | None:
     """The sink's name of a source column, None when no item of the select is just that column."""
     for column in columns:
         if isinstance(column, exp.Star):

@@ -4,6 +4,8 @@ All of them raise `errors.Transient` (the engine tries again with backoff, up to
 `errors.Fatal` (nothing is committed, the last epoch stays, the job fails). Anything else is a bug.
 """
 
+from backfill_cli.contracts.pair import Pair
+from backfill_cli.contracts.sides import ChangeLog, ChangesConnector, SnapshotConnector, SnapshotSide
 from backfill_cli.contracts.sink import (
     CheckedSink,
     EpochCommit,
@@ -12,18 +14,23 @@ from backfill_cli.contracts.sink import (
     SinkConnector,
     SinkCopy,
     SinkTable,
+    SparkSink,
     Survey,
     VerifiableSink,
 )
 from backfill_cli.contracts.store import JobDefinition, JobStore
+from backfill_cli.contracts.table import TableSpec
 from backfill_cli.contracts.upstream import (
     AdvisingUpstream,
     ArrowTasks,
     BatchedUpstream,
     DirectUpstream,
+    HeldUpstream,
     Piece,
     RememberingUpstream,
-    TableSpec,
+    Taken,
+    TakenTable,
+    TakingUpstream,
     Upstream,
     UpstreamCapabilities,
     UpstreamConnector,
@@ -33,11 +40,15 @@ __all__ = [
     "AdvisingUpstream",
     "ArrowTasks",
     "BatchedUpstream",
+    "ChangeLog",
+    "ChangesConnector",
     "CheckedSink",
     "DirectUpstream",
     "EpochCommit",
+    "HeldUpstream",
     "JobDefinition",
     "JobStore",
+    "Pair",
     "Piece",
     "RememberingUpstream",
     "SavedJob",
@@ -45,8 +56,14 @@ __all__ = [
     "SinkConnector",
     "SinkCopy",
     "SinkTable",
+    "SnapshotConnector",
+    "SnapshotSide",
+    "SparkSink",
     "Survey",
     "TableSpec",
+    "Taken",
+    "TakenTable",
+    "TakingUpstream",
     "Upstream",
     "UpstreamCapabilities",
     "UpstreamConnector",

@@ -73,9 +73,11 @@ class Sink(Protocol):
 
     transactional: bool
     """Whether all tables of an epoch commit in one transaction."""
+    partial: bool
+    """Whether it takes changes that leave columns as they are, and truncates: see StagedTable."""
 
     def prepare(self, job: str, tables: Sequence[SinkTable], into_existing: bool) -> None:
-        """Create the job's tables, or add columns that are new; no change when all is there.
+        """Create the job's tables, or add columns that are new; no change when nothing is missing.
 
         Raises SinkInUse for a table that has rows and is not this job's (unless into_existing), Held for a table
         of another job, BadData for a column whose type differs.
@@ -128,7 +130,7 @@ class Sink(Protocol):
 class Survey:
     """What a sink tells of a table without reading it much.
 
-    low, high: of the word of the first key column (see model/digest.py), None when it has none or no row is there.
+    low, high: of the word of the first key column (see model/digest.py), None without such a column or a row.
     few: string columns with so few distinct values that the sink can hash them from a list.
     """
 
@@ -171,6 +173,18 @@ class CheckedSink(Protocol):
 
     def check(self, job: str, tables: Sequence[SinkTable], into_existing: bool) -> None:
         """Raises what `prepare` would; changes nothing, and creates nothing."""
+        ...
+
+
+@runtime_checkable
+class SparkSink(Protocol):
+    """A sink whose tables live in Spark."""
+
+    def use(self, session: "Callable[[], SparkSession]") -> None:
+        """What gives the run's Spark session, started when first called. Called once, before all else.
+
+        `commit` calls it in a thread of its own, while the next epoch is staged in the same session.
+        """
         ...
 
 

@@ -4,24 +4,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from backfill_cli.errors import BackfillError
-from backfill_cli.model.plan import SnapshotRead
-from backfill_cli.model.position import Position
+from backfill_cli.contracts.sides import ChangeReads, ChangesConnector, Connected, SnapshotConnector, SnapshotReads
+from backfill_cli.contracts.table import TableSpec
+from backfill_cli.model.plan import ChangeWindow, SnapshotRead, StagedFile
+from backfill_cli.model.position import Cursor, Position
+from backfill_cli.model.split import SplitKey
 from backfill_cli.model.upstream import Pin, UpstreamView
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pydantic import BaseModel
-    from pyspark.sql import DataFrame, SparkSession
-
-
-@dataclass(frozen=True, slots=True)
-class TableSpec:
-    """A table of a job as its upstream sees it. key: source columns of the row's identity."""
-
-    name: str
-    key: tuple[str, ...]
-    immutable_key: bool = False
+    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +26,10 @@ class UpstreamCapabilities:
     partitioned: history and live log are the same partitions and offsets (strategy source).
     place: of a partitioned log, the source columns that hold partition and offset.
     appends: rows are events, each there once and for good: `scan` reads live ranges too, `changes` is not called.
+    current: state can only be read as it is now, in the order of keys (strategy arrangement).
     quarantines: a row that cannot be read is kept in a side table of the sink, else it stops the job.
     accepts_gap: offsets between the archive's end and the log's begin may be missing.
+    keeps: what the upstream has to keep, and how long, in words for `plan`.
     """
 
     pinned: bool
@@ -44,12 +39,14 @@ class UpstreamCapabilities:
     partitioned: bool = False
     place: tuple[str, ...] = ()
     appends: bool = False
+    current: bool = False
     quarantines: bool = False
     accepts_gap: bool = False
+    keeps: str = ""
 
 
-class Upstream(Protocol):
-    """Where rows come from. One object a job and a process; `close` ends it."""
+class Upstream(SnapshotReads, ChangeReads, Connected, Protocol):
+    """Where rows come from: both sides as the engine sees them, one object per job and process."""
 
     capabilities: UpstreamCapabilities
 
@@ -72,37 +69,6 @@ class Upstream(Protocol):
         """
         ...
 
-    def scan(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> "DataFrame":
-        """The rows of these slices of the pin, source columns, in any order.
-
-        One extra column `_read INT` tells which of `reads` (its index) a row belongs to where a read is open-ended
-        (up_to None) or its index has gaps (partitioned): only then does the engine count by read. For the other
-        closed reads the count is `up_to - after`.
-        Partitioned logs add `_error STRING` (why a row cannot be read, NULL for a good one) and `_raw BINARY`.
-        """
-        ...
-
-    def changes(
-        self, spark: "SparkSession", table: str, after: Position, up_to: Position, schema: str
-    ) -> "DataFrame":
-        """The changes of `(after, up_to]`: `(_op 'U'|'D', _seq, _ms BIGINT|NULL, source columns…)`.
-
-        `_op`: 'U' the row as it is after, 'D' gone (at least the key columns are set). A key change is two rows,
-        a 'D' of the old key before a 'U' of the new one. `_seq`: orderable (a struct will do), strictly the log's
-        order among the rows of one key. schema: Spark schema as JSON that the columns are read as.
-        """
-        ...
-
-    def acknowledge(self, position: Position) -> None:
-        """The sink holds everything up to `position`: what is older may go. Called after each commit."""
-        ...
-
-    def failure(self, exc: Exception) -> BackfillError | None:
-        """What a failure of Spark while reading this means, naming the place; None when it is not ours."""
-        ...
-
-    def close(self) -> None: ...
-
 
 @dataclass(frozen=True, slots=True)
 class Piece:
@@ -114,19 +80,19 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class ArrowTasks:
-    """Rows that Spark's Python workers make as Arrow batches, one task a part.
+    """Rows that Spark's Python workers make as Arrow batches, one task per part.
 
     make: the batches of a piece, called in a worker: a function of a module, or a `partial` of one. What it raises
     of ours reaches `Upstream.failure` as text.
     parts: the pieces of each task, in order. Every task is sent all of them: a few a core, however many pieces.
     schema: Spark schema of the rows as JSON; the batches have just these columns.
-    careful: whether a failure only says that some rows are not plain, so that `scan` has to read them.
+    not_plain: whether a failure only says that some rows are not plain, so that `scan` has to read them.
     """
 
     make: "Callable[[Any], Iterator[pa.RecordBatch]]"
     parts: tuple[tuple[Piece, ...], ...]
     schema: str
-    careful: Callable[[Exception], bool] = lambda _failure: False
+    not_plain: Callable[[Exception], bool] = lambda _failure: False
 
 
 @runtime_checkable
@@ -137,9 +103,84 @@ class BatchedUpstream(Protocol):
         """The rows of these reads as source columns, if every one of them can be expected to be good.
 
         None where that is not so: `scan` gives them. Rows that turn out not to be plain after all may fail the
-        task: where `ArrowTasks.careful` says so, the engine reads the same by `scan`. Other failures are those of
-        `scan`.
+        task: where `ArrowTasks.not_plain` says so, the engine reads the same by `scan`. Other failures are as
+        those of `scan`.
         """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TakenTable:
+    """One table's changes of a window, in files: columns `(_op 'U'|'D', _seq, _ms, row…)`, as `changes` has them.
+
+    files: paths are relative to the folder that `take` was given. netted: each key is there once, by its last
+    change; else a key is once in a file, and its last `_seq` counts, of each column the last that has it.
+    changes: how many there were before, of which some may not count. changed, deleted: rows in the files, by op.
+    truncated: rows from before the window are gone. partial: columns that some 'U' rows do not carry; such a row
+    names them in one more column, `_unsent ARRAY<STRING>`.
+    """
+
+    files: tuple[StagedFile, ...] = ()
+    netted: bool = True
+    changes: int = 0
+    changed: int = 0
+    deleted: int = 0
+    truncated: bool = False
+    partial: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A window of a log, taken. window: closed. schemas: of tables whose columns changed at its begin."""
+
+    window: ChangeWindow
+    tables: Mapping[str, TakenTable]
+    schemas: Mapping[str, str]
+
+
+@runtime_checkable
+class TakingUpstream(Protocol):
+    """An upstream whose log must be taken to be had, all tables at once; its `changes` is not called."""
+
+    def may_lack(self, table: str) -> frozenset[str]:
+        """Columns that a change may leave out where it left them as they were. After `pin` or `restore`."""
+        ...
+
+    def take(
+        self,
+        spark: "SparkSession",
+        window: ChangeWindow,
+        within: Mapping[SplitKey, Cursor | None] | None,
+        schemas: Mapping[str, str],
+        folder: str,
+    ) -> Taken:
+        """The window's changes are files in `folder`, durable once the caller synchronised them.
+
+        Called once the epoch's reads are written: an open window is closed at or after every transaction that they
+        saw. within: see EpochPlan, after the reads. schemas: in force, table -> Spark schema as JSON.
+        Raises Transient while the log cannot be had, HistoryGone when it no longer holds what follows
+        `window.after`, BadData for a value or a change of columns that cannot be followed.
+        """
+        ...
+
+
+@runtime_checkable
+class HeldUpstream(Protocol):
+    """An upstream in which a job must hold something of its own: a replication slot."""
+
+    def may_hold(self) -> None:
+        """Nothing stands in the way of `hold`. Called after `pin`, before anything is changed for a new job.
+
+        Raises UsageError with what would make it possible.
+        """
+        ...
+
+    def hold(self) -> None:
+        """It is there. Called once by the start of a new job, when nothing else can refuse it; `pin` follows."""
+        ...
+
+    def release(self) -> None:
+        """It is gone, as far as this job made it. Called when the job is dropped; may be repeated."""
         ...
 
 
@@ -186,9 +227,14 @@ class UpstreamConnector:
     options: the model of its part of the config, with units and help. open: from those options (secrets resolved)
     and the job's tables; touches nothing yet. fingerprint: what of the options must not change in a job's life.
     event_key: columns that identify a row of a table whose config names no key; none where it must.
+    primary_keys: the same asked of the upstream, by table, for those of these names; None where it knows none.
+    snapshot, changes: its sides beside one of another system; None for a side that it has not.
     """
 
     options: type["BaseModel"]
     open: Callable[[Any, Sequence[TableSpec]], Upstream]
     fingerprint: Callable[[Any], Mapping[str, Any]]
     event_key: Callable[[Any], tuple[str, ...]] = lambda _options: ()
+    primary_keys: Callable[[Any, Sequence[str]], Mapping[str, Sequence[str]]] | None = None
+    snapshot: SnapshotConnector | None = None
+    changes: ChangesConnector | None = None

@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.formats import exact
-from backfill_cli.formats.schemas import Columns, SparkType, field
 from backfill_cli.formats.source_table import PARTS, Known, name_in
 from backfill_cli.formats.unsent import UNAVAILABLE, unsent
 from backfill_cli.formats.values import Encoding, convert, raw_type
+from backfill_cli.model.schema import Columns, SparkType, field, schema_text
+from backfill_cli.spark.reuse import reused
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -27,9 +28,19 @@ def changes(
     """Envelopes as changes. at: the struct that holds the envelope. known: of which tables they may be."""
     from pyspark.sql import functions as F
 
-    after, before = F.col(f"{at}.after"), F.col(f"{at}.before")
     mine = parsed.where(known.read(name_in(f"{at}.source"))) if known.tables else parsed
-    rows = mine.select("*", F.posexplode(_ops(at, key, known)).alias("_sub", "_op"))
+    built = ("debezium", at, tuple(key), schema_text(columns), tuple(encodings.items()), epoch, known)
+    ops, shown = reused(built, lambda: (_ops(at, key, known), _shown(at, key, columns, encodings, epoch)))
+    return mine.select("*", F.posexplode(ops).alias("_sub", "_op")).select(*shown)
+
+
+def _shown(
+    at: str, key: Sequence[str], columns: Columns, encodings: Mapping[str, Encoding], epoch: str | None
+) -> "list[Column]":
+    """The change's marks and its columns, of an envelope and an op."""
+    from pyspark.sql import functions as F
+
+    after, before = F.col(f"{at}.after"), F.col(f"{at}.before")
     gone = F.col("_op") == "D"
     shown = F.concat_ws(", ", *(after.getField(name).cast("string") for name in key))
     values = []
@@ -48,7 +59,7 @@ def changes(
     marks = [F.col("_op"), F.struct(F.col("_backfill_at").alias("at"), "_sub").alias("_seq"), ms.alias("_ms")]
     if epoch is not None:
         marks.append(F.col(f"{at}.{epoch}").alias("_backfill_epoch"))
-    return rows.select(*marks, *values)
+    return [*marks, *values]
 
 
 def _ops(at: str, key: Sequence[str], known: Known) -> "Column":

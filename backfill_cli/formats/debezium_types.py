@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from backfill_cli.formats.exact import decimal_of
-from backfill_cli.formats.schemas import SparkType, Unsupported, field, shown
+from backfill_cli.formats.schemas import Unsupported
 from backfill_cli.formats.values import Encoding
+from backfill_cli.model.schema import SparkType, field, shown
 
 Connect = Mapping[str, Any]
 

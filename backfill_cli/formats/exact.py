@@ -6,10 +6,10 @@ nobody to name (QUIET) the expressions are NULL instead of raising.
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from backfill_cli.formats.schemas import SparkType, shown
+from backfill_cli.model.schema import SparkType, shown
 from backfill_cli.spark.failures import MARK
 
 if TYPE_CHECKING:
@@ -47,14 +47,15 @@ _PATTERNS = {
 class Named:
     """What an error names: the column that holds the file's name, and the table's column (dots for nested).
 
-    file None: nothing raises, what is not exact becomes NULL, and whoever asked compares.
+    file None: nothing raises, what is not exact becomes NULL, and whoever asked compares. hint: what to do then.
     """
 
     file: "Column | None"
     column: str
+    hint: str = ""
 
     def inner(self, name: str) -> "Named":
-        return Named(self.file, f"{self.column}.{name}")
+        return replace(self, column=f"{self.column}.{name}")
 
 
 QUIET = Named(None, "")
@@ -76,7 +77,7 @@ def failing(named: Named, what: str, value: "Column", hint: str = "") -> "Column
         from pyspark.sql import functions as F
 
         return F.lit(None)
-    return refused(named.file, f"column '{named.column}': {what}", value, hint)
+    return refused(named.file, f"column '{named.column}': {what}", value, hint or named.hint)
 
 
 def of_text(text: "Column", kind: SparkType, named: Named) -> "Column":
@@ -162,7 +163,9 @@ def of_units(count: "Column", unit: str, kind: SparkType, named: Named) -> "Colu
     return F.lit("1970-01-01 00:00:00").cast("timestamp_ntz") + F.make_dt_interval(secs=seconds)
 
 
-def of_unscaled(encoded: "Column", scale: "Column | int", kind: SparkType, named: Named) -> "Column":
+def of_unscaled(
+    encoded: "Column", scale: "Column | int", kind: SparkType, named: Named, hint: str = ""
+) -> "Column":
     """Base64 of a big-endian two's complement integer, times ten to the minus `scale`, as a decimal."""
     from pyspark.sql import functions as F
 
@@ -171,7 +174,8 @@ def of_unscaled(encoded: "Column", scale: "Column | int", kind: SparkType, named
     text = once(raw, lambda bits: _pointed(bits, F.lit(scale) if isinstance(scale, int) else scale))
 
     def checked(said: "Column") -> "Column":
-        broken = failing(named, "not a decimal of at most 38 digits in base64", encoded)
+        shown = encoded if isinstance(scale, int) else F.concat(encoded, F.lit(" of scale "), scale.cast("string"))
+        broken = failing(named, "not a decimal of at most 38 digits in base64", shown, hint)
         return F.when(encoded.isNotNull() & said.isNull(), broken).otherwise(of_text(said, kind, named))
 
     return once(text, checked)

@@ -1,8 +1,8 @@
-"""The short way for JSON: a batch of records that are all plain objects becomes columns by Arrow's parser at once.
+"""The fast path for JSON: a batch of records that are all plain objects becomes columns by Arrow's parser at once.
 
 It costs a tenth of Spark's expressions in json_values.py, and says of a batch only "exactly so" or nothing:
-whatever is odd (a type that does not fit, a value that is no object, half a character) sends the whole batch the
-long way, which tells what is wrong with which record. So both give the same columns, and one alone gives faults.
+whatever is odd (a type that does not fit, a value that is no object, half a character) sends the whole batch to
+the checked path, which tells what is wrong with which record. So both give the same columns, one alone faults.
 """
 
 import json
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.formats.exact import decimal_of
-from backfill_cli.formats.schemas import Columns, SparkType
+from backfill_cli.model.schema import Columns, SparkType
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,7 +22,7 @@ _ROOT_NULL = re.compile(rb"\}\s*n")
 """An object and then `null`: Arrow's parser does not survive it."""
 
 _WHOLE_NEGATIVE_ZERO = re.compile(rb"-0\s*[,}]")
-"""A zero without a point: Arrow's parser keeps its sign in a DOUBLE, the long way has none."""
+"""A zero without a point: Arrow's parser keeps its sign in a DOUBLE, the checked path has none."""
 
 _READ = {
     "boolean": "bool",
@@ -40,11 +40,11 @@ _READ = {
 
 
 @dataclass(frozen=True, slots=True)
-class ShortWay:
-    """Columns that can go the short way.
+class FastPath:
+    """Columns that can take the fast path.
 
     kinds: name and Spark type, in order. required: may not be NULL. odd: groups of texts; a batch that has all
-    texts of one goes the long way.
+    texts of one takes the checked path.
     """
 
     kinds: tuple[tuple[str, str], ...]
@@ -52,9 +52,9 @@ class ShortWay:
     odd: tuple[tuple[bytes, ...], ...] = ()
 
     def spark_fields(self) -> str:
-        """Spark schema of what a batch gets beside its records: `_short`, and the columns by number."""
+        """Spark schema of what a batch gets beside its records: `_fast`, and the columns by number."""
         columns = (f"_c{i} {_DDL.get(kind, kind)}" for i, (_, kind) in enumerate(self.kinds))
-        return ", ".join(["_short BOOLEAN", *columns])
+        return ", ".join(["_fast BOOLEAN", *columns])
 
     def arrow_types(self) -> "list[pa.DataType]":
         return [_final(kind) for _, kind in self.kinds]
@@ -63,13 +63,13 @@ class ShortWay:
 _DDL = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
 
 
-def short_way(
+def fast_path(
     columns: Columns, required: Sequence[str] = (), odd: Sequence[Sequence[bytes]] = ()
-) -> ShortWay | None:
-    """The short way for these columns; None where one of them has to go the long way always."""
+) -> FastPath | None:
+    """The fast path for these columns; None where one of them has to take the checked path always."""
     kinds = [(name, column["type"]) for name, column in columns.items()]
     if all(_plain(kind) for _, kind in kinds):
-        return ShortWay(tuple((name, str(kind)) for name, kind in kinds), tuple(required), tuple(map(tuple, odd)))
+        return FastPath(tuple((name, str(kind)) for name, kind in kinds), tuple(required), tuple(map(tuple, odd)))
     return None
 
 
@@ -77,54 +77,54 @@ def _plain(kind: SparkType) -> bool:
     return isinstance(kind, str) and (kind in _READ or kind.startswith("decimal"))
 
 
-def read(values: Sequence[bytes | None], way: ShortWay) -> "list[pa.Array] | None":
-    """A column for each of the way's, a row a value, NULLs for a NULL; None when they have to go the long way."""
+def read(values: Sequence[bytes | None], fast: FastPath) -> "list[pa.Array] | None":
+    """Each column of `fast`, a row per value, NULLs for a NULL; None where they must take the checked path."""
     import pyarrow as pa
     import pyarrow.json as pj
 
     tombstones = sum(value is None for value in values) if None in values else 0
     joined = b"\n".join([b"{}" if value is None else value for value in values] if tombstones else values)  # type: ignore[arg-type]
-    if not _one_object_a_line(joined, len(values)) or any(all(t in joined for t in texts) for texts in way.odd):
+    if not _one_object_a_line(joined, len(values)) or any(all(t in joined for t in texts) for texts in fast.odd):
         return None
-    schema = pa.schema([(name, _read_type(kind)) for name, kind in way.kinds])
+    schema = pa.schema([(name, _read_type(kind)) for name, kind in fast.kinds])
     try:
         table = pj.read_json(
             pa.BufferReader(joined),
             pj.ReadOptions(use_threads=False, block_size=len(joined) + 1),
             pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
         )
-        if table.num_rows != len(values) or any(table[name].null_count > tombstones for name in way.required):
+        if table.num_rows != len(values) or any(table[name].null_count > tombstones for name in fast.required):
             return None
-        found = [_exactly(table[name].combine_chunks(), kind) for name, kind in way.kinds]
+        found = [_exactly(table[name].combine_chunks(), kind) for name, kind in fast.kinds]
     except (pa.ArrowException, ValueError):
         return None
     if any(map(_has_negative_zero, found)) and _WHOLE_NEGATIVE_ZERO.search(joined):
         return None
     lacking = any(column is not None and column.null_count > tombstones for column in found)
-    if lacking and _is_recased(values, joined, [name for name, _ in way.kinds]):
+    if lacking and _is_recased(values, joined, [name for name, _ in fast.kinds]):
         return None
     return None if any(column is None for column in found) else found
 
 
-def beside(values: Sequence[bytes | None], way: ShortWay) -> "dict[str, pa.Array]":
-    """`_short`, and the way's columns by number, all NULL where the batch goes the long way."""
+def beside(values: Sequence[bytes | None], fast: FastPath) -> "dict[str, pa.Array]":
+    """`_fast`, and the columns by number, all NULL where the batch takes the checked path."""
     import pyarrow as pa
 
-    found = read(values, way)
-    told = {"_short": pa.repeat(pa.scalar(found is not None), len(values))}
-    columns = found if found is not None else [pa.nulls(len(values), kind) for kind in way.arrow_types()]
+    found = read(values, fast)
+    told = {"_fast": pa.repeat(pa.scalar(found is not None), len(values))}
+    columns = found if found is not None else [pa.nulls(len(values), kind) for kind in fast.arrow_types()]
     return told | {f"_c{i}": column for i, column in enumerate(columns)}
 
 
-def by_either_way(values: "dict[str, Column]", way: ShortWay | None) -> "dict[str, Column]":
-    """The values that came beside the records, for those that went the short way."""
+def by_either_path(values: "dict[str, Column]", fast: FastPath | None) -> "dict[str, Column]":
+    """The values that came beside the records, for those that took the fast path."""
     from pyspark.sql import functions as F
 
-    if way is None:
+    if fast is None:
         return values
     return {
-        name: F.when(F.col("_short"), F.col(f"_c{i}")).otherwise(values[name])
-        for i, (name, _) in enumerate(way.kinds)
+        name: F.when(F.col("_fast"), F.col(f"_c{i}")).otherwise(values[name])
+        for i, (name, _) in enumerate(fast.kinds)
     }
 
 

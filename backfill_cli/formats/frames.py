@@ -8,10 +8,9 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from backfill_cli.formats import schemas
 from backfill_cli.formats.json_text import is_rounded, is_whole_object
 from backfill_cli.formats.listing import File, Place
-from backfill_cli.formats.schemas import Columns
+from backfill_cli.model.schema import Columns, field, schema_text
 from backfill_cli.spark.names import quoted
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ def struct_type(columns: Columns) -> "StructType":
 
     from pyspark.sql.types import StructType
 
-    return StructType.fromJson(json.loads(schemas.to_json(columns)))
+    return StructType.fromJson(json.loads(schema_text(columns)))
 
 
 def reader(spark: "SparkSession", columns: Columns) -> "DataFrameReader":
@@ -66,7 +65,7 @@ def text_lines(spark: "SparkSession", where: Place, files: Sequence[File]) -> "D
     from pyspark.sql import functions as F
 
     name = file_name(where, files)
-    lines = reader(spark, {"value": schemas.field("value", "string")}).options(lineSep="\n")
+    lines = reader(spark, {"value": field("value", "string")}).options(lineSep="\n")
     told = lines.text([where.spark_path(f) for f in files]).select(
         name.alias("_backfill_file"),
         F.struct(
@@ -90,7 +89,7 @@ def json_lines(
     """
     from pyspark.sql import functions as F
 
-    shape = struct_type({**columns, "_backfill_broken": schemas.field("_backfill_broken", "string")})
+    shape = struct_type({**columns, "_backfill_broken": field("_backfill_broken", "string")})
     options = {"columnNameOfCorruptRecord": "_backfill_broken", "mode": "PERMISSIVE"}
     told = text_lines(spark, where, files).where(~F.col("_line").rlike(_TOMBSTONE))
     sound = is_whole_object(F.col("_line")) & ~is_rounded(F.col("_line"), texts)

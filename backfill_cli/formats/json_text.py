@@ -26,6 +26,16 @@ def is_whole_object(told: "Column") -> "Column":
     return F.coalesce(whole, F.lit(False))
 
 
+def why_not_whole(told: "Column") -> "Column":
+    """What is wrong with a STRING that is not whole."""
+    from pyspark.sql import functions as F
+
+    half = F.lit("half of a surrogate pair (\\ud800 to \\udfff) is not a character")
+    whole = F.lit("not one whole JSON object (cut short, a name twice, more than the object in the line, …)")
+    no_text = F.lit("bytes that are not UTF-8")
+    return F.when(~F.is_valid_utf8(told), no_text).when(told.rlike(_LONE_SURROGATE), half).otherwise(whole)
+
+
 _ROWS = ("$.after", "$.before", "$.payload.after", "$.payload.before")
 
 

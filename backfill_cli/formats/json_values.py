@@ -1,6 +1,6 @@
 """JSON text to typed columns by Spark expressions: exactly, or with a fault that names the column.
 
-`from_json` by itself would round decimals to their scale, take 200 for the TINYINT -56, write numbers anew that
+`from_json` by itself would round decimals to their scale, take 200 for the TINYINT -56, rewrite numbers that
 stand in a STRING column, make "" a row of NULLs, take 1e400 for infinity, read the first of two objects and forget
 the other. So decimals are read wider than their column and compared, and text through VARIANT, which keeps what
 it was.
@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from backfill_cli.formats.exact import QUIET, decimal_of, of_text, once
 from backfill_cli.formats.frames import struct_type
-from backfill_cli.formats.json_text import is_whole_object
-from backfill_cli.formats.schemas import Columns, SparkType, field, shown
+from backfill_cli.formats.json_text import is_whole_object, why_not_whole
+from backfill_cli.model.schema import Columns, SparkType, field, schema_text, shown
 from backfill_cli.spark.names import quoted
+from backfill_cli.spark.reuse import reused
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -44,6 +45,12 @@ class JsonColumns:
 
 def with_parsed(frame: "DataFrame", text: str, columns: Columns) -> "DataFrame":
     """The frame with what `of_parsed` needs, its names beginning with `text`, the name of a STRING column."""
+    marks, parsed = reused(("parsed", text, schema_text(columns)), lambda: _parsing(text, columns))
+    return frame.withColumns(marks).withColumns(parsed)
+
+
+def _parsing(text: str, columns: Columns) -> "tuple[dict[str, Column], dict[str, Column]]":
+    """What is added to the frame first, and what needs it."""
     from pyspark.sql import functions as F
 
     told = F.col(text)
@@ -51,14 +58,12 @@ def with_parsed(frame: "DataFrame", text: str, columns: Columns) -> "DataFrame":
     long = (
         F.lit(False) if least is None else told.rlike(rf"[0-9](?:[.][0-9]{{{least + 1}}}|[.0-9]*[eE]-[0-9]{{2}})")
     )
-    marked = frame.withColumns({f"{text}_whole": is_whole_object(told), f"{text}_long": long})
+    marks = {f"{text}_whole": is_whole_object(told), f"{text}_long": long}
     whole, long = F.col(f"{text}_whole"), F.col(f"{text}_long")
-    return marked.withColumns(
-        {
-            f"{text}_wide": _parsed(F.when(whole, told), columns, True),
-            f"{text}_exact": _parsed(F.when(whole & long, told), columns, False),
-        }
-    )
+    return marks, {
+        f"{text}_wide": _parsed(F.when(whole, told), columns, True),
+        f"{text}_exact": _parsed(F.when(whole & long, told), columns, False),
+    }
 
 
 def endless(raw: "Column", kind: SparkType) -> "Column":
@@ -97,12 +102,16 @@ def _infinite(number: "Column") -> "Column":
 
 def of_parsed(text: str, columns: Columns) -> JsonColumns:
     """The columns of what `with_parsed` added."""
+    return reused(("values", text, schema_text(columns)), lambda: _of_parsed(text, columns))
+
+
+def _of_parsed(text: str, columns: Columns) -> JsonColumns:
     from pyspark.sql import functions as F
 
     told, long, wide, exact = F.col(text), F.col(f"{text}_long"), f"{text}_wide", f"{text}_exact"
     shape = F.lit("not a JSON object of the columns " + _listed(columns))
     faults = [
-        F.when(~F.col(f"{text}_whole"), F.lit("not one whole JSON object")),
+        F.when(~F.col(f"{text}_whole"), why_not_whole(told)),
         F.when(F.col(f"{wide}.{_BROKEN}").isNotNull(), shape),
         F.when(F.col(f"{exact}.{_BROKEN}").isNotNull(), shape),
     ]

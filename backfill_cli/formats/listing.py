@@ -25,12 +25,16 @@ _SETTLED_NS = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """One file as listed. name: below its place's folder. path: as its file system knows it."""
+    """One file as listed. name: below its place's folder. path: as its file system knows it.
+
+    inode: which file it is on a local disk, whatever its name; 0 elsewhere.
+    """
 
     name: str
     path: str
     size: int
     mtime_ns: int
+    inode: int = field(default=0, compare=False)
 
     def same_as(self, other: "File") -> bool:
         return (self.size, self.mtime_ns) == (other.size, other.mtime_ns)
@@ -135,19 +139,19 @@ class Listing:
         return not self.place.local or os.path.isdir(self.place.folder)
 
     def again(self, file: File) -> File | None:
-        """One file looked at anew, None when it is gone."""
+        """One file, looked at again; None when it is gone."""
         with reading(file.path, "listed"):
             if self.place.local:
                 try:
                     stat = os.stat(file.path)
                 except FileNotFoundError:
                     return None
-                return File(file.name, file.path, stat.st_size, stat.st_mtime_ns)
+                return File(file.name, file.path, stat.st_size, stat.st_mtime_ns, stat.st_ino)
             info = self.place.fs.get_file_info(file.path)
             return None if not info.is_file else File(file.name, file.path, info.size or 0, info.mtime_ns or 0)
 
     def forget(self) -> None:
-        """The next `files()` lists anew."""
+        """The next `files()` lists again."""
         self._folders = {}
 
     def _settled(self) -> bool:
@@ -192,7 +196,7 @@ def _walk(where: Place, folders: dict[str, int]) -> Iterator[File]:
                     stat = entry.stat()
                 except FileNotFoundError:
                     continue
-                yield readable(where, File(name, entry.path, stat.st_size, stat.st_mtime_ns))
+                yield readable(where, File(name, entry.path, stat.st_size, stat.st_mtime_ns, stat.st_ino))
 
 
 def _remote(where: Place) -> Iterator[File]:

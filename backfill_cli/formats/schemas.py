@@ -1,22 +1,14 @@
-"""Schemas as Spark's JSON, made from Parquet footers and DDL without a Spark session.
+"""Schemas made from Parquet footers and DDL without a Spark session: what would not survive exactly is refused."""
 
-A schema is `{"type": "struct", "fields": [{"name", "type", "nullable", "metadata"}, …]}`; a column's type is a
-name ("bigint" is written "long") or a nested object. What would not survive exactly is refused here.
-"""
-
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.errors import BadData
+from backfill_cli.model.schema import Columns, SparkType, field
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
-
-SparkType = str | dict[str, Any]
-Columns = dict[str, dict[str, Any]]
-"""column name -> its field object, in order"""
 
 _EXACT = {
     "bool": "boolean",
@@ -41,41 +33,6 @@ _EXACT = {
 
 class Unsupported(ValueError):
     """A type that does not survive exactly; the text says which and why."""
-
-
-def field(name: str, kind: SparkType, metadata: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    return {"name": name, "type": kind, "nullable": True, "metadata": dict(metadata or {})}
-
-
-def to_json(columns: Columns) -> str:
-    return json.dumps({"type": "struct", "fields": list(columns.values())}, separators=(",", ":"))
-
-
-def from_json(schema: str) -> Columns:
-    return {f["name"]: f for f in json.loads(schema)["fields"]}
-
-
-def shown(kind: SparkType) -> str:
-    """A type as people write it: `decimal(10,2)`, `array<string>`."""
-    if isinstance(kind, str):
-        return {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}.get(kind, kind)
-    if kind["type"] == "array":
-        return f"array<{shown(kind['elementType'])}>"
-    if kind["type"] == "map":
-        return f"map<{shown(kind['keyType'])},{shown(kind['valueType'])}>"
-    return f"struct<{','.join(f['name'] + ':' + shown(f['type']) for f in kind['fields'])}>"
-
-
-def same_type(a: SparkType, b: SparkType) -> bool:
-    """Whether two types hold the same values; nullability and metadata do not count."""
-    return shown(a) == shown(b)
-
-
-def differing(old: Columns, new: Columns) -> list[str]:
-    """The columns that were added, dropped or changed their type."""
-    added = [name for name in new if name not in old]
-    gone = [name for name in old if name not in new]
-    return added + gone + [n for n in new if n in old and not same_type(new[n]["type"], old[n]["type"])]
 
 
 RESERVED = ("_op", "_seq", "_ms", "_read")

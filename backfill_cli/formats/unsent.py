@@ -13,8 +13,8 @@ from collections.abc import Callable
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from backfill_cli.formats.schemas import SparkType
 from backfill_cli.formats.values import Encoding
+from backfill_cli.model.schema import SparkType
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

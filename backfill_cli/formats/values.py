@@ -10,12 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 from backfill_cli.formats import exact
 from backfill_cli.formats.exact import Named
-from backfill_cli.formats.schemas import Columns, SparkType, Unsupported, field, shown
+from backfill_cli.formats.schemas import Unsupported
+from backfill_cli.model.schema import Columns, SparkType, field, shown
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
 _NATIVE = frozenset({"boolean", "byte", "short", "integer", "long", "float", "double", "string"})
+
+
+_NO_SCALE = (
+    "a NUMERIC without a scale is written as {scale, value}, which takes schema blocks to read: set "
+    "value.converter.schemas.enable=true; or decimal.handling.mode=string and upstream.changes.decimals to it"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +98,7 @@ def convert(raw: "Column", how: Encoding, target: SparkType, named: Named) -> "C
             return _instant(raw, how.unit, target, named)
         case "unscaled":
             scale = exact.decimal_of(target)[1] if how.scale is None else how.scale
-            return exact.of_unscaled(raw, scale, target, named)
+            return exact.of_unscaled(raw, scale, target, named, _NO_SCALE if how.scale is None else "")
         case "variable":
             return exact.of_unscaled(raw["value"], raw["scale"], target, named)
         case "double":

@@ -86,6 +86,7 @@ class Progress:
     followed. limited_by: what limits the job now and the command that changes it.
     share: 0 to 1 of a history, by offsets; None where rows and bytes tell. partitions: of a partitioned log,
     at most 64, those furthest behind first. token: the runner that says so. caught_up_ms: since when in its run.
+    held_bytes: of log that the upstream keeps for the job, as last observed; None where it keeps none for it.
     """
 
     phase: Phase
@@ -111,6 +112,7 @@ class Progress:
     share: float | None = None
     partitions: tuple[PartitionProgress, ...] = ()
     token: int = 0
+    held_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

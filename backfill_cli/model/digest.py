@@ -9,12 +9,13 @@ Everything here is plain SQL over `*`, `+`, `&`, `>>` and XOR, and never leaves 
 checks for overflow (Spark in ANSI mode, DuckDB) does not fail.
 """
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import reduce
 from typing import Any
+
+from backfill_cli.model.schema import columns_of
 
 RANGES = 64
 _LOW31 = 2**31 - 1
@@ -92,16 +93,21 @@ NO_ROWS = Digest(0, ())
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How an engine spells what is not common. word: SQL of a column's word, BIGINT, NULL where it is NULL."""
+    """How an engine spells what is not common.
+
+    word: SQL of a column's word, BIGINT, NULL where it is NULL. level: what ends each nested SELECT, for an engine
+    that would else put one into the next, and work out everything that is named twice there twice.
+    """
 
     word: Callable[[WordColumn], str]
     xor: Callable[[str, str], str]
     quotient: Callable[[str, int], str]
+    level: str = ""
 
 
 def spec_of(schema: str, key: Sequence[str], few: frozenset[str]) -> DigestSpec | None:
     """The columns of a Spark schema (JSON) that have a word, strings only among `few`. None: the key has none."""
-    fields = {field["name"]: field for field in json.loads(schema)["fields"]}
+    fields = columns_of(schema)
     words = {name: word for name, field in fields.items() if (word := _word_of(field, few)) is not None}
     if any(name not in words for name in key):
         return None
@@ -160,14 +166,14 @@ def _mixed(spec: DigestSpec, groups: Sequence[Sequence[int]], part: str, dialect
     """
     together = (reduce(dialect.xor, (f"p{at}" for at in group)) for group in groups)
     joined = ", ".join(f"{sql} AS x{at}" for at, sql in enumerate(together))
-    rows = f"SELECT part, {joined} FROM ({_products(spec, part, dialect, source)}) AS p"
+    rows = f"SELECT part, {joined} FROM ({_products(spec, part, dialect, source)}{dialect.level}) AS p"
     for turn in range(3):
         low, high = (_splitmix64(3000 + 2 * turn + half) % 2**29 | 2**29 | 1 for half in range(2))
         sums = (f"(x{at} & {_LOW31}) * {low} + (x{at} >> 31) * {high} AS x{at}" for at in range(len(groups)))
-        rows = f"SELECT part, {', '.join(sums)} FROM ({rows}) AS r{turn}"
+        rows = f"SELECT part, {', '.join(sums)} FROM ({rows}{dialect.level}) AS r{turn}"
         if turn == 0:
             folds = (f"{dialect.xor(f'x{at}', f'(x{at} >> 29)')} AS x{at}" for at in range(len(groups)))
-            rows = f"SELECT part, {', '.join(folds)} FROM ({rows}) AS f"
+            rows = f"SELECT part, {', '.join(folds)} FROM ({rows}{dialect.level}) AS f"
     return rows
 
 
@@ -179,7 +185,7 @@ def _products(spec: DigestSpec, part: str, dialect: Dialect, source: str) -> str
         low, high, null = _constants(at)
         spread = dialect.xor(f"(v{at} & {_LOW31}) * {low}", f"((v{at} >> 31) & {_LOW33}) * {high}")
         products.append(f"coalesce({spread}, {null}) AS p{at}")
-    return f"SELECT {part} AS part, {', '.join(products)} FROM (SELECT {values} FROM {source}) AS v"
+    return f"SELECT {part} AS part, {', '.join(products)} FROM (SELECT {values} FROM {source}{dialect.level}) AS v"
 
 
 def _constants(at: int) -> tuple[int, int, int]:

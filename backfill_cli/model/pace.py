@@ -79,6 +79,10 @@ class Budget:
     steady_ms: int
 
 
+FIRST_WAIT_MS, LONGEST_WAIT_MS = 200, 15_000
+"""After a transient failure, twice as long each time: a lock is mostly free at once, a broker back in seconds."""
+
+
 @dataclass(frozen=True, slots=True)
 class Backoff:
     """When to try again after transient failures in a row, and when to give up; by the steady clock."""
@@ -89,8 +93,8 @@ class Backoff:
     reason: str | None = None
 
     def failed(self, steady_ms: int, reason: str) -> "Backoff":
-        """One more failure: wait 0.2 s, twice as long each time, at most 15 s."""
-        delay_ms = min(15_000, 200 * 2 ** min(self.tries, 10))
+        """One more failure: wait longer than after the one before."""
+        delay_ms = min(LONGEST_WAIT_MS, FIRST_WAIT_MS * 2 ** min(self.tries, 10))
         since_ms = self.since_ms if self.since_ms is not None else steady_ms
         return Backoff(since_ms, self.tries + 1, steady_ms + delay_ms, reason)
 

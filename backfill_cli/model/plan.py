@@ -5,21 +5,23 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 from backfill_cli.model.codec import Pairs
-from backfill_cli.model.position import START, Position
+from backfill_cli.model.position import START, Cursor, Position
 from backfill_cli.model.split import SplitKey, SplitProgress
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRead:
-    """Rows `after <= index < up_to` of a split, the index its row's or its offset.
+    """Rows of a split from the cursor `after` on (None: its begin) up to the cursor `up_to` (None: its end).
 
-    up_to None reads to the end (an uncuttable split).
+    limit_rows: read so many rows at most; such a read is open. Its upstream closes it: it sets `up_to` to the
+    cursor of the row after the last one, None at the split's end, and `limit_rows` to None.
     """
 
     table: str
     split: str
-    after: int
-    up_to: int | None
+    after: Cursor | None = None
+    up_to: Cursor | None = None
+    limit_rows: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,8 @@ class ChangeWindow:
     """The changes after `after`, up to and with `up_to`: `epochs` upstream epochs.
 
     from_ms, up_to_ms: upstream time of the first and of the last of them. schema: see UpstreamEpoch, of the first.
+    open: its end is where the log is once the plan's reads are done; `up_to` is what was observed before.
+    limit: it may end before, after a transaction with which so many changes were taken; None for no limit.
     """
 
     after: Position
@@ -35,15 +39,21 @@ class ChangeWindow:
     up_to_ms: int
     epochs: int
     schema: tuple[tuple[str, str], ...] = ()
+    open: bool = False
+    limit: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class EpochPlan:
     """What one epoch reads. Empty (false) when there is nothing to read.
 
-    closes_snapshot: the tables whose last snapshot rows are in this epoch (their keys are checked then).
+    closes_snapshot: the tables whose last snapshot rows are in this epoch (their keys are checked then);
+    known once it is staged.
     hands_over: partitions that the live log takes over: a checkpoint, also without rows.
     splits: what the observation alone changes of partitions, before any read: new, handed over, target raised.
+    within: where the upstream is read as it is now, how far each split was read before this plan (a cursor, None
+    for its end; no entry: not at all). A change of a key that no split has reached by the end of the plan's reads
+    is dropped, as a later read will meet it. None: every change counts.
     pending_after: upstream epochs observed and not taken. lag_after_ms: their span in upstream time.
     oldest_pending_ms: time of the first of them, None without one. latest: the newest position observed.
     """
@@ -53,6 +63,7 @@ class EpochPlan:
     closes_snapshot: tuple[str, ...] = ()
     hands_over: tuple[str, ...] = ()
     splits: Annotated[Mapping[SplitKey, SplitProgress], Pairs()] = field(default_factory=dict)
+    within: Annotated[Mapping[SplitKey, Cursor | None], Pairs()] | None = None
     pending_after: int = 0
     lag_after_ms: int = 0
     oldest_pending_ms: int | None = None
@@ -77,6 +88,9 @@ class StagedTable:
     inserts: snapshot rows, columns as in the sink. changes: net by key, columns `(_op 'U'|'D', row…)` where a
     'D' row holds the key columns only.
     rows, changed, deleted: how many of each were written.
+    truncated: all rows that the sink holds from earlier epochs are deleted first.
+    partial: columns, of the sink, that some 'U' rows leave as the sink has them. Such a row names them in one more
+    column of the changes, `_unsent ARRAY<STRING>`; its values of them mean nothing. Without them there is none.
     """
 
     inserts: tuple[StagedFile, ...] = ()
@@ -84,6 +98,8 @@ class StagedTable:
     rows: int = 0
     changed: int = 0
     deleted: int = 0
+    truncated: bool = False
+    partial: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +107,7 @@ class Staged:
     """An epoch's rows, durable and immutable, under one attempt id.
 
     reads: the plan's snapshot reads, closed: how many rows each delivered (before `where`).
+    window: the plan's, closed: its end may be known only once the reads are done.
     changes_read: how many changes the window held before netting.
     """
 
@@ -98,6 +115,7 @@ class Staged:
     tables: Mapping[str, StagedTable] = field(default_factory=dict)
     reads: tuple[tuple[SnapshotRead, int], ...] = ()
     changes_read: int = 0
+    window: ChangeWindow | None = None
 
     @property
     def rows(self) -> int:

@@ -1,9 +1,24 @@
-"""Where we are in a change log, or in several: one cursor a log, ordered, JSON in the catalog."""
+"""Where we are in a change log, or in several: one cursor per log, ordered, JSON in the catalog."""
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 Cursor = int | str
+"""A place in a log or a split: an offset, a row's index, a file's name, a key as its database writes it."""
+
+
+def cursor_text(cursor: Cursor | None) -> str | None:
+    """A cursor as JSON, for a column of text; None stays None."""
+    return None if cursor is None else json.dumps(cursor, ensure_ascii=False)
+
+
+def cursor_of(text: str | None) -> Cursor | None:
+    """The cursor that `cursor_text` wrote."""
+    if text is None:
+        return None
+    found: Cursor = json.loads(text)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,10 @@
 """Splits: the unit of parallel snapshot reading, and how far each of them has been consumed."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+
+from backfill_cli.model.position import Cursor
 
 
 class SplitStatus(StrEnum):
@@ -21,7 +24,7 @@ class Split:
 
     rows: from metadata, None when only reading tells (JSON, CSV). Of a partition: offsets in its history, which
     holds at most one row each.
-    first: index of its first row: 0, or the offset that a partition's history begins at.
+    first: of a partition, the offset that its history begins at; None: of what is read from its own begin.
     cuttable: whether a slice of it can be read; if not it is read whole.
     detail: what its upstream needs to read it and to know it again, as JSON (files: path, size, mtime).
     """
@@ -32,14 +35,15 @@ class Split:
     size_bytes: int
     cuttable: bool = True
     detail: str = "{}"
-    first: int = 0
+    first: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SplitProgress:
     """How much of a split the sink holds.
 
-    after: index of the next row (files: how many leading rows have been consumed; a partition: its next offset).
+    cursor: where to go on, written by the side that reads it and by nobody else compared: None before the first
+    read, and once it is consumed. Of a partition its next offset.
     rows: rows read so far, before the transform's `where`.
     epoch: the checkpoint that moved it last, 0 for none.
     target: next offset after the last one that history delivers; the live log goes on from there: of a partition
@@ -47,10 +51,28 @@ class SplitProgress:
     """
 
     status: SplitStatus = SplitStatus.NOT_STARTED
-    after: int = 0
+    cursor: Cursor | None = None
     rows: int = 0
     epoch: int = 0
     target: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSoFar:
+    """How much of the snapshot, or of the history, was read.
+
+    splits: how many are in each status, by its name. rows_total: None when no metadata tells. done, total: in what
+    measures it best: rows where metadata tells, offsets, else bytes. share: 0 to 1 by offsets; None of files.
+    """
+
+    splits: Mapping[str, int]
+    rows: int
+    rows_total: int | None
+    size_bytes: int
+    bytes_total: int
+    done: float
+    total: int
+    share: float | None = None
 
 
 SplitKey = tuple[str, str]

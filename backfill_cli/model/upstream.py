@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from backfill_cli.model.position import Cursor, Position
 from backfill_cli.model.split import Split
@@ -32,6 +33,9 @@ class UpstreamView:
     latest: the newest complete position. oldest: the oldest that is still retained, None for no limit known.
     pending: upstream epochs after the position asked for, in log order.
     archived: by partition, the next offset after what the archive of the log holds; None without an archive.
+    log_first: of an upstream that is read as it is now: no state may be read at this barrier, only the log: it is
+    long, or a table's columns are no longer those that its changes so far had.
+    held_bytes: of log that the job makes the upstream keep; None where it does not.
     """
 
     identity: str
@@ -39,6 +43,8 @@ class UpstreamView:
     pending: tuple[UpstreamEpoch, ...] = ()
     oldest: Position | None = None
     archived: Position | None = None
+    log_first: bool = False
+    held_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,3 +64,26 @@ class Pin:
     splits: tuple[Split, ...]
     schema: Mapping[str, str] = field(default_factory=dict)
     identity: str = "{}"
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotPin:
+    """What a snapshot side held still: its part of a Pin. identity: names of its own, told apart from a log's."""
+
+    splits: tuple[Split, ...]
+    schema: Mapping[str, str]
+    identity: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class LogStart:
+    """Where a change log goes on after a snapshot: its part of a Pin.
+
+    schema: the snapshot's, with what the log tells of its columns in their metadata.
+    """
+
+    position: Position
+    position_ms: int | None
+    complete_at: Position | None
+    schema: Mapping[str, str]
+    identity: Mapping[str, Any]

@@ -1,6 +1,7 @@
 """What `verify` found: upstream and sink at one checkpoint, table by table."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,7 @@ class VerifyReport:
 
     converging: a fuzzy load whose end is not reached yet, so that a difference may still pass.
     independent: DuckDB read the upstream, not our readers.
+    not_compared: by table, how many keys changed upstream since the checkpoint, and so could not be.
     """
 
     job: str
@@ -62,6 +64,7 @@ class VerifyReport:
     seconds: float
     converging: bool = False
     independent: bool = False
+    not_compared: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def equal(self) -> bool:

@@ -1,4 +1,4 @@
-"""The driver's class archive: what Java would load and check anew at each start, kept ready to map.
+"""The driver's class archive: what Java would load and check at each start, kept ready to map.
 
 Made once for a Java, a Spark and its jars, after a first run and in the background; used when there.
 About 160 MB in the user's cache folder. A missing, broken or foreign archive does no harm: Java then starts as it

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import unquote
 
-from backfill_cli.errors import BackfillError, BadData, Fatal, HistoryGone, Transient
+from backfill_cli.errors import BackfillError, BadData, Fatal, HistoryGone, Transient, UsageError
 
 MARK = "backfill:"
 """What the messages begin with that our own expressions raise inside Spark."""
@@ -16,6 +16,7 @@ _KINDS: dict[str, type[BackfillError]] = {
     "Fatal": Fatal,
     "Transient": Transient,
     "HistoryGone": HistoryGone,
+    "UsageError": UsageError,
 }
 
 _PASSING = frozenset(

@@ -80,6 +80,8 @@ LOCAL = {
     # Nothing listens beyond this machine.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
+    # On a cluster it would have to be there on every machine.
+    "spark.python.daemon.module": "backfill_cli.spark.daemon",
 }
 
 LOG4J = Path(__file__).with_name("log4j2.properties")

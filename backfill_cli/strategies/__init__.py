@@ -4,18 +4,24 @@ No I/O, no clock, no randomness, no Spark: that keeps them small, and thousands 
 """
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Protocol, TypeVar
 
+from backfill_cli.model.checkpoint import PartitionProgress
 from backfill_cli.model.job import Control, Mutations, Phase
 from backfill_cli.model.pace import Budget
 from backfill_cli.model.plan import EpochPlan, Staged
 from backfill_cli.model.position import Position
-from backfill_cli.model.split import SplitKey, SplitProgress
+from backfill_cli.model.split import ReadSoFar, SplitKey, SplitProgress
 from backfill_cli.model.upstream import Pin, UpstreamView
 
 
 class StrategyState(Protocol):
-    """What every strategy's state shows: a frozen dataclass."""
+    """What every strategy's state answers, a frozen dataclass: all that engine and views ask of it.
+
+    allowed: the lag that may remain, milliseconds or upstream epochs; None where none is measured. converging:
+    whether the sink is right only once the log passes a fuzzy load's end. not_converging: whether the lag grows
+    faster than it is allowed to. snapshot_finished_ms, log_store_finished_ms: the barriers that ended the phases.
+    """
 
     @property
     def control(self) -> Control: ...
@@ -25,34 +31,66 @@ class StrategyState(Protocol):
     def position(self) -> Position: ...
     @property
     def splits(self) -> Mapping[SplitKey, SplitProgress]: ...
+    @property
+    def allowed(self) -> int | None: ...
+    @property
+    def converging(self) -> bool: ...
+    @property
+    def not_converging(self) -> bool: ...
+    @property
+    def snapshot_finished_ms(self) -> int | None: ...
+    @property
+    def log_store_finished_ms(self) -> int | None: ...
 
 
-class Strategy(Protocol):
+S = TypeVar("S", bound=StrategyState)
+
+
+class Strategy(Protocol[S]):
     """One strategy over one pin. `plan` and `advance` are called once a barrier, in this order."""
 
     @property
     def name(self) -> str: ...
 
-    def start(self, pin: Pin, control: Control) -> Any:
+    def start(self, pin: Pin, control: Control) -> S:
         """The state before the first barrier."""
         ...
 
-    def apply(self, state: Any, mutations: Mutations) -> Any:
+    def apply(self, state: S, mutations: Mutations) -> S:
         """The state once a barrier's mutations act."""
         ...
 
-    def plan(self, state: Any, view: UpstreamView, budget: Budget) -> EpochPlan:
+    def plan(self, state: S, view: UpstreamView, budget: Budget) -> EpochPlan:
         """What this epoch reads; empty when there is nothing, or nothing allowed."""
         ...
 
-    def advance(self, state: Any, plan: EpochPlan, staged: Staged | None, budget: Budget) -> Any:
+    def advance(self, state: S, plan: EpochPlan, staged: Staged | None, budget: Budget) -> S:
         """The state once `plan` was read as `staged` says; an empty plan (staged None) moves only the pace."""
         ...
 
-    def freeze(self, state: Any) -> str:
+    def closes(self, before: S, after: S) -> tuple[str, ...]:
+        """The tables whose snapshot is complete in `after` and not in `before`: their keys are checked then."""
+        ...
+
+    def durable(self, state: S) -> Position:
+        """Up to where nothing need be read again once `state` is committed: the upstream may let go of that.
+
+        What the sink has applied; of a log that is taken into a spool first, what the spool holds.
+        """
+        ...
+
+    def read_so_far(self, state: S) -> ReadSoFar:
+        """How much of the snapshot, or of the history, was read by now."""
+        ...
+
+    def partitions(self, state: S, latest: Position) -> tuple[PartitionProgress, ...]:
+        """Each partition of a log and its lag behind `latest`, those furthest behind first; none of files."""
+        ...
+
+    def freeze(self, state: S) -> str:
         """The state as JSON, without splits and control, which the catalog keeps in tables of their own."""
         ...
 
-    def thaw(self, state: str, splits: Mapping[SplitKey, SplitProgress], control: Control) -> Any:
+    def thaw(self, state: str, splits: Mapping[SplitKey, SplitProgress], control: Control) -> S:
         """The state that `freeze` wrote."""
         ...

@@ -17,6 +17,11 @@ def refilled(allowance: Allowance, control: Control, phase: Phase, budget: Budge
     return allowance.fill(control.rate, budget.interval_ms, budget.steady_ms)
 
 
+def allowed(allowance: Allowance, control: Control, phase: Phase, budget: Budget) -> Allowance | None:
+    """What the commanded rate allows to read at this barrier; None without one."""
+    return None if control.rate is None else refilled(allowance, control, phase, budget)
+
+
 def observed(plan: EpochPlan, left: Sequence[UpstreamEpoch], begun_ms: int | None, latest: Position) -> EpochPlan:
     """The plan with what it leaves pending, in epochs and in upstream time.
 

@@ -11,6 +11,13 @@ from backfill_cli.model.upstream import UpstreamEpoch, UpstreamView
 Offsets = Mapping[str, int]
 """partition -> offset"""
 
+STATUSES = (
+    SplitStatus.NOT_STARTED,
+    SplitStatus.BACKFILLING,
+    SplitStatus.AWAITING_LIVE,
+    SplitStatus.FINISHED,
+)
+
 HISTORY = frozenset({SplitStatus.NOT_STARTED, SplitStatus.BACKFILLING})
 """Backfilling, in the words of the table: history is still to be read."""
 
@@ -38,8 +45,14 @@ def spread(wanted: Offsets, rows: int) -> dict[str, int]:
     return {p: shares[p] for p in sorted(shares, key=in_order) if shares[p] > 0}
 
 
+def offset_of(progress: SplitProgress) -> int:
+    """The next offset of a partition."""
+    assert isinstance(progress.cursor, int), "a partition stands at an offset"
+    return progress.cursor
+
+
 def target_of(progress: SplitProgress) -> int:
-    return progress.after if progress.target is None else progress.target
+    return offset_of(progress) if progress.target is None else progress.target
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +75,7 @@ class PartitionLog:
         if kept is None:  # new: nothing of it is history
             return SplitProgress(SplitStatus.FINISHED, self.oldest, target=self.oldest)
         if kept.status == SplitStatus.FINISHED:
-            self._require(kept.after, kept.after)
+            self._require(offset_of(kept), offset_of(kept))
             return kept
         # Retention has passed what the log was to deliver: history goes on as far as the archive is by now.
         raised = self.oldest > target_of(kept) and self.archived > target_of(kept)
@@ -70,15 +83,17 @@ class PartitionLog:
             return self._with_history(replace(kept, target=self.archived) if raised else kept)
         if raised:
             return replace(kept, status=SplitStatus.BACKFILLING, target=self.archived)
-        if self.latest < kept.after:  # an archive may be ahead of what readers of committed records see
+        if self.latest < offset_of(kept):  # an archive may be ahead of what readers of committed records see
             return kept
-        if self.oldest > kept.after and not accept_gap:
-            raise self._hole(kept.after, "fill the archive up, or set accept_gap to go on without these offsets")
-        return replace(kept, status=SplitStatus.FINISHED, after=max(kept.after, self.oldest))
+        if self.oldest > offset_of(kept) and not accept_gap:
+            raise self._hole(
+                offset_of(kept), "fill the archive up, or set accept_gap to go on without these offsets"
+            )
+        return replace(kept, status=SplitStatus.FINISHED, cursor=max(offset_of(kept), self.oldest))
 
     def _with_history(self, kept: SplitProgress) -> SplitProgress:
         """What the archive does not hold of the history must be in the log."""
-        needed = max(kept.after, self.archived)
+        needed = max(offset_of(kept), self.archived)
         if needed < target_of(kept):
             self._require(needed, target_of(kept))
         return kept
@@ -86,7 +101,7 @@ class PartitionLog:
     def _require(self, needed: int, end: int) -> None:
         """The log still holds what comes at `needed`, and reaches `end`."""
         if self.oldest > needed:
-            raise self._hole(needed, "raise the topic's retention, then drop the job and start it anew")
+            raise self._hole(needed, "raise the topic's retention, then drop the job and start over")
         if self.latest < end:  # a new leader may lag for a moment; one that stays behind has lost records
             raise Transient(
                 f"table {self.table!r}: partition {self.partition} ends at offset {self.latest}, "

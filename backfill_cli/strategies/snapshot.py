@@ -6,25 +6,26 @@ For an upstream that can be read at a pinned position S and keeps its changes. P
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Literal
 
 from backfill_cli.errors import Fatal
+from backfill_cli.model.checkpoint import PartitionProgress
 from backfill_cli.model.job import Control, Mutations, Phase
 from backfill_cli.model.pace import Allowance, Budget
-from backfill_cli.model.plan import ChangeWindow, EpochPlan, SnapshotRead, Staged
+from backfill_cli.model.plan import ChangeWindow, EpochPlan, Staged
 from backfill_cli.model.position import Position
-from backfill_cli.model.split import Split, SplitKey, SplitProgress, SplitStatus
+from backfill_cli.model.split import ReadSoFar, Split, SplitKey, SplitProgress
 from backfill_cli.model.upstream import Pin, UpstreamEpoch, UpstreamView
-from backfill_cli.strategies.barrier import observed, refilled
+from backfill_cli.strategies.barrier import allowed, observed, refilled
+from backfill_cli.strategies.reading import BYTES_A_ROW, Reading
 
 Measure = Literal["time", "barriers"]
 
-BYTES_A_ROW = 100  # a guess that only sizes epochs of files whose metadata holds no row count
 DEMAND_AT_MOST = 10  # times the target: how much the allowed lag may ask of one epoch
 OVER_BEFORE_SAID = 3  # barriers in a row over the allowed lag before we say "not converging"
-NOT_STARTED = SplitProgress()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +59,17 @@ class SnapshotState:
         return self.over >= OVER_BEFORE_SAID
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SnapshotStrategy:
     """splits: all of the pin, in reading order. measure: how lag is counted in the log store."""
 
     splits: tuple[Split, ...]
     measure: Measure = "time"
     name: str = "snapshot"
+
+    @cached_property
+    def _reading(self) -> Reading:
+        return Reading(self.splits)
 
     def start(self, pin: Pin, control: Control) -> SnapshotState:
         phase = Phase.SNAPSHOT if self.splits else Phase.LOG_STORE
@@ -78,8 +83,8 @@ class SnapshotStrategy:
         if state.control.paused:
             return observed(EpochPlan(), view.pending, state.position_ms, view.latest)
         if state.phase == Phase.SNAPSHOT:
-            reads = tuple(self._reads(state, budget))
-            plan = EpochPlan(reads, closes_snapshot=self._closed_by(state, reads))
+            rate = allowed(state.allowance, state.control, state.phase, budget)
+            plan = EpochPlan(tuple(self._reading.reads(state.splits, rate, budget)))
             return observed(plan, view.pending, state.position_ms, view.latest)
         taken = self._take(state, view.pending, budget)
         if not taken:
@@ -95,68 +100,22 @@ class SnapshotStrategy:
             return self._advance_idle(state, plan, budget)
         if plan.reads:
             return self._advance_snapshot(state, plan, staged, budget)
-        assert plan.window is not None
-        return self._advance_log(state, plan, plan.window, budget)
+        assert staged.window is not None
+        return self._advance_log(state, plan, staged.window, budget)
 
     # -- snapshot phase ------------------------------------------------------------------------------------------
 
-    def _open(self, state: SnapshotState) -> Iterator[tuple[Split, SplitProgress]]:
-        for split in self.splits:
-            progress = state.splits.get((split.table, split.id), NOT_STARTED)
-            if progress.status != SplitStatus.CONSUMED:
-                yield split, progress
-
-    def _reads(self, state: SnapshotState, budget: Budget) -> Iterator[SnapshotRead]:
-        """Splits in order, whole where they fit, until the budget or the allowed rate is used up."""
-        limited = state.control.rate is not None
-        left: float = budget.rows
-        if limited:
-            left = min(left, refilled(state.allowance, state.control, state.phase, budget).tokens)
-        taken = 0
-        for split, progress in self._open(state):
-            rest = _rest(split, progress)
-            if rest > 0 and left < 1:
-                return
-            whole = rest <= max(left, 0) or not split.cuttable or (not limited and rest <= left + budget.rows / 2)
-            if whole:
-                up_to = split.rows
-            elif taken and not limited and left < budget.rows / 2:
-                return  # a slice costs more than its share of the file: the next epoch takes the split whole
-            else:
-                up_to = progress.after + int(left)
-            yield SnapshotRead(split.table, split.id, progress.after, up_to)
-            used = rest if whole else int(left)
-            left -= used
-            taken += used
-
-    def _closed_by(self, state: SnapshotState, reads: Sequence[SnapshotRead]) -> tuple[str, ...]:
-        """The tables that have no row left to read once `reads` are consumed."""
-        ending = {(r.table, r.split): r.up_to for r in reads}
-        still_open: dict[str, bool] = {}
-        for split, _ in self._open(state):
-            ends = (split.table, split.id) in ending and ending[split.table, split.id] == split.rows
-            still_open[split.table] = still_open.get(split.table, False) or not ends
-        return tuple(table for table, is_open in still_open.items() if not is_open)
+    def closes(self, before: SnapshotState, after: SnapshotState) -> tuple[str, ...]:
+        return self._reading.completed(before.splits, after.splits) if before.phase == Phase.SNAPSHOT else ()
 
     def _advance_snapshot(
         self, state: SnapshotState, plan: EpochPlan, staged: Staged, budget: Budget
     ) -> SnapshotState:
-        by_key = {(s.table, s.id): s for s in self.splits} if staged.reads else {}
-        splits = dict(state.splits)
-        for read, rows in staged.reads:
-            key = (read.table, read.split)
-            before = splits.get(key, NOT_STARTED)
-            done = read.up_to is None or read.up_to == by_key[key].rows
-            splits[key] = SplitProgress(
-                SplitStatus.CONSUMED if done else SplitStatus.CONSUMING,
-                read.after + rows,
-                before.rows + rows,
-                budget.now_ms,
-            )
+        splits = self._reading.consumed(state.splits, staged.reads, budget.now_ms)
         read_rows = sum(rows for _, rows in staged.reads)
         allowance = state.allowance.spend(read_rows) if state.control.rate is not None else state.allowance
         state = replace(state, splits=splits, allowance=allowance)
-        if next(self._open(state), None) is None:
+        if next(self._reading.open(state.splits), None) is None:
             return self._leave_snapshot(state, plan, budget)
         return state
 
@@ -227,6 +186,17 @@ class SnapshotStrategy:
             return _caught(state, budget)
         return state
 
+    # -- for people ----------------------------------------------------------------------------------------------
+
+    def read_so_far(self, state: SnapshotState) -> ReadSoFar:
+        return self._reading.so_far(state.splits)
+
+    def durable(self, state: SnapshotState) -> Position:
+        return state.position
+
+    def partitions(self, state: SnapshotState, latest: Position) -> tuple[PartitionProgress, ...]:
+        return ()
+
     # -- for the catalog -----------------------------------------------------------------------------------------
 
     def freeze(self, state: SnapshotState) -> str:
@@ -266,13 +236,6 @@ class SnapshotStrategy:
 
 def _caught(state: SnapshotState, budget: Budget) -> SnapshotState:
     return replace(state, phase=Phase.UPSTREAM, allowed=None, over=0, log_store_finished_ms=budget.now_ms)
-
-
-def _rest(split: Split, progress: SplitProgress) -> int:
-    """Rows left in a split, estimated from its bytes where metadata does not tell."""
-    if split.rows is not None:
-        return split.rows - progress.after
-    return max(1, split.size_bytes // BYTES_A_ROW)
 
 
 def _weight(epoch: UpstreamEpoch) -> int:

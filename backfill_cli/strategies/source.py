@@ -2,39 +2,49 @@
 
 Per partition `backfilling(b) → awaiting live(b) → finished`, b the last offset that history delivered. The table
 in docs/design.md says for each row of either reader whether it is visible. Both readers are ours, so none
-reads what would be hidden: with offsets as next positions (`after` = b + 1) the table becomes the cut-offs
+reads what would be hidden: with offsets as next positions (cursor = b + 1) the table becomes the cut-offs
 
     first <= history < target <= live
 
 1. The target stands from the pin on, as if a live row had been seen there at once ("backfilling(none), live row at
    u: hidden, target = u"). No live row is read before its partition is finished, so none has to be hidden.
 2. "Backfilling, history row: visible" up to the target, then "awaiting live(b)". A gap, a marker or a compacted
-   tail before the target has no row to end at, so the end of the range counts: `after` = target, b = target - 1.
+   tail before the target has no row to end at, so the end of the range counts: cursor = target, b = target - 1.
 3. "Awaiting live(b), history row: hidden": no history is read any more.
-4. "Awaiting live(b), live's position > b: finished": the log reaches `after` and still has it.
-   Live begins at `after`: "u < b" and "u = b", both hidden, are never read, "u > b: visible" is its first row.
-5. "Finished": live rows alone, from `after` on.
+4. "Awaiting live(b), live's position > b: finished": the log reaches the cursor and still has it.
+   Live begins at the cursor: "u < b" and "u = b", both hidden, are never read, "u > b: visible" is its first row.
+5. "Finished": live rows alone, from the cursor on.
 """
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
 
 from backfill_cli.errors import Fatal
+from backfill_cli.model.checkpoint import PartitionProgress
 from backfill_cli.model.job import Control, Mutations, Phase
 from backfill_cli.model.pace import Allowance, Budget
 from backfill_cli.model.plan import ChangeWindow, EpochPlan, SnapshotRead, Staged
-from backfill_cli.model.position import Position
-from backfill_cli.model.split import Split, SplitKey, SplitProgress, SplitStatus
+from backfill_cli.model.position import Cursor, Position
+from backfill_cli.model.split import ReadSoFar, Split, SplitKey, SplitProgress, SplitStatus
 from backfill_cli.model.upstream import Pin, UpstreamView
 from backfill_cli.strategies.barrier import observed, refilled
-from backfill_cli.strategies.partitions import HISTORY, covers, offsets, partition_logs, spread, target_of
+from backfill_cli.strategies.partitions import (
+    HISTORY,
+    STATUSES,
+    covers,
+    in_order,
+    offset_of,
+    offsets,
+    partition_logs,
+    spread,
+    target_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class SourceState:
-    """splits: every partition known, those of the pin and newer ones; `after` is its next offset, live rows too.
+    """splits: every partition known, those of the pin and newer ones; cursor: its next offset, live rows too.
 
     position_ms: upstream time of the live rows applied, None before the first. snapshot_finished_ms: the barrier
     after which no history was left (*reported*; the phase is *left* once every partition is finished).
@@ -46,12 +56,6 @@ class SourceState:
     allowance: Allowance = field(default_factory=Allowance)
     snapshot_finished_ms: int | None = None
 
-    # There is no log store between history and live, so none of its lag.
-    converging: ClassVar[bool] = False
-    not_converging: ClassVar[bool] = False
-    allowed: ClassVar[int | None] = None
-    log_store_finished_ms: ClassVar[int | None] = None
-
     @property
     def phase(self) -> Phase:
         done = all(p.status == SplitStatus.FINISHED for p in self.splits.values())
@@ -59,7 +63,24 @@ class SourceState:
 
     @property
     def position(self) -> Position:
-        return Position.of({partition: p.after for (_, partition), p in self.splits.items()})
+        return Position.of({partition: offset_of(p) for (_, partition), p in self.splits.items()})
+
+    @property
+    def allowed(self) -> int | None:
+        """None: there is no log store between history and live, so none of its lag."""
+        return None
+
+    @property
+    def converging(self) -> bool:
+        return False
+
+    @property
+    def not_converging(self) -> bool:
+        return False
+
+    @property
+    def log_store_finished_ms(self) -> int | None:
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +108,7 @@ class SourceStrategy:
         if state.control.paused:
             return _observed(EpochPlan(), state, view)
         kept = {partition: progress for (_, partition), progress in state.splits.items()}
-        logs = partition_logs(self.table, view, {p: progress.after for p, progress in kept.items()})
+        logs = partition_logs(self.table, view, {p: offset_of(progress) for p, progress in kept.items()})
         seen = {log.partition: log.seen(kept.get(log.partition), self.accept_gap) for log in logs}
         moved = {p: now for p, now in seen.items() if now is not kept.get(p)}
         window, live_rows = _window(seen, view, budget)
@@ -106,9 +127,9 @@ class SourceStrategy:
         if state.control.rate is not None:
             bucket = refilled(state.allowance, state.control, state.phase, budget)
             left = min(left, int(bucket.tokens))
-        wanted = {p: target_of(now) - now.after for p, now in seen.items() if now.status in HISTORY}
+        wanted = {p: target_of(now) - offset_of(now) for p, now in seen.items() if now.status in HISTORY}
         return tuple(
-            SnapshotRead(self.table, p, seen[p].after, seen[p].after + rows)
+            SnapshotRead(self.table, p, offset_of(seen[p]), offset_of(seen[p]) + rows)
             for p, rows in spread(wanted, left).items()
         )
 
@@ -122,14 +143,55 @@ class SourceStrategy:
         for read, rows in staged.reads:
             key = (read.table, read.split)
             splits[key] = _moved(splits[key], read.split, read.after, read.up_to, rows, budget)
-        if plan.window is not None:
-            begun = offsets(plan.window.after)
-            for p, up_to in offsets(plan.window.up_to).items():
+        if staged.window is not None:
+            begun = offsets(staged.window.after)
+            for p, up_to in offsets(staged.window.up_to).items():
                 splits[self.table, p] = _moved(splits[self.table, p], p, begun[p], up_to, 0, budget)
-            state = replace(state, position_ms=plan.window.up_to_ms)
+            state = replace(state, position_ms=staged.window.up_to_ms)
         if state.control.rate is not None:
             state = replace(state, allowance=state.allowance.spend(sum(rows for _, rows in staged.reads)))
         return _reported(replace(state, splits=splits), budget)
+
+    def closes(self, before: SourceState, after: SourceState) -> tuple[str, ...]:
+        """None: rows of a log are known by their place."""
+        return ()
+
+    # -- for people ----------------------------------------------------------------------------------------------
+
+    def read_so_far(self, state: SourceState) -> ReadSoFar:
+        """By offsets; partitions newer than the pin are counted, and have no history."""
+        counts = dict.fromkeys(STATUSES, 0)
+        for progress in state.splits.values():
+            counts[progress.status] += 1
+        done = total = 0
+        for split in self.splits:
+            progress, first = state.splits[split.table, split.id], split.first or 0
+            end = first if progress.target is None else progress.target
+            done += min(offset_of(progress), end) - first
+            total += end - first
+        bytes_total = sum(split.size_bytes for split in self.splits)
+        return ReadSoFar(
+            splits={str(status): n for status, n in counts.items()},
+            rows=sum(progress.rows for progress in state.splits.values()),
+            rows_total=None,
+            size_bytes=int(bytes_total * done / max(total, 1)),
+            bytes_total=bytes_total,
+            done=done,
+            total=total,
+            share=done / total if total else 1.0,
+        )
+
+    def durable(self, state: SourceState) -> Position:
+        return state.position
+
+    def partitions(self, state: SourceState, latest: Position) -> tuple[PartitionProgress, ...]:
+        ends = offsets(latest)
+        lines = []
+        for (_, partition), progress in state.splits.items():
+            offset = offset_of(progress)
+            lag = max(0, ends[partition] - offset) if partition in ends else None
+            lines.append(PartitionProgress(partition, progress.status.value, offset, progress.target, lag))
+        return tuple(sorted(lines, key=lambda line: (-(line.lag or 0), in_order(line.partition))))
 
     # -- for the catalog -----------------------------------------------------------------------------------------
 
@@ -160,28 +222,29 @@ class SourceStrategy:
 def _begin(split: Split) -> SplitProgress:
     """A partition before its first read: finished at once when no history is in it."""
     status = SplitStatus.NOT_STARTED if split.rows else SplitStatus.FINISHED
-    return SplitProgress(status, split.first, target=split.first + (split.rows or 0))
+    first = split.first or 0
+    return SplitProgress(status, first, target=first + (split.rows or 0))
 
 
 def _moved(
-    before: SplitProgress, partition: str, after: int, up_to: int | None, rows: int, budget: Budget
+    before: SplitProgress, partition: str, after: Cursor | None, up_to: Cursor | None, rows: int, budget: Budget
 ) -> SplitProgress:
     """`after <= offset < up_to` of a partition is read: it goes on from there. rows: those of history."""
-    if before.after != after or up_to is None:
+    if before.cursor != after or not isinstance(up_to, int):
         raise Fatal(
-            f"partition {partition} stands at offset {before.after}, the plan read from {after} to {up_to}"
+            f"partition {partition} stands at offset {before.cursor}, the plan read from {after} to {up_to}"
         )
     status = before.status
     if status != SplitStatus.FINISHED:
         status = SplitStatus.AWAITING_LIVE if up_to >= target_of(before) else SplitStatus.BACKFILLING
-    return replace(before, status=status, after=up_to, rows=before.rows + rows, epoch=budget.now_ms)
+    return replace(before, status=status, cursor=up_to, rows=before.rows + rows, epoch=budget.now_ms)
 
 
 def _window(
     seen: Mapping[str, SplitProgress], view: UpstreamView, budget: Budget
 ) -> tuple[ChangeWindow | None, int]:
     """Live rows of the finished partitions, as many as the budget holds, and how many; None without any."""
-    reached = {p: now.after for p, now in seen.items()}
+    reached = {p: offset_of(now) for p, now in seen.items()}
     live = {p for p, now in seen.items() if now.status == SplitStatus.FINISHED}
     ends = offsets(view.latest)
     shares = spread({p: ends[p] - reached[p] for p in live if ends[p] > reached[p]}, budget.rows)
@@ -199,8 +262,8 @@ def _window(
 
 def _observed(plan: EpochPlan, state: SourceState, view: UpstreamView) -> EpochPlan:
     """The plan with what it leaves pending: never none while the log goes on past what it reads."""
-    reached = {p: now.after for (_, p), now in {**state.splits, **plan.splits}.items()}
-    reached |= {read.split: read.up_to for read in plan.reads if read.up_to is not None}
+    reached = {p: offset_of(now) for (_, p), now in {**state.splits, **plan.splits}.items()}
+    reached |= {read.split: read.up_to for read in plan.reads if isinstance(read.up_to, int)}
     reached |= offsets(plan.window.up_to) if plan.window else {}
     left = [epoch for epoch in view.pending if not covers(reached, epoch)]
     plan = observed(plan, left, plan.window.up_to_ms if plan.window else state.position_ms, view.latest)

@@ -1,4 +1,4 @@
-"""Where output goes: answers to stdout, all that is told on the way to stderr. No control codes off a terminal."""
+"""Where output goes: answers to stdout, everything else to stderr. No control codes off a terminal."""
 
 import json
 import os

@@ -44,6 +44,7 @@ def job_details(view: JobView) -> str:
         ("eta", spell_eta(view.eta_s)),
         ("lag", spell_lag(view.lag_s)),
         ("pending upstream epochs", f"{view.pending_epochs:,}"),
+        *((("log held back", spell_held(view.held_bytes)),) if view.held_bytes is not None else ()),
         *((("allowed lag", spell_allowed(view)),) if view.allowed is not None else ()),
         *((("converging", "until the change log passes the end of the load"),) if view.converging else ()),
         ("limited by", view.limited_by),
@@ -105,6 +106,11 @@ def spell_group(rows_read: int, rows_total: int | None) -> str:
 
 def spell_rate(rows_per_s: float | None) -> str:
     return "N/A" if rows_per_s is None else f"{rows_per_s:,.0f}"
+
+
+def spell_held(size_bytes: int) -> str:
+    """Of a replication slot: what its server cannot remove."""
+    return f"the upstream keeps {spell_size(size_bytes)} of its log for this job"
 
 
 def spell_lag(lag_s: float | None) -> str:

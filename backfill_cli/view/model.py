@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from backfill_cli.catalog import JobRow, SplitGroup
+from backfill_cli.errors import WAY_ON
 from backfill_cli.model.checkpoint import EpochRecord, PartitionProgress, Progress
 from backfill_cli.model.job import ENDED as ENDED_STATES
 from backfill_cli.model.job import JobState, Phase
@@ -33,7 +34,7 @@ class JobView:
     share: 0 to 1 of the snapshot, None when nothing tells. eta_s: (least, most) seconds to the end of the
     snapshot. lag_s: how far the sink is behind the upstream; None before that is known. allowed: the lag allowed
     to remain while catching up, in `measure`: seconds or upstream epochs. limited_by: what limits the job now, and
-    the command that changes it.
+    the command that changes it. held_bytes: of log that the upstream keeps for the job, None where it keeps none.
     """
 
     name: str
@@ -71,6 +72,7 @@ class JobView:
     groups: Sequence[SplitGroup] = ()
     partitions: Sequence[PartitionProgress] = ()
     recent_lag_s: Sequence[float] = field(default=())
+    held_bytes: int | None = None
 
 
 def job_view(row: JobRow, groups: Sequence[SplitGroup] = (), ledger: Sequence[EpochRecord] = ()) -> JobView:
@@ -95,7 +97,7 @@ def job_view(row: JobRow, groups: Sequence[SplitGroup] = (), ledger: Sequence[Ep
         share=share,
         bytes_read=progress.bytes_read,
         bytes_total=progress.bytes_total,
-        reason=row.reason,
+        reason=row.reason.partition(WAY_ON)[0],
         strategy=row.strategy,
         until=row.until,
         rate=row.control.rate,
@@ -115,6 +117,7 @@ def job_view(row: JobRow, groups: Sequence[SplitGroup] = (), ledger: Sequence[Ep
         groups=() if progress.partitions else tuple(groups),
         partitions=tuple(sorted(progress.partitions, key=lambda p: (len(p.partition), p.partition))),
         recent_lag_s=tuple(record.lag_ms / 1000 for record in ledger if record.lag_ms is not None),
+        held_bytes=progress.held_bytes,
     )
 
 
@@ -153,7 +156,7 @@ def _limited_by(row: JobRow, progress: Progress) -> str:
     """What limits the job now, and the command that changes it; a job without a runner is limited by that."""
     go_on = f"to go on: backfill resume {row.name}"
     if row.state == JobState.FAILED:
-        return f"failed: {row.reason}; {go_on}"
+        return f"failed: {row.reason}" if WAY_ON in row.reason else f"failed: {row.reason}; {go_on}"
     if row.state == JobState.DONE:
         return f"done: {row.reason}; to follow: backfill start --config FILE --until forever"
     if row.ended:

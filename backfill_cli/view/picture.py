@@ -11,6 +11,7 @@ from rich.text import Text
 
 from backfill_cli.view.lines import (
     spell_allowed,
+    spell_held,
     spell_lag,
     spell_part,
     spell_rate,
@@ -237,6 +238,8 @@ def _limit(view: JobView) -> RenderableType:
         facts.append((word, what, CALM))
     if view.converging:
         facts.append(("converging", "until the change log passes the end of the load", WARN))
+    if view.held_bytes is not None:
+        facts.append(("held back", spell_held(view.held_bytes), WARN if _held_up(view) else QUIET))
     if view.pending_commands:
         facts.append(("asked for", ", ".join(view.pending_commands), ""))
     facts.append(("runner", spell_runner(view), QUIET))

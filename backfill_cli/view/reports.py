@@ -45,8 +45,8 @@ def plan_text(report: PlanReport) -> str:
 
 
 def _change_log(report: PlanReport) -> str:
-    waiting = f"{_count(report.pending_epochs, 'upstream epoch')} waiting ({spell_size(report.pending_bytes)})"
-    return f"from {report.position}; {waiting}"
+    size = f" ({spell_size(report.pending_bytes)})" if report.pending_bytes else ""  # a topic does not tell
+    return f"from {report.position}; {_count(report.pending_epochs, 'upstream epoch')} waiting{size}"
 
 
 def _table_lines(table: PlannedTable) -> list[str]:

@@ -43,6 +43,9 @@ def verify_text(report: VerifyReport) -> str:
     lines = [f"job {report.job}, epoch {report.epoch}: {equal} (took {spell_duration(report.seconds)})"]
     for table in report.tables:
         lines += _table_lines(table)
+        changed = report.not_compared.get(table.table, 0)
+        if changed:
+            lines.append(f"  {changed:,} of its keys changed upstream since then, and were not compared")
     lines.append(READ_BY_DUCKDB if report.independent else INDEPENDENT_OF)
     return "\n".join(lines)
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import JobConfig, differences
-from backfill_cli.contracts import JobDefinition, SinkTable, Upstream
-from backfill_cli.engine.job.choice import choose, require_keys, strategy_of
+from backfill_cli.contracts import HeldUpstream, JobDefinition, SinkTable, Upstream
 from backfill_cli.engine.job.ownership import require_lost, require_new, take
-from backfill_cli.engine.job.resources import World
+from backfill_cli.engine.job.resources import Resources
+from backfill_cli.engine.job.select import choose, require_keys, require_whole, strategy_of
 from backfill_cli.engine.staging.files import require_shared
 from backfill_cli.engine.staging.partitions import side_table
 from backfill_cli.engine.staging.schemas import sink_schema
-from backfill_cli.errors import StateConflict, UsageError
+from backfill_cli.errors import StateConflict, Transient, UsageError
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.codec import decode
 from backfill_cli.model.job import Control
@@ -26,18 +26,47 @@ if TYPE_CHECKING:
     from backfill_cli.catalog.lease import JobLock
 
 
-def create(config: JobConfig, catalog: Catalog, world: World, until: str, into_existing: bool) -> JobDefinition:
+def create(
+    config: JobConfig, catalog: Catalog, resources: Resources, until: str, into_existing: bool
+) -> JobDefinition:
     """Check all that can be checked, then the sink's tables, then the job: a fault leaves no trace of it."""
     name = config.job.name
-    held = world.patiently(lambda: require_new(name, catalog, world.sink))
-    upstream = world.upstream
+    held = resources.patiently(lambda: require_new(name, catalog, resources.sink))
+    upstream = resources.upstream
     choose(config.job.strategy, upstream.capabilities)
     require_keys(config.table_specs(), upstream.capabilities)
-    pin = world.patiently(upstream.pin)
-    tables = sink_tables(config, world.spark, upstream, pin, plain=not into_existing)
+    pin = resources.patiently(upstream.pin)
+    require_whole(config, upstream, resources.sink)
+    if isinstance(upstream, HeldUpstream):
+        resources.patiently(upstream.may_hold)
+    tables = sink_tables(config, resources.spark, upstream, pin, plain=not into_existing)
+    _require_staging(config.job.staging)
+    require_shared(config, resources.spark)
+    resources.patiently(lambda: resources.sink.prepare(name, tables, into_existing))
+    resources.patiently(lambda: take(name, catalog, resources.sink, held))
+    if isinstance(upstream, HeldUpstream):
+        pin = _held(upstream, pin, resources)
+    definition, checkpoint = _begun(config, upstream, pin, until, tables)
+    catalog.create_job(definition, Control(rate=config.throttle.rate), checkpoint)
+    return definition
+
+
+def _held(upstream: HeldUpstream, pin: Pin, resources: Resources) -> Pin:
+    """What the job holds in its upstream is there, once nothing else can refuse it: the pin from there on."""
+    resources.patiently(upstream.hold)
+    held = resources.patiently(resources.upstream.pin)
+    if held.schema != pin.schema:
+        raise Transient("the upstream's columns changed while the job was made", "start it again")
+    return held
+
+
+def _begun(
+    config: JobConfig, upstream: Upstream, pin: Pin, until: str, tables: tuple[SinkTable, ...]
+) -> tuple[JobDefinition, Checkpoint]:
+    """The job, and its state before the first barrier."""
     strategy = strategy_of(config, upstream.capabilities, pin)
     definition = JobDefinition(
-        name=name,
+        name=config.job.name,
         config=config.stored(),
         fingerprint=json.dumps(config.fingerprint()),
         pin=pin,
@@ -45,8 +74,7 @@ def create(config: JobConfig, catalog: Catalog, world: World, until: str, into_e
         strategy=strategy.name,
         tables=tables,
     )
-    control = Control(rate=config.throttle.rate)
-    state = strategy.start(pin, control)
+    state = strategy.start(pin, Control(rate=config.throttle.rate))
     checkpoint = Checkpoint(
         epoch=0,
         prev_ms=0,
@@ -58,12 +86,7 @@ def create(config: JobConfig, catalog: Catalog, world: World, until: str, into_e
         schemas=dict(pin.schema),
         sink_schemas={t.name: t.schema for t in tables},
     )
-    _require_staging(config.job.staging)
-    require_shared(config, world.spark)
-    world.patiently(lambda: world.sink.prepare(name, tables, into_existing))
-    world.patiently(lambda: take(name, catalog, world.sink, held))
-    catalog.create_job(definition, control, checkpoint)
-    return definition
+    return definition, checkpoint
 
 
 def _require_staging(staging: str) -> None:
@@ -110,14 +133,14 @@ def sink_tables(
     return (*tables, *(side_table(table, upstream, pin.schema[table.name]) for table in tables))
 
 
-def rebuild(name: str, catalog: Catalog, config: JobConfig, world: World, lock: "JobLock") -> None:
+def rebuild(name: str, catalog: Catalog, config: JobConfig, resources: Resources, lock: "JobLock") -> None:
     """The catalog says of the job what its sink keeps of it; its token starts above the marker's.
 
     The rate is the config's again. Raises StateConflict when the sink keeps nothing of the job, UsageError when
     the config leads to another result than the job's, Held when the catalog that has the job is not lost.
     """
-    held = world.patiently(lambda: require_lost(name, catalog, world.sink))
-    saved = world.patiently(lambda: world.sink.saved(name))
+    held = resources.patiently(lambda: require_lost(name, catalog, resources.sink))
+    saved = resources.patiently(lambda: resources.sink.saved(name))
     if saved is None:
         known = name in {row.name for row in catalog.jobs()}
         raise StateConflict(
@@ -128,8 +151,8 @@ def rebuild(name: str, catalog: Catalog, config: JobConfig, world: World, lock: 
         )
     definition = replace(decode(JobDefinition, saved.definition), config=config.stored())
     require_same(name, definition.fingerprint, config)
-    markers = world.patiently(lambda: world.sink.committed(name))
+    markers = resources.patiently(lambda: resources.sink.committed(name))
     token = max((marker.token for marker in markers.values()), default=saved.checkpoint.token)
     checkpoint = replace(saved.checkpoint, plan=None, staged=None)
     catalog.rebuild(definition, checkpoint, Control(rate=config.throttle.rate), token, lock)
-    world.patiently(lambda: take(name, catalog, world.sink, held))
+    resources.patiently(lambda: take(name, catalog, resources.sink, held))

@@ -5,60 +5,94 @@ Checked first, then done in an order that the same command can repeat: what name
 
 import shutil
 import time
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 from backfill_cli.catalog import Catalog
-from backfill_cli.catalog.person import user
+from backfill_cli.catalog.actor import user
 from backfill_cli.config import JobConfig, from_stored
-from backfill_cli.contracts import JobDefinition, SavedJob
+from backfill_cli.contracts import HeldUpstream, JobDefinition, SavedJob
 from backfill_cli.engine.job.ownership import require_lost
-from backfill_cli.errors import NoSuchJob, UsageError
+from backfill_cli.engine.job.resources import Resources
+from backfill_cli.errors import BackfillError, NoSuchJob, UsageError
 from backfill_cli.failpoint import hit
 from backfill_cli.model.codec import decode
 
 
-def drop(name: str, catalog: Catalog) -> None:
-    """Nothing of the job is left in catalog, sink and staging but the sink's rows.
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """known: whether the sink knew the job: one that was dropped half-way, or whose file is gone, it does not.
 
-    Markers in a sink that another catalog took over, and the staging, are that catalog's and stay. Raises Held
-    while a runner has the job, here or elsewhere.
+    left: what is still in the upstream, and how to remove it; None for nothing.
     """
-    with catalog.lock_job(name) as lock:
+
+    known: bool
+    left: str | None = None
+
+
+def drop(name: str, catalog: Catalog) -> Dropped:
+    """Nothing of the job is left in catalog, sink, staging and upstream but the sink's rows.
+
+    Markers in a sink that another catalog took over, its staging and what it holds in the upstream are that
+    catalog's and stay. Raises Held while a runner has the job, here or elsewhere. An upstream that cannot be
+    reached is no reason to keep a job: what is left in it is told.
+    """
+    left = None
+    with catalog.lock_job(name) as lock, ExitStack() as held_open:
         config = from_stored(catalog.definition(name).config)
-        sink = config.open_sink()
+        resources = held_open.enter_context(Resources(config))
+        sink = resources.sink
         held, ours = sink.owner(name), catalog.identity()
+        known = bool(sink.committed(name))
         # Claimed, so that no runner elsewhere takes the job up between the check and the end.
         with catalog.claim(name, user(), time.time_ns() // 1_000_000, lock):
             hit("drop-claimed")
             if held is None or held == ours or (ours is not None and held.catalog == ours.catalog):
+                left = _released(resources)
                 sink.forget(name)
                 hit("drop-forgotten")
                 _remove_staging(config.job.staging, name)
                 hit("drop-unstaged")
             catalog.drop(name, lock)
+            return Dropped(known, left)
 
 
-def drop_from_sink(name: str, catalog: Catalog, config: JobConfig) -> None:
-    """Nothing of a job whose catalog is lost is left in the sink of `config`, and in staging, but its rows.
+def _released(resources: Resources) -> str | None:
+    """The upstream holds nothing for the job any more; else what is left in it, and why."""
+    try:
+        upstream = resources.upstream
+        if isinstance(upstream, HeldUpstream):
+            upstream.release()
+    except BackfillError as error:
+        said = " ".join(error.message.split())
+        return f"what the job held there (its replication slot) stays, remove it by hand: {said}"
+    return None
+
+
+def drop_from_sink(name: str, catalog: Catalog, config: JobConfig) -> Dropped:
+    """As `drop`, of a job whose catalog is lost, in the sink and the upstream of `config`.
 
     Raises NoSuchJob when the sink holds nothing of it, Held while its catalog or a runner of it is there,
     UsageError when `catalog` has it.
     """
-    with catalog.lock_job(name):
+    with catalog.lock_job(name), Resources(config) as resources:
         if name in {row.name for row in catalog.jobs()}:
             raise UsageError(
                 f"catalog {catalog.path} has job {name!r}: --sink is for jobs whose catalog is lost",
                 f"backfill drop {name} --confirm {name}",
             )
-        sink = config.open_sink()
+        sink = resources.sink
         if not sink.committed(name):
             raise NoSuchJob(
                 f"the sink of this config holds nothing of job {name!r}", "check the job's name and [sink]"
             )
         require_lost(name, catalog, sink)
+        left = _released(resources)
         _remove_staging(_staging(sink.saved(name), config), name)
         hit("drop-unstaged")
         sink.forget(name)
+        return Dropped(True, left)
 
 
 def _staging(saved: SavedJob | None, config: JobConfig) -> str:

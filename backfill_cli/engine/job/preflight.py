@@ -1,18 +1,17 @@
 """`backfill plan`: what a job would do, from metadata alone; nothing is written."""
 
-import json
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from typing import TYPE_CHECKING
 
-from backfill_cli.contracts import AdvisingUpstream, CheckedSink, SinkTable
-from backfill_cli.engine.job.choice import choose, constraints, require_keys
+from backfill_cli.contracts import AdvisingUpstream, CheckedSink, Sink, SinkTable
 from backfill_cli.engine.job.create import require_same, sink_tables
 from backfill_cli.engine.job.ownership import require_kept, require_new
+from backfill_cli.engine.job.resources import Resources
+from backfill_cli.engine.job.select import choose, constraints, require_keys, require_whole
 from backfill_cli.engine.staging.files import require_shared
 from backfill_cli.errors import NoSuchJob, SinkInUse, Transient
 from backfill_cli.model.plan_report import PlannedTable, PlanReport
-from backfill_cli.spark.session import session_of
+from backfill_cli.model.schema import fields_of
 
 if TYPE_CHECKING:
     from backfill_cli.catalog import Catalog
@@ -28,22 +27,23 @@ def plan(config: "JobConfig", catalog: "Catalog") -> PlanReport:
     Raises what `start` would raise for a config that cannot run.
     """
     warnings = list(_known_job(config, catalog))
-    with closing(config.open_upstream()) as upstream:
+    with Resources(config) as resources:
+        upstream, sink = resources.upstream, resources.sink
         choice = choose(config.job.strategy, upstream.capabilities)
         require_keys(config.table_specs(), upstream.capabilities)
         pin = upstream.pin()
+        require_whole(config, upstream, sink)
         warnings += upstream.advice() if isinstance(upstream, AdvisingUpstream) else ()
         view = upstream.observe(pin.position, snapshot_open=True)
-        with session_of(config) as spark:
-            tables = sink_tables(config, spark, upstream, pin, plain=True)
-            require_shared(config, spark)
-        hold, why = constraints(upstream.capabilities, config.open_sink().transactional)
-    warnings += _sink_warnings(config, catalog, tables)
+        tables = sink_tables(config, resources.spark, upstream, pin, plain=True)
+        require_shared(config, resources.spark)
+        hold, why = constraints(upstream.capabilities, sink.transactional)
+        warnings += _sink_warnings(config.job.name, sink, catalog, tables)
     planned = []
     for table in (t for t in tables if not t.side):
         splits = [s for s in pin.splits if s.table == table.name]
         known = all(s.rows is not None for s in splits)
-        fields = json.loads(table.schema)["fields"]
+        fields = fields_of(table.schema)
         planned.append(
             PlannedTable(
                 name=table.name,
@@ -83,9 +83,8 @@ def _known_job(config: "JobConfig", catalog: "Catalog") -> Iterator[str]:
     yield f"job {row.name!r} already exists ({row.state}, epoch {row.epoch}): start continues it"
 
 
-def _sink_warnings(config: "JobConfig", catalog: "Catalog", tables: Sequence[SinkTable]) -> Iterator[str]:
+def _sink_warnings(name: str, sink: Sink, catalog: "Catalog", tables: Sequence[SinkTable]) -> Iterator[str]:
     """What the sink would say to a start that can be told how to go on. Raises what it could not."""
-    sink, name = config.open_sink(), config.job.name
     known = name in {row.name for row in catalog.jobs()}
     try:
         (require_kept if known else require_new)(name, catalog, sink)

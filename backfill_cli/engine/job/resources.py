@@ -1,4 +1,4 @@
-"""What a run of a job reaches outside this process: Spark, upstream and sink, each opened when first needed."""
+"""What a command reaches outside this process: Spark, upstream and sink, each opened when first needed."""
 
 import signal
 import threading
@@ -8,8 +8,9 @@ from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from backfill_cli.contracts import Sink, Upstream
+from backfill_cli.contracts import Sink, SparkSink, Upstream
 from backfill_cli.errors import Transient
+from backfill_cli.model.pace import FIRST_WAIT_MS, LONGEST_WAIT_MS
 from backfill_cli.spark.session import session_of
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class Watcher(Protocol):
         ...
 
 
-class Nobody:
+class NoWatcher:
     """Follows nothing."""
 
     def progressed(self) -> None: ...
@@ -44,13 +45,17 @@ class Nobody:
     def leave(self) -> None: ...
 
 
-class World:
-    """Spark, upstream and sink of one run; closed at the end of `with`. tell: what is opened or waited for."""
+class Resources:
+    """Spark, upstream and sink of one command; closed at the end of `with`.
 
-    def __init__(self, config: "JobConfig", tell: Callable[[str], None]) -> None:
+    tell: what is opened or waited for; without it nothing is waited for.
+    """
+
+    def __init__(self, config: "JobConfig", tell: Callable[[str], None] | None = None) -> None:
         self._config = config
         self._open = ExitStack()
-        self.tell = tell
+        self.tell = tell or (lambda _doing: None)
+        self._patience_s = 0.0 if tell is None else config.retry.limit_s
 
     @cached_property
     def spark(self) -> "SparkSession":
@@ -67,10 +72,13 @@ class World:
 
     @cached_property
     def sink(self) -> Sink:
-        return self._config.open_sink()
+        sink = self._config.open_sink()
+        if isinstance(sink, SparkSink):
+            sink.use(lambda: self.spark)
+        return sink
 
     def patiently(self, act: Callable[[], Answer]) -> Answer:
-        """What `act` returns; tried again with backoff while it fails in passing, up to the config's limit."""
+        """What `act` returns; tried again with backoff while it fails in passing, up to `retry.limit`."""
         import tenacity
 
         def waits(attempt: "tenacity.RetryCallState") -> None:
@@ -80,14 +88,14 @@ class World:
 
         retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception_type(Transient),
-            wait=tenacity.wait_exponential(0.2, max=15),
-            stop=tenacity.stop_after_delay(self._config.retry.limit_s),
+            wait=tenacity.wait_exponential(FIRST_WAIT_MS / 1000, max=LONGEST_WAIT_MS / 1000),
+            stop=tenacity.stop_after_delay(self._patience_s),
             before_sleep=waits,
             reraise=True,
         )
         return retrying(act)
 
-    def __enter__(self) -> "World":
+    def __enter__(self) -> "Resources":
         return self
 
     def __exit__(

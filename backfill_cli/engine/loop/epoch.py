@@ -1,24 +1,25 @@
 """An epoch between its staging and its mark: the checkpoint that a barrier commits, its line of the ledger."""
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Generic
 
 from backfill_cli.contracts import RememberingUpstream, Upstream
 from backfill_cli.engine.loop.ports import StagedEpoch
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord
 from backfill_cli.model.job import Barrier
-from backfill_cli.model.plan import EpochPlan
+from backfill_cli.model.plan import EpochPlan, Staged
 from backfill_cli.model.position import Position
+from backfill_cli.strategies import S
 
 
 @dataclass(frozen=True, slots=True)
-class Epoch:
+class Epoch(Generic[S]):
     """state: the strategy's, once this is committed. barrier_ms: when its barrier was, by the steady clock."""
 
     checkpoint: Checkpoint
     plan: EpochPlan
     record: EpochRecord
-    state: Any
+    state: S
     barrier_ms: int
 
 
@@ -26,15 +27,15 @@ def closed(
     barrier: Barrier,
     plan: EpochPlan,
     done: StagedEpoch,
-    before: Any,
-    after: Any,
+    before: S,
+    after: S,
     frozen: str,
     token: int,
     stage_ms: int,
     lag_ms: int | None,
     barrier_ms: int,
     memory: str,
-) -> Epoch:
+) -> Epoch[S]:
     """The epoch of a plan that is staged.
 
     before, after: the strategy's states, frozen: the latter as JSON. token: the runner's. stage_ms: how long
@@ -72,6 +73,19 @@ def closed(
         mutations=", ".join(command.verb for command in barrier.mutations.commands),
     )
     return Epoch(checkpoint, plan, record, after, barrier_ms)
+
+
+def left_of(plan: EpochPlan, staged: Staged) -> EpochPlan:
+    """The plan with what a window that ended before its planned end leaves pending."""
+    if plan.window is None or staged.window is None or plan.window.up_to <= staged.window.up_to:
+        return plan
+    behind_ms = max(0, plan.window.up_to_ms - staged.window.up_to_ms)
+    return replace(
+        plan,
+        pending_after=plan.pending_after + 1,
+        lag_after_ms=plan.lag_after_ms + behind_ms,
+        oldest_pending_ms=staged.window.up_to_ms,
+    )
 
 
 def remembered(upstream: Upstream, position: Position) -> str:

@@ -9,9 +9,9 @@ committed.
 from concurrent.futures import Future
 from dataclasses import replace
 from enum import StrEnum
-from typing import Any
+from typing import Generic
 
-from backfill_cli.engine.loop.epoch import Epoch, closed, remembered
+from backfill_cli.engine.loop.epoch import Epoch, closed, left_of, remembered
 from backfill_cli.engine.loop.meter import Meter
 from backfill_cli.engine.loop.ports import Job, Ports, Settings, commit_of
 from backfill_cli.engine.loop.promises import Promises
@@ -21,7 +21,7 @@ from backfill_cli.model.checkpoint import EpochRecord, Progress, Recovered
 from backfill_cli.model.job import Barrier, Command, Control, JobState, Mutations, Phase, apply_command
 from backfill_cli.model.pace import Backoff, Budget, Sizer
 from backfill_cli.model.plan import EpochPlan, Staged
-from backfill_cli.strategies import Strategy
+from backfill_cli.strategies import S, Strategy
 
 SELF_PAUSED_AFTER = 6  # times the longer of interval and target without a barrier
 
@@ -34,11 +34,11 @@ class Tick(StrEnum):
     DONE = "done"
 
 
-class Orchestrator:
+class Orchestrator(Generic[S]):
     """One runner of one job. `step` until it says STOPPED or DONE; an exception ends the run."""
 
     def __init__(
-        self, job: Job, ports: Ports, strategy: Strategy, settings: Settings, start: Recovered, meter: Meter
+        self, job: Job, ports: Ports, strategy: Strategy[S], settings: Settings, start: Recovered, meter: Meter
     ) -> None:
         self._job = job
         self._ports = ports
@@ -47,15 +47,15 @@ class Orchestrator:
         self._meter = meter
         self._promises = Promises(job, ports.store, ports.sink, ports.stager)
         committed = start.committed
-        self.state: Any = strategy.thaw(committed.state, committed.splits, start.control)
+        self.state: S = strategy.thaw(committed.state, committed.splits, start.control)
         self._schemas = committed.schemas
         self._sink_schemas = committed.sink_schemas
         self._widens = False  # whether the epoch in flight adds columns to the sink
         self._committed_epoch = committed.epoch
         self._last_epoch = start.last_epoch
         self._job_state = JobState.PAUSED if start.control.paused else JobState.RUNNING
-        self._ahead: Epoch | None = None  # staged, not yet prepared
-        self._flight: Epoch | None = None  # prepared, the sink may be committing it
+        self._ahead: Epoch[S] | None = None  # staged, not yet prepared
+        self._flight: Epoch[S] | None = None  # prepared, the sink may be committing it
         self._commit: Future[None] | None = None
         self._unmarked: EpochRecord | None = None  # committed, the catalog does not say so yet
         self._snapshot_size, self._log_size = Sizer(), Sizer()
@@ -77,8 +77,9 @@ class Orchestrator:
 
     def progress(self) -> Progress:
         """The numbers for people: what the sink holds, under the control in force."""
-        state = replace(self._committed_state, control=self.state.control)
-        told = self._meter.progress(state, self._committed_epoch, self.waiting_for(), self._caught_up_ms)
+        strategy, control = self._strategy, self.state.control
+        state = strategy.apply(self._committed_state, Mutations(control))
+        told = self._meter.progress(strategy, state, self._committed_epoch, self.waiting_for(), self._caught_up_ms)
         return replace(told, token=self._job.token)
 
     @property
@@ -153,7 +154,7 @@ class Orchestrator:
             self._job_state = JobState.PAUSED
 
     def _throw_away(self) -> None:
-        """What was read ahead was read under the control before: it is planned anew."""
+        """What was read ahead was read under the control before: it is planned again."""
         if self._ahead is not None:
             self._ports.stager.discard(self._ahead.checkpoint.epoch, self._ahead.checkpoint.attempt)
             self._ahead = None
@@ -186,10 +187,10 @@ class Orchestrator:
         self._unmarked = replace(flight.record, committed_ms=committed_ms, commit_ms=self._commit_ms)
         self._meter.committed(self._unmarked, flight.barrier_ms, self._ports.steady_ms())
         self._note_caught_up(flight.state, flight.plan)
-        self._ports.upstream.acknowledge(flight.checkpoint.position)
+        self._ports.upstream.acknowledge(self._strategy.durable(flight.state))
         self._ports.stager.discard(flight.checkpoint.epoch, flight.checkpoint.attempt)
 
-    def _apply(self, flight: Epoch) -> None:
+    def _apply(self, flight: Epoch[S]) -> None:
         """Commit one prepared epoch (in the background)."""
         began_ms = self._ports.steady_ms()
         commit = commit_of(self._job, flight.checkpoint, self._committed_epoch, self._ports.stager)
@@ -258,7 +259,7 @@ class Orchestrator:
         size = self._snapshot_size if snapshot_open else self._log_size
         budget = Budget(barrier.epoch, size.rows, self._settings.interval_ms, steady_ms)
         plan = self._strategy.plan(self.state, view, budget)
-        self._meter.observed(plan, self._ports.now_ms())
+        self._meter.observed(plan, self._ports.now_ms(), view.held_bytes)
         if not plan:
             return self._idle(plan, budget)
         began_ms = self._ports.steady_ms()
@@ -267,6 +268,7 @@ class Orchestrator:
         stage_ms = self._ports.steady_ms() - began_ms
         self._resize(snapshot_open, done.staged, stage_ms)
         state = self._strategy.advance(self.state, plan, done.staged, budget)
+        plan = left_of(replace(plan, closes_snapshot=self._strategy.closes(self.state, state)), done.staged)
         frozen = self._strategy.freeze(state)
         lag_ms = self._meter.lag_ms(plan, self._ports.now_ms())
         memory = remembered(self._ports.upstream, state.position)
@@ -290,7 +292,7 @@ class Orchestrator:
         self._mark()
         return Tick.DONE if self._is_done() else Tick.IDLE
 
-    def _note_caught_up(self, state: Any, plan: EpochPlan) -> None:
+    def _note_caught_up(self, state: S, plan: EpochPlan) -> None:
         """Caught up from the first barrier of the upstream phase that leaves nothing pending, nor converging."""
         live = state.phase == Phase.UPSTREAM and not state.control.paused
         if live and plan.pending_after == 0 and not state.converging and self._caught_up_ms is None:
@@ -328,7 +330,7 @@ class Orchestrator:
         hit("after-prepare")
         self._settle()
 
-    def _more(self, epoch: Epoch) -> bool:
+    def _more(self, epoch: Epoch[S]) -> bool:
         """Whether the next barrier need not wait for the interval."""
         if epoch.state.phase == Phase.SNAPSHOT:
             live_fills_it = epoch.record.changes_read >= self._snapshot_size.rows // 2

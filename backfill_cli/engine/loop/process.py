@@ -13,6 +13,7 @@ from backfill_cli.engine.job.resources import Watcher
 from backfill_cli.engine.loop.orchestrator import Orchestrator, Tick
 from backfill_cli.errors import BackfillError, Fatal, Held
 from backfill_cli.model.pace import Backoff
+from backfill_cli.strategies import StrategyState
 
 HEARTBEAT_S = 10.0  # the lease of a runner on another machine counts as dead after three of them
 WAITING_S = 1.0  # how old what `status` says may be while the loop waits for somebody
@@ -52,12 +53,12 @@ class Signals:
 
     def __init__(self, watcher: Watcher) -> None:
         self._watcher = watcher
-        self._loop: Orchestrator | None = None
+        self._loop: Orchestrator[StrategyState] | None = None
         self.wake = Wake()
         self.caught: int | None = None
 
     @contextmanager
-    def heard(self) -> Iterator["Signals"]:
+    def installed(self) -> Iterator["Signals"]:
         if threading.current_thread() is not threading.main_thread():
             yield self
             return
@@ -68,7 +69,7 @@ class Signals:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def ask(self, loop: Orchestrator) -> None:
+    def ask(self, loop: Orchestrator[StrategyState]) -> None:
         """From here on a signal asks this loop to stop."""
         self._loop = loop
 
@@ -151,7 +152,7 @@ class Heartbeat:
         self._thread.join()
 
 
-def run_loop(loop: Orchestrator, watcher: Watcher, heartbeat: Heartbeat, wake: Wake) -> Tick:
+def run_loop(loop: Orchestrator[StrategyState], watcher: Watcher, heartbeat: Heartbeat, wake: Wake) -> Tick:
     """Step until the job is stopped or done."""
     shown = _Shown(loop, watcher, heartbeat)
     while True:
@@ -168,7 +169,7 @@ def run_loop(loop: Orchestrator, watcher: Watcher, heartbeat: Heartbeat, wake: W
 class _Shown:
     """Tells the watcher when there is something new to see, and the catalog what the loop waits for."""
 
-    def __init__(self, loop: Orchestrator, watcher: Watcher, heartbeat: Heartbeat) -> None:
+    def __init__(self, loop: Orchestrator[StrategyState], watcher: Watcher, heartbeat: Heartbeat) -> None:
         self._loop = loop
         self._watcher = watcher
         self._heartbeat = heartbeat

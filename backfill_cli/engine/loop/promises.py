@@ -25,8 +25,9 @@ class Promises:
     def take_back(self, prepared: Checkpoint, refusal: Fatal) -> None:
         """The epoch is no longer prepared, and the hint of `refusal`, which ends the run, says how to go on.
 
-        No change after a StateConflict: there one side was restored. Raises BadData where a table has the epoch,
-        Transient where sink or catalog cannot be asked now.
+        A sink whose hint is to start over knows that a resume would fail again. No change after a StateConflict:
+        there one side was restored. Raises BadData where a table has the epoch, Transient where sink or catalog
+        cannot be asked now.
         """
         if isinstance(refusal, StateConflict):
             return
@@ -36,13 +37,13 @@ class Promises:
             raise BadData(
                 f"{refusal.message}\nepoch {prepared.epoch} is in {', '.join(has)} but not in {', '.join(lacks)}, "
                 "so it can neither be finished nor taken back",
-                f"begin anew: backfill drop {name} --confirm {name}",
+                f"start over: backfill drop {name} --confirm {name}",
             ) from refusal
         self.store.unprepare(prepared.epoch)
         hit("promise-taken-back")
         self.stager.discard(prepared.epoch, prepared.attempt)
-        fix = refusal.hint or "fix what it names"
-        refusal.hint = f"{fix}; then: backfill resume {self.job.name}"
+        refusal.hint = refusal.hint or "fix what it names"
+        refusal.hint = refusal.way_on(self.job.name)
 
     def _tables(self, prepared: Checkpoint) -> tuple[list[str], list[str]]:
         """The tables that have the epoch, and those that lack it."""

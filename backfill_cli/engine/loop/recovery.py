@@ -74,7 +74,7 @@ def _keep_promise(
 
 
 def _drop(job: Job, start: Recovered, prepared: Checkpoint, has: set[str], store: JobStore) -> Recovered:
-    """Staging is damaged: plan anew if no table has the epoch, else stop."""
+    """Staging is damaged: plan again if no table has the epoch, else stop."""
     if has:
         raise StateConflict(
             f"job {job.name!r}: epoch {prepared.epoch} is in {', '.join(sorted(has))} but not in the other "
@@ -92,12 +92,12 @@ def _require_agreement(job: Job, markers: Mapping[str, Marker], committed: int) 
             continue
         newer = marker.epoch > committed
         side = "sink is newer than the catalog" if newer else "sink is older than the catalog"
-        anew = f"start over: backfill drop {job.name} --confirm {job.name}"
+        over = f"start over: backfill drop {job.name} --confirm {job.name}"
         rebuilt = f"continue from what the sink holds: backfill resume {job.name} --from-sink job.toml"
         raise StateConflict(
             f"job {job.name!r}, table {table!r}: the {side}: its marker says epoch {marker.epoch}, "
             f"the catalog says {committed}; one of the two was restored",
-            f"{rebuilt}; or {anew}" if marker.epoch else f"restore the sink, or {anew}",
+            f"{rebuilt}; or {over}" if marker.epoch else f"restore the sink, or {over}",
         )
 
 

@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from backfill_cli.catalog import Catalog
-from backfill_cli.catalog.person import person, user
+from backfill_cli.catalog.actor import actor, user
 from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.contracts import JobDefinition, JobStore
-from backfill_cli.engine.job.choice import strategy_of
 from backfill_cli.engine.job.create import changed_keys, create, rebuild, require_same
 from backfill_cli.engine.job.ownership import require_kept, take
-from backfill_cli.engine.job.resources import Nobody, Watcher, World
+from backfill_cli.engine.job.resources import NoWatcher, Resources, Watcher
+from backfill_cli.engine.job.select import strategy_of
 from backfill_cli.engine.loop.epoch import recall
 from backfill_cli.engine.loop.meter import Meter
 from backfill_cli.engine.loop.orchestrator import Orchestrator, Tick
@@ -22,7 +22,7 @@ from backfill_cli.engine.loop.ports import Job, Ports, Settings
 from backfill_cli.engine.loop.process import Heartbeat, Signals, run_loop, steady_ms
 from backfill_cli.engine.loop.recovery import recover
 from backfill_cli.engine.staging.stage import SparkStager
-from backfill_cli.errors import BackfillError, Held, NoSuchJob, StoppedEarly, Transient
+from backfill_cli.errors import WAY_ON, BackfillError, Held, NoSuchJob, StoppedEarly, Transient
 from backfill_cli.model.checkpoint import Recovered
 from backfill_cli.model.codec import encode
 from backfill_cli.model.job import JobState, Verb
@@ -45,16 +45,16 @@ def start(
     UsageError for a config that would lead to another result, Held while another runner has the job.
     """
     name = config.job.name
-    run = _Run(name, catalog, watcher or Nobody())
-    with catalog.lock_job(name) as lock, run.signals.heard(), World(config, run.watcher.tell) as world:
+    run = _Run(name, catalog, watcher or NoWatcher())
+    with catalog.lock_job(name) as lock, run.signals.installed(), Resources(config, run.watcher.tell) as resources:
         known = _definition(catalog, name)
         if known is None:
-            known = create(config, catalog, world, until, into_existing)
-            return run.created(known, config, world, lock)
+            known = create(config, catalog, resources, until, into_existing)
+            return run.created(known, config, resources, lock)
         require_same(name, known.fingerprint, config)
         changed = changed_keys(known.config, config)
         job = replace(known, until=until, config=config.stored())
-        return run.taken_up(job, config, world, lock, unpause=False, changed=changed)
+        return run.taken_up(job, config, resources, lock, unpause=False, changed=changed)
 
 
 def resume(name: str, catalog: Catalog, sink_config: JobConfig | None, watcher: Watcher | None) -> JobState:
@@ -62,15 +62,15 @@ def resume(name: str, catalog: Catalog, sink_config: JobConfig | None, watcher: 
 
     A pause ends with it. Raises Held while another runner has the job.
     """
-    run = _Run(name, catalog, watcher or Nobody())
-    with catalog.lock_job(name) as lock, run.signals.heard():
+    run = _Run(name, catalog, watcher or NoWatcher())
+    with catalog.lock_job(name) as lock, run.signals.installed():
         if sink_config is not None:
-            with World(sink_config, run.watcher.tell) as world:
-                rebuild(name, catalog, sink_config, world, lock)
+            with Resources(sink_config, run.watcher.tell) as resources:
+                rebuild(name, catalog, sink_config, resources, lock)
         known = catalog.definition(name)
         config = from_stored(known.config)
-        with World(config, run.watcher.tell) as world:
-            return run.taken_up(known, config, world, lock, unpause=True, changed=())
+        with Resources(config, run.watcher.tell) as resources:
+            return run.taken_up(known, config, resources, lock, unpause=True, changed=())
 
 
 def _definition(catalog: Catalog, name: str) -> JobDefinition | None:
@@ -90,17 +90,17 @@ class _Run:
         self.watcher = watcher
         self.signals = Signals(watcher)
 
-    def created(self, job: JobDefinition, config: JobConfig, world: World, lock: "JobLock") -> JobState:
+    def created(self, job: JobDefinition, config: JobConfig, resources: Resources, lock: "JobLock") -> JobState:
         """Run a job that this process made: upstream and sink are ready."""
-        with self._claimed(job, config, world, lock) as (claim, heartbeat):
-            tick = self._work(claim, heartbeat, job, config, world, unpause=False)
+        with self._claimed(job, config, resources, lock) as (claim, heartbeat):
+            tick = self._work(claim, heartbeat, job, config, resources, unpause=False)
         return self._ended(tick, job)
 
     def taken_up(
         self,
         job: JobDefinition,
         config: JobConfig,
-        world: World,
+        resources: Resources,
         lock: "JobLock",
         unpause: bool,
         changed: Sequence[str],
@@ -110,23 +110,23 @@ class _Run:
         changed: keys of the config that the catalog has otherwise.
         """
         with suppress(Transient):  # before the claim: a refused command has changed nothing
-            require_kept(job.name, self.catalog, world.sink)
-        with self._claimed(job, config, world, lock) as (claim, heartbeat):
-            world.patiently(lambda: claim.store.redefine(job.config, job.until))
+            require_kept(job.name, self.catalog, resources.sink)
+        with self._claimed(job, config, resources, lock) as (claim, heartbeat):
+            resources.patiently(lambda: claim.store.redefine(job.config, job.until))
             if changed:
-                world.tell(f"the config has changed, and is stored: {', '.join(changed)}")
-            held = world.patiently(lambda: require_kept(job.name, self.catalog, world.sink))
-            world.patiently(lambda: world.upstream.restore(job.pin))
-            world.patiently(lambda: world.sink.prepare(job.name, job.tables, into_existing=True))
-            world.patiently(lambda: take(job.name, self.catalog, world.sink, held))
+                resources.tell(f"the config has changed, and is stored: {', '.join(changed)}")
+            held = resources.patiently(lambda: require_kept(job.name, self.catalog, resources.sink))
+            resources.patiently(lambda: resources.upstream.restore(job.pin))
+            resources.patiently(lambda: resources.sink.prepare(job.name, job.tables, into_existing=True))
+            resources.patiently(lambda: take(job.name, self.catalog, resources.sink, held))
             if RATE in changed:
-                self.catalog.post(job.name, Verb.THROTTLE, config.throttle.rate, person(), _now_ms())
-            tick = self._work(claim, heartbeat, job, config, world, unpause)
+                self.catalog.post(job.name, Verb.THROTTLE, config.throttle.rate, actor(), _now_ms())
+            tick = self._work(claim, heartbeat, job, config, resources, unpause)
         return self._ended(tick, job)
 
     @contextmanager
     def _claimed(
-        self, job: JobDefinition, config: JobConfig, world: World, lock: "JobLock"
+        self, job: JobDefinition, config: JobConfig, resources: Resources, lock: "JobLock"
     ) -> Iterator[tuple["Claim", Heartbeat]]:
         """The job is ours, and stays so however long the start takes: its lease is renewed from the claim on.
 
@@ -144,13 +144,13 @@ class _Run:
             heartbeat = Heartbeat(job.name, lambda: store.heartbeat(_now_ms(), None), limit_ms, self.signals.wake)
             try:
                 with heartbeat:
-                    world.patiently(lambda: store.become(JobState.STARTING, "a runner took the job"))
-                    world.tell = tell
+                    resources.patiently(lambda: store.become(JobState.STARTING, "a runner took the job"))
+                    resources.tell = tell
                     yield claim, heartbeat
             except Held:
                 raise
             except Exception as exc:
-                _fail(store, exc)
+                _fail(store, job.name, exc)
                 raise
             except BaseException:
                 # A signal before the first barrier: nothing was in hand.
@@ -163,18 +163,19 @@ class _Run:
         heartbeat: Heartbeat,
         definition: JobDefinition,
         config: JobConfig,
-        world: World,
+        resources: Resources,
         unpause: bool,
     ) -> Tick:
-        """Recover, then loop; the catalog knows how it ended."""
+        """Recover, which takes no Spark, then loop; the catalog knows how it ended."""
         store = claim.store
-        stager = SparkStager(world.spark, world.upstream, config)
+        stager = SparkStager(lambda: resources.spark, resources.upstream, config)
         job = Job(self.name, claim.token, definition.tables, encode(definition))
-        recovered = world.patiently(lambda: recover(job, store, world.sink, stager, _now_ms()))
-        recall(world.upstream, recovered.committed)
+        recovered = resources.patiently(lambda: recover(job, store, resources.sink, stager, _now_ms()))
+        recall(resources.upstream, recovered.committed)
         stager.sweep([])
-        world.patiently(lambda: self._begin(store, recovered, unpause))
-        strategy = strategy_of(config, world.upstream.capabilities, definition.pin)
+        stager.begin()
+        resources.patiently(lambda: self._begin(store, recovered, unpause))
+        strategy = strategy_of(config, resources.upstream.capabilities, definition.pin)
         interval_ms = int(config.barrier.interval_s * 1000)
         settings = Settings(
             interval_ms,
@@ -182,22 +183,24 @@ class _Run:
             int(config.retry.limit_s * 1000),
             definition.until,
         )
-        meter = Meter(self.name, definition.pin.splits, config.catch_up.measure, interval_ms)
+        meter = Meter(self.name, config.catch_up.measure, interval_ms)
         with ThreadPoolExecutor(1, "commit") as pool:
-            ports = Ports(world.upstream, world.sink, store, stager, self._submits(pool), _now_ms, steady_ms)
+            ports = Ports(
+                resources.upstream, resources.sink, store, stager, self._submits(pool), _now_ms, steady_ms
+            )
             loop = Orchestrator(job, ports, strategy, settings, recovered, meter)
             self.signals.ask(loop)
             heartbeat.renew = loop.heartbeat
             heartbeat.beat()
             self.watcher.progressed()
             tick = run_loop(loop, self.watcher, heartbeat, self.signals.wake)
-        world.tell = self.watcher.tell
+        resources.tell = self.watcher.tell
         if tick == Tick.DONE:
-            world.patiently(loop.heartbeat)
-            world.patiently(lambda: store.become(JobState.DONE, "caught up"))
+            resources.patiently(loop.heartbeat)
+            resources.patiently(lambda: store.become(JobState.DONE, "caught up"))
         else:
             reason = SIGNALLED if self.signals.caught else ASKED
-            world.patiently(lambda: _stop(store, reason))
+            resources.patiently(lambda: _stop(store, reason))
         return tick
 
     def _submits(self, pool: ThreadPoolExecutor) -> "Callable[[Callable[[], None]], Future[None]]":
@@ -214,7 +217,7 @@ class _Run:
         """The job runs, or stays paused. A resume acts at the first barrier, as every command does."""
         paused = recovered.control.paused
         if paused and unpause:
-            self.catalog.post(self.name, Verb.RESUME, None, person(), _now_ms())
+            self.catalog.post(self.name, Verb.RESUME, None, actor(), _now_ms())
         if paused and not unpause:
             store.become(
                 JobState.PAUSED, f"started while paused by {recovered.control.paused_by}: it stays paused"
@@ -241,9 +244,11 @@ def _stop(store: JobStore, reason: str) -> None:
     store.become(JobState.STOPPED, reason)
 
 
-def _fail(store: JobStore, exc: Exception) -> None:
-    """The job is failed in the catalog, with the reason, unless the catalog itself is what failed."""
-    reason = exc.message if isinstance(exc, BackfillError) else f"{type(exc).__name__}: {exc}"
+def _fail(store: JobStore, job: str, exc: Exception) -> None:
+    """The job is failed in the catalog, with reason and way on, unless the catalog itself is what failed."""
+    reason = f"{type(exc).__name__}: {exc}"
+    if isinstance(exc, BackfillError):
+        reason = f"{exc.message}{WAY_ON}{exc.way_on(job)}"
     try:
         store.become(JobState.FAILED, reason)
     except BackfillError as other:

@@ -16,6 +16,7 @@ from backfill_cli.engine.staging.files import footers, listed, require_all, writ
 from backfill_cli.errors import BadData
 from backfill_cli.model.plan import EpochPlan, SnapshotRead, StagedFile, StagedTable
 from backfill_cli.model.position import Position
+from backfill_cli.model.schema import fields_of
 from backfill_cli.spark.names import backticked
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from backfill_cli.config import JobConfig
     from backfill_cli.config.sections import Transform
 
-BAD, ASIDE = "_bad", "_aside"
+BAD, QUARANTINED = "_bad", "_quarantined"
 """Marks a row that cannot be read; holds what its side table gets of it."""
 
 
@@ -74,7 +75,7 @@ class PartitionStager:
             try:
                 return self._staged_events(history, ranges, made, attempt / self._table.name / "plain", attempt)
             except Exception as exc:
-                if not made.careful(exc):
+                if not made.not_plain(exc):
                     raise
         # A folder of its own: tasks of a failed job may go on writing for a while.
         return self._staged_events(history, ranges, None, attempt / self._table.name / "inserts", attempt)
@@ -87,7 +88,7 @@ class PartitionStager:
         path: Path,
         attempt: Path,
     ) -> tuple[dict[str, StagedTable], _Counted]:
-        """made: what workers make of the ranges, None to read them with care."""
+        """made: what workers make of the ranges, None for the checked path."""
         if made is not None and self._shape.is_empty:
             return self._written(workers.write(self._spark, made, path, attempt), len(history))
         frame = events(self._upstream, self._spark, self._table.name, ranges, made)
@@ -100,7 +101,7 @@ class PartitionStager:
             require_all(path, rows, footers(attempt, good, ()))
         counted = self._checked(seen)
         tables = {self._table.name: StagedTable(inserts=good, rows=rows)}
-        return tables | self._aside(path, counted, attempt), counted
+        return tables | self._quarantined(path, counted, attempt), counted
 
     def _written_by_mark(
         self, marked: "DataFrame", path: Path, attempt: Path
@@ -122,8 +123,12 @@ class PartitionStager:
     def _changes(
         self, history: Sequence[SnapshotRead], ranges: Sequence[SnapshotRead], schema: str, attempt: Path
     ) -> tuple[dict[str, StagedTable], _Counted]:
-        after = Position.of({r.split: min(o.after for o in ranges if o.split == r.split) for r in ranges})
-        up_to = Position.of({r.split: max(o.up_to or 0 for o in ranges if o.split == r.split) for r in ranges})
+        after = Position.of(
+            {r.split: min(int(o.after or 0) for o in ranges if o.split == r.split) for r in ranges}
+        )
+        up_to = Position.of(
+            {r.split: max(int(o.up_to or 0) for o in ranges if o.split == r.split) for r in ranges}
+        )
         frame = self._upstream.changes(self._spark, self._table.name, after, up_to, schema)
         frame, seen = self._observed(frame, history)
         read = attempt / self._table.name / "read"
@@ -133,11 +138,11 @@ class PartitionStager:
             self._written_by_mark(marked, read, attempt)
             good = read / f"{BAD}=false"
             good.mkdir(exist_ok=True)  # Spark writes no folder for no rows
-            frame = self._spark.read.schema(marked.drop(BAD, ASIDE).schema).parquet(str(good))
+            frame = self._spark.read.schema(marked.drop(BAD, QUARANTINED).schema).parquet(str(good))
         net = transform.net(frame.drop("_error", "_raw"), self._table.key, self._shape)
         staged = write_net(net, attempt / self._table.name / "changes", attempt)
         counted = self._checked(seen)
-        return {self._table.name: staged} | self._aside(read, counted, attempt), counted
+        return {self._table.name: staged} | self._quarantined(read, counted, attempt), counted
 
     def _observed(
         self, frame: "DataFrame", history: Sequence[SnapshotRead]
@@ -149,7 +154,9 @@ class PartitionStager:
         partition, offset = self._upstream.capabilities.place
         seen = Observation()
         within = [
-            (F.col(partition) == int(r.split)) & (F.col(offset) >= r.after) & (F.col(offset) < F.lit(r.up_to))
+            (F.col(partition) == int(r.split))
+            & (F.col(offset) >= F.lit(r.after))
+            & (F.col(offset) < F.lit(r.up_to))
             for r in history
         ]
         place = F.struct(F.col(partition).alias("partition"), F.col(offset).alias("offset"), "_error")
@@ -183,13 +190,13 @@ class PartitionStager:
             'upstream.on_error = "quarantine"',
         )
 
-    def _aside(self, path: Path, counted: _Counted, attempt: Path) -> dict[str, StagedTable]:
+    def _quarantined(self, path: Path, counted: _Counted, attempt: Path) -> dict[str, StagedTable]:
         """The side table's rows, if there are any: few, so they are copied out of what was written."""
         if not counted.bad:
             return {}
         name = side_name(self._table.name)
         aside = attempt / name / "inserts"
-        write(self._spark.read.parquet(str(path / f"{BAD}=true")).select(f"{ASIDE}.*"), aside)
+        write(self._spark.read.parquet(str(path / f"{BAD}=true")).select(f"{QUARANTINED}.*"), aside)
         files = listed(aside, attempt)
         require_all(aside, counted.bad, footers(attempt, files, ()))
         return {name: StagedTable(inserts=files, rows=counted.bad)}
@@ -212,28 +219,28 @@ def events(
 
 
 def _marked(frame: "DataFrame", upstream: Upstream) -> "DataFrame":
-    """The frame with BAD, and with ASIDE for the rows that cannot be read."""
+    """The frame with BAD, and with QUARANTINED for the rows that cannot be read."""
     from pyspark.sql import functions as F
 
     kept = F.struct(*upstream.capabilities.place, F.col("_raw").alias("value"), F.col("_error").alias("reason"))
-    marked = frame.withColumn(BAD, F.col("_error").isNotNull()).withColumn(ASIDE, F.when(F.col(BAD), kept))
+    marked = frame.withColumn(BAD, F.col("_error").isNotNull()).withColumn(QUARANTINED, F.when(F.col(BAD), kept))
     return marked.drop("_error", "_raw")
 
 
-def aside(frame: "DataFrame", upstream: Upstream) -> "DataFrame":
+def quarantined(frame: "DataFrame", upstream: Upstream) -> "DataFrame":
     """What the side table holds of a frame's rows."""
-    return _marked(frame, upstream).where(BAD).select(f"{ASIDE}.*")
+    return _marked(frame, upstream).where(BAD).select(f"{QUARANTINED}.*")
 
 
 def _shaped(marked: "DataFrame", shape: "Transform") -> "DataFrame":
     """The sink's columns and both marks; what cannot be read passes `where`."""
     kept = marked if shape.where is None else marked.where(f"{BAD} OR ({shape.where})")
-    row = kept.drop(BAD, ASIDE)
+    row = kept.drop(BAD, QUARANTINED)
     columns: list[str] = []
     for text in shape.select or ["*"]:
         stands_for_many = text.lstrip().startswith("*")
         columns += [backticked(name) for name in row.selectExpr(text).columns] if stands_for_many else [text]
-    return kept.selectExpr(*columns, BAD, ASIDE)
+    return kept.selectExpr(*columns, BAD, QUARANTINED)
 
 
 def _live(table: str, plan: EpochPlan) -> tuple[SnapshotRead, ...]:
@@ -254,7 +261,7 @@ def side_table(of: SinkTable, upstream: Upstream, source: str) -> SinkTable:
     source: Spark schema of the table's source rows as JSON.
     """
     place = upstream.capabilities.place
-    fields = [field for field in json.loads(source)["fields"] if field["name"] in place]
+    fields = [field for field in fields_of(source) if field["name"] in place]
     fields += [
         {"name": name, "type": kind, "nullable": True, "metadata": {}}
         for name, kind in (("value", "binary"), ("reason", "string"))

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from backfill_cli.errors import BadData, UsageError
+from backfill_cli.model.schema import columns_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,8 +39,8 @@ def evolved(known: Mapping[str, str], seen: Mapping[str, str]) -> dict[str, str]
     """
     merged = dict(known)
     for table, text in seen.items():
-        before = {f["name"]: f for f in json.loads(known[table])["fields"]}
-        after = {f["name"]: f for f in json.loads(text)["fields"]}
+        before = columns_of(known[table])
+        after = columns_of(text)
         gone = [name for name in before if name not in after]
         other = [n for n in after if n in before and after[n]["type"] != before[n]["type"]]
         alike = _alike_but_for_case(after)

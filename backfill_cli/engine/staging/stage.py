@@ -8,12 +8,13 @@ another folder, so a JVM that outlives its runner writes where nobody reads.
 import shutil
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backfill_cli.contracts import Upstream
+from backfill_cli.contracts import TakenTable, TakingUpstream, Upstream
 from backfill_cli.engine.loop.ports import StagedEpoch
-from backfill_cli.engine.staging import transform, workers
+from backfill_cli.engine.staging import taking, transform, workers
 from backfill_cli.engine.staging.files import footers, listed, no_room, require_all, sync, write, write_net
 from backfill_cli.engine.staging.partitions import PartitionStager
 from backfill_cli.engine.staging.schemas import evolved, sink_schema
@@ -30,14 +31,23 @@ if TYPE_CHECKING:
 
 
 class SparkStager:
-    """Stages epochs of one job with one Spark session."""
+    """Stages epochs of one job with one Spark session, opened by `begin`: a recovery does without."""
 
-    def __init__(self, spark: "SparkSession", upstream: Upstream, config: "JobConfig") -> None:
-        self._spark = spark
+    def __init__(self, session: "Callable[[], SparkSession]", upstream: Upstream, config: "JobConfig") -> None:
+        self._session = session
         self._upstream = upstream
         self._config = config
         self._root = Path(config.job.staging) / config.job.name
+
+    @cached_property
+    def _spark(self) -> "SparkSession":
+        spark = self._session()
         spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+        return spark
+
+    def begin(self) -> None:
+        """Spark is there from now on: its start belongs to no barrier."""
+        _ = self._spark
 
     def folder(self, epoch: int, attempt: str) -> str:
         return str(self._root / f"{epoch}-{attempt}")
@@ -61,6 +71,8 @@ class SparkStager:
     def _stage(self, plan: EpochPlan, attempt: str, folder: Path, schemas: Mapping[str, str]) -> StagedEpoch:
         if self._upstream.capabilities.partitioned:
             return self._stage_partitions(plan, attempt, folder, schemas)
+        if isinstance(self._upstream, TakingUpstream):
+            return self._stage_taken(self._upstream, plan, attempt, folder, schemas)
         window = plan.window
         now = evolved(schemas, dict(window.schema)) if window else dict(schemas)
         tables: dict[str, StagedTable] = {}
@@ -72,14 +84,41 @@ class SparkStager:
             sinks[name] = sink_schema(self._spark, now[name], self._config.transform_of(name))
             of_table = [r for r in plan.reads if r.table == name]
             if of_table:
-                tables[name], closed = self._rows(name, of_table, folder / name / "inserts", folder)
-                reads += closed
+                closed = self._upstream.closed(name, of_table)
+                tables[name], counts = self._rows(name, closed, folder / name / "inserts", folder)
+                reads += zip(closed, counts, strict=True)
             elif window is not None:
                 tables[name], read = self._changes(name, window, now[name], folder / name / "changes", folder)
                 changes_read += read
             hit("table-staged")
         sync(folder)
-        return StagedEpoch(Staged(attempt, tables, tuple(reads), changes_read), now, sinks)
+        return StagedEpoch(Staged(attempt, tables, tuple(reads), changes_read, window), now, sinks)
+
+    def _stage_taken(
+        self, upstream: TakingUpstream, plan: EpochPlan, attempt: str, folder: Path, schemas: Mapping[str, str]
+    ) -> StagedEpoch:
+        """All tables' rows first, then the log past them: the changes decide over the rows of their keys."""
+        rows: dict[str, StagedTable] = {}
+        reads: list[tuple[SnapshotRead, int]] = []
+        for name in dict.fromkeys(read.table for read in plan.reads):
+            closed = self._upstream.closed(name, [r for r in plan.reads if r.table == name])
+            rows[name], counts = self._rows(name, closed, folder / name / "inserts", folder)
+            reads += zip(closed, counts, strict=True)
+            hit("table-staged")
+        taken = taking.take(upstream, self._spark, plan, reads, schemas, folder)
+        now = evolved(schemas, taken.schemas)
+        tables: dict[str, StagedTable] = {}
+        sinks: dict[str, str] = {}
+        for table in self._config.tables:
+            shape = self._config.transform_of(table.name)
+            sinks[table.name] = sink_schema(self._spark, now[table.name], shape)
+            of_table = taken.tables.get(table.name, TakenTable())
+            changes = taking.staged(self._spark, table.name, of_table, table.key, shape, folder)
+            tables[table.name] = taking.over(rows.get(table.name, StagedTable()), changes)
+            hit("table-staged")
+        sync(folder)
+        read = sum(one.changes for one in taken.tables.values())
+        return StagedEpoch(Staged(attempt, tables, tuple(reads), read, taken.window), now, sinks)
 
     def _stage_partitions(
         self, plan: EpochPlan, attempt: str, folder: Path, schemas: Mapping[str, str]
@@ -91,15 +130,17 @@ class SparkStager:
         if done.tables:
             sync(folder)
         shape = sink_schema(self._spark, source, self._config.transform_of(table.name))
-        return StagedEpoch(Staged(attempt, done.tables, done.reads, done.live), dict(schemas), {table.name: shape})
+        staged = Staged(attempt, done.tables, done.reads, done.live, plan.window)
+        return StagedEpoch(staged, dict(schemas), {table.name: shape})
 
     def _rows(
         self, name: str, reads: Sequence[SnapshotRead], path: Path, folder: Path
-    ) -> tuple[StagedTable, list[tuple[SnapshotRead, int]]]:
-        """One table's slices, written; how many rows each slice held."""
-        worth = [r for r in reads if r.up_to is None or r.up_to > r.after]
+    ) -> tuple[StagedTable, list[int]]:
+        """One table's closed reads, written; how many rows each held."""
+        known = [self._upstream.row_count(read) for read in reads]
+        worth = [read for read, rows in zip(reads, known, strict=True) if rows != 0]
         if not worth:
-            return StagedTable(), [(r, 0) for r in reads]
+            return StagedTable(), [0 for _ in reads]
         shape, key = self._config.transform_of(name), self._config.sink_key(name)
         made = None
         if shape.is_empty:
@@ -108,29 +149,32 @@ class SparkStager:
             done = workers.write(self._spark, made, path, folder, key)
             files, found, counts = done.files, done.found, [done.rows.get(i, 0) for i in range(len(worth))]
         else:
-            source, counted = self._counted(self._upstream.scan(self._spark, name, worth), worth)
+            source = self._upstream.scan(self._spark, name, worth)
+            source, counted = self._counted(source, [rows for rows in known if rows != 0])
             written = write(transform.rows(source.drop("_read"), shape), path)
             files, counts = listed(path, folder), counted()
             found = footers(folder, files, key)
             require_all(path, written["rows"], found)
-        self._refuse_null_keys(name, key, [found.nulls[column] for column in key], "the snapshot")
-        held = dict(zip(map(id, worth), counts, strict=True))
-        return StagedTable(inserts=files, rows=found.rows), [(r, held.get(id(r), 0)) for r in reads]
+        nulls = [found.nulls[column] for column in key]
+        over = "drop the job and start over: with the snapshot corrected, or with a key without NULLs"
+        self._refuse_null_keys(name, key, nulls, "the snapshot", over)
+        held = iter(counts)
+        return StagedTable(inserts=files, rows=found.rows), [0 if rows == 0 else next(held) for rows in known]
 
     def _counted(
-        self, source: "DataFrame", reads: Sequence[SnapshotRead]
+        self, source: "DataFrame", known: Sequence[int | None]
     ) -> "tuple[DataFrame, Callable[[], list[int]]]":
-        """The rows of `reads`, and how many each held: known before, but for those that are open-ended."""
+        """The rows of some reads, and how many each held. known: how many by metadata, where that tells."""
         from pyspark.sql import Observation
         from pyspark.sql import functions as F
 
-        open_ended = [i for i, r in enumerate(reads) if r.up_to is None]
-        if not open_ended:
-            return source, lambda: [r.up_to - r.after for r in reads if r.up_to is not None]
+        unknown = [i for i, rows in enumerate(known) if rows is None]
+        if not unknown:
+            return source, lambda: [rows for rows in known if rows is not None]
         seen = Observation()
-        counts = [F.sum(F.when(F.col("_read") == i, 1).otherwise(0)).alias(f"read_{i}") for i in open_ended]
+        counts = [F.sum(F.when(F.col("_read") == i, 1).otherwise(0)).alias(f"read_{i}") for i in unknown]
         return source.observe(seen, *counts), lambda: [
-            int(seen.get[f"read_{i}"] or 0) if r.up_to is None else r.up_to - r.after for i, r in enumerate(reads)
+            int(seen.get[f"read_{i}"] or 0) if rows is None else rows for i, rows in enumerate(known)
         ]
 
     def _changes(
@@ -147,7 +191,8 @@ class SparkStager:
         net = transform.net(changes, key, self._config.transform_of(name))
         staged = write_net(net, path, folder)
         seen = read.get
-        self._refuse_null_keys(name, key, [seen.get(f"null_{i}") for i in range(len(key))], "the change log")
+        nulls = [seen.get(f"null_{i}") for i in range(len(key))]
+        self._refuse_null_keys(name, key, nulls, "the change log", "correct the upstream")
         return staged, int(seen.get("changes") or 0)
 
     def _null_keys(self, name: str) -> list[Any]:
@@ -156,12 +201,14 @@ class SparkStager:
         key = self._config.table(name).key
         return [F.sum(F.when(quoted(c).isNull(), 1).otherwise(0)).alias(f"null_{i}") for i, c in enumerate(key)]
 
-    def _refuse_null_keys(self, name: str, key: Sequence[str], nulls: Sequence[int | None], where: str) -> None:
+    def _refuse_null_keys(
+        self, name: str, key: Sequence[str], nulls: Sequence[int | None], where: str, hint: str
+    ) -> None:
         for column, count in zip(key, nulls, strict=True):
             if count:
                 raise BadData(
                     f"table {name!r}: key column {column!r} is NULL in {count} row(s) of {where}",
-                    "correct the upstream, or choose a key without NULLs",
+                    hint,
                 )
 
     def intact(self, epoch: int, staged: Staged) -> bool:

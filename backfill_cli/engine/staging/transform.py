@@ -36,6 +36,37 @@ def net(changes: "DataFrame", key: Sequence[str], transform: "Transform") -> "Da
     return latest.select("_op", *_selected(latest, transform.select))
 
 
+def net_partial(
+    changes: "DataFrame", key: Sequence[str], transform: "Transform", lacking: Sequence[str]
+) -> "tuple[DataFrame, tuple[str, ...]]":
+    """As `net`, of changes some of which lack columns: `_unsent ARRAY<STRING>` names them, here and in the result.
+
+    lacking: which columns these may be, none of which any expression computes with. Returns also what the sink
+    calls those that it gets; where it gets none of them the result has no `_unsent`.
+    """
+    from pyspark.sql import functions as F
+
+    from backfill_cli.config.lacking import kept
+
+    names = kept(transform, lacking)
+    last = F.struct(*(quoted(c) for c in changes.columns if c not in ("_seq", "_ms")))
+    keys = [quoted(c).alias(f"_key_{i}") for i, c in enumerate(key)]
+    latest = changes.groupBy(*keys).agg(F.max_by(last, F.col("_seq")).alias("_last")).select("_last.*")
+    unsent = F.array_compact(
+        F.array(*(F.when(F.array_contains("_unsent", c), F.lit(name)) for c, name in names.items()))
+    ).alias("_unsent")
+    row = latest.drop("_unsent")
+    if transform.where is not None:
+        stays = f"_op = 'U' AND coalesce(({transform.where}), false)"
+        latest = latest.withColumn("_op", F.expr(f"CASE WHEN {stays} THEN 'U' ELSE 'D' END"))
+    columns = (
+        [quoted(c) for c in row.columns if c != "_op"]
+        if transform.select is None
+        else _selected(row, transform.select)
+    )
+    return latest.select("_op", *([unsent] if names else []), *columns), tuple(names.values())
+
+
 def _selected(latest: "DataFrame", select: Sequence[str]) -> list["Column"]:
     """The select list over `(_op, row…)`, its star standing for the row alone.
 

@@ -7,7 +7,6 @@ files of losing attempts are ignored.
 
 import json
 import uuid
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from backfill_cli.contracts import ArrowTasks, BatchedUpstream, Piece, Upstream
 from backfill_cli.engine.staging.files import Footers, folder_made, footers, require_all
 from backfill_cli.engine.staging.values import require_storable
 from backfill_cli.errors import Transient
+from backfill_cli.formats.parquet_writer import encoding
 from backfill_cli.model.plan import SnapshotRead, StagedFile
 from backfill_cli.spark import arrow_tasks
 
@@ -46,7 +46,7 @@ class Written:
 def made_in_workers(
     upstream: Upstream, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]
 ) -> ArrowTasks | None:
-    """See contracts.BatchedUpstream; None for an upstream that is none, and where workers could not make them."""
+    """See contracts.BatchedUpstream; None for other upstreams, and where workers could not make them."""
     if not isinstance(upstream, BatchedUpstream) or not arrow_tasks.workers_know_us(spark):
         return None
     return upstream.batches(spark, table, reads)
@@ -94,7 +94,7 @@ def write(
 
 
 _TOLD = "part INT, name STRING, read INT, rows BIGINT"
-"""What a task says of its part: a row a read; no name where it had no rows."""
+"""What a task says of its part: one row per read; no name where it had no rows."""
 
 
 def _write(make: Make, path: str, part: tuple[int, Sequence[Piece]]) -> "Iterator[pa.RecordBatch]":
@@ -125,8 +125,10 @@ def _write(make: Make, path: str, part: tuple[int, Sequence[Piece]]) -> "Iterato
 
 def _write_file(path: str, first: "pa.RecordBatch", more: "Iterator[pa.RecordBatch]") -> None:
     """Raises Transient where the file cannot be written."""
+    import pyarrow.parquet as pq
+
     with _writing(path):
-        writer = _writer(path, first.schema)
+        writer = pq.ParquetWriter(path, first.schema, **encoding(first.schema))
     for group in _groups(first, more):
         with _writing(path):
             writer.write_table(group, row_group_size=_GROUP_ROWS)
@@ -153,43 +155,3 @@ def _groups(first: "pa.RecordBatch", more: "Iterator[pa.RecordBatch]") -> "Itera
         held.append(batch)
         rows, size = rows + batch.num_rows, size + batch.nbytes
     yield pa.Table.from_batches(held)
-
-
-def _writer(path: str, schema: "pa.Schema") -> Any:
-    """What Parquet keeps as whole numbers is written as differences, all else by a dictionary while short."""
-    import pyarrow.parquet as pq
-
-    leaves = [leaf for field in schema for leaf in _leaves(field.name, field.type)]
-    paths = Counter(path for path, _ in leaves)
-    whole = [path for path, kind in leaves if _is_whole(kind) and paths[path] == 1]
-    return pq.ParquetWriter(
-        path,
-        schema,
-        compression="lz4",
-        use_dictionary=[path for path, _ in leaves if path not in whole],
-        column_encoding=dict.fromkeys(whole, "DELTA_BINARY_PACKED"),
-        store_decimal_as_integer=True,
-    )
-
-
-def _leaves(path: str, kind: "pa.DataType") -> "Iterator[tuple[str, pa.DataType]]":
-    """The columns that Parquet keeps of one, as pyarrow names their paths."""
-    import pyarrow as pa
-
-    if pa.types.is_struct(kind):
-        for field in kind:
-            yield from _leaves(f"{path}.{field.name}", field.type)
-    elif pa.types.is_map(kind):
-        yield from _leaves(f"{path}.key_value.key", kind.key_type)
-        yield from _leaves(f"{path}.key_value.value", kind.item_type)
-    elif pa.types.is_list(kind):
-        yield from _leaves(f"{path}.list.element", kind.value_type)
-    else:
-        yield path, kind
-
-
-def _is_whole(kind: "pa.DataType") -> bool:
-    import pyarrow as pa
-
-    small = pa.types.is_decimal(kind) and kind.precision <= 18
-    return bool(small or pa.types.is_integer(kind) or pa.types.is_timestamp(kind))

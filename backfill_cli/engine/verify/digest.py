@@ -1,6 +1,5 @@
 """The digest of model/digest.py as Spark computes it, and Spark's own hash for columns that have no word."""
 
-import json
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from backfill_cli.model.digest import (
     ranges_sql,
     whole_sql,
 )
+from backfill_cli.model.schema import columns_of
 from backfill_cli.spark.names import backticked
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def shown(table: SinkTable, name: str, compared: str | None = None) -> str:
 
 
 def _field(table: SinkTable, name: str) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = next(f for f in json.loads(table.schema)["fields"] if f["name"] == name)
+    found: Mapping[str, Any] = columns_of(table.schema)[name]
     return found
 
 

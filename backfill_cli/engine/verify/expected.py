@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from backfill_cli.contracts import ArrowTasks, SinkTable, Upstream
 from backfill_cli.engine.loop.epoch import recall
 from backfill_cli.engine.staging import transform
-from backfill_cli.engine.staging.partitions import aside, events
+from backfill_cli.engine.staging.partitions import events, quarantined
 from backfill_cli.engine.staging.workers import made_in_workers
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.position import Position
-from backfill_cli.model.split import SplitStatus
+from backfill_cli.model.schema import names_of
 from backfill_cli.model.upstream import Pin
 from backfill_cli.spark.names import backticked
 
@@ -35,9 +35,9 @@ class Expected:
     pin: Pin
     made: list[ArrowTasks] = field(default_factory=list)
 
-    def again_with_care(self, exc: Exception) -> bool:
-        """Whether a failure only says that some rows are not plain: asked again, they are read with care."""
-        return any(made.careful(exc) for made in self.made[-1:])
+    def again_checked(self, exc: Exception) -> bool:
+        """Whether a failure only says that some rows are not plain: asked again, they take the checked path."""
+        return any(made.not_plain(exc) for made in self.made[-1:])
 
     def __call__(self, table: SinkTable, at: Checkpoint) -> "DataFrame":
         """f(upstream at the checkpoint) of one table: the sink's columns, unique by key."""
@@ -51,9 +51,9 @@ class Expected:
         name = table.name
         shape = self.config.transform_of(name)
         reads = [
-            SnapshotRead(name, split, 0, None if progress.status == SplitStatus.CONSUMED else progress.after)
+            SnapshotRead(name, split, up_to=progress.cursor)
             for (of, split), progress in at.splits.items()
-            if of == name and progress.after > 0
+            if of == name and progress.rows > 0
         ]
         base = _empty(self.spark, table)
         if reads:
@@ -78,11 +78,11 @@ class Expected:
             self.made += [] if made is None else [made]
             frame = events(self.upstream, self.spark, source.name, reads, made)
         else:
-            after = Position.of({read.split: read.after for read in reads})
+            after = Position.of({read.split: read.after for read in reads if read.after is not None})
             up_to = Position.of({read.split: read.up_to for read in reads if read.up_to is not None})
             frame = self.upstream.changes(self.spark, source.name, after, up_to, at.schemas[source.name])
         if table.side:
-            return aside(frame, self.upstream)
+            return quarantined(frame, self.upstream)
         shape = self.config.transform_of(source.name)
         good = frame.where("_error IS NULL").drop("_error", "_raw")
         return (
@@ -92,14 +92,14 @@ class Expected:
     def _ranges(self, table: str, at: Checkpoint) -> list[SnapshotRead]:
         begun = dict(self.pin.position)
         reads = [
-            SnapshotRead(table, split, int(begun.get(split, progress.target or 0)), progress.after)
+            SnapshotRead(table, split, begun.get(split, progress.target or 0), progress.cursor)
             for (_, split), progress in at.splits.items()
         ]
-        return [read for read in reads if read.up_to is not None and read.up_to > read.after]
+        return [read for read in reads if read.up_to != read.after]
 
 
 def _columns(table: SinkTable) -> list[str]:
-    return [backticked(field["name"]) for field in json.loads(table.schema)["fields"]]
+    return [backticked(name) for name in names_of(table.schema)]
 
 
 def _empty(spark: "SparkSession", table: SinkTable) -> "DataFrame":

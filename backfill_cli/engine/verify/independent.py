@@ -11,7 +11,7 @@ from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.split import SplitStatus
 from backfill_cli.model.upstream import Pin
 from backfill_cli.sinks.duckdb.query import write_query
-from backfill_cli.sinks.duckdb.types import exported_columns_of
+from backfill_cli.sinks.duckdb.types import exported_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,7 +37,7 @@ class IndependentRows:
 
         self._refuse(table, at)
         assert isinstance(self.upstream, DirectUpstream)
-        types = {column.name: column.type for column in exported_columns_of(table.name, table.schema)}
+        types = {column.name: column.type for column in exported_columns(table.name, table.schema)}
         target = self.folder / f"{table.name}-independent"
         target.mkdir(exist_ok=True)
         write_query(self.upstream.duckdb_sql(table.name, types), target / "0.parquet", table.name)
@@ -45,14 +45,15 @@ class IndependentRows:
 
     def _refuse(self, table: SinkTable, at: Checkpoint) -> None:
         why = None
-        splits = [progress.status for (of, _), progress in at.splits.items() if of == table.name]
+        splits = {split: progress.status for (of, split), progress in at.splits.items() if of == table.name}
+        unread = {split.id for split in self.pin.splits if split.table == table.name} - splits.keys()
         if not isinstance(self.upstream, DirectUpstream):
             why = "its upstream is not files"
         elif not self.config.transform_of(table.name).is_empty:
             why = "it has a transform, which is Spark SQL"
         elif at.position != self.pin.position:
             why = "changes have been applied since its snapshot, which only our readers know"
-        elif any(status != SplitStatus.CONSUMED for status in splits):
+        elif unread or any(status != SplitStatus.CONSUMED for status in splits.values()):
             why = "its snapshot is not finished"
         if why is not None:
             raise UsageError(f"table {table.name!r} cannot be verified independently: {why}", PLAIN)

@@ -2,12 +2,11 @@
 
 import time
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backfill_cli.contracts import JobDefinition, SinkTable, VerifiableSink
+from backfill_cli.contracts import JobDefinition, SinkTable, TakingUpstream, VerifiableSink
 from backfill_cli.engine.verify.folder import folder_of
 from backfill_cli.engine.verify.table import compare
 from backfill_cli.errors import BackfillError, Transient, UsageError
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from backfill_cli.catalog import Catalog
+    from backfill_cli.engine.verify.current import CurrentRows
 
 ROWS_NAMED = 20
 
@@ -33,23 +33,31 @@ def verify(job: str, catalog: "Catalog", independent: bool = False) -> VerifyRep
     Raises UsageError for a sink that cannot be read back or holds nothing yet, and what the connectors raise.
     """
     from backfill_cli.config import from_stored
+    from backfill_cli.engine.job.resources import Resources
+    from backfill_cli.engine.verify.current import CurrentRows
     from backfill_cli.engine.verify.expected import Expected
     from backfill_cli.engine.verify.independent import IndependentRows
-    from backfill_cli.spark.session import session_of
 
     definition = catalog.definition(job)
     config = from_stored(definition.config)
-    sink = config.open_sink()
-    if not isinstance(sink, VerifiableSink):
-        raise UsageError(f"the sink of job {job!r} ({config.sink_type}) cannot be read back, so not verified")
     live = catalog.job(job).live
-    with closing(config.open_upstream()) as upstream, session_of(config) as spark:
+    with Resources(config) as resources:
+        sink = resources.sink
+        if not isinstance(sink, VerifiableSink):
+            kind = config.tree["sink"]["type"]
+            raise UsageError(f"the sink of job {job!r} ({kind}) cannot be read back, so not verified")
+        upstream, spark = resources.upstream, resources.spark
         upstream.restore(definition.pin)
         staging = Path(config.job.staging)
         rows = Expected(spark, upstream, config, definition.pin)
 
         def compared() -> VerifyReport:
             try:
+                if not independent and isinstance(upstream, TakingUpstream):
+                    with folder_of(staging / job) as folder:
+                        now = CurrentRows(spark, upstream, config, folder, live)
+                        report = verify_against(spark, definition, sink, live, staging, now)
+                    return replace(report, not_compared=now.not_compared)
                 if not independent:
                     return verify_against(spark, definition, sink, live, staging, rows)
                 with folder_of(staging / job) as folder:
@@ -59,8 +67,8 @@ def verify(job: str, catalog: "Catalog", independent: bool = False) -> VerifyRep
             except BackfillError:
                 raise
             except Exception as exc:
-                if rows.again_with_care(exc):
-                    raise Transient("some records have to be read with care") from exc
+                if rows.again_checked(exc):
+                    raise Transient("some records have to take the checked path") from exc
                 failure = upstream.failure(exc)
                 if failure is None:
                     raise
@@ -83,7 +91,7 @@ def verify_against(
     sink: VerifiableSink,
     live: bool,
     staging: Path,
-    expected: Rows,
+    expected: "Rows | CurrentRows",
 ) -> VerifyReport:
     """Compare the sink, as it is between two commits, with what the upstream says at the checkpoint it holds.
 
@@ -101,7 +109,8 @@ def verify_against(
             )
         at = saved.checkpoint
         tables = [replace(t, schema=at.sink_schemas.get(t.name, t.schema)) for t in definition.tables]
-        verdicts = tuple(compare(spark, expected(table, at), copy, table, ROWS_NAMED) for table in tables)
+        rows = expected if callable(expected) else expected.beside(copy)
+        verdicts = tuple(compare(spark, rows(table, at), copy, table, ROWS_NAMED) for table in tables)
     complete_at = definition.pin.complete_at
     converging = complete_at is not None and not complete_at <= at.position
     return VerifyReport(definition.name, at.epoch, verdicts, time.monotonic() - began_s, converging)

@@ -1,12 +1,12 @@
 """The rows that differ between what the upstream says and what the sink holds, named."""
 
-import json
 from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import SinkTable
 from backfill_cli.engine.verify.digest import comparable, shown
+from backfill_cli.model.schema import names_of
 from backfill_cli.model.verify import DifferentRow
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def _unequal(expected: "DataFrame", held: "DataFrame", table: SinkTable, limit: 
     """Values that differ where both sides have the key."""
     from pyspark.sql import functions as F
 
-    names = [field["name"] for field in json.loads(table.schema)["fields"]]
+    names = names_of(table.schema)
     values = [name for name in names if name not in table.key]
     if not values:
         return ()

@@ -1,6 +1,5 @@
 """One table of `verify`: a hash over all rows first; if it differs, by key range and column; then the rows."""
 
-import json
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from backfill_cli.contracts import SinkCopy, SinkTable, Survey
 from backfill_cli.engine.verify.digest import hashed_part, key_part, spark_digest, words_digest
 from backfill_cli.engine.verify.rows import different_rows
 from backfill_cli.model.digest import NO_ROWS, RANGES, Digest, DigestSpec, KeyRanges, Word, spec_of
+from backfill_cli.model.schema import names_of
 from backfill_cli.model.verify import DifferentRange, DifferentRow, TableVerdict
 from backfill_cli.spark.names import backticked
 
@@ -74,7 +74,7 @@ class _Comparison:
     def of(cls, spark: "SparkSession", expected: "DataFrame", copy: SinkCopy, table: SinkTable) -> "_Comparison":
         survey = copy.survey(table)
         spec = spec_of(table.schema, table.key, survey.few)
-        names = [field["name"] for field in json.loads(table.schema)["fields"]]
+        names = names_of(table.schema)
         rest = tuple(name for name in names if name not in (spec.names if spec else table.key))
         rows = expected.select(*map(backticked, names))
         return cls(spark, rows, copy, table, spec, rest, _ranges(spec, survey))
@@ -113,7 +113,7 @@ class _Comparison:
 
     def rows_in(self, ranges: KeyRanges | None, parts: Sequence[int]) -> "tuple[DataFrame, DataFrame]":
         """(upstream's, sink's) rows of some ranges."""
-        names = [field["name"] for field in json.loads(self.table.schema)["fields"]]
+        names = names_of(self.table.schema)
         wanted = f"{self._part(ranges)} IN ({', '.join(str(part) for part in parts)})"
         if self.spec is None or ranges is None:
             held = self.copy.frame(self.spark, self.table, names, None).where(wanted)

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import EpochCommit, SinkTable
-from backfill_cli.errors import BadData
+from backfill_cli.contracts.bad_rows import duplicate_keys, no_row_to_fill
 from backfill_cli.model.plan import StagedFile
 from backfill_cli.sinks.duckdb.file import rows_of
-from backfill_cli.sinks.duckdb.sql import Target, listed, quoted
-from backfill_cli.sinks.duckdb.types import INTEGERS, columns_of
+from backfill_cli.sinks.duckdb.sql import Target, listed, literal, quoted
+from backfill_cli.sinks.duckdb.types import INTEGERS, sink_columns
 
 if TYPE_CHECKING:
     import duckdb
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 # Explicit: a staging path such as `day=1/…` would otherwise add or replace columns.
 STAGED = "read_parquet(?, hive_partitioning = false)"
 NAMED_DUPLICATES = 5
+PARTIAL = "(_op = 'U' AND coalesce(len(_unsent), 0) > 0)"
+"""SQL: whether a staged change leaves columns as the target has them."""
+FILLED = "_backfill_filled"
 
 
 def apply(con: "duckdb.DuckDBPyConnection", commit: EpochCommit, table: SinkTable) -> None:
@@ -27,7 +30,9 @@ def apply(con: "duckdb.DuckDBPyConnection", commit: EpochCommit, table: SinkTabl
     if staged is None:
         return
     target = Target.of(table).sql
-    columns = listed(column.name for column in columns_of(table.name, table.schema))
+    columns = listed(column.name for column in sink_columns(table.name, table.schema))
+    if staged.truncated:
+        con.execute(f"DELETE FROM {target}")
     if staged.inserts and staged.rows:
         files = _paths(commit.folder, staged.inserts)
         if not table.plain_inserts:
@@ -35,38 +40,73 @@ def apply(con: "duckdb.DuckDBPyConnection", commit: EpochCommit, table: SinkTabl
         con.execute(f"INSERT INTO {target} ({columns}) SELECT {columns} FROM {STAGED}", [files])
     if staged.changes and staged.changed + staged.deleted:
         files = _paths(commit.folder, staged.changes)
+        if staged.partial:
+            _fill(con, table, staged.partial, files)
         _delete(con, target, table.key, files)
         if staged.changed:
-            con.execute(
-                f"INSERT INTO {target} ({columns}) SELECT {columns} FROM {STAGED} WHERE _op = 'U'", [files]
-            )
+            whole = f" AND NOT {PARTIAL}" if staged.partial else ""
+            rows = f"SELECT {columns} FROM {STAGED} WHERE _op = 'U'{whole}"
+            con.execute(f"INSERT INTO {target} ({columns}) {rows}", [files])
+        if staged.partial:
+            con.execute(f"INSERT INTO {target} ({columns}) SELECT {columns} FROM {FILLED}")
+            con.execute(f"DROP TABLE {FILLED}")
+
+
+def _fill(con: "duckdb.DuckDBPyConnection", table: SinkTable, partial: Sequence[str], files: list[str]) -> None:
+    """FILLED holds the partial rows, each with the columns that it lacks as the target has them.
+
+    Raises BadData naming up to five keys that the target does not have.
+    """
+    target = Target.of(table).sql
+    matches = " AND ".join(f"t.{quoted(name)} = c.{quoted(name)}" for name in table.key)
+    missing = rows_of(
+        con,
+        f"SELECT {_shown(table.key, 'c')} FROM {STAGED} c LEFT JOIN {target} t ON {matches} "
+        f"WHERE {PARTIAL} AND t.{quoted(table.key[0])} IS NULL LIMIT {NAMED_DUPLICATES}",
+        files,
+    )
+    if missing:
+        raise no_row_to_fill(table, [key for (key,) in missing])
+    values = (
+        f"CASE WHEN list_contains(c._unsent, {literal(column.name)}) THEN t.{quoted(column.name)} "
+        f"ELSE CAST(c.{quoted(column.name)} AS {column.type}) END AS {quoted(column.name)}"
+        if column.name in partial
+        else f"c.{quoted(column.name)}"
+        for column in sink_columns(table.name, table.schema)
+    )
+    con.execute(
+        f"CREATE OR REPLACE TEMP TABLE {FILLED} AS SELECT {', '.join(values)} FROM {STAGED} c "
+        f"JOIN {target} t ON {matches} WHERE {PARTIAL}",
+        [files],
+    )
 
 
 def check_unique(con: "duckdb.DuckDBPyConnection", table: SinkTable) -> None:
     """No key stands twice in the table. Raises BadData naming the table, its key and up to five values.
 
-    A single dense integer key is proven by one bit a value (0.04 s for 10 million); anything else is grouped.
+    A single dense integer key is proven by one bit per value (0.04 s for 10 million); anything else is grouped.
     """
     target = Target.of(table)
     if _proven_unique(con, table, target):
         return
     key = listed(table.key)
-    shown = " || ', ' || ".join(f"coalesce(CAST({quoted(name)} AS VARCHAR), 'NULL')" for name in table.key)
     twice = rows_of(
         con,
-        f"SELECT {shown}, n FROM (SELECT {key}, count(*) AS n FROM {target.sql} GROUP BY {key} HAVING n > 1 "
-        f"LIMIT {NAMED_DUPLICATES})",
+        f"SELECT {_shown(table.key)}, n FROM (SELECT {key}, count(*) AS n FROM {target.sql} GROUP BY {key} "
+        f"HAVING n > 1 LIMIT {NAMED_DUPLICATES})",
     )
     if twice:
-        named = "; ".join(f"({value}) {count} times" for value, count in twice)
-        raise BadData(
-            f"table {table.name!r}: the key ({', '.join(table.key)}) is not unique in the snapshot: {named}",
-            "add the columns that tell these rows apart to the table's key, or filter them out with where",
-        )
+        raise duplicate_keys(table, twice)
+
+
+def _shown(key: Sequence[str], of: str = "") -> str:
+    """SQL of a row's key as text for people."""
+    dot = f"{of}." if of else ""
+    return " || ', ' || ".join(f"coalesce(CAST({dot}{quoted(name)} AS VARCHAR), 'NULL')" for name in key)
 
 
 def _proven_unique(con: "duckdb.DuckDBPyConnection", table: SinkTable, target: Target) -> bool:
-    types = {column.name: column.type for column in columns_of(table.name, table.schema)}
+    types = {column.name: column.type for column in sink_columns(table.name, table.schema)}
     if len(table.key) > 1 or types[table.key[0]] not in INTEGERS:
         return False
     key = quoted(table.key[0])

@@ -13,6 +13,7 @@ from typing import Any
 
 import duckdb
 
+from backfill_cli.duckdb_says import Said, holder, said, text
 from backfill_cli.errors import BackfillError, BadData, Fatal, Transient, UsageError
 from backfill_cli.sinks.duckdb.sql import literal
 
@@ -23,8 +24,6 @@ SETTINGS = {
     "allow_unsigned_extensions": "false",
     "preserve_insertion_order": "false",
 }
-FULL = ("no space left", "file too large", "disk quota", "failed to offload", "could not allocate block")
-NOT_OURS = ("read-only", "permission denied", "no such file or directory", "is a directory", "not a directory")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,22 +89,24 @@ def ours(path: Path) -> Iterator[None]:
 
 
 def _translated(path: Path, exc: duckdb.Error) -> BackfillError:
-    text = str(exc).split("\n\nLINE ")[0]
-    low = text.lower()
-    if "could not set lock" in low:
-        holder = text.partition("Conflicting lock is held in ")[2].partition(". See also")[0] or "another program"
-        return Transient(f"{path} is held by {holder}", f"close what holds it: lsof {path}")
-    if "different configuration" in low:
-        return Transient(f"{path} is already open in this process", "close that connection")
-    if any(sign in low for sign in FULL):
-        return Transient(f"no room to write {path}: {text}", f"df -h {os.path.dirname(path) or '.'}")
-    if isinstance(exc, duckdb.OutOfMemoryException):
-        return Transient(f"DuckDB needs more memory for {path}: {text}", "raise sink.memory_limit")
-    if isinstance(exc, duckdb.IOException | duckdb.PermissionException) and any(sign in low for sign in NOT_OURS):
-        return UsageError(f"the DuckDB file {path} cannot be used: {text}", f"ls -ld {path} {path.parent}")
-    if isinstance(exc, duckdb.DataError | duckdb.IntegrityError):
-        return BadData(f"{path} cannot store these rows: {text}")
-    return Fatal(f"DuckDB failed on {path}: {text}")
+    told = text(exc)
+    match said(exc):
+        case Said.HELD:
+            return Transient(f"{path} is held by {holder(exc)}", f"close what holds it: lsof {path}")
+        case Said.OPEN_HERE:
+            return Transient(f"{path} is already open in this process", "close that connection")
+        case Said.NO_ROOM:
+            return Transient(f"no room to write {path}: {told}", f"df -h {os.path.dirname(path) or '.'}")
+        case Said.MEMORY:
+            return Transient(f"DuckDB needs more memory for {path}: {told}", "raise sink.memory_limit")
+        case Said.NEWER:
+            return UsageError(f"{path} was written by a newer DuckDB: {told}", "pip install --upgrade duckdb")
+        case Said.FOREIGN | Said.REFUSED:
+            return UsageError(f"the DuckDB file {path} cannot be used: {told}", f"ls -ld {path} {path.parent}")
+        case Said.ROWS:
+            return BadData(f"{path} cannot store these rows: {told}")
+        case _:
+            return Fatal(f"DuckDB failed on {path}: {told}")
 
 
 def rows_of(con: "duckdb.DuckDBPyConnection", sql: str, *parameters: Any) -> list[tuple[Any, ...]]:

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import EpochCommit, SavedJob, SinkTable
-from backfill_cli.errors import Held, StateConflict, UsageError
+from backfill_cli.contracts.marker import gone, is_due, refuse_old_token
+from backfill_cli.errors import UsageError
 from backfill_cli.failpoint import hit
 from backfill_cli.model.checkpoint import Marker, Owner
 from backfill_cli.sinks.duckdb import owner as owners
@@ -30,6 +31,7 @@ class DuckDBSink:
     """`contracts.Sink` over one file. Opened for each call and closed again; calls of one process take turns."""
 
     transactional = True
+    partial = True
 
     def __init__(self, options: DuckDBOptions) -> None:
         self.path = Path(options.path).absolute()
@@ -70,7 +72,7 @@ class DuckDBSink:
             with transaction(con):
                 markers = markers_of(con, job)
                 for table, marker in markers.items():
-                    _refuse_old_token(job, table, token, marker)
+                    refuse_old_token(job, table, token, marker)
                 if any(marker.token < token for marker in markers.values()):
                     raise_token(con, job, token)
 
@@ -83,13 +85,13 @@ class DuckDBSink:
     def commit(self, commit: EpochCommit) -> None:
         tables = [table for table in commit.tables if commit.only is None or table.name in commit.only]
         if not self.path.exists():
-            raise _gone(commit, tables[0].name)
+            raise gone(commit, tables[0].name, "file")
         with self._turn, opened(self.path, self.limits, reads=Path(commit.folder).absolute()) as con:
             if not has_state(con):
-                raise _gone(commit, tables[0].name)
+                raise gone(commit, tables[0].name, "file")
             with transaction(con):
                 markers = markers_of(con, commit.job)
-                due = [table for table in tables if _is_due(commit, table.name, markers.get(table.name))]
+                due = [table for table in tables if is_due(commit, table.name, markers.get(table.name), "file")]
                 if not due:
                     return
                 for table in due:
@@ -120,52 +122,3 @@ class DuckDBSink:
                 with transaction(con):
                     remove(con, job)
                     owners.remove(con, job)
-
-
-def _is_due(commit: EpochCommit, table: str, marker: Marker | None) -> bool:
-    """Whether the epoch has still to be applied to this table; false for a repeat of the same attempt.
-
-    Raises Held for an older token, StateConflict where the marker is not at the epoch before this one, or gone:
-    the job was dropped, or the file replaced.
-    """
-    if marker is None:
-        raise _gone(commit, table)
-    held = marker
-    if (held.epoch, held.attempt) == (commit.epoch, commit.attempt):
-        return False
-    _refuse_old_token(commit.job, table, commit.token, held)
-    if held.epoch != commit.prev_epoch or held.epoch >= commit.epoch:
-        raise _restored(commit, table, held)
-    return True
-
-
-def _refuse_old_token(job: str, table: str, token: int, marker: Marker) -> None:
-    if marker.token > token:
-        raise Held(
-            f"another runner took job {job!r} over: table {table!r} has token {marker.token}, ours is {token}",
-            f"backfill status {job}",
-        )
-
-
-def _gone(commit: EpochCommit, table: str) -> StateConflict:
-    return StateConflict(
-        f"job {commit.job!r}: the sink holds no marker of table {table!r}, the catalog goes on from epoch "
-        f"{commit.prev_epoch}: the job was dropped from the sink, or its file was deleted or replaced",
-        f"restore the file, or start over: backfill drop {commit.job} --confirm {commit.job}",
-    )
-
-
-def _restored(commit: EpochCommit, table: str, marker: Marker) -> StateConflict:
-    if marker.epoch == commit.epoch:
-        what = f"holds epoch {marker.epoch} from another attempt ({marker.attempt}, not {commit.attempt})"
-    else:
-        side = "the sink" if marker.epoch < commit.prev_epoch else "the catalog"
-        what = (
-            f"is at epoch {marker.epoch}, the catalog goes from {commit.prev_epoch} to {commit.epoch}: {side} was "
-            "restored from an older copy, or its file replaced"
-        )
-    return StateConflict(
-        f"job {commit.job!r}: table {table!r} of the sink {what}",
-        f"continue from what the sink holds: backfill resume {commit.job} --from-sink job.toml; or start over: "
-        f"backfill drop {commit.job} --confirm {commit.job}",
-    )

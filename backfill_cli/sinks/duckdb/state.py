@@ -10,6 +10,7 @@ from backfill_cli.contracts import EpochCommit, SavedJob
 from backfill_cli.errors import Fatal
 from backfill_cli.model.checkpoint import Checkpoint, Marker
 from backfill_cli.model.codec import decode, encode
+from backfill_cli.model.position import cursor_of, cursor_text
 from backfill_cli.model.split import SplitKey, SplitProgress, SplitStatus
 from backfill_cli.sinks.duckdb.file import rows_of
 from backfill_cli.sinks.duckdb.sql import SIDE_PREFIX, Target, literal, quoted
@@ -17,7 +18,8 @@ from backfill_cli.sinks.duckdb.sql import SIDE_PREFIX, Target, literal, quoted
 if TYPE_CHECKING:
     import duckdb
 
-LAYOUT = 1
+LAYOUT = 2
+"""1 had, for a split's cursor, the index of its next row as a number (`after`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ SPLITS = SideTable(
             "VARCHAR NOT NULL",
             "not started, consuming, consumed; a partition: not started, backfilling, awaiting live, finished",
         ),
-        "after": ("BIGINT NOT NULL", "the index of the next row; of a partition its next offset"),
+        "cursor": ("VARCHAR", "where to go on, JSON: a row's index, an offset, a key; NULL once it is consumed"),
         "rows": ("BIGINT NOT NULL", "rows read so far"),
         "epoch": ("BIGINT NOT NULL", "the checkpoint that moved it last"),
         "target": ("BIGINT", "the offset that a partition's history ends before; NULL for what is no partition"),
@@ -101,6 +103,30 @@ def has_state(con: "duckdb.DuckDBPyConnection") -> bool:
             f"a newer backfill wrote this sink's side tables (layout {newest}, ours is {LAYOUT})", "upgrade it"
         )
     return True
+
+
+def upgrades(con: "duckdb.DuckDBPyConnection") -> list[str]:
+    """The statements that bring side tables which are there to LAYOUT; none where they have it."""
+    if not _is_first_layout(con):
+        return []
+    comment = literal(SPLITS.columns["cursor"][1])
+    return [
+        f'ALTER TABLE {SPLITS.sql} RENAME "after" TO "cursor"',
+        f'ALTER TABLE {SPLITS.sql} ALTER "cursor" DROP NOT NULL',
+        f'ALTER TABLE {SPLITS.sql} ALTER "cursor" TYPE VARCHAR',
+        f'COMMENT ON COLUMN {SPLITS.sql}."cursor" IS {comment}',
+        f"UPDATE {JOBS.sql} SET layout = {LAYOUT}",
+    ]
+
+
+def _is_first_layout(con: "duckdb.DuckDBPyConnection") -> bool:
+    found = rows_of(
+        con,
+        "SELECT count(*) FROM duckdb_columns() WHERE database_name = current_database() AND schema_name = 'main' "
+        "AND table_name = ? AND column_name = 'after'",
+        SIDE_PREFIX + SPLITS.name,
+    )
+    return bool(found[0][0])
 
 
 def markers_of(con: "duckdb.DuckDBPyConnection", job: str) -> dict[str, Marker]:
@@ -172,12 +198,12 @@ def _save_splits(con: "duckdb.DuckDBPyConnection", job: str, splits: Mapping[Spl
     moved = splits.values()
     con.execute(
         f"INSERT INTO {SPLITS.sql} SELECT $job, unnest($tables::VARCHAR[]), unnest($splits::VARCHAR[]), "
-        "unnest($status::VARCHAR[]), unnest($after::BIGINT[]), unnest($rows::BIGINT[]), "
+        "unnest($status::VARCHAR[]), unnest($cursors::VARCHAR[]), unnest($rows::BIGINT[]), "
         "unnest($epochs::BIGINT[]), unnest($targets::BIGINT[])",
         {
             **keys,
             "status": [split.status.value for split in moved],
-            "after": [split.after for split in moved],
+            "cursors": [cursor_text(split.cursor) for split in moved],
             "rows": [split.rows for split in moved],
             "epochs": [split.epoch for split in moved],
             "targets": [split.target for split in moved],
@@ -191,10 +217,14 @@ def saved_of(con: "duckdb.DuckDBPyConnection", job: str) -> SavedJob | None:
     if not found:
         return None
     definition, checkpoint = found[0]
+    at = '"after"::VARCHAR' if _is_first_layout(con) else '"cursor"'
     rows = rows_of(
-        con, f'SELECT "table", split, status, after, rows, epoch, target FROM {SPLITS.sql} WHERE job = ?', job
+        con, f'SELECT "table", split, status, {at}, rows, epoch, target FROM {SPLITS.sql} WHERE job = ?', job
     )
-    splits = {(table, split): SplitProgress(SplitStatus(status), *moved) for table, split, status, *moved in rows}
+    splits = {
+        (table, split): SplitProgress(SplitStatus(status), cursor_of(at), *moved)
+        for table, split, status, at, *moved in rows
+    }
     return SavedJob(definition, replace(decode(Checkpoint, checkpoint), splits=splits))
 
 

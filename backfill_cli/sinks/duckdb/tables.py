@@ -11,8 +11,8 @@ from backfill_cli.errors import BadData, Held, SinkInUse, StateConflict, UsageEr
 from backfill_cli.sinks.duckdb.file import rows_of, transaction
 from backfill_cli.sinks.duckdb.owner import owner_of_job
 from backfill_cli.sinks.duckdb.sql import Target, quoted
-from backfill_cli.sinks.duckdb.state import SIDE_TABLES, claim, has_state, markers_of, owner_of
-from backfill_cli.sinks.duckdb.types import Column, columns_of
+from backfill_cli.sinks.duckdb.state import SIDE_TABLES, claim, has_state, markers_of, owner_of, upgrades
+from backfill_cli.sinks.duckdb.types import Column, sink_columns
 
 if TYPE_CHECKING:
     import duckdb
@@ -28,7 +28,7 @@ class _Wanted:
 
     @classmethod
     def of(cls, table: SinkTable) -> "_Wanted":
-        columns = columns_of(table.name, table.schema)
+        columns = sink_columns(table.name, table.schema)
         missing = [name for name in table.key if name not in {column.name for column in columns}]
         if missing:
             raise BadData(f"table {table.name!r}: its key column {missing[0]!r} is not among its columns")
@@ -57,8 +57,8 @@ class _Missing:
 def prepare(con: "duckdb.DuckDBPyConnection", job: str, tables: Sequence[SinkTable], into_existing: bool) -> None:
     """The job's tables exist with all their columns, each with a marker; nothing is written when all was there.
 
-    All DDL happens here, in a transaction of its own that a checkpoint ends: a log that mixes DDL and rows was
-    seen to fail its replay after a crash.
+    All DDL happens here, apart from any epoch, in a transaction that a checkpoint follows: a log that
+    mixes DDL and rows was seen to fail its replay after a crash.
     """
     missing = check(con, job, tables, into_existing)
     if not (missing.ddl or missing.new):
@@ -81,7 +81,7 @@ def check(
     _refuse_shared_targets(wanted)
     known = has_state(con)
     claimed = markers_of(con, job) if known else {}
-    ddl: list[str] = []
+    ddl = upgrades(con) if known else []
     for want in wanted:
         if known:
             _refuse_other_owner(con, job, want)
@@ -102,7 +102,8 @@ def _ddl(con: "duckdb.DuckDBPyConnection", want: _Wanted, ours: bool) -> list[st
     if not ours and rows_of(con, f"SELECT 1 FROM {want.target.sql} LIMIT 1"):
         raise SinkInUse(
             f"table {want.target} exists, with rows that are not this job's",
-            "name another target, or write into it by key: backfill start --config job.toml --into-existing",
+            "name another target; or drop that table, if it may go; or keep its rows, those too that the upstream "
+            "does not have, and write into it by key: backfill start --config job.toml --into-existing",
         )
     there = _types(con, want.target)
     types = _canonical(con, want.columns)

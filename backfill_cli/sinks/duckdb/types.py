@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from backfill_cli.errors import BadData
+from backfill_cli.model.schema import fields_of
 from backfill_cli.sinks.duckdb.sql import quoted
 
 SIMPLE = {
@@ -39,13 +40,13 @@ class Column:
     type: str
 
 
-def columns_of(table: str, schema: str) -> tuple[Column, ...]:
+def sink_columns(table: str, schema: str) -> tuple[Column, ...]:
     """The sink's columns of a Spark schema given as JSON, in its order.
 
     Raises BadData naming table, column and type where a type would not survive exactly, and where two names
     differ by case alone or one is taken by the staged op.
     """
-    fields = json.loads(schema)["fields"]
+    fields = fields_of(schema)
     _refuse_equal_names(table, [field["name"] for field in fields])
     for field in fields:
         if field["name"].lower() == OP:
@@ -56,9 +57,9 @@ def columns_of(table: str, schema: str) -> tuple[Column, ...]:
     return tuple(Column(field["name"], _of_field(table, field["name"], field)) for field in fields)
 
 
-def exported_columns_of(table: str, schema: str) -> tuple[Column, ...]:
-    """As `columns_of`, with the types that Spark reads back: text where the sink keeps UUID or JSON."""
-    return columns_of(table, json.dumps(_without_logical(json.loads(schema))))
+def exported_columns(table: str, schema: str) -> tuple[Column, ...]:
+    """As `sink_columns`, with the types that Spark reads back: text where the sink keeps UUID or JSON."""
+    return sink_columns(table, json.dumps(_without_logical(json.loads(schema))))
 
 
 def _without_logical(node: Any) -> Any:

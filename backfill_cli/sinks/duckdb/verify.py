@@ -22,11 +22,12 @@ from backfill_cli.model.digest import (
     whole_sql,
     xxhash64,
 )
+from backfill_cli.model.schema import fields_of
 from backfill_cli.sinks.duckdb.copy import copy_file
 from backfill_cli.sinks.duckdb.file import Limits, opened, ours, rows_of
 from backfill_cli.sinks.duckdb.sql import Target, literal, quoted
 from backfill_cli.sinks.duckdb.state import has_state, saved_of
-from backfill_cli.sinks.duckdb.types import exported_columns_of
+from backfill_cli.sinks.duckdb.types import exported_columns
 
 if TYPE_CHECKING:
     import duckdb
@@ -79,7 +80,7 @@ class DuckDBCopy:
 
         self._written += 1
         folder = self._folder / f"{table.name}-{self._written}"
-        types = {column.name: column.type for column in exported_columns_of(table.name, table.schema)}
+        types = {column.name: column.type for column in exported_columns(table.name, table.schema)}
         exported = ", ".join(f"CAST(t.{quoted(c)} AS {types[c]}) AS {quoted(c)}" for c in columns)
         with ours(self._path), self._con.cursor() as con:
             rows = f"SELECT {exported} FROM {Target.of(table).sql} AS t"
@@ -97,7 +98,7 @@ class DuckDBCopy:
 def _strings(table: SinkTable) -> list[str]:
     return [
         field["name"]
-        for field in json.loads(table.schema)["fields"]
+        for field in fields_of(table.schema)
         if field["type"] == "string" and not (field.get("metadata") or {}).get("logical")
     ]
 

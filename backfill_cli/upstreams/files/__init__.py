@@ -3,14 +3,32 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from backfill_cli.contracts import TableSpec, Upstream, UpstreamConnector
-from backfill_cli.upstreams.files.options import FilesOptions
+from backfill_cli.contracts import SnapshotConnector, SnapshotSide, TableSpec, Upstream, UpstreamConnector
+from backfill_cli.upstreams.files.options import (
+    FilesOptions,
+    SnapshotFiles,
+    SnapshotSideOptions,
+    refuse_shared_paths,
+)
 
 
 def _open(options: FilesOptions, tables: Sequence[TableSpec]) -> Upstream:
-    from backfill_cli.upstreams.files.upstream import FilesUpstream
+    from backfill_cli.contracts.pair import Pair
+    from backfill_cli.upstreams.files.changes.side import FilesChanges
+    from backfill_cli.upstreams.files.snapshot.side import FilesSnapshot
 
-    return FilesUpstream(options, tables)
+    paths = {"upstream.snapshot.path": options.snapshot.path}
+    if options.changes is not None:
+        paths["upstream.changes.path"] = options.changes.path
+    refuse_shared_paths(paths, len(tables))
+    return Pair(FilesSnapshot(options.snapshot, tables), FilesChanges(options, tables))
+
+
+def _open_snapshot(options: SnapshotSideOptions, tables: Sequence[TableSpec]) -> SnapshotSide:
+    from backfill_cli.upstreams.files.snapshot.side import FilesSnapshot
+
+    refuse_shared_paths({"upstream.snapshot.path": options.path}, len(tables))
+    return FilesSnapshot(options, tables)
 
 
 def _fingerprint(options: FilesOptions) -> Mapping[str, Any]:
@@ -20,10 +38,19 @@ def _fingerprint(options: FilesOptions) -> Mapping[str, Any]:
     `snapshot.ignore` and `sparse`, which say what columns may be missing, and `changes.consecutive`.
     """
     told: dict[str, Any] = options.model_dump(mode="json", by_alias=True)
-    del told["snapshot"]["ignore"], told["snapshot"]["sparse"]
+    told["snapshot"] = _snapshot_fingerprint(options.snapshot)
     if told["changes"] is not None:
         del told["changes"]["columns"], told["changes"]["tables"], told["changes"]["consecutive"]
     return told
 
 
-connector = UpstreamConnector(FilesOptions, _open, _fingerprint)
+def _snapshot_fingerprint(options: SnapshotFiles) -> Mapping[str, Any]:
+    return options.model_dump(mode="json", by_alias=True, exclude={"ignore", "sparse"})
+
+
+connector = UpstreamConnector(
+    FilesOptions,
+    _open,
+    _fingerprint,
+    snapshot=SnapshotConnector(SnapshotSideOptions, _open_snapshot, _snapshot_fingerprint),
+)

@@ -1,11 +1,13 @@
 """The `[upstream]` part of a config with `type = "files"`: what a user may write, with units and help."""
 
+from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from backfill_cli.contracts.secrets import NoSecret
+from backfill_cli.errors import ConfigError
 
 SnapshotFormat = Literal["parquet", "json", "csv"]
 ChangeFormat = Literal["debezium", "dms", "change-feed"]
@@ -55,24 +57,15 @@ class CsvOptions(_Options):
         return self
 
 
-class SnapshotOptions(_Options):
-    """The load that the job starts from."""
+class SnapshotFiles(_Options):
+    """The files of a snapshot."""
 
     path: str = Field(
         min_length=1,
         description="folder (read with its subfolders) or glob; a local path or a URI that pyarrow and Spark both "
         "reach; holds {table} when there are several tables",
     )
-    format: SnapshotFormat = Field(description="what the files are: parquet, json (one object a line) or csv")
-    as_of: str | None = Field(
-        default=None,
-        description="name of the last change file finished before the load began; left out: replay all",
-    )
-    complete_at: str | None = Field(
-        default=None,
-        description="name of the first change file finished after the load ended; left out without as_of: the "
-        "newest one at the start of the job",
-    )
+    format: SnapshotFormat = Field(description="what the files are: parquet, json (one object per line) or csv")
     ddl: Annotated[str | dict[str, str] | None, NoSecret()] = Field(
         default=None,
         alias="schema",
@@ -91,7 +84,7 @@ class SnapshotOptions(_Options):
     @field_validator("csv", mode="before")
     @classmethod
     def _has_a_header(cls, given: object) -> object:
-        """A snapshot's files have a header unless told otherwise, whatever else is told of them."""
+        """A snapshot's files have a header unless the option says otherwise."""
         return {"header": True, **given} if isinstance(given, dict) else given
 
     @model_validator(mode="after")
@@ -104,6 +97,20 @@ class SnapshotOptions(_Options):
         if self.format == "parquet" and self.ddl:
             raise ValueError("parquet files say their types themselves: leave schema out")
         return self
+
+
+class SnapshotOptions(SnapshotFiles):
+    """The load that the job starts from."""
+
+    as_of: str | None = Field(
+        default=None,
+        description="name of the last change file finished before the load began; left out: replay all",
+    )
+    complete_at: str | None = Field(
+        default=None,
+        description="name of the first change file finished after the load ended; left out without as_of: the "
+        "newest one at the start of the job",
+    )
 
 
 class ChangesOptions(_Options):
@@ -191,6 +198,23 @@ class FilesOptions(_Options):
         if self.changes is None and (self.snapshot.as_of or self.snapshot.complete_at):
             raise ValueError("as_of and complete_at name change files: give changes, or leave them out")
         return self
+
+
+class SnapshotSideOptions(SnapshotFiles):
+    """Files as the snapshot of an upstream whose changes come from another system."""
+
+    type: Literal["files"] = Field(description="which connector")
+
+
+def refuse_shared_paths(paths: Mapping[str, str], tables: int) -> None:
+    """Each table has a place of its own. paths: by option. Raises ConfigError for those without {table}."""
+    faults = [
+        f"{option}: '{path}' has no {{table}}, and the job has {tables} tables"
+        for option, path in paths.items()
+        if tables > 1 and "{table}" not in path
+    ]
+    if faults:
+        raise ConfigError("upstream", faults, 'write it like "data/{table}/snapshot"')
 
 
 def table_ddl(ddl: str | dict[str, str] | None, table: str) -> str | None:

@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from backfill_cli.contracts import TableSpec, Upstream, UpstreamConnector
+from backfill_cli.contracts import ChangeLog, ChangesConnector, TableSpec, Upstream, UpstreamConnector
+from backfill_cli.upstreams.kafka.changes_options import ChangesOptions
 from backfill_cli.upstreams.kafka.options import EVENT_KEY, KafkaOptions
 
 
@@ -11,6 +12,12 @@ def _open(options: KafkaOptions, tables: Sequence[TableSpec]) -> Upstream:
     from backfill_cli.upstreams.kafka.upstream import KafkaUpstream
 
     return KafkaUpstream(options, tables)
+
+
+def _open_changes(options: ChangesOptions, tables: Sequence[TableSpec]) -> ChangeLog:
+    from backfill_cli.upstreams.kafka.changes import KafkaChanges
+
+    return KafkaChanges(options, tables)
 
 
 def _fingerprint(options: KafkaOptions) -> Mapping[str, Any]:
@@ -22,9 +29,23 @@ def _fingerprint(options: KafkaOptions) -> Mapping[str, Any]:
     return told
 
 
+def _changes_fingerprint(options: ChangesOptions) -> Mapping[str, Any]:
+    """As of the topic alone. Not what lets a job that met a new column or another table go on once it is named."""
+    decides = {"topic", "from_", "complete_at", "value", "isolation"}
+    told: dict[str, Any] = options.model_dump(mode="json", by_alias=True, include=decides)
+    del told["value"]["tables"]
+    return told
+
+
 def _event_key(options: KafkaOptions) -> tuple[str, ...]:
     """Partition and offset; changes of a table have that table's key, and must say so."""
     return () if options.value.format == "debezium" else EVENT_KEY
 
 
-connector = UpstreamConnector(KafkaOptions, _open, _fingerprint, _event_key)
+connector = UpstreamConnector(
+    KafkaOptions,
+    _open,
+    _fingerprint,
+    _event_key,
+    changes=ChangesConnector(ChangesOptions, _open_changes, _changes_fingerprint),
+)

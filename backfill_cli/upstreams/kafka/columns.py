@@ -5,8 +5,9 @@ import difflib
 from backfill_cli.contracts import TableSpec
 from backfill_cli.errors import ConfigError
 from backfill_cli.formats import schemas
-from backfill_cli.formats.schemas import Columns
+from backfill_cli.model.schema import Columns
 from backfill_cli.upstreams.kafka.archive.archive import Archive
+from backfill_cli.upstreams.kafka.changes_options import ChangesOptions
 from backfill_cli.upstreams.kafka.decode import debezium, debezium_block, events
 from backfill_cli.upstreams.kafka.log.samples import Samples
 from backfill_cli.upstreams.kafka.options import EVENT_KEY, KafkaOptions
@@ -17,8 +18,8 @@ def of_source(
 ) -> Columns:
     """All source columns. archive: one that has looked into its files. samples: of a topic of Debezium's.
 
-    Raises ConfigError for a schema that is none, a key that is no column, a format that needs a key; BadData for
-    names that clash and for an archive whose types would not be kept.
+    Raises ConfigError for a schema that cannot be parsed, a key that is not a column, a format that needs a key;
+    BadData for names that clash and for an archive whose types would not be kept.
     """
     value = _of_debezium(options, samples) if samples is not None else _of_value(options, archive)
     schemas.refuse_names(f"topic '{options.topic}'", [*events.PLACE, *value], events.MARKS)
@@ -26,7 +27,7 @@ def of_source(
         if table.key in ((), EVENT_KEY):
             fault = f"tables: '{table.name}' needs key: debezium values are changes of a table"
             raise ConfigError("config", [fault], 'name its primary key, for example key = ["id"]')
-        debezium.encodings(value, options.value)
+        debezium.encodings(value, options.value, options.at)
     missing = [name for name in table.key if name not in value and name not in EVENT_KEY]
     if missing:
         near = difflib.get_close_matches(missing[0], list(value), 3, 0.5) or list(value)
@@ -36,6 +37,32 @@ def of_source(
         archive.columns()
         archive.read_as(value)
     return {**events.PLACE, **value}
+
+
+def of_changes(options: ChangesOptions, snapshot: Columns, samples: Samples | None) -> Columns:
+    """The columns of a snapshot whose changes a topic holds, each with what the topic's records say of it.
+
+    Raises ConfigError for columns that one of both lacks, and for those whose values could not be read exactly.
+    """
+    at, topic = options.at, f"topic '{options.topic}'"
+    schemas.refuse_names(topic, [*events.PLACE, *snapshot], events.MARKS)
+    if samples is None:
+        return snapshot
+    faults = []
+    if samples.names:
+        less = snapshot.keys() - samples.names - set(options.sparse)
+        faults += [f"{at}: no record of {topic} has the snapshot's column '{name}'" for name in less]
+        more = samples.names - snapshot.keys() - set(options.ignore)
+        faults += [f"{at}: records of {topic} have a column '{name}', and the snapshot has none" for name in more]
+    if faults:
+        hint = (
+            f"take a snapshot with the columns of the changes; or name those that it leaves out in {at}.ignore, "
+            f"those that changes leave out (NULL then) in {at}.sparse"
+        )
+        raise ConfigError("upstream", sorted(faults), hint)
+    source = debezium_block.with_told(snapshot, samples.told)
+    debezium.encodings(source, options.value, at)
+    return source
 
 
 def of_value(source: Columns) -> Columns:

@@ -2,11 +2,12 @@
 
 import difflib
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from backfill_cli.contracts.secrets import NoSecret, SecretKeys
+from backfill_cli.upstreams.kafka.client_properties import CLIENT_PROPERTIES, SECRETS
 
 EVENT_KEY = ("kafka_partition", "kafka_offset")
 """Where a record is: the key of a table that names none."""
@@ -14,73 +15,6 @@ EVENT_KEY = ("kafka_partition", "kafka_offset")
 ValueFormat = Literal["json", "debezium", "bytes"]
 TimeUnit = Literal["ms", "us", "ns"]
 DecimalForm = Literal["precise", "string", "double"]
-
-CLIENT_PROPERTIES = frozenset(
-    {
-        "broker.address.family",
-        "check.crcs",
-        "client.dns.lookup",
-        "client.id",
-        "client.rack",
-        "connections.max.idle.ms",
-        "fetch.max.bytes",
-        "fetch.message.max.bytes",
-        "fetch.min.bytes",
-        "fetch.wait.max.ms",
-        "metadata.max.age.ms",
-        "queued.max.messages.kbytes",
-        "queued.min.messages",
-        "receive.message.max.bytes",
-        "reconnect.backoff.max.ms",
-        "reconnect.backoff.ms",
-        "retry.backoff.max.ms",
-        "retry.backoff.ms",
-        "sasl.kerberos.keytab",
-        "sasl.kerberos.principal",
-        "sasl.kerberos.service.name",
-        "sasl.mechanism",
-        "sasl.mechanisms",
-        "sasl.oauthbearer.client.id",
-        "sasl.oauthbearer.client.secret",
-        "sasl.oauthbearer.extensions",
-        "sasl.oauthbearer.method",
-        "sasl.oauthbearer.scope",
-        "sasl.oauthbearer.token.endpoint.url",
-        "sasl.password",
-        "sasl.username",
-        "security.protocol",
-        "socket.connection.setup.timeout.ms",
-        "socket.keepalive.enable",
-        "socket.nagle.disable",
-        "socket.receive.buffer.bytes",
-        "socket.timeout.ms",
-        "ssl.ca.location",
-        "ssl.ca.pem",
-        "ssl.certificate.location",
-        "ssl.certificate.pem",
-        "ssl.cipher.suites",
-        "ssl.crl.location",
-        "ssl.curves.list",
-        "ssl.key.location",
-        "ssl.key.password",
-        "ssl.key.pem",
-        "ssl.keystore.location",
-        "ssl.keystore.password",
-        "ssl.sigalgs.list",
-    }
-)
-"""How to talk to the cluster, how much to fetch at once. Not what runs code (plugins, `…cmd`, providers), turns
-verification off, or decides which records are read: that is the job's own."""
-
-SECRETS = frozenset(
-    {
-        "sasl.oauthbearer.client.secret",
-        "sasl.password",
-        "ssl.key.password",
-        "ssl.key.pem",
-        "ssl.keystore.password",
-    }
-)
 
 
 def _as_text(value: Any) -> Any:
@@ -95,20 +29,9 @@ class _Options(BaseModel):
     )
 
 
-class ValueOptions(_Options):
-    """What the records' values are."""
+class Values(_Options):
+    """What says how values are written that do not say it themselves."""
 
-    format: ValueFormat = Field(
-        default="json",
-        description="json: an object a record; debezium: an envelope with before and after, with or without its "
-        "schema block; bytes: as they are, in the column `value`",
-    )
-    ddl: Annotated[str | None, NoSecret()] = Field(
-        default=None,
-        alias="schema",
-        description='the table\'s columns as Spark DDL ("id BIGINT, note STRING"); may be left out when the '
-        "archive is Parquet, or Debezium's records have their schema block",
-    )
     timestamps: TimeUnit | None = Field(
         default=None,
         description="debezium without its schema block: unit of timestamps that are numbers: ms, us or ns",
@@ -124,17 +47,53 @@ class ValueOptions(_Options):
         "holds one table, and a record of another one is an error",
     )
 
+    def _refuse_of_debezium(self, form: str) -> None:
+        if form != "debezium" and (self.timestamps or self.decimals or self.tables):
+            raise ValueError(f"timestamps, decimals and tables are for debezium, not {form}")
+
+
+class ValueOptions(Values):
+    """What the records' values are."""
+
+    format: ValueFormat = Field(
+        default="json",
+        description="json: an object per record; debezium: an envelope with before and after, with or without its "
+        "schema block; bytes: as they are, in the column `value`",
+    )
+    ddl: Annotated[str | None, NoSecret()] = Field(
+        default=None,
+        alias="schema",
+        description='the table\'s columns as Spark DDL ("id BIGINT, note STRING"); may be left out when the '
+        "archive is Parquet, or Debezium's records have their schema block",
+    )
+
     @model_validator(mode="after")
     def _format_allows(self) -> Self:
         if self.format == "bytes" and self.ddl is not None:
             raise ValueError("bytes have one column, `value BINARY`: leave schema out")
-        if self.format != "debezium" and (self.timestamps or self.decimals or self.tables):
-            raise ValueError(f"timestamps, decimals and tables are for debezium, not {self.format}")
+        self._refuse_of_debezium(self.format)
+        return self
+
+
+class ChangedRows(Values):
+    """What the values of records are that change a snapshot's rows; their columns are the snapshot's."""
+
+    ddl: ClassVar[None] = None
+
+    format: Literal["debezium", "json"] = Field(
+        default="debezium",
+        description="debezium: an envelope with before and after, with or without its schema block; json: the row "
+        "as it is now, in one object, a tombstone (a NULL value) deletes it",
+    )
+
+    @model_validator(mode="after")
+    def _format_allows(self) -> Self:
+        self._refuse_of_debezium(self.format)
         return self
 
 
 class ArchiveOptions(_Options):
-    """History from files that a log archiver wrote: one row a record, with its partition and offset."""
+    """History from files that a log archiver wrote: one row per record, with its partition and offset."""
 
     path: str = Field(
         min_length=1,
@@ -142,7 +101,7 @@ class ArchiveOptions(_Options):
         "reach",
     )
     format: Literal["parquet", "json"] = Field(
-        default="parquet", description="what the files are: parquet or json (one object a line)"
+        default="parquet", description="what the files are: parquet or json (one object per line)"
     )
     partition: str = Field(
         default="kafka_partition", min_length=1, description="column that holds a record's partition"
@@ -176,24 +135,15 @@ class ArchiveOptions(_Options):
         return self
 
 
-class KafkaOptions(_Options):
-    """A Kafka topic: its log from an offset on, and maybe an archive of what the log no longer holds."""
+class TopicOptions(_Options):
+    """How a topic is reached and read. at: where these options stand in the config, for errors."""
 
-    type: Literal["kafka"] = Field(default="kafka", description="this connector")
+    at: ClassVar[str] = "upstream"
+
+    type: Literal["kafka"] = Field(default="kafka", description="which connector")
     bootstrap_servers: str = Field(min_length=1, description="`host:port`, several with commas between them")
     topic: str = Field(min_length=1, max_length=249, pattern=r"^[A-Za-z0-9._-]+$", description="the topic's name")
-    from_: str = Field(
-        default="earliest",
-        alias="from",
-        description="where history begins: earliest (with an archive: its first record), latest (follow only), or "
-        'a time like "2026-01-31T00:00:00Z"',
-    )
-    value: ValueOptions = Field(default=ValueOptions(), description="what the records' values are")
-    on_error: Literal["fail", "quarantine"] = Field(
-        default="fail",
-        description="a record that cannot be read: fail stops the job and names it, quarantine keeps it in a side "
-        "table of the sink and goes on",
-    )
+    value: ValueOptions | ChangedRows
     isolation: Literal["read_committed", "read_uncommitted"] = Field(
         default="read_committed", description="whether records of open and aborted transactions are left out"
     )
@@ -207,6 +157,45 @@ class KafkaOptions(_Options):
         description="confluent: this package's own, by confluent-kafka; spark: Spark's Kafka source, where its "
         "jars are given in [spark]",
     )
+    accept_growth: bool = Field(
+        default=False,
+        description="rows by key: go on when the topic gets partitions, because every key stays in the partition "
+        "that it was in",
+    )
+
+    @field_validator("options")
+    @classmethod
+    def _known_properties(cls, told: dict[str, str]) -> dict[str, str]:
+        for name in told:
+            if name not in CLIENT_PROPERTIES:
+                near = difflib.get_close_matches(name, CLIENT_PROPERTIES, 3, 0.5)
+                known = ", ".join(near or sorted(CLIENT_PROPERTIES))
+                raise ValueError(f"{name!r} is not a client property that may be set; known: {known}")
+        return told
+
+    @model_validator(mode="after")
+    def _reader_fits(self) -> Self:
+        if self.reader == "spark" and self.options:
+            raise ValueError('options: they are librdkafka\'s: leave them out with reader = "spark"')
+        return self
+
+
+class KafkaOptions(TopicOptions):
+    """A Kafka topic: its log from an offset on, and maybe an archive of what the log no longer holds."""
+
+    value: ValueOptions = Field(default=ValueOptions(), description="what the records' values are")
+
+    from_: str = Field(
+        default="earliest",
+        alias="from",
+        description="where history begins: earliest (with an archive: its first record), latest (follow only), or "
+        'a time like "2026-01-31T00:00:00Z"',
+    )
+    on_error: Literal["fail", "quarantine"] = Field(
+        default="fail",
+        description="a record that cannot be read: fail stops the job and names it, quarantine keeps it in a side "
+        "table of the sink and goes on",
+    )
     archive: ArchiveOptions | None = Field(
         default=None, description="history from files; left out: the log holds it"
     )
@@ -218,11 +207,6 @@ class KafkaOptions(_Options):
         description="the topic is written in transactions, whose markers take offsets: offsets missing inside the "
         "archive are not a gap",
     )
-    accept_growth: bool = Field(
-        default=False,
-        description="rows by key: go on when the topic gets partitions, because every key stays in the partition "
-        "that it was in",
-    )
     accept_gap: bool = Field(
         default=False, description="continue where records between the archive's end and the log's begin are gone"
     )
@@ -231,20 +215,7 @@ class KafkaOptions(_Options):
     @classmethod
     def _is_a_place(cls, told: str) -> str:
         if told not in ("earliest", "latest"):
-            try:
-                datetime.fromisoformat(told)
-            except ValueError:
-                raise ValueError('is earliest, latest or a time like "2026-01-31T00:00:00Z"') from None
-        return told
-
-    @field_validator("options")
-    @classmethod
-    def _known_properties(cls, told: dict[str, str]) -> dict[str, str]:
-        for name in told:
-            if name not in CLIENT_PROPERTIES:
-                near = difflib.get_close_matches(name, CLIENT_PROPERTIES, 3, 0.5)
-                known = ", ".join(near or sorted(CLIENT_PROPERTIES))
-                raise ValueError(f"{name!r} is not a client property that may be set; known: {known}")
+            require_time(told, 'is earliest, latest or a time like "2026-01-31T00:00:00Z"')
         return told
 
     @model_validator(mode="after")
@@ -262,13 +233,22 @@ class KafkaOptions(_Options):
             )
         if archive is not None and archive.value is None and self.value.format != "json":
             raise ValueError(f"archive.value: name the column that holds the records' {self.value.format} values")
-        if self.reader == "spark" and self.options:
-            raise ValueError('options: they are librdkafka\'s: leave them out with reader = "spark"')
         return self
 
     def from_ms(self) -> int | None:
         """The time that history begins at, milliseconds since 1970 (UTC without a zone); None for the others."""
-        if self.from_ in ("earliest", "latest"):
-            return None
-        told = datetime.fromisoformat(self.from_)
-        return int((told if told.tzinfo else told.replace(tzinfo=UTC)).timestamp() * 1000)
+        return None if self.from_ in ("earliest", "latest") else ms_of(self.from_)
+
+
+def ms_of(told: str) -> int:
+    """A time as milliseconds since 1970, UTC without a zone."""
+    at = datetime.fromisoformat(told)
+    return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def require_time(told: str, or_else: str) -> None:
+    """Raises ValueError with `or_else` for what is no time as ISO 8601 writes it."""
+    try:
+        datetime.fromisoformat(told)
+    except ValueError:
+        raise ValueError(or_else) from None

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from backfill_cli.formats.fast_json import ShortWay
+from backfill_cli.formats.fast_json import FastPath
 from backfill_cli.formats.frames import struct_type
-from backfill_cli.formats.schemas import Columns, field
+from backfill_cli.model.schema import Columns, field
 from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.names import quoted
 from backfill_cli.upstreams.kafka.archive.archive import Archive
@@ -13,7 +13,7 @@ from backfill_cli.upstreams.kafka.archive.index import without
 from backfill_cli.upstreams.kafka.decode import events
 from backfill_cli.upstreams.kafka.log import reader, spark_source
 from backfill_cli.upstreams.kafka.log.cluster import Connection
-from backfill_cli.upstreams.kafka.options import KafkaOptions
+from backfill_cli.upstreams.kafka.options import TopicOptions
 from backfill_cli.upstreams.kafka.tasks import Range, cut
 
 if TYPE_CHECKING:
@@ -25,9 +25,8 @@ Decoder = Callable[["DataFrame"], "DataFrame"]
 class Records:
     """Ranges of offsets as frames, whoever holds them."""
 
-    def __init__(self, options: KafkaOptions, connection: Connection) -> None:
-        self._options, self._connection = options, connection
-        self.archive = Archive(options, options.archive, options.topic) if options.archive else None
+    def __init__(self, options: TopicOptions, connection: Connection, archive: Archive | None) -> None:
+        self._options, self._connection, self.archive = options, connection, archive
 
     def log_tasks(
         self, spark: "SparkSession", ranges: Sequence[Range], oldest: Callable[[], Mapping[int, int]]
@@ -44,15 +43,15 @@ class Records:
         columns: Columns,
         of_records: Decoder,
         of_rows: Decoder,
-        way: ShortWay | None = None,
+        fast: FastPath | None = None,
     ) -> "DataFrame":
         """All ranges as one frame.
 
-        oldest: asks where the log begins. of_records: from `log.schema_of(way)`. of_rows: from an archive whose
+        oldest: asks where the log begins. of_records: from `log.schema_of(fast)`. of_rows: from an archive whose
         files hold the table's columns themselves, `(_read, kafka columns, columns…)`.
         """
         archived, logged = self._parts(ranges, oldest)
-        records = self._of_log(spark, logged, way)
+        records = self._of_log(spark, logged, fast)
         if self.archive is None or not archived:
             return of_records(records)
         if self.archive.options.value is not None:
@@ -85,14 +84,14 @@ class Records:
             logged += [Range(one.read, one.partition, *span) for span in (*lost, above) if span[0] < span[1]]
         return archived, logged
 
-    def _of_log(self, spark: "SparkSession", ranges: Sequence[Range], way: ShortWay | None) -> "DataFrame":
+    def _of_log(self, spark: "SparkSession", ranges: Sequence[Range], fast: FastPath | None) -> "DataFrame":
         cores = arrow_tasks.cores(spark)
         tasks = cut(ranges, cores)
         if not tasks:
-            return spark.createDataFrame([], reader.schema_of(way))
+            return spark.createDataFrame([], reader.schema_of(fast))
         if self._options.reader == "spark":
             return spark_source.frame(spark, self._options, [r for r in ranges if r.after < r.up_to], cores)
-        return reader.frame(spark, self._connection, self._options.topic, tasks, way)
+        return reader.frame(spark, self._connection, self._options.topic, tasks, fast)
 
 
 def _as_records(spark: "SparkSession", archive: Archive, ranges: Sequence[Range]) -> "DataFrame":

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from backfill_cli.contracts import TableSpec
 from backfill_cli.formats.listing import File, Place
-from backfill_cli.formats.schemas import Columns
 from backfill_cli.model.position import Cursor
+from backfill_cli.model.schema import Columns
 from backfill_cli.upstreams.files.options import ChangesOptions
 
 if TYPE_CHECKING:

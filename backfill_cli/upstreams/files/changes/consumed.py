@@ -1,4 +1,4 @@
-"""What is remembered of change files that were applied, so that late, grown and replaced ones are named.
+"""What is remembered of change files that were applied, so that late, grown, replaced and renamed ones are named.
 
 The newest files are kept one by one (name, size, time); older ones in groups, each a count and a digest. A group
 of which some were removed is judged by its newest time, everything else whatever the clock says.
@@ -9,8 +9,8 @@ import hashlib
 import json
 import zlib
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 
 from backfill_cli.formats.listing import File
@@ -43,11 +43,14 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Consumed:
-    """count: files applied since the pin. highest: the largest version among them, of formats that have one."""
+    """count: files applied since the pin. inodes: of the recent ones, 0 where not known. highest: the largest
+    version among them, of formats that have one.
+    """
 
     count: int = 0
     groups: tuple[Group, ...] = ()
     recent: tuple[Entry, ...] = ()
+    inodes: tuple[int, ...] = ()
     highest: Cursor | None = None
 
     @property
@@ -62,10 +65,9 @@ class Consumed:
         while len(recent) >= 2 * GROUP:
             groups.append(_group(recent[:GROUP]))
             recent = recent[GROUP:]
+        inodes = (*self.inodes, *(file.inode for file in files))[-len(recent) :] if recent else ()
         newest = highest if highest is not None else self.highest
-        return replace(
-            self, count=self.count + len(files), groups=tuple(groups), recent=tuple(recent), highest=newest
-        )
+        return Consumed(self.count + len(files), tuple(groups), tuple(recent), inodes, newest)
 
     def faults(self, there: Sequence[File]) -> Iterator[Fault]:
         """What is there and was not applied as it is. there: the files up to `last`, after the pin's, in order."""
@@ -81,11 +83,25 @@ class Consumed:
                 if was is None or was != (file.name, file.size, file.mtime_ns):
                     yield Fault(file, was)
 
+    def renamed(self, new: Sequence[File], there: Container[str]) -> Iterator[tuple[File, Entry]]:
+        """Which new files are applied ones under another name: of the inode, size and time of one that is gone.
+
+        new: files after `last`. there: the names of all files. Empty files, and times in whole seconds, as copies
+        from elsewhere have, say nothing: an inode is soon used again.
+        """
+        known = zip(self.recent, self.inodes, strict=True)
+        gone = {inode: was for was, inode in known if inode and was[1] and was[0] not in there}
+        for file in new:
+            was = gone.get(file.inode)
+            if was is not None and was[1:] == (file.size, file.mtime_ns) and file.mtime_ns % 1_000_000_000:
+                yield file, was
+
     def text(self) -> str:
         """All of it as one line."""
         recent = zlib.compress(json.dumps(self.recent, ensure_ascii=False).encode(), 1)
         groups = [[group.last, group.count, group.digest, group.newest_ns] for group in self.groups]
         told = {"count": self.count, "groups": groups, "recent": base64.b64encode(recent).decode()}
+        told |= {"inodes": self.inodes}
         return json.dumps(told | ({"highest": self.highest} if self.highest is not None else {}))
 
     @classmethod
@@ -96,6 +112,7 @@ class Consumed:
             told["count"],
             tuple(Group(*group) for group in told["groups"]),
             tuple((name, size, mtime_ns) for name, size, mtime_ns in recent),
+            tuple(told.get("inodes") or [0] * len(recent)),
             told.get("highest"),
         )
 

@@ -18,9 +18,10 @@ from backfill_cli.formats import frames
 from backfill_cli.formats.debezium_changes import TABLES_HINT, changes, envelope_columns
 from backfill_cli.formats.debezium_types import Connect, encoding, own_type
 from backfill_cli.formats.listing import File, Place
-from backfill_cli.formats.schemas import Columns, SparkType, Unsupported, field
+from backfill_cli.formats.schemas import Unsupported
 from backfill_cli.formats.source_table import Known, source_of
 from backfill_cli.formats.values import Encoding, read_as_text, schemaless, textual
+from backfill_cli.model.schema import Columns, SparkType, field
 from backfill_cli.upstreams.files.changes.change_format import Inspected
 from backfill_cli.upstreams.files.changes.marked_rows import undeclared
 from backfill_cli.upstreams.files.options import ChangesOptions

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from backfill_cli.contracts import TableSpec
 from backfill_cli.formats import exact
 from backfill_cli.formats.listing import File, Place
-from backfill_cli.formats.schemas import Columns
+from backfill_cli.model.schema import Columns
 from backfill_cli.spark.names import quoted
 from backfill_cli.upstreams.files.changes.change_format import Inspected
 from backfill_cli.upstreams.files.changes.marked_rows import MarkedRows, mark

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.errors import BadData
 from backfill_cli.formats.listing import File
-from backfill_cli.formats.schemas import Columns
 from backfill_cli.model.position import Cursor, Position
+from backfill_cli.model.schema import Columns
 from backfill_cli.model.upstream import UpstreamEpoch
 from backfill_cli.upstreams.files.changes import epoch_values
 from backfill_cli.upstreams.files.changes.epoch_values import Values

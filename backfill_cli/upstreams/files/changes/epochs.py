@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from backfill_cli.formats.schemas import Columns
 from backfill_cli.model.position import Position
+from backfill_cli.model.schema import Columns
 from backfill_cli.model.upstream import UpstreamEpoch
 from backfill_cli.upstreams.files.changes.table_log import TableLog, ms_of
 

@@ -74,7 +74,7 @@ class Landing:
         return self._listing.exists()
 
     def again(self, name: str) -> File | None:
-        """One file looked at anew, and remembered so; None when it is gone."""
+        """One file, looked at again and remembered so; None when it is gone."""
         found = self._listing.again(self.files[name])
         if found is not None:
             self.files[name] = found
@@ -89,16 +89,16 @@ class Landing:
     def refresh(self) -> tuple[list[File], list[str]]:
         """(files that are new, names that are gone) since the last time, after it `files` and `names` are so.
 
-        After a failure the next look is at everything anew: what this one had seen would be taken for known.
+        After a failure the next look is at everything again: what this one had seen would be taken for known.
         """
-        anew = self.where.local and not self._folders
+        again = self.where.local and not self._folders
         with reading(self.where.shown, "folder"):
             try:
                 added, gone = self._local() if self.where.local else self._remote()
             except BaseException:
                 self._folders = {}
                 raise
-        if anew:
+        if again:
             there = {file.name for file in added}
             gone = [name for name in self.names if name not in there]
             added = [file for file in added if file.name not in self.files]
@@ -176,7 +176,8 @@ class Landing:
             return f"{prefix}{name}/"
         if not self.where.matches(prefix + name):
             return None
-        return readable(self.where, File(prefix + name, path, found.st_size, found.st_mtime_ns))
+        file = File(prefix + name, path, found.st_size, found.st_mtime_ns, found.st_ino)
+        return readable(self.where, file)
 
 
 def _alike(one: list[str], other: list[str]) -> tuple[int, int]:

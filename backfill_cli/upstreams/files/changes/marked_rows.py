@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from backfill_cli.errors import BadData
 from backfill_cli.formats import schemas
 from backfill_cli.formats.listing import File, Place
-from backfill_cli.formats.schemas import Columns, field
+from backfill_cli.model.schema import Columns, field
 from backfill_cli.spark.names import quoted
 from backfill_cli.upstreams.files.changes.change_format import Inspected
 from backfill_cli.upstreams.files.options import ChangesOptions, FileFormat

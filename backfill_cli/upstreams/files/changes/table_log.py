@@ -9,12 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from backfill_cli.errors import Fatal, HistoryGone
-from backfill_cli.formats import schemas
 from backfill_cli.formats.listing import File, Place
-from backfill_cli.formats.schemas import Columns
+from backfill_cli.model.schema import Columns, differing, same_type, schema_text
 from backfill_cli.upstreams.files.changes import holes, order
 from backfill_cli.upstreams.files.changes.change_format import ChangeFormat, Inspected
-from backfill_cli.upstreams.files.changes.consumed import Consumed, Fault
+from backfill_cli.upstreams.files.changes.consumed import Consumed, Entry, Fault
 from backfill_cli.upstreams.files.changes.landing import Landing
 from backfill_cli.upstreams.files.reading.footers import THREADS
 
@@ -97,8 +96,8 @@ class TableLog:
     def pending(self, cursor: str | None) -> list[Inspected]:
         """The files after `cursor`, in order, inspected; each inspected once while it stays as it is.
 
-        Raises Fatal for a file that came late, or changed after it was applied, HistoryGone for a pending one that
-        is gone, BadData for one that is not whole.
+        Raises Fatal for a file that came late, or that changed or was renamed after it was applied, HistoryGone
+        for a pending one that is gone, BadData for one that is not whole.
         """
         self._memories = {at: one for at, one in self._memories.items() if at <= (cursor or "")}
         if self._judged and self._listed:
@@ -115,6 +114,7 @@ class TableLog:
         files = self._landing.files
         fresh = [files[n] for n in waiting if n not in self._inspected or self._inspected[n].file != files[n]]
         if fresh:
+            self._refuse_renamed(fresh, cursor)
             with ThreadPoolExecutor(THREADS) as pool:
                 for found in pool.map(self.inspect, fresh):
                     self._inspected[found.file.name] = found
@@ -135,9 +135,9 @@ class TableLog:
         """File name -> schema as JSON, for the pending files at which the columns change."""
         current, changed = self._base, dict[str, str]()
         for found in pending:
-            if found.columns is not None and schemas.differing(current, found.columns):
+            if found.columns is not None and differing(current, found.columns):
                 current = _in_order(current, found.columns)
-                changed[found.file.name] = schemas.to_json(current)
+                changed[found.file.name] = schema_text(current)
         return changed
 
     def window(self, after: str | None, up_to: str | None) -> list[File]:
@@ -239,6 +239,14 @@ class TableLog:
                     "put it back, or drop the job and start over",
                 )
 
+    def _refuse_renamed(self, fresh: Sequence[File], cursor: str | None) -> None:
+        for file, (was, *_) in self._memory(cursor).renamed(fresh, self._landing.files):
+            raise Fatal(
+                f"table '{self.table}': {file.path} is '{was}', which was applied already, under another name: "
+                "the same inode, size and time, and that name is gone",
+                f"if it holds other changes: touch '{file.path}'; if not, rename it back to '{was}'",
+            )
+
     def _look_again(self, cursor: str | None) -> None:
         """Stat pending files and some applied ones: writing in place does not change their folder."""
         applied = self._landing.between(self._start, cursor) if cursor is not None else ()
@@ -260,12 +268,14 @@ class TableLog:
         if was[1] != file.size:
             return Fatal(
                 f"table '{self.table}': {file.path} changed from {was[1]} to {file.size} bytes after it was read",
-                "land change files whole: write them under another name first, then rename them",
+                f"land what was added as a file of its own, with a later name, and put this one back: truncate -s "
+                f"{was[1]} '{file.path}' && touch -d @{_stamp(was)} '{file.path}'"
+                if file.size > was[1]
+                else "put the file back as it was; land changes as files of their own, with later names",
             )
         return Fatal(
             f"table '{self.table}': {file.path} was written again after it was read (its time changed)",
-            f"if it holds what it held, give it its time back: touch -d @{was[2] // 10**9}.{was[2] % 10**9:09d} "
-            f"'{file.path}'",
+            f"if it holds what it held, give it its time back: touch -d @{_stamp(was)} '{file.path}'",
         )
 
     def _late(self, file: File, cursor: str, hint: str) -> Fatal:
@@ -276,9 +286,14 @@ def _in_order(old: Columns, new: Columns) -> Columns:
     """The new columns, those that stayed first, in their old order and with their old metadata."""
     kept = {name: column for name, column in old.items() if name in new}
     return {
-        **{n: c if schemas.same_type(c["type"], new[n]["type"]) else new[n] for n, c in kept.items()},
+        **{n: c if same_type(c["type"], new[n]["type"]) else new[n] for n, c in kept.items()},
         **{name: column for name, column in new.items() if name not in old},
     }
+
+
+def _stamp(entry: Entry) -> str:
+    """Its time, as `touch -d @` takes it."""
+    return f"{entry[2] // 10**9}.{entry[2] % 10**9:09d}"
 
 
 def ms_of(found: Inspected) -> int:

@@ -13,7 +13,7 @@ from backfill_cli.contracts import Piece
 from backfill_cli.errors import BadData, Fatal
 from backfill_cli.formats import exact, frames
 from backfill_cli.formats.listing import File, Place
-from backfill_cli.formats.schemas import Columns, field
+from backfill_cli.model.schema import Columns, field
 from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.failures import SAME_PACKAGE, reading
 from backfill_cli.upstreams.files.options import CsvOptions
@@ -108,24 +108,25 @@ def _nearest(name: str, others: Sequence[str]) -> str | None:
 
 
 def frame(
-    spark: "SparkSession", where: Place, files: Sequence[File], options: CsvOptions, columns: Columns
+    spark: "SparkSession", where: Place, files: Sequence[File], options: CsvOptions, columns: Columns, hint: str
 ) -> "DataFrame":
     """`_backfill_file, _backfill_at, columns…`. Without a header the columns stand in the order given.
 
-    With one, a column that a file lacks is NULL in its rows. Raises Fatal where workers have not this package.
+    With one, a column that a file lacks is NULL in its rows. hint: what to do about a value that does not fit.
+    Raises Fatal where workers have not this package.
     """
     if not arrow_tasks.workers_know_us(spark):
         raise Fatal("CSV files are read by backfill-cli in Spark's executors, which do not have it", SAME_PACKAGE)
     if not options.header:
-        return _of_order(spark, where, files, options, columns, list(columns))
+        return _of_order(spark, where, files, options, columns, list(columns), hint)
     by_header: dict[tuple[str, ...], list[File]] = {}
     for file in files:
         names = header(where, file, options)
         if names:
             by_header.setdefault(tuple(names), []).append(file)
-    parts = [_of_order(spark, where, group, options, columns, names) for names, group in by_header.items()]
+    parts = [_of_order(spark, where, group, options, columns, names, hint) for names, group in by_header.items()]
     if not parts:
-        return _of_order(spark, where, [], options, columns, list(columns))
+        return _of_order(spark, where, [], options, columns, list(columns), hint)
     return reduce(lambda a, b: a.unionByName(b), parts)
 
 
@@ -136,6 +137,7 @@ def _of_order(
     options: CsvOptions,
     columns: Columns,
     order: Sequence[str],
+    hint: str,
 ) -> "DataFrame":
     from pyspark.sql import functions as F
 
@@ -147,7 +149,7 @@ def _of_order(
             values.append(F.lit(None).cast(frames.struct_type({column: described})[column].dataType).alias(column))
             continue
         # numbered, because names may hold anything and may differ in case only
-        text, named = F.col(f"c{list(order).index(column)}"), exact.Named(F.col("_file"), column)
+        text, named = F.col(f"c{list(order).index(column)}"), exact.Named(F.col("_file"), column, hint)
         values.append(exact.of_text(text, kind, named).alias(column, metadata=metadata))
     at = F.struct(F.col("_file").alias("file"), F.col("_row").alias("row"))
     return rows.select(F.col("_file").alias("_backfill_file"), at.alias("_backfill_at"), *values)

@@ -171,8 +171,8 @@ def _cut(grammar: Grammar, part: TextPart, at: int, block: bytes, last: bool) ->
         raise BadData(
             f"{part.path}: a quoted field is not closed {ends}, or goes on after its quote, in the record at byte "
             f"{at + sound}: {_text(block[sound:])}",
-            "check csv.quote and csv.escape"
-            + ("" if grammar.multi_line else "; where fields hold line ends, set csv.multi_line = true"),
+            "drop the job and start over, with csv.quote and csv.escape as the file has them"
+            + ("" if grammar.multi_line else ", and with csv.multi_line = true where fields hold line ends"),
         )
     return sound
 

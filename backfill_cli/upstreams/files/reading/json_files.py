@@ -6,7 +6,7 @@ from itertools import islice
 
 from backfill_cli.errors import BadData
 from backfill_cli.formats.listing import File, Place
-from backfill_cli.formats.schemas import Columns
+from backfill_cli.model.schema import Columns
 from backfill_cli.upstreams.files.reading import lines
 
 _FILES = 8

@@ -1,6 +1,6 @@
 """JSON lines to Arrow columns, in Spark's Python workers: Arrow's parser where a block of lines is plain.
 
-Lines of a block that is anything else pass on as they are, for Spark to read with care and to name what is wrong.
+Lines of a block that is anything else pass on as they are, for Spark to check and to name what is wrong.
 """
 
 from collections.abc import Iterator, Sequence
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import Piece
 from backfill_cli.formats import fast_json
-from backfill_cli.formats.fast_json import ShortWay
+from backfill_cli.formats.fast_json import FastPath
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.failures import reading
@@ -23,34 +23,34 @@ if TYPE_CHECKING:
 _WHITE = b" \t\r"
 
 
-def frame(spark: "SparkSession", where: Place, files: Sequence[File], way: ShortWay | None) -> "DataFrame":
-    """`_backfill_file, _backfill_at, _line BINARY`, and what `way` adds: the lines that are not blank.
+def frame(spark: "SparkSession", where: Place, files: Sequence[File], fast: FastPath | None) -> "DataFrame":
+    """`_backfill_file, _backfill_at, _line BINARY`, and what `fast` adds: the lines that are not blank.
 
     `_line` is NULL where the columns came beside it. Executors need this package.
     """
     from pyspark.sql import functions as F
 
-    schema = "_file STRING, _row BIGINT, _line BINARY" + (f", {way.spark_fields()}" if way is not None else "")
+    schema = "_file STRING, _row BIGINT, _line BINARY" + (f", {fast.spark_fields()}" if fast is not None else "")
     tasks = text_parts.packed(text_parts.parts(where, files, cut=True), arrow_tasks.cores(spark))
     made = (
-        arrow_tasks.frame(spark, partial(_made, way), tasks, schema)
+        arrow_tasks.frame(spark, partial(_made, fast), tasks, schema)
         if tasks
         else spark.createDataFrame([], schema)
     )
     at = F.struct(F.col("_file").alias("file"), F.col("_row").alias("row"))
-    beside = [] if way is None else ["_short", *(f"_c{i}" for i in range(len(way.kinds)))]
+    beside = [] if fast is None else ["_fast", *(f"_c{i}" for i in range(len(fast.kinds)))]
     return made.select(F.col("_file").alias("_backfill_file"), at.alias("_backfill_at"), "_line", *beside)
 
 
-def _made(way: ShortWay | None, pieces: Sequence[Piece]) -> "Iterator[pa.RecordBatch]":
+def _made(fast: FastPath | None, pieces: Sequence[Piece]) -> "Iterator[pa.RecordBatch]":
     """Runs in a worker."""
     for piece in pieces:
         with reading(piece.what.path, "json"):
-            yield from batches(way, piece.what)
+            yield from batches(fast, piece.what)
 
 
-def batches(way: ShortWay | None, part: TextPart) -> "Iterator[pa.RecordBatch]":
-    """A part's lines: `_file STRING, _row BIGINT` (rising along the file), `_line BINARY`, what `way` adds."""
+def batches(fast: FastPath | None, part: TextPart) -> "Iterator[pa.RecordBatch]":
+    """A part's lines: `_file STRING, _row BIGINT` (rising along the file), `_line BINARY`, what `fast` adds."""
     import pyarrow as pa
 
     for offset, block in _blocks(part):
@@ -62,9 +62,9 @@ def batches(way: ShortWay | None, part: TextPart) -> "Iterator[pa.RecordBatch]":
             "_row": pa.array(range(offset, offset + len(values)), pa.int64()),
             "_line": pa.array(values, pa.binary()),
         }
-        if way is not None:
-            told |= fast_json.beside(values, way)
-            if told["_short"][0].as_py():
+        if fast is not None:
+            told |= fast_json.beside(values, fast)
+            if told["_fast"][0].as_py():
                 told["_line"] = pa.nulls(len(values), pa.binary())
         yield pa.RecordBatch.from_pydict(told)
 

@@ -4,43 +4,57 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from backfill_cli.formats import exact, frames
-from backfill_cli.formats.fast_json import ShortWay, by_either_way, short_way
+from backfill_cli.formats.fast_json import FastPath, by_either_path, fast_path
 from backfill_cli.formats.json_values import of_parsed, with_parsed
 from backfill_cli.formats.listing import File, Place
-from backfill_cli.formats.schemas import Columns
+from backfill_cli.model.schema import Columns, schema_text
 from backfill_cli.spark import arrow_tasks
+from backfill_cli.spark.reuse import reused
 from backfill_cli.upstreams.files.options import CsvOptions, FileFormat
 from backfill_cli.upstreams.files.reading import csv_files, json_rows
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 
 def frame(
-    spark: "SparkSession", where: Place, files: Sequence[File], kind: FileFormat, csv: CsvOptions, columns: Columns
+    spark: "SparkSession",
+    where: Place,
+    files: Sequence[File],
+    kind: FileFormat,
+    csv: CsvOptions,
+    columns: Columns,
+    hint: str = "",
 ) -> "DataFrame":
-    """`_backfill_file, _backfill_at, columns…` of whole files. csv, json: a line that does not fit raises."""
+    """`_backfill_file, _backfill_at, columns…` of whole files. csv, json: a line that does not fit raises.
+
+    hint: what to do then.
+    """
     if kind == "parquet":
         return frames.parquet(spark, where, files, columns)
     if kind == "csv":
-        return csv_files.frame(spark, where, files, csv, columns)
+        return csv_files.frame(spark, where, files, csv, columns, hint)
     if not arrow_tasks.workers_know_us(spark):
-        return _json(frames.text_lines(spark, where, files), columns, None)
-    way = short_way(columns)
-    return _json(json_rows.frame(spark, where, files, way), columns, way)
+        return _json(frames.text_lines(spark, where, files), columns, None, hint)
+    fast = fast_path(columns)
+    return _json(json_rows.frame(spark, where, files, fast), columns, fast, hint)
 
 
-def _json(lines: "DataFrame", columns: Columns, way: ShortWay | None) -> "DataFrame":
-    """way: the short way by which columns came beside the lines, where their block could go it."""
+def _json(lines: "DataFrame", columns: Columns, fast: FastPath | None, hint: str) -> "DataFrame":
+    """fast: the columns that came beside the lines, where their block could take the fast path."""
     from pyspark.sql import functions as F
 
     found = of_parsed("_line", columns)
+
+    def shown() -> "list[Column]":
+        refused = exact.refused(F.col("_backfill_file"), F.col("_fault"), F.col("_line"), hint)
+        given = by_either_path(found.values, fast)
+        return [
+            F.when(F.col("_fault").isNotNull(), refused).otherwise(given[name]).alias(name, metadata=c["metadata"])
+            for name, c in columns.items()
+        ]
+
     told = lines.withColumn("_line", F.col("_line").cast("string"))
     read = with_parsed(told, "_line", columns).withColumn("_fault", found.fault)
-    refused = exact.refused(F.col("_backfill_file"), F.col("_fault"), F.col("_line"))
-    given = by_either_way(found.values, way)
-    values = [
-        F.when(F.col("_fault").isNotNull(), refused).otherwise(given[name]).alias(name, metadata=c["metadata"])
-        for name, c in columns.items()
-    ]
+    values = reused(("json rows", schema_text(columns), fast, hint), shown)
     return read.select("_backfill_file", "_backfill_at", *values)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from backfill_cli.errors import UsageError
 from backfill_cli.formats.listing import File, Place
-from backfill_cli.upstreams.files.options import CsvOptions, SnapshotOptions
+from backfill_cli.upstreams.files.options import CsvOptions, SnapshotFiles
 
 WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")
 PATTERN = re.compile(r"[*?\[\]\\]")
@@ -17,7 +17,7 @@ JSON_DIGITS = 15
 """DuckDB reads a number in JSON as a double, which holds so many."""
 
 
-def rows_sql(options: SnapshotOptions, where: Place, files: Sequence[File], types: Mapping[str, str]) -> str:
+def rows_sql(options: SnapshotFiles, where: Place, files: Sequence[File], types: Mapping[str, str]) -> str:
     """A query for the rows of the files. types: by column, as DuckDB writes them.
 
     Raises UsageError for what DuckDB would not read exactly, or not at all.

@@ -11,15 +11,15 @@ from backfill_cli.contracts import TableSpec
 from backfill_cli.errors import BadData, Fatal
 from backfill_cli.formats import schemas
 from backfill_cli.formats.listing import File, Place
-from backfill_cli.formats.schemas import Columns
+from backfill_cli.model.schema import Columns, differing, shown
 from backfill_cli.model.split import Split
-from backfill_cli.upstreams.files.options import SnapshotOptions, table_ddl
+from backfill_cli.upstreams.files.options import SnapshotFiles, table_ddl
 from backfill_cli.upstreams.files.reading import csv_files, json_files
 from backfill_cli.upstreams.files.reading.footers import THREADS, footer, group_rows
 
 
 def splits_of(
-    where: Place, files: Sequence[File], table: TableSpec, options: SnapshotOptions
+    where: Place, files: Sequence[File], table: TableSpec, options: SnapshotFiles
 ) -> tuple[list[Split], Columns]:
     """The splits of one table and the schema of its rows.
 
@@ -65,12 +65,10 @@ def _one_schema(files: Sequence[File], footers: Sequence[Any]) -> Columns:
         if other.schema.equals(same):
             continue
         columns = schemas.of_footer(file.path, other, by_workers=True)
-        differing = schemas.differing(first, columns)
-        if differing:
-            name = differing[0]
-            here, there = (
-                f"is {schemas.shown(c[name]['type'])}" if name in c else "is absent" for c in (columns, first)
-            )
+        changed = differing(first, columns)
+        if changed:
+            name = changed[0]
+            here, there = (f"is {shown(c[name]['type'])}" if name in c else "is absent" for c in (columns, first))
             raise BadData(
                 f"{file.path}: column '{name}' {here}, but {there} in {files[0].path}",
                 "all files of a table's snapshot have the same columns: write that file again",
@@ -94,7 +92,7 @@ def refuse_nested(columns: Columns, what: str) -> None:
     for name, column in columns.items():
         if not isinstance(column["type"], str) or column["type"] == "binary":
             raise BadData(
-                f"{what}: column '{name}': csv cannot hold {schemas.shown(column['type'])}",
+                f"{what}: column '{name}': csv cannot hold {shown(column['type'])}",
                 "use parquet or json, or declare the column as STRING",
             )
 
@@ -109,19 +107,12 @@ def pinned_file(split: Split) -> File:
     return File(split.id, detail["path"], detail["size"], detail["mtime_ns"])
 
 
-def identity(
-    paths: Mapping[str, str], splits: Iterable[Split], sources: Mapping[str, str | None] | None = None
-) -> str:
-    """What must never change: the resolved paths, and a digest of each table's pinned files. JSON.
-
-    sources: of Debezium's files, of which table of the source each table's are; None in jobs from before.
-    """
-    digests: dict[str, Any] = {}
+def digests(splits: Iterable[Split]) -> dict[str, str]:
+    """A digest of each table's pinned files."""
+    found: dict[str, Any] = {}
     for split in splits:
-        digest = digests.setdefault(split.table, hashlib.sha256())
-        digest.update(f"{split.id}\0{split.detail}\n".encode())
-    told = {"paths": dict(paths), "snapshot": {t: d.hexdigest()[:32] for t, d in digests.items()}}
-    return json.dumps(told if sources is None else {**told, "sources": dict(sources)}, sort_keys=True)
+        found.setdefault(split.table, hashlib.sha256()).update(f"{split.id}\0{split.detail}\n".encode())
+    return {table: digest.hexdigest()[:32] for table, digest in found.items()}
 
 
 def compare(table: str, pinned: Mapping[str, File], there: Mapping[str, File]) -> None:

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import ArrowTasks, Piece
 from backfill_cli.errors import BadData
-from backfill_cli.formats import schemas
 from backfill_cli.formats.frames import struct_type
-from backfill_cli.formats.schemas import Columns
+from backfill_cli.model.schema import Columns, schema_text
 from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.failures import reading
 from backfill_cli.upstreams.files.snapshot.slicing import GroupSlice
@@ -46,7 +45,7 @@ def tasks(slices: Sequence[tuple[int, FileSlice]], cores: int, columns: Columns)
     """The same rows for whoever runs the tasks. slices: with which of the plan's reads each belongs to."""
     pieces = [(Piece(read, one), one.slice.up_to - one.slice.after) for read, one in slices]
     parts = arrow_tasks.packed(pieces, cores)
-    return ArrowTasks(_made_with(struct_type(columns)), parts, schemas.to_json(columns))
+    return ArrowTasks(_made_with(struct_type(columns)), parts, schema_text(columns))
 
 
 def _made_with(schema: "StructType") -> Callable[[FileSlice], Iterator[Any]]:
@@ -105,7 +104,7 @@ def _exactly(batch: Any, schema: Any, path: str) -> Any:
 
 
 def _typed(column: Any, kind: Any) -> Any:
-    """The column as this type. Raises pyarrow's error for a value that is none."""
+    """The column as this type. Raises the error of pyarrow for a value that does not fit."""
     import pyarrow as pa
 
     if isinstance(column, pa.ExtensionArray):

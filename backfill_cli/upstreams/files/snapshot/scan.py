@@ -7,15 +7,18 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.formats import exact, frames
 from backfill_cli.formats.listing import File, Place
-from backfill_cli.formats.schemas import Columns
 from backfill_cli.model.plan import SnapshotRead
+from backfill_cli.model.schema import Columns
 from backfill_cli.spark.names import quoted
-from backfill_cli.upstreams.files.options import SnapshotOptions
+from backfill_cli.upstreams.files.options import SnapshotFiles
 from backfill_cli.upstreams.files.reading import rows
 from backfill_cli.upstreams.files.snapshot import row_groups, slicing
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+
+
+_PINNED = "fix the file, then drop the job and start over: a pinned snapshot's files must stay as they were"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +55,9 @@ def choose(
     """
     by_split: dict[str, list[tuple[int, int]]] = {}
     for read in reads:
-        end = counts[read.split] if read.up_to is None else read.up_to
-        if read.after < end:
-            by_split.setdefault(read.split, []).append((read.after, end))
+        after, end = slicing.bounds(read, counts)
+        if after < end:
+            by_split.setdefault(read.split, []).append((after, end))
     whole: list[str] = []
     cut: dict[str, tuple[tuple[int, int], ...]] = {}
     grouped: list[tuple[str, slicing.GroupSlice]] = []
@@ -111,13 +114,14 @@ def text_frame(
     where: Place,
     files: Mapping[str, File],
     reads: Sequence[SnapshotRead],
-    options: SnapshotOptions,
+    options: SnapshotFiles,
     columns: Columns,
 ) -> "DataFrame":
     """The rows of JSON and CSV files, read whole: columns as given, and `_read INT`, the index of a row's read."""
     from pyspark.sql import functions as F
 
-    frame = rows.frame(spark, where, [files[read.split] for read in reads], options.format, options.csv, columns)
+    asked = [files[read.split] for read in reads]
+    frame = rows.frame(spark, where, asked, options.format, options.csv, columns, _PINNED)
     index = spark.range(1).select(
         F.posexplode(F.lit([read.split for read in reads])).alias("_read", "_backfill_file")
     )

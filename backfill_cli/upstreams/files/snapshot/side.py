@@ -1,120 +1,69 @@
-"""One table's snapshot: its pinned files, whether they are still the same, and their rows."""
+"""Files as a snapshot side: a pinned folder of files for each table."""
 
-from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import ArrowTasks, TableSpec
-from backfill_cli.errors import Fatal
-from backfill_cli.formats import schemas
-from backfill_cli.formats.listing import File, Listing, place, refuse_part_of_table
-from backfill_cli.formats.schemas import Columns
+from backfill_cli.errors import BackfillError
 from backfill_cli.model.plan import SnapshotRead
+from backfill_cli.model.schema import columns_of, schema_text
 from backfill_cli.model.split import Split
-from backfill_cli.spark import arrow_tasks
-from backfill_cli.spark.failures import SAME_PACKAGE
-from backfill_cli.upstreams.files.options import SnapshotOptions
-from backfill_cli.upstreams.files.reading.footers import THREADS, footer, group_rows
-from backfill_cli.upstreams.files.snapshot import pin, row_groups, slicing
-from backfill_cli.upstreams.files.snapshot.row_groups import FileSlice
-from backfill_cli.upstreams.files.snapshot.scan import Layout, choose, parquet_frame, text_frame
+from backfill_cli.model.upstream import Pin, SnapshotPin
+from backfill_cli.spark.failures import from_spark, spark_reading
+from backfill_cli.upstreams.files.options import SnapshotFiles
+from backfill_cli.upstreams.files.snapshot import pin as pins
+from backfill_cli.upstreams.files.snapshot.by_duckdb import rows_sql
+from backfill_cli.upstreams.files.snapshot.table import TableSnapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_WATCHED = 1_000
-"""So many pinned files are looked at again at each barrier, a stat each, in turn: writing a file in place does not
-change its folder."""
 
+class FilesSnapshot:
+    """See contracts.SnapshotSide. Nothing is read before `pin` or `restore`."""
 
-class Snapshot:
-    """The snapshot of one table."""
+    keeps = "the snapshot's files until they are read"
 
-    def __init__(self, table: TableSpec, options: SnapshotOptions) -> None:
-        self.where = place(options.path, table.name)
-        self._table, self._options = table, options
-        self._listing = Listing(self.where)
-        self._files: dict[str, File] = {}
-        self._names: tuple[str, ...] = ()
-        self._rows: dict[str, int] = {}
-        self._columns: Columns = {}
-        self._compared: object = None
-        self._next = 0
-        self._layouts: dict[str, Layout] = {}
+    def __init__(self, options: SnapshotFiles, tables: Sequence[TableSpec]) -> None:
+        self._options = options
+        self._tables = {table.name: TableSnapshot(table, options) for table in tables}
+        self._splits: Sequence[Split] = ()
 
-    def pin(self) -> tuple[list[Split], Columns]:
-        """The splits that there are now, and the columns. Raises as contracts.Upstream.pin does."""
-        refuse_part_of_table(self.where)
-        files = list(self._listing.files().values())
-        return pin.splits_of(self.where, files, self._table, self._options)
+    def pin(self) -> SnapshotPin:
+        found = {name: table.pin() for name, table in self._tables.items()}
+        splits = tuple(split for part, _ in found.values() for split in part)
+        schema = {name: schema_text(columns) for name, (_, columns) in found.items()}
+        folders = {name: table.where.uri for name, table in self._tables.items()}
+        return SnapshotPin(splits, schema, {"snapshot_folders": folders, "snapshot": pins.digests(splits)})
 
-    def take(self, splits: Sequence[Split], columns: Columns) -> None:
-        """Take up a pin; splits of other tables are passed over."""
-        own = [split for split in splits if split.table == self._table.name]
-        self._files = {split.id: pin.pinned_file(split) for split in own}
-        self._names = tuple(self._files)
-        self._rows = {split.id: split.rows for split in own if split.rows is not None}
-        self._columns = columns
+    def restore(self, pin: Pin) -> None:
+        self._splits = pin.splits
+        for name, table in self._tables.items():
+            table.take(pin.splits, columns_of(pin.schema[name]))
 
     def check(self) -> None:
-        """Raises Fatal naming a file that is missing, changed or was added since the pin."""
-        there = self._listing.files()
-        if there is not self._compared:
-            pin.compare(self._table.name, self._files, there)
-            self._compared = there
-        names = self._names
-        for name in names[self._next : self._next + _WATCHED]:
-            self._unchanged(name)
-        self._next = 0 if self._next + _WATCHED >= len(names) else self._next + _WATCHED
+        for table in self._tables.values():
+            table.check()
 
-    def scan(self, spark: "SparkSession", reads: Sequence[SnapshotRead]) -> "DataFrame":
-        """The rows of these reads. Raises Fatal when a file that they read is not what was pinned."""
-        for name in {read.split for read in reads}:
-            self._unchanged(name)
-        if self._options.format != "parquet":
-            return text_frame(spark, self.where, self._files, reads, self._options, self._columns)
-        self._know_layouts({read.split for read in reads})
-        workers = arrow_tasks.workers_know_us(spark)
-        foreign = [read.split for read in reads if not self._layouts[read.split].by_spark]
-        if foreign and not workers:
-            raise Fatal(f"{self._files[foreign[0]].path}: Spark does not read its types by itself", SAME_PACKAGE)
-        readers = choose(reads, self._rows, self._layout, workers)
-        return parquet_frame(spark, self.where, self._files, readers, self._columns)
+    def closed(self, table: str, reads: Sequence[SnapshotRead]) -> Sequence[SnapshotRead]:
+        return self._tables[table].closed(reads)
 
-    def batches(self, spark: "SparkSession", reads: Sequence[SnapshotRead]) -> ArrowTasks | None:
-        """As contracts.BatchedUpstream says: Parquet by row group, where pyarrow reads all of it as Spark does."""
-        if self._options.format != "parquet":
-            return None
-        for name in {read.split for read in reads}:
-            self._unchanged(name)
-        self._know_layouts({read.split for read in reads})
-        if not all(self._layouts[read.split].plain for read in reads):
-            return None
-        slices = []
-        for index, read in enumerate(reads):
-            end = self._rows[read.split] if read.up_to is None else read.up_to
-            if read.after < end:
-                path, groups = self._files[read.split].path, self._layouts[read.split].groups
-                parts = slicing.tasks(groups, read.after, end)
-                slices += [(index, FileSlice(self.where.fs, path, part)) for part in parts]
-        return row_groups.tasks(slices, arrow_tasks.cores(spark), self._columns)
+    def row_count(self, read: SnapshotRead) -> int | None:
+        return self._tables[read.table].row_count(read)
 
-    def _unchanged(self, name: str) -> None:
-        file = self._files[name]
-        now = self._listing.again(file)
-        if now is None:
-            pin.compare(self._table.name, {name: file}, {})
-        else:
-            pin.refuse_changed(self._table.name, file, now)
+    def scan(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> "DataFrame":
+        with spark_reading():
+            return self._tables[table].scan(spark, reads)
 
-    def _layout(self, split: str) -> Layout:
-        self._know_layouts({split})
-        return self._layouts[split]
+    def batches(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> ArrowTasks | None:
+        return self._tables[table].batches(spark, reads)
 
-    def _know_layouts(self, splits: Iterable[str]) -> None:
-        unknown = [split for split in splits if split not in self._layouts]
-        with ThreadPoolExecutor(THREADS) as pool:
-            footers = pool.map(lambda split: footer(self.where, self._files[split]), unknown)
-            for split, found in zip(unknown, footers, strict=True):
-                plain, by_spark = schemas.calendar_is_plain(found), schemas.spark_reads(found)
-                self._layouts[split] = Layout(group_rows(found), plain, by_spark)
+    def duckdb_sql(self, table: str, types: Mapping[str, str]) -> str:
+        files = [pins.pinned_file(split) for split in self._splits if split.table == table]
+        return rows_sql(self._options, self._tables[table].where, files, types)
+
+    def failure(self, exc: Exception) -> BackfillError | None:
+        return from_spark(exc)
+
+    def close(self) -> None:
+        """Nothing is held open."""

@@ -1,7 +1,10 @@
 """Which reader reads a slice of a Parquet file, and which row groups it touches: pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+from backfill_cli.model.plan import SnapshotRead
+from backfill_cli.model.position import Cursor
 
 SHARE = 0.25
 """Up to this share of a file's rows its row groups are read one by one; above it, by Spark's own reader, which is
@@ -9,6 +12,16 @@ faster a row but reads the whole file whatever the slice (measured: 5 M rows, 25
 
 TASK_ROWS = 500_000
 """At most so many rows a task of the row group reader, unless one row group holds more."""
+
+
+def index_of(cursor: Cursor | None) -> int:
+    """The row index that a cursor of a file is; 0 for its begin."""
+    return 0 if cursor is None else int(cursor)
+
+
+def bounds(read: SnapshotRead, rows: Mapping[str, int]) -> tuple[int, int]:
+    """`after <= row index < end` of a closed read. rows: of each split."""
+    return index_of(read.after), rows[read.split] if read.up_to is None else index_of(read.up_to)
 
 
 @dataclass(frozen=True, slots=True)

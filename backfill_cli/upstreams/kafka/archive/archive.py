@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from backfill_cli.errors import BadData, Fatal
 from backfill_cli.formats import schemas
 from backfill_cli.formats.listing import File, Listing, place
-from backfill_cli.formats.schemas import Columns, SparkType, field, shown
+from backfill_cli.model.schema import Columns, SparkType, field, same_type, shown
 from backfill_cli.spark.failures import reading
 from backfill_cli.upstreams.kafka.archive import frames, index
 from backfill_cli.upstreams.kafka.archive.index import Piece, Span
@@ -186,7 +186,7 @@ class Archive:
                 here = schemas.of_footer(file.path, pq.read_metadata(file.path, filesystem=self._where.fs))
             for name, column in here.items():
                 before = self._columns.setdefault(name, column)
-                if not schemas.same_type(before["type"], column["type"]):
+                if not same_type(before["type"], column["type"]):
                     raise BadData(
                         f"{file.path}: column '{name}' is {shown(column['type'])}, but {shown(before['type'])} in "
                         "files before it",
@@ -215,7 +215,7 @@ class Archive:
 
 def _widens(kept: SparkType, wanted: SparkType) -> bool:
     """Whether every value of `kept` is one of `wanted`."""
-    if schemas.same_type(kept, wanted):
+    if same_type(kept, wanted):
         return True
     if isinstance(kept, str) and isinstance(wanted, str) and kept in _WIDENS and wanted in _WIDENS:
         return _WIDENS.index(kept) < _WIDENS.index(wanted)

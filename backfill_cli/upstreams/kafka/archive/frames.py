@@ -9,7 +9,7 @@ from backfill_cli.formats import frames
 from backfill_cli.formats.exact import once, refused
 from backfill_cli.formats.json_values import of_parsed, with_parsed
 from backfill_cli.formats.listing import File, Place
-from backfill_cli.formats.schemas import Columns, field
+from backfill_cli.model.schema import Columns, field
 from backfill_cli.spark.names import quoted
 from backfill_cli.upstreams.kafka.options import ArchiveOptions
 from backfill_cli.upstreams.kafka.tasks import Range

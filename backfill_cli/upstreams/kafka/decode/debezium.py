@@ -12,16 +12,18 @@ from backfill_cli.errors import ConfigError
 from backfill_cli.formats.debezium_changes import envelope_columns
 from backfill_cli.formats.exact import QUIET, decimal_of
 from backfill_cli.formats.frames import struct_type
-from backfill_cli.formats.json_text import is_rounded, is_whole_object
+from backfill_cli.formats.json_text import is_rounded, is_whole_object, why_not_whole
 from backfill_cli.formats.json_values import endless, lost, says_endless
-from backfill_cli.formats.schemas import Columns, SparkType, Unsupported, field, shown
+from backfill_cli.formats.schemas import Unsupported
 from backfill_cli.formats.source_table import PARTS, Known, name_in
 from backfill_cli.formats.unsent import UNAVAILABLE, unsent
 from backfill_cli.formats.values import Encoding, convert, read_as_text, schemaless
+from backfill_cli.model.schema import Columns, SparkType, field, shown
+from backfill_cli.upstreams.kafka.decode.columns_of_row import IN_ROW, lacking, new_column
 from backfill_cli.upstreams.kafka.decode.debezium_block import encoding_of, fault, told_of, with_block
 from backfill_cli.upstreams.kafka.decode.events import PLACE, no_text, with_text
 from backfill_cli.upstreams.kafka.decode.upserts import null_key
-from backfill_cli.upstreams.kafka.options import ValueOptions
+from backfill_cli.upstreams.kafka.options import Values
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -47,14 +49,17 @@ _NARROW = ("byte", "short")
 class Rules:
     """Which records are the table's, and how they are read.
 
-    whole: the columns are those of the schema blocks, and all that there are. blockless: the fault of a record
-    without a block, None where it is read as the others. tables: of whom records are read (`schema.table`, * for
-    anything), of others they are left out; none: `source` alone, the one table that the topic had, None where it
-    had no record yet. named: topic and table, one of which names it then; None in jobs that are older than this.
+    at: see TopicOptions. others: columns that rows may have besides those that are read; None: any. required:
+    columns that no row may lack. blockless: the fault of a record without a block, None where it is read as the
+    others. tables: of whom records are read (`schema.table`, * for anything), of others they are left out; none:
+    `source` alone, the one table that the topic had, None where it had no record yet. named: topic and table, one
+    of which names it then; None in jobs that are older than this.
     """
 
     how: Mapping[str, Encoding]
-    whole: bool = False
+    at: str = "upstream"
+    others: frozenset[str] | None = None
+    required: frozenset[str] = frozenset()
     blockless: str | None = None
     tables: tuple[str, ...] = ()
     source: str | None = None
@@ -65,7 +70,7 @@ class Rules:
         return Known(self.tables, self.source, self.named)
 
 
-def encodings(columns: Columns, value: ValueOptions) -> tuple[Mapping[str, Encoding], str | None]:
+def encodings(columns: Columns, value: Values, at: str) -> tuple[Mapping[str, Encoding], str | None]:
     """How each column is written, and the fault of records that have no schema block, None for none.
 
     Raises ConfigError where neither a block nor the options say it.
@@ -81,14 +86,15 @@ def encodings(columns: Columns, value: ValueOptions) -> tuple[Mapping[str, Encod
             else:
                 found[name] = schemaless(column["type"], value.timestamps, value.decimals)
         except Unsupported as exc:
-            faults.append(f"upstream.value: column '{name}': {exc}".replace("upstream.changes.", "value."))
+            told_how = str(exc).replace("upstream.changes.", f"{at}.value.")
+            faults.append(f"{at}.value: column '{name}': {told_how}")
     if faults:
         raise ConfigError("upstream", faults)
     blockless = f"no schema block, and only one says how these are written: {', '.join(unlike)}"
     return found, blockless if unlike else None
 
 
-def _alike(how: Encoding, kind: SparkType, value: ValueOptions) -> bool:
+def _alike(how: Encoding, kind: SparkType, value: Values) -> bool:
     """Whether a value without a block is read the same."""
     try:
         mine = schemaless(kind, value.timestamps, value.decimals)
@@ -177,7 +183,7 @@ def _fault(columns: Columns, key: Sequence[str], rules: Rules) -> "Column":
     writes = op.isin("c", "r", "u")
     faults = [
         no_text("_value", "_text"),
-        F.when(~is_whole_object(F.col("_text")), "not one whole JSON object"),
+        F.when(~is_whole_object(F.col("_text")), why_not_whole(F.col("_text"))),
         F.when(is_rounded(F.col("_text"), read_as_text(columns, how)), _ROUNDED),
         F.when(F.col("_e.source.connector") == "mongodb", _MONGODB),
         F.when(F.col(f"_r.{_BROKEN}").contains('"mongodb"'), _MONGODB),
@@ -190,7 +196,9 @@ def _fault(columns: Columns, key: Sequence[str], rules: Rules) -> "Column":
         F.when((op == "d") & before.isNull(), "no 'before', so no key, in an envelope with op d"),
         F.when(op == "d", null_key({name: before.getField(name) for name in key}, key)),
         F.when(writes, null_key({name: after.getField(name) for name in key}, key)),
-        fault(columns, how, rules.whole),
+        fault(columns, how, rules.others),
+        *([_new_column(columns, rules.others)] if rules.others is not None else []),
+        F.when(writes, lacking(_row_names(), rules.required)),
         *([F.when(F.col("_block").isNull(), rules.blockless)] if rules.blockless else []),
     ]
     for name, column in columns.items():
@@ -207,11 +215,27 @@ def _fault(columns: Columns, key: Sequence[str], rules: Rules) -> "Column":
     return F.coalesce(*faults)
 
 
+def _new_column(columns: Columns, others: frozenset[str]) -> "Column":
+    """The fault of a row without a schema block that has a column more."""
+    from pyspark.sql import functions as F
+
+    alone = F.when(F.col("_block").isNull(), _row_names())
+    return new_column(alone, columns, others, IN_ROW)
+
+
+def _row_names() -> "Column":
+    """The names in the row as it is after a change; NULL without one."""
+    from pyspark.sql import functions as F
+
+    rows = (F.get_json_object("_text", path) for path in ("$.after", "$.payload.after"))
+    return F.json_object_keys(F.coalesce(*rows))
+
+
 def _of_another_table(rules: Rules) -> "Column":
     """The fault of a record that is of another table than the topic's one; none where the options name tables."""
     from pyspark.sql import functions as F
 
-    of, hint, known = F.col("_of"), "; name the tables that are meant: upstream.value.tables", rules.known
+    of, hint, known = F.col("_of"), f"; name the tables that are meant: {rules.at}.value.tables", rules.known
     if known.named is None:
         return F.lit(None).cast("string")
     meant = f", not of '{known.named[1]}'" if known.source is None else f", and the topic's are of {known.source}"

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 from backfill_cli.errors import BadData
 from backfill_cli.formats.debezium_types import DECIMAL, Connect, encoding, forms, own_type
 from backfill_cli.formats.frames import struct_type
-from backfill_cli.formats.schemas import Columns, SparkType, Unsupported, field, shown
+from backfill_cli.formats.schemas import Unsupported
 from backfill_cli.formats.values import Encoding, schemaless
+from backfill_cli.model.schema import Columns, SparkType, field, shown
+from backfill_cli.upstreams.kafka.decode.columns_of_row import IN_BLOCK, new_column
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -66,7 +68,7 @@ def together(topic: str, blocks: Iterable[Mapping[str, Any]]) -> dict[str, Conne
                 both = f"{_said(found[name])} and {_said(told)}"
                 raise BadData(
                     f"topic '{topic}': column '{name}' changes its type: the schema blocks say {both}",
-                    "make a topic anew by a new snapshot of Debezium's, whose records have one type",
+                    "make a new topic by a new snapshot of Debezium, whose records have one type",
                 )
     return found
 
@@ -133,10 +135,10 @@ def with_block(frame: "DataFrame", text: str, columns: Columns) -> "DataFrame":
     return frame.withColumn("_block", F.when(F.col(text).isNotNull(), F.struct(names, *mine)))
 
 
-def fault(columns: Columns, how: Mapping[str, Encoding], whole: bool) -> "Column":
+def fault(columns: Columns, how: Mapping[str, Encoding], others: frozenset[str] | None) -> "Column":
     """What a record's block says otherwise than it is read; NULL for nothing, and without a block.
 
-    whole: whether the columns are all that the table has, so that another one is a fault.
+    others: the columns that the table may have besides these; another one is a fault. None: any.
     """
     from pyspark.sql import functions as F
 
@@ -148,11 +150,9 @@ def fault(columns: Columns, how: Mapping[str, Encoding], whole: bool) -> "Column
         other = mine.isNotNull() & ~_agrees(mine, how[name], column["type"])
         faults.append(F.when(other, F.concat(text, F.lit(_shown(column, how[name])))))
         if told_of(column) is None:
-            faults.append(F.when(mine.isNull(), F.lit(f"column '{name}' is not in its schema block")))
-    if whole:
-        more = F.array_except(block["names"], F.array(*map(F.lit, columns)))
-        new = F.concat(F.lit("column '"), F.get(more, F.lit(0)), F.lit("' is new in its schema block"))
-        faults.append(F.when(F.size(more) > 0, new))
+            faults.append(F.when(mine.isNull(), F.lit(f"column '{name}' is not {IN_BLOCK}")))
+    if others is not None:
+        faults.append(new_column(block["names"], columns, others, IN_BLOCK))
     return F.when(block.isNotNull(), F.coalesce(*faults))
 
 

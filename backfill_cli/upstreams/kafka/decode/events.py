@@ -5,9 +5,9 @@ A record that cannot be read keeps its place (partition, offset, time) and its b
 
 from typing import TYPE_CHECKING
 
-from backfill_cli.formats.fast_json import ShortWay, by_either_way
+from backfill_cli.formats.fast_json import FastPath, by_either_path
 from backfill_cli.formats.json_values import of_parsed, with_parsed
-from backfill_cli.formats.schemas import Columns, field
+from backfill_cli.model.schema import Columns, field
 from backfill_cli.spark.names import quoted
 from backfill_cli.upstreams.kafka.decode import foreign
 
@@ -36,19 +36,19 @@ def as_bytes(records: "DataFrame") -> "DataFrame":
     return records.select("_read", *marks, *PLACE, F.col("_value").alias("value"))
 
 
-def as_json(records: "DataFrame", columns: Columns, way: ShortWay | None) -> "DataFrame":
+def as_json(records: "DataFrame", columns: Columns, fast: FastPath | None) -> "DataFrame":
     """Values as JSON objects; a NULL value is a row of NULLs: its record is there.
 
-    way: the short way that the records' columns were read by, where their batch could go it.
+    fast: the columns that came beside the records, where their batch could take the fast path.
     """
     from pyspark.sql import functions as F
 
-    told = with_text(on_the_long_way(records, way), "_long", "_text")
+    told = with_text(on_the_checked_path(records, fast), "_checked", "_text")
     found = of_parsed("_text", columns)
-    fault = F.coalesce(no_text("_long", "_text"), foreign.fault("_text", columns, False), found.fault)
+    fault = F.coalesce(no_text("_checked", "_text"), foreign.fault("_text", columns, False), found.fault)
     read = with_parsed(told, "_text", columns).withColumn("_error", fault)
     good = F.col("_error").isNull()
-    values = by_either_way(found.values, way)
+    values = by_either_path(found.values, fast)
     return read.select(
         "_read",
         "_error",
@@ -58,12 +58,12 @@ def as_json(records: "DataFrame", columns: Columns, way: ShortWay | None) -> "Da
     )
 
 
-def on_the_long_way(records: "DataFrame", way: ShortWay | None) -> "DataFrame":
-    """The records with `_long`: the value's bytes, NULL where its columns came with the record."""
+def on_the_checked_path(records: "DataFrame", fast: FastPath | None) -> "DataFrame":
+    """The records with `_checked`: the value's bytes, NULL where its columns came with the record."""
     from pyspark.sql import functions as F
 
-    short = F.lit(False) if way is None else F.coalesce(F.col("_short"), F.lit(False))
-    return records.withColumn("_long", F.when(~short, F.col("_value")))
+    taken = F.lit(False) if fast is None else F.coalesce(F.col("_fast"), F.lit(False))
+    return records.withColumn("_checked", F.when(~taken, F.col("_value")))
 
 
 def as_rows(rows: "DataFrame", columns: Columns) -> "DataFrame":

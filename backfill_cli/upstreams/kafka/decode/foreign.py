@@ -6,7 +6,7 @@ Each is told by names of fields that the table does not declare.
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from backfill_cli.formats.schemas import Columns
+from backfill_cli.model.schema import Columns
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

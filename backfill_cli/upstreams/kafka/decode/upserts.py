@@ -8,12 +8,13 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from backfill_cli.formats.fast_json import ShortWay, by_either_way
+from backfill_cli.formats.fast_json import FastPath, by_either_path
 from backfill_cli.formats.json_values import of_parsed, with_parsed
-from backfill_cli.formats.schemas import Columns
+from backfill_cli.model.schema import Columns
 from backfill_cli.spark.names import quoted
 from backfill_cli.upstreams.kafka.decode import foreign
-from backfill_cli.upstreams.kafka.decode.events import PLACE, no_text, on_the_long_way, with_text
+from backfill_cli.upstreams.kafka.decode.columns_of_row import IN_ROW, lacking, new_column
+from backfill_cli.upstreams.kafka.decode.events import PLACE, no_text, on_the_checked_path, with_text
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -22,22 +23,29 @@ _BARE = ("byte", "short", "integer", "long", "float", "double", "boolean", "deci
 """Types whose JSON has no quotes."""
 
 
-def as_upserts(records: "DataFrame", columns: Columns, key: Sequence[str], way: ShortWay | None) -> "DataFrame":
-    """way: the short way that the records' columns were read by, with the key required."""
+def as_upserts(
+    records: "DataFrame",
+    columns: Columns,
+    key: Sequence[str],
+    fast: FastPath | None,
+    whole: tuple[frozenset[str], frozenset[str]] | None = None,
+) -> "DataFrame":
+    """fast: as for events, with the key required. whole: (others, required) as of debezium.Rules; None: any."""
     from pyspark.sql import functions as F
 
     keys = {name: columns[name] for name in key}
-    parsed = with_parsed(with_text(on_the_long_way(records, way), "_long", "_text"), "_text", columns)
+    parsed = with_parsed(with_text(on_the_checked_path(records, fast), "_checked", "_text"), "_text", columns)
     parsed = with_text(parsed, "_key", "_key_text").withColumn("_key_json", _as_object("_key_text", keys))
     parsed = with_parsed(parsed, "_key_json", keys)
     row, gone = of_parsed("_text", columns), of_parsed("_key_json", keys)
-    told = by_either_way(row.values, way)
+    told = by_either_path(row.values, fast)
     tombstone = F.col("_value").isNull()
     fault = F.when(tombstone, _tombstone_fault(gone.fault, gone.values)).otherwise(
         F.coalesce(
-            no_text("_long", "_text"),
+            no_text("_checked", "_text"),
             foreign.fault("_text", columns, True),
             row.fault,
+            *_not_whole(columns, whole),
             null_key(told, key, _KEY_ONLY),
         )
     )
@@ -58,6 +66,16 @@ def as_upserts(records: "DataFrame", columns: Columns, key: Sequence[str], way: 
         *PLACE,
         *values,
     )
+
+
+def _not_whole(columns: Columns, whole: tuple[frozenset[str], frozenset[str]] | None) -> "list[Column]":
+    from pyspark.sql import functions as F
+
+    if whole is None:
+        return []
+    others, required = whole
+    names = F.json_object_keys("_text")
+    return [new_column(names, columns, others, IN_ROW), lacking(names, required)]
 
 
 def of_rows(rows: "DataFrame", columns: Columns, key: Sequence[str]) -> "DataFrame":

@@ -1,10 +1,10 @@
 """The live log: its cluster, its growth, and the records of ranges of offsets.
 
-| a record's way | taken for | on a surprise |
+| path of a record | taken for | what is not as expected |
 | --- | --- | --- |
-| plain: read and written by one worker: plain.py | events of plain JSON, or bytes (1) | all go the third way |
-| short: the worker parses it: reader.py | JSON of simple types | its batch goes the third way |
-| careful: every guard: decode/ | all others | a fault beside the row: set aside, or the job stops |
+| plain: one worker reads and writes it: plain.py | events of plain JSON, or bytes (1) | read again: checked |
+| fast: the worker parses it: reader.py | JSON of simple types | its batch takes the checked path |
+| checked: every check in Spark: decode/ | all others | the row gets a fault: quarantined, or the job stops |
 
-(1) Without a transform the rows are written where they are read; with one Spark takes them on.
+(1) Without a transform the rows are written where they are read; with one they go on through Spark.
 """

@@ -1,20 +1,29 @@
 """What a cluster says of a topic: ids, partitions, where their logs begin and end. Metadata only, no record."""
 
 import difflib
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from backfill_cli.errors import Transient, UsageError
-from backfill_cli.upstreams.kafka.log.edge import Heard, asking, client, ours
-from backfill_cli.upstreams.kafka.options import SECRETS, KafkaOptions
+from backfill_cli.upstreams.kafka.client_properties import SECRETS
+from backfill_cli.upstreams.kafka.log.edge import Complaints, asking, client, ours
+from backfill_cli.upstreams.kafka.options import TopicOptions
 
 ANSWER_S = 10.0
 """A cluster that lives answers within milliseconds; a leader's election takes some seconds."""
 
 Offsets = Mapping[int, int]
 """partition → offset"""
+
+_LEFT: list[Any] = []
+"""Clients whose Cluster nobody holds any more, until a thread of ours ends them.
+
+librdkafka aborts the process when a client is ended by one of its own threads, and such a thread runs Python for a
+moment with each answer, where it may collect garbage: a client must never be part of any.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +41,10 @@ class Seen:
 
 
 class Connection:
-    """How to reach the cluster: the client's settings. Never shown: they hold secrets."""
+    """How to reach the cluster: the client's settings. Never shown: they hold secrets. at: see TopicOptions."""
 
-    def __init__(self, options: KafkaOptions) -> None:
-        self.servers = options.bootstrap_servers
+    def __init__(self, options: TopicOptions) -> None:
+        self.at, self.servers = options.at, options.bootstrap_servers
         self.isolation = options.isolation
         self._told = dict(options.options)
 
@@ -65,9 +74,9 @@ class Cluster:
 
     def __init__(self, connection: Connection, topic: str) -> None:
         self._connection, self._topic = connection, topic
-        self._heard = Heard()
+        self._complaints = Complaints()
         self._admin: Any = None
-        self._oldest: Offsets = {}  # as last heard
+        self._oldest: Offsets = {}  # as last seen
 
     def look(self, read: Offsets | None = None) -> Seen:
         """The topic as it is now.
@@ -85,7 +94,7 @@ class Cluster:
                 if exc.args[0].code() == kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
                     raise Transient(
                         f"{self._connection.servers}: there is no topic '{self._topic}'",
-                        "create it, or correct upstream.topic",
+                        f"create it, or correct {self._connection.at}.topic",
                     ) from exc
                 raise
             partitions = [one.id for one in topic.partitions]
@@ -130,8 +139,24 @@ class Cluster:
             found = self._offsets({p: spec.for_timestamp(ms) for p in partitions})
         return {p: found[p] if found[p] >= 0 else end for p, end in partitions.items()}
 
+    def is_compacted(self) -> bool | None:
+        """Whether older records of a key may go at any time; None where this user may not see it."""
+        kafka = client()
+        asked = kafka.admin.ConfigResource(kafka.admin.ConfigResource.Type.TOPIC, self._topic)
+        with self._asking("reading its settings"):
+            try:
+                (answer,) = self._ask().describe_configs([asked], request_timeout=ANSWER_S).values()
+                return "compact" in str(answer.result()["cleanup.policy"].value)
+            except kafka.KafkaException as exc:
+                if exc.args[0].code() == kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    return None
+                raise
+
     def close(self) -> None:
-        self._admin = None
+        """Its client, if any, has ended. It may be asked again."""
+        if self._admin is not None:
+            self._left.detach()
+            self._admin = None
 
     def _offsets(self, wanted: Mapping[int, Any]) -> dict[int, int]:
         if not wanted:
@@ -148,22 +173,25 @@ class Cluster:
 
     def _ask(self) -> Any:
         if self._admin is None:
-            told = self._heard.settings()
+            told = self._complaints.settings()
             settings = {**self._connection.settings(), "error_cb": told["error_cb"]}
             # what only consumers know is no setting of an admin client
             fetching = ("fetch.", "queued.", "check.crcs", "allow.auto.create.topics")
             settings = {k: v for k, v in settings.items() if not k.startswith(fetching)}
+            _LEFT.clear()
             try:
                 self._admin = client().admin.AdminClient(settings, logger=told["logger"])
             except client().KafkaException as exc:
                 raise ours(exc.args[0], self._connection, "its settings") from exc
+            self._left = weakref.finalize(self, _LEFT.append, self._admin)
+            self._left.atexit = False
         return self._admin
 
     @contextmanager
     def _asking(self, what: str) -> Iterator[None]:
-        with asking(self._connection, what, self._heard):
+        with asking(self._connection, what, self._complaints):
             try:
                 yield
             finally:
                 if self._admin is not None:
-                    self._admin.poll(0)  # what the client complained of meanwhile is heard now
+                    self._admin.poll(0)  # delivers what the client complained of meanwhile

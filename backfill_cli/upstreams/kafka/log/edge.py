@@ -27,7 +27,7 @@ def client() -> Any:
     return confluent_kafka
 
 
-class Heard:
+class Complaints:
     """What the client's threads last complained of: a call that times out does not say why by itself."""
 
     def __init__(self) -> None:
@@ -45,37 +45,38 @@ class Heard:
 
 
 class Servers(Protocol):
-    """Whom an error names, and how its text loses every secret."""
+    """Whom an error names, where the config says it, and how its text loses every secret."""
 
     servers: str
+    at: str
 
     def scrubbed(self, text: str) -> str: ...
 
 
-def ours(error: "KafkaError", of: Servers, what: str, heard: Heard | None = None) -> BackfillError:
+def ours(error: "KafkaError", of: Servers, what: str, complaints: Complaints | None = None) -> BackfillError:
     """What an error of the client means. what: what was asked for, for people."""
     K = client().KafkaError
-    last = heard.last if heard is not None else ""
-    codes = {error.code(), heard.code if heard is not None else 0}
+    last = complaints.last if complaints is not None else ""
+    codes = {error.code(), complaints.code if complaints is not None else 0}
     where, said = f"{of.servers}: {what}", of.scrubbed(last or error.str())
     if codes & {K._AUTHENTICATION, K.SASL_AUTHENTICATION_FAILED}:
-        return Fatal(f"{where}: access denied: {said}", "check upstream.options: sasl.*")
+        return Fatal(f"{where}: access denied: {said}", f"check {of.at}.options: sasl.*")
     if codes & {K._SSL}:
-        return Fatal(f"{where}: no TLS connection: {said}", "check upstream.options: ssl.*")
+        return Fatal(f"{where}: no TLS connection: {said}", f"check {of.at}.options: ssl.*")
     text = of.scrubbed(error.str())
     denied = {K.TOPIC_AUTHORIZATION_FAILED, K.CLUSTER_AUTHORIZATION_FAILED, K.GROUP_AUTHORIZATION_FAILED}
     if error.code() in denied:
         return Fatal(f"{where}: {text}", "give this user the right to Read and Describe the topic")
     if error.code() in {K._INVALID_ARG, K.UNSUPPORTED_VERSION, K.INVALID_REQUEST, K._UNSUPPORTED_FEATURE}:
-        return Fatal(f"{where}: {text}", "check upstream.options")
+        return Fatal(f"{where}: {text}", f"check {of.at}.options")
     because = f" ({said})" if last and last != error.str() else ""
-    return Transient(f"{where}: {text}{because}", "start the broker, or correct upstream.bootstrap_servers")
+    return Transient(f"{where}: {text}{because}", f"start the broker, or correct {of.at}.bootstrap_servers")
 
 
 @contextmanager
-def asking(of: Servers, what: str, heard: Heard | None = None) -> Iterator[None]:
+def asking(of: Servers, what: str, complaints: Complaints | None = None) -> Iterator[None]:
     """Any failure of the client inside becomes ours."""
     try:
         yield
     except client().KafkaException as exc:
-        raise ours(exc.args[0], of, what, heard) from exc
+        raise ours(exc.args[0], of, what, complaints) from exc

@@ -1,8 +1,8 @@
 """What a log has grown by, and when it was seen: lag in time and in offsets without reading a record.
 
-Each observation at which an end moved is an upstream epoch. They are kept in memory alone: a new process sees all
-that is pending as one epoch of its own start. What a position covers is dropped: a barrier walks what is new, and
-one at which nothing moved walks nothing.
+Each observation at which an end moved is an upstream epoch, or several where it is cut. They are kept in memory
+alone: a new process sees all that is pending at its own first look. What a position covers is dropped: a barrier
+walks what is new, and one at which nothing moved walks nothing.
 """
 
 from collections.abc import Mapping
@@ -33,9 +33,14 @@ class _Grown:
 
 
 class Growth:
-    """All observations that are pending, oldest first. A position never goes back."""
+    """All observations that are pending, oldest first. A position never goes back.
 
-    def __init__(self) -> None:
+    part_rows: about how many offsets an upstream epoch has at most: an observation of more is cut into several, as
+    long as these are not too many, with times between the last look and this one. None: each is one.
+    """
+
+    def __init__(self, part_rows: int | None = None) -> None:
+        self._part_rows = part_rows
         self._seen: list[_Grown] = []
         self._ends: dict[int, int] = {}
         self._begin: dict[int, int] = {}  # where each partition's log began when it was first seen
@@ -44,19 +49,44 @@ class Growth:
         self._pending: tuple[UpstreamEpoch, ...] = ()
         self.walked = 0  # ends of partitions looked at so far, those of each look itself left out
 
-    def observe(self, oldest: Offsets, ends: Offsets, now_ms: int) -> None:
-        """One more look at the log. Time never goes back along it."""
+    def observe(
+        self,
+        oldest: Offsets,
+        ends: Offsets,
+        now_ms: int,
+        reached: Offsets | None = None,
+        begun_ms: int | None = None,
+    ) -> None:
+        """One more look at the log. Time never goes back along it.
+
+        reached, begun_ms: of a first look that is cut, where the job stands and the time of the log there.
+        """
         for p in oldest.keys() - self._begin.keys():
             self._begin[p] = oldest[p]
         if ends == self._ends:
             return
-        moved = {p: end for p, end in ends.items() if end > self._ends.get(p, self._begin.get(p, 0))}
+        before = {p: self._ends.get(p, max(self._begin.get(p, 0), (reached or {}).get(p, 0))) for p in ends}
+        moved = {p: end for p, end in ends.items() if end > before[p]}
         self._ends = {**self._ends, **ends}
         if moved:
+            since_ms = self._last_ms or (now_ms if begun_ms is None else begun_ms)
             self._last_ms = max(now_ms, self._last_ms)
-            self._seen.append(_Grown(self._last_ms, moved))
+            self._seen += self._cut(before, moved, min(since_ms, self._last_ms))
             self._fold()
             self._asked = None
+
+    def _cut(self, before: Offsets, ends: Offsets, since_ms: int) -> list[_Grown]:
+        """One look as observations of which each takes the same share of every partition."""
+        rows = sum(end - before[p] for p, end in ends.items())
+        most = max(1, min(KEPT, KEPT_ENDS // len(ends)) // 2)
+        parts = min(-(-rows // self._part_rows), most) if self._part_rows else 1
+        found, at = [], before
+        for part in range(1, parts + 1):
+            now = {p: before[p] + (end - before[p]) * part // parts for p, end in ends.items()}
+            ms = since_ms + (self._last_ms - since_ms) * part // parts
+            found.append(_Grown(ms, {p: offset for p, offset in now.items() if offset > at[p]}))
+            at = now
+        return found
 
     def pending(self, position: Position) -> tuple[UpstreamEpoch, ...]:
         """The epochs that `position` does not cover, in order; rows: the offsets of each that are after it."""

@@ -1,7 +1,8 @@
 """Events whose columns need no expression of Spark's: the worker that reads the messages makes their rows.
 
 That is what most topics hold: plain JSON objects of the declared types, or bytes. A batch that is anything else
-fails the read, which is then repeated with care, by Spark (decode.py), which says what is wrong with which record.
+fails the read, which is then repeated by the checked path in Spark (decode/): it says what is wrong with which
+record.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -9,9 +10,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import ArrowTasks, Piece
-from backfill_cli.formats import fast_json, schemas
-from backfill_cli.formats.fast_json import ShortWay
-from backfill_cli.formats.schemas import Columns
+from backfill_cli.formats import fast_json
+from backfill_cli.formats.fast_json import FastPath
+from backfill_cli.model.schema import Columns, schema_text
 from backfill_cli.spark import arrow_tasks
 from backfill_cli.upstreams.kafka.decode.events import BYTES, PLACE
 from backfill_cli.upstreams.kafka.log import reader
@@ -23,55 +24,55 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-_SURPRISE = "backfill-not-plain"
+_NOT_PLAIN = "backfill-not-plain"
 """What a task says in its failure, which passes through Spark as text."""
 
 
 class _NotPlain(Exception):
-    """Records that only Spark can judge: no error, the tasks' `careful` says so."""
+    """Records that only Spark can judge: no error, the tasks' `not_plain` says so."""
 
 
 def tasks(
     connection: Connection,
     topic: str,
     value: Columns,
-    way: ShortWay | None,
+    fast: FastPath | None,
     ranges: Sequence[Range],
     cores: int,
-    surprised: Callable[[], None],
+    trip: Callable[[], None],
 ) -> ArrowTasks:
     """The rows of these ranges, `(kafka columns, the value's)`.
 
-    way: how values are read, None for bytes as they are. surprised: called when they turn out not to be plain.
+    fast: how values are read, None for bytes as they are. trip: called when they turn out not to be plain.
     Their making raises what `log.messages` does.
     """
 
-    def careful(exc: Exception) -> bool:
-        found = _SURPRISE in str(exc)
+    def not_plain(exc: Exception) -> bool:
+        found = _NOT_PLAIN in str(exc)
         if found:
-            surprised()
+            trip()
         return found
 
     parts = arrow_tasks.packed([(Piece(one.read, one), one.up_to - one.after) for one in ranges], cores)
-    return ArrowTasks(partial(_rows, connection, topic, way), parts, schemas.to_json({**PLACE, **value}), careful)
+    return ArrowTasks(partial(_rows, connection, topic, fast), parts, schema_text({**PLACE, **value}), not_plain)
 
 
-def _rows(connection: Connection, topic: str, way: ShortWay | None, task: Range) -> "Iterator[pa.RecordBatch]":
+def _rows(connection: Connection, topic: str, fast: FastPath | None, task: Range) -> "Iterator[pa.RecordBatch]":
     """Runs in a worker."""
     import pyarrow as pa
 
     of = client().Message
     for messages in reader.messages(connection, topic, task):
         values = list(map(of.value, messages))
-        if way is None:
+        if fast is None:
             told = {name: pa.array(values, pa.binary()) for name in BYTES}
         else:
-            told = _values(values, way, task, messages[0].offset())
+            told = _values(values, fast, task, messages[0].offset())
         yield pa.RecordBatch.from_pydict(reader.place(messages, task.partition) | told)
 
 
-def _values(values: Sequence[bytes | None], way: ShortWay, task: Range, offset: int) -> "dict[str, pa.Array]":
-    found = fast_json.read(values, way)
+def _values(values: Sequence[bytes | None], fast: FastPath, task: Range, offset: int) -> "dict[str, pa.Array]":
+    found = fast_json.read(values, fast)
     if found is None:
-        raise _NotPlain(f"{_SURPRISE}: partition {task.partition}, from offset {offset} on")
-    return {name: column for (name, _), column in zip(way.kinds, found, strict=True)}
+        raise _NotPlain(f"{_NOT_PLAIN}: partition {task.partition}, from offset {offset} on")
+    return {name: column for (name, _), column in zip(fast.kinds, found, strict=True)}

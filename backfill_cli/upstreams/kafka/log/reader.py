@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from backfill_cli.errors import HistoryGone, Transient
 from backfill_cli.formats import fast_json
-from backfill_cli.formats.fast_json import ShortWay
+from backfill_cli.formats.fast_json import FastPath
 from backfill_cli.spark import arrow_tasks
 from backfill_cli.upstreams.kafka.log.cluster import Connection
-from backfill_cli.upstreams.kafka.log.edge import Heard, asking, client, ours
+from backfill_cli.upstreams.kafka.log.edge import Complaints, asking, client, ours
 from backfill_cli.upstreams.kafka.tasks import Range
 
 if TYPE_CHECKING:
@@ -37,25 +37,25 @@ RECORDS = (
 """Spark schema of records as they come from the log."""
 
 
-def schema_of(way: ShortWay | None) -> str:
-    """Spark schema of records: RECORDS, and with a short way what it adds."""
-    return RECORDS if way is None else f"{RECORDS}, {way.spark_fields()}"
+def schema_of(fast: FastPath | None) -> str:
+    """Spark schema of records: RECORDS, and with a fast path what it adds."""
+    return RECORDS if fast is None else f"{RECORDS}, {fast.spark_fields()}"
 
 
 def frame(
-    spark: "SparkSession", connection: Connection, topic: str, tasks: Sequence[Range], way: ShortWay | None
+    spark: "SparkSession", connection: Connection, topic: str, tasks: Sequence[Range], fast: FastPath | None
 ) -> "DataFrame":
-    """The records of these ranges, columns `schema_of(way)`, one task each. Executors need this package's extra.
+    """The records of these ranges, columns `schema_of(fast)`, one task each. Executors need this package's extra.
 
     Raises when computed, as text that `failure` takes apart, what `messages` does.
     """
-    return arrow_tasks.frame(spark, partial(records, connection, topic, way), tasks, schema_of(way))
+    return arrow_tasks.frame(spark, partial(records, connection, topic, fast), tasks, schema_of(fast))
 
 
-def records(connection: Connection, topic: str, way: ShortWay | None, task: Range) -> "Iterator[pa.RecordBatch]":
-    """The records of one range in order of their offsets, columns `schema_of(way)`. Raises as `messages`."""
+def records(connection: Connection, topic: str, fast: FastPath | None, task: Range) -> "Iterator[pa.RecordBatch]":
+    """The records of one range in order of their offsets, columns `schema_of(fast)`. Raises as `messages`."""
     for found in messages(connection, topic, task):
-        yield _as_batch(found, task, way)
+        yield _as_batch(found, task, fast)
 
 
 def messages(connection: Connection, topic: str, task: Range) -> Iterator[list[Any]]:
@@ -66,13 +66,13 @@ def messages(connection: Connection, topic: str, task: Range) -> Iterator[list[A
     before the range does.
     """
     kafka = client()
-    heard = Heard()
+    complaints = Complaints()
     where = kafka.TopicPartition(topic, task.partition, task.after)
-    with asking(connection, f"reading partition {task.partition}", heard):
-        consumer = kafka.Consumer({**_settings(connection, task), **heard.settings()})
+    with asking(connection, f"reading partition {task.partition}", complaints):
+        consumer = kafka.Consumer({**_settings(connection, task), **complaints.settings()})
         try:
             consumer.assign([where])
-            yield from _messages(consumer, connection, task, heard)
+            yield from _messages(consumer, connection, task, complaints)
             _still_there(consumer, where, task)
         finally:
             consumer.close()
@@ -97,7 +97,7 @@ def _settings(connection: Connection, task: Range) -> dict[str, Any]:
     }
 
 
-def _messages(consumer: Any, connection: Connection, task: Range, heard: Heard) -> Iterator[list[Any]]:
+def _messages(consumer: Any, connection: Connection, task: Range, complaints: Complaints) -> Iterator[list[Any]]:
     """The range's messages in lists. Ends when the reader stands at `up_to` or beyond, messages or not."""
     kafka = client()
     reached, size, quiet_since = task.after, 1_000, time.monotonic()
@@ -105,11 +105,11 @@ def _messages(consumer: Any, connection: Connection, task: Range, heard: Heard) 
         messages = consumer.consume(min(size, task.up_to - reached), _POLL_S)
         if not messages:
             if time.monotonic() - quiet_since > SILENCE_S:
-                raise _silent(connection, task, reached, heard)
+                raise _silent(connection, task, reached, complaints)
             continue
         ended = None
         if messages[-1].error() or any(map(kafka.Message.error, messages)):
-            messages, ended = _without_events(messages, connection, task, heard)
+            messages, ended = _without_events(messages, connection, task, complaints)
         if messages:
             quiet_since = time.monotonic()
             reached = messages[-1].offset() + 1
@@ -125,7 +125,7 @@ def _messages(consumer: Any, connection: Connection, task: Range, heard: Heard) 
 
 
 def _without_events(
-    messages: list[Any], connection: Connection, task: Range, heard: Heard
+    messages: list[Any], connection: Connection, task: Range, complaints: Complaints
 ) -> tuple[list[Any], int | None]:
     """The messages alone, and the offset that the log's end was told at. Raises what the client reports."""
     error_of = client().KafkaError
@@ -139,7 +139,7 @@ def _without_events(
         elif error.code() in (error_of._AUTO_OFFSET_RESET, error_of.OFFSET_OUT_OF_RANGE):
             raise gone(task.partition, task.after, None)
         elif error.fatal() or not error.retriable():
-            raise ours(error, connection, f"reading partition {task.partition}", heard)
+            raise ours(error, connection, f"reading partition {task.partition}", complaints)
     return [message for message in messages if message.error() is None], ended
 
 
@@ -164,7 +164,7 @@ def place(messages: Sequence[Any], partition: int) -> "dict[str, pa.Array]":
     }
 
 
-def _as_batch(messages: Sequence[Any], task: Range, way: ShortWay | None) -> "pa.RecordBatch":
+def _as_batch(messages: Sequence[Any], task: Range, fast: FastPath | None) -> "pa.RecordBatch":
     import pyarrow as pa
 
     of = client().Message
@@ -175,20 +175,20 @@ def _as_batch(messages: Sequence[Any], task: Range, way: ShortWay | None) -> "pa
         "_key": pa.array(list(map(of.key, messages)), pa.binary()),
         "_value": pa.array(values, pa.binary()),
     }
-    if way is not None:
-        columns |= _beside(columns["_value"], values, way)
+    if fast is not None:
+        columns |= _beside(columns["_value"], values, fast)
     return pa.RecordBatch.from_pydict(columns)
 
 
-def _beside(value: "pa.Array", values: Sequence[bytes | None], way: ShortWay) -> "dict[str, pa.Array]":
-    """What the batch gets beside its records. A value that went the short way is not sent to Spark too: all it
+def _beside(value: "pa.Array", values: Sequence[bytes | None], fast: FastPath) -> "dict[str, pa.Array]":
+    """What the batch gets beside its records. A value that took the fast path is not sent to Spark too: all it
     needs to know is whether there was one.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    told = fast_json.beside(values, way)
-    if not told["_short"][0].as_py():
+    told = fast_json.beside(values, fast)
+    if not told["_fast"][0].as_py():
         return told
     return told | {"_value": pc.if_else(pc.is_valid(value), pa.scalar(b""), pa.scalar(None, pa.binary()))}
 
@@ -204,16 +204,16 @@ def gone(partition: int, needed: int, oldest: int | None) -> HistoryGone:
     begins = "" if oldest is None else f": its log begins at {oldest}"
     return HistoryGone(
         f"partition {partition} no longer has offset {needed}{begins}",
-        "keep the topic longer (retention.ms), drop the job and start over, or give an archive of what is gone",
+        "keep the topic longer (retention.ms), and drop the job and start over",
     )
 
 
-def _silent(connection: Connection, task: Range, reached: int, heard: Heard) -> Transient:
-    because = f" ({connection.scrubbed(heard.last)})" if heard.last else ""
+def _silent(connection: Connection, task: Range, reached: int, complaints: Complaints) -> Transient:
+    because = f" ({connection.scrubbed(complaints.last)})" if complaints.last else ""
     return Transient(
         f"{connection.servers}: partition {task.partition} sent nothing for {SILENCE_S:.0f} s at offset {reached}"
         f"{because}",
-        "start the broker, or correct upstream.bootstrap_servers",
+        f"start the broker, or correct {connection.at}.bootstrap_servers",
     )
 
 

@@ -40,8 +40,10 @@ def of_debezium(connection: Connection, topic: str, seen: Seen, tables: Sequence
     mine = [one for one in found if not tables or re.search(matching(tables), source_of(one[0]))]
     sources = sorted({source_of(envelope) for envelope, _ in mine} - {""})
     if len(sources) > 1 and not tables:
-        fault = f"upstream.topic: '{topic}' holds records of several tables: {', '.join(sources[:5])}"
-        raise ConfigError("upstream", [fault], f'name those meant: upstream.value.tables = ["{sources[0]}"]')
+        fault = f"{connection.at}.topic: '{topic}' holds records of several tables: {', '.join(sources[:5])}"
+        raise ConfigError(
+            "upstream", [fault], f'name those meant: {connection.at}.value.tables = ["{sources[0]}"]'
+        )
     told = together(topic, [block for _, block in mine if block is not None])
     images = [envelope.get("after") for envelope, _ in mine]
     names = frozenset(name for image in images if isinstance(image, dict) for name in image)

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.errors import BackfillError, HistoryGone, UsageError
 from backfill_cli.upstreams.kafka.archive.frames import of_ranges
-from backfill_cli.upstreams.kafka.options import KafkaOptions
+from backfill_cli.upstreams.kafka.options import TopicOptions
 from backfill_cli.upstreams.kafka.tasks import Range
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_JARS = "give its jars: spark.conf.'spark.jars.packages' or 'spark.jars', or leave upstream.reader out"
+_JARS = "give its jars: spark.conf.'spark.jars.packages' or 'spark.jars', or leave {at}.reader out"
 
 
-def frame(spark: "SparkSession", options: KafkaOptions, ranges: Sequence[Range], cores: int) -> "DataFrame":
+def frame(spark: "SparkSession", options: TopicOptions, ranges: Sequence[Range], cores: int) -> "DataFrame":
     """The records of these ranges, columns log.RECORDS. Raises UsageError when the session has no such source.
 
-    One read holds one range a partition, so ranges that share a partition are read by several.
+    One read holds one range per partition, so ranges that share a partition are read by several.
     """
     by_partition: dict[int, list[Range]] = {}
     for one in ranges:
@@ -29,7 +29,7 @@ def frame(spark: "SparkSession", options: KafkaOptions, ranges: Sequence[Range],
     return reduce(lambda a, b: a.unionByName(b), [_layer(spark, options, layer, cores) for layer in layers])
 
 
-def _layer(spark: "SparkSession", options: KafkaOptions, ranges: Sequence[Range], cores: int) -> "DataFrame":
+def _layer(spark: "SparkSession", options: TopicOptions, ranges: Sequence[Range], cores: int) -> "DataFrame":
     from pyspark.errors import AnalysisException
 
     topic = options.topic
@@ -47,7 +47,8 @@ def _layer(spark: "SparkSession", options: KafkaOptions, ranges: Sequence[Range]
     except AnalysisException as exc:
         if "kafka" not in str(exc).lower():
             raise
-        raise UsageError('upstream.reader = "spark": this Spark has no Kafka source', _JARS) from exc
+        fault = f'{options.at}.reader = "spark": this Spark has no Kafka source'
+        raise UsageError(fault, _JARS.format(at=options.at)) from exc
     rows = read.selectExpr(
         "partition AS kafka_partition",
         "offset AS kafka_offset",

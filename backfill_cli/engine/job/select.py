@@ -2,21 +2,23 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from backfill_cli.contracts import TableSpec, UpstreamCapabilities
+from backfill_cli.config.lacking import computing, kept
+from backfill_cli.contracts import Sink, TableSpec, TakingUpstream, Upstream, UpstreamCapabilities
 from backfill_cli.errors import UsageError
-from backfill_cli.strategies.snapshot import SnapshotStrategy
-from backfill_cli.strategies.source import SourceStrategy
+from backfill_cli.strategies.arrangement import ArrangementState, ArrangementStrategy
+from backfill_cli.strategies.snapshot import SnapshotState, SnapshotStrategy
+from backfill_cli.strategies.source import SourceState, SourceStrategy
 
 if TYPE_CHECKING:
     from backfill_cli.config import JobConfig
     from backfill_cli.model.upstream import Pin
-    from backfill_cli.strategies import Strategy
+    from backfill_cli.strategies import Strategy, StrategyState
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Selected:
     """strategy: its name. why, retention: in words, for `plan`: what the upstream has to keep, and how long."""
 
     strategy: str
@@ -24,7 +26,7 @@ class Choice:
     retention: str
 
 
-def choose(asked: str, upstream: UpstreamCapabilities) -> Choice:
+def choose(asked: str, upstream: UpstreamCapabilities) -> Selected:
     """asked: 'auto' or a strategy's name. Raises UsageError for one that this upstream cannot do."""
     fits = _fitting(upstream)
     if asked not in ("auto", fits.strategy):
@@ -35,27 +37,24 @@ def choose(asked: str, upstream: UpstreamCapabilities) -> Choice:
     return fits
 
 
-def _fitting(upstream: UpstreamCapabilities) -> Choice:
+def _fitting(upstream: UpstreamCapabilities) -> Selected:
     if not upstream.keeps_log:
         raise UsageError(
             "no strategy fits this upstream: it does not keep its changes until they are applied",
             "name an upstream whose change log can be read again: files, or a Kafka topic",
         )
     if upstream.partitioned:
-        return Choice(
-            "source",
-            "history and live log are the same partitions and offsets",
-            "the log's records until they are read; those of an archive's range may go from the log",
-        )
+        return Selected("source", "history and live log are the same partitions and offsets", upstream.keeps)
+    if upstream.current:
+        why = "the upstream shows its current state alone, in the order of keys, and keeps its changes"
+        return Selected("arrangement", why, upstream.keeps)
     if not upstream.pinned:
         raise UsageError(
             "no strategy fits this upstream: its snapshot cannot be read at a pinned position",
             "name an upstream whose snapshot stays as it is while it is read",
         )
-    return Choice(
-        "snapshot",
-        "the upstream can be read at a pinned position and keeps its changes",
-        "the snapshot's files until they are read, the change files until they are applied",
+    return Selected(
+        "snapshot", "the upstream can be read at a pinned position and keeps its changes", upstream.keeps
     )
 
 
@@ -76,6 +75,27 @@ def require_keys(tables: Sequence[TableSpec], upstream: UpstreamCapabilities) ->
     )
 
 
+def require_whole(config: "JobConfig", upstream: Upstream, sink: Sink) -> None:
+    """Nothing needs a column that a change may leave out, but a sink that keeps what it has of it.
+
+    Called once the upstream is pinned. Raises UsageError naming table, columns and what needs them.
+    """
+    if not isinstance(upstream, TakingUpstream):
+        return
+    for table in config.tables:
+        lacking = sorted(upstream.may_lack(table.name))
+        shape = config.transform_of(table.name)
+        needs = computing(shape, lacking)
+        if not sink.partial and kept(shape, lacking):
+            needs = ["the sink, which writes whole rows"]
+        if lacking and needs:
+            raise UsageError(
+                f"table {table.name!r}: a change may leave out the value of {', '.join(lacking)} where it did "
+                f"not change, and this needs it: {'; '.join(needs)}",
+                f"make the upstream send whole rows: ALTER TABLE {table.name} REPLICA IDENTITY FULL",
+            )
+
+
 def constraints(upstream: UpstreamCapabilities, transactional: bool) -> tuple[bool, str]:
     """Whether constraints across tables hold at every checkpoint, and why. transactional: the sink's."""
     if not upstream.one_log:
@@ -85,9 +105,15 @@ def constraints(upstream: UpstreamCapabilities, transactional: bool) -> tuple[bo
     return True, "one log orders all tables"
 
 
-def strategy_of(config: "JobConfig", upstream: UpstreamCapabilities, pin: "Pin") -> "Strategy":
+def strategy_of(config: "JobConfig", upstream: UpstreamCapabilities, pin: "Pin") -> "Strategy[StrategyState]":
     """The strategy of a job over its pin."""
-    if choose(config.job.strategy, upstream).strategy == "source":
+    strategy = choose(config.job.strategy, upstream).strategy
+    if strategy == "arrangement":
+        arrangement: Strategy[ArrangementState] = ArrangementStrategy(pin.splits)
+        return cast("Strategy[StrategyState]", arrangement)
+    if strategy == "source":
         (table,) = config.tables
-        return SourceStrategy(pin.splits, table.name, upstream.accepts_gap)
-    return SnapshotStrategy(pin.splits, config.catch_up.measure)
+        source: Strategy[SourceState] = SourceStrategy(pin.splits, table.name, upstream.accepts_gap)
+        return cast("Strategy[StrategyState]", source)
+    snapshot: Strategy[SnapshotState] = SnapshotStrategy(pin.splits, config.catch_up.measure)
+    return cast("Strategy[StrategyState]", snapshot)

@@ -14,6 +14,6 @@ def user() -> str:
         return f"uid {os.getuid()}"
 
 
-def person() -> str:
+def actor() -> str:
     """`user@host`."""
     return f"{user()}@{this_host()}"

@@ -6,8 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from errno import EDQUOT, EFBIG, EIO, ENOSPC
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from backfill_cli.errors import StateConflict, Transient, UsageError
+
+if TYPE_CHECKING:
+    import duckdb
 
 _FULL = frozenset({ENOSPC, EDQUOT, EFBIG})
 
@@ -65,7 +69,7 @@ def our_errors(path: Path) -> Iterator[None]:
     except OSError as exc:
         raise _of_system(exc, path) from exc
     except duckdb.Error as exc:
-        ours = _of_duckdb(str(exc), path)
+        ours = _of_duckdb(exc, path)
         if ours is None:
             raise
         raise ours from exc
@@ -79,40 +83,31 @@ def _of_system(exc: OSError, path: Path) -> Transient | UsageError:
     return UsageError(f"catalog {path}: {exc.strerror or exc}", "name another file with --catalog")
 
 
-# What DuckDB 2.0 was seen to say of a held lock, a full disk, foreign and broken files.
-_LOCKED = "Could not set lock on file"
-_NO_ROOM = ("Could not write", "No space left")
-_NOT_OURS = ("not a valid DuckDB database", "Permission denied", "Read-only file system", "Cannot open")
-_NEWER = ("storage version", "newer version of DuckDB", "version number")
-_BROKEN = ("Corrupt", "checksum", "replaying WAL", "database has been invalidated", "deserialize")
+def _of_duckdb(exc: "duckdb.Error", path: Path) -> Transient | UsageError | StateConflict | None:
+    from backfill_cli.duckdb_says import Said, said
 
-
-def is_locked(message: str) -> bool:
-    """Whether DuckDB says that another process has the file."""
-    return _LOCKED in message
-
-
-def _of_duckdb(text: str, path: Path) -> Transient | UsageError | StateConflict | None:
-    message = text.splitlines()[0]
-    if is_locked(text):
-        return Transient(
-            f"catalog {path} is open in another program: {message}", "close that program and try again"
-        )
-    if any(words in text for words in _NO_ROOM):
-        return _full(path, message)
-    if any(words in text for words in _NEWER):
-        return UsageError(
-            f"catalog {path} was written by a newer DuckDB: {message}", "pip install --upgrade duckdb"
-        )
-    if any(words in text for words in _BROKEN):
-        return StateConflict(
-            f"catalog {path} is damaged: {message}",
-            f"put a backup in its place; or move it away (mv {path} {path}.damaged), then rebuild each job: "
-            "backfill resume --from-sink job.toml",
-        )
-    if any(words in text for words in _NOT_OURS):
-        return UsageError(f"catalog {path}: {message}", "name another file with --catalog")
-    return None
+    message = str(exc).splitlines()[0]
+    match said(exc):
+        case Said.HELD:
+            return Transient(
+                f"catalog {path} is open in another program: {message}", "close that program and try again"
+            )
+        case Said.NO_ROOM:
+            return _full(path, message)
+        case Said.NEWER:
+            return UsageError(
+                f"catalog {path} was written by a newer DuckDB: {message}", "pip install --upgrade duckdb"
+            )
+        case Said.DAMAGED:
+            return StateConflict(
+                f"catalog {path} is damaged: {message}",
+                f"put a backup in its place; or move it away (mv {path} {path}.damaged), then rebuild each job: "
+                "backfill resume --from-sink job.toml",
+            )
+        case Said.FOREIGN | Said.REFUSED:
+            return UsageError(f"catalog {path}: {message}", "name another file with --catalog")
+        case _:
+            return None
 
 
 def _full(path: Path, message: str) -> Transient:

@@ -1,0 +1,52 @@
+"""Columns that a change may leave out: which of them the sink gets as they are, and what computes with one."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from sqlglot import exp
+
+    from backfill_cli.config.sections import Transform
+
+
+def kept(transform: "Transform", columns: "Iterable[str]") -> dict[str, str]:
+    """By source column the sink's name of it, of those that the sink gets as they are, renamed at most."""
+    from sqlglot import parse_one
+
+    from backfill_cli.config.transforms import name_in_sink
+
+    select = [parse_one(text, dialect="spark") for text in transform.select or ("*",)]
+    named = {column: name_in_sink(select, column) for column in columns}
+    return {column: name for column, name in named.items() if name is not None}
+
+
+def computing(transform: "Transform", columns: "Iterable[str]") -> list[str]:
+    """The expressions that need the value of one of these columns; for `where`, to say whether the row stays.
+
+    With a `where` every column that the sink gets counts: a row that comes back into the sink has to be whole.
+    """
+    from sqlglot import exp, parse_one
+
+    columns = list(columns)
+    wanted = {name.lower() for name in columns}
+    found = []
+    for text in transform.select or ():
+        item = parse_one(text, dialect="spark")
+        plain = item.this if isinstance(item, exp.Alias) else item
+        if isinstance(plain, exp.Star) or (isinstance(plain, exp.Column) and len(plain.parts) == 1):
+            continue
+        if _names_one(plain, wanted):
+            found.append(text)
+    if transform.where is not None:
+        condition = parse_one(transform.where, dialect="spark")
+        if kept(transform, columns) or _names_one(condition, wanted):
+            found.append(f"where {transform.where}")
+    return found
+
+
+def _names_one(expression: "exp.Expr", wanted: set[str]) -> bool:
+    """Whether it reads one of these columns, or a field of one."""
+    from sqlglot import exp
+
+    return any(one.parts[0].name.lower() in wanted for one in expression.find_all(exp.Column))

@@ -1,0 +1,55 @@
+"""What a table's marker says to a commit: still to apply, a repeat, or refused. The same for every sink."""
+
+from backfill_cli.contracts.sink import EpochCommit
+from backfill_cli.errors import Held, StateConflict
+from backfill_cli.model.checkpoint import Marker
+
+
+def is_due(commit: EpochCommit, table: str, marker: Marker | None, holder: str) -> bool:
+    """Whether the epoch has still to be applied to this table; false for a repeat of the same attempt.
+
+    holder: what holds the tables, for people ("file"). Raises Held for an older token, StateConflict where the
+    marker is not at the epoch before this one, or gone: the job was dropped, or the holder replaced.
+    """
+    if marker is None:
+        raise gone(commit, table, holder)
+    if (marker.epoch, marker.attempt) == (commit.epoch, commit.attempt):
+        return False
+    refuse_old_token(commit.job, table, commit.token, marker)
+    if marker.epoch != commit.prev_epoch or marker.epoch >= commit.epoch:
+        raise _restored(commit, table, marker, holder)
+    return True
+
+
+def refuse_old_token(job: str, table: str, token: int, marker: Marker) -> None:
+    """Raises Held for a runner whose token is older than the marker's."""
+    if marker.token > token:
+        raise Held(
+            f"another runner took job {job!r} over: table {table!r} has token {marker.token}, ours is {token}",
+            f"backfill status {job}",
+        )
+
+
+def gone(commit: EpochCommit, table: str, holder: str) -> StateConflict:
+    """The table has no marker, though the job goes on."""
+    return StateConflict(
+        f"job {commit.job!r}: the sink holds no marker of table {table!r}, the catalog goes on from epoch "
+        f"{commit.prev_epoch}: the job was dropped from the sink, or its {holder} was deleted or replaced",
+        f"restore the {holder}, or start over: backfill drop {commit.job} --confirm {commit.job}",
+    )
+
+
+def _restored(commit: EpochCommit, table: str, marker: Marker, holder: str) -> StateConflict:
+    if marker.epoch == commit.epoch:
+        what = f"holds epoch {marker.epoch} from another attempt ({marker.attempt}, not {commit.attempt})"
+    else:
+        side = "the sink" if marker.epoch < commit.prev_epoch else "the catalog"
+        what = (
+            f"is at epoch {marker.epoch}, the catalog goes from {commit.prev_epoch} to {commit.epoch}: {side} was "
+            f"restored from an older copy, or its {holder} replaced"
+        )
+    return StateConflict(
+        f"job {commit.job!r}: table {table!r} of the sink {what}",
+        f"continue from what the sink holds: backfill resume {commit.job} --from-sink job.toml; or start over: "
+        f"backfill drop {commit.job} --confirm {commit.job}",
+    )

@@ -1,0 +1,121 @@
+"""One upstream of two sides, of one system or of two: a pinned snapshot, and the change log that follows it."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from backfill_cli.contracts.sides import ChangeLog, SnapshotSide
+from backfill_cli.contracts.upstream import (
+    AdvisingUpstream,
+    ArrowTasks,
+    BatchedUpstream,
+    DirectUpstream,
+    RememberingUpstream,
+    UpstreamCapabilities,
+)
+from backfill_cli.errors import BackfillError, UsageError
+from backfill_cli.model.plan import SnapshotRead
+from backfill_cli.model.position import Position
+from backfill_cli.model.upstream import Pin, UpstreamView
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class Pair:
+    """See contracts.Upstream. What one side alone can do (batches, memory, DuckDB) is asked of that side."""
+
+    def __init__(self, snapshot: SnapshotSide, log: ChangeLog) -> None:
+        self.snapshot, self.log = snapshot, log
+        self.capabilities = UpstreamCapabilities(
+            pinned=True,
+            keeps_log=True,
+            before_images=log.before_images,
+            one_log=log.one_log,
+            keeps=f"{snapshot.keeps}, {log.keeps}",
+        )
+        self._pin: Pin | None = None
+
+    def pin(self) -> Pin:
+        held = self.snapshot.pin()
+        start = self.log.begin(held.schema)
+        made = Pin(
+            position=start.position,
+            position_ms=start.position_ms,
+            complete_at=start.complete_at,
+            splits=held.splits,
+            schema=start.schema,
+            identity=json.dumps({**held.identity, **start.identity}, sort_keys=True),
+        )
+        self._pin = made
+        self.snapshot.restore(made)
+        return made
+
+    def restore(self, pin: Pin) -> None:
+        self._pin = pin
+        self.snapshot.restore(pin)
+        self.log.restore(pin)
+
+    def observe(self, position: Position, snapshot_open: bool) -> UpstreamView:
+        pin = self._taken()
+        if snapshot_open:
+            self.snapshot.check()
+        return replace(self.log.observe(position), identity=pin.identity)
+
+    def closed(self, table: str, reads: Sequence[SnapshotRead]) -> Sequence[SnapshotRead]:
+        return self.snapshot.closed(table, reads)
+
+    def row_count(self, read: SnapshotRead) -> int | None:
+        return self.snapshot.row_count(read)
+
+    def scan(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> "DataFrame":
+        self._taken()
+        return self.snapshot.scan(spark, table, reads)
+
+    def batches(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> ArrowTasks | None:
+        self._taken()
+        side = self.snapshot
+        return side.batches(spark, table, reads) if isinstance(side, BatchedUpstream) else None
+
+    def changes(
+        self, spark: "SparkSession", table: str, after: Position, up_to: Position, schema: str
+    ) -> "DataFrame":
+        self._taken()
+        return self.log.changes(spark, table, after, up_to, schema)
+
+    def acknowledge(self, position: Position) -> None:
+        self.log.acknowledge(position)
+
+    def advice(self) -> Sequence[str]:
+        """What `plan` says of the log."""
+        return self.log.advice() if isinstance(self.log, AdvisingUpstream) else ()
+
+    def remembered(self, position: Position) -> str:
+        """What the log remembers of what was applied, for `recall` of a later process."""
+        return self.log.remembered(position) if isinstance(self.log, RememberingUpstream) else ""
+
+    def recall(self, memory: str) -> None:
+        """Take up what an earlier process remembered; what it says is compared at the next look."""
+        if isinstance(self.log, RememberingUpstream):
+            self.log.recall(memory)
+
+    def duckdb_sql(self, table: str, types: Mapping[str, str]) -> str:
+        if not isinstance(self.snapshot, DirectUpstream):
+            raise UsageError("DuckDB cannot read this snapshot by itself", "leave --independent out")
+        return self.snapshot.duckdb_sql(table, types)
+
+    def failure(self, exc: Exception) -> BackfillError | None:
+        """What a Spark failure means that rose while a frame of either side was computed; None: neither's."""
+        return self.snapshot.failure(exc) or self.log.failure(exc)
+
+    def close(self) -> None:
+        try:
+            self.snapshot.close()
+        finally:
+            self.log.close()
+
+    def _taken(self) -> Pin:
+        if self._pin is None:
+            raise RuntimeError("pin() or restore() comes first")
+        return self._pin

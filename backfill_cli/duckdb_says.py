@@ -1,0 +1,71 @@
+"""What DuckDB's errors mean, by one reading of its words: for the catalog's file and for the sink's.
+
+DuckDB 2.0 tells a held lock, a full disk and a damaged file apart by their texts alone.
+"""
+
+import re
+from enum import Enum, auto
+
+import duckdb
+
+
+class Said(Enum):
+    """What an error is about."""
+
+    HELD = auto()
+    OPEN_HERE = auto()
+    NO_ROOM = auto()
+    NEWER = auto()
+    DAMAGED = auto()
+    FOREIGN = auto()
+    REFUSED = auto()
+    MEMORY = auto()
+    ROWS = auto()
+    OTHER = auto()
+
+
+_SIGNS = {
+    Said.HELD: ("could not set lock",),
+    Said.OPEN_HERE: ("different configuration",),
+    Said.NO_ROOM: (
+        "no space left",
+        "file too large",
+        "disk quota",
+        "could not write",
+        "failed to offload",
+        "could not allocate block",
+    ),
+    Said.NEWER: ("storage version", "newer version of duckdb", "version number"),
+    Said.DAMAGED: ("corrupt", "checksum", "replaying wal", "database has been invalidated", "deserialize"),
+    Said.FOREIGN: ("not a valid duckdb database",),
+    Said.REFUSED: (
+        "read-only",
+        "permission denied",
+        "no such file or directory",
+        "is a directory",
+        "not a directory",
+        "cannot open",
+    ),
+}
+"""Texts that such an error holds, in lower case; the first that is found counts."""
+
+
+def said(exc: duckdb.Error) -> Said:
+    """What an error is about. Texts of rows, of SQL and inside quotes may hold any word: they are not read."""
+    if isinstance(exc, duckdb.DataError | duckdb.IntegrityError):
+        return Said.ROWS
+    if isinstance(exc, duckdb.ProgrammingError):
+        return Said.OTHER
+    low = re.sub(r'"[^"]*"', "", text(exc)).lower()
+    found = next((one for one, signs in _SIGNS.items() if any(sign in low for sign in signs)), Said.OTHER)
+    return Said.MEMORY if found is Said.OTHER and isinstance(exc, duckdb.OutOfMemoryException) else found
+
+
+def text(exc: duckdb.Error) -> str:
+    """What an error says, without the statement that it stands in."""
+    return str(exc).split("\n\nLINE ")[0]
+
+
+def holder(exc: duckdb.Error) -> str:
+    """The program that has the file, as DuckDB names it."""
+    return text(exc).partition("Conflicting lock is held in ")[2].partition(". See also")[0] or "another program"

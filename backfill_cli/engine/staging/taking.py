@@ -1,0 +1,103 @@
+"""Changes of a log that is taken, all tables at once: `contracts.TakingUpstream`.
+
+The upstream leaves files of what it took; where each key is there once and no expression touches a row, these are
+the staged files. Else Spark nets them. A row that lacks columns is completed from the key's earlier changes of the
+same window, as far as they have them; what is left over the sink keeps as it has it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from backfill_cli.contracts import Taken, TakenTable, TakingUpstream
+from backfill_cli.engine.staging import transform
+from backfill_cli.engine.staging.files import folder_made, write_net
+from backfill_cli.model.plan import EpochPlan, SnapshotRead, StagedTable
+from backfill_cli.spark.names import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from backfill_cli.config.sections import Transform
+
+FOLDER = "taken"
+
+
+def take(
+    upstream: TakingUpstream,
+    spark: "SparkSession",
+    plan: EpochPlan,
+    reads: Sequence[tuple[SnapshotRead, int]],
+    schemas: "Mapping[str, str]",
+    folder: Path,
+) -> Taken:
+    """The plan's window, taken once its reads are written. reads: they, closed."""
+    assert plan.window is not None
+    within = None
+    if plan.within is not None:
+        within = {**plan.within, **{(read.table, read.split): read.up_to for read, _ in reads}}
+    folder_made(folder / FOLDER)
+    return upstream.take(spark, plan.window, within, schemas, str(folder / FOLDER))
+
+
+def over(rows: StagedTable, changes: StagedTable) -> StagedTable:
+    """Rows as they were read, and the changes of the window that they were read in, which decide.
+
+    Rows from before a truncate are gone; those inserted after it are among the changes, for the window reaches
+    past every transaction that the read saw.
+    """
+    inserts = replace(rows, inserts=(), rows=0) if changes.truncated else rows
+    return replace(changes, inserts=inserts.inserts, rows=inserts.rows)
+
+
+def staged(
+    spark: "SparkSession", table: str, taken: TakenTable, key: Sequence[str], shape: "Transform", folder: Path
+) -> StagedTable:
+    """One table's net changes, as the sink takes them."""
+    if not taken.files:
+        return StagedTable(truncated=taken.truncated)
+    if taken.netted and shape.is_empty:
+        files = tuple(replace(file, path=f"{FOLDER}/{file.path}") for file in taken.files)
+        done = StagedTable(changes=files, changed=taken.changed, deleted=taken.deleted)
+        return replace(done, truncated=taken.truncated, partial=taken.partial)
+    frame = spark.read.parquet(*(str(folder / FOLDER / file.path) for file in taken.files))
+    path = folder / table / "changes"
+    if not taken.partial:
+        return replace(write_net(transform.net(frame, key, shape), path, folder), truncated=taken.truncated)
+    whole = frame if taken.netted else completed(frame, key)
+    shaped, partial = transform.net_partial(whole, key, shape, taken.partial)
+    return replace(write_net(shaped, path, folder), truncated=taken.truncated, partial=partial)
+
+
+def completed(changes: "DataFrame", key: Sequence[str]) -> "DataFrame":
+    """The last change of each key, its missing columns from the changes before it as far as they have them.
+
+    changes: `(_op, _seq, _ms, _unsent ARRAY<STRING>, row…)`; so is the result.
+    """
+    from pyspark.sql import functions as F
+
+    order = ["_seq", *(name for name in changes.columns if name != "_seq")]
+    struct = F.struct(*(quoted(name) for name in order))
+    keys = [quoted(c).alias(f"_key_{i}") for i, c in enumerate(key)]
+    ordered = changes.groupBy(*keys).agg(F.array_sort(F.collect_list(struct)).alias("_all"))
+    rest = F.slice(F.col("_all"), F.lit(2), F.greatest(F.size("_all") - 1, F.lit(0)))
+    names = [name for name in changes.columns if name not in ("_op", "_seq", "_ms", "_unsent")]
+
+    def merged(before: "Column", after: "Column") -> "Column":
+        lacks = F.coalesce(after["_unsent"], F.array().cast("array<string>"))
+        usable = before["_op"] == "U"
+        values = [
+            F.when(usable & F.array_contains(lacks, name), before[name]).otherwise(after[name]).alias(name)
+            for name in names
+        ]
+        still = F.array_intersect(lacks, F.coalesce(before["_unsent"], F.array().cast("array<string>")))
+        unsent = F.when(usable, still).otherwise(lacks).alias("_unsent")
+        fixed = {name: after[name].alias(name) for name in ("_seq", "_op", "_ms")}
+        by_name = dict(zip(names, values, strict=True)) | fixed | {"_unsent": unsent}
+        return F.struct(*(by_name[name] for name in order))
+
+    last = F.aggregate(rest, F.element_at("_all", 1), merged).alias("_last")
+    return ordered.select(last).select(*(F.col("_last")[name].alias(name) for name in changes.columns))

@@ -1,0 +1,106 @@
+"""f(upstream at a checkpoint) of an upstream that shows its current state alone: `contracts.TakingUpstream`.
+
+Its rows are read as they are now, and then its log from the checkpoint to past those reads: a key that the log
+does not name has been the same all the while. How a key that it names was at the checkpoint nobody knows any more:
+those are not compared, and counted.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from backfill_cli.contracts import SinkCopy, SinkTable, TakenTable, TakingUpstream, Upstream
+from backfill_cli.engine.loop.epoch import recall
+from backfill_cli.engine.staging import transform
+from backfill_cli.engine.staging.files import folder_made, write
+from backfill_cli.errors import HistoryGone, Transient
+from backfill_cli.model.checkpoint import Checkpoint
+from backfill_cli.model.plan import ChangeWindow, SnapshotRead
+from backfill_cli.model.schema import names_of
+from backfill_cli.model.split import SplitStatus
+from backfill_cli.spark.names import backticked, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from backfill_cli.config import JobConfig
+
+
+@dataclass
+class CurrentRows:
+    """folder: for what is read, shared with Spark. live: a runner has the job. not_compared: see VerifyReport."""
+
+    spark: "SparkSession"
+    upstream: Upstream
+    config: "JobConfig"
+    folder: Path
+    live: bool
+    not_compared: dict[str, int] = field(default_factory=dict)
+    _taken: Mapping[str, TakenTable] | None = None
+
+    def beside(self, copy: SinkCopy) -> "Callable[[SinkTable, Checkpoint], DataFrame]":
+        """As `Expected`: a table's rows at the checkpoint that the copy is of."""
+        return partial(self._rows, copy)
+
+    def _rows(self, copy: SinkCopy, table: SinkTable, at: Checkpoint) -> "DataFrame":
+        if self._taken is None:
+            self._taken = self._read(at)
+        columns = [backticked(name) for name in names_of(table.schema)]
+        now = self.spark.read.parquet(str(self.folder / table.name)).select(*columns)
+        taken = self._taken.get(table.name, TakenTable())
+        if taken.truncated:
+            raise Transient(f"table {table.name!r} was truncated since the checkpoint", "verify again")
+        if not taken.files:
+            return now
+        source, key = self.config.table(table.name).key, list(table.key)
+        changes = self.spark.read.parquet(*(str(self.folder / "taken" / file.path) for file in taken.files))
+        renamed = [quoted(theirs).alias(ours) for theirs, ours in zip(source, key, strict=True)]
+        changed = changes.select(*renamed).distinct()
+        self.not_compared[table.name] = taken.changed + taken.deleted if taken.netted else changed.count()
+        held = copy.frame(self.spark, table, names_of(table.schema), None)
+        return now.join(changed, key, "left_anti").unionByName(held.join(changed, key, "left_semi"))
+
+    def _read(self, at: Checkpoint) -> Mapping[str, TakenTable]:
+        """All tables' rows are files, as far as the job had read them; and the log from the checkpoint on."""
+        recall(self.upstream, at)
+        for table in self.config.tables:
+            reads = _reads(table.name, at)
+            frame = self.upstream.scan(self.spark, table.name, reads).drop("_read")
+            write(transform.rows(frame, self.config.transform_of(table.name)), self.folder / table.name)
+        within = {
+            key: None if one.status == SplitStatus.CONSUMED else one.cursor
+            for key, one in at.splits.items()
+            if one.status != SplitStatus.NOT_STARTED
+        }
+        folder = self.folder / "taken"
+        folder_made(folder)
+        window = ChangeWindow(at.position, at.position, 0, 0, 0, open=True)
+        assert isinstance(self.upstream, TakingUpstream)
+        taken = self.upstream.take(self.spark, window, within, at.schemas, str(folder)).tables
+        self._require_all(at)
+        return taken
+
+    def _require_all(self, at: Checkpoint) -> None:
+        """The log still had all that follows the checkpoint: a job that goes on lets go of it."""
+        try:
+            self.upstream.observe(at.position, snapshot_open=False)
+        except HistoryGone as gone:
+            if not self.live:
+                raise
+            raise Transient(
+                "the job went on while it was verified, and the log from the checkpoint on is gone",
+                "pause the job, then verify again",
+            ) from gone
+
+
+def _reads(table: str, at: Checkpoint) -> Sequence[SnapshotRead]:
+    """The consumed part of each split."""
+    return [
+        SnapshotRead(table, split, up_to=progress.cursor)
+        for (of, split), progress in at.splits.items()
+        if of == table and progress.status != SplitStatus.NOT_STARTED
+    ]

@@ -1,0 +1,47 @@
+"""How Parquet files are written that a sink loads at once: quick to write and to load, not as small as can be."""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def encoding(schema: "pa.Schema") -> dict[str, Any]:
+    """Options of pyarrow's ParquetWriter.
+
+    What Parquet keeps as whole numbers is written as differences, all else by a dictionary while short.
+    """
+    leaves = [leaf for field in schema for leaf in _leaves(field.name, field.type)]
+    paths = Counter(path for path, _ in leaves)
+    whole = [path for path, kind in leaves if _is_whole(kind) and paths[path] == 1]
+    return {
+        "compression": "lz4",
+        "use_dictionary": [path for path, _ in leaves if path not in whole],
+        "column_encoding": dict.fromkeys(whole, "DELTA_BINARY_PACKED"),
+        "store_decimal_as_integer": True,
+    }
+
+
+def _leaves(path: str, kind: "pa.DataType") -> "Iterator[tuple[str, pa.DataType]]":
+    """The columns that Parquet keeps of one, as pyarrow names their paths."""
+    import pyarrow as pa
+
+    if pa.types.is_struct(kind):
+        for field in kind:
+            yield from _leaves(f"{path}.{field.name}", field.type)
+    elif pa.types.is_map(kind):
+        yield from _leaves(f"{path}.key_value.key", kind.key_type)
+        yield from _leaves(f"{path}.key_value.value", kind.item_type)
+    elif pa.types.is_list(kind):
+        yield from _leaves(f"{path}.list.element", kind.value_type)
+    else:
+        yield path, kind
+
+
+def _is_whole(kind: "pa.DataType") -> bool:
+    import pyarrow as pa
+
+    small = pa.types.is_decimal(kind) and kind.precision <= 18
+    return bool(small or pa.types.is_integer(kind) or pa.types.is_timestamp(kind))

@@ -1,0 +1,61 @@
+"""The columns of a table as a value: Spark's own description of them, and its JSON.
+
+A schema is `{"type": "struct", "fields": [{"name", "type", "nullable", "metadata"}, …]}`; a column's type is a
+name ("bigint" is written "long") or a nested object. A column's metadata may carry {"logical": "uuid"|"json"}.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+SparkType = str | dict[str, Any]
+Columns = dict[str, dict[str, Any]]
+"""column name -> its field object, in order"""
+
+
+def field(name: str, kind: SparkType, metadata: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """A column that may be NULL, as Spark's JSON writes it."""
+    return {"name": name, "type": kind, "nullable": True, "metadata": dict(metadata or {})}
+
+
+def schema_text(columns: Columns) -> str:
+    """The schema as JSON: what catalog and sinks keep."""
+    return json.dumps({"type": "struct", "fields": list(columns.values())}, separators=(",", ":"))
+
+
+def columns_of(schema: str) -> Columns:
+    """The columns of a schema that `schema_text` or Spark wrote, by name."""
+    return {one["name"]: one for one in fields_of(schema)}
+
+
+def fields_of(schema: str) -> list[dict[str, Any]]:
+    """The same in order, a name that stands there twice too: what a transform selects may have one."""
+    found: list[dict[str, Any]] = json.loads(schema)["fields"]
+    return found
+
+
+def names_of(schema: str) -> list[str]:
+    return [one["name"] for one in fields_of(schema)]
+
+
+def shown(kind: SparkType) -> str:
+    """A type as people write it: `decimal(10,2)`, `array<string>`."""
+    if isinstance(kind, str):
+        return {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}.get(kind, kind)
+    if kind["type"] == "array":
+        return f"array<{shown(kind['elementType'])}>"
+    if kind["type"] == "map":
+        return f"map<{shown(kind['keyType'])},{shown(kind['valueType'])}>"
+    return f"struct<{','.join(f['name'] + ':' + shown(f['type']) for f in kind['fields'])}>"
+
+
+def same_type(a: SparkType, b: SparkType) -> bool:
+    """Whether two types hold the same values; nullability and metadata do not count."""
+    return shown(a) == shown(b)
+
+
+def differing(old: Columns, new: Columns) -> list[str]:
+    """The columns that were added, dropped or changed their type."""
+    added = [name for name in new if name not in old]
+    gone = [name for name in old if name not in new]
+    return added + gone + [n for n in new if n in old and not same_type(new[n]["type"], old[n]["type"])]

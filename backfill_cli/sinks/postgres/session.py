@@ -1,0 +1,188 @@
+"""Connections to the database, each open for one call alone, all of it one transaction unless it commits before.
+
+Everything goes by ADBC, rows as Arrow in binary COPY, so that rows and marker share a transaction.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from backfill_cli.errors import UsageError
+from backfill_cli.sinks.postgres.edge import client, ours
+
+LOCK_TIMEOUT_S = 60
+"""How long a fence waits for a commit in flight. The longest commit seen, a million changes, took 11 s."""
+OLDEST = 140_000
+"""14 is the first with bit_xor, which `verify` needs, and exact seconds in extract()."""
+SETTINGS = {
+    "application_name": "backfill",
+    "client_encoding": "UTF8",
+    "TimeZone": "UTC",
+    "DateStyle": "ISO,YMD",
+    "standard_conforming_strings": "on",
+    "lock_timeout": f"{LOCK_TIMEOUT_S}s",
+    "statement_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",
+    # A policy that hid rows from us would leave them in place: an error instead.
+    "row_security": "off",
+    # A client's machine that died lets go of its locks in a minute, not in two hours.
+    "tcp_keepalives_idle": "30",
+    "tcp_keepalives_interval": "10",
+    "tcp_keepalives_count": "3",
+    # Compiling what runs once costs more than it saves.
+    "jit": "off",
+}
+CLIENT = {"connect_timeout": "10", "keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3"}
+"""libpq's own, where the DSN does not say them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A database as people name it. dsn: with its password, for connecting alone."""
+
+    host: str
+    port: str
+    database: str
+    user: str
+    dsn: str = field(repr=False)
+    password: str = field(default="", repr=False)
+
+    @classmethod
+    def of(cls, dsn: str) -> "Place":
+        """Raises UsageError for what is no connection string, without repeating it."""
+        client()
+        import psycopg
+        from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+        try:
+            parts = {name: str(value) for name, value in conninfo_to_dict(dsn).items() if value is not None}
+            whole = make_conninfo("", **{**CLIENT, **parts})
+        except psycopg.Error:
+            raise UsageError(
+                "sink.dsn is no connection string of libpq",
+                "write postgresql://user:password@host:5432/database where the reference points, with %40 for @ "
+                "and %2F for / in the password",
+            ) from None
+        host = parts.get("host") or parts.get("hostaddr") or "localhost"
+        user = parts.get("user", "the role")
+        return cls(
+            host, parts.get("port", "5432"), parts.get("dbname", user), user, whole, parts.get("password", "")
+        )
+
+    def scrubbed(self, text: str) -> str:
+        """The text without the DSN and its password."""
+        for secret in filter(None, (self.dsn, self.password)):
+            text = text.replace(secret, "***")
+        return text
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}/{self.database}"
+
+
+class Connection:
+    """A connection whose statements are one transaction, until `commit` or `rollback` ends it and begins another.
+
+    By statements, not by the driver's own way: that one begins it anew after each COPY, and the server warns.
+    """
+
+    def __init__(self, place: Place) -> None:
+        # The driver asks for all types of the server once a database, not at every connection: 150 ms.
+        driver = client()
+        from adbc_driver_manager import AdbcConnection
+
+        self._raw = driver.Connection(_Kept(), AdbcConnection(_known(place.dsn)), autocommit=True)
+        self._begun = False
+
+    def set_up(self) -> None:
+        """Our settings hold for as long as it is open. Raises UsageError for a server that is too old."""
+        calls = ", ".join(f"pg_catalog.set_config('{name}', '{value}', false)" for name, value in SETTINGS.items())
+        # An acknowledged commit must outlive a crash of the server; stricter settings stay.
+        durable = (
+            "pg_catalog.set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' "
+            "THEN 'on' ELSE current_setting('synchronous_commit') END, false)"
+        )
+        with self._raw.cursor() as cursor:
+            cursor.execute(f"SELECT current_setting('server_version_num')::int, {calls}, {durable}")
+            version = cursor.fetchone()[0]
+        if version < OLDEST:
+            raise UsageError(
+                f"the PostgreSQL sink needs a server of version 14 or newer, this one is {version // 10_000}",
+                "upgrade the server, or name another one in sink.dsn",
+            )
+
+    def cursor(self) -> Any:
+        """ADBC's cursor, in the transaction."""
+        if not self._begun:
+            self._execute("BEGIN")
+            self._begun = True
+        return self._raw.cursor()
+
+    def commit(self) -> None:
+        self._end("COMMIT")
+
+    def rollback(self) -> None:
+        self._end("ROLLBACK")
+
+    def _end(self, how: str) -> None:
+        if self._begun:
+            self._begun = False
+            self._execute(how)
+
+    def _execute(self, statement: str) -> None:
+        with self._raw.cursor() as cursor:
+            cursor.execute(statement)
+
+    def close(self) -> None:
+        """A connection that is lost already cannot be closed in order, and need not be: nothing of it was kept."""
+        with contextlib.suppress(client().Error):
+            self.rollback()
+        with contextlib.suppress(client().Error):
+            self._raw.close()
+
+
+class _Kept:
+    """A connection closes its database with it: this one stays."""
+
+    def close(self) -> None: ...
+
+
+@lru_cache(maxsize=8)
+def _known(dsn: str) -> Any:
+    """The driver's database, which knows the server's types."""
+    import adbc_driver_postgresql
+
+    return adbc_driver_postgresql.connect(dsn)
+
+
+@contextlib.contextmanager
+def opened(place: Place, doing: str) -> Iterator[Connection]:
+    """A connection in a transaction that ends without effect unless the block commits.
+
+    Raises Transient while the database cannot be reached; UsageError for who or what cannot use it; and for errors
+    of the block what `edge.failure` makes of them. doing: for people.
+    """
+    with ours(place, doing):
+        con = Connection(place)
+        try:
+            con.set_up()
+            yield con
+        finally:
+            con.close()
+
+
+def rows_of(con: Connection, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
+    """The rows of a small query: metadata, markers, never data. Parameters are `$1`…: texts and whole numbers."""
+    with con.cursor() as cursor:
+        cursor.execute(sql, parameters or None)
+        found: list[tuple[Any, ...]] = cursor.fetchall()
+    return found
+
+
+def run(con: Connection, sql: str, *parameters: Any) -> int:
+    """Execute one statement that returns no rows; how many it touched, -1 where the server does not say."""
+    with con.cursor() as cursor:
+        cursor.execute(sql, parameters or None)
+        count: int = cursor.rowcount
+    return count

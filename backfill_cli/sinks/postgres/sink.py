@@ -1,0 +1,130 @@
+"""The PostgreSQL sink: every table of an epoch and its markers in one transaction of the database.
+
+Reading order: `tables` creates, `apply` writes an epoch's rows (`staged` and `values` on their way), `state`
+remembers, `session` connects, `edge` turns the database's errors into ours, `explain` names the rows it refused.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from backfill_cli.contracts import EpochCommit, SavedJob, SinkTable
+from backfill_cli.contracts.marker import gone, is_due, refuse_old_token
+from backfill_cli.failpoint import hit
+from backfill_cli.model.checkpoint import Marker, Owner
+from backfill_cli.sinks.postgres.apply import apply, check_unique
+from backfill_cli.sinks.postgres.edge import client
+from backfill_cli.sinks.postgres.explain import deferred, explained
+from backfill_cli.sinks.postgres.options import PostgresOptions
+from backfill_cli.sinks.postgres.session import Connection, Place, opened, run
+from backfill_cli.sinks.postgres.staged import Refused
+from backfill_cli.sinks.postgres.state import State
+from backfill_cli.sinks.postgres.tables import check, create_state, prepare
+
+if TYPE_CHECKING:
+    from backfill_cli.sinks.postgres.verify import PostgresCopy
+
+
+class PostgresSink:
+    """`contracts.Sink` over one database. A connection for each call, closed again."""
+
+    transactional = True
+    partial = True
+
+    def __init__(self, options: PostgresOptions) -> None:
+        self.place = Place.of(options.dsn)
+        self.schema = options.in_schema
+
+    def prepare(self, job: str, tables: Sequence[SinkTable], into_existing: bool) -> None:
+        with opened(self.place, f"preparing the tables of job {job!r}") as con:
+            prepare(con, self.place, self.schema, job, tables, into_existing)
+
+    def check(self, job: str, tables: Sequence[SinkTable], into_existing: bool) -> None:
+        with opened(self.place, f"looking at the tables of job {job!r}") as con:
+            check(con, self.place, self.schema, job, tables, into_existing)
+
+    def owner(self, job: str) -> Owner | None:
+        with self._state(f"reading who has job {job!r}") as (_, state):
+            return state.owner(job) if state.exists() else None
+
+    def own(self, job: str, owner: Owner, instead_of: Owner | None) -> None:
+        if owner == instead_of:
+            return
+        with self._state(f"writing who has job {job!r}") as (con, state):
+            create_state(con, self.schema)
+            state.own(job, owner, instead_of)
+            con.commit()
+
+    def fence(self, job: str, token: int) -> None:
+        with self._state(f"fencing job {job!r}") as (con, state):
+            if not state.exists():
+                return
+            markers = state.markers(job, lock=True)
+            for table, marker in markers.items():
+                refuse_old_token(job, table, token, marker)
+            if any(marker.token < token for marker in markers.values()):
+                state.raise_token(job, token)
+                con.commit()
+
+    def committed(self, job: str) -> Mapping[str, Marker]:
+        with self._state(f"reading the markers of job {job!r}") as (_, state):
+            return state.markers(job) if state.exists() else {}
+
+    def commit(self, commit: EpochCommit) -> None:
+        tables = [table for table in commit.tables if commit.only is None or table.name in commit.only]
+        with self._state(f"committing epoch {commit.epoch} of job {commit.job!r}") as (con, state):
+            if not state.exists():
+                raise gone(commit, tables[0].name, "database")
+            markers = state.markers(commit.job, lock=True)
+            due = [table for table in tables if is_due(commit, table.name, markers.get(table.name), "database")]
+            if not due:
+                return
+            run(con, "SET CONSTRAINTS ALL DEFERRED")
+            for table in due:
+                self._apply(con, commit, table)
+            self._require_constraints(con)
+            state.record(commit, [table.name for table in due])
+            hit("sink-before-commit")
+            con.commit()
+            hit("sink-before-close")
+
+    def saved(self, job: str) -> SavedJob | None:
+        with self._state(f"reading what is kept of job {job!r}") as (_, state):
+            return state.saved(job) if state.exists() else None
+
+    def copied(self, job: str, live: bool, folder: Path) -> "AbstractContextManager[PostgresCopy]":
+        from backfill_cli.sinks.postgres.verify import copied
+
+        return copied(self.place, self.schema, job, folder)
+
+    def forget(self, job: str) -> None:
+        with self._state(f"forgetting job {job!r}") as (con, state):
+            if state.exists():
+                state.remove(job)
+                con.commit()
+
+    @contextmanager
+    def _state(self, doing: str) -> Iterator[tuple[Connection, State]]:
+        with opened(self.place, doing) as con:
+            yield con, State(con, self.schema)
+
+    def _apply(self, con: Connection, commit: EpochCommit, table: SinkTable) -> None:
+        try:
+            apply(con, commit, table, self.schema)
+            if table.name in commit.unique:
+                check_unique(con, table, self.schema)
+        except (client().Error, Refused) as exc:
+            told = explained(con, commit, table, self.schema, exc)
+            if told is None:
+                raise
+            raise told from exc
+
+    def _require_constraints(self, con: Connection) -> None:
+        try:
+            run(con, "SET CONSTRAINTS ALL IMMEDIATE")
+        except client().Error as exc:
+            told = deferred(exc)
+            if told is None:
+                raise
+            raise told from exc

@@ -1,0 +1,83 @@
+"""Names as PostgreSQL writes them: every identifier of ours and of a user's goes through `quoted`, case kept."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from backfill_cli.contracts import SinkTable
+from backfill_cli.errors import UsageError
+
+SIDE_PREFIX = "_backfill_"
+LONGEST_BYTES = 63
+"""PostgreSQL cuts longer names without an error: two could become one."""
+
+
+def quoted(name: str) -> str:
+    """An identifier that stands for exactly this name.
+
+    Raises UsageError for a name that PostgreSQL cannot hold: empty, over 63 bytes, or with a NUL character.
+    """
+    if not name or "\0" in name or len(name.encode()) > LONGEST_BYTES:
+        raise UsageError(
+            f"{name!r} cannot name a column or table in PostgreSQL: it is empty, longer than {LONGEST_BYTES} "
+            "bytes, or holds a NUL character",
+            "rename it: tables.target, or the transform's select",
+        )
+    return '"' + name.replace('"', '""') + '"'
+
+
+def listed(names: Iterable[str], prefix: str = "") -> str:
+    """`"a", "b"`, each with `prefix.` in front when there is one."""
+    dot = f"{prefix}." if prefix else ""
+    return ", ".join(dot + quoted(name) for name in names)
+
+
+def matching(names: Iterable[str], left: str, right: str) -> str:
+    """SQL: the rows `left` and `right` have the same, known values in these columns."""
+    return " AND ".join(f"{left}.{quoted(name)} = {right}.{quoted(name)}" for name in names)
+
+
+def literal(text: str) -> str:
+    """A string literal, for the few places that take no parameter (COMMENT ON)."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A sink table. schema and table are names as they are, not quoted."""
+
+    schema: str
+    table: str
+
+    @classmethod
+    def parse(cls, text: str, default: str) -> "Target":
+        """From the config's `target`: `table` in the schema `default`, or `schema.table`.
+
+        Raises UsageError for more than one dot, an empty part, and the names kept for side tables.
+        """
+        parts = text.split(".")
+        schema, table = (default, parts[0]) if len(parts) == 1 else (parts[0], parts[-1])
+        if len(parts) > 2 or not schema or not table:
+            raise UsageError(
+                f"target {text!r}: a PostgreSQL table is named `table` or `schema.table`",
+                'set tables.target = "public.orders", say',
+            )
+        if table.lower().startswith(SIDE_PREFIX):
+            raise UsageError(
+                f"target {text!r}: names that begin with {SIDE_PREFIX} are kept for backfill's own tables"
+            )
+        return cls(schema, table)
+
+    @classmethod
+    def of(cls, table: SinkTable, default: str) -> "Target":
+        """As `parse`; a side table's name may be one of those kept for them."""
+        if not table.side:
+            return cls.parse(table.target, default)
+        beside, prefix, name = table.target.rpartition(SIDE_PREFIX)
+        return cls(beside.rstrip(".") or default, prefix + name)
+
+    @property
+    def sql(self) -> str:
+        return f"{quoted(self.schema)}.{quoted(self.table)}"
+
+    def __str__(self) -> str:
+        return f"{self.schema}.{self.table}"

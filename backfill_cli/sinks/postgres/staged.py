@@ -1,0 +1,145 @@
+"""Staged Parquet files on their way into the database: read batch by batch, sent as one binary COPY."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from backfill_cli.model.plan import StagedFile
+from backfill_cli.sinks.postgres.session import Connection, run
+from backfill_cli.sinks.postgres.sql import Target, quoted
+from backfill_cli.sinks.postgres.types import OP, UNSENT, Column
+from backfill_cli.sinks.postgres.values import Unfit, sent, sent_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+BATCH_ROWS, BATCH_BYTES = 10_000, 16 << 20
+"""So much at a time in this process, whatever the epoch's size: 100-byte rows make 1 MB."""
+ANALYZED_ROWS = 10_000
+"""From here on a plan without statistics may cost more than making them (20 ms)."""
+
+
+class Refused(Exception):
+    """A staged value that PostgreSQL cannot take. row: its number among all rows sent, from 0."""
+
+    def __init__(self, row: int, column: str, what: str) -> None:
+        super().__init__(what)
+        self.row, self.column, self.what = row, column, what
+
+
+def paths_of(folder: str, files: Sequence[StagedFile]) -> list[str]:
+    return [f"{folder.rstrip('/')}/{file.path}" for file in files]
+
+
+def batches(paths: Sequence[str]) -> "Iterator[pa.RecordBatch]":
+    """The files' rows as they were staged, in order."""
+    import pyarrow.parquet as pq
+
+    for path in paths:
+        with pq.ParquetFile(path) as file:
+            held = file.metadata
+            size = sum(held.row_group(at).total_byte_size for at in range(held.num_row_groups))
+            fitting = BATCH_BYTES * held.num_rows // max(size, 1)
+            yield from file.iter_batches(max(1, min(BATCH_ROWS, fitting)))
+
+
+def copy(con: Connection, into: Target | str, columns: tuple[Column, ...], paths: Sequence[str]) -> int:
+    """The files' rows are in a table, in this transaction; how many. into: a temporary table where it is a name.
+
+    Raises Refused for a value that does not fit, before the server sees it.
+    """
+    import pyarrow as pa
+
+    extra = (OP, UNSENT) if isinstance(into, str) else ()
+    schema = sent_schema(columns, extra)
+    wrong: list[Exception] = []
+    told = {"temporary": True} if isinstance(into, str) else {"db_schema_name": into.schema}
+    try:
+        with con.cursor() as cursor:
+            reader = pa.RecordBatchReader.from_batches(schema, _sent(paths, columns, schema, wrong))
+            name = into if isinstance(into, str) else into.table
+            rows: int = cursor.adbc_ingest(name, reader, mode="append", **told)
+    except Exception as exc:
+        # What our own generator raises comes back through C as a text of the driver's.
+        if wrong:
+            raise wrong[0] from exc
+        raise
+    return rows
+
+
+def _sent(
+    paths: Sequence[str], columns: tuple[Column, ...], schema: "pa.Schema", wrong: list[Exception]
+) -> "Iterator[pa.RecordBatch]":
+    import pyarrow as pa
+
+    before = 0
+    try:
+        for batch in batches(paths):
+            yield pa.RecordBatch.from_arrays(
+                [
+                    *(sent(column, batch.column(column.name)) for column in columns),
+                    *(_own(batch, schema.field(at)) for at in range(len(columns), len(schema))),
+                ],
+                schema=schema,
+            )
+            before += batch.num_rows
+    except Unfit as exc:
+        wrong.append(Refused(before + exc.row, exc.column, exc.what))
+        raise
+    except Exception as exc:
+        wrong.append(exc)
+        raise
+
+
+def _own(batch: "pa.RecordBatch", field: Any) -> "pa.Array":
+    """A column of the staged files' own, NULL where they do not have it: inserts have no op."""
+    import pyarrow as pa
+
+    if field.name not in batch.schema.names:
+        return pa.nulls(batch.num_rows, field.type)
+    return batch.column(field.name).cast(field.type)
+
+
+def stage(con: Connection, name: str, columns: tuple[Column, ...], paths: Sequence[str]) -> None:
+    """A temporary table `name`, gone with the transaction, holds the files' rows: `(row…, _op, _unsent)`."""
+    kinds = [*((column.name, column.type) for column in columns), (OP, "text"), (UNSENT, "text[]")]
+    run(
+        con,
+        f"CREATE TEMPORARY TABLE {quoted(name)} ({', '.join(f'{quoted(c)} {kind}' for c, kind in kinds)}) "
+        "ON COMMIT DROP",
+    )
+    if copy(con, name, columns, paths) >= ANALYZED_ROWS:
+        run(con, f"ANALYZE pg_temp.{quoted(name)}")
+
+
+def rows_where(
+    paths: Sequence[str], test: "Callable[[pa.RecordBatch], pa.Array]", limit: int
+) -> list[dict[str, Any]]:
+    """The first staged rows that a test holds for; for errors."""
+    found: list[dict[str, Any]] = []
+    for batch in batches(paths):
+        if len(found) < limit:
+            found += _plain(batch.filter(test(batch)).slice(0, limit - len(found)))
+    return found
+
+
+def row_at(paths: Sequence[str], number: int) -> dict[str, Any] | None:
+    """The row that was sent as the `number`-th, from 0; for errors."""
+    before = 0
+    for batch in batches(paths):
+        if number < before + batch.num_rows:
+            return _plain(batch.slice(number - before, 1))[0]
+        before += batch.num_rows
+    return None
+
+
+def _plain(batch: "pa.RecordBatch") -> list[dict[str, Any]]:
+    """The rows as Python's values; a column with a time that Python does not have, as numbers since 1970."""
+    import pyarrow as pa
+
+    columns = {}
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        try:
+            columns[name] = column.to_pylist()
+        except (OverflowError, ValueError):
+            columns[name] = column.cast(pa.int32() if pa.types.is_date32(column.type) else pa.int64()).to_pylist()
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]

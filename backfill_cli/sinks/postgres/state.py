@@ -1,0 +1,272 @@
+"""What the sink remembers of jobs, in four side tables of one schema: markers, owners, jobs, their splits."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from backfill_cli.contracts import EpochCommit, SavedJob
+from backfill_cli.errors import Fatal, Held
+from backfill_cli.model.checkpoint import Checkpoint, Marker, Owner
+from backfill_cli.model.codec import decode, encode
+from backfill_cli.model.position import cursor_of, cursor_text
+from backfill_cli.model.split import SplitKey, SplitProgress, SplitStatus
+from backfill_cli.sinks.postgres.session import Connection, rows_of, run
+from backfill_cli.sinks.postgres.sql import SIDE_PREFIX, Target, listed, literal, quoted
+
+LAYOUT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class SideTable:
+    name: str
+    comment: str
+    columns: Mapping[str, tuple[str, str]]
+    key: tuple[str, ...]
+
+    def create(self, schema: str) -> Iterator[str]:
+        """Its DDL."""
+        table = f"{quoted(schema)}.{quoted(SIDE_PREFIX + self.name)}"
+        columns = ", ".join(f"{quoted(name)} {kind}" for name, (kind, _) in self.columns.items())
+        yield f"CREATE TABLE IF NOT EXISTS {table} ({columns}, PRIMARY KEY ({listed(self.key)}))"
+        yield f"COMMENT ON TABLE {table} IS {literal(self.comment)}"
+        for name, (_, comment) in self.columns.items():
+            yield f"COMMENT ON COLUMN {table}.{quoted(name)} IS {literal(comment)}"
+
+
+MARKERS = SideTable(
+    "markers",
+    "backfill: what each job has committed into each table. Written in the transaction that writes the rows.",
+    {
+        "job": ("text", "name of the job"),
+        "table": ("text", "the job's name for the table"),
+        "target": ("text NOT NULL UNIQUE", "schema.table that it writes"),
+        "epoch": ("bigint NOT NULL", "last epoch committed, milliseconds since 1970; 0: none yet"),
+        "token": ("bigint NOT NULL", "runners with an older token are refused"),
+        "attempt": ("text NOT NULL", "staging attempt that the epoch was applied from"),
+        "committed_at": ("timestamptz", "when; NULL: nothing committed yet"),
+    },
+    ("job", "table"),
+)
+OWNERS = SideTable(
+    "owners",
+    "backfill: which catalog has each job.",
+    {
+        "job": ("text", "name of the job"),
+        "catalog": ("text NOT NULL", "id of the catalog, from its table catalog_identity"),
+        "host": ("text NOT NULL", "machine that the catalog was used from"),
+        "path": ("text NOT NULL", "the catalog's file there"),
+    },
+    ("job",),
+)
+JOBS = SideTable(
+    "jobs",
+    "backfill: what `backfill resume --from-sink` rebuilds a lost catalog from. Holds no secrets.",
+    {
+        "job": ("text", "name of the job"),
+        "layout": ("integer NOT NULL", f"version of these side tables: {LAYOUT}"),
+        "definition": ("text NOT NULL", "config with references, fingerprint and pin, JSON"),
+        "digest": ("text NOT NULL", "SHA-256 of the definition: it is written when it changes"),
+        "checkpoint": ("text NOT NULL", "the last committed checkpoint without its splits, JSON"),
+    },
+    ("job",),
+)
+SPLITS = SideTable(
+    "splits",
+    "backfill: how much of each split of a snapshot this database holds.",
+    {
+        "job": ("text", "name of the job"),
+        "table": ("text", "the job's name for the table"),
+        "split": ("text", "the part of the snapshot: a file, a key range, a partition"),
+        "status": (
+            "text NOT NULL",
+            "not started, consuming, consumed; a partition: not started, backfilling, awaiting live, finished",
+        ),
+        "cursor": ("text", "where to go on, JSON: a row's index, an offset, a key; NULL once it is consumed"),
+        "rows": ("bigint NOT NULL", "rows read so far"),
+        "epoch": ("bigint NOT NULL", "the checkpoint that moved it last"),
+        "target": ("bigint", "the offset that a partition's history ends before; NULL for what is no partition"),
+    },
+    ("job", "table", "split"),
+)
+SIDE_TABLES = (MARKERS, OWNERS, JOBS, SPLITS)
+
+
+class State:
+    """The side tables of one schema, on one connection; every call is part of its transaction."""
+
+    def __init__(self, con: Connection, schema: str) -> None:
+        self._con, self._schema = con, schema
+
+    def _sql(self, side: SideTable) -> str:
+        return f"{quoted(self._schema)}.{quoted(SIDE_PREFIX + side.name)}"
+
+    def exists(self) -> bool:
+        """Whether the side tables are there: all of them, since one transaction creates them.
+
+        Raises Fatal when a newer backfill wrote them.
+        """
+        found = rows_of(
+            self._con,
+            "SELECT count(*) FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "
+            "WHERE n.nspname = $1 AND c.relkind = 'r' AND c.relname = ANY(string_to_array($2, ','))",
+            self._schema,
+            ",".join(SIDE_PREFIX + side.name for side in SIDE_TABLES),
+        )
+        if found[0][0] < len(SIDE_TABLES):
+            return False
+        newest = rows_of(self._con, f"SELECT max(layout) FROM {self._sql(JOBS)}")[0][0]
+        if newest is not None and newest > LAYOUT:
+            raise Fatal(
+                f"a newer backfill wrote this sink's side tables (layout {newest}, ours is {LAYOUT})", "upgrade it"
+            )
+        return True
+
+    def markers(self, job: str, lock: bool = False) -> dict[str, Marker]:
+        """The job's markers by table; epoch 0 where a table is claimed and nothing committed.
+
+        lock: nobody else reads them so, nor writes them, until this transaction ends.
+        """
+        found = rows_of(
+            self._con,
+            f'SELECT "table", epoch, token, attempt FROM {self._sql(MARKERS)} WHERE job = $1 ORDER BY "table"'
+            + (" FOR UPDATE" if lock else ""),
+            job,
+        )
+        return {table: Marker(epoch, token, attempt) for table, epoch, token, attempt in found}
+
+    def owner_of_target(self, target: Target) -> tuple[str, str] | None:
+        """(job, table) that writes this table, None when no job does."""
+        found = rows_of(self._con, f'SELECT job, "table" FROM {self._sql(MARKERS)} WHERE target = $1', str(target))
+        return (found[0][0], found[0][1]) if found else None
+
+    def claim(self, job: str, claims: Iterable[tuple[str, Target]]) -> None:
+        """Markers at epoch 0 for tables that have none; they start with the token that the job's others have."""
+        markers = self._sql(MARKERS)
+        for table, target in claims:
+            run(
+                self._con,
+                f"INSERT INTO {markers} SELECT $1::text, $2::text, $3::text, 0, "
+                f"coalesce((SELECT max(token) FROM {markers} WHERE job = $1::text), 0), '', NULL",
+                job,
+                table,
+                str(target),
+            )
+
+    def raise_token(self, job: str, token: int) -> None:
+        run(self._con, f"UPDATE {self._sql(MARKERS)} SET token = $1 WHERE job = $2", token, job)
+
+    def owner(self, job: str) -> Owner | None:
+        """The catalog that has the job, None when nothing says so."""
+        found = rows_of(self._con, f"SELECT catalog, host, path FROM {self._sql(OWNERS)} WHERE job = $1", job)
+        return Owner(*found[0]) if found else None
+
+    def own(self, job: str, owner: Owner, instead_of: Owner | None) -> None:
+        """The catalog `owner` has the job. Raises Held when another one than `instead_of` has it by now."""
+        owners = self._sql(OWNERS)
+        run(self._con, f"LOCK TABLE {owners} IN SHARE ROW EXCLUSIVE MODE")
+        held = self.owner(job)
+        if held is not None and held.catalog not in (owner.catalog, instead_of and instead_of.catalog):
+            raise Held(
+                f"another catalog took job {job!r} just now: {held}",
+                f"backfill status {job} --catalog {held.path}",
+            )
+        run(self._con, f"DELETE FROM {owners} WHERE job = $1", job)
+        run(
+            self._con,
+            f"INSERT INTO {owners} VALUES ($1, $2, $3, $4)",
+            job,
+            owner.catalog,
+            owner.host,
+            owner.path,
+        )
+
+    def record(self, commit: EpochCommit, tables: Iterable[str]) -> None:
+        """The epoch's markers, its checkpoint and the splits that it moved."""
+        for table in tables:
+            run(
+                self._con,
+                f"UPDATE {self._sql(MARKERS)} SET epoch = $1, token = $2, attempt = $3, committed_at = now() "
+                'WHERE job = $4 AND "table" = $5',
+                commit.epoch,
+                commit.token,
+                commit.attempt,
+                commit.job,
+                table,
+            )
+        self._save_checkpoint(commit)
+        if commit.saved.checkpoint.splits:
+            self._save_splits(commit.job, commit.saved.checkpoint.splits)
+
+    def _save_checkpoint(self, commit: EpochCommit) -> None:
+        checkpoint = encode(replace(commit.saved.checkpoint, splits={}, plan=None, staged=None))
+        digest = _digest(commit.saved.definition)
+        jobs = self._sql(JOBS)
+        known = rows_of(self._con, f"SELECT digest FROM {jobs} WHERE job = $1", commit.job)
+        if known == [(digest,)]:
+            run(self._con, f"UPDATE {jobs} SET checkpoint = $1 WHERE job = $2", checkpoint, commit.job)
+            return
+        run(self._con, f"DELETE FROM {jobs} WHERE job = $1", commit.job)
+        run(
+            self._con,
+            f"INSERT INTO {jobs} VALUES ($1, $2::bigint, $3, $4, $5)",
+            commit.job,
+            LAYOUT,
+            commit.saved.definition,
+            digest,
+            checkpoint,
+        )
+
+    def _save_splits(self, job: str, splits: Mapping[SplitKey, SplitProgress]) -> None:
+        moved = [
+            {
+                "table": table,
+                "split": split,
+                "status": progress.status.value,
+                "cursor": cursor_text(progress.cursor),
+                "rows": progress.rows,
+                "epoch": progress.epoch,
+                "target": progress.target,
+            }
+            for (table, split), progress in splits.items()
+        ]
+        names = listed(SPLITS.columns)
+        kept = ", ".join(
+            f"{quoted(name)} = excluded.{quoted(name)}" for name in moved[0] if name not in SPLITS.key
+        )
+        run(
+            self._con,
+            f"INSERT INTO {self._sql(SPLITS)} ({names}) SELECT $1::text, m.* FROM json_to_recordset($2::json) "
+            'AS m ("table" text, split text, status text, cursor text, rows bigint, epoch bigint, target bigint) '
+            f"ON CONFLICT ({listed(SPLITS.key)}) DO UPDATE SET {kept}",
+            job,
+            json.dumps(moved, ensure_ascii=False),
+        )
+
+    def saved(self, job: str) -> SavedJob | None:
+        """What the last commit kept, with all splits; None when the job has committed nothing."""
+        found = rows_of(self._con, f"SELECT definition, checkpoint FROM {self._sql(JOBS)} WHERE job = $1", job)
+        if not found:
+            return None
+        rows = rows_of(
+            self._con,
+            f'SELECT "table", split, status, cursor, rows, epoch, target FROM {self._sql(SPLITS)} WHERE job = $1',
+            job,
+        )
+        splits = {
+            (table, split): SplitProgress(SplitStatus(status), cursor_of(at), *moved)
+            for table, split, status, at, *moved in rows
+        }
+        return SavedJob(found[0][0], replace(decode(Checkpoint, found[0][1]), splits=splits))
+
+    def remove(self, job: str) -> None:
+        # Markers first: a commit in flight has them locked, and is waited for.
+        for side in SIDE_TABLES:
+            run(self._con, f"DELETE FROM {self._sql(side)} WHERE job = $1", job)
+
+
+@lru_cache(maxsize=4)
+def _digest(definition: str) -> str:
+    # Cached: a definition holds the pin, megabytes at 100,000 splits, and comes with every commit.
+    return hashlib.sha256(definition.encode()).hexdigest()

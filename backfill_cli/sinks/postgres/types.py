@@ -1,0 +1,117 @@
+"""Spark's types as PostgreSQL's: each survives exactly, or is refused naming column and type."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from backfill_cli.errors import BadData, UsageError
+from backfill_cli.model.schema import fields_of, shown
+from backfill_cli.sinks.postgres.sql import quoted
+
+SIMPLE = {
+    "boolean": "boolean",
+    "byte": "smallint",
+    "short": "smallint",
+    "integer": "integer",
+    "long": "bigint",
+    "float": "real",
+    "double": "double precision",
+    "string": "text",
+    "binary": "bytea",
+    "date": "date",
+    "timestamp": "timestamp with time zone",
+    "timestamp_ntz": "timestamp without time zone",
+}
+"""As format_type() writes them, so that a table's own can be compared."""
+LOGICAL = {"uuid": "uuid", "json": "json"}
+"""json, not jsonb: jsonb turns 1E400 and the order and repeats of names into something else."""
+EQUAL = {"character varying": "text"}
+OP, UNSENT = "_op", "_unsent"
+OF_STAGING = (OP, UNSENT)
+OF_THE_SYSTEM = ("tableoid", "xmin", "cmin", "xmax", "cmax", "ctid")
+
+_DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
+_CHARACTERS = re.compile(r"(var)?char\(\d+\)")
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a sink table.
+
+    type: as format_type() writes it. spark: the type's name in Spark's schema, of an array's elements where array.
+    """
+
+    name: str
+    type: str
+    spark: str
+    array: bool = False
+
+
+def sink_columns(table: str, schema: str) -> tuple[Column, ...]:
+    """The sink's columns of a Spark schema given as JSON, in its order.
+
+    Raises BadData naming table, column and type where a type would not survive exactly, and where two names
+    differ by case alone or one is taken: by the staged files, or by PostgreSQL.
+    """
+    fields = fields_of(schema)
+    _refuse_names(table, [field["name"] for field in fields])
+    return tuple(_of_field(table, field["name"], field) for field in fields)
+
+
+def _of_field(table: str, name: str, field: Mapping[str, Any]) -> Column:
+    logical, spark = (field.get("metadata") or {}).get("logical"), field["type"]
+    if logical is not None:
+        if logical not in LOGICAL or spark != "string":
+            raise _refused(table, name, f"{shown(spark)} marked {logical!r}")
+        return Column(name, LOGICAL[logical], LOGICAL[logical])
+    if isinstance(spark, str):
+        return Column(name, _of_simple(table, name, spark), spark)
+    if spark["type"] == "array" and isinstance(spark["elementType"], str):
+        element = spark["elementType"]
+        return Column(name, _of_simple(table, f"{name}[]", element) + "[]", element, array=True)
+    raise _refused(table, name, shown(spark), f"to_json({name})")
+
+
+def _of_simple(table: str, where: str, spark: str) -> str:
+    if spark in SIMPLE:
+        return SIMPLE[spark]
+    if decimal := _DECIMAL.fullmatch(spark):
+        return f"numeric({decimal[1]},{decimal[2]})"
+    if _CHARACTERS.fullmatch(spark):
+        return "text"
+    raise _refused(table, where, spark)
+
+
+def _refused(table: str, where: str, spark: str, instead: str = "") -> BadData:
+    return BadData(
+        f"table {table!r}, column {where!r}: PostgreSQL has no exact counterpart of Spark's type {spark}",
+        f'convert it in the transform: select = ["{instead or f"CAST({where} AS STRING)"} AS {where}", …]',
+    )
+
+
+def _refuse_names(table: str, names: Sequence[str]) -> None:
+    seen: dict[str, str] = {}
+    for name in names:
+        try:
+            quoted(name)
+        except UsageError as error:
+            raise BadData(f"table {table!r}: {error.message}", error.hint) from None
+        if (twin := seen.setdefault(name.lower(), name)) != name or names.count(name) > 1:
+            raise BadData(
+                f"table {table!r}: the columns {twin!r} and {name!r} differ only in case, which Spark ignores",
+                "rename one in the transform's select",
+            )
+        if name.lower() in OF_STAGING or name in OF_THE_SYSTEM:
+            whose = "staged changes use" if name.lower() in OF_STAGING else "PostgreSQL keeps for itself"
+            raise BadData(
+                f"table {table!r}: a column may not be called {name!r}, which {whose}",
+                f'rename it in the transform: select = ["{name} AS its_{name.strip("_")}", …]',
+            )
+
+
+def read_back(schema: str) -> str:
+    """The schema (JSON) of the columns as Parquet files hold them for Spark: text for UUID and JSON."""
+    fields = [{**field, "metadata": {}} for field in fields_of(schema)]
+    return json.dumps({"type": "struct", "fields": fields})

@@ -1,0 +1,171 @@
+"""Staged values as the bytes that PostgreSQL reads, column by column in Arrow, and what it gave as Spark's values.
+
+ADBC sends a column as its Arrow type has it, and the server reads those bytes by the type of its own column. So a
+time goes as the number that PostgreSQL keeps, with its infinities; ADBC's own way would refuse those.
+"""
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from backfill_cli.sinks.postgres.types import OP, UNSENT, Column
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+DAYS_TO_2000 = 10_957
+MICROS_TO_2000 = DAYS_TO_2000 * 86_400_000_000
+"""PostgreSQL counts from 2000, Spark and Parquet from 1970."""
+ENDLESS_DAYS, ENDLESS_MICROS = 2**31 - 1, 2**63 - 1
+"""Infinity, negative for its opposite, as DuckDB and Parquet keep it; PostgreSQL has one less for the opposite."""
+UUID = r"^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
+
+
+class Unfit(Exception):
+    """A value that PostgreSQL's type cannot hold. row: its number in the array, from 0. what: for people."""
+
+    def __init__(self, row: int, column: str, what: str) -> None:
+        super().__init__(what)
+        self.row, self.column, self.what = row, column, what
+
+
+def arrow_type(column: Column) -> "pa.DataType":
+    """The Arrow type of Spark's values."""
+    import pyarrow as pa
+
+    kind = _scalar(column.spark)
+    return pa.list_(kind) if column.array else kind
+
+
+def _scalar(spark: str) -> "pa.DataType":
+    import pyarrow as pa
+
+    if decimal := re.fullmatch(r"decimal\((\d+),(\d+)\)", spark):
+        return pa.decimal128(int(decimal[1]), int(decimal[2]))
+    simple = {
+        "boolean": pa.bool_(),
+        "byte": pa.int8(),
+        "short": pa.int16(),
+        "integer": pa.int32(),
+        "long": pa.int64(),
+        "float": pa.float32(),
+        "double": pa.float64(),
+        "binary": pa.binary(),
+        "date": pa.date32(),
+        "timestamp": pa.timestamp("us", "UTC"),
+        "timestamp_ntz": pa.timestamp("us"),
+    }
+    return simple.get(spark, pa.string())
+
+
+def sent_schema(columns: tuple[Column, ...], extra: tuple[str, ...] = ()) -> "pa.Schema":
+    """What is sent: the columns, and of the staged files' own those in `extra`."""
+    import pyarrow as pa
+
+    own = {OP: pa.string(), UNSENT: pa.list_(pa.string())}
+    fields = [(column.name, _sent_type(column)) for column in columns]
+    return pa.schema([*fields, *((name, own[name]) for name in extra)])
+
+
+def _sent_type(column: Column) -> "pa.DataType":
+    import pyarrow as pa
+
+    if column.array:
+        return pa.list_(pa.int16()) if column.spark == "byte" else arrow_type(column)
+    raw = {
+        "byte": pa.int16(),
+        "date": pa.int32(),
+        "timestamp": pa.int64(),
+        "timestamp_ntz": pa.int64(),
+        "uuid": pa.binary(),
+    }
+    return raw.get(column.spark) or arrow_type(column)
+
+
+def sent(column: Column, values: "pa.Array") -> "pa.Array":
+    """A staged column as it is sent. Raises Unfit for a value that the type cannot hold."""
+    import pyarrow as pa
+
+    given = values.cast(arrow_type(column))
+    if column.array:
+        return given.cast(_sent_type(column))
+    match column.spark:
+        case "byte":
+            return given.cast(pa.int16())
+        case "date":
+            return _since_2000(column, given.cast(pa.int32()), DAYS_TO_2000, ENDLESS_DAYS)
+        case "timestamp" | "timestamp_ntz":
+            return _since_2000(column, given.cast(pa.int64()), MICROS_TO_2000, ENDLESS_MICROS)
+        case "uuid":
+            return _uuids(column, given)
+        case _:
+            return given
+
+
+def _since_2000(column: Column, given: "pa.Array", shift: int, endless: int) -> "pa.Array":
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not len(given) or given.null_count == len(given):
+        return given
+    extremes = pc.min_max(given).as_py()
+    if -endless + shift < extremes["min"] and extremes["max"] < endless:
+        return pc.subtract(given, pa.scalar(shift, given.type))
+    # An end of time is kept as such; what no subtraction reaches is out of PostgreSQL's range, and not the end.
+    ends = pc.or_(pc.equal(given, endless), pc.equal(given, -endless))
+    outside = pc.and_(pc.less_equal(given, -endless + shift), pc.invert(ends))
+    if pc.any(outside).as_py():
+        row = pc.index(outside, True).as_py()
+        raise Unfit(
+            row, column.name, f"{given[row].as_py()} since 1970 is before PostgreSQL's first {column.type}"
+        )
+    kept = pc.if_else(
+        pc.equal(given, endless), pa.scalar(endless, given.type), pa.scalar(-endless - 1, given.type)
+    )
+    moved = pc.subtract(pc.if_else(ends, pa.scalar(shift, given.type), given), pa.scalar(shift, given.type))
+    return pc.if_else(ends, kept, moved)
+
+
+def _uuids(column: Column, given: "pa.Array") -> "pa.Array":
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    plain = pc.match_substring_regex(given, UUID)
+    if pc.any(pc.invert(plain)).as_py():
+        row = pc.index(plain, False).as_py()
+        raise Unfit(row, column.name, f"{given[row].as_py()!r} is no UUID")
+    bare = pc.replace_substring(given, "-", "")
+    return pa.array([None if text is None else bytes.fromhex(text) for text in bare.to_pylist()], pa.binary())
+
+
+def selected(column: Column, of: str) -> str:
+    """SQL of a column as `received` takes it: as ADBC reads it exactly, times as numbers."""
+    match column.spark:
+        case "uuid" | "json":
+            return f"{of}::text"
+        case "date" | "timestamp" | "timestamp_ntz" if not column.array:
+            return since_1970(column.spark, of)
+        case spark if spark.startswith("decimal("):
+            return f"{of}::text[]" if column.array else f"{of}::text"
+        case _:
+            return of
+
+
+def since_1970(spark: str, of: str) -> str:
+    """SQL of a time as a whole number of days or microseconds since 1970, infinities as Parquet keeps them."""
+    if spark == "date":
+        number, endless = f"({of} - DATE '1970-01-01')::bigint", ENDLESS_DAYS
+    else:
+        number, endless = f"(extract(epoch FROM {of}) * 1000000)::bigint", ENDLESS_MICROS
+    ends = f"CASE WHEN {of} > '1970-01-01' THEN {endless} ELSE {-endless} END"
+    return f"CASE WHEN isfinite({of}) THEN {number} WHEN {of} IS NOT NULL THEN {ends} END"
+
+
+def received(column: Column, values: Any) -> "pa.Array":
+    """What `selected` read, as Spark's type. Raises pyarrow's error for what no job of ours can have written."""
+    import pyarrow as pa
+
+    plain = values.storage if isinstance(values, pa.ExtensionArray) else values
+    kind = arrow_type(column)
+    if pa.types.is_date32(kind):
+        return plain.cast(pa.int32()).cast(kind)
+    return plain.cast(kind)

@@ -1,0 +1,210 @@
+"""A PostgreSQL sink as `verify` reads it: one snapshot of the database, which no commit waits for."""
+
+import json
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from backfill_cli.contracts import SavedJob, SinkTable, Survey
+from backfill_cli.errors import BadData, Transient
+from backfill_cli.model.digest import (
+    Dialect,
+    Digest,
+    DigestSpec,
+    KeyRanges,
+    Word,
+    WordColumn,
+    range_sql,
+    ranges_sql,
+    spec_of,
+    whole_sql,
+    xxhash64,
+)
+from backfill_cli.model.schema import columns_of, fields_of
+from backfill_cli.sinks.postgres.edge import ours
+from backfill_cli.sinks.postgres.session import Connection, Place, opened, rows_of, run
+from backfill_cli.sinks.postgres.sql import Target, literal, quoted
+from backfill_cli.sinks.postgres.state import State
+from backfill_cli.sinks.postgres.types import Column, read_back, sink_columns
+from backfill_cli.sinks.postgres.values import arrow_type, received, selected, since_1970
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# Hashed one by one in Python, 5 microseconds each.
+FEW_VALUES = 2000
+FILE_ROWS = 1_000_000
+NOT_A_NUMBER = 2**62
+"""The word of a NaN: no decimal of 18 digits has it, and no job wrote it."""
+
+
+class PostgresCopy:
+    """`contracts.SinkCopy` over one REPEATABLE READ transaction. One query at a time, from whatever thread."""
+
+    def __init__(self, con: Connection, place: Place, schema: str, job: str, folder: Path) -> None:
+        self._con, self._place, self._schema, self._job, self._folder = con, place, schema, job, folder
+        self._turn = threading.Lock()
+        self._written = 0
+
+    def saved(self) -> SavedJob | None:
+        with self._turn, self._asking("reading what is kept"):
+            state = State(self._con, self._schema)
+            return state.saved(self._job) if state.exists() else None
+
+    def survey(self, table: SinkTable) -> Survey:
+        """Reads the planner's statistics, and an index where there is one on the key."""
+        with self._turn, self._asking(f"looking at {table.target}"):
+            target = Target.of(table, self._schema)
+            few = self._few(target) & frozenset(_strings(table))
+            spec = spec_of(table.schema, table.key, few)
+            if spec is None or spec.columns[0].word is Word.TEXT:
+                return Survey(None, None, few)
+            name = quoted(spec.columns[0].name)
+            low, high = (_word(spec.columns[0], f"b.{end}") for end in ("low", "high"))
+            # Of the column itself, not of its word: an index answers min and max.
+            ends = f"SELECT min({name}) AS low, max({name}) AS high FROM {target.sql}"
+            if spec.columns[0].word is Word.BOOLEAN:
+                ends = f"SELECT bool_and({name}) AS low, bool_or({name}) AS high FROM {target.sql}"
+            lowest, highest = rows_of(self._con, f"SELECT {low}, {high} FROM ({ends}) b")[0]
+            return Survey(lowest, highest, few)
+
+    def _few(self, target: Target) -> frozenset[str]:
+        """Columns with few distinct values, as the last ANALYZE says; none of our results depends on it."""
+        found = rows_of(
+            self._con,
+            "SELECT attname FROM pg_catalog.pg_stats WHERE schemaname = $1 AND tablename = $2 "
+            f"AND n_distinct BETWEEN 0 AND {FEW_VALUES}",
+            target.schema,
+            target.table,
+        )
+        return frozenset(name for (name,) in found)
+
+    def digest(self, table: SinkTable, spec: DigestSpec, ranges: KeyRanges | None) -> Mapping[int, Digest]:
+        with self._turn, self._asking(f"hashing {table.target}"):
+            source, dialect = self._source(table, spec), _dialect(spec)
+            sql = whole_sql(spec, dialect, source) if ranges is None else ranges_sql(spec, ranges, dialect, source)
+            return {part: Digest(count, tuple(hashes)) for part, count, *hashes in rows_of(self._con, sql)}
+
+    def _source(self, table: SinkTable, spec: DigestSpec) -> str:
+        """FROM's text: the table as `t`, joined with a list of hashes for each text column."""
+        target = Target.of(table, self._schema).sql
+        source = f"{target} AS t"
+        for at, column in enumerate(spec.columns):
+            if column.word is Word.TEXT:
+                name = quoted(column.name)
+                values = [
+                    value
+                    for (value,) in rows_of(self._con, f"SELECT DISTINCT {name} FROM {target}")
+                    if value is not None
+                ]
+                words = json.dumps([[value, xxhash64(value.encode())] for value in values])
+                source += (
+                    f" LEFT JOIN (SELECT w->>0 AS value, (w->>1)::bigint AS word FROM json_array_elements("
+                    f"{literal(words)}::json) w OFFSET 0) words_{at} ON t.{name} = words_{at}.value"
+                )
+        return source
+
+    def frame(
+        self,
+        spark: "SparkSession",
+        table: SinkTable,
+        columns: Sequence[str],
+        only: tuple[DigestSpec, KeyRanges, Sequence[int]] | None,
+    ) -> "DataFrame":
+        """The rows, written to Parquet from Arrow for Spark to read."""
+        from pyspark.sql.types import StructType
+
+        self._written += 1
+        folder = self._folder / f"{table.name}-{self._written}"
+        folder.mkdir()
+        kinds = {column.name: column for column in sink_columns(table.name, table.schema)}
+        wanted = [kinds[name] for name in columns]
+        with self._turn, self._asking(f"reading {table.target}"):
+            rows = f"SELECT {_selected(wanted)} FROM {Target.of(table, self._schema).sql} AS t"
+            if only is not None:
+                spec, ranges, parts = only
+                part = range_sql(ranges, _dialect(spec), _dialect(spec).word(spec.columns[0]))
+                numbers = ", ".join(str(number) for number in parts)
+                rows = f"SELECT {_selected(wanted)} FROM {self._source(table, spec)} WHERE {part} IN ({numbers})"
+            self._export(rows, wanted, table, folder)
+        fields = columns_of(read_back(table.schema))
+        schema = {"type": "struct", "fields": [fields[name] for name in columns]}
+        return spark.read.schema(StructType.fromJson(schema)).parquet(str(folder))
+
+    def _export(self, rows: str, columns: Sequence[Column], table: SinkTable, folder: Path) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        schema = pa.schema([(column.name, arrow_type(column)) for column in columns])
+        try:
+            with self._con.cursor() as cursor, pq.ParquetWriter(folder / "0.parquet", schema) as writer:
+                cursor.execute(rows)
+                for batch in cursor.fetch_record_batch():
+                    held = zip(columns, batch.columns, strict=True)
+                    arrays = [received(column, values) for column, values in held]
+                    writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))
+        except OSError as exc:
+            raise Transient(f"{folder} cannot be written: {exc}", f"df -h {folder.parent}") from exc
+        except pa.ArrowInvalid as exc:
+            raise BadData(
+                f"table {table.name!r}: {table.target} holds a value that no job of this schema can have written: "
+                f"{exc}",
+                f"correct it, or start over: backfill drop {self._job} --confirm {self._job}",
+            ) from exc
+
+    def _asking(self, doing: str) -> AbstractContextManager[None]:
+        return ours(self._place, f"{doing} for verify")
+
+
+def _selected(columns: Sequence[Column]) -> str:
+    return ", ".join(
+        f"{selected(column, f't.{quoted(column.name)}')} AS {quoted(column.name)}" for column in columns
+    )
+
+
+def _strings(table: SinkTable) -> list[str]:
+    return [
+        field["name"]
+        for field in fields_of(table.schema)
+        if field["type"] == "string" and not (field.get("metadata") or {}).get("logical")
+    ]
+
+
+def _dialect(spec: DigestSpec) -> Dialect:
+    def word(column: WordColumn) -> str:
+        if column.word is Word.TEXT:
+            return f"words_{spec.columns.index(column)}.word"
+        return _word(column, f"t.{quoted(column.name)}")
+
+    return Dialect(
+        word=word,
+        xor=lambda a, b: f"({a} # {b})",
+        quotient=lambda value, by: f"({value} / {by})",
+        level=" OFFSET 0",  # 1.5 s instead of 19 for a million rows
+    )
+
+
+def _word(column: WordColumn, of: str) -> str:
+    """SQL of a column's word. Infinite dates and times become the numbers that Parquet and Spark keep."""
+    match column.word:
+        case Word.DAYS:
+            return since_1970("date", of)
+        case Word.MICROS:
+            return since_1970("timestamp", of)
+        case Word.UNSCALED:
+            scaled = f"({of} * {10**column.scale})::bigint"
+            return f"CASE WHEN {of} = 'NaN' THEN {NOT_A_NUMBER} ELSE {scaled} END"
+        case Word.BOOLEAN:
+            return f"{of}::int::bigint"
+        case _:
+            return f"{of}::bigint"
+
+
+@contextmanager
+def copied(place: Place, schema: str, job: str, folder: Path) -> Iterator[PostgresCopy]:
+    """The tables as they are now, for as long as the block lasts."""
+    with opened(place, f"reading the tables of job {job!r} for verify") as con:
+        run(con, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        yield PostgresCopy(con, place, schema, job, folder)

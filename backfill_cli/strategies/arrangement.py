@@ -1,0 +1,163 @@
+"""Arrangement strategy: read state as it is now, in the order of keys, and of the log only what lies behind.
+
+For an upstream that shows its current state alone, plus changes. Per split of the keys a cursor; each epoch reads
+the next rows after it, as of now, and then the log up to where every such read is in it. Of the log counts what
+changes a key that some split has reached; the rest is dropped, as a later read will meet it. So the sink is, at
+every checkpoint, the upstream at the log's position, limited to the keys reached. Rules: docs/design.md.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from backfill_cli.errors import Fatal
+from backfill_cli.model.checkpoint import PartitionProgress
+from backfill_cli.model.job import Control, Mutations, Phase
+from backfill_cli.model.pace import Allowance, Budget
+from backfill_cli.model.plan import ChangeWindow, EpochPlan, SnapshotRead, Staged
+from backfill_cli.model.position import Cursor, Position
+from backfill_cli.model.split import ReadSoFar, Split, SplitKey, SplitProgress, SplitStatus
+from backfill_cli.model.upstream import Pin, UpstreamEpoch, UpstreamView
+from backfill_cli.strategies.barrier import allowed, observed, refilled
+from backfill_cli.strategies.reading import Reading
+
+LEAST_LOG_ROWS = 250_000
+"""Changes that a window may always have, however small the epochs of a slow snapshot became."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArrangementState:
+    """position: of the log, consumed so far. position_ms: its upstream time, None before the first change."""
+
+    control: Control
+    phase: Phase
+    position: Position
+    position_ms: int | None
+    splits: Mapping[SplitKey, SplitProgress]
+    allowance: Allowance = field(default_factory=Allowance)
+    snapshot_finished_ms: int | None = None
+
+    allowed: None = None
+    converging: bool = False
+    not_converging: bool = False
+
+    @property
+    def log_store_finished_ms(self) -> int | None:
+        """The log is consumed beside the snapshot: there is nothing to drain after it."""
+        return self.snapshot_finished_ms
+
+
+@dataclass(frozen=True)
+class ArrangementStrategy:
+    """splits: all of the pin, in reading order; their rows are estimates."""
+
+    splits: tuple[Split, ...]
+    name: str = "arrangement"
+
+    @cached_property
+    def _reading(self) -> Reading:
+        return Reading(self.splits, estimated=True)
+
+    def start(self, pin: Pin, control: Control) -> ArrangementState:
+        phase = Phase.SNAPSHOT if self.splits else Phase.UPSTREAM
+        return ArrangementState(control, phase, pin.position, pin.position_ms, {})
+
+    def apply(self, state: ArrangementState, mutations: Mutations) -> ArrangementState:
+        """Control acts from this barrier on; nothing else of the state moves."""
+        return replace(state, control=mutations.control)
+
+    def plan(self, state: ArrangementState, view: UpstreamView, budget: Budget) -> EpochPlan:
+        """The next rows and the log past them; the log alone where no rows may be read."""
+        reads: tuple[SnapshotRead, ...] = ()
+        if state.phase == Phase.SNAPSHOT and not state.control.paused and not view.log_first:
+            rate = allowed(state.allowance, state.control, state.phase, budget)
+            reads = tuple(self._reading.reads(state.splits, rate, budget))
+        if state.control.paused or not (reads or view.pending):
+            return observed(EpochPlan(), view.pending, state.position_ms, view.latest)
+        window = self._window(state, view, bool(reads), budget)
+        left = () if reads else view.pending[window.epochs :]
+        within = self._within(state) if state.phase == Phase.SNAPSHOT else None
+        plan = EpochPlan(reads=reads, window=window, within=within)
+        return observed(plan, left, window.up_to_ms, view.latest)
+
+    def _window(self, state: ArrangementState, view: UpstreamView, reads: bool, budget: Budget) -> ChangeWindow:
+        """After reads all of the log, to where they are in it; else what was observed, as far as it fits."""
+        pending: tuple[UpstreamEpoch, ...] = view.pending
+        cut = next((i for i, epoch in enumerate(pending) if i > 0 and epoch.schema), len(pending))
+        taken = pending if reads else pending[:cut]
+        up_to = state.position
+        for epoch in taken:
+            up_to = up_to.join(Position(epoch.cursors))
+        begun_ms = (state.position_ms or 0) if taken else max(state.position_ms or 0, budget.now_ms)
+        return ChangeWindow(
+            after=state.position,
+            up_to=up_to,
+            from_ms=taken[0].ms if taken else begun_ms,
+            up_to_ms=max(taken[-1].ms, begun_ms) if taken else begun_ms,
+            epochs=len(taken),
+            schema=taken[0].schema if taken else (),
+            open=reads,
+            limit=None if reads else max(budget.rows, LEAST_LOG_ROWS),
+        )
+
+    def _within(self, state: ArrangementState) -> Mapping[SplitKey, Cursor | None]:
+        begun = {key: one for key, one in state.splits.items() if one.status != SplitStatus.NOT_STARTED}
+        return {key: None if one.status == SplitStatus.CONSUMED else one.cursor for key, one in begun.items()}
+
+    def advance(
+        self, state: ArrangementState, plan: EpochPlan, staged: Staged | None, budget: Budget
+    ) -> ArrangementState:
+        state = replace(state, allowance=refilled(state.allowance, state.control, state.phase, budget))
+        if staged is None:
+            return state
+        window = staged.window
+        if window is None or not state.position <= window.up_to:
+            raise Fatal(f"the log would go back from {state.position} to {window and window.up_to}")
+        state = replace(state, position=window.up_to, position_ms=max(window.up_to_ms, state.position_ms or 0))
+        if not plan.reads:
+            return state
+        read_rows = sum(rows for _, rows in staged.reads)
+        allowance = state.allowance.spend(read_rows) if state.control.rate is not None else state.allowance
+        splits = self._reading.consumed(state.splits, staged.reads, budget.now_ms)
+        state = replace(state, splits=splits, allowance=allowance)
+        if next(self._reading.open(splits), None) is None:
+            return replace(state, phase=Phase.UPSTREAM, snapshot_finished_ms=budget.now_ms)
+        return state
+
+    def closes(self, before: ArrangementState, after: ArrangementState) -> tuple[str, ...]:
+        return self._reading.completed(before.splits, after.splits) if before.phase == Phase.SNAPSHOT else ()
+
+    def durable(self, state: ArrangementState) -> Position:
+        return state.position
+
+    def read_so_far(self, state: ArrangementState) -> ReadSoFar:
+        return self._reading.so_far(state.splits)
+
+    def partitions(self, state: ArrangementState, latest: Position) -> tuple[PartitionProgress, ...]:
+        return ()
+
+    def freeze(self, state: ArrangementState) -> str:
+        return json.dumps(
+            {
+                "phase": state.phase,
+                "position": dict(state.position.cursors),
+                "position_ms": state.position_ms,
+                "allowance": [state.allowance.tokens, state.allowance.at_ms],
+                "snapshot_finished_ms": state.snapshot_finished_ms,
+            },
+            sort_keys=True,
+        )
+
+    def thaw(self, state: str, splits: Mapping[SplitKey, SplitProgress], control: Control) -> ArrangementState:
+        """The frozen state; the bucket keeps its debt but earns nothing for the time that no runner was there."""
+        kept = json.loads(state)
+        return ArrangementState(
+            control=control,
+            phase=Phase(kept["phase"]),
+            position=Position.of(kept["position"]),
+            position_ms=kept["position_ms"],
+            splits=dict(splits),
+            allowance=Allowance(min(0.0, kept["allowance"][0]), None),
+            snapshot_finished_ms=kept["snapshot_finished_ms"],
+        )

@@ -1,0 +1,127 @@
+"""Splits read in order: which rows an epoch takes of them, and how far they have been read.
+
+Of a pinned snapshot a split's rows and bytes are facts, of state as it is now they are estimates.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from backfill_cli.model.pace import Allowance, Budget
+from backfill_cli.model.plan import SnapshotRead
+from backfill_cli.model.split import ReadSoFar, Split, SplitKey, SplitProgress, SplitStatus
+
+BYTES_A_ROW = 100  # a guess that only sizes epochs of files whose metadata holds no row count
+FIRST_GUESS = 1_000  # rows of a range of which nothing is known; three times as many each time that it was too low
+NOT_STARTED = SplitProgress()
+
+Splits = Mapping[SplitKey, SplitProgress]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """splits: all of them, in reading order. estimated: whether their rows are only what statistics say."""
+
+    splits: tuple[Split, ...]
+    estimated: bool = False
+
+    def open(self, done: Splits) -> Iterator[tuple[Split, SplitProgress]]:
+        """The splits that are not consumed yet."""
+        for split in self.splits:
+            progress = done.get((split.table, split.id), NOT_STARTED)
+            if progress.status != SplitStatus.CONSUMED:
+                yield split, progress
+
+    def reads(self, done: Splits, allowance: Allowance | None, budget: Budget) -> Iterator[SnapshotRead]:
+        """Splits in order, whole where they fit, until the budget or the allowed rate is used up.
+
+        allowance: what the rate allows at this barrier; None without one.
+        """
+        limited = allowance is not None
+        left: float = budget.rows
+        if allowance is not None:
+            left = min(left, allowance.tokens)
+        taken = 0
+        for split, progress in self.open(done):
+            rest = self._rest(split, progress)
+            if rest > 0 and left < 1:
+                return
+            whole = rest <= max(left, 0) or not split.cuttable or (not limited and rest <= left + budget.rows / 2)
+            if not whole and taken and not limited and left < budget.rows / 2:
+                return  # a slice costs more than its share of the file: the next epoch takes the split whole
+            most = int(left + budget.rows / 2) if self.estimated and not limited else int(left)
+            limit = None if whole else most
+            used = rest if whole else most
+            if self.estimated and whole:
+                # of an estimate a limit stands even where all seems to fit: there may be many more rows
+                limit = min(most, 2 * rest if limited else max(2 * rest, FIRST_GUESS))
+                used = limit if limited else max(rest, limit // 2)
+            yield SnapshotRead(split.table, split.id, progress.cursor, limit_rows=limit)
+            left -= used
+            taken += used
+
+    def _rest(self, split: Split, progress: SplitProgress) -> int:
+        """Rows left in a split, estimated from its bytes where metadata does not tell."""
+        if self.estimated:
+            left = (split.rows or 0) - progress.rows
+            return left if left > 0 else max(progress.rows, FIRST_GUESS)
+        if split.rows is not None:
+            return split.rows - progress.rows
+        return max(1, split.size_bytes // BYTES_A_ROW)
+
+    def consumed(self, done: Splits, reads: Sequence[tuple[SnapshotRead, int]], epoch: int) -> Splits:
+        """The splits once these closed reads, each with its rows, are in the sink."""
+        splits = dict(done)
+        for read, rows in reads:
+            key = (read.table, read.split)
+            before = splits.get(key, NOT_STARTED)
+            splits[key] = SplitProgress(
+                SplitStatus.CONSUMED if read.up_to is None else SplitStatus.CONSUMING,
+                read.up_to,
+                before.rows + rows,
+                epoch,
+            )
+        return splits
+
+    def completed(self, before: Splits, after: Splits) -> tuple[str, ...]:
+        """The tables whose last split is consumed in `after` and was not in `before`."""
+        still_open = {split.table for split, _ in self.open(after)}
+        return tuple(t for t in dict.fromkeys(s.table for s, _ in self.open(before)) if t not in still_open)
+
+    @cached_property
+    def _rows_total(self) -> int | None:
+        known = all(split.rows is not None for split in self.splits)
+        return sum(split.rows or 0 for split in self.splits) if known else None
+
+    @cached_property
+    def _bytes_total(self) -> int:
+        return sum(split.size_bytes for split in self.splits)
+
+    def so_far(self, done: Splits) -> ReadSoFar:
+        """For people. An estimated total is more than what was read while there may be more, and equals it then.
+
+        Of a split that holds more than was estimated it counts as much again as was read.
+        """
+        counts = dict.fromkeys((SplitStatus.NOT_STARTED, SplitStatus.CONSUMING, SplitStatus.CONSUMED), 0)
+        rows, expected, size_bytes = 0, 0, 0.0
+        for split in self.splits:
+            progress = done.get((split.table, split.id), NOT_STARTED)
+            counts[progress.status] += 1
+            rows += progress.rows
+            over = progress.status == SplitStatus.CONSUMED
+            estimate = split.rows or 0
+            if not over and progress.rows >= estimate:
+                estimate = 2 * progress.rows
+            expected += progress.rows if over else estimate
+            share = 1.0 if over else min(1.0, progress.rows / max(split.rows or 1, 1))
+            size_bytes += split.size_bytes * share
+        total = self._rows_total if not self.estimated else expected
+        return ReadSoFar(
+            splits={str(status): n for status, n in counts.items()},
+            rows=rows,
+            rows_total=total,
+            size_bytes=int(size_bytes),
+            bytes_total=self._bytes_total,
+            done=size_bytes if total is None else rows,
+            total=self._bytes_total if total is None else total,
+        )

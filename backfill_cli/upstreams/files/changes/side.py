@@ -1,0 +1,140 @@
+"""Files as a change log: a folder for each table, where change files land."""
+
+import difflib
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from backfill_cli.contracts import TableSpec
+from backfill_cli.errors import BackfillError, ConfigError
+from backfill_cli.formats import frames
+from backfill_cli.formats.listing import place
+from backfill_cli.model.position import START, Position
+from backfill_cli.model.schema import Columns, columns_of, field
+from backfill_cli.model.upstream import LogStart, Pin, UpstreamView
+from backfill_cli.spark.failures import from_spark, spark_reading
+from backfill_cli.upstreams.files.changes.change_feed import ChangeFeed
+from backfill_cli.upstreams.files.changes.change_format import ChangeFormat
+from backfill_cli.upstreams.files.changes.debezium import Debezium
+from backfill_cli.upstreams.files.changes.dms import Dms
+from backfill_cli.upstreams.files.changes.epoch_column import EpochLog
+from backfill_cli.upstreams.files.changes.epochs import FileLog, Log
+from backfill_cli.upstreams.files.changes.table_log import TableLog
+from backfill_cli.upstreams.files.options import ChangesOptions, FilesOptions
+from backfill_cli.upstreams.files.snapshot import pin as pins
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_FORMATS: dict[str, type[ChangeFormat]] = {"debezium": Debezium, "dms": Dms, "change-feed": ChangeFeed}
+
+
+class FilesChanges:
+    """See contracts.ChangeLog. No folder is looked at before `begin` or `observe`."""
+
+    keeps = "the change files until they are applied"
+
+    def __init__(self, options: FilesOptions, tables: Sequence[TableSpec]) -> None:
+        changes = options.changes
+        self._as_of, self._complete_at = options.snapshot.as_of, options.snapshot.complete_at
+        self._logs = {t.name: _table_log(t, changes) for t in tables} if changes else {}
+        self._log: Log = EpochLog(self._logs, changes) if changes and changes.epoch else FileLog(self._logs)
+        self.before_images = changes is None or _FORMATS[changes.format].before_images
+        self.one_log = len(tables) == 1 or bool(changes and changes.epoch)
+
+    def begin(self, schema: Mapping[str, str]) -> LogStart:
+        for log in self._logs.values():
+            log.must_exist()
+        position, complete_at = self._marks()
+        self._log.begin({name: columns_of(text) for name, text in schema.items()}, position, True)
+        folders = {name: log.where.uri for name, log in self._logs.items()}
+        sources = self._sources()
+        self._expect(sources)
+        identity = {"change_folders": folders} | ({} if sources is None else {"sources": sources})
+        return LogStart(position, self._log.ms_at(position), complete_at, schema, identity)
+
+    def restore(self, pin: Pin) -> None:
+        self._expect(json.loads(pin.identity).get("sources"))
+        self._log.begin({n: columns_of(s) for n, s in pin.schema.items()}, pin.position, False)
+
+    def observe(self, position: Position) -> UpstreamView:
+        pending = self._log.pending(position)
+        latest = position
+        for epoch in pending:
+            latest = latest.join(Position.of(dict(epoch.cursors)))
+        return UpstreamView("{}", latest, tuple(pending))
+
+    def remembered(self, position: Position) -> str:
+        """The files applied up to a position, for `recall` of a later process."""
+        logs = {name: log.remembered(self._log.cursor(position, name)) for name, log in self._logs.items()}
+        return json.dumps(logs) if logs else ""
+
+    def recall(self, memory: str) -> None:
+        """Take up what an earlier process remembered; what it says is compared at the next look."""
+        for name, told in json.loads(memory).items():
+            self._logs[name].recall(told)
+
+    def changes(
+        self, spark: "SparkSession", table: str, after: Position, up_to: Position, schema: str
+    ) -> "DataFrame":
+        columns = columns_of(schema)
+        with spark_reading():
+            found = self._log.changes(spark, table, after, up_to, columns)
+            return _no_changes(spark, columns) if found is None else found
+
+    def acknowledge(self, position: Position) -> None:
+        """The files are their owner's: nothing is removed. What is remembered begins here from now on."""
+        for name, log in self._logs.items():
+            log.forget_before(self._log.cursor(position, name))
+
+    def failure(self, exc: Exception) -> BackfillError | None:
+        return from_spark(exc)
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def _marks(self) -> tuple[Position, Position | None]:
+        """(S, the position that covers the load's end), from the change files that the options name."""
+        if not self._logs:
+            return START, None
+        position = self._position_of(self._as_of, "as_of") if self._as_of else START
+        if self._complete_at:
+            return position, self._position_of(self._complete_at, "complete_at")
+        if self._as_of:
+            return position, None
+        newest = max((name for log in self._logs.values() for name in log.names()), default=None)
+        return position, None if newest is None else self._log.position_at(newest)
+
+    def _position_of(self, name: str, option: str) -> Position:
+        names = sorted({n for log in self._logs.values() for n in log.names()})
+        if name not in names:
+            near = difflib.get_close_matches(name, names, 3, 0.6) or names[:3]
+            hint = f"name one of: {', '.join(near)}" if near else "there are no change files yet: leave it out"
+            raise ConfigError("upstream", [f"upstream.snapshot.{option}: no change file '{name}'"], hint)
+        return self._log.position_at(name)
+
+    def _sources(self) -> Mapping[str, str | None] | None:
+        """Of which table of the source each table's files are, as far as they say it; None without Debezium's."""
+        found = {name: form.source(log.where, list(log.files().values())) for name, form, log in self._debezium()}
+        return found or None
+
+    def _expect(self, sources: Mapping[str, str | None] | None) -> None:
+        """Lines of other tables of the source are refused from now on."""
+        for name, form, log in self._debezium() if sources is not None else ():
+            form.expect((sources or {}).get(name), log.where.folder)
+
+    def _debezium(self) -> list[tuple[str, Debezium, TableLog]]:
+        logs = ((name, log.form, log) for name, log in self._logs.items())
+        return [(name, form, log) for name, form, log in logs if isinstance(form, Debezium)]
+
+
+def _table_log(table: TableSpec, options: ChangesOptions) -> TableLog:
+    declared: Columns = pins.declared(options.columns, table.name, "upstream.changes.columns")
+    form: ChangeFormat = _FORMATS[options.format](table, options, declared)
+    where, rise = place(options.path, table.name), options.epoch is None
+    return TableLog(table.name, where, form, versions_rise=rise, consecutive=options.consecutive)
+
+
+def _no_changes(spark: "SparkSession", columns: Columns) -> "DataFrame":
+    marks = {"_op": "string", "_seq": "long", "_ms": "long"}
+    return spark.createDataFrame([], frames.struct_type({n: field(n, k) for n, k in marks.items()} | columns))

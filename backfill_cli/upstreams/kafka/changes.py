@@ -1,0 +1,231 @@
+"""A Kafka topic as a change log: what follows a snapshot that another system holds."""
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from backfill_cli.contracts import TableSpec
+from backfill_cli.errors import BackfillError, ConfigError, HistoryGone
+from backfill_cli.model.position import Position
+from backfill_cli.model.schema import columns_of, schema_text
+from backfill_cli.model.upstream import LogStart, Pin, UpstreamView
+from backfill_cli.spark.failures import MARK, from_spark
+from backfill_cli.spark.names import quoted
+from backfill_cli.upstreams.kafka import columns
+from backfill_cli.upstreams.kafka.changes_options import ChangesOptions
+from backfill_cli.upstreams.kafka.decode.columns_of_row import names_column
+from backfill_cli.upstreams.kafka.log import reader, spark_source
+from backfill_cli.upstreams.kafka.log.cluster import Offsets, Seen
+from backfill_cli.upstreams.kafka.log.growth import Growth
+from backfill_cli.upstreams.kafka.options import ms_of
+from backfill_cli.upstreams.kafka.tasks import Range
+from backfill_cli.upstreams.kafka.topic import Topic, position_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+PART_ROWS = 50_000
+"""About how many offsets an upstream epoch has: a log that grew while nobody looked is several."""
+
+_NEWER = "take a newer snapshot, and start from its time"
+_OVER = (
+    "correct what the fault names, in the config or in the program that writes the record; then drop the job and "
+    "start over, with a snapshot that is newer than the record where the record is wrong"
+)
+_COLUMNS = (
+    "name a column that the snapshot leaves out in upstream.changes.ignore, one that changes may leave out (NULL "
+    "then) in upstream.changes.sparse; else drop the job and start over with a snapshot of the same columns"
+)
+
+
+class KafkaChanges:
+    """See contracts.ChangeLog. A position is the next offset of every partition."""
+
+    before_images = True  # a key change is two records, by Debezium as by who writes tombstones
+    one_log = True
+    keeps = "the topic's records until they are applied"
+
+    def __init__(
+        self, options: ChangesOptions, tables: Sequence[TableSpec], now_s: Callable[[], float] = time.time
+    ) -> None:
+        self._options, self._now_s = options, now_s
+        self._topic = Topic(options, tables)
+        self._growth = Growth(PART_ROWS)
+        self._identity = "{}"
+        self._partitions: frozenset[str] = frozenset()
+        self._looked = False
+        self._compacted: bool | None = False
+
+    def begin(self, schema: Mapping[str, str]) -> LogStart:
+        seen = self._topic.begin()
+        self._refuse_compacted()
+        found, name = self._topic.samples(seen), self._topic.table.name
+        source = columns.of_changes(self._options, columns_of(schema[name]), found)
+        position = self._start(seen)
+        identity = self._topic.identity(seen, found)
+        self._take(json.dumps(identity), position)
+        from_ = self._options.from_
+        at_ms = ms_of(from_) if isinstance(from_, str) and from_ != "earliest" else None
+        return LogStart(position, at_ms, self._end(seen, position), {name: schema_text(source)}, identity)
+
+    def restore(self, pin: Pin) -> None:
+        self._take(pin.identity, pin.position)
+
+    def observe(self, position: Position) -> UpstreamView:
+        """Raises StateConflict for another topic or cluster, Fatal for a new partition."""
+        reached = {int(p): int(offset) for p, offset in position}
+        seen = self._topic.look(reached)
+        self._topic.same(seen, json.loads(self._identity))
+        self._topic.refuse_growth(seen, self._partitions | {p for p, _ in position})
+        self._refuse_gone(seen, position, "drop the job and start over, with a newer snapshot and from its time")
+        begun_ms = None if self._looked else self._time_at(reached, seen)
+        self._looked = True
+        self._growth.observe(seen.oldest, seen.ends, int(self._now_s() * 1000), reached, begun_ms)
+        pending = self._growth.pending(position)
+        return UpstreamView("{}", position_of(seen.ends), pending, position_of(seen.oldest))
+
+    def changes(
+        self, spark: "SparkSession", table: str, after: Position, up_to: Position, schema: str
+    ) -> "DataFrame":
+        """Raises BadData, once computed, for a record that cannot be read."""
+        from pyspark.sql import functions as F
+
+        value, named = columns_of(schema), self._options
+        whole = frozenset(named.ignore), frozenset(value) - frozenset(named.sparse)
+        frame = self._topic.changes(spark, after, up_to, value, self._identity, whole)
+        fault = F.concat(
+            F.lit(f"{MARK} topic '{named.topic}': the record at partition "),
+            F.col("kafka_partition").cast("string"),
+            F.lit(", offset "),
+            F.col("kafka_offset").cast("string"),
+            F.lit(" cannot be read: "),
+            F.col("_error"),
+            F.lit(" :try "),
+            F.when(names_column(F.col("_error")), _COLUMNS).otherwise(_OVER),
+            F.lit(" :end"),
+        )
+        op = F.when(F.col("_error").isNull(), F.col("_op")).otherwise(F.raise_error(fault).cast("string"))
+        return frame.select(op.alias("_op"), "_seq", "_ms", *(quoted(name) for name in value))
+
+    def acknowledge(self, position: Position) -> None:
+        """Nothing is committed to the cluster: the sink holds the position."""
+
+    def advice(self) -> Sequence[str]:
+        """What `plan` says of the topic."""
+        said = list(self._topic.may_have_grown(len(self._partitions)))
+        if self._compacted is not False:
+            known = "is compacted" if self._compacted else "may be compacted, which this user may not see"
+            said.append(
+                f"topic '{self._options.topic}' {known}: a delete that compaction takes before it is read (in a "
+                "pause of more than delete.retention.ms, say) leaves its row in the sink"
+            )
+        return said
+
+    def failure(self, exc: Exception) -> BackfillError | None:
+        return from_spark(exc) or spark_source.failure(exc)
+
+    def close(self) -> None:
+        self._topic.cluster.close()
+
+    def _take(self, identity: str, position: Position) -> None:
+        self._identity, self._partitions = identity, frozenset(p for p, _ in position)
+
+    def _start(self, seen: Seen) -> Position:
+        """S: where the options say that the log goes on."""
+        told = self._options.from_
+        if isinstance(told, dict):
+            return position_of(self._checked(told, seen))
+        if told == "earliest":
+            return position_of(seen.oldest)
+        if ms_of(told) > self._now_s() * 1000:
+            fault = f"upstream.changes.from: '{told}' is in the future (a time without a zone is UTC)"
+            raise ConfigError("upstream", [fault], "give the time at which the snapshot was begun")
+        found = self._topic.cluster.at_time(seen.ends, ms_of(told))
+        oldest = self._topic.look().oldest  # asked after it: retention may have moved meanwhile
+        for p, offset in found.items():
+            if oldest[p] > 0 and offset <= oldest[p]:
+                raise HistoryGone(
+                    f"topic '{self._options.topic}', partition {p}: its log begins at offset {oldest[p]}, with no "
+                    f"record from before {told}: changes from between may have been deleted",
+                    f'{_NEWER}; if the topic holds all changes since the snapshot was begun: from = "earliest"',
+                )
+        return position_of(found)
+
+    def _end(self, seen: Seen, position: Position) -> Position | None:
+        """The position that covers the snapshot's end; None where it is the state at S."""
+        told = self._options.complete_at
+        if isinstance(self._options.from_, dict):
+            return None
+        if isinstance(told, dict):
+            end = position_of(self._partitions_of("complete_at", told, seen))
+        elif told is None:
+            end = position_of(seen.ends)
+        else:
+            if ms_of(told) > self._now_s() * 1000:
+                fault = f"upstream.changes.complete_at: '{told}' is in the future (a time without a zone is UTC)"
+                raise ConfigError("upstream", [fault], "start once the snapshot is finished, and give that time")
+            end = position_of(self._topic.cluster.at_time(seen.ends, ms_of(told)))
+        return None if end <= position else end.join(position)
+
+    def _partitions_of(self, option: str, told: Mapping[str, int], seen: Seen) -> dict[int, int]:
+        """Offsets by partition. Raises ConfigError where these are not those of the topic."""
+        named = {int(p): offset for p, offset in told.items()}
+        topic = f"topic '{self._options.topic}'"
+        faults = [f"{topic} has no partition {p}" for p in sorted(named.keys() - seen.ends.keys())]
+        faults += [f"partition {p} of {topic} is not named" for p in sorted(seen.ends.keys() - named.keys())]
+        self._refuse(option, faults)
+        return named
+
+    def _checked(self, told: Mapping[str, int], seen: Seen) -> Offsets:
+        """The offsets that the log goes on from. Raises ConfigError or HistoryGone where it does not hold them."""
+        named = self._partitions_of("from", told, seen)
+        faults = [
+            f"partition {p} ends at offset {seen.ends[p]}, before {offset}"
+            for p, offset in sorted(named.items())
+            if offset > seen.ends[p]
+        ]
+        self._refuse("from", faults)
+        self._refuse_gone(seen, position_of(named), _NEWER)
+        return named
+
+    def _refuse(self, option: str, faults: Sequence[str]) -> None:
+        if faults:
+            hint = "name the next offset of every partition as it was at the snapshot"
+            raise ConfigError("upstream", [f"upstream.changes.{option}: {fault}" for fault in faults], hint)
+
+    def _refuse_compacted(self) -> None:
+        """Raises ConfigError for a topic whose deletes may go before they are read, unless that is accepted."""
+        self._compacted = self._topic.cluster.is_compacted()
+        if self._compacted and not self._options.accept_compaction:
+            fault = (
+                f"upstream.changes.topic: '{self._options.topic}' is compacted: a delete that compaction takes "
+                "before it is read would leave its row in the sink"
+            )
+            raise ConfigError(
+                "upstream",
+                [fault],
+                "set cleanup.policy=delete on the topic while the job reads its snapshot; or accept it: "
+                "upstream.changes.accept_compaction = true",
+            )
+
+    def _time_at(self, reached: Offsets, seen: Seen) -> int | None:
+        """The time of the first record that is pending in the fullest partition, ms; None where nothing is."""
+        pending = {p: end - reached.get(p, 0) for p, end in seen.ends.items() if end > reached.get(p, 0)}
+        if sum(pending.values()) <= PART_ROWS:
+            return None
+        fullest = max(pending, key=lambda p: pending[p])
+        first = max(reached.get(fullest, 0), seen.oldest.get(fullest, 0))
+        one = Range(0, fullest, first, min(first + 100, seen.ends[fullest]))
+        found = [m for part in reader.messages(self._topic.connection, self._options.topic, one) for m in part]
+        return int(found[0].timestamp()[1]) if found else None
+
+    def _refuse_gone(self, seen: Seen, position: Position, hint: str) -> None:
+        for p, offset in position:
+            oldest = seen.oldest.get(int(p), 0)
+            if oldest > int(offset):
+                raise HistoryGone(
+                    f"topic '{self._options.topic}', partition {p}: offsets {offset} to {oldest - 1} are needed "
+                    f"and gone: its log begins at {oldest}",
+                    f"{hint}; keep the topic longer (retention.ms)",
+                )

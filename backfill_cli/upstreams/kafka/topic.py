@@ -1,0 +1,164 @@
+"""A topic: which one it is, what it holds, and its records as changes of a table."""
+
+import json
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from backfill_cli.contracts import TableSpec
+from backfill_cli.errors import ConfigError, Fatal, StateConflict
+from backfill_cli.formats.fast_json import FastPath, fast_path
+from backfill_cli.model.position import Position
+from backfill_cli.model.schema import Columns
+from backfill_cli.upstreams.kafka.archive.archive import Archive
+from backfill_cli.upstreams.kafka.decode import debezium, foreign, upserts
+from backfill_cli.upstreams.kafka.log import samples
+from backfill_cli.upstreams.kafka.log.cluster import Cluster, Connection, Offsets, Seen
+from backfill_cli.upstreams.kafka.log.samples import Samples
+from backfill_cli.upstreams.kafka.options import TopicOptions
+from backfill_cli.upstreams.kafka.records import Decoder, Records
+from backfill_cli.upstreams.kafka.tasks import Range
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class Topic:
+    """One topic and the one table that it fills. Nothing is asked of the cluster before `begin` or `look`."""
+
+    def __init__(self, options: TopicOptions, tables: Sequence[TableSpec], archive: Archive | None = None) -> None:
+        if len(tables) != 1:
+            names = ", ".join(table.name for table in tables)
+            raise ConfigError("tables", [f"tables: a topic fills one table, not {len(tables)} ({names})"])
+        self._options, self.table = options, tables[0]
+        self.connection = Connection(options)
+        self.cluster = Cluster(self.connection, options.topic)
+        self.records = Records(options, self.connection, archive)
+        self._seen: Seen | None = None
+
+    def begin(self) -> Seen:
+        """A first look. Raises UsageError listing topics with near names when there is no such one."""
+        self.cluster.must_exist()
+        return self.look()
+
+    def look(self, read: Offsets | None = None) -> Seen:
+        """The topic as it is now; `read` as Cluster.look says."""
+        self._seen = self.cluster.look(read)
+        return self._seen
+
+    def oldest(self) -> Mapping[int, int]:
+        """Where the log began when it was last looked at."""
+        return (self._seen or self.look()).oldest
+
+    def samples(self, seen: Seen) -> Samples | None:
+        """What a few records say of the columns; None of other formats than Debezium's."""
+        if self._options.value.format != "debezium":
+            return None
+        return samples.of_debezium(self.connection, self._options.topic, seen, self._options.value.tables)
+
+    def identity(self, seen: Seen, found: Samples | None = None) -> dict[str, Any]:
+        """What must never change. found: samples, of which one table's changes the topic holds."""
+        told = {"cluster": seen.cluster, "topic": self._options.topic, "topic_id": seen.topic_id}
+        return told if found is None else {**told, "source": found.source}
+
+    def same(self, seen: Seen, identity: Mapping[str, Any]) -> None:
+        """The topic is the one that the job began on. Raises StateConflict for another one."""
+        if identity["cluster"] != seen.cluster:
+            raise StateConflict(
+                f"{self._options.bootstrap_servers} is cluster {seen.cluster}, and the job began on cluster "
+                f"{identity['cluster']}: offsets of one mean nothing in the other",
+                f"correct {self._options.at}.bootstrap_servers, or drop the job and start over",
+            )
+        if identity["topic_id"] != str(seen.topic_id):
+            raise StateConflict(
+                f"topic '{self._options.topic}' was recreated: its id is {seen.topic_id}, and was "
+                f"{identity['topic_id']} when the job began; its offsets start from 0 again",
+                "drop the job and start over",
+            )
+
+    def refuse_growth(self, seen: Seen, known: AbstractSet[str]) -> None:
+        """Raises Fatal for a partition that is not known: its records and older ones may have one key."""
+        new = sorted(p for p in seen.ends if str(p) not in known)
+        if self._options.accept_growth or not new:
+            return
+        raise Fatal(
+            f"topic '{self._options.topic}' has a new partition {new[0]}: it had {len(known)}, now it has "
+            f"{len(seen.ends)}; records of a key that went to another partition until then may be there now, "
+            "and between partitions there is no order",
+            "if every key stays in the partition that it was in (only new keys go to the new ones), set "
+            f"{self._options.at}.accept_growth = true and start again; else drop the job and start over on a "
+            "topic whose keys are each in one partition",
+        )
+
+    def may_have_grown(self, partitions: int) -> Sequence[str]:
+        """What nobody can see of a topic whose rows have a key: whether it ever got partitions."""
+        if self._options.accept_growth or partitions == 1:
+            return []
+        return [
+            f"topic '{self._options.topic}' has {partitions} partitions and rows have a key: if the topic ever "
+            "got partitions, a key may have records in two of them, and between partitions there is no order: old "
+            "ones may overwrite newer ones; if it gets one later the job stops, unless "
+            f"{self._options.at}.accept_growth = true says that every key stays in its partition"
+        ]
+
+    def fast_path(self, value: Columns, required: Sequence[str] = ()) -> FastPath | None:
+        """The fast path, which only our own reader knows."""
+        odd = foreign.texts(value, bool(required))
+        return fast_path(value, required, odd) if self._options.reader == "confluent" else None
+
+    def changes(
+        self,
+        spark: "SparkSession",
+        after: Position,
+        up_to: Position,
+        value: Columns,
+        identity: str,
+        whole: tuple[frozenset[str], frozenset[str]] | None = None,
+    ) -> "DataFrame":
+        """The partitions of `up_to`, each from where it stands in `after`, as changes with `_error` and `_raw`.
+
+        whole: (columns that rows may have besides these, columns that no row may lack); None: as the options say.
+        Raises StateConflict when the topic is another one and nobody has looked at it yet.
+        """
+        if self._seen is None:
+            self.same(self.look(), json.loads(identity))
+        key, fast = self.table.key, None
+        if self._options.value.format == "debezium":
+            rules = self._rules(value, json.loads(identity), whole)
+            of_records: Decoder = partial(debezium.as_changes, columns=value, key=key, rules=rules)
+        else:
+            fast = self.fast_path(value, key) if whole is None else None  # it looks for what it knows alone
+            of_records = partial(upserts.as_upserts, columns=value, key=key, fast=fast, whole=whole)
+        return self.records.decoded(
+            spark,
+            [Range(index, int(p), int(after.get(p) or 0), int(end)) for index, (p, end) in enumerate(up_to)],
+            self.oldest,
+            value,
+            of_records,
+            lambda rows: upserts.of_rows(rows, value, key),
+            fast,
+        )
+
+    def _rules(
+        self,
+        value: Columns,
+        identity: Mapping[str, Any],
+        whole: tuple[frozenset[str], frozenset[str]] | None,
+    ) -> debezium.Rules:
+        how, blockless = debezium.encodings(value, self._options.value, self._options.at)
+        others = frozenset[str]() if self._options.value.ddl is None else None
+        return debezium.Rules(
+            how=how,
+            at=self._options.at,
+            others=others if whole is None else whole[0],
+            required=frozenset() if whole is None else whole[1],
+            blockless=blockless,
+            tables=self._options.value.tables,
+            source=identity.get("source"),
+            named=(self._options.topic, self.table.name) if "source" in identity else None,
+        )
+
+
+def position_of(offsets: Mapping[int, int]) -> Position:
+    return Position.of({str(p): offset for p, offset in offsets.items()})

@@ -1,0 +1,29 @@
+"""PostgreSQL as an upstream: tables as they are now, by key, and one replication slot with the changes of all."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from backfill_cli.contracts import TableSpec, Upstream, UpstreamConnector
+from backfill_cli.upstreams.postgres.options import PostgresOptions
+
+
+def _open(options: PostgresOptions, tables: Sequence[TableSpec]) -> Upstream:
+    from backfill_cli.upstreams.postgres.upstream import PostgresUpstream
+
+    return PostgresUpstream(options, tables)
+
+
+def _fingerprint(options: PostgresOptions) -> Mapping[str, Any]:
+    """The database is known by its own identifier, not by where it is."""
+    return {"slot": options.slot, "publication": options.publication}
+
+
+def _primary_keys(options: PostgresOptions, names: Sequence[str]) -> Mapping[str, Sequence[str]]:
+    from backfill_cli.upstreams.postgres.client import connected
+    from backfill_cli.upstreams.postgres.tables import primary_keys
+
+    with connected(options.dsn) as connection:
+        return primary_keys(connection, names)
+
+
+connector = UpstreamConnector(PostgresOptions, _open, _fingerprint, primary_keys=_primary_keys)

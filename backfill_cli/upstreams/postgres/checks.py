@@ -1,0 +1,169 @@
+"""What has to be right in the database, looked at before anything is made; the SQL that fixes each fault."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from backfill_cli.errors import BadData, UsageError
+from backfill_cli.model.units import spell_size
+from backfill_cli.upstreams.postgres import slot
+from backfill_cli.upstreams.postgres.client import asking
+from backfill_cli.upstreams.postgres.options import PostgresOptions
+from backfill_cli.upstreams.postgres.tables import PgTable
+from backfill_cli.upstreams.postgres.types import Column, quoted, spark_type
+
+if TYPE_CHECKING:
+    import psycopg
+
+    Connection = psycopg.Connection[Any]
+
+STANDBY_FROM = 160_000
+"""Since this version a standby can have logical slots of its own."""
+
+_ABLE = """
+SELECT current_setting('wal_level'), current_setting('server_version_num')::int, pg_is_in_recovery(),
+       current_user::text,
+       (SELECT rolreplication OR rolsuper FROM pg_roles WHERE rolname = current_user),
+       current_setting('max_replication_slots')::int, (SELECT count(*) FROM pg_replication_slots)::int,
+       has_database_privilege(current_database(), 'CREATE')
+"""
+
+
+def require_followable(tables: Sequence[PgTable]) -> None:
+    """The log tells each row's old key. Raises UsageError with the SQL that makes it so."""
+    for table in tables:
+        key = tuple(column.name for column in table.key)
+        if table.identity == "f" or (table.identity == "d" and set(key) == set(table.primary)):
+            continue
+        what = {
+            "d": f"its primary key ({', '.join(table.primary) or 'none'})",
+            "n": "nothing",
+            "i": "the columns of an index",
+        }[table.identity]
+        raise UsageError(
+            f"table {table.name!r}: of an old row the log tells {what}, not the key ({', '.join(key)})",
+            f"ALTER TABLE {table.sql} REPLICA IDENTITY FULL"
+            + (", or take the primary key: leave `key` out" if table.primary and table.identity == "d" else ""),
+        )
+
+
+def require_able(connection: "Connection", options: PostgresOptions, tables: Sequence[PgTable]) -> None:
+    """Nothing stands in the way of a start. Raises UsageError with all that does."""
+    slot.require_none(slot.now(connection, options.slot), options.slot)
+    found = list(_faults(connection, options, tables))
+    if found:
+        raise UsageError(
+            "PostgreSQL is not ready for this job: " + "; ".join(what for what, _ in found),
+            "; ".join(fix for _, fix in found),
+        )
+
+
+def advice(connection: "Connection", options: PostgresOptions, tables: Sequence[PgTable]) -> list[str]:
+    """What `plan` says: what would stop a start, with the SQL that fixes it, and what a start would make."""
+    found = [f"{what}; start would refuse it: {fix}" for what, fix in _faults(connection, options, tables)]
+    seen = slot.now(connection, options.slot)
+    if seen.plugin is not None:
+        held = f"holds back {spell_size(seen.held_bytes)} of log"
+        return [*found, f"replication slot {options.slot!r} exists and {held}: a new job needs one of its own"]
+    if slot.missing(connection, options.publication, tables) is None:
+        found.append(f"start would run: {slot.statement(options.publication, tables)}")
+    return [*found, f"start would make replication slot {options.slot!r}, and drop remove it"]
+
+
+def _faults(
+    connection: "Connection", options: PostgresOptions, tables: Sequence[PgTable]
+) -> Iterator[tuple[str, str]]:
+    with asking("looking whether it is ready"):
+        row = connection.execute(_ABLE).fetchone()
+    assert row is not None
+    wal_level, version, standby, role, replicates, most, used, may_create = row
+    if wal_level != "logical":
+        yield (
+            f"wal_level is {wal_level!r}",
+            "ALTER SYSTEM SET wal_level = 'logical' (and restart the server)",
+        )
+    if standby and version < STANDBY_FROM:
+        yield (
+            "it is a standby, which can have logical slots from version 16 on",
+            "name its primary in upstream.dsn",
+        )
+    if not replicates:
+        yield f"role {role!r} may not replicate", f"ALTER ROLE {quoted(role)} REPLICATION"
+    if used >= most:
+        yield (
+            f"all {most} replication slots are in use",
+            "drop one that nobody needs (SELECT slot_name, active FROM pg_replication_slots), or raise "
+            "max_replication_slots",
+        )
+    for table in tables:
+        if not _may_select(connection, table):
+            yield (
+                f"role {role!r} may not read table {table.name!r}",
+                f"GRANT SELECT ON {table.sql} TO {quoted(role)}",
+            )
+        if table.kind == "p" and not options.accept_partition_changes:
+            yield (
+                f"table {table.name!r} is partitioned: rows that come or go by ATTACH, DETACH, DROP or TRUNCATE "
+                "of a partition alone are not in the log, and the sink would keep its own",
+                "if none do, or the sink may keep what it has: upstream.accept_partition_changes = true",
+            )
+    missing = slot.missing(connection, options.publication, tables)
+    for statement in missing or ():
+        yield f"publication {options.publication!r} lacks changes of this job", statement
+    if missing is None and standby:
+        yield (
+            f"publication {options.publication!r} is missing, and a standby cannot make it",
+            f"on its primary: {slot.statement(options.publication, tables)}",
+        )
+    elif missing is None and not (may_create and _owns(connection, tables)):
+        yield (
+            f"publication {options.publication!r} is missing, and role {role!r} may not make it",
+            f"as the tables' owner: {slot.statement(options.publication, tables)}",
+        )
+
+
+def _may_select(connection: "Connection", table: PgTable) -> bool:
+    query = "SELECT has_table_privilege(%s::oid, 'SELECT') AND has_schema_privilege(%s, 'USAGE')"
+    with asking("looking at grants"):
+        row = connection.execute(query, (table.oid, table.schema)).fetchone()
+    return bool(row and row[0])
+
+
+def _owns(connection: "Connection", tables: Sequence[PgTable]) -> bool:
+    query = "SELECT bool_and(pg_has_role(relowner, 'USAGE')) FROM pg_class WHERE oid = ANY(%s::oid[])"
+    with asking("looking who owns the tables"):
+        row = connection.execute(query, ([table.oid for table in tables],)).fetchone()
+    return bool(row and row[0])
+
+
+def in_force(table: PgTable, known: Mapping[str, Any]) -> tuple[Column, ...]:
+    """These of its columns, as the catalog describes them. known: Spark's field of each.
+
+    Raises BadData for one that is gone, or of another type.
+    """
+    now = {column.name: column for column in table.columns}
+    for name, was in known.items():
+        kind = spark_type(now[name]) if name in now else None
+        if kind != was["type"]:
+            what = "was dropped or renamed" if kind is None else f"was {was['type']}, and is {kind}"
+            raise BadData(
+                f"table {table.name!r}: column {name!r} {what}",
+                "drop the job and start over: only columns added without a default can be followed",
+            )
+    return tuple(now[name] for name in known)
+
+
+def require_told(connection: "Connection", table: PgTable, added: Sequence[str]) -> None:
+    """Columns that were added have no value in the rows that were there, which the log would not tell.
+
+    Raises BadData for one that came with a default.
+    """
+    query = """SELECT attname::text FROM pg_attribute WHERE attrelid = %s AND attname = ANY(%s::text[])
+               AND (atthasmissing OR atthasdef OR attidentity <> '') LIMIT 1"""
+    with asking("looking at added columns"):
+        row = connection.execute(query, (table.oid, list(added))).fetchone()
+    if row is not None:
+        raise BadData(
+            f"table {table.name!r}: column {row[0]!r} was added with a default: rows that were there before "
+            "have a value that the log does not tell",
+            "drop the job and start over (a column added without a default can be followed)",
+        )

@@ -1,0 +1,150 @@
+"""Chunks: rows of a range of keys as they are now, each in a short transaction of its own, in Spark's workers.
+
+A chunk's snapshot must show every transaction that was consumed from the log so far: a commit can stand in the log
+before a snapshot shows it (while a synchronous standby is waited for, or for an instant), and its change would be
+lost, for the log will not tell it again. Until it does the snapshot is taken again.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from backfill_cli.errors import BackfillError, Transient, UsageError
+from backfill_cli.postgres_says import INSTALL
+from backfill_cli.upstreams.postgres.client import of_state
+from backfill_cli.upstreams.postgres.types import SETTINGS, Column, selected
+from backfill_cli.upstreams.postgres.values import from_adbc
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+VISIBLE_LIMIT_S = 10.0
+"""After so long without the snapshot the epoch is given up and tried again: a standby may be away for hours."""
+
+_WAIT_S = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What a chunk's snapshot has to show.
+
+    consumed: ids of transactions, 64-bit, that were consumed and that no snapshot was seen to show yet.
+    since: every transaction below this id must have ended; None once a chunk was read.
+    """
+
+    consumed: tuple[int, ...] = ()
+    since: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """table: SQL. condition: on its key. columns: all that are in force, in order."""
+
+    dsn: str
+    name: str
+    oid: int
+    table: str
+    condition: str
+    columns: tuple[Column, ...]
+    sight: Sight
+
+
+def batches(chunk: Chunk) -> "Iterator[pa.RecordBatch]":
+    """The chunk's rows. Runs in a worker.
+
+    Raises Transient while its snapshot does not show what was consumed, or the table's columns are other ones,
+    BadData for a value that cannot be kept exactly.
+    """
+    import pyarrow as pa
+
+    with _transaction(chunk) as cursor:
+        _until_seen(cursor, chunk)
+        _same_columns(cursor, chunk)
+        cursor.execute(select(chunk))
+        for batch in cursor.fetch_record_batch():
+            arrays = [from_adbc(column, array) for column, array in zip(chunk.columns, batch.columns, strict=True)]
+            yield pa.RecordBatch.from_arrays(arrays, names=[column.name for column in chunk.columns])
+
+
+def select(chunk: Chunk) -> str:
+    columns = ", ".join(selected(column) for column in chunk.columns)
+    return f"SELECT {columns} FROM {chunk.table} WHERE {chunk.condition}"
+
+
+@contextmanager
+def _transaction(chunk: Chunk) -> Iterator[Any]:
+    """A cursor of a connection of its own, in no transaction yet; whatever is open at the end is rolled back."""
+    try:
+        from adbc_driver_postgresql import dbapi
+    except ImportError as exc:
+        raise UsageError(f"the PostgreSQL upstream lacks a package: {exc}", INSTALL) from exc
+
+    try:
+        with dbapi.connect(chunk.dsn) as connection, connection.cursor() as cursor:
+            for name, value in {**SETTINGS, "application_name": "backfill"}.items():
+                cursor.execute(f"SET SESSION {name} = '{value}'")
+            connection.commit()
+            yield cursor
+            connection.rollback()
+    except BackfillError:
+        raise
+    except dbapi.Error as exc:
+        raise _failure(chunk, exc) from exc
+
+
+def _failure(chunk: Chunk, exc: Exception) -> BackfillError:
+    """What an error of the driver means; its text may hold the DSN when it could not connect."""
+    state = str(getattr(exc, "sqlstate", None) or "").strip("\0")
+    return of_state(state, f"table {chunk.name!r}, reading a chunk", str(exc).replace(chunk.dsn, "…").strip())
+
+
+def _until_seen(cursor: Any, chunk: Chunk) -> None:
+    """The cursor's transaction is a new one whose snapshot shows what it must."""
+    until = time.monotonic() + VISIBLE_LIMIT_S
+    while True:
+        cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        waits = _not_seen(cursor, chunk.sight)
+        if waits is None:
+            return
+        cursor.connection.rollback()
+        if time.monotonic() > until:
+            raise Transient(
+                f"table {chunk.name!r}: {waits}",
+                "a transaction that waits for a synchronous standby, or that has been open for long, holds it up: "
+                "SELECT pid, xact_start, state, wait_event, query FROM pg_stat_activity ORDER BY xact_start",
+            )
+        time.sleep(_WAIT_S)
+
+
+def _not_seen(cursor: Any, sight: Sight) -> str | None:
+    """What the snapshot does not show yet, for people; None when it shows all."""
+    if sight.since is not None:
+        cursor.execute("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint")
+        (xmin,) = cursor.fetchone()
+        if xmin < sight.since:
+            return f"a transaction that began before the slot ({xmin}) has not ended"
+    if sight.consumed:
+        listed = ",".join(map(str, sight.consumed))
+        cursor.execute(
+            f"SELECT min(x::text::bigint) FROM unnest('{{{listed}}}'::xid8[]) x "
+            "WHERE NOT pg_visible_in_snapshot(x, pg_current_snapshot())"
+        )
+        (hidden,) = cursor.fetchone()
+        if hidden is not None:
+            return f"transaction {hidden} was taken from the log, and no snapshot shows it yet"
+    return None
+
+
+def _same_columns(cursor: Any, chunk: Chunk) -> None:
+    """The table has the columns that are in force; it is locked against a change until the transaction ends."""
+    cursor.execute(f"SELECT 1 FROM {chunk.table} WHERE false")
+    cursor.fetchall()
+    cursor.execute(
+        "SELECT attname::text, atttypid::bigint, atttypmod FROM pg_attribute WHERE attnum > 0 "
+        f"AND NOT attisdropped AND attgenerated = '' AND attrelid = {chunk.oid} ORDER BY attnum"
+    )
+    found = [tuple(row) for row in cursor.fetchall()]
+    if found != [(column.name, column.type_oid, column.typmod) for column in chunk.columns]:
+        raise Transient(f"table {chunk.name!r}: its columns changed while it was read", "the log tells how: wait")

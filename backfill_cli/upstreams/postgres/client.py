@@ -1,0 +1,77 @@
+"""Connections to the database, and what its errors mean."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from backfill_cli.errors import BackfillError, Fatal, Transient, UsageError
+from backfill_cli.postgres_says import INSTALL, Said, said
+from backfill_cli.upstreams.postgres.types import SETTINGS
+
+if TYPE_CHECKING:
+    import psycopg
+
+CONNECT_TIMEOUT_S = 10
+
+
+def lsn_text(lsn: int) -> str:
+    """A place in the write-ahead log as PostgreSQL writes it: `16/B374D848`."""
+    return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
+
+
+def lsn_of(text: str) -> int:
+    """The place that `lsn_text` wrote."""
+    high, low = text.split("/")
+    return (int(high, 16) << 32) + int(low, 16)
+
+
+@contextmanager
+def asking(what: str) -> Iterator[None]:
+    """Any failure of the database inside becomes ours. what: what was asked, for people."""
+    import psycopg
+
+    try:
+        yield
+    except BackfillError:
+        raise
+    except psycopg.Error as exc:
+        raise failure(exc, what) from exc
+
+
+def failure(exc: "psycopg.Error", what: str) -> BackfillError:
+    """What an error of the database means. Raises nothing; no part of a DSN is in it."""
+    return of_state(exc.sqlstate or "", f"PostgreSQL, {what}", (exc.diag.message_primary or str(exc)).strip())
+
+
+def of_state(state: str, doing: str, words: str) -> BackfillError:
+    """The same by an error's SQLSTATE, empty where none was told. doing: for people."""
+    text = f"{doing}: {words.splitlines()[0]}" + (f" (SQLSTATE {state})" if state else "")
+    match said(state, words):
+        case Said.FORBIDDEN:
+            return UsageError(text, "grant the role what it lacks: `plan` prints the statements")
+        case Said.NO_WAY_IN:
+            return UsageError(text, "correct user, password or database in upstream.dsn")
+        case Said.UNREACHED:
+            return Transient(text, "start the database, or correct upstream.dsn")
+        case Said.PASSES:
+            return Transient(text, "see the server's log")
+    return Fatal(text, "see the server's log")
+
+
+def connected(dsn: str) -> "psycopg.Connection[Any]":
+    """A new connection with the settings that values are read by, every statement a transaction of its own."""
+    try:
+        import psycopg
+    except ImportError as exc:
+        raise UsageError(f"the PostgreSQL upstream lacks a package: {exc}", INSTALL) from exc
+
+    with asking("connecting"):
+        try:
+            connection = psycopg.connect(
+                dsn, autocommit=True, connect_timeout=CONNECT_TIMEOUT_S, application_name="backfill"
+            )
+        except psycopg.ProgrammingError as exc:  # of the DSN itself, which it may repeat
+            raise UsageError("upstream.dsn is no connection string of libpq", "see the manual of libpq") from exc
+        for name, value in SETTINGS.items():
+            connection.execute("SELECT set_config(%s, %s, false)", (name, value))
+    return connection

@@ -1,0 +1,77 @@
+"""Which database, slot and tables a job is of: another one behind the same name stops it."""
+
+import json
+from collections.abc import Mapping, Sequence
+
+from backfill_cli.errors import BadData, StateConflict
+from backfill_cli.upstreams.postgres.slot import Now
+from backfill_cli.upstreams.postgres.tables import PgTable
+
+
+def of(seen: Now, slot: str, published: Mapping[str, int | None], tables: Sequence[PgTable]) -> str:
+    """JSON: the cluster's own identifier, not its address; a table's oid, not its name; columns by number, type.
+
+    published: by table what makes the publication have it; None before there is one. A table that left it for a
+    while has changes that no log tells, and so has a column that was dropped and added again, or changed its type.
+    """
+    columns = {
+        table.name: {column.name: [table.numbers[column.name], column.type_oid] for column in table.columns}
+        for table in tables
+    }
+    oids = {table.name: table.oid for table in tables}
+    found = {
+        "system": str(seen.system),
+        "timeline": seen.timeline,
+        "published": dict(published),
+        "database": seen.database,
+        "slot": slot,
+        "tables": oids,
+        "columns": columns,
+    }
+    return json.dumps(found, sort_keys=True)
+
+
+def require(known: str, found: str) -> None:
+    """Raises StateConflict naming what is another one, BadData naming a column."""
+    before, now = json.loads(known), json.loads(found)
+    for what in ("system", "database"):
+        if before[what] != now[what]:
+            raise StateConflict(
+                f"upstream.dsn leads to another database: its {what} was {before[what]}, and is {now[what]}",
+                "correct upstream.dsn, or drop the job and start over",
+            )
+    if before["timeline"] and now["timeline"] and before["timeline"] != now["timeline"]:
+        raise StateConflict(
+            f"the database was restored or failed over: its timeline was {before['timeline']}, and is "
+            f"{now['timeline']}; what the sink holds may never have been in it",
+            "drop the job and start over",
+        )
+    for name, oid in before["tables"].items():
+        if now["tables"].get(name, oid) != oid:
+            raise StateConflict(
+                f"table {name!r} was made again (its oid was {oid}, and is {now['tables'][name]}): the sink holds "
+                "rows of another table",
+                "drop the job and start over",
+            )
+    for name, oid in before["published"].items():
+        if oid is not None and now["published"].get(name) != oid:
+            raise StateConflict(
+                f"table {name!r} left the publication, at least for a while: changes of it are not in the log",
+                "drop the job and start over",
+            )
+    for name, columns in before.get("columns", {}).items():
+        for column, (number, kind) in columns.items():
+            found_number, found_kind = now["columns"][name].get(column, (None, None))
+            if found_number is None:
+                raise _changed(name, column, "was dropped or renamed")
+            if found_number != number:
+                raise _changed(name, column, "was dropped and added again")
+            if found_kind != kind:
+                raise _changed(name, column, "has another type now")
+
+
+def _changed(table: str, column: str, what: str) -> BadData:
+    return BadData(
+        f"table {table!r}: column {column!r} {what}: the log does not tell what became of the values before",
+        "drop the job and start over (a column added without a default can be followed)",
+    )

@@ -1,0 +1,159 @@
+"""A table's changes of a window by key: each key's latest row, or that it is deleted."""
+
+from operator import itemgetter
+from typing import Any
+
+from backfill_cli.errors import BadData
+from backfill_cli.upstreams.postgres.log.pgoutput import LOST, UNSENT, Gap, Row, Value
+from backfill_cli.upstreams.postgres.log.window import LogTable
+from backfill_cli.upstreams.postgres.types import Column
+
+Key = Any
+"""A value, or a tuple of several: the text of the key's columns."""
+
+Entry = tuple[int, int, Row | None]
+"""(number of the change in the window, when it was committed in ms since 1970, the row or None: deleted)"""
+
+
+_WHOLE = object()
+
+
+class NeedsAll(Exception):
+    """A row needs one that was written already: taken anew, with all rows held."""
+
+
+class NetTable:
+    """entries: by key. changes: so far. gaps: whether a row has UNSENT or LOST. written: whether rows left."""
+
+    def __init__(self, table: LogTable) -> None:
+        self.table, self.columns = table, table.columns
+        names = [one.name for one in table.columns]
+        self.key_at = tuple(names.index(name) for name in table.key)
+        self.key_of = itemgetter(*self.key_at)
+        self.entries: dict[Key, Entry] = {}
+        self._identified = False
+        self.changes = 0
+        self.gaps = self.written = self.truncated = False
+
+    def widen(self, columns: tuple[Column, ...]) -> None:
+        """Columns were added at the end, NULL in the rows so far."""
+        if self.written:
+            raise NeedsAll
+        for _, _, row in self.entries.values():
+            if row is not None:
+                row.extend([None] * (len(columns) - len(self.columns)))
+        self.columns = columns
+
+    def identify(self, identity: frozenset[str]) -> None:
+        """From here on old rows have these columns."""
+        self._identified = identity.issuperset(self.table.key)
+
+    def insert(self, row: Row, number: int, ms: int) -> None:
+        self.entries[self.key_of(row)] = (number, ms, row)
+
+    def delete(self, old: Row, number: int, ms: int) -> None:
+        self._require_identity()
+        self.entries[self.key_of(old)] = (number, ms, None)
+
+    def update(self, row: Row, gaps: bool, old: Row | None, whole: bool, number: int, ms: int) -> bool:
+        """Whether the key changed: number is then of the old one's delete, number + 1 of the row.
+
+        old: as the log has it, None for unchanged identity. whole: it is the whole row, not the key alone.
+        """
+        self._require_identity()
+        if old is None:
+            key = old_key = self.key_of(row)
+        else:
+            if gaps:
+                for at in range(len(row)) if whole else self.key_at:
+                    if row[at] is UNSENT:
+                        row[at] = old[at]
+                gaps = UNSENT in row
+            key, old_key = self.key_of(row), self.key_of(old)
+        moved = bool(key != old_key)
+        if gaps:
+            self._fill(row, old_key, moved)
+        if moved:
+            self.entries[old_key] = (number, ms, None)
+            number += 1
+        self.entries[key] = (number, ms, row)
+        return moved
+
+    def _fill(self, row: Row, old_key: Key, moved: bool) -> None:
+        """Unsent values are those of the key's row before, as far as the window has them.
+
+        A row that moved has nothing in the sink under its new key to take them from.
+        """
+        held = self.entries.get(old_key)
+        known = held[2] if held is not None else None
+        for at, value in enumerate(row):
+            if value is UNSENT:
+                row[at] = known[at] if known is not None else UNSENT
+                if row[at] is UNSENT and moved:
+                    if self.written:
+                        raise NeedsAll
+                    row[at] = LOST
+                self.gaps = self.gaps or isinstance(row[at], Gap)
+
+    def truncate(self) -> None:
+        self.entries.clear()
+        self.truncated, self.gaps, self.written = True, False, False
+
+    def left_out(self) -> tuple[str, ...]:
+        """The columns that some row leaves as they are. Raises BadData for a row with a value that is lost."""
+        if not self.gaps:
+            return ()
+        found: set[int] = set()
+        for key, (_, _, row) in self.entries.items():
+            if row is not None and any(isinstance(value, Gap) for value in row):
+                if LOST in row:
+                    raise self._lost(key, row)
+                found.update(at for at, value in enumerate(row) if value is UNSENT)
+        return tuple(self.columns[at].name for at in sorted(found))
+
+    def shown_key(self, key: Key) -> str:
+        """A key for people."""
+        return ", ".join(f"{name} = {_text(v)}" for name, v in zip(self.table.key, self.values(key), strict=True))
+
+    def values(self, key: Key) -> tuple[Value, ...]:
+        """The key's values, one or several."""
+        return key if len(self.key_at) > 1 else (key,)
+
+    def held_bytes(self, of_row: int) -> int:
+        """About what its rows take. of_row: what one costs beside its values."""
+        rows = (row or () for _, _, row in self.entries.values())
+        values = sum(len(value) for row in rows for value in row if isinstance(value, bytes))
+        return values + of_row * len(self.entries)
+
+    def _require_identity(self) -> None:
+        if not self._identified:
+            raise BadData(
+                f"table {self.table.name!r}: its replica identity lacks a column of the key "
+                f"({', '.join(self.table.key)}), so that the log does not say which rows changed",
+                f"ALTER TABLE {self.table.name} REPLICA IDENTITY FULL; then drop the job and start over",
+            )
+
+    def require_keys(self) -> None:
+        """Raises BadData for a key that has no value for a column."""
+        if len(self.key_at) > 1:
+            found = next((key for key in self.entries if None in key or UNSENT in key), _WHOLE)
+        else:
+            found = next((key for key in (None, UNSENT) if key in self.entries), _WHOLE)
+        if found is not _WHOLE:
+            raise BadData(
+                f"table {self.table.name!r}: a change whose key is not whole: {self.shown_key(found)}",
+                "the key's columns must be NOT NULL and in the table's replica identity: "
+                f"ALTER TABLE {self.table.name} REPLICA IDENTITY FULL; then drop the job and start over",
+            )
+
+    def _lost(self, key: Key, row: Row) -> BadData:
+        columns = ", ".join(repr(self.columns[at].name) for at, value in enumerate(row) if value is LOST)
+        return BadData(
+            f"table {self.table.name!r}: the row with {self.shown_key(key)} got it by an update that does not "
+            f"send the value of {columns}, unchanged and stored out of line: the log does not have it",
+            f"ALTER TABLE {self.table.name} REPLICA IDENTITY FULL; then drop the job and start over",
+        )
+
+
+def _text(value: Value) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else "NULL" if value is None else "not sent"

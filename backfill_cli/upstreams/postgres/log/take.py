@@ -1,0 +1,311 @@
+"""A window of the slot's log becomes files of net changes, a table at a time. Runs in a worker, without Spark.
+
+The slot is peeked at, never advanced: taking a window again gives the same. Some things show only when part of the
+window was read; it is read anew then, with what was learnt (`_Bounds`).
+"""
+
+import gc
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+from backfill_cli.contracts import TakenTable
+from backfill_cli.errors import BadData, Transient
+from backfill_cli.upstreams.postgres.client import asking, connected, lsn_text
+from backfill_cli.upstreams.postgres.log import pgoutput as log
+from backfill_cli.upstreams.postgres.log.covered import keep_covered
+from backfill_cli.upstreams.postgres.log.files import TableFiles
+from backfill_cli.upstreams.postgres.log.net import NeedsAll, NetTable
+from backfill_cli.upstreams.postgres.log.window import Taken, TakeRequest
+from backfill_cli.upstreams.postgres.types import DESCRIBED, Column, by_table, quoted, spark_type
+
+if TYPE_CHECKING:
+    import psycopg
+
+HELD_BYTES = 256 << 20
+"""Of messages whose rows are held, with ROW_BYTES for each; more are written before the window's end."""
+
+ROW_BYTES = 460
+"""What a held row of five columns costs beside its message (measured)."""
+
+_ROWS = frozenset({log.INSERT, log.UPDATE, log.DELETE})
+
+BLOCK_ROWS, BLOCK_BYTES = 10_000, 8 << 20
+"""At most so many rows are fetched at once, and about so much, by the size of those before."""
+
+MORE_MESSAGES = 1_000
+"""Beyond the limit: what a window that begins before `after` may have to skip, and each transaction's B and C."""
+
+
+def take(request: TakeRequest) -> Taken:
+    """The window's changes are files in the request's folder.
+
+    Raises BadData for changes that cannot be applied exactly; what the database says passes through as ours.
+    """
+    bounds = _Bounds(request.after, request.up_to, request.up_to, (request.limit or 0) + MORE_MESSAGES)
+    with _no_garbage(), connected(request.dsn) as connection:
+        _require_flushed(connection, request.up_to)
+        while True:
+            window = _Window(request, connection, bounds)
+            try:
+                return window.taken()
+            except _Again as again:
+                window.discard()
+                bounds = again.bounds
+            except NeedsAll:
+                window.discard()
+                bounds = replace(bounds, hold_all=True)
+            except BaseException:
+                window.discard()
+                raise
+
+
+def _require_flushed(connection: "psycopg.Connection[Any]", up_to: int) -> None:
+    """The server decodes what is flushed and no more: beyond it transactions would be missed."""
+    end = "CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END"
+    with asking("how far its log is flushed"):
+        row = connection.execute(f"SELECT {end} >= %s::pg_lsn".encode(), (lsn_text(up_to),)).fetchone()
+    if row is None or not row[0]:
+        raise Transient(f"the log is not yet flushed up to {lsn_text(up_to)}", "wait until the server wrote it")
+
+
+@dataclass(frozen=True, slots=True)
+class _Bounds:
+    """A transaction counts whose commit record begins in [first, stop); that is known before its end is.
+
+    up_to: the window's end. messages: how many the server decodes, where there is a limit. hold_all: nothing is
+    written before the end.
+    """
+
+    first: int
+    stop: int
+    up_to: int
+    messages: int
+    hold_all: bool = False
+
+
+class _Again(Exception):
+    def __init__(self, bounds: _Bounds) -> None:
+        super().__init__(bounds)
+        self.bounds = bounds
+
+
+class _Incompatible(Exception):
+    """The window's first transaction has changes of a table whose columns are other than columns added."""
+
+
+class _Window:
+    """One reading of the window."""
+
+    def __init__(self, request: TakeRequest, connection: "psycopg.Connection[Any]", bounds: _Bounds) -> None:
+        self._request, self._connection, self._bounds = request, connection, bounds
+        self._tables = {table.oid.to_bytes(4): NetTable(table) for table in request.tables}
+        self._ready: dict[bytes, NetTable | None] = {}  # whose columns are those of the log here; None: not ours
+        self._relations: dict[bytes, log.Relation] = {}
+        self._files = {table.name: TableFiles(number, request) for number, table in enumerate(request.tables)}
+        self._changed: dict[str, tuple[Column, ...]] = {}
+        self._transaction: log.Begin | None = None  # None: it is before the window
+        self._times: list[int] = []
+        self._xids: list[int] = []
+        self._number = self._before = self._held = 0
+        self._end: int | None = None  # of the last transaction of the window that was read
+
+    def taken(self) -> Taken:
+        """Raises _Again, NeedsAll."""
+        with self._connection.transaction():
+            try:
+                up_to = self._read()
+            except _Incompatible:
+                self.discard()
+                return Taken(self._end or self._request.after, None, None, 0, (), {}, self._changed)
+            for net in self._tables.values():
+                self._write(net, is_last=True)
+        tables = {
+            net.table.name: self._table(net) for net in self._tables.values() if net.changes or net.truncated
+        }
+        first, last = (self._times[0], self._times[-1]) if self._times else (None, None)
+        return Taken(up_to, last, first, len(self._xids), tuple(self._xids), tables, self._changed)
+
+    def discard(self) -> None:
+        """Its files are gone."""
+        for one in self._files.values():
+            one.discard()
+
+    def _table(self, net: NetTable) -> TakenTable:
+        held = self._files[net.table.name]
+        partial = tuple(column.name for column in net.columns if column.name in held.partial)
+        netted = len(held.files) <= 1
+        return TakenTable(
+            tuple(held.files), netted, net.changes, held.changed, held.deleted, net.truncated, partial
+        )
+
+    def _read(self) -> int:
+        """All changes of the window are in the tables. Returns where it ends."""
+        count = 0
+        with closing(self._blocks()) as blocks:
+            for block in blocks:
+                for (message,) in block:
+                    kind = message[0]
+                    if kind in _ROWS:
+                        if self._transaction is not None:
+                            self._change(kind, message, self._transaction)
+                    elif kind == log.TRUNCATE:
+                        if self._transaction is not None:
+                            self._truncate(message, self._transaction)
+                    elif kind == log.BEGIN:
+                        begun = log.begin(message)
+                        if begun.commit_lsn >= self._bounds.stop:
+                            return self._bounds.up_to
+                        self._transaction = begun if begun.commit_lsn >= self._bounds.first else None
+                        self._before = self._number
+                    elif kind == log.COMMIT:
+                        self._commit(message)
+                        if self._end is not None and self._number >= (self._request.limit or self._number + 1):
+                            return self._end
+                    elif kind == log.RELATION:
+                        self._relations[message[1:5]] = log.relation(message)
+                        self._ready.pop(message[1:5], None)
+                count += len(block)
+                self._spill()
+        if self._request.limit is None or count < self._bounds.messages:
+            return self._bounds.up_to
+        if self._end is None:  # all that the server decoded is before the window
+            raise _Again(replace(self._bounds, messages=self._bounds.messages * 4))
+        return self._end
+
+    def _blocks(self) -> Generator[list[tuple[bytes]], None, None]:
+        """The slot's messages in order, up to the last transaction that begins to commit in the window."""
+        request = self._request
+        query = (
+            "SELECT data FROM pg_catalog.pg_logical_slot_peek_binary_changes"
+            "(%s, %s::pg_lsn, %s::int, 'proto_version', '1', 'publication_names', %s)"
+        )
+        messages = None if request.limit is None else self._bounds.messages
+        given = (request.slot, lsn_text(self._bounds.up_to), messages, quoted(request.publication))
+        with asking(f"reading the slot {request.slot!r}"), self._connection.cursor("backfill_log") as cursor:
+            cursor.execute(query, given, binary=True)
+            many = min(100, BLOCK_ROWS)
+            while block := cursor.fetchmany(many):
+                size = sum(len(message) for (message,) in block)
+                many = max(1, min(BLOCK_ROWS, BLOCK_BYTES * len(block) // size))
+                self._held += size + ROW_BYTES * len(block)
+                yield block
+
+    def _commit(self, message: bytes) -> None:
+        """The transaction is the window's, or is not: its end decides, its beginning let us read it or not."""
+        begun, end = self._transaction, log.end_lsn(message)
+        if begun is None:
+            if end > self._request.after:
+                raise _Again(replace(self._bounds, first=log.commit_lsn(message)))
+            return
+        if end > self._bounds.up_to:
+            raise _Again(replace(self._bounds, stop=begun.commit_lsn))
+        self._end = end
+        self._times.append(begun.ms)
+        if self._number > self._before:
+            self._xids.append(begun.xid)
+
+    def _change(self, kind: int, message: bytes, begun: log.Begin) -> None:
+        oid = message[1:5]
+        try:
+            net = self._ready[oid]
+        except KeyError:
+            net = self._made_ready(oid, begun)
+        if net is None:
+            return
+        self._number += 1
+        net.changes += 1
+        row, at, gaps = log.row_at(message, 6)
+        if kind == log.INSERT:
+            net.insert(row, self._number, begun.ms)
+        elif kind == log.DELETE:
+            net.delete(row, self._number, begun.ms)
+        elif message[5] == log.NEW:
+            net.update(row, gaps, None, False, self._number, begun.ms)
+        else:
+            new, _, gaps = log.row_at(message, at + 1)
+            if net.update(new, gaps, row, message[5] == log.FULL_OLD, self._number, begun.ms):
+                self._number += 1
+
+    def _truncate(self, message: bytes, begun: log.Begin) -> None:
+        for oid in log.truncated(message):
+            net = self._made_ready(oid, begun)
+            if net is not None:
+                self._number += 1
+                net.truncate()
+                self._files[net.table.name].discard()
+
+    def _made_ready(self, oid: bytes, begun: log.Begin) -> NetTable | None:
+        """The table, its columns those that the log has from here on.
+
+        Raises _Again for the window to end before a transaction that changed them, if one was taken before;
+        _Incompatible if none was and more changed than columns added.
+        """
+        net = self._tables.get(oid)
+        if net is not None:
+            relation = self._relations[oid]
+            known = tuple((column.name, column.type_oid, column.typmod) for column in net.columns)
+            if relation.columns != known and not self._same_for_spark(net, relation):
+                if self._xids:
+                    assert self._end is not None
+                    raise _Again(replace(self._bounds, stop=begun.commit_lsn, up_to=self._end))
+                new = self._described(net.table.name, relation)
+                if relation.columns[: len(known)] != known:
+                    self._changed[net.table.name] = new
+                    raise _Incompatible
+                net.widen((*net.columns, *new[len(known) :]))
+                self._changed[net.table.name] = net.columns
+            net.identify(relation.identity)
+        self._ready[oid] = net
+        return net
+
+    def _same_for_spark(self, net: NetTable, relation: log.Relation) -> bool:
+        """Whether no more than the length of a varchar or the like differs: the catalog has the newest one."""
+        if [one[:2] for one in relation.columns] != [(one.name, one.type_oid) for one in net.columns]:
+            return False
+        return [*map(spark_type, self._described(net.table.name, relation))] == [*map(spark_type, net.columns)]
+
+    def _described(self, table: str, relation: log.Relation) -> tuple[Column, ...]:
+        names, types, typmods = (list(part) for part in zip(*relation.columns, strict=True))
+        with asking(f"describing the columns of {table}"):
+            rows = self._connection.execute(DESCRIBED.encode(), (names, types, typmods)).fetchall()
+        found = by_table(rows).get(0, ())
+        if len(found) != len(names):
+            raise BadData(f"table {table!r}: a type of its columns is gone", "drop the job and start over")
+        return found
+
+    def _spill(self) -> None:
+        """Not much more is held than HELD_BYTES; tables with most of it are written first."""
+        if self._held <= HELD_BYTES or self._bounds.hold_all:
+            return
+        sizes = sorted(((net.held_bytes(ROW_BYTES), net) for net in self._tables.values()), key=itemgetter(0))
+        self._held = sum(size for size, _ in sizes)  # less, where changes were of the same keys
+        if self._held <= HELD_BYTES * 3 // 4:
+            return
+        while self._held > HELD_BYTES // 2:
+            size, net = sizes.pop()
+            self._write(net, is_last=False)
+            self._held -= size
+
+    def _write(self, net: NetTable, is_last: bool) -> None:
+        name = net.table.name
+        net.require_keys()
+        predicate = self._request.covered.get(name)
+        if predicate is not None:
+            keep_covered(self._connection, net, predicate)
+        if net.entries:
+            self._files[name].add(net, is_last)
+
+
+@contextmanager
+def _no_garbage() -> Iterator[None]:
+    """Rows are lists of bytes, in no cycles: looking for cycles among them cost a fifth of the time."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()

@@ -1,0 +1,46 @@
+"""The `[upstream]` part of a config with `type = "postgres"`: what a user may write, with units and help."""
+
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from backfill_cli.contracts.secrets import Secret
+from backfill_cli.model.units import size_bytes
+
+_NAME = r"^[a-z0-9_]{1,63}$"
+
+
+class PostgresOptions(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    dsn: Annotated[str, Secret()] = Field(
+        description='Where the database is, as libpq has it, a reference: "${env:ORDERS_DSN}" for '
+        "postgresql://user:password@host:5432/database. The role needs REPLICATION and SELECT on the tables.",
+    )
+    slot: str = Field(
+        pattern=_NAME,
+        description="The logical replication slot of this job and of no other; start makes it, drop removes it.",
+    )
+    publication: str = Field(
+        default="",
+        description="The publication that has the job's tables; start makes it where it is missing and the role "
+        "owns the tables. Default: the slot's name.",
+    )
+    accept_partition_changes: bool = Field(
+        default=False,
+        description="Partitioned tables: rows that come or go with a whole partition (ATTACH, DETACH, DROP, "
+        "TRUNCATE of one) are not in the log; true says that none do, or that the sink may keep what it has.",
+    )
+    max_retained: Annotated[int, BeforeValidator(size_bytes)] | None = Field(
+        default=None,
+        ge=1,
+        description='Most log that the slot may hold back, "10GB": beyond it the job gives the slot up, fails, '
+        "and needs a new snapshot, instead of filling the upstream's disk. Left out: no limit of ours.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_name(cls, told: object) -> object:
+        if isinstance(told, dict) and not told.get("publication") and "slot" in told:
+            return {**told, "publication": told["slot"]}
+        return told

@@ -1,0 +1,280 @@
+"""The replication slot and the publication: what a job holds in the database, and where the log is."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from backfill_cli.errors import HistoryGone, StateConflict, Transient, UsageError
+from backfill_cli.model.units import spell_size
+from backfill_cli.upstreams.postgres.client import asking, lsn_of, lsn_text
+from backfill_cli.upstreams.postgres.options import PostgresOptions
+from backfill_cli.upstreams.postgres.tables import PgTable
+from backfill_cli.upstreams.postgres.types import quoted
+
+if TYPE_CHECKING:
+    import psycopg
+
+    Connection = psycopg.Connection[Any]
+
+FLUSH_TRIES, FLUSH_WAIT_S = 4, 0.005
+"""A commit is on disk within some ms; one that nobody waits for (synchronous_commit = off) within 0.6 s."""
+
+MADE_BY_US = "made by backfill"
+
+_NOW = """
+SELECT (SELECT system_identifier FROM pg_control_system()), current_database(), pg_is_in_recovery(),
+       CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_insert_lsn() END::text,
+       CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END::text,
+       CASE WHEN NOT pg_is_in_recovery() THEN left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) END,
+       s.plugin, s.database, s.active_pid, s.confirmed_flush_lsn::text, s.restart_lsn::text, s.wal_status
+FROM (SELECT) one LEFT JOIN pg_replication_slots s ON s.slot_name = %s
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """The log and the slot at one moment; places are whole numbers.
+
+    system: the cluster's identifier. timeline: of its log, None of a standby's. insert: the log's end, always
+    between two records; flushed: of what is on disk. confirmed: up to where the slot has been acknowledged,
+    None without a slot. held_bytes: of log that the slot holds back. lost: it no longer holds what it should.
+    """
+
+    system: int
+    timeline: str | None
+    standby: bool
+    database: str
+    insert: int
+    flushed: int
+    plugin: str | None
+    slot_database: str | None
+    active_pid: int | None
+    confirmed: int | None
+    held_bytes: int
+    lost: bool
+
+
+def now(connection: "Connection", slot: str) -> Now:
+    with asking("looking at the log"):
+        row = connection.execute(_NOW, (slot,)).fetchone()
+    assert row is not None
+    system, database, standby, insert, flushed, timeline, plugin, of, pid, confirmed, restart, status = row
+    at = lsn_of(insert)
+    return Now(
+        system=int(system),
+        timeline=timeline,
+        standby=standby,
+        database=database,
+        insert=at,
+        flushed=lsn_of(flushed) if not standby else at,
+        plugin=plugin,
+        slot_database=of,
+        active_pid=pid,
+        confirmed=None if confirmed is None else lsn_of(confirmed),
+        held_bytes=0 if restart is None else max(0, at - lsn_of(restart)),
+        lost=status == "lost",
+    )
+
+
+def require_ours(seen: Now, slot: str, position: int) -> None:
+    """The slot is there and holds all that follows a position. Raises HistoryGone, StateConflict."""
+    anew = "drop the job and start over: a new snapshot is needed"
+    if position > seen.insert:
+        raise StateConflict(
+            f"the log ends at {lsn_text(seen.insert)}, and the sink is at {lsn_text(position)}: the database was "
+            "restored from an older copy",
+            anew,
+        )
+    if seen.plugin is None:
+        raise HistoryGone(
+            f"replication slot {slot!r} is gone, and with it the changes after {lsn_text(position)}", anew
+        )
+    if seen.lost:
+        why = "it fell behind max_slot_wal_keep_size of the server"
+        raise HistoryGone(f"replication slot {slot!r} has lost changes after {lsn_text(position)}: {why}", anew)
+    if seen.plugin != "pgoutput" or seen.slot_database != seen.database:
+        raise StateConflict(
+            f"replication slot {slot!r} is of plugin {seen.plugin} and database {seen.slot_database!r}, not ours",
+            anew,
+        )
+    if seen.confirmed is not None and seen.confirmed > position:
+        raise HistoryGone(
+            f"replication slot {slot!r} was advanced to {lsn_text(seen.confirmed)} by others, or made again; the "
+            f"job needs the changes after {lsn_text(position)}",
+            anew,
+        )
+
+
+def require_within(connection: "Connection", seen: Now, options: PostgresOptions, at: int) -> None:
+    """The slot holds back no more log than it may; else it is given up. Raises HistoryGone then."""
+    most = options.max_retained
+    if most is None or seen.held_bytes <= most:
+        return
+    remove(connection, options.slot, options.publication)
+    raise HistoryGone(
+        f"replication slot {options.slot!r} held back {spell_size(seen.held_bytes)} of log, more than "
+        f"upstream.max_retained ({spell_size(most)}), and was given up at {lsn_text(at)}: needs new snapshot",
+        "drop the job and start over",
+    )
+
+
+def published(connection: "Connection", publication: str, tables: Sequence[PgTable]) -> dict[str, int | None]:
+    """By table the oid of what makes the publication have its changes; None where it has them not."""
+    query = """
+        SELECT c.oid::bigint, coalesce(r.oid, CASE WHEN p.puballtables OR EXISTS (
+            SELECT FROM pg_publication_tables t WHERE t.pubname = p.pubname AND t.schemaname = n.nspname
+            AND t.tablename = c.relname) THEN p.oid END)::bigint
+        FROM pg_publication p CROSS JOIN pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+        LEFT JOIN pg_publication_rel r ON r.prpubid = p.oid AND r.prrelid = c.oid
+        WHERE p.pubname = %s AND c.oid = ANY(%s::oid[])"""
+    with asking("looking at the publication"):
+        found = dict(connection.execute(query, (publication, [table.oid for table in tables])).fetchall())
+    return {table.name: found.get(table.oid) for table in tables}
+
+
+def require_none(seen: Now, slot: str) -> None:
+    """No slot of this name is there: of one that a job did not make nobody knows whose changes it holds."""
+    if seen.plugin is not None:
+        raise UsageError(
+            f"replication slot {slot!r} exists, and this job did not make it: it may hold changes for others",
+            f"name another slot; or, if nobody needs it: SELECT pg_drop_replication_slot('{slot}')",
+        )
+
+
+def make(connection: "Connection", slot: str, publication: str, tables: Sequence[PgTable]) -> None:
+    """Publication and slot are there, the slot new."""
+    require_none(now(connection, slot), slot)
+    with asking("making publication and slot"):
+        if missing(connection, publication, tables) is None:
+            _publish(connection, publication, tables)
+        connection.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (slot,))
+
+
+def missing(connection: "Connection", publication: str, tables: Sequence[PgTable]) -> list[str] | None:
+    """The statements that make a publication have all of the tables' changes; None for one that is not there."""
+    complete = "pubinsert AND pubupdate AND pubdelete AND pubtruncate"
+    query = f"SELECT {complete}, pubviaroot FROM pg_publication"
+    with asking("looking at the publication"):
+        found = connection.execute(f"{query} WHERE pubname = %s".encode(), (publication,)).fetchone()
+        if found is None:
+            return None
+        rows = connection.execute(
+            "SELECT to_jsonb(t) FROM pg_publication_tables t WHERE pubname = %s", (publication,)
+        ).fetchall()
+    publishes_all, via_root = found
+    name = quoted(publication)
+    wanted = (
+        [] if publishes_all else [f"ALTER PUBLICATION {name} SET (publish = 'insert, update, delete, truncate')"]
+    )
+    if not via_root and any(table.kind == "p" for table in tables):
+        wanted.append(f"ALTER PUBLICATION {name} SET (publish_via_partition_root = true)")
+    listed = {(row["schemaname"], row["tablename"]): row for (row,) in rows}
+    for table in tables:
+        row = listed.get((table.schema, table.relation))
+        if row is None and (via_root or table.kind != "p"):
+            wanted.append(f"ALTER PUBLICATION {name} ADD TABLE {table.sql}")
+        elif row is not None and (row.get("rowfilter") or _leaves_out(row, table)):
+            wanted.append(f"ALTER PUBLICATION {name} DROP TABLE {table.sql}; ")
+            wanted[-1] += f"ALTER PUBLICATION {name} ADD TABLE {table.sql}"
+    return wanted
+
+
+def _leaves_out(row: dict[str, Any], table: PgTable) -> bool:
+    names = row.get("attnames")
+    return names is not None and not {column.name for column in table.columns} <= set(names)
+
+
+def statement(publication: str, tables: Sequence[PgTable]) -> str:
+    """SQL that makes the publication."""
+    listed = ", ".join(table.sql for table in tables)
+    root = " WITH (publish_via_partition_root = true)" if any(table.kind == "p" for table in tables) else ""
+    return f"CREATE PUBLICATION {quoted(publication)} FOR TABLE {listed}{root}"
+
+
+def _publish(connection: "Connection", publication: str, tables: Sequence[PgTable]) -> None:
+    with connection.transaction():
+        connection.execute(statement(publication, tables).encode())
+        connection.execute(f"COMMENT ON PUBLICATION {quoted(publication)} IS '{MADE_BY_US}'".encode())
+
+
+def remove(connection: "Connection", slot: str, publication: str) -> None:
+    """The slot is gone, and a publication that we made. Raises Transient while somebody reads the slot."""
+    with asking("removing slot and publication"):
+        seen = now(connection, slot)
+        if seen.active_pid is not None:
+            raise Transient(
+                f"replication slot {slot!r} is being read by process {seen.active_pid}", "end that first"
+            )
+        if seen.plugin is not None:
+            connection.execute("SELECT pg_drop_replication_slot(%s)", (slot,))
+        ours = "SELECT obj_description(oid, 'pg_publication') = %s FROM pg_publication WHERE pubname = %s"
+        row = connection.execute(ours, (MADE_BY_US, publication)).fetchone()
+        if row is not None and row[0]:
+            connection.execute(f"DROP PUBLICATION {quoted(publication)}".encode())
+
+
+def advance(connection: "Connection", slot: str, lsn: int) -> None:
+    """What is before `lsn` may go."""
+    with asking("acknowledging"):
+        connection.execute("SELECT pg_replication_slot_advance(%s, %s::pg_lsn)", (slot, lsn_text(lsn)))
+
+
+def first_after(connection: "Connection", slot: str, publication: str, up_to: int) -> int | None:
+    """When the first transaction committed that the slot holds, in ms since 1970; None: none up to `up_to`."""
+    peek = """SELECT data FROM pg_logical_slot_peek_binary_changes(%s, %s::pg_lsn, 1, 'proto_version', '1',
+              'publication_names', %s) LIMIT 1"""
+    with asking("looking into the log"):
+        row = connection.execute(peek, (slot, lsn_text(up_to), quoted(publication)), binary=True).fetchone()
+    if row is None:
+        return None
+    data = bytes(row[0])  # Begin: 'B', the commit's place, its time in us since 2000, the transaction's id
+    return 946_684_800_000 + int.from_bytes(data[9:17], "big", signed=True) // 1000
+
+
+def past_now(connection: "Connection", slot: str) -> int:
+    """A place at or after every transaction that any snapshot taken so far shows, on disk: an empty transaction of
+    ours, committed after it, is. It waits for no standby.
+    """
+    seen = now(connection, slot)
+    if seen.standby:
+        return seen.insert  # what it shows is what it has replayed
+    with asking("marking a place in the log"), connection.transaction():
+        connection.execute("SET LOCAL synchronous_commit = local")
+        connection.execute("SELECT pg_logical_emit_message(true, 'backfill', '')")
+    return seen.insert
+
+
+def settled(connection: "Connection", seen: Now, before: Sequence[int]) -> int:
+    """The newest known place between two records that is on disk: the end of what was written, as soon as it is.
+
+    before: such places, not all of them on disk when they were seen. While others write, the end of what is on
+    disk may lie within a record, and what was written is always ahead of it.
+    """
+    flushed = seen.flushed
+    for _ in range(FLUSH_TRIES):
+        if seen.insert <= flushed:
+            return seen.insert
+        time.sleep(FLUSH_WAIT_S)
+        with asking("looking at the log"):
+            row = connection.execute("SELECT pg_current_wal_flush_lsn()::text").fetchone()
+        assert row is not None
+        flushed = lsn_of(row[0])
+    return max((place for place in before if place <= flushed), default=0)
+
+
+def hidden(connection: "Connection", xids: Sequence[int], known: Sequence[int]) -> tuple[int, ...]:
+    """Of transactions taken from the log those that no snapshot of now shows yet, as 64-bit ids.
+
+    xids: of 32 bits, as the log has them; known: of 64 bits, from before.
+    """
+    if not xids and not known:
+        return ()
+    query = """
+        WITH s AS (SELECT n AS snapshot, pg_snapshot_xmax(n)::text::bigint AS top FROM pg_current_snapshot() n)
+        SELECT x FROM s, LATERAL (
+            SELECT top + ((((xid - top) %% 4294967296) + 6442450944) %% 4294967296 - 2147483648) AS x
+            FROM unnest(%s::bigint[]) xid UNION SELECT unnest(%s::bigint[])) ids
+        WHERE NOT pg_visible_in_snapshot(x::text::xid8, snapshot) ORDER BY x"""
+    with asking("looking which transactions are visible"):
+        return tuple(x for (x,) in connection.execute(query, (list(xids), list(known))).fetchall())

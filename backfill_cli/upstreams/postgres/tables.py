@@ -1,0 +1,203 @@
+"""The tables as the catalog describes them: columns, key, size, what the log sends of old rows."""
+
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from backfill_cli.contracts import TableSpec
+from backfill_cli.errors import UsageError
+from backfill_cli.model.schema import schema_text
+from backfill_cli.model.split import Split
+from backfill_cli.upstreams.postgres.client import asking
+from backfill_cli.upstreams.postgres.keys import cursor_of_key
+from backfill_cli.upstreams.postgres.types import COLUMNS, Column, by_table, quoted, spark_field
+
+if TYPE_CHECKING:
+    import psycopg
+
+SPLIT_ROWS = 250_000
+"""A split is a task: small enough for several per epoch side by side, large enough to cost more than its start."""
+
+BYTES_A_ROW = 100
+"""A guess, for a table that was never analyzed."""
+
+OURS = frozenset({"_op", "_seq", "_ms", "_unsent", "_read"})
+
+_FOUND = """
+SELECT c.oid::bigint, n.nspname, c.relname, c.relkind::text, c.relreplident::text,
+       c.reltuples::float8, (SELECT coalesce(sum(pg_table_size(t.relid)), 0) FROM (
+           SELECT c.oid AS relid UNION SELECT relid FROM pg_partition_tree(c.oid)) t)::bigint,
+       EXISTS (SELECT FROM pg_class p WHERE p.reltoastrelid <> 0 AND (p.oid = c.oid OR p.oid IN (
+           SELECT relid FROM pg_partition_tree(c.oid)))),
+       ARRAY(SELECT a.attname::text FROM pg_index i, unnest(i.indkey) WITH ORDINALITY k (number, ord)
+             JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.number
+             WHERE i.indrelid = c.oid AND i.indisprimary ORDER BY k.ord),
+       (SELECT jsonb_object_agg(a.attname, a.attnum) FROM pg_attribute a
+        WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped)
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass(%s)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class PgTable:
+    """A table of the job. name: as the config has it. rows, size_bytes: estimates of the catalog.
+
+    identity: its REPLICA IDENTITY: d(efault), n(othing), f(ull), i(ndex). primary: its primary key's columns.
+    toasted: whether it has values stored out of line. numbers: by column its attnum, which no other one ever has.
+    """
+
+    name: str
+    oid: int
+    schema: str
+    relation: str
+    kind: str
+    identity: str
+    rows: int
+    size_bytes: int
+    toasted: bool
+    primary: tuple[str, ...]
+    columns: tuple[Column, ...]
+    key: tuple[Column, ...]
+    numbers: Mapping[str, int]
+
+    @property
+    def sql(self) -> str:
+        return f"{quoted(self.schema)}.{quoted(self.relation)}"
+
+    @property
+    def full(self) -> bool:
+        return self.identity == "f"
+
+    def may_lack(self) -> frozenset[str]:
+        """Columns whose value an update may leave out."""
+        if self.full or not self.toasted:
+            return frozenset()
+        keys = {column.name for column in self.key}
+        return frozenset(column.name for column in self.columns if column.toasts and column.name not in keys)
+
+
+def primary_keys(connection: "psycopg.Connection[Any]", names: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """The primary key of each of these tables. Raises UsageError for one that has none, or is not there."""
+    found = {name: tuple(_row(connection, name)[8]) for name in names}
+    without = [name for name, key in found.items() if not key]
+    if without:
+        raise UsageError(
+            f"table {without[0]!r} has no primary key", 'name columns that are unique and NOT NULL: key = ["…"]'
+        )
+    return found
+
+
+def described(connection: "psycopg.Connection[Any]", specs: Sequence[TableSpec]) -> tuple[PgTable, ...]:
+    """The job's tables as they are now. Raises UsageError naming table, column and what to do."""
+    with asking("reading its catalog"):
+        rows = {spec.name: _row(connection, spec.name) for spec in specs}
+        oids = [row[0] for row in rows.values()]
+        columns = by_table(connection.execute(COLUMNS, (oids,)).fetchall())
+    return tuple(_table(spec, rows[spec.name], columns.get(rows[spec.name][0], ())) for spec in specs)
+
+
+_SIGNATURE = """
+SELECT array_agg((to_regclass(n)::oid, c.relreplident, c.reltoastrelid <> 0, (
+    SELECT array_agg((attnum, attname, atttypid, atttypmod, attnotnull) ORDER BY attnum) FROM pg_attribute
+    WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped AND attgenerated = '')))::text
+FROM unnest(%s::text[]) n LEFT JOIN pg_class c ON c.oid = to_regclass(n)
+"""
+
+
+def signature(connection: "psycopg.Connection[Any]", specs: Sequence[TableSpec]) -> str:
+    """A text that differs once `described` would: one cheap question for all tables."""
+    with asking("reading its catalog"):
+        row = connection.execute(_SIGNATURE, ([spec.name for spec in specs],)).fetchone()
+    return str(row)
+
+
+def _row(connection: "psycopg.Connection[Any]", name: str) -> Any:
+    with asking("reading its catalog"):
+        row = connection.execute(_FOUND, (name,)).fetchone()
+    if row is None:
+        raise UsageError(
+            f"table {name!r} is not there",
+            'name it as SQL does, with its schema: [[tables]] name = "public.orders"',
+        )
+    if row[3] not in ("r", "p"):
+        kind = {"v": "a view", "m": "a materialized view", "f": "a foreign table"}.get(row[3], "no table")
+        raise UsageError(f"table {name!r} is {kind}: it has no change log", "name the tables that it is made of")
+    return row
+
+
+def _table(spec: TableSpec, row: Any, columns: tuple[Column, ...]) -> PgTable:
+    by_name = {column.name: column for column in columns}
+    for name in spec.key:
+        if name not in by_name:
+            raise UsageError(
+                f"table {spec.name!r} has no column {name!r}, which its key names",
+                f"its columns: {', '.join(by_name)}",
+            )
+        if not by_name[name].not_null:
+            raise UsageError(
+                f"table {spec.name!r}: key column {name!r} may be NULL",
+                f"ALTER TABLE {spec.name} ALTER COLUMN {quoted(name)} SET NOT NULL, or name other columns",
+            )
+    for name in sorted(OURS & by_name.keys()):
+        raise UsageError(f"table {spec.name!r}: column {name!r} has a name that this tool uses", "rename it")
+    key = tuple(by_name[name] for name in spec.key)
+    oid, schema, relation, kind, identity, rows, size, toasted, primary, numbers = row
+    rows = rows if rows > 0 else size // BYTES_A_ROW  # never analyzed
+    return PgTable(
+        name=spec.name,
+        oid=oid,
+        schema=schema,
+        relation=relation,
+        kind=kind,
+        identity=identity,
+        rows=int(rows),
+        size_bytes=size,
+        toasted=toasted,
+        primary=tuple(primary),
+        columns=columns,
+        key=key,
+        numbers=numbers,
+    )
+
+
+def schema_of(table: PgTable) -> str:
+    """Spark's schema of its rows as JSON. Raises UsageError for a column that cannot be read exactly."""
+    return schema_text({column.name: spark_field(column) for column in table.columns})
+
+
+def splits(connection: "psycopg.Connection[Any]", table: PgTable) -> Iterator[Split]:
+    """Ranges of the first key column between values of the table's statistics, the outer ones open-ended."""
+    many = min(100, max(1, round(table.rows / SPLIT_ROWS)))
+    cuts = _cuts(connection, table, many) if many > 1 else []
+    ends = [None, *map(cursor_of_key, ([cut] for cut in cuts)), None]
+    for number, (low, high) in enumerate(itertools.pairwise(ends)):
+        detail = {name: end for name, end in (("after", low), ("up_to", high)) if end is not None}
+        share = len(ends) - 1
+        yield Split(
+            table=table.name,
+            id=f"{number:03d}",
+            rows=max(1, table.rows // share),
+            size_bytes=table.size_bytes // share,
+            detail=json.dumps(detail),
+        )
+
+
+def _cuts(connection: "psycopg.Connection[Any]", table: PgTable, many: int) -> list[str]:
+    """At most `many - 1` texts of values of the first key column, in the database's order, each once."""
+    first = table.key[0]
+    collate = f" COLLATE {first.collation}" if first.collation else ""
+    with asking("reading its statistics"):
+        row = connection.execute("SELECT format_type(%s, NULL)", (first.base_oid,)).fetchone()
+        assert row is not None
+        # an anyarray is cast by its text: it takes no other way
+        query = f"""
+            SELECT DISTINCT ON (tile) concat(v) FROM (
+                SELECT v, ntile({many}) OVER (ORDER BY v{collate}) AS tile FROM (
+                    SELECT DISTINCT v FROM pg_stats, unnest(histogram_bounds::text::{row[0]}[]) v
+                    WHERE schemaname = %s AND tablename = %s AND attname = %s AND inherited = %s) d) t
+            ORDER BY tile, v{collate} DESC"""
+        told = (table.schema, table.relation, first.name, table.kind == "p")
+        found = connection.execute(query.encode(), told).fetchall()
+    return [text for (text,) in found][:-1]

@@ -1,0 +1,41 @@
+"""A window of the log is taken by one Spark task, which writes the files; its answer comes back as JSON."""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from backfill_cli.model.codec import decode, encode
+from backfill_cli.spark import arrow_tasks
+from backfill_cli.upstreams.postgres.log.take import take
+from backfill_cli.upstreams.postgres.log.window import LogTable, Taken, TakeRequest
+from backfill_cli.upstreams.postgres.tables import PgTable
+from backfill_cli.upstreams.postgres.types import Column
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+
+def in_worker(spark: "SparkSession", request: TakeRequest) -> Taken:
+    """The request done by a task; a failure of ours comes through Spark as text."""
+    told = arrow_tasks.frame(spark, _take, (request,), "taken STRING").toArrow()["taken"].to_pylist()
+    return decode(Taken, told[0])
+
+
+def _take(request: TakeRequest) -> "Iterator[pa.RecordBatch]":
+    """Runs in a worker."""
+    import pyarrow as pa
+
+    yield pa.RecordBatch.from_pydict({"taken": [encode(take(request))]})
+
+
+def nothing(up_to: int) -> Taken:
+    """A window that was seen to hold nothing."""
+    return Taken(up_to, None, None, 0, (), {}, {})
+
+
+def log_tables(tables: Mapping[str, PgTable], in_force: Mapping[str, tuple[Column, ...]]) -> tuple[LogTable, ...]:
+    """The tables with the columns that their changes had so far."""
+    return tuple(
+        LogTable(name, table.oid, in_force[name], tuple(column.name for column in table.key))
+        for name, table in tables.items()
+    )

@@ -1,0 +1,211 @@
+"""PostgreSQL's types: which type of Spark holds each exactly, and how a chunk selects it.
+
+What Spark has no exact type for is text, as the server's output function writes it. The values: `values.py`.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from backfill_cli.errors import UsageError
+from backfill_cli.model.schema import SparkType, field
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SETTINGS: Mapping[str, str] = {
+    "DateStyle": "ISO,YMD",
+    "IntervalStyle": "postgres",
+    "TimeZone": "UTC",
+    "extra_float_digits": "3",
+    "bytea_output": "hex",
+    "client_encoding": "UTF8",
+}
+"""What every session that reads rows sets: the text of a value depends on these."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table.
+
+    type_oid, typmod, type_name: as the catalog has them, as format_type() writes them. toasts: whether an update
+    may leave the value out, unchanged. collation: as SQL writes it, "" for none. base_*: the type under domains;
+    category: its pg_type.typtype (b, e, c, r, m). element_*: of a true array's elements, under domains; 0: none.
+    """
+
+    name: str
+    type_oid: int
+    typmod: int
+    type_name: str
+    not_null: bool
+    toasts: bool
+    collation: str
+    base_oid: int
+    base_typmod: int
+    category: str
+    element_oid: int
+    element_typmod: int
+    delimiter: str
+
+
+_COLUMNS_OF = """
+WITH RECURSIVE wanted AS ({wanted}),
+steps AS (
+    SELECT DISTINCT type AS root, typmod AS root_typmod, 0 AS depth, type, typmod FROM wanted
+    UNION ALL
+    SELECT root, root_typmod, CASE WHEN t.typtype = 'd' THEN depth ELSE 1 END,
+           CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE t.typelem END,
+           CASE WHEN t.typtype = 'd' THEN t.typtypmod ELSE s.typmod END
+    FROM steps s JOIN pg_catalog.pg_type t ON t.oid = s.type
+    WHERE t.typtype = 'd' OR s.depth = 0 AND t.typoutput = 'pg_catalog.array_out'::regproc AND t.typelem <> 0
+),
+ends AS (
+    SELECT s.*, t.typtype, t.typdelim
+    FROM steps s JOIN pg_catalog.pg_type t ON t.oid = s.type WHERE t.typtype <> 'd'
+)
+SELECT w.rel, w.name, w.type, w.typmod, pg_catalog.format_type(w.type, w.typmod), w.not_null, w.toasts,
+       coalesce((SELECT quote_ident(n.nspname) || '.' || quote_ident(c.collname) FROM pg_catalog.pg_collation c
+                 JOIN pg_catalog.pg_namespace n ON n.oid = c.collnamespace WHERE c.oid = w.collation), ''),
+       base.type, base.typmod, base.typtype::text, coalesce(element.type, 0), coalesce(element.typmod, -1),
+       coalesce(element.typdelim::text, ',')
+FROM wanted w
+JOIN ends base ON base.root = w.type AND base.root_typmod = w.typmod AND base.depth = 0
+LEFT JOIN ends element ON element.root = w.type AND element.root_typmod = w.typmod AND element.depth = 1
+ORDER BY w.rel, w.number
+"""
+
+COLUMNS = _COLUMNS_OF.format(
+    wanted="""
+    SELECT attrelid AS rel, attnum::int AS number, attname::text AS name, atttypid AS type, atttypmod AS typmod,
+           attnotnull AS not_null, attlen = -1 AND attstorage <> 'p' AS toasts, attcollation AS collation
+    FROM pg_catalog.pg_attribute
+    WHERE attrelid = ANY(%s::oid[]) AND attnum > 0 AND NOT attisdropped AND attgenerated = ''"""
+)
+"""Rows for `by_table`, of the tables whose oids it is given; no generated columns, which the log does not have."""
+
+DESCRIBED = _COLUMNS_OF.format(
+    wanted="""
+    SELECT 0::oid AS rel, g.number::int, g.name, g.type, g.typmod, false AS not_null,
+           t.typlen = -1 AND t.typstorage <> 'p' AS toasts, t.typcollation AS collation
+    FROM unnest(%s::text[], %s::oid[], %s::int[]) WITH ORDINALITY g (name, type, typmod, number)
+    JOIN pg_catalog.pg_type t ON t.oid = g.type"""
+)
+"""Rows for `by_table`, all of table 0, of columns whose names, types and typmods it is given, as three arrays."""
+
+
+def by_table(rows: Iterable[Sequence[Any]]) -> dict[int, tuple[Column, ...]]:
+    """The columns that COLUMNS found, in order, by their table's oid."""
+    found: dict[int, tuple[Column, ...]] = {}
+    for table, *row in rows:
+        found[table] = (*found.get(table, ()), Column(*row))
+    return found
+
+
+_SIMPLE = {
+    16: "boolean",
+    17: "binary",
+    20: "long",
+    21: "short",
+    23: "integer",
+    700: "float",
+    701: "double",
+    1082: "date",
+    1114: "timestamp_ntz",
+    1184: "timestamp",
+}
+_NUMERIC = 1700
+_LOGICAL = {2950: "uuid", 114: "json", 3802: "json"}
+_TEXTS = frozenset({25, 1043, 1042, 19, 114, 3802})
+"""text, varchar, bpchar, name, json, jsonb: those that ADBC reads as the server's output function writes them."""
+
+_NAMES_OF_OBJECTS = frozenset({24, 2202, 2203, 2204, 2205, 2206, 3734, 3769, 4089, 4096, 4191, 1033})
+"""regclass and its like, aclitem: their text is the present name of something else."""
+
+
+def spark_field(column: Column) -> dict[str, Any]:
+    """The column as Spark's schema has it. Raises UsageError where its text would change without a change."""
+    if column.base_oid in _NAMES_OF_OBJECTS or column.element_oid in _NAMES_OF_OBJECTS:
+        raise UsageError(
+            f"column {column.name!r}: {column.type_name} cannot be read exactly: its text is the name of another "
+            "object, and changes when that is renamed",
+            "leave the column out of the publication, or keep the number: ALTER TABLE … ALTER COLUMN "
+            f"{quoted(column.name)} TYPE oid",
+        )
+    logical = _LOGICAL.get(column.base_oid)
+    return field(
+        column.name,
+        spark_type(column),
+        {"logical": "json" if logical == "jsonb" else logical} if logical else None,
+    )
+
+
+def spark_type(column: Column) -> SparkType:
+    """Without asking whether it may be read."""
+    if column.element_oid:
+        return {
+            "type": "array",
+            "elementType": _scalar(column.element_oid, column.element_typmod),
+            "containsNull": True,
+        }
+    return _scalar(column.base_oid, column.base_typmod)
+
+
+def _scalar(oid: int, typmod: int) -> str:
+    if oid == _NUMERIC and typmod >= 4:
+        precision, scale = (typmod - 4) >> 16, (typmod - 4) & 0x7FF  # below 0: from 1024 on
+        if scale <= precision <= 38:
+            return f"decimal({precision},{scale})"
+    return _SIMPLE.get(oid, "string")
+
+
+def arrow_type(column: Column) -> "pa.DataType":
+    """The Arrow type of the Spark field."""
+    import pyarrow as pa
+
+    kind = spark_type(column)
+    if isinstance(kind, dict):
+        return pa.list_(pa.field("element", _arrow(kind["elementType"])))
+    return _arrow(kind)
+
+
+def _arrow(kind: str) -> "pa.DataType":
+    import pyarrow as pa
+
+    if decimal := re.fullmatch(r"decimal\((\d+),(\d+)\)", kind):
+        return pa.decimal128(int(decimal[1]), int(decimal[2]))
+    return {
+        "boolean": pa.bool_(),
+        "binary": pa.binary(),
+        "long": pa.int64(),
+        "short": pa.int16(),
+        "integer": pa.int32(),
+        "float": pa.float32(),
+        "double": pa.float64(),
+        "date": pa.date32(),
+        "timestamp_ntz": pa.timestamp("us"),
+        "timestamp": pa.timestamp("us", "UTC"),
+        "string": pa.string(),
+    }[kind]
+
+
+def quoted(name: str) -> str:
+    """An SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def is_native(column: Column) -> bool:
+    """Whether chunks have the column as itself, not as text."""
+    return not column.element_oid and (column.base_oid in _SIMPLE or column.base_oid in _TEXTS)
+
+
+def selected(column: Column) -> str:
+    """The expression that a chunk reads the column by: itself, or its text by the server's output function.
+
+    Not a cast, which differs from it: inet's adds the netmask, xml's keeps a declaration of the encoding.
+    """
+    name = quoted(column.name)
+    if is_native(column):
+        return name
+    # a row of nothing but NULLs IS NULL, though its text is not; concat alone makes '' of NULL
+    return f"CASE WHEN {name} IS DISTINCT FROM NULL THEN pg_catalog.concat({name}) END"

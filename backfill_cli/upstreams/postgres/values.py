@@ -1,0 +1,148 @@
+"""Values of columns as Arrow: of a chunk that ADBC read, and of the text in the log. Both ways give the same.
+
+So long as both sessions have `types.SETTINGS`.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from backfill_cli.errors import BadData
+from backfill_cli.upstreams.postgres.array_text import NotOneDimensional, elements
+from backfill_cli.upstreams.postgres.types import Column, arrow_type, is_native, spark_type
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def from_adbc(column: Column, array: "pa.Array | pa.ChunkedArray") -> "pa.Array":
+    """What ADBC read of `selected`, as the Spark field's Arrow type.
+
+    Raises BadData naming column and value: a date or timestamp that is infinite or not of the years 1 to 9999, NaN
+    in a decimal, an array that has not one dimension from 1 on.
+    """
+    import pyarrow as pa
+
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    target = arrow_type(column)
+    if pa.types.is_temporal(target):
+        _require_in_range(column, array)
+    if array.type == target:
+        return array
+    return array.cast(target) if is_native(column) else _parsed(column, array.cast(pa.string()), target)
+
+
+def from_text(column: Column, values: Sequence[str | bytes | None]) -> "pa.Array":
+    """The same of the text that pgoutput sends (str, or its UTF-8)."""
+    import pyarrow as pa
+
+    try:
+        text = pa.array(values, pa.string())
+    except pa.ArrowInvalid as exc:
+        raise BadData(
+            f"column {column.name!r}: {exc}", "the database's encoding must be UTF8 or convert to it"
+        ) from exc
+    return _parsed(column, text, arrow_type(column))
+
+
+def _parsed(column: Column, text: "pa.StringArray", target: "pa.DataType") -> "pa.Array":
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_string(target):
+        return text
+    if pa.types.is_boolean(target):
+        return pc.equal(text, "t")
+    if pa.types.is_binary(target):
+        return pa.array([None if v is None else bytes.fromhex(v[2:]) for v in text.to_pylist()], target)
+    if pa.types.is_list(target):
+        return _parsed_arrays(column, text, target)
+    try:
+        return text.cast(target)
+    except pa.ArrowInvalid:
+        raise _bad(column, _first_bad(text, target)) from None
+
+
+def _parsed_arrays(column: Column, text: "pa.StringArray", target: "pa.DataType") -> "pa.Array":
+    import pyarrow as pa
+
+    flat: list[str | None] = []
+    ends, nulls = [0], []
+    for value in text.to_pylist():
+        if value is not None:
+            try:
+                flat += elements(value, column.delimiter)
+            except NotOneDimensional:
+                raise _no_list(column, value) from None
+        nulls.append(value is None)
+        ends.append(len(flat))
+    items = _parsed(column, pa.array(flat, pa.string()), target.value_type)
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), items, target, mask=pa.array(nulls, pa.bool_()))
+
+
+def _first_bad(text: "pa.StringArray", target: "pa.DataType") -> str:
+    """The first value that does not become the target, found by halves."""
+    import pyarrow as pa
+
+    def is_good(part: "pa.StringArray") -> bool:
+        try:
+            part.cast(target)
+        except pa.ArrowInvalid:
+            return False
+        return True
+
+    while len(text) > 1:
+        half = text.slice(0, len(text) // 2)
+        text = text.slice(len(half)) if is_good(half) else half
+    return str(text[0].as_py())
+
+
+_DAY_US = 86_400_000_000
+_FIRST_DAY, _LAST_DAY = -719162, 2932896
+"""0001-01-01 and 9999-12-31, in days since 1970."""
+
+
+def _require_in_range(column: Column, array: "pa.Array") -> None:
+    """PostgreSQL's go from 4713 BC to beyond 200,000, and have infinities, at the ends of the whole numbers."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    is_date = pa.types.is_date(array.type)
+    numbers = array.cast(pa.int32()).cast(pa.int64()) if is_date else array.cast(pa.int64())
+    found = pc.min_max(numbers).as_py()
+    first, last = (_FIRST_DAY, _LAST_DAY) if is_date else (_FIRST_DAY * _DAY_US, (_LAST_DAY + 1) * _DAY_US - 1)
+    for value in (found["min"], found["max"]):
+        if value is not None and not first <= value <= last:
+            raise _bad(column, _shown(value, is_date, first))
+
+
+def _shown(value: int, is_date: bool, first: int) -> str:
+    """What a number stands for that ADBC made by adding the years from 1970 to 2000, whatever overflows."""
+    bits, offset = (32, 10957) if is_date else (64, 10957 * _DAY_US)
+    half = 1 << (bits - 1)
+    stored = (value - offset + half) % (2 * half) - half
+    named = {half - 1: "infinity", -half: "-infinity"}
+    return named.get(stored, "before the year 1" if stored < 0 else "after the year 9999")
+
+
+def _no_list(column: Column, value: str) -> BadData:
+    return BadData(
+        f"column {column.name!r} ({column.type_name}): {_short(value)} is no list of one dimension, from 1 on",
+        "correct the row upstream, or keep such values in a column of text or jsonb",
+    )
+
+
+def _bad(column: Column, value: str) -> BadData:
+    kind = spark_type(column)
+    inner = kind["elementType"] if isinstance(kind, dict) else kind
+    meant = f"{inner} of the years 1 to 9999" if inner in ("date", "timestamp", "timestamp_ntz") else inner
+    return BadData(
+        f"column {column.name!r} ({column.type_name}): {_short(value)} is no {meant}",
+        "correct the row upstream; or keep such values in a column of text, or of numeric without a scale",
+    )
+
+
+def _short(value: str) -> str:
+    return value if len(value) <= 60 else f"{value[:60]}…"
