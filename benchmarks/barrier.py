@@ -121,9 +121,9 @@ def figure(name: str, runs: list[float], goal_ms: float, note: str) -> Figure:
 def files(folder: Path, count: int) -> list[Figure]:
     """A landing zone of applied change files: nothing new, then one new file at each barrier."""
     from backfill_cli.contracts import TableSpec
+    from backfill_cli.contracts.pair import Pair
     from backfill_cli.model.position import START, Position
     from backfill_cli.upstreams.files import connector
-    from backfill_cli.upstreams.files.upstream import FilesUpstream
 
     (folder / "snapshot").mkdir(parents=True)
     pq.write_table(pa.table({"id": pa.array([], pa.int64())}), folder / "snapshot" / "0.parquet")
@@ -137,7 +137,7 @@ def files(folder: Path, count: int) -> list[Figure]:
         "changes": {"path": str(landing), "format": "debezium"},
     }
     upstream = connector.open(connector.options.model_validate(told), [TableSpec("t", ("id",))])
-    assert isinstance(upstream, FilesUpstream)
+    assert isinstance(upstream, Pair)
     upstream.restore(replace(upstream.pin(), position=START))
     position = Position.of({"t": f"{count - 1:012d}.json"})
     first = cpu_ms(lambda: upstream.observe(position, False))

@@ -17,6 +17,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -116,13 +117,39 @@ class Broker:
             self._process = None
 
     def create(self, topic: str, partitions: int = 1, **config: str) -> None:
-        """A new topic. config: with `_` for `.`, as in `cleanup_policy="compact"`."""
-        from confluent_kafka.admin import AdminClient, NewTopic
+        """A new topic, whose partitions have a leader. config: with `_` for `.`: `cleanup_policy="compact"`."""
+        from confluent_kafka.admin import NewTopic
 
         told = {name.replace("_", "."): value for name, value in config.items()}
-        admin: Any = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 3})
         wanted = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=told)
-        admin.create_topics([wanted])[topic].result(30)
+        self.admin.create_topics([wanted])[topic].result(30)
+        self.until_led(topic, partitions)
+
+    def until_led(self, topic: str, partitions: int) -> None:
+        """Every partition answers: for some ms after it was made its broker says that it leads none."""
+        from confluent_kafka import KafkaException, TopicPartition
+        from confluent_kafka.admin import OffsetSpec
+
+        asked = {TopicPartition(topic, p): OffsetSpec.latest() for p in range(partitions)}
+        until = time.monotonic() + START_LIMIT_S
+        while True:
+            try:
+                self.admin.list_topics(topic, timeout=10)  # what the client knows of it is from before
+                for answer in self.admin.list_offsets(asked, request_timeout=10).values():
+                    answer.result()
+                return
+            except KafkaException:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.02)
+
+    @cached_property
+    def admin(self) -> Any:
+        """One client as long as the broker: one collected as garbage in a thread of its own ends the process."""
+        from confluent_kafka.admin import AdminClient
+
+        told = {"bootstrap.servers": self.bootstrap, "log_level": 0, "reconnect.backoff.max.ms": 500}
+        return AdminClient(told, logger=_silent())
 
     def _properties(self) -> dict[str, str]:
         listeners = f"PLAINTEXT://{self.bootstrap}" + (f",SECURED://{self.secured}" if self.secured else "")
@@ -148,15 +175,13 @@ class Broker:
 
     def _until_it_answers(self, process: "subprocess.Popen[bytes]") -> None:
         from confluent_kafka import KafkaException
-        from confluent_kafka.admin import AdminClient
 
-        client: Any = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0}, logger=_silent())
         until = time.monotonic() + START_LIMIT_S
         while time.monotonic() < until:
             if process.poll() is not None:
                 break
             with contextlib.suppress(KafkaException):
-                if client.list_topics(timeout=1).brokers:
+                if self.admin.list_topics(timeout=1).brokers:
                     return
         said = (self.folder / "broker.log").read_text(errors="replace").strip().splitlines()[-5:]
         self.stop()
@@ -228,9 +253,9 @@ def main(arguments: Sequence[str]) -> int:
             return 1
         except KeyboardInterrupt:
             return 130
-        print(broker.bootstrap, flush=True)
-        print("broker: it is up; Ctrl-C ends it", file=sys.stderr)
-        with contextlib.suppress(KeyboardInterrupt):
+        with contextlib.suppress(KeyboardInterrupt):  # who reads the address may end it at once
+            print(broker.bootstrap, flush=True)
+            print("broker: it is up; Ctrl-C ends it", file=sys.stderr)
             signal.pause()
     return 0
 

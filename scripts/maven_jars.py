@@ -21,15 +21,16 @@ class NoJars(Exception):
 
 def broker() -> Path:
     """The folder of a Kafka broker's jars (44 MB). Raises NoJars."""
-    return _fetched(_POMS / "broker.xml", "kafka")
+    return fetched(_POMS / "broker.xml", "kafka")
 
 
 def spark_source() -> Path:
     """The folder of the jars of Spark's own Kafka source and what it needs. Raises NoJars."""
-    return _fetched(_POMS / "spark-source.xml", "spark-kafka")
+    return fetched(_POMS / "spark-source.xml", "spark-kafka")
 
 
-def _fetched(pom: Path, name: str) -> Path:
+def fetched(pom: Path, name: str) -> Path:
+    """The folder `name-version` of a pom's jars, the version being that of its first one. Raises NoJars."""
     version = ET.parse(pom).getroot().findtext(".//{*}dependency/{*}version")
     folder = cache_folder(os.environ) / f"{name}-{version}"
     folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

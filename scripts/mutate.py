@@ -1,0 +1,76 @@
+"""Each rule of tests/rules.toml taken out once, in a copy of the tree: the tests that guard it have to fail.
+
+python scripts/mutate.py [WORDS]   # only the rules whose names hold these words
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypedDict
+
+ROOT = Path(__file__).parent.parent
+COPIED = ("backfill_cli", "commands", "tests", "scripts", "pyproject.toml")
+LIMIT_S = 900
+NEED_A_SERVER = ("tests/postgres/", "tests/contract/test_sink_postgres")
+"""`--quick` leaves these out."""
+
+FAILED = 1
+"""What pytest ends with when a test failed; other codes say that none ran."""
+
+
+class Rule(TypedDict):
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: list[str]
+
+
+def taken_out(rule: Rule, tree: Path) -> None:
+    """The rule is no longer in the tree. Raises SystemExit where its text is not there exactly once."""
+    path = tree / rule["file"]
+    text = path.read_text("utf-8")
+    if text.count(rule["old"]) != 1:
+        sys.exit(f"{rule['name']}: {rule['file']} holds its text {text.count(rule['old'])} times, not once")
+    path.write_text(text.replace(rule["old"], rule["new"]), "utf-8")
+
+
+def seen(rule: Rule) -> str:
+    """What the tests say without the rule: nothing where they fail, as they should."""
+    with tempfile.TemporaryDirectory(prefix="backfill-mutate-") as folder:
+        tree = Path(folder)
+        for name in COPIED:
+            (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, tree / name)
+        taken_out(rule, tree)
+        quick = [] if any(path.startswith(NEED_A_SERVER) for path in rule["tests"]) else ["--quick"]
+        command = [sys.executable, "-m", "pytest", *quick, "-x", "-q", "-p", "no:cacheprovider", *rule["tests"]]
+        told = {**os.environ, "PYTHONPATH": str(tree), "BACKFILL_SCHEDULES": "600"}
+        try:
+            ended = subprocess.run(command, cwd=tree, env=told, capture_output=True, text=True, timeout=LIMIT_S)
+        except subprocess.TimeoutExpired:
+            return ""  # a loop that does not end is noticed too
+    if ended.returncode == FAILED:
+        return ""
+    return ended.stdout.strip().splitlines()[-1] if ended.stdout.strip() else ended.stderr.strip()
+
+
+def main(words: Sequence[str]) -> int:
+    rules: list[Rule] = tomllib.loads((ROOT / "tests" / "rules.toml").read_text("utf-8"))["rule"]
+    chosen = [rule for rule in rules if all(word in rule["name"] for word in words)]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        blind = 0
+        for rule, said in zip(chosen, pool.map(seen, chosen), strict=True):
+            blind += bool(said)
+            print(f"{'NOT SEEN' if said else 'seen'}  {rule['name']}{f': {said}' if said else ''}", flush=True)
+    print(f"without {len(chosen) - blind} of {len(chosen)} rules a test fails, as it should")
+    return 1 if blind or not chosen else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
