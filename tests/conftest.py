@@ -1,13 +1,13 @@
-"""One Spark session and one Kafka broker a process, shared by all tests that need one.
+"""One Spark session, one broker and one PostgreSQL per process, for all tests. A file runs in one process.
 
 `--all` adds the tests that take long.
 """
 
 import os
-import sys
+import runpy
 from collections.abc import Callable, Iterator
 from functools import partial
-from importlib.abc import MetaPathFinder
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,22 +15,16 @@ from hypothesis import settings
 
 if TYPE_CHECKING:
     from broker import Broker
+    from postgres import Server
     from pyspark.sql import SparkSession
 
 
-class NoPandas(MetaPathFinder):
-    """The Connect client brings pandas into this environment; users do not have it, so neither do tests.
-
-    `mapInArrow` of Spark 4.1 does not start without pandas; a Python data source and an `arrow_udtf` over a table
-    argument do.
-    """
-
-    def find_spec(self, fullname: str, path: object, target: object = None) -> None:
-        if fullname.partition(".")[0] == "pandas":
-            raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
-
-
-sys.meta_path.insert(0, NoPandas())
+# The Connect client brings pandas into this environment; users do not have it, so neither do tests, the commands
+# that they start, and Spark's Python workers. (`mapInArrow` of Spark 4.1 does not start without it.)
+WITHOUT = str(Path(__file__).with_name("without"))
+runpy.run_path(str(Path(WITHOUT) / "sitecustomize.py"))
+if WITHOUT not in os.environ.get("PYTHONPATH", "").split(os.pathsep):
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [WITHOUT, os.environ.get("PYTHONPATH")]))
 
 # The driver of every Spark that a test starts compiles quickly rather than well: most of its code runs once. On
 # two busy cores the oracle's feeds took 50 s, not 103 s, and a job from its cold start to its end 20 s, not 29 s.
@@ -39,21 +33,36 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all", action="store_true", help="run the tests marked `long` too")
+    parser.addoption("--quick", action="store_true", help="leave out what needs Spark, a broker, or seconds")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "long: takes minutes; run with --all")
+    config.addinivalue_line("markers", "seconds: takes seconds; left out with --quick")
     # A deadline an example would fail tests on a busy machine and find nothing.
     settings.register_profile("unhurried", deadline=None)
-    settings.load_profile("unhurried")
+    settings.register_profile("quick", deadline=None, max_examples=25)
+    settings.load_profile("quick" if config.getoption("--quick") else "unhurried")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--quick"):
+        slow = [item for item in items if _slow(item)]
+        items[:] = [item for item in items if not _slow(item)]
+        config.hook.pytest_deselected(items=slow)
     if not config.getoption("--all"):
         skipped = pytest.mark.skip(reason="long: run with --all")
         for item in items:
             if item.get_closest_marker("long"):
                 item.add_marker(skipped)
+
+
+def _slow(item: pytest.Item) -> bool:
+    """Whether `--quick` leaves it out."""
+    fixtures: list[str] = getattr(item, "fixturenames", [])
+    return (
+        not {"spark", "broker", "postgres"}.isdisjoint(fixtures) or item.get_closest_marker("seconds") is not None
+    )
 
 
 @pytest.fixture
@@ -105,3 +114,22 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Broker]":
         (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(f"no Kafka broker: {reason}")
     yield broker
     held.__exit__(None, None, None)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> "Iterator[Server]":
+    """A real PostgreSQL, started by the first test that needs one; `postgres_database.py` makes databases in it.
+
+    Where none can run the test is skipped, in CI it fails.
+    """
+    from postgres import NoPostgres, running
+    from postgres_database import open_folder
+
+    with open_folder() as folder:
+        held = running(folder)
+        try:
+            server = held.__enter__()
+        except NoPostgres as reason:
+            (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(f"no PostgreSQL: {reason}")
+        yield server
+        held.__exit__(None, None, None)

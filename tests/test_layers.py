@@ -14,6 +14,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "__init__": set(),
     "errors": set(),
     "failpoint": {"errors"},
+    "duckdb_says": set(),
+    "postgres_says": set(),
     "model": {"errors"},
     "strategies": SHARED,
     "contracts": SHARED,
@@ -21,9 +23,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "config": SHARED | {"contracts", "registry"},
     "spark": SHARED | {"contracts", "__init__"},
     "formats": SHARED | {"contracts", "spark"},
-    "upstreams": SHARED | {"contracts", "failpoint", "spark", "formats", "__init__"},
-    "sinks": SHARED | {"contracts", "failpoint", "spark", "formats"},
-    "catalog": SHARED | {"contracts", "failpoint"},
+    "upstreams": SHARED | {"contracts", "failpoint", "spark", "formats", "postgres_says", "__init__"},
+    "sinks": SHARED | {"contracts", "failpoint", "spark", "formats", "duckdb_says", "postgres_says"},
+    "catalog": SHARED | {"contracts", "failpoint", "duckdb_says"},
     "view": SHARED | {"catalog"},
     "engine": SHARED
     | {"contracts", "registry", "config", "strategies", "upstreams", "sinks", "catalog", "failpoint", "__init__"}
@@ -41,7 +43,7 @@ PYSPARK_IN_FUNCTIONS = {"spark", "formats", "upstreams", "sinks", "engine"}
 """Who may import pyspark at all, and then in functions or for types only."""
 
 CONNECTOR_CLIENTS = {
-    "duckdb": {"sinks", "catalog"},
+    "duckdb": {"sinks", "catalog", "duckdb_says"},
     "pyarrow": {"spark", "formats", "upstreams", "sinks", "engine"},
 }
 

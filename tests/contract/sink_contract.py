@@ -30,6 +30,7 @@ ELSEWHERE = Owner("id-2", "host", "/elsewhere/catalog.duckdb")
 
 ROW = pa.schema([("id", pa.int64()), ("name", pa.string())])
 CHANGE = pa.schema([("_op", pa.string()), *ROW])
+UNSENT = pa.field("_unsent", pa.list_(pa.string()))
 
 
 def schema_json(**columns: str) -> str:
@@ -65,12 +66,14 @@ class Epochs:
         splits: dict[tuple[str, str], SplitProgress] | None = None,
         of: str | None = None,
         definition: str = '{"pin": 1}',
+        truncated: bool = False,
     ) -> EpochCommit:
         """The commit after the last one built, with rows for one table (`of`, the first if not given)."""
         prev, self.epoch = self.epoch, self.epoch + 10
         attempt = f"a{self.epoch}"
         folder = self.folder / self.job / f"{self.epoch}-{attempt}"
         staged = stage(folder, of or self.tables[0].name, inserts, upserts, deletes)
+        staged = replace(staged, truncated=truncated)
         checkpoint = Checkpoint(
             epoch=self.epoch,
             prev_ms=prev,
@@ -100,11 +103,18 @@ class Epochs:
 def stage(
     folder: Path, table: str, inserts: Sequence[Row], upserts: Sequence[Row], deletes: Sequence[int]
 ) -> StagedTable:
-    """Files as the engine stages them: inserts, and changes net by key where a delete holds its key alone."""
+    """Files as the engine stages them: inserts, and changes net by key where a delete holds its key alone.
+
+    An upsert may name columns that it leaves as they are: `_unsent`.
+    """
     changes = [{"_op": "U", **row} for row in upserts] + [{"_op": "D", "id": key} for key in deletes]
+    partial = tuple(sorted({name for row in upserts for name in row.get("_unsent") or ()}))
     return StagedTable(
+        partial=partial,
         inserts=_written(folder, f"{table}/inserts/0.parquet", inserts, ROW),
-        changes=_written(folder, f"{table}/changes/0.parquet", changes, CHANGE),
+        changes=_written(
+            folder, f"{table}/changes/0.parquet", changes, CHANGE.append(UNSENT) if partial else CHANGE
+        ),
         rows=len(inserts),
         changed=len(upserts),
         deleted=len(deletes),
@@ -117,6 +127,11 @@ def _written(folder: Path, path: str, data: Sequence[Row], schema: pa.Schema) ->
     (folder / path).parent.mkdir(parents=True)
     pq.write_table(pa.Table.from_pylist(list(data), schema), folder / path)
     return (StagedFile(path, (folder / path).stat().st_size),)
+
+
+def require_partial(sink: Sink) -> None:
+    if not sink.partial:
+        pytest.skip("this sink says that it takes no partial changes and no truncates")
 
 
 class SinkContract:
@@ -170,6 +185,41 @@ class SinkContract:
         given = [{"id": 1, "name": None}, {"id": 2, "name": ""}, {"id": 3, "name": "null"}]
         sink.commit(epochs.next(inserts=given))
         assert read("orders") == given
+
+    def test_a_truncate_deletes_what_the_sink_held_before_the_epochs_own_rows(
+        self, sink: Sink, read: Read, epochs: Epochs
+    ) -> None:
+        require_partial(sink)
+        sink.commit(epochs.next(inserts=rows((1, "a"), (2, "b"))))
+        sink.commit(
+            epochs.next(truncated=True, inserts=rows((2, "B"), (3, "c")), upserts=rows((3, "C"), (4, "d")))
+        )
+        assert read("orders") == rows((2, "B"), (3, "C"), (4, "d"))
+        sink.commit(epochs.next(truncated=True))
+        assert read("orders") == []
+
+    def test_columns_that_a_change_leaves_out_stay_as_the_sink_has_them(
+        self, sink: Sink, read: Read, tmp_path: Path
+    ) -> None:
+        require_partial(sink)
+        epochs = Epochs(tmp_path / "staging")
+        sink.prepare(epochs.job, epochs.tables, into_existing=False)
+        sink.commit(epochs.next(inserts=rows((1, "a"), (2, "b"), (3, "c"), (4, "d"))))
+        left = {"name": "means nothing", "_unsent": ["name"]}
+        sent = [{"id": 2, "name": "B", "_unsent": []}, {"id": 3, "name": None, "_unsent": None}]
+        sink.commit(epochs.next(inserts=rows((5, "e")), upserts=[{"id": 1, **left}, {"id": 5, **left}, *sent]))
+        assert read("orders") == rows((1, "a"), (2, "B"), (3, None), (4, "d"), (5, "e"))  # type: ignore[arg-type]
+
+    def test_a_change_that_leaves_columns_out_of_a_row_that_is_not_there_is_refused(
+        self, sink: Sink, read: Read, epochs: Epochs
+    ) -> None:
+        require_partial(sink)
+        sink.commit(epochs.next(inserts=rows((1, "a"))))
+        lost = [{"id": key, "name": None, "_unsent": ["name"]} for key in (1, 8)]
+        with pytest.raises(BadData, match=r"'orders'.*no row of the key \(id\).*: \(8\)"):
+            sink.commit(epochs.next(upserts=lost))
+        assert read("orders") == rows((1, "a"))
+        assert sink.committed("orders")["orders"].epoch == 10
 
     # Markers, repeats, fences
 

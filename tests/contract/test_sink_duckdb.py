@@ -18,6 +18,7 @@ from sink_contract import Epochs, Read, Row, SinkContract, a_table, rows, schema
 from backfill_cli.errors import BadData, Fatal, Held, SinkInUse, StateConflict, Transient, UsageError
 from backfill_cli.model.checkpoint import Marker
 from backfill_cli.model.plan import Staged, StagedFile, StagedTable
+from backfill_cli.model.split import SplitProgress, SplitStatus
 from backfill_cli.sinks.duckdb import connector
 from backfill_cli.sinks.duckdb.options import DuckDBOptions
 from backfill_cli.sinks.duckdb.sink import DuckDBSink
@@ -53,6 +54,28 @@ class TestDuckDBSink(SinkContract):
             sink.commit(commit)
         sink.commit(commit)
         assert read_file(path, "orders") == rows((1, "a"))
+
+    def test_splits_of_the_first_layout_are_read_and_brought_up_by_prepare(
+        self, sink: DuckDBSink, path: Path, epochs: Epochs
+    ) -> None:
+        moved = SplitProgress(SplitStatus.CONSUMING, 7, 7, 10)
+        sink.commit(epochs.next(splits={("orders", "f"): moved}))
+        with duckdb.connect(str(path)) as con:
+            con.execute("ALTER TABLE _backfill_splits ALTER cursor TYPE BIGINT")
+            con.execute("ALTER TABLE _backfill_splits ALTER cursor SET NOT NULL")
+            con.execute(
+                'ALTER TABLE _backfill_splits RENAME cursor TO "after"; UPDATE _backfill_jobs SET layout = 1'
+            )
+        for _ in range(2):
+            saved = sink.saved("orders")
+            assert saved is not None
+            assert saved.checkpoint.splits == {("orders", "f"): moved}
+            sink.prepare("orders", epochs.tables, into_existing=True)
+        ended = {("orders", "f"): SplitProgress(SplitStatus.CONSUMED, None, 9, 20)}
+        sink.commit(epochs.next(splits=ended))
+        saved = sink.saved("orders")
+        assert saved is not None
+        assert saved.checkpoint.splits == ended
 
     def test_a_check_raises_what_prepare_would_and_writes_nothing(
         self, sink: DuckDBSink, path: Path, tmp_path: Path

@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import Upstream
-from backfill_cli.model.plan import ChangeWindow, EpochPlan, SnapshotRead
+from backfill_cli.model.plan import ChangeWindow, EpochPlan
 from backfill_cli.model.position import Position
 from backfill_cli.model.upstream import Pin
-from oracle.jobs import loaded
+from oracle.jobs import loaded, reads_of
 from oracle.routes import Batch, route
 
 if TYPE_CHECKING:
@@ -23,9 +23,7 @@ WAYS = (
 
 def plans(upstream: Upstream, pin: Pin, windows: int) -> Iterable[EpochPlan]:
     """The load, then the log in so many windows, and one more wherever the columns change."""
-    reads = tuple(
-        SnapshotRead(s.table, s.id, s.first, None if s.rows is None else s.first + s.rows) for s in pin.splits
-    )
+    reads = reads_of(pin)
     if reads:
         yield EpochPlan(reads=reads, closes_snapshot=("t",))
     pending = upstream.observe(pin.position, False).pending

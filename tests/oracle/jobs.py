@@ -37,7 +37,7 @@ def loaded(config: Config, spark: "SparkSession", plans: Plans) -> None:
         sink = job_config.open_sink()
         job = Job(job_config.job.name, 1, tables, "{}")
         sink.prepare(job.name, tables, into_existing=False)
-        stager = SparkStager(spark, upstream, job_config)
+        stager = SparkStager(lambda: spark, upstream, job_config)
         schemas, before = dict(pin.schema), 0
         for epoch, plan in enumerate(plans(upstream, pin), 1):
             done = stager.stage(plan, epoch, schemas)
@@ -54,7 +54,11 @@ def loaded(config: Config, spark: "SparkSession", plans: Plans) -> None:
 
 def whole(upstream: Upstream, pin: Pin) -> Iterable[EpochPlan]:
     """One epoch: every split, from its begin to its end."""
-    reads = tuple(
-        SnapshotRead(s.table, s.id, s.first, s.first + s.rows if s.rows is not None else None) for s in pin.splits
+    yield EpochPlan(reads=reads_of(pin), closes_snapshot=("t",))
+
+
+def reads_of(pin: Pin) -> tuple[SnapshotRead, ...]:
+    return tuple(
+        SnapshotRead(s.table, s.id, s.first, None if s.first is None else s.first + (s.rows or 0))
+        for s in pin.splits
     )
-    yield EpochPlan(reads=reads, closes_snapshot=("t",))

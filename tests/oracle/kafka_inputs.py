@@ -1,4 +1,4 @@
-"""Kafka records that hardly anybody draws by chance, and the columns that go the short way."""
+"""Kafka records that hardly anybody draws by chance, and the columns that take the fast path."""
 
 from backfill_cli.formats import fast_json
 from backfill_cli.formats.schemas import of_ddl
@@ -6,9 +6,9 @@ from oracle import tokens
 from oracle.readers import kinds
 
 RECORDS = 1500
-SHORT = {n: k for n, k in tokens.COLUMNS.items() if fast_json.short_way(of_ddl(kinds.ddl_of({n: k})))}
+SHORT = {n: k for n, k in tokens.COLUMNS.items() if fast_json.fast_path(of_ddl(kinds.ddl_of({n: k})))}
 """The columns that need no expression of Spark's."""
-WAY = fast_json.short_way(of_ddl(kinds.ddl_of(SHORT)))
+WAY = fast_json.fast_path(of_ddl(kinds.ddl_of(SHORT)))
 assert WAY is not None
 
 HOSTILE = (

@@ -105,7 +105,7 @@ def test_plain_records_made_in_workers(
 
     monkeypatch.setattr(PartitionStager, "_staged_events", seen)
     texts = [text.encode() for text in tokens.records(SHORT, RECORDS)]
-    # A whole -0 sends the batch the long way where another record has a -0.0.
+    # A whole -0 sends the batch the checked path where another record has a -0.0.
     tried = [
         raw
         for raw in good(SHORT, [None, *HOSTILE, *texts])

@@ -87,7 +87,7 @@ class MemoryLog:
         partition, progress = self.partitions[name], known.get(name)
         if partition.taken is not None:
             return
-        keep = partition.end if progress is None else progress.after
+        keep = partition.end if progress is None else progress.cursor
         if progress is not None and progress.status != SplitStatus.FINISHED:
             keep = max(keep, partition.archived)
         if keep > partition.oldest:
@@ -98,7 +98,7 @@ class MemoryLog:
         for name, progress in known.items():
             partition = self.partitions[name]
             finished = progress.status == SplitStatus.FINISHED
-            needed = progress.after if finished else max(progress.after, partition.archived)
+            needed = progress.cursor if finished else max(progress.cursor, partition.archived)
             if partition.taken is None and needed < partition.end:
                 partition.taken, partition.oldest = (
                     partition.oldest,
@@ -181,7 +181,8 @@ class LogStager(MemoryStager):
                 inserts |= {(name, offset): value for offset, value in there.items()}
         self.files[self.folder(epoch, attempt)] = (inserts, {})
         table = StagedTable((StagedFile("f", 1),), (), len(inserts))
-        return StagedEpoch(Staged(attempt, {TABLE: table}, tuple(reads), len(inserts) - history), schemas, {})
+        staged = Staged(attempt, {TABLE: table}, tuple(reads), len(inserts) - history, plan.window)
+        return StagedEpoch(staged, schemas, {})
 
 
 def log_law_holds(log: MemoryLog, sink: MemorySink, strategy: SourceStrategy) -> None:
@@ -197,8 +198,8 @@ def log_law_holds(log: MemoryLog, sink: MemorySink, strategy: SourceStrategy) ->
         assert checkpoint.plan is not None
         for (_, name), progress in checkpoint.plan.splits.items():
             if name not in first:
-                first[name] = progress.after
-                assert progress.after in log.partitions[name].shown, "a new partition begins at what is retained"
+                first[name] = progress.cursor
+                assert progress.cursor in log.partitions[name].shown, "a new partition begins at what is retained"
     for name, offset in sink.checkpoints[-1].position:
         held = {o: v for o, v in log.partitions[name].rows.items() if first[name] <= o < int(offset)}
         assert list(arrived[name].items()) == list(held.items()), f"partition {name}"

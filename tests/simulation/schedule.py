@@ -13,7 +13,7 @@ from backfill_cli.engine.loop.ports import Job, Ports, Settings
 from backfill_cli.engine.loop.process import Heartbeat, Wake
 from backfill_cli.engine.loop.recovery import recover
 from backfill_cli.errors import BadData, Held, HistoryGone, StateConflict, Transient
-from backfill_cli.model.checkpoint import Checkpoint
+from backfill_cli.model.checkpoint import Checkpoint, Recovered
 from backfill_cli.model.job import Command, Control, Verb
 from backfill_cli.model.pace import Sizer
 from backfill_cli.model.position import Position
@@ -87,6 +87,10 @@ class Schedule:
         """Upstream, stager, sink and strategy are there."""
         raise AssertionError("a schedule has a strategy")
 
+    def _connected(self, recovered: Recovered) -> tuple[Any, MemoryStager]:
+        """The upstream as a new runner has it, and what stages from there."""
+        return self.upstream, self.stager
+
     def _law(self) -> None:
         """The law of the strategy at the checkpoint that the sink holds."""
         raise AssertionError("a schedule has a law")
@@ -131,16 +135,17 @@ class Schedule:
         job = Job("j", self.store.token, tuple(SinkTable(t, t, ("k",), "{}") for t in self.tables), "{}")
         store = Leased(lambda: self.store, self.store.token)
         recovered = recover(job, store, self.sink, self.stager, self.now)
+        upstream, stager = self._connected(recovered)
         ports = Ports(
-            self.upstream,
+            upstream,
             self.sink,
             store,
-            self.stager,
+            stager,
             lambda f: LazyCommit(f, self.random),
             lambda: self.now,
             lambda: self.steady,
         )
-        meter = Meter("j", self.pin.splits, "time", 1)
+        meter = Meter("j", "time", 1)
         settings = replace(SETTINGS, until="caught-up" if self.quiet else self.until)
         loop = Orchestrator(job, ports, self.strategy, settings, recovered, meter)
         loop._snapshot_size = Sizer(self.random.randrange(1, self.most_rows))

@@ -5,6 +5,7 @@ partitions. Law: each offset exactly once, in the order of its partition.
 """
 
 import itertools
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -30,7 +31,7 @@ from .world import MemorySink, MemoryStager, Rows
 if TYPE_CHECKING:
     from broker import Broker
 
-SCHEDULES = 200
+SCHEDULES = int(os.environ.get("BACKFILL_HANDOVERS", "60"))
 PARTITIONS_AT_MOST = 4
 COMPACTED = {"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.01"}
 
@@ -123,7 +124,8 @@ class RealStager(MemoryStager):
             inserts |= {(name, offset): value for offset, value in there.items()}
         self.files[self.folder(epoch, attempt)] = (inserts, {})
         table = StagedTable((StagedFile("f", 1),), (), len(inserts))
-        return StagedEpoch(Staged(attempt, {TABLE: table}, tuple(reads), len(inserts) - history), schemas, {})
+        staged = Staged(attempt, {TABLE: table}, tuple(reads), len(inserts) - history, plan.window)
+        return StagedEpoch(staged, schemas, {})
 
 
 class HandOver(Schedule):

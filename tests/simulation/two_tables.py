@@ -20,6 +20,7 @@ class TwoTables(MemorySink):
 
     markers: dict[str, Marker] = field(default_factory=lambda: {EVEN: NOTHING, ODD: NOTHING})
     transactional = False
+    partial = False
 
     @property
     def half_way(self) -> bool:

@@ -17,7 +17,7 @@ from backfill_cli.failpoint import hit
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Marker, Progress, Recovered
 from backfill_cli.model.job import Command, Control, JobState, Phase
 from backfill_cli.model.plan import EpochPlan, SnapshotRead, Staged, StagedFile, StagedTable
-from backfill_cli.model.position import Position
+from backfill_cli.model.position import Cursor, Position
 from backfill_cli.model.split import Split, SplitKey, SplitProgress
 from backfill_cli.model.upstream import Pin, UpstreamEpoch, UpstreamView
 
@@ -59,7 +59,13 @@ class MemoryUpstream:
 
     def pin(self) -> Pin:
         splits = tuple(
-            Split(TABLE, str(i), len(rows), 100 * len(rows), cuttable=self.random.random() < 0.8)
+            Split(
+                TABLE,
+                str(i),
+                len(rows) if self.random.random() < 0.7 else None,
+                int(100 * len(rows) * self.random.uniform(0.3, 3)),
+                cuttable=self.random.random() < 0.8,
+            )
             for i, rows in enumerate(self.splits)
         )
         return Pin(Position(), None, None, splits)
@@ -95,9 +101,16 @@ class MemoryUpstream:
 
     def restore(self, pin: Pin) -> None: ...
     def close(self) -> None: ...
+    def closed(self, *_: Any) -> Any: ...
+    def row_count(self, *_: Any) -> Any: ...
     def scan(self, *_: Any) -> Any: ...
     def changes(self, *_: Any) -> Any: ...
     def failure(self, exc: Exception) -> None: ...
+
+
+def row_of(cursor: Cursor | None) -> int:
+    """Cursors are texts that only this upstream reads: whoever counted with one would fail."""
+    return 0 if cursor is None else int(str(cursor).removeprefix("row "))
 
 
 @dataclass
@@ -120,10 +133,13 @@ class MemoryStager:
         reads: list[tuple[SnapshotRead, int]] = []
         rows: Rows = {}
         for read in plan.reads:
-            part = self.upstream.splits[int(read.split)][read.after : read.up_to]
+            after, held = row_of(read.after), self.upstream.splits[int(read.split)]
+            part = held[after:] if read.limit_rows is None else held[after : after + read.limit_rows]
             assert not rows.keys() & dict(part).keys()
             rows.update(part)
-            reads.append((read, len(part)))
+            ended = read.limit_rows is None or after + len(part) == len(held)
+            up_to = None if ended else f"row {after + len(part)}"
+            reads.append((replace(read, up_to=up_to, limit_rows=None), len(part)))
         net: dict[int, tuple[str, int]] = {}
         count = 0
         if plan.window:
@@ -134,7 +150,7 @@ class MemoryStager:
                     count += 1
         self.files[self.folder(epoch, attempt)] = (rows, net)
         table = StagedTable((StagedFile("f", 1),), (), len(rows), len(net))
-        return StagedEpoch(Staged(attempt, {TABLE: table}, tuple(reads), count), schemas, {})
+        return StagedEpoch(Staged(attempt, {TABLE: table}, tuple(reads), count, plan.window), schemas, {})
 
     def intact(self, epoch: int, staged: Staged) -> bool:
         return self.folder(epoch, staged.attempt) in self.files
@@ -156,7 +172,9 @@ class MemorySink:
     judged: dict[tuple[str, str], bool] = field(default_factory=dict)  # attempt and table -> rows are bad
     cured: set[str] = field(default_factory=set)
     calm: bool = False
+    closed: list[str] = field(default_factory=list)
     transactional = True
+    partial = False
 
     def prepare(self, job: str, tables: Sequence[SinkTable], into_existing: bool) -> None: ...
 
@@ -204,6 +222,7 @@ class MemorySink:
 
     def keep(self, checkpoint: Checkpoint) -> None:
         self.checkpoints.append(checkpoint)
+        self.closed += checkpoint.plan.closes_snapshot if checkpoint.plan is not None else ()
         self.splits = {**self.splits, **checkpoint.splits}
 
     def saved(self, job: str) -> SavedJob | None:
@@ -307,8 +326,10 @@ def law_holds(upstream: MemoryUpstream, sink: MemorySink) -> None:
         assert sink.rows == {}
         return
     last = sink.checkpoints[-1]
-    snapshot = {k: v for (_, split), p in sink.splits.items() for k, v in upstream.splits[int(split)][: p.after]}
+    snapshot = {k: v for (_, split), p in sink.splits.items() for k, v in upstream.splits[int(split)][: p.rows]}
     if last.phase == Phase.SNAPSHOT or json.loads(last.state)["position"] == {}:
         assert sink.rows == snapshot, "snapshot phase: the consumed prefix of each split"
     else:
         assert sink.rows == upstream.at(last.position), "later: the upstream at the position"
+    finished = last.phase != Phase.SNAPSHOT and upstream.splits
+    assert sink.closed == ([TABLE] if finished else []), "a table's keys are checked once, with its last rows"

@@ -108,7 +108,7 @@ def start(folder: Path, config: str, python: Path, **told: str) -> "subprocess.C
 
 
 def typed(folder: Path, python: Path, *words: str) -> "subprocess.CompletedProcess[str]":
-    env = {**os.environ, "PYSPARK_PYTHON": str(python), "BACKFILL_CATALOG": "catalog.duckdb"}
+    env = {**environment(python), "PYSPARK_PYTHON": str(python), "BACKFILL_CATALOG": "catalog.duckdb"}
     command = [sys.executable, "-m", "backfill_cli", *words]
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=300, check=False)
 

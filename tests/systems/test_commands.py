@@ -131,7 +131,6 @@ def test_ctrl_c_while_the_sink_is_held_ends_soon_and_the_promised_epoch_is_kept(
 
 
 def test_a_detached_run_and_the_cron_job_that_repeats_it(place: Place) -> None:
-    place.configured(("rate = 100", "rate = 2000"))
     begun = place.typed(*CAUGHT_UP, "--detach", "--json")
     assert begun.returncode == 0, begun.stderr
     told = json.loads(begun.stdout)
@@ -140,6 +139,7 @@ def test_a_detached_run_and_the_cron_job_that_repeats_it(place: Place) -> None:
         assert again.stdout == ""
         assert len(again.stderr.splitlines()) == 2
         assert f"pid {told['pid']}" in again.stderr
+    assert place.typed("throttle", "--rate", "none").returncode == 0
     assert place.typed("wait", "--for", "done", "--timeout", "2m").returncode == 0
     log = Path(told["log"]).read_text()
     assert log.startswith("orders: starting Spark\norders: running, snapshot; ")

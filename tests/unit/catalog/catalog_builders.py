@@ -62,7 +62,7 @@ def split_id(number: int) -> str:
 def checkpoint(epoch: int, moved: Mapping[SplitKey, SplitProgress] | None = None) -> Checkpoint:
     """A prepared epoch that read the splits `moved`."""
     moved = moved or {}
-    reads = tuple(SnapshotRead(table, split, 0, progress.after) for (table, split), progress in moved.items())
+    reads = tuple(SnapshotRead(table, split, 0, progress.cursor) for (table, split), progress in moved.items())
     return Checkpoint(
         epoch=epoch,
         prev_ms=epoch - 1,

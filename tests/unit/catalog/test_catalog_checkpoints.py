@@ -62,12 +62,12 @@ def test_partitions_newer_than_the_pin_stay_after_those_of_it(path: Path, clock:
 
 
 def test_a_partition_that_moved_to_where_a_split_not_started_stands_is_kept(path: Path, clock: Clock) -> None:
-    """Only a split without progress means `SplitProgress()`: its `after` 0 is no place to begin a partition at."""
-    moved: dict[SplitKey, SplitProgress] = {("orders", "1"): SplitProgress(after=40, target=140)}
+    """Only a split without progress means `SplitProgress()`: it has no cursor, where no partition begins."""
+    moved: dict[SplitKey, SplitProgress] = {("orders", "1"): SplitProgress(cursor=40, target=140)}
     catalog = Catalog(path, clock)
     catalog.create_job(partitioned(), Control(), replace(FIRST, splits=moved))
     with claimed(catalog, clock) as claim:
-        assert claim.store.load().committed.splits["orders", "1"] == SplitProgress(after=40, target=140)
+        assert claim.store.load().committed.splits["orders", "1"] == SplitProgress(cursor=40, target=140)
 
 
 def test_a_prepared_epoch_changes_no_committed_split(claim: Claim) -> None:

@@ -247,7 +247,7 @@ def test_progress_is_read_as_the_codec_reads_it(told: Progress) -> None:
 def test_no_field_of_a_split_is_forgotten() -> None:
     kept = {"table", "id", "rows", "size_bytes", "cuttable", "detail", "first"}
     assert {field.name for field in fields(Split)} == kept, "a new field needs its column in the table splits"
-    moved = {"status", "after", "rows", "epoch", "target"}
+    moved = {"status", "cursor", "rows", "epoch", "target"}
     assert {field.name for field in fields(SplitProgress)} == moved, "a new field needs its column, also in sinks"
 
 

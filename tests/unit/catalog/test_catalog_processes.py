@@ -13,6 +13,8 @@ from backfill_cli.catalog.catalog import wall_clock_ms
 from backfill_cli.errors import Held
 from backfill_cli.model.job import JobState, Verb
 
+pytestmark = pytest.mark.seconds
+
 # Holds the job, with a child that outlives it (as Spark's JVM does), and reports what it is told.
 RUNNER = """if True:
     import subprocess, sys, time

@@ -15,6 +15,8 @@ from filelock import FileLock, Timeout
 from backfill_cli.catalog import Catalog
 from backfill_cli.catalog.store import Store, shipped_migrations
 from backfill_cli.errors import BackfillError, NoSuchJob, StateConflict, Transient, UsageError
+from backfill_cli.model.checkpoint import Checkpoint
+from backfill_cli.model.codec import decode
 
 NOW = len(shipped_migrations())
 NEXT = (*shipped_migrations(), "ALTER TABLE jobs ADD COLUMN colour VARCHAR DEFAULT 'blue'")
@@ -150,6 +152,28 @@ def test_a_catalog_of_the_first_version_gets_an_id_that_it_keeps_wherever_it_is_
     assert later is not None
     assert (later.catalog, later.path) == (made.catalog, str(moved))
     assert Catalog(path).made().catalog != made.catalog
+
+
+def test_a_split_of_an_older_catalog_goes_on_where_it_was_a_promised_epoch_too(path: Path, clock: Clock) -> None:
+    """Made with the SQL and the JSON of version 2: the index of the next row was a number."""
+    split = '{"status": "consuming", "after": 7, "rows": 7, "epoch": 900, "target": null}'
+    read = '{"table": "orders", "split": "a", "after": 5, "up_to": 7}'
+    body = (
+        '{"epoch": 900, "prev_ms": 800, "token": 3, "attempt": "a", "state": "{}", "phase": "snapshot", '
+        f'"position": {{"cursors": []}}, "splits": [[["orders", "a"], {split}]], "plan": {{"reads": [{read}]}}}}'
+    )
+    Store(path, migrations=shipped_migrations()[:2]).create()
+    with duckdb.connect(str(path)) as db:
+        db.execute("INSERT INTO splits VALUES ('j', 'orders', 'a', 0, 9, 99, true, '{}', 0)")
+        db.execute("INSERT INTO split_progress VALUES ('j', 'orders', 'a', 'consuming', 5, 5, 800, NULL)")
+        db.execute("INSERT INTO checkpoints VALUES ('j', 'prepared', 900, 'snapshot', 3, 'a', '{}', ?)", [body])
+    with Store(path).writing() as db:
+        assert db.execute('SELECT "cursor", rows_read FROM split_progress').fetchall() == [("5", 5)]
+        (kept,) = db.execute("SELECT body FROM checkpoints").fetchall()[0]
+    promised = decode(Checkpoint, kept)
+    assert promised.splits["orders", "a"].cursor == 7
+    assert promised.plan is not None
+    assert promised.plan.reads[0].after == 5
 
 
 def test_an_upgrade_that_fails_leaves_the_old_version(catalog: Catalog, path: Path) -> None:

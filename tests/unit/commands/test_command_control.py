@@ -15,6 +15,8 @@ from backfill_cli.catalog.store import Store
 from backfill_cli.model.checkpoint import EpochRecord, Progress
 from backfill_cli.model.job import Control, JobState, Phase, Verb
 
+pytestmark = pytest.mark.seconds
+
 
 @pytest.fixture
 def claim(catalog: Catalog) -> Iterator[Claim]:

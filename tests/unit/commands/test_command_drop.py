@@ -13,6 +13,8 @@ from half_done import half_done, run_elsewhere, staging, told, written
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import JobConfig
 
+pytestmark = pytest.mark.seconds
+
 DROP = ("drop", "orders", "--confirm", "orders")
 
 

@@ -6,6 +6,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -96,10 +97,18 @@ def test_plan_and_verify_print_what_the_engine_found(
 
 def test_drop_wants_the_name_twice(run: Run, catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     dropped: list[str] = []
-    fake_engine(monkeypatch, "job.drop", drop=lambda job, where: dropped.append(job))
+    left = "replication slot 'orders' is being read"
+
+    def forget(job: str, where: Catalog) -> SimpleNamespace:
+        dropped.append(job)
+        return SimpleNamespace(known=True, left=left)
+
+    fake_engine(monkeypatch, "job.drop", drop=forget)
     assert run("drop", "orders").exit_code == 2
     assert dropped == []
-    assert run("drop", "orders", "--confirm", "orders").exit_code == 0
+    done = run("drop", "orders", "--confirm", "orders")
+    assert done.exit_code == 0
+    assert left in done.stderr
     assert dropped == ["orders"]
 
 

@@ -11,6 +11,8 @@ from backfill_cli.catalog import Catalog
 from backfill_cli.config import JobConfig
 from backfill_cli.model.checkpoint import Owner
 
+pytestmark = pytest.mark.seconds
+
 OTHER = ("--catalog", "other/catalog.duckdb")
 
 

@@ -8,7 +8,6 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from backfill_cli.catalog.store import Store
 from backfill_cli.config import JobConfig
 from backfill_cli.contracts import JobDefinition, SinkTable
 from backfill_cli.engine.job import create, preflight
-from backfill_cli.engine.job.resources import World
+from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.loop import run as engine_run
 from backfill_cli.engine.loop.orchestrator import Tick
 from backfill_cli.engine.loop.ports import Job
@@ -37,6 +36,8 @@ from backfill_cli.model.job import Control, JobState, Phase
 from backfill_cli.model.plan import EpochPlan, Staged
 from backfill_cli.model.verify import TableVerdict, VerifyReport
 from backfill_cli.view.verdict import show_verify
+
+pytestmark = pytest.mark.seconds
 
 ROOT = Path(__file__).parents[3]
 VERBS = "|".join(main.VERBS)
@@ -428,7 +429,7 @@ STATES: dict[str, tuple[Callable[[Scene], str], ...]] = {
     "backfill_cli/catalog/jobs.py:become": (no_such_arrow,),
     "backfill_cli/catalog/jobs.py:use_epoch": (epoch_used,),
     "backfill_cli/catalog/jobs.py:unknown": (unknown_job, unknown_job_of_an_empty_catalog),
-    "backfill_cli/catalog/guard.py:_of_duckdb": (catalog_damaged,),
+    "backfill_cli/catalog/permissions.py:_of_duckdb": (catalog_damaged,),
     "backfill_cli/catalog/store.py:_opened": (catalog_missing,),
     "backfill_cli/catalog/lease.py:check": (taken_over,),
     "backfill_cli/catalog/lease.py:held": (held_elsewhere,),
@@ -442,9 +443,9 @@ STATES: dict[str, tuple[Callable[[Scene], str], ...]] = {
         table_of_another_job,
         table_of_a_job_whose_catalog_is_lost,
     ),
-    "backfill_cli/sinks/duckdb/sink.py:_refuse_old_token": (token_is_older,),
-    "backfill_cli/sinks/duckdb/sink.py:_gone": (marker_gone_under_a_runner,),
-    "backfill_cli/sinks/duckdb/sink.py:_restored": (sink_restored_under_a_runner,),
+    "backfill_cli/contracts/marker.py:refuse_old_token": (token_is_older,),
+    "backfill_cli/contracts/marker.py:gone": (marker_gone_under_a_runner,),
+    "backfill_cli/contracts/marker.py:_restored": (sink_restored_under_a_runner,),
     "backfill_cli/sinks/duckdb/owner.py:own": (owned_just_now,),
     "backfill_cli/sinks/duckdb/verify.py:copied": (sink_gone_for_verify,),
     "backfill_cli/engine/verify/job.py:verify_against": (nothing_to_verify,),
@@ -474,6 +475,16 @@ STATES: dict[str, tuple[Callable[[Scene], str], ...]] = {
 }
 
 
+NEEDS_A_SERVER = {
+    "backfill_cli/sinks/postgres/state.py:own",
+    "backfill_cli/sinks/postgres/tables.py:_added",
+    "backfill_cli/sinks/postgres/tables.py:_refuse_other_owner",
+    "backfill_cli/sinks/postgres/tables.py:check",
+    "backfill_cli/sinks/postgres/verify.py:_export",
+}
+"""They say what the DuckDB sink says in the same states; `tests/contract/test_sink_postgres*.py` reach them."""
+
+
 def sites() -> Iterator[str]:
     """Every function that raises or makes an error of ours and holds the text of a command."""
     kinds = {
@@ -499,7 +510,7 @@ def sites() -> Iterator[str]:
 
 
 def test_every_error_whose_hint_names_a_command_has_its_states_here() -> None:
-    assert set(sites()) == set(STATES)
+    assert set(sites()) == set(STATES) | NEEDS_A_SERVER
 
 
 class NoStager:
@@ -514,23 +525,19 @@ class NoStager:
     def discard(self, epoch: int, attempt: str) -> None: ...
 
     def sweep(self, keep: object) -> None: ...
+    def begin(self) -> None: ...
 
 
 @pytest.fixture
 def scene(folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Scene]:
-    @contextmanager
-    def session(config: object) -> Iterator[None]:
-        yield None
-
     def tables(config: JobConfig, *_: object, **__: object) -> tuple[SinkTable, ...]:
         return (a_table("orders", schema=schema_json(id="long", name="string"), key=tuple(config.tables[0].key)),)
 
-    monkeypatch.setattr(World, "spark", property(lambda self: None))
+    monkeypatch.setattr(Resources, "spark", property(lambda self: None))
     monkeypatch.setattr(engine_run, "SparkStager", NoStager)
     monkeypatch.setattr(engine_run, "run_loop", lambda *_: Tick.DONE)
     monkeypatch.setattr(create, "sink_tables", tables)
     monkeypatch.setattr(preflight, "sink_tables", tables)
-    monkeypatch.setattr(preflight, "session_of", session)
 
     def made(name: str) -> Scene:
         place = folder / name

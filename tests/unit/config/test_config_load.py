@@ -23,12 +23,8 @@ def faults_of(load_text: Load, text: str) -> list[str]:
 
 def test_what_is_left_out_has_its_default(load_text: Load) -> None:
     config = load_text(GOOD)
-    assert (config.job.name, config.job.strategy, config.upstream_type, config.sink_type) == (
-        "orders",
-        "auto",
-        "files",
-        "duckdb",
-    )
+    types = tuple(config.tree[part]["type"] for part in ("upstream", "sink"))
+    assert (config.job.name, config.job.strategy, *types) == ("orders", "auto", "files", "duckdb")
     assert (config.barrier.interval_s, config.barrier.target_s, config.retry.limit_s) == (1.0, 5.0, 600.0)
     assert (config.throttle.rate, config.catch_up.measure, config.spark.conf) == (None, "time", {})
 
@@ -88,7 +84,7 @@ def test_all_faults_come_at_once_each_with_its_path(load_text: Load) -> None:
             "upstream.changes.path: missing",
             "tables[0].key: must not be empty",
             "tables[1].key: names a column twice",
-            "sink.type: unknown sink type 'duckbd'; known: duckdb",
+            "sink.type: unknown sink type 'duckbd'; known: duckdb, postgres",
             "transform.select[1]: rand is not deterministic: the same row must always give the same result",
             'barrier.interval: a duration is a number of seconds or like "500ms", "1s", "30m", "2h", "1d"',
             "throttle.rate: must be greater than or equal to 0",
@@ -239,3 +235,9 @@ def test_a_table_is_named_by_a_name_not_by_a_path(load_text: Load, option: str, 
 def test_other_names_of_tables_are_taken(load_text: Load, name: str) -> None:
     config = load_text(GOOD.replace('name = "orders"\nkey', f"name = {json.dumps(name)}\nkey"))
     assert [table.name for table in config.tables] == [name]
+
+
+def test_a_type_beside_two_sides_with_types_is_one_fault(load_text: Load) -> None:
+    text = GOOD.replace("snapshot = {", 'snapshot = { type = "files",')
+    assert text != GOOD
+    assert faults_of(load_text, text) == ["upstream.type: leave it out, or leave out the sides' own types"]

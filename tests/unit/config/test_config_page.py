@@ -32,4 +32,6 @@ def test_every_reference_of_the_schema_leads_somewhere() -> None:
     found = references(schema)
     assert found
     assert {name.removeprefix("#/$defs/") for name in found} <= set(schema["$defs"])
-    assert {kind["properties"]["type"]["const"] for kind in schema["properties"]["upstream"]["oneOf"]} >= {"files"}
+    parts = [kind["properties"] for kind in schema["properties"]["upstream"]["oneOf"]]
+    assert {part["type"]["const"] for part in parts if "type" in part} >= {"files", "kafka"}
+    assert [sorted(part) for part in parts if "type" not in part] == [["changes", "snapshot"]]

@@ -16,7 +16,7 @@ from backfill_cli import registry
 from backfill_cli.config import JobConfig
 from backfill_cli.config.sections import Spark
 from backfill_cli.errors import ConfigError
-from backfill_cli.upstreams.kafka.options import CLIENT_PROPERTIES
+from backfill_cli.upstreams.kafka.client_properties import CLIENT_PROPERTIES
 
 Path = tuple[str, ...]
 
@@ -29,8 +29,9 @@ BASE: dict[str, Any] = {
 UPSTREAMS: dict[str, Any] = {
     "files": BASE["upstream"],
     "kafka": {"type": "kafka", "bootstrap_servers": "b:1", "topic": "t", "value": {"schema": "id BIGINT"}},
+    "postgres": {"type": "postgres", "dsn": "${env:DSN}", "slot": "s"},
 }
-SINKS: dict[str, Any] = {"duckdb": BASE["sink"]}
+SINKS: dict[str, Any] = {"duckdb": BASE["sink"], "postgres": {"type": "postgres", "dsn": "${env:DSN}"}}
 
 DIGITS = "830145"
 PEM = "-----BEGIN RSA PRIVATE KEY-----\nMIIEow\n-----END RSA PRIVATE KEY-----"
@@ -187,4 +188,4 @@ def test_a_schema_is_no_secret_whatever_its_tables_and_columns_are_called(load_t
     tree["upstream"]["snapshot"]["format"] = "json"
     tree["tables"][0]["name"] = "tokens"
     tree["upstream"]["snapshot"]["path"] = "data/{table}"
-    assert load_text(toml(tree)).upstream_type == "files"
+    assert load_text(toml(tree)).tree["upstream"]["type"] == "files"

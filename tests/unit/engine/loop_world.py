@@ -189,7 +189,7 @@ class World:
             self.wall_ms,
             lambda: self.now_ms,
         )
-        meter = Meter("j", self.strategy.splits, "time", self.settings.interval_ms)
+        meter = Meter("j", "time", self.settings.interval_ms)
         loop = Orchestrator(self.job, ports, self.strategy, self.settings, start, meter)
         loop._snapshot_size = loop._log_size = Sizer(self.per_epoch)
         return loop

@@ -20,7 +20,7 @@ from backfill_cli.formats.listing import Listing, place
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.job import Phase
 from backfill_cli.model.position import START, Position
-from backfill_cli.model.split import SplitProgress, SplitStatus
+from backfill_cli.model.split import Split, SplitProgress, SplitStatus
 from backfill_cli.model.upstream import Pin
 from backfill_cli.sinks.duckdb.query import write_query
 from backfill_cli.upstreams.files.options import CsvOptions, SnapshotOptions
@@ -200,4 +200,18 @@ def test_what_only_our_readers_know_is_refused(
     )  # fmt: skip
     rows = IndependentRows(None, config.open_upstream(), config, Pin(START, None, None, ()), tmp_path)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match=f"table 't' cannot be verified independently: {why}"):
+        rows(SinkTable("t", "t", ("id",), "{}"), at)
+
+
+def test_a_file_that_the_job_has_not_begun_is_part_of_its_snapshot(tmp_path: Path) -> None:
+    """A sink keeps the splits that moved alone."""
+    written(tmp_path / "in", "json")
+    text = JOB.replace("HERE", str(tmp_path)).replace("FORMAT", "json").replace("SCHEMA", f', schema = "{DDL}"')
+    (tmp_path / "job.toml").write_text(text, "utf-8")
+    config = load(tmp_path / "job.toml")
+    read = {("t", "0.json"): SplitProgress(SplitStatus.CONSUMED, None, 1, 1)}
+    at = Checkpoint(1, 0, 0, "a", "{}", Phase.SNAPSHOT, START, splits=read)
+    pin = Pin(START, None, None, (Split("t", "0.json", None, 9), Split("t", "1.json", None, 9)))
+    rows = IndependentRows(None, config.open_upstream(), config, pin, tmp_path)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="its snapshot is not finished"):
         rows(SinkTable("t", "t", ("id",), "{}"), at)

@@ -12,6 +12,8 @@ from backfill_cli.engine.loop.orchestrator import Tick
 from backfill_cli.errors import BadData, Transient
 from backfill_cli.model.job import Control, JobState, Phase, Verb
 from backfill_cli.model.pace import Sizer
+from backfill_cli.model.position import Position
+from backfill_cli.strategies.snapshot import SnapshotState, SnapshotStrategy
 
 DAY_MS = 86_400_000
 CAUGHT_UP = replace(SETTINGS, until="caught-up")
@@ -28,6 +30,22 @@ def test_an_epoch_is_observed_staged_prepared_committed_and_only_then_acknowledg
     assert world.seen() == ["commit a1"]
     world.step()
     assert world.seen()[:2] == ["acknowledge 0", "discard a1"]
+
+
+def test_what_is_acknowledged_is_what_the_strategy_says_is_durable() -> None:
+    """A log that is taken into a spool is let go of long before the sink has applied it."""
+
+    class Spooling(SnapshotStrategy):
+        def durable(self, state: SnapshotState) -> Position:
+            return Position.of({"log": 7})
+
+    world = World()
+    world.strategy = Spooling(world.strategy.splits)
+    world.open()
+    world.step()
+    world.finish()
+    world.step()
+    assert "acknowledge 7" in world.seen()
 
 
 def test_while_an_epoch_commits_the_next_is_staged_and_none_further() -> None:

@@ -55,6 +55,7 @@ class World3:
     trace: list[str] = field(default_factory=list)
     commits: list[EpochCommit] = field(default_factory=list)
     transactional = False
+    partial = False
 
     def recover(self) -> Recovered:
         tables = tuple(SinkTable(t, t, ("k",), "narrow") for t in self.tables)

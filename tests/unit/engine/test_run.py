@@ -10,9 +10,9 @@ import pytest
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.contracts import JobDefinition, SinkTable
-from backfill_cli.engine.job.resources import Nobody
+from backfill_cli.engine.job.resources import NoWatcher
 from backfill_cli.engine.loop.run import _Run
-from backfill_cli.errors import Transient
+from backfill_cli.errors import Fatal, Transient
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.job import Control, JobState, Phase
 from backfill_cli.model.position import Position
@@ -23,7 +23,7 @@ JOB = JobDefinition("orders", "{}", "{}", Pin(Position(), None, None, ()), "fore
 
 
 class AtOnce:
-    """A world that tries everything once."""
+    """Resources that try everything once."""
 
     def __init__(self) -> None:
         self.tell: Callable[[str], None] = lambda _doing: None
@@ -46,9 +46,9 @@ def test_the_lease_is_renewed_from_the_claim_on_however_long_the_start_takes(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("backfill_cli.engine.loop.process.HEARTBEAT_S", 0.02)
-    world: Any = AtOnce()
-    run = _Run("orders", catalog, Nobody())
-    with catalog.lock_job("orders") as lock, run._claimed(JOB, CONFIG, world, lock):
+    resources: Any = AtOnce()
+    run = _Run("orders", catalog, NoWatcher())
+    with catalog.lock_job("orders") as lock, run._claimed(JOB, CONFIG, resources, lock):
         claimed = catalog.job("orders")
         deadline = time.monotonic() + 30
         while catalog.job("orders").lease.renewed_ms == claimed.lease.renewed_ms:
@@ -60,9 +60,9 @@ def test_the_lease_is_renewed_from_the_claim_on_however_long_the_start_takes(
 def test_a_catalog_that_cannot_be_told_what_a_start_waits_for_does_not_end_it(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world: Any = AtOnce()
-    run = _Run("orders", catalog, Nobody())
-    with catalog.lock_job("orders") as lock, run._claimed(JOB, CONFIG, world, lock) as (claim, _):
+    resources: Any = AtOnce()
+    run = _Run("orders", catalog, NoWatcher())
+    with catalog.lock_job("orders") as lock, run._claimed(JOB, CONFIG, resources, lock) as (claim, _):
         become, full = claim.store.become, [Transient("no space left")]
 
         def fails(state: JobState, reason: str) -> None:
@@ -71,5 +71,26 @@ def test_a_catalog_that_cannot_be_told_what_a_start_waits_for_does_not_end_it(
             become(state, reason)
 
         monkeypatch.setattr(claim.store, "become", fails)
-        world.tell("starting Spark")
+        resources.tell("starting Spark")
         assert full == []
+
+
+@pytest.mark.parametrize(
+    ("hint", "way_on"),
+    [
+        ("", "backfill resume orders"),
+        ("start the broker", "start the broker; then: backfill resume orders"),
+        ("drop the job and start over", "drop the job and start over"),
+        ("backfill resume orders --from-sink job.toml", "backfill resume orders --from-sink job.toml"),
+    ],
+)
+def test_a_job_that_fails_keeps_its_errors_way_on(catalog: Catalog, hint: str, way_on: str) -> None:
+    resources: Any = AtOnce()
+    run = _Run("orders", catalog, NoWatcher())
+    with (
+        pytest.raises(Fatal),
+        catalog.lock_job("orders") as lock,
+        run._claimed(JOB, CONFIG, resources, lock),
+    ):
+        raise Fatal("it is gone", hint)
+    assert catalog.job("orders").reason == f"it is gone; to go on: {way_on}"

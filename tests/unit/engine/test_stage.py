@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from backfill_cli.engine.staging.stage import SparkStager
 from backfill_cli.engine.staging.values import storable
 from backfill_cli.errors import BackfillError, BadData, Fatal, Transient, UsageError
 from backfill_cli.model.plan import ChangeWindow, EpochPlan, SnapshotRead, Staged, StagedFile
-from backfill_cli.model.position import START, Position
+from backfill_cli.model.position import START, Cursor, Position
 from backfill_cli.spark.failures import from_spark
 
 if TYPE_CHECKING:
@@ -78,10 +78,23 @@ class Upstream:
     asked: list[str] = field(default_factory=list)
     capabilities = UpstreamCapabilities(True, True, True, True)
 
-    def scan(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> "DataFrame":
-        found = [
-            (i, *row) for i, r in enumerate(reads) for row in self.rows[table][int(r.split)][r.after : r.up_to]
+    def closed(self, table: str, reads: Sequence[SnapshotRead]) -> Sequence[SnapshotRead]:
+        """Cursors are letters: a, b, c for the rows 0, 1, 2."""
+        return [
+            r
+            if r.limit_rows is None
+            else replace(r, up_to=letter(index(r.after, 0) + r.limit_rows), limit_rows=None)
+            for r in reads
         ]
+
+    def row_count(self, read: SnapshotRead) -> int | None:
+        return None if read.up_to is None else index(read.up_to, 0) - index(read.after, 0)
+
+    def part(self, table: str, read: SnapshotRead) -> list[tuple[Any, ...]]:
+        return self.rows[table][int(read.split)][index(read.after, 0) : index(read.up_to, 99)]
+
+    def scan(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> "DataFrame":
+        found = [(i, *row) for i, r in enumerate(reads) for row in self.part(table, r)]
         return spark.createDataFrame(found, "_read INT, " + ddl(SCHEMAS[table]))
 
     def changes(
@@ -109,7 +122,7 @@ class WorkersUpstream(Upstream):
             arrow = pa.schema(list(zip(names, map(pa.type_for_alias, kinds), strict=True)))
             yield pa.RecordBatch.from_pylist([dict(zip(names, row, strict=True)) for row in rows], arrow)
 
-        parts = tuple((Piece(i, self.rows[table][int(r.split)][r.after : r.up_to]),) for i, r in enumerate(reads))
+        parts = tuple((Piece(i, self.part(table, r)),) for i, r in enumerate(reads))
         return ArrowTasks(make, parts, SCHEMAS[table])
 
 
@@ -132,11 +145,32 @@ def upstream(request: pytest.FixtureRequest) -> Upstream:
 
 @pytest.fixture
 def stager(spark: "SparkSession", upstream: Upstream, config: JobConfig) -> SparkStager:
-    return SparkStager(spark, upstream, config)  # type: ignore[arg-type]
+    return SparkStager(lambda: spark, upstream, config)  # type: ignore[arg-type]
+
+
+def test_a_recovery_needs_no_spark(upstream: Upstream, config: JobConfig) -> None:
+    def opened() -> Any:
+        raise AssertionError("Spark was opened")
+
+    stager = SparkStager(opened, upstream, config)  # type: ignore[arg-type]
+    assert stager.intact(7, Staged("a"))
+    assert stager.folder(7, "a")
+    stager.discard(7, "a")
+    stager.sweep([])
+    with pytest.raises(AssertionError, match="opened"):
+        stager.begin()
+
+
+def letter(row: int) -> str:
+    return "abcdefghij"[row]
+
+
+def index(cursor: Cursor | None, otherwise: int) -> int:
+    return otherwise if cursor is None else "abcdefghij".index(str(cursor))
 
 
 def read(table: str, split: int, after: int, up_to: int | None) -> SnapshotRead:
-    return SnapshotRead(table, str(split), after, up_to)
+    return SnapshotRead(table, str(split), letter(after), None if up_to is None else letter(up_to))
 
 
 def held(stager: SparkStager, staged: Staged, files: Sequence[StagedFile]) -> list[tuple[Any, ...]]:
@@ -371,7 +405,7 @@ def test_text_that_is_not_utf8_is_refused_while_it_is_staged(
     (tmp_path / "job.toml").write_text(text, "utf-8")
     upstream = Upstream()
     upstream.failure = from_spark  # type: ignore[assignment, method-assign]
-    stager = SparkStager(spark, upstream, load(tmp_path / "job.toml"))  # type: ignore[arg-type]
+    stager = SparkStager(lambda: spark, upstream, load(tmp_path / "job.toml"))  # type: ignore[arg-type]
     with pytest.raises(BadData, match="column 'note': text that is not UTF-8") as caught:
         stager.stage(plan, 7, SCHEMAS)
     assert ("61FF62" in caught.value.message) == (note == NOT_UTF8)

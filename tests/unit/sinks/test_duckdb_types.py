@@ -26,7 +26,7 @@ from backfill_cli.model.plan import Staged, StagedFile, StagedTable
 from backfill_cli.model.position import START
 from backfill_cli.sinks.duckdb.options import DuckDBOptions
 from backfill_cli.sinks.duckdb.sink import DuckDBSink
-from backfill_cli.sinks.duckdb.types import columns_of
+from backfill_cli.sinks.duckdb.types import sink_columns
 
 UTC = dt.timezone.utc  # noqa: UP017 (hypothesis and pyarrow compare it with their own)
 SpecialText = st.sampled_from(["", "null", "NULL", "\\N", "a[/b]", "'; --", "\x1b[0m", " "])
@@ -200,25 +200,25 @@ def field(spark: Any, name: str = "v", **metadata: str) -> str:
 )
 def test_a_type_without_an_exact_counterpart_is_refused_naming_table_and_column(spark: Any) -> None:
     with pytest.raises(BadData, match=r"'t', column 'v.*'.*no exact counterpart"):
-        columns_of("t", field(spark))
+        sink_columns("t", field(spark))
 
 
 def test_an_unknown_logical_type_is_refused() -> None:
     with pytest.raises(BadData, match="'wkt'"):
-        columns_of("t", field("string", logical="wkt"))
+        sink_columns("t", field("string", logical="wkt"))
     with pytest.raises(BadData, match="'uuid'"):
-        columns_of("t", field("long", logical="uuid"))
+        sink_columns("t", field("long", logical="uuid"))
 
 
 @pytest.mark.parametrize("names", [("a", "A"), ("a", "a")])
 def test_names_that_differ_by_case_alone_are_refused(names: tuple[str, str]) -> None:
     fields = [{"name": name, "type": "long"} for name in names]
     with pytest.raises(BadData, match="DuckDB ignores case"):
-        columns_of("t", json.dumps({"fields": fields}))
+        sink_columns("t", json.dumps({"fields": fields}))
     with pytest.raises(BadData, match="DuckDB ignores case"):
-        columns_of("t", field({"type": "struct", "fields": fields}))
+        sink_columns("t", field({"type": "struct", "fields": fields}))
 
 
 def test_the_name_of_the_staged_op_is_refused() -> None:
     with pytest.raises(BadData, match="'_OP'"):
-        columns_of("t", field("long", name="_OP"))
+        sink_columns("t", field("long", name="_OP"))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from backfill_cli.model.job import Control, Mutations, Phase
 from backfill_cli.model.pace import Budget
 from backfill_cli.model.plan import EpochPlan, Staged
-from backfill_cli.model.position import Position
+from backfill_cli.model.position import Cursor, Position
 from backfill_cli.model.split import Split, SplitKey
 from backfill_cli.model.upstream import Pin, UpstreamEpoch, UpstreamView
 from backfill_cli.strategies.snapshot import Measure, SnapshotState, SnapshotStrategy
@@ -49,6 +49,7 @@ class Run:
     delivered: dict[SplitKey, list[tuple[int, int]]] = field(default_factory=dict)
     states: list[SnapshotState] = field(default_factory=list)
     plans: list[EpochPlan] = field(default_factory=list)
+    rows_per_epoch: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         splits = tuple(part.split for part in self.parts)
@@ -74,8 +75,9 @@ class Run:
         budget = Budget(self.now_ms, beat.rows, INTERVAL_MS, self.now_ms)
         state = self.strategy.apply(self.state, Mutations(beat.control))
         plan = self.strategy.plan(state, self.view(), budget)
-        self.plans.append(plan)
-        self.states.append(self.strategy.advance(state, plan, self._staged(plan), budget))
+        after = self.strategy.advance(state, plan, self._staged(plan), budget)
+        self.plans.append(replace(plan, closes_snapshot=self.strategy.closes(state, after)))
+        self.states.append(after)
         return plan
 
     def _staged(self, plan: EpochPlan) -> Staged | None:
@@ -85,10 +87,13 @@ class Run:
         reads = []
         for read in plan.reads:
             key = (read.table, read.split)
-            up_to = held[key] if read.up_to is None else read.up_to
-            self.delivered.setdefault(key, []).append((read.after, up_to))
-            reads.append((read, up_to - read.after))
-        return Staged("a", {}, tuple(reads))
+            after = index_of(read.after)
+            end = held[key] if read.limit_rows is None else after + read.limit_rows
+            self.delivered.setdefault(key, []).append((after, end))
+            up_to = None if read.limit_rows is None else f"row {end}"
+            reads.append((replace(read, up_to=up_to, limit_rows=None), end - after))
+        self.rows_per_epoch.append(sum(rows for _, rows in reads))
+        return Staged("a", {}, tuple(reads), window=plan.window)
 
     def rows_read(self) -> int:
         return sum(up_to - after for spans in self.delivered.values() for after, up_to in spans)
@@ -104,6 +109,11 @@ class Run:
                 return
             self.barrier(beat)
         raise AssertionError(f"still in {self.state.phase} after {at_most} barriers")
+
+
+def index_of(cursor: Cursor | None) -> int:
+    """Cursors are texts that only whoever stages can read: a strategy that counted with one would fail."""
+    return 0 if cursor is None else int(str(cursor).removeprefix("row "))
 
 
 def part(id: str, rows: int, cuttable: bool = True, known: bool = True, table: str = "t") -> Part:

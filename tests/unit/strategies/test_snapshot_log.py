@@ -267,7 +267,9 @@ def test_a_plan_that_would_go_back_is_refused() -> None:
     run.barrier(Beat(rows=10**6, arriving=(epoch(0), epoch(1))))
     back = EpochPlan(window=ChangeWindow(START, Position.of({"log": 1}), 0, 0, 1))
     with pytest.raises(Fatal, match="back"):
-        run.strategy.advance(run.state, back, Staged("a"), Budget(99_999, 1, INTERVAL_MS, 99_999))
+        run.strategy.advance(
+            run.state, back, Staged("a", window=back.window), Budget(99_999, 1, INTERVAL_MS, 99_999)
+        )
 
 
 @given(beats(max_size=8), measures)

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from snapshot_run import Beat, Part, Run, all_parts, beats, epoch, part
+from snapshot_run import Beat, Part, Run, all_parts, beats, epoch, index_of, part
 
 from backfill_cli.model.job import Control, Phase
 from backfill_cli.model.split import SplitStatus
@@ -33,7 +33,8 @@ def test_what_was_delivered_of_a_split_is_always_its_prefix(
         spans = run.delivered.get(key, [])
         assert [after for after, _ in spans] == [0, *(up_to for _, up_to in spans)][: len(spans)]
         progress = run.state.splits.get(key)
-        assert (progress.after if progress else 0) == (spans[-1][1] if spans else 0)
+        at = index_of(progress.cursor) if progress and progress.status == SplitStatus.CONSUMING else None
+        assert at is None or at == spans[-1][1]
         assert (progress.rows if progress else 0) == (spans[-1][1] if spans else 0)
 
 
@@ -43,14 +44,13 @@ def test_every_read_lies_inside_its_split_and_reads_something(parts: tuple[Part,
     splits = {(p.split.table, p.split.id): p.split for p in parts}
     for read in (r for plan in run.plans for r in plan.reads):
         split = splits[read.table, read.split]
-        if read.up_to is None:
-            assert split.rows is None
-        else:
+        assert read.up_to is None, "only whoever reads knows where so many rows end"
+        if read.limit_rows is not None:
+            assert split.cuttable
             assert split.rows is not None
-            assert 0 <= read.after <= read.up_to <= split.rows
-            assert read.after < read.up_to or read.up_to == split.rows
+            assert 0 < read.limit_rows < split.rows - index_of(read.after)
         if not split.cuttable:
-            assert (read.after, read.up_to) == (0, split.rows)
+            assert read.after is None
 
 
 @given(all_parts(), beats())
@@ -71,7 +71,8 @@ def test_a_split_goes_one_way_and_carries_the_epoch_that_moved_it_last(
             assert progress.epoch == run.now_ms
             assert was is None or order.index(was.status) < 2
             done = next(p.rows for p in parts if (p.split.table, p.split.id) == key)
-            assert (progress.status == SplitStatus.CONSUMED) == (progress.after == done)
+            assert (progress.status == SplitStatus.CONSUMED) == (progress.rows == done)
+            assert (progress.status == SplitStatus.CONSUMED) == (progress.cursor is None)
 
 
 @given(all_parts(), beats(), st.integers(1, 40))
@@ -118,7 +119,8 @@ def test_case_45_a_rate_of_zero_ends_when_it_is_lifted() -> None:
     run = Run((part("0", 50),))
     for _ in range(3):
         assert not run.barrier(Beat(60_000, control=Control(rate=0.0)))
-    assert run.barrier(Beat(rows=100)).reads[0].up_to == 50
+    assert run.barrier(Beat(rows=100)).reads[0].limit_rows is None
+    assert run.rows_read() == 50
 
 
 @given(st.lists(st.integers(0, 100), min_size=1, max_size=5), st.sampled_from((0.3, 7.0, 500.0)), st.data())
@@ -165,7 +167,7 @@ def test_an_uncuttable_split_is_read_whole_and_leaves_a_debt_that_later_barriers
     grants = 2 if resumed else 1  # of one interval, at the start of a runner
     assert rate * (waited_s + grants) >= rows
     assert rate * (waited_s + grants - 2) <= rows + 1
-    assert plan.reads[0].up_to == (rows if known else None)
+    assert plan.reads[0].limit_rows is None
 
 
 @given(st.integers(0, 50), st.integers(1, 2_000))
@@ -173,8 +175,7 @@ def test_an_empty_split_met_in_debt_is_consumed_or_left_alone(rows: int, budget:
     run = Run((part("0", 500, cuttable=False), part("1", 0), part("2", 0, cuttable=False), part("3", rows)))
     for _ in range(3):
         for read in run.barrier(Beat(rows=budget, control=Control(rate=1.0))).reads:
-            assert read.up_to is not None
-            assert read.after <= read.up_to
+            assert read.limit_rows is None or read.limit_rows > 0
 
 
 @given(st.lists(st.integers(0, 200), min_size=1, max_size=8), st.integers(1, 100))
@@ -183,7 +184,7 @@ def test_without_a_limit_an_epoch_is_about_the_budget_and_never_more_than_half_o
 ) -> None:
     run = Run(tuple(part(str(i), rows) for i, rows in enumerate(sizes)))
     run.until(Phase.UPSTREAM, Beat(rows=budget))
-    per_epoch = [sum(r.up_to - r.after for r in plan.reads if r.up_to is not None) for plan in run.plans]
+    per_epoch = run.rows_per_epoch
     assert all(rows <= 1.5 * budget for rows in per_epoch)
     assert all(rows >= budget / 2 for rows in per_epoch[:-1])
 
@@ -209,7 +210,7 @@ def test_phases_follow_one_another_and_never_go_back(parts: tuple[Part, ...], st
         assert order.index(before.phase) <= order.index(after.phase)
         assert before.position <= after.position
         for key, progress in before.splits.items():
-            assert after.splits[key].after >= progress.after
+            assert after.splits[key].rows >= progress.rows
 
 
 def test_changes_queue_up_as_pending_while_the_snapshot_is_read() -> None:

@@ -139,9 +139,9 @@ class SourceRun(RuleBasedStateMachine):
         if progress is None:
             keep = partition.end  # nobody has seen it
         elif progress.status == SplitStatus.FINISHED:
-            keep = progress.after
+            keep = progress.cursor
         else:
-            keep = max(progress.after, partition.archived)
+            keep = max(progress.cursor, partition.archived)
         if keep > partition.oldest:
             partition.oldest = keep - data.draw(st.integers(0, keep - partition.oldest))
 
@@ -179,7 +179,7 @@ class SourceRun(RuleBasedStateMachine):
         progress = self._progress(name)
         assert progress is not None
         assert progress.status != SplitStatus.AWAITING_LIVE
-        assert seen < (progress.after if progress.status == SplitStatus.FINISHED else progress.target or 0)
+        assert seen < (progress.cursor if progress.status == SplitStatus.FINISHED else progress.target or 0)
 
     @rule(data=st.data())
     def a_known_partition_is_not_listed(self, data: st.DataObject) -> None:
@@ -199,9 +199,9 @@ class SourceRun(RuleBasedStateMachine):
         partition, progress = self.world[name], self._progress(name)
         assert progress is not None
         finished = progress.status == SplitStatus.FINISHED
-        needed = progress.after if finished else max(progress.after, partition.archived)
+        needed = progress.cursor if finished else max(progress.cursor, partition.archived)
         accepted = self.strategy.accept_gap and not finished and progress.status == SplitStatus.AWAITING_LIVE
-        unread = not finished and progress.after < partition.archived
+        unread = not finished and progress.cursor < partition.archived
         assume(partition.end > needed and not accepted and not unread and not self.state.control.paused)
         before, partition.oldest = partition.oldest, data.draw(st.integers(needed + 1, partition.end))
         with pytest.raises(
@@ -219,9 +219,9 @@ class SourceRun(RuleBasedStateMachine):
         name = data.draw(st.sampled_from(awaiting))
         partition, progress = self.world[name], self._progress(name)
         assert progress is not None
-        assume(partition.archived <= progress.after < partition.end)
-        partition.oldest = data.draw(st.integers(progress.after, partition.end))
-        self.accepted[name] |= set(range(progress.after, partition.oldest))
+        assume(partition.archived <= progress.cursor < partition.end)
+        partition.oldest = data.draw(st.integers(progress.cursor, partition.end))
+        self.accepted[name] |= set(range(progress.cursor, partition.oldest))
         self._barrier(5)
 
     def _view(self, lagging: Mapping[str, int] = MappingProxyType({})) -> UpstreamView:
@@ -261,7 +261,7 @@ class SourceRun(RuleBasedStateMachine):
         ends = {read.split: read.up_to or 0 for read in plan.reads}
         ends |= {p: int(end) for p, end in plan.window.up_to} if plan.window else {}
         progress = plan.splits.get((TABLE, name)) or self._progress(name)
-        return ends.get(name, progress.after if progress else 0)
+        return ends.get(name, progress.cursor if progress else 0)
 
     def _read(self, plan: EpochPlan, view: UpstreamView) -> Staged:
         """Both readers bring their rows to the oracle, one by one: it must let every one of them through."""
@@ -291,7 +291,7 @@ class SourceRun(RuleBasedStateMachine):
                     self.oracle[name], visible = live_row(self.oracle[name], offset)
                     assert visible, f"live row {offset} of {name} is hidden"
                 self.delivered[name] += there
-        return Staged("a", {}, tuple(counts))
+        return Staged("a", {}, tuple(counts), window=plan.window)
 
     def _observed(self, name: str, progress: SplitProgress, latest: int) -> None:
         """What an observation may change of a partition, in the table's words."""
@@ -333,11 +333,11 @@ class SourceRun(RuleBasedStateMachine):
             if isinstance(state, Finished):
                 assert progress.status == SplitStatus.FINISHED
             elif isinstance(state, AwaitingLive):
-                assert (progress.status, progress.after) == (SplitStatus.AWAITING_LIVE, state.offset + 1)
+                assert (progress.status, progress.cursor) == (SplitStatus.AWAITING_LIVE, state.offset + 1)
             else:
                 assert progress.status in (SplitStatus.NOT_STARTED, SplitStatus.BACKFILLING)
                 assert state.target is not None
-                assert progress.after <= state.target + 1 == progress.target
+                assert progress.cursor <= state.target + 1 == progress.target
         reported = all(
             p.status in (SplitStatus.AWAITING_LIVE, SplitStatus.FINISHED) for p in self.state.splits.values()
         )
@@ -358,7 +358,7 @@ class SourceRun(RuleBasedStateMachine):
             expected = [
                 offset
                 for offset in partition.rows
-                if partition.begun <= offset < (kept.after if kept else partition.begun)
+                if partition.begun <= offset < (kept.cursor if kept else partition.begun)
                 and offset not in self.accepted[name]
             ]
             assert self.delivered[name] == expected

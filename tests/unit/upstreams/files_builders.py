@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from backfill_cli.contracts import TableSpec
+from backfill_cli.contracts.pair import Pair
 from backfill_cli.upstreams.files import connector
-from backfill_cli.upstreams.files.upstream import FilesUpstream
 
 ROW = pa.schema([("id", pa.int64()), ("name", pa.string())])
 
@@ -55,5 +55,5 @@ def opened(
         }
     )
     upstream = connector.open(options, [TableSpec(name, ("id",)) for name in tables])
-    assert isinstance(upstream, FilesUpstream)
+    assert isinstance(upstream, Pair)
     return upstream

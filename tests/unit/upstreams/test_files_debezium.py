@@ -8,11 +8,11 @@ import pytest
 from files_builders import land, opened, parquet
 
 from backfill_cli.errors import BadData
-from backfill_cli.formats import schemas
 from backfill_cli.formats.debezium_types import encoding, own_type
 from backfill_cli.formats.schemas import Unsupported
 from backfill_cli.formats.values import Encoding, schemaless
 from backfill_cli.model.position import Position
+from backfill_cli.model.schema import columns_of, shown
 
 
 def logical(kind: str, name: str, **parameters: str) -> dict[str, Any]:
@@ -44,7 +44,7 @@ OWN: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("told", "kind"), OWN, ids=[f"{t.get('name', t['type'])}-{k}" for t, k in OWN])
 def test_a_new_column_has_the_type_that_the_schema_block_tells(told: dict[str, Any], kind: str) -> None:
     own, _ = own_type(told)
-    assert schemas.shown(own) == kind
+    assert shown(own) == kind
     assert isinstance(encoding(told, own), Encoding)
 
 
@@ -125,7 +125,7 @@ def schema_after(root: Path, *lines: str) -> list[tuple[str, str]] | None:
     land(root / "changes", "1.json", *lines)
     (epoch,) = upstream.observe(Position(), False).pending
     found = dict(epoch.schema).get("t")
-    return None if found is None else [(n, schemas.shown(f["type"])) for n, f in schemas.from_json(found).items()]
+    return None if found is None else [(n, shown(f["type"])) for n, f in columns_of(found).items()]
 
 
 def test_case_26_a_schema_block_tells_a_new_columns_type_even_where_the_last_line_is_a_delete(

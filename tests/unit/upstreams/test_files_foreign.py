@@ -134,7 +134,7 @@ def test_an_empty_change_file_is_an_epoch_without_rows(root: Path, content: str)
     (root / "changes" / "1.json").write_text(content)
     view = upstream.observe(START, False)
     assert len(view.pending) == 1
-    assert upstream._log.changes(None, "t", pin.position, view.latest, {}) is None
+    assert upstream.log._log.changes(None, "t", pin.position, view.latest, {}) is None
 
 
 # Lines of another table

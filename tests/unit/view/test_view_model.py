@@ -18,7 +18,7 @@ FIELDS = """
     name state phase epoch rows_read rows_total rows_per_s lag_s pending_epochs eta_s limited_by splits share
     bytes_read bytes_total reason strategy until rate paused_by paused_since_ms allowed measure converging
     not_converging waiting_for created_ms snapshot_finished_ms log_store_finished_ms caught_up_ms
-    pending_commands runner groups partitions recent_lag_s
+    pending_commands runner groups partitions recent_lag_s held_bytes
 """
 
 
@@ -98,6 +98,10 @@ def test_a_job_that_does_not_read_has_neither_rate_nor_eta(changes: dict[str, ob
         (
             {"state": JobState.FAILED, "reason": "part-7: changed", "live": False},
             "failed: part-7: changed; to go on: backfill resume orders",
+        ),
+        (
+            {"state": JobState.FAILED, "reason": "a key twice; to go on: drop the job", "live": False},
+            "failed: a key twice; to go on: drop the job",
         ),
         (
             {"state": JobState.DONE, "reason": "caught up", "live": False},

@@ -1,0 +1,325 @@
+"""The PostgreSQL sink under the contract; deaths, lost answers and full disks at its commits."""
+
+import contextlib
+import resource
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import psycopg
+import pytest
+from postgres import Server, running
+from postgres_database import Database, database, open_folder
+from postgres_sink import all_tables, begun, commit_in_a_child, losing_the_answer, read_table, sink_of
+from sink_contract import Epochs, Read, SinkContract, a_table, rows
+
+from backfill_cli import failpoint
+from backfill_cli.errors import Fatal, Held, StateConflict, Transient, UsageError
+from backfill_cli.model.checkpoint import Marker
+from backfill_cli.sinks.postgres import session
+from backfill_cli.sinks.postgres import sink as sink_module
+from backfill_cli.sinks.postgres.sink import PostgresSink
+from backfill_cli.sinks.postgres.state import State
+
+SIDE_TABLES = {f"_backfill_{name}" for name in ("markers", "owners", "jobs", "splits")}
+
+
+class TestPostgresSink(SinkContract):
+    @pytest.fixture
+    def db(self, postgres: Server) -> Iterator[Database]:
+        with database(postgres) as made:
+            yield made
+
+    @pytest.fixture
+    def sink(self, db: Database) -> PostgresSink:
+        return sink_of(db.dsn)
+
+    @pytest.fixture
+    def read(self, db: Database) -> Read:
+        return lambda target: read_table(db, target)
+
+    @pytest.mark.parametrize(("point", "epoch"), [("sink-before-commit", 10), ("sink-before-close", 20)])
+    def test_an_epoch_is_there_whole_or_not_at_all_after_a_kill_of_its_runner(
+        self, sink: PostgresSink, db: Database, epochs: Epochs, tmp_path: Path, point: str, epoch: int
+    ) -> None:
+        sink.commit(epochs.next(inserts=rows((1, "a"))))
+        second = epochs.next(inserts=rows((3, "c")), upserts=rows((1, "A"), (2, "b")))
+        assert commit_in_a_child(db.dsn, tmp_path, second, BACKFILL_FAILPOINT=point) == -signal.SIGKILL
+        whole = rows((1, "A"), (2, "b"), (3, "c"))
+        assert sink.committed("orders")["orders"].epoch == epoch
+        assert read_table(db, "orders") == (rows((1, "a")) if epoch == 10 else whole)
+        sink.commit(second)
+        assert read_table(db, "orders") == whole
+        assert all_tables(db) == {"orders", *SIDE_TABLES}
+
+    def test_a_connection_that_is_lost_before_the_commit_is_transient_and_nothing_is_kept(
+        self, sink: PostgresSink, db: Database, epochs: Epochs, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        commit = epochs.next(inserts=rows((1, "a")), upserts=rows((2, "b")))
+        with at("sink-before-commit", monkeypatch, lambda: end_sessions(db)), pytest.raises(Transient):
+            sink.commit(commit)
+        assert read_table(db, "orders") == []
+        sink.commit(commit)
+        assert read_table(db, "orders") == rows((1, "a"), (2, "b"))
+
+    def test_a_commit_whose_answer_was_lost_is_transient_and_its_repeat_is_ignored(
+        self,
+        sink: PostgresSink,
+        db: Database,
+        postgres: Server,
+        epochs: Epochs,
+    ) -> None:
+        commit = epochs.next(inserts=rows((1, "a")))
+        with losing_the_answer(postgres.port, to=b"SET CONSTRAINTS ALL IMMEDIATE") as port:
+            with pytest.raises(Transient):
+                sink_of(db.dsn.replace(str(postgres.port), str(port))).commit(commit)
+            assert read_table(db, "orders") == []
+        with losing_the_answer(postgres.port, to=b"COMMIT") as port, pytest.raises(Transient):
+            sink_of(db.dsn.replace(str(postgres.port), str(port))).commit(commit)
+        until(lambda: read_table(db, "orders") == rows((1, "a")))
+        sink.commit(commit)
+        assert read_table(db, "orders") == rows((1, "a"))
+
+    def test_case_40_a_fence_waits_for_the_commit_in_flight_and_then_refuses_its_runner(
+        self, sink: PostgresSink, db: Database, epochs: Epochs, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        first, second = epochs.next(inserts=rows((1, "a"))), epochs.next(inserts=rows((2, "b")))
+        fenced: list[float] = []
+
+        def fence() -> None:
+            sink_of(db.dsn).fence("orders", 2)
+            fenced.append(time.monotonic())
+
+        with held_up(sink_module, "apply", monkeypatch, lambda: sink.commit(first)) as go:
+            fencing = threading.Thread(target=fence)
+            fencing.start()
+            fencing.join(0.5)
+            assert fenced == []
+            go()
+            fencing.join(30)
+        assert fenced
+        assert sink.committed("orders")["orders"] == Marker(10, 2, "a10")
+        assert read_table(db, "orders") == rows((1, "a"))
+        with pytest.raises(Held, match="took job 'orders' over"):
+            sink.commit(second)
+        sink.commit(replace(second, token=2))
+        assert read_table(db, "orders") == rows((1, "a"), (2, "b"))
+
+    def test_a_fence_that_waits_too_long_is_transient_and_says_where_to_look(
+        self, sink: PostgresSink, db: Database, epochs: Epochs, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setitem(session.SETTINGS, "lock_timeout", "100ms")
+        with psycopg.connect(db.dsn) as other:
+            other.execute("SELECT * FROM _backfill_markers FOR UPDATE")
+            with pytest.raises(Transient, match="pg_stat_activity"):
+                sink.fence("orders", 2)
+
+    def test_two_runners_that_commit_the_same_epoch_at_once_apply_it_once(
+        self, sink: PostgresSink, db: Database, epochs: Epochs
+    ) -> None:
+        commit = epochs.next(inserts=rows(*((n, "x") for n in range(2000))))
+        both = [threading.Thread(target=sink_of(db.dsn).commit, args=(commit,)) for _ in range(2)]
+        for one in both:
+            one.start()
+        for one in both:
+            one.join(60)
+        assert len(read_table(db, "orders")) == 2000
+
+    def test_two_jobs_that_prepare_at_once_both_get_their_tables(
+        self, db: Database, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        failed: list[BaseException] = []
+
+        def prepare(job: str) -> None:
+            try:
+                sink_of(db.dsn).prepare(job, (a_table(job),), into_existing=False)
+            except BaseException as exc:
+                failed.append(exc)
+
+        with held_up(State, "claim", monkeypatch, lambda: prepare("left")) as go:
+            other = threading.Thread(target=prepare, args=("right",))
+            other.start()
+            other.join(0.5)
+            go()
+            other.join(30)
+        assert failed == []
+        assert all_tables(db) == {"left", "right", *SIDE_TABLES}
+
+    def test_a_check_raises_what_prepare_would_and_writes_nothing(self, sink: PostgresSink, db: Database) -> None:
+        sink.check("orders", (a_table(),), into_existing=False)
+        assert all_tables(db) == set()
+        db("CREATE VIEW orders AS SELECT 1 AS id")
+        with pytest.raises(UsageError, match="a view"):
+            sink.check("orders", (a_table(),), into_existing=False)
+
+    def test_case_47_a_table_dropped_by_a_stranger_stops_the_job(
+        self, sink: PostgresSink, db: Database, epochs: Epochs
+    ) -> None:
+        sink.commit(epochs.next(inserts=rows((1, "a"))))
+        db("DROP TABLE orders")
+        with pytest.raises(StateConflict, match="gone"):
+            sink.prepare("orders", epochs.tables, into_existing=True)
+
+    def test_side_tables_of_a_newer_backfill_are_left_alone(
+        self, sink: PostgresSink, db: Database, epochs: Epochs
+    ) -> None:
+        sink.commit(epochs.next())
+        db("UPDATE _backfill_jobs SET layout = 99")
+        with pytest.raises(Fatal, match="a newer backfill"):
+            sink.commit(epochs.next())
+
+    def test_side_tables_are_commented(self, sink: PostgresSink, db: Database, epochs: Epochs) -> None:
+        bare = db(
+            "SELECT c.relname, a.attname FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid "
+            "WHERE c.relname LIKE '\\_backfill\\_%' AND c.relkind = 'r' AND attnum > 0 "
+            "AND col_description(attrelid, attnum) IS NULL"
+        )
+        assert bare == []
+
+    def test_a_table_that_joins_a_fenced_job_is_fenced_too(self, sink: PostgresSink, epochs: Epochs) -> None:
+        sink.fence("orders", 4)
+        sink.prepare("orders", (*epochs.tables, a_table("items")), into_existing=False)
+        assert sink.committed("orders")["items"] == Marker(0, 4, "")
+
+    def test_a_schema_of_its_own_holds_targets_and_side_tables(self, db: Database, tmp_path: Path) -> None:
+        sink = sink_of(db.dsn, 'Mart "1"')
+        epochs = begun(sink, tmp_path, a_table(), a_table("b", "Other.B c"))
+        sink.commit(epochs.next(inserts=rows((1, "a"))))
+        sink.commit(epochs.next(inserts=rows((1, "b")), upserts=rows((1, "B")), of="b"))
+        assert read_table(db, '"Mart ""1""".orders') == rows((1, "a"))
+        assert read_table(db, '"Other"."B c"') == rows((1, "B"))
+        assert sink_of(db.dsn).committed("orders") == {}
+
+    def test_a_large_epoch_keeps_the_process_small(self, sink: PostgresSink, db: Database, epochs: Epochs) -> None:
+        one = {"name": "x" * 1000}
+        sink.commit(epochs.next(inserts=[{"id": n, **one} for n in range(1000)]))
+        big = epochs.next(upserts=[{"id": n, **one} for n in range(200_000)])
+        before = psutil.Process().memory_info().rss
+        peak = [before]
+        done = threading.Event()
+
+        def watch() -> None:
+            while not done.wait(0.02):
+                peak.append(psutil.Process().memory_info().rss)
+
+        watching = threading.Thread(target=watch)
+        watching.start()
+        sink.commit(big)
+        done.set()
+        watching.join()
+        assert db("SELECT count(*) FROM orders") == [(200_000,)]
+        assert max(peak) - before < 120 << 20
+
+
+def test_the_crash_of_a_server_leaves_no_half_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with own_server() as server:
+        db = Database(server, "postgres")
+        sink = sink_of(db.dsn)
+        epochs = begun(sink, tmp_path, a_table())
+        sink.commit(epochs.next(inserts=rows((1, "a"))))
+        second = epochs.next(inserts=rows(*((n, "x") for n in range(2, 5000))), upserts=rows((1, "A")))
+
+        def crash() -> None:
+            server.stop(signal.SIGQUIT)
+
+        with at("sink-before-commit", monkeypatch, crash), pytest.raises(Transient):
+            sink.commit(second)
+        with pytest.raises(Transient, match="start the database"):
+            sink.committed("orders")
+        server.start()
+        assert read_table(db, "orders") == rows((1, "a"))
+        assert sink.committed("orders")["orders"].epoch == 10
+        sink.commit(second)
+        assert db("SELECT count(*) FROM orders") == [(4999,)]
+        assert all_tables(db) == {"orders", *SIDE_TABLES}
+
+
+def test_case_43_a_full_disk_is_transient_and_the_epoch_commits_once_there_is_room(tmp_path: Path) -> None:
+    with own_server() as server:
+        db = Database(server, "postgres")
+        sink = sink_of(db.dsn)
+        epochs = begun(sink, tmp_path, a_table())
+        sink.commit(epochs.next(inserts=rows((1, "a"))))
+        second = epochs.next(inserts=rows(*((n, "x" * 1000) for n in range(2, 40_000))))
+        server.stop()
+        with files_of_at_most((24 << 20) + 4096):  # more than a segment of the log, no whole block
+            server.start()
+        with pytest.raises(Transient, match="could not extend") as told:
+            sink.commit(second)
+        assert "make room" in told.value.hint
+        assert read_table(db, "orders") == rows((1, "a"))
+        server.stop()
+        server.start()
+        sink.commit(second)
+        assert db("SELECT count(*) FROM orders") == [(39_999,)]
+
+
+@contextlib.contextmanager
+def files_of_at_most(size_bytes: int) -> Iterator[None]:
+    """What is started meanwhile can write no larger file, for as long as it lives."""
+    was = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, was[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, was)
+
+
+@contextlib.contextmanager
+def own_server() -> Iterator[Server]:
+    """Not below pytest's own folder, which another pytest that starts closes to the server's user."""
+    with open_folder() as folder, running(folder) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def at(point: str, monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> Iterator[None]:
+    """The commit protocol does `act` at this point."""
+    with monkeypatch.context() as patch:
+        patch.setattr(failpoint, "handler", lambda name: act() if name == point else None)
+        yield
+
+
+@contextlib.contextmanager
+def held_up(
+    where: object, name: str, monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]
+) -> Iterator[Callable[[], None]]:
+    """`act` runs in a thread, and stops where it calls `name` first, until it is let go."""
+    real: Callable[..., Any] = getattr(where, name)
+    there, go = threading.Event(), threading.Event()
+
+    def waits(*given: Any, **named: Any) -> Any:
+        if not there.is_set():
+            there.set()
+            assert go.wait(60)
+        return real(*given, **named)
+
+    monkeypatch.setattr(where, name, waits)
+    acting = threading.Thread(target=act)
+    acting.start()
+    assert there.wait(30)
+    try:
+        yield go.set
+    finally:
+        go.set()
+        acting.join(60)
+
+
+def end_sessions(db: Database) -> None:
+    db(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+        f"WHERE application_name = 'backfill' AND datname = '{db.name}'"
+    )
+    time.sleep(0.2)
+
+
+def until(holds: Callable[[], bool], limit_s: float = 10) -> None:
+    end = time.monotonic() + limit_s
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.02)

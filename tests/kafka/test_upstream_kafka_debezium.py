@@ -1,0 +1,300 @@
+"""Debezium's records in a topic: what their schema block says, whose table they are of, what was not sent."""
+
+import base64
+import datetime as dt
+import hashlib
+import json
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from broker import Broker
+from kafka_topics import TABLE, Topic, new_topic
+
+from backfill_cli.errors import BadData, ConfigError
+from backfill_cli.upstreams.kafka import connector
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+UNAVAILABLE = "__debezium_unavailable_value"
+DECIMAL = "org.apache.kafka.connect.data.Decimal"
+FIELDS = {
+    "id": {"type": "int64", "optional": False},
+    "amount": {"type": "bytes", "name": DECIMAL, "parameters": {"scale": "2", "connect.decimal.precision": "20"}},
+    "at": {"type": "int64", "name": "io.debezium.time.MicroTimestamp", "version": 1},
+    "day": {"type": "int32", "name": "io.debezium.time.Date"},
+    "name": {"type": "string", "optional": True, "default": "none"},
+    "tags": {"type": "array", "items": {"type": "string", "optional": True}},
+}
+
+
+@pytest.fixture
+def topic(broker: Broker) -> Topic:
+    return new_topic(broker)
+
+
+def unscaled(number: int) -> str:
+    return base64.b64encode(number.to_bytes(9, "big", signed=True)).decode()
+
+
+ROW = {"id": 1, "amount": unscaled(-110), "at": 1_700_000_000_123_456, "day": -1, "name": "a", "tags": ["x", None]}
+
+
+def record(after: Any, fields: dict[str, Any] | None = None, op: str = "c", **source: str) -> bytes:
+    """An envelope as Debezium writes it. fields: of the schema block, None for none."""
+    of = {"connector": "postgresql", "db": "shop", "schema": "public", "table": "orders", "ts_ms": 5, **source}
+    told = {"before": None, "after": after, "source": of, "op": op, "ts_ms": 6}
+    if fields is None:
+        return json.dumps(told).encode()
+    row = [{**one, "field": name} for name, one in fields.items()]
+    parts = [{"type": "struct", "fields": row, "optional": True, "field": side} for side in ("before", "after")]
+    block = {"type": "struct", "fields": [*parts, {"type": "string", "field": "op"}], "name": "shop.Envelope"}
+    return json.dumps({"schema": block, "payload": told}).encode()
+
+
+def read(
+    topic: Topic, spark: "SparkSession", values: Sequence[bytes], more: Sequence[bytes] = (), **how: Any
+) -> list[dict[str, Any]]:
+    """The changes of these records, and of those that come once the job has begun."""
+    topic.write(values)
+    upstream = topic.open(["id"], value={"format": "debezium", **how})
+    pin = upstream.pin()
+    topic.write(more)
+    latest = upstream.observe(pin.position, True).latest
+    frame = upstream.changes(spark, TABLE, pin.position, latest, pin.schema[TABLE])
+    rows: list[dict[str, Any]] = frame.orderBy("_seq").toArrow().to_pylist()
+    return rows
+
+
+def faults(rows: Sequence[dict[str, Any]]) -> list[str | None]:
+    return [row["_error"] for row in rows]
+
+
+def test_the_schema_block_says_columns_and_how_they_are_written(topic: Topic, spark: "SparkSession") -> None:
+    (row,) = read(topic, spark, [record(ROW, FIELDS)])
+    assert row["_error"] is None
+    assert {name: row[name] for name in ROW} == {
+        "id": 1,
+        "amount": Decimal("-1.10"),
+        "at": dt.datetime(2023, 11, 14, 22, 13, 20, 123456),
+        "day": dt.date(1969, 12, 31),
+        "name": "a",
+        "tags": ["x", None],
+    }
+
+
+def test_the_block_and_not_the_options_says_how_a_declared_column_is_written(
+    topic: Topic, spark: "SparkSession"
+) -> None:
+    """A scale that the table's type does not have: ten times too much, were the block not read."""
+    (row,) = read(
+        topic, spark, [record(ROW, FIELDS)], schema="id BIGINT, amount DECIMAL(20,3)", decimals="precise"
+    )
+    assert (row["_error"], row["amount"]) == (None, Decimal("-1.100"))
+
+
+OTHER = [
+    (
+        {"amount": {**FIELDS["amount"], "parameters": {"scale": "3"}}},
+        "column 'amount': its schema block says bytes",
+    ),
+    ({"at": {"type": "int64", "name": "io.debezium.time.Timestamp"}}, "column 'at': its schema block says int64"),
+    ({"at": {"type": "int64"}}, "column 'at': its schema block says int64"),
+    ({"tags": {"type": "array", "items": {"type": "double"}}}, "column 'tags': its schema block says array"),
+    ({"fresh": {"type": "string"}}, "column 'fresh' is new in its schema block"),
+]
+
+
+def test_a_block_that_says_otherwise_than_the_first_ones_is_a_fault(topic: Topic, spark: "SparkSession") -> None:
+    later = [record(ROW, {**FIELDS, **other}) for other, _ in OTHER]
+    rows = read(topic, spark, [record(ROW, FIELDS)] * 2, later)
+    assert faults(rows)[:2] == [None, None]
+    for found, (_, told) in zip(faults(rows)[2:], OTHER, strict=True):
+        assert (found or "").startswith(told)
+
+
+def test_what_a_block_may_say_otherwise_is_no_fault(topic: Topic, spark: "SparkSession") -> None:
+    """A column that is not there yet, another default, a number that is narrower than its column."""
+    fields = {**FIELDS, "name": {"type": "string"}, "id": {"type": "int32", "optional": True}}
+    del fields["tags"]
+    after = {name: value for name, value in ROW.items() if name != "tags"}
+    rows = read(topic, spark, [record(ROW, FIELDS)], [record(after, fields)])
+    assert faults(rows) == [None, None]
+    assert rows[1]["tags"] is None
+
+
+def test_a_record_without_a_block_among_those_with_one_is_read_only_if_it_means_the_same(
+    topic: Topic, spark: "SparkSession"
+) -> None:
+    ddl = "id BIGINT, amount DECIMAL(20,2)"
+    (_, bare) = read(topic, spark, [record(ROW, FIELDS)], [record(ROW)], schema=ddl)
+    assert bare["_error"] == "no schema block, and only one says how these are written: amount"
+    other = new_topic(topic.broker)
+    rows = read(other, spark, [record(ROW, FIELDS)], [record(ROW)], schema=ddl, decimals="precise")
+    assert [(r["_error"], r["amount"]) for r in rows] == [(None, Decimal("-1.10"))] * 2
+
+
+def test_blocks_that_come_once_the_job_has_begun_must_say_what_the_options_do(
+    topic: Topic, spark: "SparkSession"
+) -> None:
+    other = {**FIELDS, "amount": {"type": "string"}}
+    ddl = "id BIGINT, amount DECIMAL(20,2), at TIMESTAMP_NTZ, name STRING"
+    late = [record(ROW, FIELDS), record(ROW, other), record(ROW, {"id": FIELDS["id"]})]
+    rows = read(topic, spark, [], late, schema=ddl, decimals="precise", timestamps="us")
+    assert faults(rows)[0] is None
+    assert rows[0]["amount"] == Decimal("-1.10")
+    assert (faults(rows)[1] or "").startswith("column 'amount': its schema block says string")
+    assert faults(rows)[2] == "column 'amount' is not in its schema block"
+
+
+def test_a_topic_that_says_no_columns_needs_them_declared(topic: Topic) -> None:
+    for values in ([], [record(ROW)]):
+        topic.write(values)
+        with pytest.raises(ConfigError, match=r"value\.schema: no record of topic"):
+            topic.open(["id"], value={"format": "debezium"}).pin()
+
+
+@pytest.mark.parametrize("fields", [FIELDS, None], ids=["block", "no block"])
+def test_a_declared_column_that_no_record_has_is_refused(topic: Topic, fields: Any) -> None:
+    topic.write([record(ROW, fields)])
+    with pytest.raises(ConfigError, match=r"no record of topic .* has a column 'nmae'") as caught:
+        topic.open(["id"], value={"format": "debezium", "schema": "id BIGINT, nmae STRING"}).pin()
+    assert "name" in caught.value.hint
+
+
+def test_a_column_that_changes_its_type_between_first_and_last_record_is_refused(topic: Topic) -> None:
+    topic.write([record(ROW, FIELDS), record(ROW, {**FIELDS, "amount": {"type": "string"}})])
+    with pytest.raises(BadData, match="column 'amount' changes its type: the schema blocks say bytes"):
+        topic.open(["id"], value={"format": "debezium"}).pin()
+
+
+# Of which table
+
+
+def test_a_record_of_another_table_is_a_fault(topic: Topic, spark: "SparkSession") -> None:
+    mine, other = record(ROW), record({**ROW, "id": 2}, table="customers")
+    rows = read(
+        topic, spark, [mine], [other, record(ROW, schema="private"), mine], schema="id BIGINT, name STRING"
+    )
+    assert faults(rows)[::3] == [None, None]
+    assert "a record of table shop.public.customers, and the topic's are of shop.public.orders" in faults(rows)[1]
+    assert "a record of table shop.private.orders" in faults(rows)[2]
+    assert "upstream.value.tables" in faults(rows)[1]
+
+
+def test_a_topic_of_several_tables_is_refused_until_the_options_name_those_that_are_meant(
+    topic: Topic, spark: "SparkSession"
+) -> None:
+    names = ["orders", "customers", "orders_2"]
+    values = [record({**ROW, "id": n}, table=table) for n, table in enumerate(names)]
+    topic.write(values)
+    with pytest.raises(
+        ConfigError, match=r"several tables: shop\.public\.customers, shop\.public\.orders"
+    ) as caught:
+        topic.open(["id"], value={"format": "debezium", "schema": "id BIGINT"}).pin()
+    assert 'upstream.value.tables = ["shop.public.customers"]' in caught.value.hint
+    for tables, ids in (
+        (["orders"], [0]),
+        (["public.orders"], [0]),
+        (["shop.public.orders", "customers"], [0, 1]),
+        (["orders*"], [0, 2]),
+        (["rders"], []),
+        (["public*orders"], []),
+    ):
+        rows = read(new_topic(topic.broker), spark, values, schema="id BIGINT", tables=tables)
+        assert [(r["id"], r["_error"]) for r in rows] == [(n, None) for n in ids], tables
+
+
+def test_before_a_topic_has_a_record_its_name_or_the_tables_tells_whose_they_may_be(
+    topic: Topic, spark: "SparkSession"
+) -> None:
+    late = [record(ROW), record({**ROW, "id": 2}, table="customers")]
+    rows = read(topic, spark, [], late, schema="id BIGINT")
+    assert faults(rows)[0] is None
+    assert "a record of table shop.public.customers, not of 'orders'" in faults(rows)[1]
+
+
+def test_a_job_from_before_tables_were_looked_at_goes_on(topic: Topic, spark: "SparkSession") -> None:
+    upstream = topic.open(["id"], value={"format": "debezium", "schema": "id BIGINT"})
+    pin = upstream.pin()
+    identity = {name: told for name, told in json.loads(pin.identity).items() if name != "source"}
+    upstream.restore(replace(pin, identity=json.dumps(identity)))
+    topic.write([record(ROW, table="any")])
+    latest = upstream.observe(pin.position, True).latest
+    rows = upstream.changes(spark, TABLE, pin.position, latest, pin.schema[TABLE]).toArrow().to_pylist()
+    assert [(row["id"], row["_error"]) for row in rows] == [(1, None)]
+
+
+def test_the_option_of_tables_does_not_make_another_job_of_one_without_it() -> None:
+    told = {"bootstrap_servers": "x", "topic": "t", "value": {"format": "debezium", "schema": "id BIGINT"}}
+    without = connector.fingerprint(connector.options.model_validate(told))
+    assert "tables" not in without["value"]
+    told["value"] = {**told["value"], "tables": ["orders"]}
+    assert connector.fingerprint(connector.options.model_validate(told))["value"]["tables"] == ["orders"]
+
+
+# Values
+
+
+MD5 = hashlib.md5(UNAVAILABLE.encode(), usedforsecurity=False).digest()
+UNSENT = [
+    ("STRING", UNAVAILABLE),
+    ("BINARY", base64.b64encode(UNAVAILABLE.encode()).decode()),
+    ("STRING", str(uuid.UUID(bytes=MD5, version=3))),
+    ("ARRAY<STRING>", [UNAVAILABLE]),
+    ("ARRAY<STRING>", ["a", UNAVAILABLE]),
+    ("ARRAY<INT>", list(UNAVAILABLE.encode())),
+    ("ARRAY<BIGINT>", list(UNAVAILABLE.encode())),
+    ("MAP<STRING,STRING>", {UNAVAILABLE: UNAVAILABLE}),
+    ("STRING", json.dumps({UNAVAILABLE: UNAVAILABLE}, separators=(",", ":"))),
+]
+
+
+@pytest.mark.parametrize(("kind", "value"), UNSENT)
+def test_case_08_a_value_that_was_not_sent_is_a_fault_in_every_form(
+    topic: Topic, spark: "SparkSession", kind: str, value: Any
+) -> None:
+    (row,) = read(topic, spark, [record({"id": 1, "v": value}, op="u")], schema=f"id BIGINT, v {kind}")
+    assert (row["_error"] or "").startswith(f"column 'v': {UNAVAILABLE}")
+
+
+BROKEN = [
+    (b'{"op":"c","after":{"id":1}} {"op":"c","after":{"id":2}}', "not one whole JSON object"),
+    (b'{"op":"c","after":{"id":1}} trailing', "not one whole JSON object"),
+    (b'{"op":"c","after":{"id":1,"s":"\\ud800"}}', "half of a surrogate pair"),
+    (b'{"op":"c","after":{"id":1,"s":1.10}}', "a number with a fraction in a column that is read as text"),
+    (b'{"op":"c","after":{"id":1,"t":["a",1.10]}}', "a number with a fraction in a column that is read as text"),
+    (b'{"op":"c","after":{"id":1,"f":1e400}}', "column 'f': does not fit its type exactly"),
+    (b'{"op":"c","after":{"id":1,"s":"x, inf","f":1e400}}', "column 'f': does not fit its type exactly"),
+    (b'{"op":"c","after":{"id":1,"g":1e39}}', "column 'g': does not fit its type exactly"),
+    (b'{"op":"c","after":{"id":1,"a":[1.0,-1e309]}}', "column 'a': does not fit its type exactly"),
+    (b'{"id":1,"s":"flat"}', "no 'op': not a Debezium envelope; rows that ExtractNewRecordState"),
+    (
+        b'{"after":"{\\"_id\\":1}","op":"c","source":{"connector":"mongodb"}}',
+        "an envelope of MongoDB, which holds documents as text",
+    ),
+    (b"\x00\x00\x00\x00\x07abc", "written with a schema registry (schema id 7)"),
+]
+
+
+def test_what_an_envelope_cannot_hold_exactly_is_named(topic: Topic, spark: "SparkSession") -> None:
+    ddl = "id BIGINT, s STRING, f DOUBLE, g FLOAT, a ARRAY<DOUBLE>, t ARRAY<STRING>"
+    rows = read(topic, spark, [], [value for value, _ in BROKEN], schema=ddl)
+    for row, (value, told) in zip(rows, BROKEN, strict=True):
+        assert told in (row["_error"] or ""), value
+        assert row["_raw"] == value
+
+
+def test_numbers_beside_a_text_of_their_name_are_no_fault(topic: Topic, spark: "SparkSession") -> None:
+    value = {"id": 1, "s": "x 1.10", "m": {"s": 1.5}}
+    (row,) = read(topic, spark, [record(value)], schema="id BIGINT, s STRING, m MAP<STRING, DOUBLE>")
+    assert (row["_error"], row["s"], row["m"]) == (None, "x 1.10", [("s", 1.5)])
+
+
+def test_an_infinity_that_is_said_is_read(topic: Topic, spark: "SparkSession") -> None:
+    (row,) = read(topic, spark, [record({"id": 1, "f": "Infinity"})], schema="id BIGINT, f DOUBLE")
+    assert (row["_error"], row["f"]) == (None, float("inf"))

@@ -1,0 +1,105 @@
+"""Events that workers make: the same rows as those of the checked path, or none, and the checked path follows."""
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from broker import Broker
+from kafka_topics import EVENTS, TABLE, Topic, history, new_topic, scanned
+
+from backfill_cli.contracts import BatchedUpstream, Upstream
+from backfill_cli.engine.staging import workers
+from backfill_cli.errors import HistoryGone
+from backfill_cli.model.plan import SnapshotRead
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+BYTES = {"format": "bytes"}
+DDL = (
+    "s STRING, d DECIMAL(10,2), w DECIMAL(38,10), b TINYINT, i INT, l BIGINT, f DOUBLE, g FLOAT, o BOOLEAN, "
+    "day DATE, at TIMESTAMP_LTZ, wall TIMESTAMP_NTZ"
+)
+PLAIN = (
+    b'{"s":"\xc3\xbc","d":-99999999.99,"w":0.0123456789,"b":-128,"i":2147483647,"l":-9223372036854775808,"f":-0.0}',
+    b'{"g":0.5,"o":false,"day":"1500-02-28","at":"2026-01-31T12:00:00+02:00","wall":"2026-01-31T23:59:59.999999"}',
+    b"{}",
+    None,
+)
+
+
+@pytest.fixture
+def topic(broker: Broker) -> Topic:
+    return new_topic(broker)
+
+
+def made(upstream: Upstream, spark: "SparkSession", reads: list[SnapshotRead]) -> list[dict[str, Any]]:
+    """What the workers make of these reads, in order of partition and offset."""
+    tasks = workers.made_in_workers(upstream, spark, TABLE, reads)
+    assert tasks is not None
+    rows: list[dict[str, Any]] = workers.frame(spark, tasks).orderBy(*EVENTS).toArrow().to_pylist()
+    return rows
+
+
+@pytest.mark.parametrize("value", [{"format": "json", "schema": DDL}, BYTES], ids=["json", "bytes"])
+def test_workers_make_the_rows_that_spark_makes(
+    topic: Topic, spark: "SparkSession", value: dict[str, str]
+) -> None:
+    topic.write(PLAIN)
+    upstream = topic.open(value=value)
+    reads = history(upstream)
+    checked = scanned(upstream, spark, reads)
+    marks = ("_read", "_error", "_raw")
+    assert made(upstream, spark, reads) == [{n: v for n, v in row.items() if n not in marks} for row in checked]
+    assert [row["_error"] for row in checked] == [None] * len(PLAIN)
+
+
+def test_the_rows_of_each_part_belong_to_its_read(broker: Broker, spark: "SparkSession") -> None:
+    topic = new_topic(broker, 2)
+    topic.write([b"x"] * 60_000)
+    topic.write([b"y"] * 3, 1)
+    upstream = topic.open(value=BYTES)
+    upstream.pin()
+    reads = [SnapshotRead(TABLE, "1", 0, 3), SnapshotRead(TABLE, "0", 10, 60_000)]
+    tasks = workers.made_in_workers(upstream, spark, TABLE, reads)
+    assert tasks is not None
+    told = [(p.read, p.what.partition, p.what.after, p.what.up_to) for part in tasks.parts for p in part]
+    assert told == [(0, 1, 0, 3), (1, 0, 10, 30_005), (1, 0, 30_005, 60_000)]
+
+
+def test_a_record_that_is_not_plain_fails_the_read_and_the_next_ones_are_sparks(
+    topic: Topic, spark: "SparkSession"
+) -> None:
+    topic.write([b'{"id": 1}', b'{"id": "one"}'])
+    upstream = topic.open()
+    reads = history(upstream)
+    tasks = workers.made_in_workers(upstream, spark, TABLE, reads)
+    assert tasks is not None
+    with pytest.raises(Exception, match="partition 0, from offset 0 on") as caught:
+        workers.frame(spark, tasks).toArrow()
+    assert tasks.not_plain(caught.value)
+    assert not tasks.not_plain(Exception("backfill: [HistoryGone] gone :end"))
+    assert workers.made_in_workers(upstream, spark, TABLE, reads) is None
+    assert [row["_error"] is None for row in scanned(upstream, spark, reads)] == [True, False]
+
+
+def test_a_column_that_needs_an_expression_is_sparks(topic: Topic, spark: "SparkSession") -> None:
+    topic.write([b'{"id": [1]}'])
+    upstream = topic.open(value={"format": "json", "schema": "id ARRAY<INT>"})
+    assert workers.made_in_workers(upstream, spark, TABLE, history(upstream)) is None
+
+
+def test_with_sparks_own_reader_nothing_is_made_in_workers(topic: Topic, spark: "SparkSession") -> None:
+    topic.write([b"x"])
+    upstream = topic.open(value=BYTES, reader="spark")
+    assert isinstance(upstream, BatchedUpstream)
+    assert upstream.batches(spark, TABLE, history(upstream)) is None
+
+
+def test_case_31_offsets_that_are_gone_are_named(topic: Topic, spark: "SparkSession") -> None:
+    topic.write([b"x"] * 10)
+    upstream = topic.open(value=BYTES)
+    reads = history(upstream)
+    topic.delete_before(4)
+    with pytest.raises(Exception, match="backfill:") as caught:
+        made(upstream, spark, reads)
+    assert isinstance(upstream.failure(caught.value), HistoryGone)

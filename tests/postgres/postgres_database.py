@@ -1,0 +1,58 @@
+"""Databases of their own in the server that tests share."""
+
+import itertools
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from postgres import Server
+from psycopg import sql
+
+_numbers = itertools.count(1)
+
+
+class Database:
+    """A new database. dsn: of its owner, a superuser."""
+
+    def __init__(self, server: Server, name: str) -> None:
+        self.server, self.name = server, name
+        self.dsn = server.dsn(name)
+
+    def __call__(self, *statements: str) -> list[tuple[Any, ...]]:
+        """Each statement in a transaction of its own; the rows of the last one."""
+        rows: list[tuple[Any, ...]] = []
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            for statement in statements:
+                cursor = connection.execute(statement.encode())
+                rows = cursor.fetchall() if cursor.description else []
+        return rows
+
+
+@contextmanager
+def open_folder() -> Iterator[Path]:
+    """A new folder for a server that runs as another user. pytest's own are closed to others, again and again:
+    each process of a run sees to that when it begins.
+    """
+    with tempfile.TemporaryDirectory(prefix="backfill-postgres-") as folder:
+        yield Path(folder)
+
+
+@contextmanager
+def database(server: Server) -> Iterator[Database]:
+    """A database that is dropped at the end, its slots with it."""
+    name = f"test_{os.getpid()}_{next(_numbers)}"
+    with psycopg.connect(server.dsn(), autocommit=True) as admin:
+        admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+    try:
+        yield Database(server, name)
+    finally:
+        with psycopg.connect(server.dsn(), autocommit=True) as admin:
+            admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (name,))
+            slots = "SELECT slot_name FROM pg_replication_slots WHERE database = %s"
+            for (slot,) in admin.execute(slots, (name,)).fetchall():
+                admin.execute("SELECT pg_drop_replication_slot(%s)", (slot,))
+            admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))

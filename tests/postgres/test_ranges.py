@@ -1,0 +1,53 @@
+"""Where a read of a range of keys ends, on the real server."""
+
+from collections.abc import Iterator
+
+import pytest
+from postgres import Server
+from postgres_database import Database, database
+
+from backfill_cli.contracts import TableSpec
+from backfill_cli.model.plan import SnapshotRead
+from backfill_cli.upstreams.postgres import ranges, tables
+from backfill_cli.upstreams.postgres.client import connected
+from backfill_cli.upstreams.postgres.ranges import Ranges
+
+
+@pytest.fixture
+def db(postgres: Server) -> Iterator[Database]:
+    with database(postgres) as made:
+        made(
+            "CREATE TABLE t (id bigint PRIMARY KEY, note text)",
+            "INSERT INTO t SELECT g FROM generate_series(1, 200) g",
+        )
+        yield made
+
+
+def parts(db: Database, limit: int) -> list[tuple[object, object]]:
+    """The chunks of the table's first read, each from where to where."""
+    with connected(db.dsn) as connection:
+        (table,) = tables.described(connection, [TableSpec("t", ("id",))])
+        (split,) = tables.splits(connection, table)
+        cut = Ranges([split])
+        return [(part.after, part.up_to) for part in cut.parts(cut.closed(
+            connection, table, SnapshotRead("t", split.id, None, limit_rows=limit)))]  # fmt: skip
+
+
+def test_a_read_ends_at_the_row_that_its_limit_reaches_in_the_order_of_the_key_not_of_its_text(
+    db: Database,
+) -> None:
+    assert parts(db, 50) == [(None, '["50"]')]
+
+
+def test_a_read_is_cut_into_chunks_of_as_many_rows(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranges, "CHUNK_ROWS", 20)
+    assert parts(db, 60) == [(None, '["20"]'), ('["20"]', '["40"]'), ('["40"]', '["60"]')]
+
+
+def test_wide_rows_make_chunks_of_fewer(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    db("UPDATE t SET note = repeat('x', 1000)", "VACUUM FULL t", "ANALYZE t")
+    monkeypatch.setattr(ranges, "LEAST_ROWS", 1)
+    monkeypatch.setattr(ranges, "CHUNK_BYTES", 50_000)
+    first, *_ = parts(db, 200)
+    assert first[0] is None
+    assert first[1] in {f'["{n}"]' for n in range(30, 51)}

@@ -1,0 +1,336 @@
+"""Columns, tables and slots that are not what they were: followed where that is exact, else refused by name."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from plain_job import PlainJob, small
+from postgres import Server
+from postgres_database import Database, database
+from test_upstream_moving import once
+
+from backfill_cli.errors import BackfillError, BadData, HistoryGone, StateConflict, Transient, UsageError
+from backfill_cli.upstreams.postgres import chunks
+
+__all__ = ["small"]
+pytestmark = pytest.mark.usefixtures("small")
+
+
+@pytest.fixture
+def db(postgres: Server) -> Iterator[Database]:
+    """With a table `t` of 40 rows."""
+    with database(postgres) as made:
+        made(
+            "CREATE TABLE t (id int PRIMARY KEY, v text)",
+            "INSERT INTO t SELECT n, n FROM generate_series(1, 40) n",
+        )
+        yield made
+
+
+@pytest.fixture
+def job(db: Database, tmp_path: Path) -> PlainJob:
+    """In the middle of its snapshot."""
+    made = PlainJob(db, tmp_path, {"t": ("id",)})
+    made.step()
+    return made
+
+
+def patiently(job: PlainJob, most: int = 30) -> None:
+    """To the end; what fails in passing is tried again, as the engine does."""
+    for _ in range(most):
+        try:
+            if not job.step(judged=False) and job.following:
+                break
+        except Transient:
+            continue
+    job.follow()
+
+
+ADDED = "ALTER TABLE t ADD COLUMN more numeric(6, 2)"
+
+
+@pytest.mark.parametrize("moment", ["observe", "closed", "rows", "take"])
+def test_case_26_a_column_added_while_the_snapshot_runs_is_followed(job: PlainJob, moment: str) -> None:
+    written = "UPDATE t SET more = id WHERE id % 5 = 0", "INSERT INTO t VALUES (0, 'a', 1.5), (99, 'b', NULL)"
+    once(job, moment, "UPDATE t SET v = v || '!'", ADDED, *written)
+    patiently(job)
+    assert job.sink["t"][(0,)] == {"id": 0, "v": "a", "more": pytest.approx(1.5)}
+    assert (job.sink["t"][(1,)]["more"], job.sink["t"][(5,)]["more"]) == (None, 5)
+
+
+@pytest.mark.parametrize("when", ["snapshot", "live", "dead"])
+def test_case_26_a_column_added_with_no_change_after_it_is_there(job: PlainJob, when: str) -> None:
+    if when != "snapshot":
+        job.follow()
+    if when == "dead":
+        job.die()
+    job.db(ADDED)
+    patiently(job)
+    assert all(row["more"] is None for row in job.sink["t"].values())
+
+
+@pytest.mark.parametrize("written", [True, False])
+def test_case_26_a_followed_column_may_get_a_default_before_the_job_goes_on(job: PlainJob, written: bool) -> None:
+    job.follow()
+    job.db("ALTER TABLE t ADD COLUMN later int")
+    if written:
+        job.db("UPDATE t SET later = id WHERE id % 2 = 0")
+    patiently(job)
+    job.db("ALTER TABLE t ALTER COLUMN later SET DEFAULT 7")
+    job.die()
+    job.db("INSERT INTO t (id, v) VALUES (100001, 'after')")
+    job.follow()
+
+
+def test_case_26_columns_added_twice_with_changes_between_are_followed(job: PlainJob) -> None:
+    job.follow()
+    once(
+        job, "observe", "UPDATE t SET v = 1", ADDED, "UPDATE t SET more = 2", "ALTER TABLE t ADD COLUMN x json",
+        "UPDATE t SET x = '{}' WHERE id = 3", "DELETE FROM t WHERE id = 4",
+    )  # fmt: skip
+    patiently(job)
+    assert job.sink["t"][(3,)]["v"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("when", "more"),
+    [
+        ("snapshot", "DEFAULT 7"),
+        ("live", "DEFAULT random()"),
+        ("snapshot", "int GENERATED ALWAYS AS IDENTITY"),
+        ("live", "NOT NULL DEFAULT 1"),
+    ],
+)
+def test_case_26_a_column_added_with_a_default_is_refused_by_name(job: PlainJob, when: str, more: str) -> None:
+    if when == "live":
+        job.follow()
+    job.db(f"ALTER TABLE t ADD COLUMN more {'' if more.startswith('int') else 'float8 '}{more}")
+    with pytest.raises(BadData, match=r"'t'.*'more'.*default"):
+        patiently(job)
+
+
+@pytest.mark.parametrize("when", ["snapshot", "live"])
+@pytest.mark.parametrize(
+    ("change", "written"),
+    [
+        ("DROP COLUMN v", False),
+        ("RENAME v TO w", True),
+        ("ALTER v TYPE int USING v::int", True),
+        ("ALTER v TYPE varchar USING upper(v)", False),
+        ("DROP COLUMN v, ADD COLUMN v text", False),
+    ],
+)
+def test_case_26_any_other_change_of_columns_stops_the_job_and_nothing_is_wrong(
+    job: PlainJob, when: str, change: str, written: bool
+) -> None:
+    if when == "live":
+        job.follow()
+    before = {key: dict(row) for key, row in job.sink["t"].items()}
+    job.db(*(f"ALTER TABLE t {part}" for part in change.split(", ")))
+    if written:
+        job.db("UPDATE t SET id = id WHERE id < 9", "DELETE FROM t WHERE id = 2")
+    with pytest.raises(BackfillError) as caught:
+        patiently(job)
+    assert not isinstance(caught.value, Transient)
+    assert "'t'" in caught.value.message
+    assert "'v'" in caught.value.message
+    assert {key: row for key, row in job.sink["t"].items() if key in before} == before
+
+
+@pytest.mark.parametrize("when", ["snapshot", "live", "dead"])
+def test_a_table_made_again_stops_the_job(job: PlainJob, when: str) -> None:
+    if when != "snapshot":
+        job.follow()
+    job.db(
+        "ALTER TABLE t RENAME TO old", "CREATE TABLE t (LIKE old INCLUDING ALL)", "INSERT INTO t VALUES (7, 'x')"
+    )
+    if when == "dead":
+        job.die()
+    with pytest.raises(StateConflict, match="'t' was made again"):
+        patiently(job)
+
+
+@pytest.mark.parametrize("when", ["snapshot", "live"])
+def test_a_table_that_is_dropped_stops_the_job(job: PlainJob, when: str) -> None:
+    if when != "snapshot":
+        job.follow()
+    job.db("DROP TABLE t")
+    with pytest.raises(BackfillError, match="'t'") as caught:
+        patiently(job)
+    assert not isinstance(caught.value, Transient)
+
+
+def test_case_17_a_slot_that_is_gone_is_never_made_anew(job: PlainJob) -> None:
+    job.follow()
+    job.db(f"SELECT pg_drop_replication_slot('{job.slot}')", "INSERT INTO t VALUES (100, 'x')")
+    with pytest.raises(HistoryGone, match="is gone"):
+        job.step()
+    job.die()
+    with pytest.raises(HistoryGone, match="is gone"):
+        job.step()
+    assert job.db("SELECT count(*) FROM pg_replication_slots WHERE database = current_database()") == [(0,)]
+
+
+@pytest.mark.parametrize("how", ["advanced", "made again"])
+def test_case_17_a_slot_that_lost_changes_to_others_stops_the_job(job: PlainJob, how: str) -> None:
+    job.follow()
+    job.db("INSERT INTO t VALUES (100, 'x')")
+    if how == "advanced":
+        job.db(f"SELECT pg_replication_slot_advance('{job.slot}', pg_current_wal_insert_lsn())")
+    else:
+        drop, make = f"pg_drop_replication_slot('{job.slot}')", "pg_create_logical_replication_slot"
+        job.db(f"SELECT {drop}", f"SELECT {make}('{job.slot}', 'pgoutput')")
+    with pytest.raises(HistoryGone, match="advanced"):
+        job.step()
+
+
+def test_a_slot_that_others_read_or_wrote_is_waited_for_or_refused(job: PlainJob) -> None:
+    job.follow()
+    job.db(
+        f"SELECT pg_drop_replication_slot('{job.slot}')",
+        f"SELECT pg_create_logical_replication_slot('{job.slot}', 'test_decoding')",
+    )
+    with pytest.raises(StateConflict, match="test_decoding"):
+        job.step()
+
+
+def test_another_database_of_the_same_name_stops_the_job(job: PlainJob) -> None:
+    """A dump that was restored elsewhere: the same tables, another system."""
+    from postgres import running
+    from postgres_database import open_folder
+
+    job.follow()
+    with open_folder() as folder, running(folder) as other:
+        with psycopg.connect(other.dsn(), autocommit=True) as admin:
+            admin.execute(psycopg.sql.SQL("CREATE DATABASE {}").format(psycopg.sql.Identifier(job.db.name)))
+        moved = Database(other, job.db.name)
+        moved("CREATE TABLE t (id int PRIMARY KEY, v text)", f"CREATE PUBLICATION {job.slot} FOR TABLE t")
+        moved(f"SELECT pg_create_logical_replication_slot('{job.slot}', 'pgoutput')")
+        mine, job.db = job.db, moved
+        job.die()
+        with pytest.raises(StateConflict, match="another database"):
+            job.step()
+        job.upstream.close()
+        job.db = mine
+
+
+@pytest.mark.parametrize("identity", ["NOTHING", "USING INDEX other"])
+def test_an_identity_that_lacks_the_key_is_refused_before_and_during(job: PlainJob, identity: str) -> None:
+    job.follow()
+    job.db("ALTER TABLE t ADD COLUMN u int", "UPDATE t SET u = id")
+    patiently(job)
+    job.db("ALTER TABLE t ALTER u SET NOT NULL", "CREATE UNIQUE INDEX other ON t (u)")
+    job.db(f"ALTER TABLE t REPLICA IDENTITY {identity}")
+    if identity == "NOTHING":
+        job.db("INSERT INTO t VALUES (1000, 'x', 1000)")
+    else:
+        job.db("UPDATE t SET id = 1000, u = 1000 WHERE id = 7", "DELETE FROM t WHERE id = 8")
+    with pytest.raises(UsageError, match="of an old row the log tells") as caught:
+        patiently(job)
+    assert "REPLICA IDENTITY FULL" in (caught.value.hint or "")
+
+
+def test_case_11_a_key_that_is_not_the_primary_key_is_followed_with_full_identity(
+    db: Database, tmp_path: Path
+) -> None:
+    db(
+        "CREATE TABLE u (id int PRIMARY KEY, code text NOT NULL UNIQUE, v text)",
+        "ALTER TABLE u ALTER v SET STORAGE external",
+        "INSERT INTO u SELECT n, 'c' || n, repeat('x', 9000) FROM generate_series(1, 40) n",
+    )
+    with pytest.raises(UsageError, match="of an old row the log tells its primary key"):
+        PlainJob(db, tmp_path, {"u": ("code",)})
+    db("ALTER TABLE u REPLICA IDENTITY FULL")
+    job = PlainJob(db, tmp_path, {"u": ("code",)})
+    job.step()
+    for moment in ("observe", "closed", "rows", "take"):
+        once(
+            job,
+            moment,
+            "UPDATE u SET code = 'c' || 1000 - substr(code, 2)::int WHERE id % 4 = 1",
+            "UPDATE u SET id = -id",
+        )
+        job.step()
+    job.follow()
+
+
+def test_a_table_without_a_primary_key_and_identity_full_by_two_columns(db: Database, tmp_path: Path) -> None:
+    db("CREATE TABLE h (a int NOT NULL, b text NOT NULL, v int)", "ALTER TABLE h REPLICA IDENTITY FULL")
+    db("INSERT INTO h SELECT n % 7, 'b' || n, n FROM generate_series(1, 50) n")
+    job = PlainJob(db, tmp_path, {"h": ("a", "b")})
+    for moment in ("observe", "closed", "rows", "take"):
+        once(
+            job,
+            moment,
+            "UPDATE h SET a = 7 - a WHERE v % 5 = 0",
+            "UPDATE h SET v = v + 1",
+            "DELETE FROM h WHERE v = 50",
+        )
+        job.step()
+    job.follow()
+
+
+def test_case_16_the_slot_keeps_what_was_not_committed(job: PlainJob) -> None:
+    job.follow()
+    for turn in range(3):
+        job.db(f"INSERT INTO t VALUES ({100 + turn}, 'x')")
+        job.step(commit=False)
+        job.die()
+    job.follow()
+    assert {(100,), (101,), (102,)} <= set(job.sink["t"])
+
+
+def test_case_14_a_transaction_that_began_before_the_slot_is_waited_for(
+    db: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not in the slot, so the snapshot has to show it: no chunk is read while it is open."""
+    monkeypatch.setattr(chunks, "VISIBLE_LIMIT_S", 0.2)
+    job = PlainJob(db, tmp_path, {"t": ("id",)})
+    with psycopg.connect(db.dsn) as early:  # after the slot, before the first chunk: the wait is for it as well
+        early.execute("UPDATE t SET v = 'early' WHERE id = 3")
+        job.die()
+        with pytest.raises(Transient, match="began before the slot"):
+            job.step()
+    job.step()
+    job.follow()
+    assert job.sink["t"][(3,)]["v"] == "early"
+
+
+def test_case_15_changes_of_one_transaction_are_one_with_its_end(job: PlainJob) -> None:
+    """One that began long ago and ends now is read whole, though its first change stands before the position."""
+    with psycopg.connect(job.db.dsn) as long:
+        long.execute("UPDATE t SET v = 'long' WHERE id IN (1, 2, 39)")
+        for turn in range(3):
+            job.db(f"INSERT INTO t VALUES ({200 + turn}, 'x')")
+            job.step()
+        long.execute("DELETE FROM t WHERE id = 4")
+    job.follow()
+    assert (job.sink["t"][(1,)]["v"], (4,) in job.sink["t"]) == ("long", False)
+
+
+def test_case_26_more_digits_stop_the_job(db: Database, tmp_path: Path) -> None:
+    db("CREATE TABLE d (id int PRIMARY KEY, v numeric(6, 2))", "INSERT INTO d VALUES (1, 1.25)")
+    job = PlainJob(db, tmp_path, {"d": ("id",)})
+    job.follow()
+    db("ALTER TABLE d ALTER v TYPE numeric(9, 3)", "UPDATE d SET v = 1.255")
+    with pytest.raises(BadData, match=r"'v' was decimal\(6,2\), and is decimal\(9,3\)"):
+        patiently(job)
+
+
+@pytest.mark.parametrize("when", ["snapshot", "live"])
+def test_a_type_that_is_only_made_wider_is_followed(job: PlainJob, when: str) -> None:
+    job.db(
+        "CREATE TABLE w (id int PRIMARY KEY, v varchar(10))",
+        "INSERT INTO w SELECT n, n FROM generate_series(1, 40) n",
+    )
+    wide = PlainJob(job.db, job.folder, {"w": ("id",)}, options={"slot": f"w_{job.slot}"})
+    wide.step()
+    if when == "live":
+        wide.follow()
+    job.db(
+        "UPDATE w SET v = 'before'",
+        "ALTER TABLE w ALTER v TYPE varchar(30)",
+        "UPDATE w SET v = repeat('x', 30) WHERE id < 5",
+    )
+    patiently(wide)

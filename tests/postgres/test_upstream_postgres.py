@@ -1,0 +1,171 @@
+"""Whole jobs over PostgreSQL into DuckDB, through engine and Spark: at their end the sink is the database."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pytest
+from postgres import Server
+from postgres_database import Database, database
+
+from backfill_cli.catalog import Catalog
+from backfill_cli.config import load
+from backfill_cli.engine.loop.run import start
+from backfill_cli.engine.verify.job import verify
+from backfill_cli.errors import HistoryGone, UsageError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CONFIG = """
+[job]
+name = "orders"
+staging = "{folder}/staging"
+[upstream]
+type = "postgres"
+dsn = "${{env:ORDERS_DSN}}"
+slot = "{slot}"
+max_retained = "40MB"
+{tables}
+[sink]
+type = "duckdb"
+path = "{folder}/sink.duckdb"
+[barrier]
+interval = "100ms"
+[retry]
+limit = "5s"
+{more}
+"""
+
+
+class Run:
+    """One job in this process; staging must not be on the way of another."""
+
+    def __init__(self, db: Database, folder: Path, *tables: str, more: str = "") -> None:
+        self.db, self.folder = db, folder
+        listed = "\n".join(f'[[tables]]\nname = "{name}"' for name in tables)
+        self.catalog = Catalog(folder / "catalog.duckdb")
+        self.config = folder / "job.toml"
+        self.config.write_text(CONFIG.format(folder=folder, slot=db.name, tables=listed, more=more))
+
+    def catch_up(self) -> None:
+        start(load(self.config), self.catalog, "caught-up", False, None)
+
+    def rows(self, query: str) -> list[Any]:
+        with duckdb.connect(str(self.folder / "sink.duckdb"), read_only=True) as held:
+            return held.execute(query).fetchall()
+
+    def equal(self, *queries: str) -> None:
+        for query in queries:
+            assert self.rows(query) == self.db(query), query
+
+
+@pytest.fixture
+def db(postgres: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
+    with database(postgres) as made:
+        monkeypatch.setenv("ORDERS_DSN", made.dsn)
+        made(
+            "CREATE TABLE t (id int PRIMARY KEY, n int, large text)",
+            "ALTER TABLE t ALTER large SET STORAGE external",
+        )
+        made("INSERT INTO t SELECT n, 0, repeat(n::text, 3000) FROM generate_series(1, 50) n")
+        yield made
+
+
+def test_many_rows_never_analyzed_unchanged_large_values_an_added_column_a_truncate(
+    spark: "SparkSession", db: Database, tmp_path: Path
+) -> None:
+    db(
+        "CREATE TABLE big (id bigint PRIMARY KEY, v text) WITH (autovacuum_enabled = off)",
+        "INSERT INTO big SELECT n * 3, n FROM generate_series(1, 300000) n",
+        "CREATE TABLE gone (id int PRIMARY KEY)",
+        "INSERT INTO gone SELECT n FROM generate_series(1, 9) n",
+    )
+    run = Run(db, tmp_path, "t", "big", "gone")
+    run.catch_up()
+    run.equal(
+        "SELECT * FROM t ORDER BY 1",
+        "SELECT count(*), sum(id), max(v), min(v) FROM big",
+        "SELECT * FROM gone ORDER BY 1",
+    )
+    db(
+        "UPDATE t SET n = id",
+        "UPDATE t SET large = NULL WHERE id = 7",
+        "BEGIN; INSERT INTO t VALUES (99, 1, 'x'); SAVEPOINT a; DELETE FROM t; ROLLBACK TO a; COMMIT",
+        "TRUNCATE gone",
+        "INSERT INTO gone VALUES (100)",
+        "UPDATE big SET v = 'all of them' WHERE id < 60000",
+        "ALTER TABLE big ADD COLUMN more numeric(20, 4)",
+        "UPDATE big SET more = 1.25 WHERE id = 900000",
+        "DELETE FROM big WHERE id BETWEEN 90000 AND 120000",
+    )
+    run.catch_up()
+    run.equal(
+        "SELECT * FROM t ORDER BY 1",
+        "SELECT count(*), sum(id), max(v), min(v), sum(more), count(more) FROM big",
+        "SELECT * FROM gone ORDER BY 1",
+    )
+
+
+def test_case_08_a_value_that_is_not_sent_and_that_a_where_asks_for_is_refused_before(
+    spark: "SparkSession", db: Database, tmp_path: Path
+) -> None:
+    run = Run(db, tmp_path, "t", more='[transform]\nwhere = "length(large) > 3000 OR n > 5"')
+    with pytest.raises(UsageError, match="value of large") as caught:
+        run.catch_up()
+    assert "REPLICA IDENTITY FULL" in (caught.value.hint or "")
+    assert db("SELECT count(*) FROM pg_replication_slots WHERE database = current_database()") == [(0,)]
+    db("ALTER TABLE t REPLICA IDENTITY FULL")
+    run.catch_up()
+    db("UPDATE t SET n = id")
+    run.catch_up()
+    run.equal("SELECT * FROM t WHERE length(large) > 3000 OR n > 5 ORDER BY 1")
+
+
+def test_a_slot_that_holds_more_than_it_may_is_given_up(
+    spark: "SparkSession", db: Database, tmp_path: Path
+) -> None:
+    run = Run(db, tmp_path, "t")
+    run.catch_up()
+    db("CREATE TABLE noise AS SELECT n, repeat('x', 100) v FROM generate_series(1, 400000) n")
+    with pytest.raises(HistoryGone, match="40 MB") as caught:
+        run.catch_up()
+    assert caught.value.exit_code == 7
+    assert "drop" in (caught.value.hint or "")
+    assert db("SELECT count(*) FROM pg_replication_slots WHERE database = current_database()") == [(0,)]
+
+
+def test_a_start_that_the_database_is_not_ready_for_has_changed_nothing(
+    spark: "SparkSession", db: Database, tmp_path: Path
+) -> None:
+    db(f"SELECT pg_create_logical_replication_slot('{db.name}', 'pgoutput')")
+    run = Run(db, tmp_path, "t")
+    with pytest.raises(UsageError, match="exists, and this job did not make it"):
+        run.catch_up()
+    assert not (tmp_path / "sink.duckdb").exists()
+    assert list(run.catalog.jobs()) == []
+    assert db("SELECT count(*) FROM pg_publication") == [(0,)]
+    db(f"SELECT pg_drop_replication_slot('{db.name}')")
+    run.catch_up()
+    run.equal("SELECT * FROM t ORDER BY 1")
+
+
+def test_verify_compares_what_has_not_changed_since_and_counts_what_has(
+    spark: "SparkSession", db: Database, tmp_path: Path
+) -> None:
+    run = Run(db, tmp_path, "t", more='[transform]\nselect = ["id", "n", "large AS big"]')
+    run.catch_up()
+    report = verify("orders", run.catalog)
+    assert (report.equal, report.not_compared) == (True, {})
+    db("UPDATE t SET n = 5 WHERE id <= 3", "INSERT INTO t VALUES (100, 1, 'new')", "DELETE FROM t WHERE id = 9")
+    report = verify("orders", run.catalog)
+    assert (report.equal, dict(report.not_compared)) == (True, {"t": 5})
+    with duckdb.connect(str(tmp_path / "sink.duckdb")) as sink:
+        sink.execute("UPDATE t SET n = 77 WHERE id IN (2, 20)")
+        sink.execute("DELETE FROM t WHERE id = 30")
+    report = verify("orders", run.catalog)
+    (table,) = report.tables
+    assert {(row.key[0][1], row.column) for row in table.rows} == {("20", "n"), ("30", None)}
+    run.catch_up()
+    assert {row.key[0][1] for table in verify("orders", run.catalog).tables for row in table.rows} == {"20", "30"}

@@ -1,0 +1,95 @@
+"""A standby as the upstream: since version 16 it can have logical slots, and shows what it has replayed."""
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from plain_job import PlainJob, small
+from postgres import NoPostgres, Server
+from postgres_database import Database, open_folder
+
+from backfill_cli.errors import UsageError
+
+__all__ = ["small"]
+
+VERSION = 18
+
+
+@pytest.fixture
+def primary() -> Iterator[Server]:
+    with open_folder() as folder:
+        try:
+            server = Server(folder, version=VERSION)
+        except NoPostgres as reason:
+            (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(str(reason))
+        server.start()
+        yield server
+        server.stop()
+
+
+@pytest.fixture
+def standby(primary: Server) -> Iterator[Server]:
+    with open_folder() as folder:
+        server = Server(folder, settings={"hot_standby_feedback": "on"}, version=VERSION)
+        server.start_as_standby_of(primary)
+        yield server
+        server.stop()
+
+
+@pytest.fixture
+def snapshots_logged(primary: Server) -> Iterator[None]:
+    """A slot of a standby waits for what an idle primary writes every 15 s."""
+    over = threading.Event()
+
+    def log() -> None:
+        with psycopg.connect(primary.dsn(), autocommit=True) as connection:
+            while not over.wait(0.2):
+                connection.execute("SELECT pg_log_standby_snapshot()")
+
+    thread = threading.Thread(target=log)
+    thread.start()
+    yield
+    over.set()
+    thread.join()
+
+
+@pytest.mark.usefixtures("small", "snapshots_logged")
+def test_a_standby_is_read_and_followed_while_its_primary_is_written_to(
+    primary: Server, standby: Server, tmp_path: Path
+) -> None:
+    main, copy = Database(primary, "postgres"), Database(standby, "postgres")
+    main(
+        "CREATE TABLE t (id int PRIMARY KEY, v text)",
+        "INSERT INTO t SELECT n, 'first' FROM generate_series(1, 60) n",
+        "CREATE PUBLICATION p FOR TABLE t",
+    )
+    _replayed(main, copy)
+    job = PlainJob(copy, tmp_path, {"t": ("id",)}, options={"publication": "p"})
+    for n in range(1, 20):
+        main(f"UPDATE t SET v = 'at {n}' WHERE id % 3 = {n % 3}", f"DELETE FROM t WHERE id = {n * 3}")
+        job.step(judged=False)
+    main("UPDATE t SET id = id + 1000 WHERE id < 30")
+    _replayed(main, copy)
+    job.follow(judged=False)
+    job.upstream.close()
+    assert copy("SELECT count(*) FROM t WHERE v LIKE 'at %'")[0][0] > 20
+
+
+def test_where_a_standby_lacks_the_publication_plan_says_where_to_make_it(
+    primary: Server, standby: Server, tmp_path: Path
+) -> None:
+    main, copy = Database(primary, "postgres"), Database(standby, "postgres")
+    main("CREATE TABLE t (id int PRIMARY KEY, v text)")
+    _replayed(main, copy)
+    with pytest.raises(UsageError, match="standby") as refused:
+        PlainJob(copy, tmp_path, {"t": ("id",)})
+    assert "CREATE PUBLICATION" in refused.value.hint
+
+
+def _replayed(main: Database, copy: Database) -> None:
+    ((end,),) = main("SELECT pg_current_wal_insert_lsn()::text")
+    while not copy(f"SELECT pg_last_wal_replay_lsn() >= '{end}'")[0][0]:
+        pass

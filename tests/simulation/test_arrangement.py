@@ -1,0 +1,114 @@
+"""The laws of strategy arrangement under seeded schedules; they see each of its rules that is taken out."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from backfill_cli.engine.loop import orchestrator
+from backfill_cli.engine.staging import taking
+from backfill_cli.strategies.arrangement import ArrangementStrategy
+
+from .current_job import CurrentSchedule
+from .current_tables import KEYS, rank
+from .current_world import CurrentUpstream
+from .test_schedules import CHUNK, SCHEDULES, _run
+
+MET = ("not shown yet", "ended early", "log first", "emptied", "emptied while it was read", "dropped, not reached")
+
+
+@pytest.mark.parametrize("first", range(0, SCHEDULES // 4, CHUNK))
+def test_every_schedule_keeps_the_laws(first: int) -> None:
+    _run(CurrentSchedule, range(first, first + CHUNK))
+
+
+def _met(seeds: range) -> Counter[str]:
+    """What happened in these schedules, to the job and in the database."""
+    happened: Counter[str] = Counter()
+    for seed in seeds:
+        schedule = CurrentSchedule(seed)
+        try:
+            schedule.run()
+        except BaseException as exc:
+            exc.add_note(f"replay: CurrentSchedule({seed}).run()")
+            raise
+        happened += Counter(schedule.seen) + schedule.upstream.met
+    return happened
+
+
+def test_schedules_meet_what_is_rare() -> None:
+    happened = _met(range(30_000, 30_200))
+    assert {what: happened[what] for what in MET if happened[what] < 5} == {}
+    least = {
+        "crash": 100,
+        "dropped": 10,
+        "history gone": 5,
+        "restored": 20,
+        "refused": 5,
+        "taken over": 10,
+        "set": 30,
+    }
+    assert {what: happened[what] for what, times in least.items() if happened[what] < times} == {}
+
+
+def test_case_04_a_key_that_changes_is_gone_and_there_wherever_the_reads_are() -> None:
+    assert _met(range(30_200, 30_260))["key changed"] > 500
+
+
+def test_case_09_keys_are_compared_by_the_database_alone() -> None:
+    """Their order there is that of their texts read backwards."""
+    in_text_order = sorted(KEYS)
+    assert sorted(KEYS, key=rank) != in_text_order
+    assert _met(range(30_260, 30_320))["dropped, not reached"] > 200
+
+
+def test_case_21_a_commit_that_is_in_the_log_before_it_is_shown_is_not_lost() -> None:
+    assert _met(range(30_320, 30_380))["not shown yet"] > 50
+
+
+def test_case_23_a_table_that_is_emptied_while_it_is_read_is_empty() -> None:
+    assert _met(range(30_380, 30_500))["emptied while it was read"] > 2
+
+
+def _not_waiting(self: CurrentUpstream) -> None: ...
+
+
+def _not_knowing(self: CurrentUpstream, memory: str) -> None:
+    self.read = True
+
+
+WITHOUT: Mapping[str, tuple[object, str, object]] = {
+    "chunks show what was consumed": (CurrentUpstream, "_until_seen", _not_waiting),
+    "what is not shown yet is remembered": (CurrentUpstream, "recall", _not_knowing),
+    "a truncate drops the rows that were read": (
+        taking,
+        "over",
+        lambda rows, changes: replace(changes, inserts=rows.inserts, rows=rows.rows),
+    ),
+    "the window is as far as the reads": (
+        taking,
+        "take",
+        lambda upstream, spark, plan, reads, *more: TAKE(upstream, spark, plan, (), *more),
+    ),
+    "what no read has reached is dropped": (ArrangementStrategy, "_within", lambda self, state: None),
+    "an open window ends at or after all that its chunks saw": (
+        CurrentUpstream,
+        "reaches_reads",
+        False,
+    ),
+    "a window that ends early leaves something pending": (orchestrator, "left_of", lambda plan, staged: plan),
+}
+TAKE: Callable[..., Any] = taking.take
+
+
+@pytest.mark.parametrize("rule", WITHOUT)
+def test_the_laws_see_that_a_rule_is_missing(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(*WITHOUT[rule])
+    with pytest.raises(AssertionError) as failed:
+        _run(CurrentSchedule, range(1_000))
+    (note,) = failed.value.__notes__
+    assert note.startswith("replay: CurrentSchedule(")
+    with pytest.raises(AssertionError):
+        CurrentSchedule(int(note.removeprefix("replay: CurrentSchedule(").removesuffix(").run()"))).run()

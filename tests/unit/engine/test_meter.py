@@ -1,0 +1,136 @@
+"""What the meter tells people of a job over a partitioned log: offsets, partitions, what limits it."""
+
+from dataclasses import replace
+
+import pytest
+
+from backfill_cli.engine.loop.meter import PARTITIONS_SHOWN, Meter
+from backfill_cli.model.checkpoint import EpochRecord, PartitionProgress, Progress
+from backfill_cli.model.job import Control, Phase
+from backfill_cli.model.plan import EpochPlan
+from backfill_cli.model.position import Position
+from backfill_cli.model.split import Split, SplitProgress, SplitStatus
+from backfill_cli.model.upstream import Pin
+from backfill_cli.strategies.snapshot import SnapshotStrategy
+from backfill_cli.strategies.source import SourceState, SourceStrategy
+
+SPLITS = (Split("t", "0", 100, 0, first=50), Split("t", "1", 0, 0, first=9), Split("t", "2", 300, 0))
+STRATEGY = SourceStrategy(SPLITS, "t")
+
+
+def state(*progress: SplitProgress, control: Control | None = None, reported_ms: int | None = None) -> SourceState:
+    splits = {("t", str(i)): p for i, p in enumerate(progress)}
+    return SourceState(control or Control(), splits, snapshot_finished_ms=reported_ms)
+
+
+def meter(latest: dict[str, int] | None = None, rows: int = 30) -> Meter:
+    """One that saw two epochs of `rows` history rows, a second apart, and where the log ends."""
+    made = Meter("job", "time", 1000)
+    made.committed(EpochRecord(1000, 0, Phase.SNAPSHOT, 1000, snapshot_rows=rows), 1000, 1900)
+    made.committed(EpochRecord(2000, 1000, Phase.SNAPSHOT, 2000, snapshot_rows=rows), 2000, 2900)
+    if latest is not None:
+        made.observed(EpochPlan(latest=Position.of(latest)), 2000)
+    return made
+
+
+HALF = state(
+    SplitProgress(SplitStatus.BACKFILLING, 100, 10, 1, 150),
+    SplitProgress(SplitStatus.FINISHED, 40, 0, 1, 9),
+    SplitProgress(SplitStatus.BACKFILLING, 150, 50, 1, 300),
+    SplitProgress(SplitStatus.FINISHED, 7, 0, 1),
+)
+"""Two partitions half-way, one without history, one newer than the pin."""
+
+
+def told(of: SourceState, made: Meter) -> Progress:
+    return made.progress(STRATEGY, of, 1, None, None)
+
+
+def test_the_share_of_a_history_is_that_of_its_offsets() -> None:
+    progress = told(HALF, meter())
+    assert progress.share == 0.5  # 50 of 100 and 150 of 300, whatever rows they held; live offsets do not count
+    assert (progress.rows_read, progress.rows_total) == (60, None)
+
+
+def test_states_are_counted_partitions_newer_than_the_pin_too() -> None:
+    counted = {"not started": 0, "backfilling": 2, "awaiting live": 0, "finished": 2}
+    assert told(HALF, meter()).splits == counted
+
+
+def test_a_job_without_history_has_read_all_of_it() -> None:
+    made = Meter("job", "time", 1000)
+    progress = made.progress(
+        SourceStrategy(SPLITS[1:2], "t"),
+        SourceState(Control(), {("t", "1"): SplitProgress(SplitStatus.FINISHED, 9, target=9)}),
+        1,
+        None,
+        None,
+    )
+    assert progress.share == 1.0
+    assert progress.phase == Phase.UPSTREAM
+
+
+def test_the_time_left_is_that_of_the_history_with_rows_as_dense_as_before() -> None:
+    progress = told(HALF, meter())
+    assert progress.eta_s == (2.0, 2.0)  # 200 offsets left, 60 rows in the 200 before them, 30 rows a second
+
+
+def test_a_rate_bounds_the_time_left_before_anything_is_measured() -> None:
+    fresh = state(
+        *(
+            SplitProgress(SplitStatus.NOT_STARTED, s.first or 0, target=(s.first or 0) + (s.rows or 0))
+            for s in SPLITS
+        )
+    )
+    slow = SourceState(Control(rate=4.0), fresh.splits)
+    assert Meter("job", "time", 1000).progress(STRATEGY, slow, 1, None, None).eta_s == (100.0, 100.0)
+
+
+def test_a_target_that_was_raised_counts() -> None:
+    raised = SplitProgress(SplitStatus.BACKFILLING, 100, 10, 1, 250)
+    rest = list(HALF.splits.values())[1:]
+    assert told(state(raised, *rest), meter()).share == pytest.approx(200 / 500)
+
+
+def test_each_partition_tells_where_it_is_those_furthest_behind_first() -> None:
+    lines = told(HALF, meter({"0": 160, "1": 140, "2": 300, "3": 7})).partitions
+    assert lines == (
+        PartitionProgress("2", "backfilling", 150, 300, 150),
+        PartitionProgress("1", "finished", 40, 9, 100),
+        PartitionProgress("0", "backfilling", 100, 150, 60),
+        PartitionProgress("3", "finished", 7, None, 0),
+    )
+
+
+def test_lag_is_not_known_before_the_first_look() -> None:
+    assert {line.lag for line in told(HALF, meter()).partitions} == {None}
+
+
+def test_only_the_partitions_furthest_behind_are_listed() -> None:
+    many = {("t", str(i)): SplitProgress(SplitStatus.FINISHED, 0, target=0) for i in range(200)}
+    made = Meter("job", "time", 1000)
+    strategy = SourceStrategy(tuple(Split("t", str(i), 0, 0) for i in range(200)), "t")
+    made.observed(EpochPlan(latest=Position.of({str(i): i for i in range(200)})), 1)
+    lines = made.progress(strategy, SourceState(Control(), many), 1, None, None).partitions
+    assert [line.lag for line in lines] == list(range(199, 199 - PARTITIONS_SHOWN, -1))
+
+
+def test_waiting_for_live_is_said() -> None:
+    awaiting = state(
+        SplitProgress(SplitStatus.AWAITING_LIVE, 150, 10, 1, 150),
+        SplitProgress(SplitStatus.FINISHED, 40, 0, 1, 9),
+        SplitProgress(SplitStatus.AWAITING_LIVE, 300, 50, 1, 300),
+        reported_ms=5,
+    )
+    progress = told(awaiting, meter())
+    assert progress.limited_by.startswith("awaiting live")
+    assert (progress.snapshot_finished_ms, progress.phase, progress.share) == (5, Phase.SNAPSHOT, 1.0)
+
+
+def test_files_are_counted_in_their_own_states() -> None:
+    strategy = SnapshotStrategy((Split("t", "a", 10, 0), Split("t", "b", 10, 0)))
+    splits = {("t", "a"): SplitProgress(SplitStatus.CONSUMING, 4, 4, 1)}
+    files = replace(strategy.start(Pin(Position(), None, None, strategy.splits), Control()), splits=splits)
+    progress = Meter("job", "time", 1000).progress(strategy, files, 1, None, None)
+    assert progress.splits == {"not started": 1, "consuming": 1, "consumed": 0}
+    assert (progress.rows_read, progress.rows_total, progress.share, progress.partitions) == (4, 20, None, ())

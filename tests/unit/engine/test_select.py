@@ -1,0 +1,120 @@
+"""What an upstream and a sink say they can do is consulted before anything is read or written."""
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from backfill_cli.catalog import Catalog
+from backfill_cli.config import load
+from backfill_cli.config.sections import Table, Transform
+from backfill_cli.contracts import TableSpec, UpstreamCapabilities
+from backfill_cli.engine.job.preflight import plan
+from backfill_cli.engine.job.select import choose, constraints, require_keys, require_whole
+from backfill_cli.errors import UsageError
+
+ALL = UpstreamCapabilities(pinned=True, keeps_log=True, before_images=True, one_log=True)
+LOG = replace(ALL, pinned=False, partitioned=True)
+NOW = replace(ALL, pinned=False, current=True)
+
+
+def test_a_snapshot_needs_a_pin_and_every_strategy_a_log_that_is_kept() -> None:
+    assert (choose("auto", ALL).strategy, choose("auto", LOG).strategy) == ("snapshot", "source")
+    assert choose("auto", NOW).strategy == choose("arrangement", NOW).strategy == "arrangement"
+    with pytest.raises(UsageError, match="pinned position"):
+        choose("auto", replace(ALL, pinned=False))
+    for upstream in (ALL, LOG, NOW):
+        with pytest.raises(UsageError, match="does not keep its changes"):
+            choose("auto", replace(upstream, keeps_log=False))
+
+
+@pytest.mark.parametrize("one_log", [True, False])
+@pytest.mark.parametrize("transactional", [True, False])
+def test_constraints_hold_where_one_log_orders_tables_that_commit_together(
+    one_log: bool, transactional: bool
+) -> None:
+    assert constraints(replace(ALL, one_log=one_log), transactional)[0] == (one_log and transactional)
+
+
+@pytest.mark.parametrize("before_images", [True, False])
+@pytest.mark.parametrize("immutable", [True, False])
+@pytest.mark.parametrize("partitioned", [True, False])
+def test_a_key_change_that_cannot_be_followed_is_refused(
+    before_images: bool, immutable: bool, partitioned: bool
+) -> None:
+    upstream = replace(ALL, before_images=before_images, partitioned=partitioned)
+    tables = [TableSpec("a", ("id",), immutable_key=True), TableSpec("b", ("id",), immutable_key=immutable)]
+    if before_images or immutable or partitioned:
+        require_keys(tables, upstream)
+        return
+    with pytest.raises(UsageError, match="table 'b': the change log sends no old key") as caught:
+        require_keys(tables, upstream)
+    assert "`immutable_key = true`" in caught.value.hint
+
+
+def test_plan_refuses_dms_until_the_config_says_that_keys_never_change(tmp_path: Path) -> None:
+    config = tmp_path / "job.toml"
+    config.write_text(
+        f"""
+        [job]
+        name = "orders"
+        [upstream]
+        type = "files"
+        snapshot = {{ path = "{tmp_path}/snapshot", format = "parquet" }}
+        changes = {{ path = "{tmp_path}/changes", format = "dms" }}
+        [[tables]]
+        name = "orders"
+        key = ["id"]
+        [sink]
+        type = "duckdb"
+        path = "{tmp_path}/warehouse.duckdb"
+        """
+    )
+    with pytest.raises(UsageError, match="table 'orders': the change log sends no old key"):
+        plan(load(config), Catalog(tmp_path / "catalog.duckdb"))
+    assert not (tmp_path / "warehouse.duckdb").exists()
+
+
+class Taking:
+    """An upstream whose log may leave out some columns of table t."""
+
+    def __init__(self, *lacking: str) -> None:
+        self._lacking = frozenset(lacking)
+
+    def may_lack(self, table: str) -> frozenset[str]:
+        return self._lacking if table == "t" else frozenset()
+
+    def take(self, *_: Any) -> Any: ...
+
+
+def whole(upstream: object, partial: bool, select: list[str] | None = None, where: str | None = None) -> None:
+    shape = Transform(select=select, where=where)
+    tables = [Table(name="s", key=["id"]), Table(name="t", key=["id"])]
+    config = SimpleNamespace(tables=tables, transform_of=lambda name: shape)
+    require_whole(config, upstream, SimpleNamespace(partial=partial))  # type: ignore[arg-type]
+
+
+def test_a_column_that_changes_leave_out_is_refused_where_something_computes_with_it() -> None:
+    with pytest.raises(UsageError) as caught:
+        whole(Taking("doc", "big"), True, ["id", "upper(big) AS up"])
+    assert caught.value.message == (
+        "table 't': a change may leave out the value of big, doc where it did not change, "
+        "and this needs it: upper(big) AS up"
+    )
+    assert caught.value.hint == "make the upstream send whole rows: ALTER TABLE t REPLICA IDENTITY FULL"
+    with pytest.raises(UsageError, match="needs it: where v > 1"):
+        whole(Taking("doc"), True, where="v > 1")
+
+
+def test_a_sink_that_writes_whole_rows_is_refused_what_may_come_without_a_column_that_it_gets() -> None:
+    with pytest.raises(UsageError, match="needs it: the sink, which writes whole rows"):
+        whole(Taking("doc"), False)
+    whole(Taking("doc"), False, ["id", "v"])
+    whole(Taking("doc"), True)
+
+
+def test_whole_rows_and_logs_that_are_read_ask_for_nothing() -> None:
+    whole(Taking(), False, ["upper(doc) AS up"], "v > 1")
+    whole(object(), False, ["upper(doc) AS up"], "v > 1")

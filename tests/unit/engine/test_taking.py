@@ -1,0 +1,233 @@
+"""Changes that may lack columns: netted, completed and shaped, against reading them one after the other."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from backfill_cli.config.sections import Transform
+from backfill_cli.contracts import TakenTable
+from backfill_cli.engine.staging import taking, transform
+from backfill_cli.engine.staging.files import FAST
+from backfill_cli.model.plan import StagedFile, StagedTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SCHEMA = (
+    "_op STRING, _seq BIGINT, _ms BIGINT, _unsent ARRAY<STRING>, "
+    "n INT, `a key` INT, v INT, big STRING, `a doc` STRING"
+)
+KEY = ["n", "a key"]
+MAY_LACK = ("big", "a doc")
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of a key: the row after it, without the columns that it lacks; or the key of one that is gone."""
+
+    op: str
+    key: int
+    v: int | None = None
+    big: str | None = None
+    doc: str | None = None
+    lacks: tuple[str, ...] = ()
+
+
+Net = tuple[int | None, str | None, str | None, tuple[str, ...]] | None
+"""v, big, doc and what is still lacking; None for a key that is gone."""
+
+
+def in_order(changes: Sequence[Change]) -> dict[int, Net]:
+    """The reference: one change after the other, each lacking column from the row that the key had before."""
+    net: dict[int, Net] = {}
+    for c in changes:
+        if c.op == "D":
+            net[c.key] = None
+            continue
+        held, lacks = {"big": c.big, "a doc": c.doc}, set(c.lacks)
+        before = net.get(c.key)
+        if before is not None:
+            known = {"big": before[1], "a doc": before[2]}
+            held |= {name: known[name] for name in c.lacks}
+            lacks &= set(before[3])
+        for name in lacks:
+            held[name] = None
+        net[c.key] = (c.v, held["big"], held["a doc"], tuple(sorted(lacks)))
+    return net
+
+
+def frame(spark: "SparkSession", cases: Sequence[Sequence[Change]]) -> "DataFrame":
+    """Each case's changes; the rows themselves in any order. What a row lacks has any value in its place."""
+    rows: list[Any] = []
+    for case, changes in enumerate(cases):
+        for i, c in enumerate(changes):
+            big, doc = ("?" if name in c.lacks else value for name, value in (("big", c.big), ("a doc", c.doc)))
+            lacks = list(c.lacks) if c.lacks or i % 2 else None
+            row = (c.v, big, doc) if c.op == "U" else (None, None, None)
+            rows.append((c.op, i, 1, lacks if c.op == "U" else None, case, c.key, *row))
+    rows.sort(key=lambda row: (row[5], -row[1]))
+    return spark.createDataFrame(rows, SCHEMA)
+
+
+texts = st.none() | st.sampled_from(("", "x", "long"))
+changes = st.lists(
+    st.builds(
+        Change,
+        op=st.sampled_from("UUUUD"),
+        key=st.integers(0, 2),
+        v=st.none() | st.integers(-2, 2),
+        big=texts,
+        doc=texts,
+        lacks=st.sampled_from(((), (), ("big",), ("a doc",), MAY_LACK, ("a doc", "big"))),
+    ),
+    max_size=9,
+)
+CASES = 60  # in one Spark job
+many = st.lists(changes, min_size=CASES, max_size=CASES)
+few = settings(
+    max_examples=3,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),  # shrinking would run a Spark job for each step
+)
+
+
+def found(rows: Sequence[Any], names: Sequence[str]) -> list[dict[int, Any]]:
+    """By case: key -> the named columns, those that a row lacks None, and which these are; None for a 'D'."""
+    cases: list[dict[int, Any]] = [{} for _ in range(CASES)]
+    for row in rows:
+        at = row["a key"] if "a key" in row.asDict() else row["id"]
+        assert at not in cases[row["n"]], "a key stands once"
+        lacks = tuple(sorted(row["_unsent"] or ()))
+        values = tuple(None if name in lacks else row[name] for name in names)
+        cases[row["n"]][at] = (*values, lacks) if row["_op"] == "U" else None
+    return cases
+
+
+@few
+@given(many)
+def test_a_row_that_lacks_columns_gets_them_from_the_changes_before_it(
+    spark: "SparkSession", cases: list[list[Change]]
+) -> None:
+    source = frame(spark, cases)
+    whole = taking.completed(source, KEY)
+    assert whole.columns == source.columns
+    assert found(whole.collect(), ("v", "big", "a doc")) == [in_order(case) for case in cases]
+
+
+@few
+@given(many)
+def test_a_select_renames_what_a_row_lacks_and_leaves_out_what_the_sink_does_not_get(
+    spark: "SparkSession", cases: list[list[Change]]
+) -> None:
+    shape = Transform(select=["n", "`a key` AS id", "BIG AS `Big text`", "v * 2 AS twice"])
+    whole = taking.completed(frame(spark, cases), KEY)
+    net, partial = transform.net_partial(whole, KEY, shape, MAY_LACK)
+    assert partial == ("Big text",)
+    assert net.columns == ["_op", "_unsent", "n", "id", "Big text", "twice"]
+    expected = [
+        {
+            key: row
+            and (
+                row[1],
+                row[0] if row[0] is None else row[0] * 2,
+                tuple("Big text" for name in row[3] if name == "big"),
+            )
+            for key, row in in_order(case).items()
+        }
+        for case in cases
+    ]
+    assert found(net.collect(), ("Big text", "twice")) == expected
+
+
+def kept_files(spark: "SparkSession", source: "DataFrame", folder: Path, parts: int = 3) -> tuple[StagedFile, ...]:
+    path = folder / taking.FOLDER
+    source.repartition(parts).write.options(**FAST).parquet(str(path / "t"))
+    files = sorted((path / "t").glob("*.parquet"))
+    return tuple(StagedFile(f"t/{file.name}", file.stat().st_size) for file in files)
+
+
+def read(spark: "SparkSession", folder: Path, staged: StagedTable) -> list[Any]:
+    if not staged.changes:
+        return []
+    return spark.read.parquet(*(str(folder / file.path) for file in staged.changes)).collect()
+
+
+@few
+@given(many, st.booleans())
+def test_what_is_staged_is_the_net_of_what_was_taken(
+    spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory, cases: list[list[Change]], shaped: bool
+) -> None:
+    folder = tmp_path_factory.mktemp("attempt")
+    files = kept_files(spark, frame(spark, cases), folder)
+    taken = TakenTable(files, netted=False, changes=99, truncated=shaped, partial=MAY_LACK)
+    shape = Transform(select=["`a doc`", "n", "big", "v", "`a key`"]) if shaped else Transform()
+    staged = taking.staged(spark, "t", taken, KEY, shape, folder)
+    net = [in_order(case) for case in cases]
+    assert found(read(spark, folder, staged), ("v", "big", "a doc")) == net
+    assert staged.changed == sum(row is not None for case in net for row in case.values())
+    assert staged.deleted == sum(row is None for case in net for row in case.values())
+    assert staged.truncated == shaped
+    assert sorted(staged.partial) == ["a doc", "big"]
+    assert all(f.size_bytes == (folder / f.path).stat().st_size for f in staged.changes)
+
+
+ONE = [Change("U", 1, 7, "x", "y"), Change("U", 2, 8, lacks=("big",)), Change("D", 3)]
+
+
+def test_net_changes_that_nothing_shapes_are_staged_as_they_are(spark: "SparkSession", tmp_path: Path) -> None:
+    files = kept_files(spark, frame(spark, [ONE]), tmp_path)
+    taken = TakenTable(files, True, 3, 2, 1, True, ("big",))
+    staged = taking.staged(spark, "t", taken, KEY, Transform(), tmp_path)
+    paths = tuple(StagedFile(f"{taking.FOLDER}/{file.path}", file.size_bytes) for file in files)
+    assert staged == StagedTable(changes=paths, changed=2, deleted=1, truncated=True, partial=("big",))
+
+
+def test_net_changes_that_are_shaped_are_written_anew(spark: "SparkSession", tmp_path: Path) -> None:
+    files = kept_files(spark, frame(spark, [ONE]), tmp_path)
+    shape = Transform(select=["n", "`a key` AS id", "big AS text"])
+    staged = taking.staged(spark, "t", TakenTable(files, True, 3, 2, 1, partial=("big",)), KEY, shape, tmp_path)
+    rows = {row["id"]: (row["_op"], row["text"], row["_unsent"]) for row in read(spark, tmp_path, staged)}
+    assert rows[1] == ("U", "x", [])
+    assert rows[2][::2] == ("U", ["text"])
+    assert rows[3][0] == "D"
+    assert (staged.changed, staged.deleted, staged.partial) == (2, 1, ("text",))
+
+
+@pytest.mark.parametrize("partial", [("big",), ()])
+@pytest.mark.parametrize("where", [None, "v > 7"])
+def test_where_nothing_that_a_row_may_lack_is_selected_the_sink_hears_of_none(
+    spark: "SparkSession", tmp_path: Path, partial: tuple[str, ...], where: str | None
+) -> None:
+    log = ONE if partial else [Change("U", 1, 7, "x", "y"), Change("U", 2, 8, "z"), Change("D", 3)]
+    source = frame(spark, [log])
+    files = kept_files(spark, source if partial else source.drop("_unsent"), tmp_path)
+    shape = Transform(select=["n", "`a key` AS id", "v"], where=where)
+    staged = taking.staged(spark, "t", TakenTable(files, True, 3, partial=partial), KEY, shape, tmp_path)
+    assert staged.partial == ()
+    rows = read(spark, tmp_path, staged)
+    assert "_unsent" not in rows[0].asDict()
+    assert sorted((row["id"], row["_op"]) for row in rows) == [(1, "D" if where else "U"), (2, "U"), (3, "D")]
+
+
+@pytest.mark.parametrize("truncated", [True, False])
+def test_a_table_without_files_is_truncated_at_most(
+    spark: "SparkSession", tmp_path: Path, truncated: bool
+) -> None:
+    taken = TakenTable(changes=5, truncated=truncated)
+    assert taking.staged(spark, "t", taken, KEY, Transform(), tmp_path) == StagedTable(truncated=truncated)
+
+
+def test_rows_that_were_read_go_where_a_truncate_is_in_their_window() -> None:
+    rows = StagedTable((StagedFile("i", 1),), rows=5)
+    changes = StagedTable(changes=(StagedFile("c", 1),), changed=2, deleted=1, partial=("big",))
+    over = taking.over(rows, changes)
+    assert (over.inserts, over.rows, over.changes, over.changed) == (rows.inserts, 5, changes.changes, 2)
+    assert (over.deleted, over.partial, over.truncated) == (1, ("big",), False)
+    emptied = StagedTable(changes=(StagedFile("c", 1),), changed=2, truncated=True)
+    assert taking.over(rows, emptied) == emptied

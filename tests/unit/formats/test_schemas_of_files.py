@@ -1,0 +1,122 @@
+"""Types survive exactly or are refused, by name."""
+
+import datetime as dt
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from backfill_cli.errors import BadData
+from backfill_cli.formats import schemas
+from backfill_cli.formats.schemas import Unsupported
+from backfill_cli.model.schema import columns_of, differing, field, schema_text, shown
+
+
+def footer_of(folder: Path, table: pa.Table, **options: Any) -> tuple[str, Any]:
+    path = folder / "f.parquet"
+    pq.write_table(table, path, **options)
+    return str(path), pq.read_metadata(path)
+
+
+KEPT: list[tuple[pa.DataType, str]] = [
+    (pa.int8(), "tinyint"),
+    (pa.uint32(), "bigint"),
+    (pa.float32(), "float"),
+    (pa.large_string(), "string"),
+    (pa.dictionary(pa.int32(), pa.string()), "string"),
+    (pa.binary(4), "binary"),
+    (pa.decimal128(38, 10), "decimal(38,10)"),
+    (pa.date32(), "date"),
+    (pa.timestamp("us"), "timestamp_ntz"),
+    (pa.timestamp("ms", "Europe/Berlin"), "timestamp"),
+    (pa.list_(pa.struct([("a b", pa.int64())])), "array<struct<a b:bigint>>"),
+    (pa.map_(pa.string(), pa.list_(pa.decimal128(5, 0))), "map<string,array<decimal(5,0)>>"),
+]
+
+
+@pytest.mark.parametrize(("kind", "expected"), KEPT, ids=[str(kind) for kind, _ in KEPT])
+def test_a_type_that_is_kept_has_its_spark_name(tmp_path: Path, kind: pa.DataType, expected: str) -> None:
+    path, footer = footer_of(tmp_path, pa.table({"c": pa.array([], kind)}))
+    assert shown(schemas.of_footer(path, footer)["c"]["type"]) == expected
+
+
+REFUSED: list[tuple[pa.DataType, dict[str, Any], str]] = [
+    (pa.uint64(), {}, "uint64"),
+    (pa.timestamp("ns"), {}, "cut to microseconds"),
+    (pa.list_(pa.timestamp("ns", "UTC")), {}, "cut to microseconds"),
+    (pa.timestamp("us"), {"use_deprecated_int96_timestamps": True}, "INT96"),
+    (pa.time64("us"), {}, "time64"),
+    (pa.duration("us"), {}, "duration"),
+    (pa.decimal256(50, 2), {}, "decimal256"),
+    (pa.float16(), {}, "halffloat"),
+    (pa.null(), {}, "null"),
+]
+
+
+@pytest.mark.parametrize(("kind", "options", "text"), REFUSED, ids=[f"{k} {o}" for k, o, _ in REFUSED])
+def test_case_25_a_type_that_would_not_survive_is_named_with_its_column_and_file(
+    tmp_path: Path, kind: pa.DataType, options: dict[str, Any], text: str
+) -> None:
+    path, footer = footer_of(
+        tmp_path, pa.table({"fine": pa.array([], pa.int64()), "odd": pa.array([], kind)}), **options
+    )
+    with pytest.raises(BadData) as caught:
+        schemas.of_footer(path, footer)
+    assert path in caught.value.message
+    assert "'odd" in caught.value.message
+    assert text in caught.value.message
+
+
+def test_timestamps_that_spark_wrote_as_int96_are_kept(tmp_path: Path) -> None:
+    table = pa.table({"t": [dt.datetime(2026, 1, 1)]}).replace_schema_metadata(
+        {"org.apache.spark.version": "4.1.4"}
+    )
+    path, footer = footer_of(tmp_path, table, use_deprecated_int96_timestamps=True)
+    assert schemas.of_footer(path, footer)["t"]["type"] == "timestamp"
+
+
+@pytest.mark.parametrize(
+    ("keys", "plain"),
+    [
+        ({}, True),
+        ({"org.apache.spark.version": "4.1.4", "org.apache.spark.sql.parquet.row.metadata": "{}"}, True),
+        ({"org.apache.spark.version": "3.0.0", "org.apache.spark.legacyDateTime": ""}, False),
+        ({"org.apache.spark.sql.parquet.row.metadata": "{}"}, False),
+    ],
+)
+def test_case_25_files_with_the_old_calendar_are_known(tmp_path: Path, keys: dict[str, str], plain: bool) -> None:
+    _, footer = footer_of(tmp_path, pa.table({"d": [dt.date(1500, 1, 1)]}).replace_schema_metadata(keys))
+    assert schemas.calendar_is_plain(footer) is plain
+
+
+def test_a_schema_is_the_same_after_json() -> None:
+    columns = schemas.of_ddl(
+        "id BIGINT, s STRUCT<a: ARRAY<DECIMAL(10,2)>, m: MAP<STRING, DATE>>, `x``y` TIMESTAMP_NTZ"
+    )
+    assert columns_of(schema_text(columns)) == columns
+    assert [shown(c["type"]) for c in columns.values()] == [
+        "bigint",
+        "struct<a:array<decimal(10,2)>,m:map<string,date>>",
+        "timestamp_ntz",
+    ]
+
+
+@pytest.mark.parametrize("ddl", ["", "id", "id NOTATYPE", "id INT, id INT", "d DECIMAL(39,0)", "SELECT 1"])
+def test_ddl_that_means_nothing_is_refused(ddl: str) -> None:
+    with pytest.raises(Unsupported):
+        schemas.of_ddl(ddl)
+
+
+def test_what_differs_between_two_schemas_is_named() -> None:
+    old = {"a": field("a", "long"), "b": field("b", "string"), "c": field("c", "date")}
+    new = {"b": field("b", "string", {"logical": "json"}), "c": field("c", "string"), "d": field("d", "long")}
+    assert differing(old, new) == ["d", "a", "c"]
+    assert differing(old, dict(reversed(old.items()))) == []
+
+
+def test_decimals_are_kept_with_their_digits(tmp_path: Path) -> None:
+    path, footer = footer_of(tmp_path, pa.table({"p": [Decimal("1.20")]}))
+    assert schemas.of_footer(path, footer)["p"]["type"] == "decimal(3,2)"
