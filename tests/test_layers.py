@@ -209,3 +209,9 @@ def test_strategies_and_model_are_pure() -> None:
         if layer(path) in {"model", "strategies"}:
             wrong = [one for one in imports(path) if one.module.split(".")[0] in impure and not one.for_types]
             assert not wrong, f"{path}: {wrong}"
+
+
+def test_no_two_test_modules_have_one_name() -> None:
+    """pytest imports a test module by its bare name where its folder is no package: the second one is not run."""
+    names = [path.name for path in (ROOT / "tests").rglob("*.py") if not (path.parent / "__init__.py").exists()]
+    assert [name for name in set(names) - {"conftest.py"} if names.count(name) > 1] == []

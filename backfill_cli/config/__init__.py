@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -141,14 +141,14 @@ def _checked(tree: Tree, source: str, faults: list[str]) -> JobConfig:
     faults += _misplaced_references(tree)
     tree = of_one_system(tree)
     upstream = options_of("upstream", tree.get("upstream"), faults)
-    if upstream is not None:
-        tree = _keyed(tree, upstream)
-    try:
-        file = JobFile.model_validate(tree)
-    except ValidationError as error:
-        faults += spell_faults(error, JobFile, tree)
-        file = None
     sink = options_of("sink", tree.get("sink"), faults)
+    if upstream is not None:
+        tree = with_event_key(tree, upstream_of(tree["upstream"]).event_key(upstream))
+    unkeyed = _unkeyed(tree) if upstream is not None else []
+    file = _file(with_primary_keys(tree, dict.fromkeys(unkeyed, ("key",))), faults)
+    if upstream is not None and unkeyed and not faults:
+        tree = with_primary_keys(tree, _primary_keys(tree, upstream, unkeyed))
+        file = _file(tree, faults)
     faults += _table_faults(tree)
     if file is None or upstream is None or sink is None or faults:
         raise ConfigError(source, faults, "correct the faults listed, then: backfill plan --config FILE")
@@ -167,14 +167,25 @@ def _checked(tree: Tree, source: str, faults: list[str]) -> JobConfig:
     )
 
 
-def _keyed(tree: Tree, upstream: BaseModel) -> Tree:
-    """The tree with the keys that it need not name. Asks the upstream, where that is what knows them."""
-    connector = upstream_of(tree["upstream"])
-    tree = with_event_key(tree, connector.event_key(upstream))
-    nameless = without_key(tree)
-    if connector.primary_keys is None or not nameless:
-        return tree
-    return with_primary_keys(tree, connector.primary_keys(resolve(upstream, "upstream"), nameless))
+def _file(tree: Tree, faults: list[str]) -> JobFile | None:
+    """The config's own sections; None with the faults noted."""
+    try:
+        return JobFile.model_validate(tree)
+    except ValidationError as error:
+        faults += spell_faults(error, JobFile, tree)
+        return None
+
+
+def _unkeyed(tree: Tree) -> list[str]:
+    """The tables that need not name their key, because the upstream knows it."""
+    return [] if upstream_of(tree["upstream"]).primary_keys is None else without_key(tree)
+
+
+def _primary_keys(tree: Tree, upstream: BaseModel, tables: list[str]) -> Mapping[str, Sequence[str]]:
+    """Asks the upstream."""
+    keys_of = upstream_of(tree["upstream"]).primary_keys
+    assert keys_of is not None
+    return keys_of(resolve(upstream, "upstream"), tables)
 
 
 def _written_secrets(tree: Tree) -> list[str]:

@@ -27,6 +27,8 @@ def without_key(tree: Tree) -> list[str]:
 
 def with_primary_keys(tree: Tree, keys: Mapping[str, Sequence[str]]) -> Tree:
     """The config's tree with these keys, by table."""
+    if not keys:
+        return tree
     tables = [
         {**table, "key": list(keys[table["name"]])}
         if isinstance(table, dict) and "key" not in table and table.get("name") in keys

@@ -175,6 +175,10 @@ class HeldUpstream(Protocol):
         """
         ...
 
+    def would_hold(self) -> Sequence[str]:
+        """What `hold` would make, one sentence each, for people. Raises UsageError where it would."""
+        ...
+
     def hold(self) -> None:
         """It is there. Called once by the start of a new job, when nothing else can refuse it; `pin` follows."""
         ...

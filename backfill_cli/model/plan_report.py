@@ -25,7 +25,7 @@ class PlanReport:
     a fuzzy snapshot is consistent, None for an exact one. retention: what must stay readable, and how long.
     constraints_hold: whether constraints across tables hold at every checkpoint past the snapshots;
     constraints_why says on what that rests. estimate_s: (least, most) seconds until caught up, None when nothing
-    tells. warnings: what should be looked at before the start, each one sentence.
+    tells. warnings: what should be looked at before the start, each one sentence; notes: what a start would do.
     """
 
     job: str
@@ -41,3 +41,4 @@ class PlanReport:
     constraints_why: str = ""
     estimate_s: tuple[float, float] | None = None
     warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()

@@ -56,6 +56,7 @@ class Pin:
     complete_at: for a fuzzy snapshot the position that covers its end; None when it matches S exactly.
     schema: table -> Spark schema as JSON, of the source rows (before the transform).
     identity: as in UpstreamView.
+    shown: the position as the system itself writes it, for people; empty where that is the cursors' own text.
     """
 
     position: Position
@@ -64,6 +65,7 @@ class Pin:
     splits: tuple[Split, ...]
     schema: Mapping[str, str] = field(default_factory=dict)
     identity: str = "{}"
+    shown: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,8 +39,9 @@ def plan_text(report: PlanReport) -> str:
     lines = [f"{name:<12}{value}" for name, value in facts]
     for table in report.tables:
         lines += ["", *_table_lines(table)]
-    if report.warnings:
-        lines += ["", *(f"warning: {warning}" for warning in report.warnings)]
+    said = [f"warning: {one}" for one in report.warnings] + [f"note: {one}" for one in report.notes]
+    if said:
+        lines += ["", *said]
     return "\n".join(lines)
 
 

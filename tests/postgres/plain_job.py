@@ -28,6 +28,7 @@ from backfill_cli.strategies.arrangement import ArrangementStrategy
 from backfill_cli.upstreams.postgres import connector, ranges, taking
 from backfill_cli.upstreams.postgres import tables as described
 from backfill_cli.upstreams.postgres.log.take import take
+from backfill_cli.upstreams.postgres.upstream import LOG
 
 Rows = dict[tuple[Any, ...], dict[str, Any]]
 Within = Mapping[tuple[str, str], Any]
@@ -100,7 +101,7 @@ class PlainJob:
     def step(self, commit: bool = True, judged: bool = True) -> bool:
         """One epoch, judged once it is committed. Returns whether there was anything to do."""
         self.between.observe()
-        view: UpstreamView = self.upstream.observe(self.state.position, not self.following)
+        view = self._observed()
         right = self._right(None) if judged and self.following else {}
         budget = Budget(int(time.time() * 1000), self.rows, 1000, int(time.monotonic() * 1000))
         plan = self.strategy.plan(self.state, view, budget)
@@ -130,6 +131,20 @@ class PlainJob:
             self.judge(right)
         self.upstream.acknowledge(self.state.position)
         return True
+
+    def _observed(self) -> UpstreamView:
+        """What the upstream sees once all that was written until now is on disk.
+
+        Others write to the same server's log: while their last record is not on disk, an end before it is seen.
+        """
+        end = "CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_insert_lsn() END"
+        with psycopg.connect(self.db.dsn, autocommit=True) as connection:
+            written = connection.execute(f"SELECT {end} - '0/0'::pg_lsn".encode()).fetchall()[0][0]
+        while True:
+            view: UpstreamView = self.upstream.observe(self.state.position, not self.following)
+            if int(view.latest.get(LOG) or 0) >= written:
+                return view
+            time.sleep(0.02)
 
     def follow(self, most: int = 50, judged: bool = True) -> None:
         """Until nothing is left to do; then the sink is the database."""

@@ -334,3 +334,52 @@ def test_a_type_that_is_only_made_wider_is_followed(job: PlainJob, when: str) ->
         "UPDATE w SET v = repeat('x', 30) WHERE id < 5",
     )
     patiently(wide)
+
+
+REWRITES = (
+    ["ALTER TABLE t ALTER v TYPE text USING upper(v) || '!'"],
+    ["ALTER TABLE t ADD COLUMN more float DEFAULT random()", "ALTER TABLE t ALTER more DROP DEFAULT"],
+    ["ALTER TABLE t ADD more int DEFAULT 5", "ALTER TABLE t ALTER more DROP DEFAULT", "VACUUM FULL t"],
+    ["ALTER TABLE t ALTER made DROP EXPRESSION"],
+)
+
+
+@pytest.mark.parametrize("statements", REWRITES, ids=["using", "volatile default", "default gone", "expression"])
+@pytest.mark.parametrize("when", ["snapshot", "live", "stopped"])
+def test_values_that_changed_without_the_log_stop_the_job(
+    db: Database, tmp_path: Path, statements: list[str], when: str
+) -> None:
+    db("ALTER TABLE t ADD made int GENERATED ALWAYS AS (id * 2) STORED")
+    job = PlainJob(db, tmp_path, {"t": ("id",)})
+    job.step()
+    if when != "snapshot":
+        job.follow()
+        job.db("UPDATE t SET v = 'a' WHERE id = 1")
+        job.step()
+    db(*statements)
+    if when == "stopped":
+        job.die()
+    with pytest.raises(BadData, match=r"'t'.*(rewrote|generated|default)"):
+        patiently(job)
+
+
+HARMLESS = (
+    ["VACUUM FULL t"],
+    ["CREATE INDEX other ON t (v)", "CLUSTER t USING other", "ANALYZE t"],
+    ["ALTER TABLE t ALTER v SET STATISTICS 500", "ALTER TABLE t ALTER v SET STORAGE external", "VACUUM FREEZE t"],
+    ["TRUNCATE t", "INSERT INTO t VALUES (1, 'one')"],
+    ["ALTER TABLE t ADD calculated int GENERATED ALWAYS AS (id * 3) STORED"],
+)
+
+
+@pytest.mark.parametrize("statements", HARMLESS, ids=["full", "cluster", "attributes", "truncate", "generated"])
+@pytest.mark.parametrize("when", ["snapshot", "live", "stopped"])
+def test_what_only_moves_rows_is_followed(job: PlainJob, statements: list[str], when: str) -> None:
+    if when != "snapshot":
+        job.follow()
+        job.db("UPDATE t SET v = 'a' WHERE id = 1")
+        job.step()
+    job.db(*statements, "UPDATE t SET v = v || '?' WHERE id < 5")
+    if when == "stopped":
+        job.die()
+    patiently(job)

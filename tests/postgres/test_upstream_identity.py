@@ -46,6 +46,31 @@ def test_a_table_that_left_the_publication_for_a_while_stops_the_job(
         upstream.close()
 
 
+def test_a_publication_that_left_operations_out_for_a_while_stops_the_job(postgres: Server) -> None:
+    with database(postgres) as db:
+        upstream = held(db)
+        position = upstream.pin().position
+        upstream.observe(position, snapshot_open=True)
+        db(f"ALTER PUBLICATION {db.name} SET (publish = 'insert')", "UPDATE t SET v = 'lost'")
+        db(f"ALTER PUBLICATION {db.name} SET (publish = 'insert, update, delete, truncate')")
+        with pytest.raises(StateConflict, match="ALTER PUBLICATION was run"):
+            upstream.observe(position, snapshot_open=True)
+        upstream.close()
+
+
+def test_other_tables_may_join_the_publication(postgres: Server) -> None:
+    with database(postgres) as db:
+        upstream = held(db)
+        position = upstream.pin().position
+        db("CREATE TABLE other (id int PRIMARY KEY)", f"ALTER PUBLICATION {db.name} ADD TABLE other")
+        db(
+            f"COMMENT ON PUBLICATION {db.name} IS 'of the warehouse'",
+            f"ALTER PUBLICATION {db.name} DROP TABLE other",
+        )
+        upstream.observe(position, snapshot_open=True)
+        upstream.close()
+
+
 @pytest.mark.parametrize(
     ("what", "value", "said"),
     [("timeline", "000000FF", "restored or failed over"), ("system", "1", "another database: its system was 1")],

@@ -3,15 +3,16 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from backfill_cli.contracts import AdvisingUpstream, CheckedSink, Sink, SinkTable
+from backfill_cli.contracts import AdvisingUpstream, CheckedSink, HeldUpstream, Sink, SinkTable
 from backfill_cli.engine.job.create import require_same, sink_tables
 from backfill_cli.engine.job.ownership import require_kept, require_new
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.job.select import choose, constraints, require_keys, require_whole
 from backfill_cli.engine.staging.files import require_shared
-from backfill_cli.errors import NoSuchJob, SinkInUse, Transient
+from backfill_cli.errors import NoSuchJob, SinkInUse, Transient, UsageError
 from backfill_cli.model.plan_report import PlannedTable, PlanReport
 from backfill_cli.model.schema import fields_of
+from backfill_cli.model.upstream import Pin
 
 if TYPE_CHECKING:
     from backfill_cli.catalog import Catalog
@@ -26,7 +27,8 @@ def plan(config: "JobConfig", catalog: "Catalog") -> PlanReport:
 
     Raises what `start` would raise for a config that cannot run.
     """
-    warnings = list(_known_job(config, catalog))
+    notes = list(_known_job(config, catalog))
+    warnings: list[str] = []
     with Resources(config) as resources:
         upstream, sink = resources.upstream, resources.sink
         choice = choose(config.job.strategy, upstream.capabilities)
@@ -34,6 +36,11 @@ def plan(config: "JobConfig", catalog: "Catalog") -> PlanReport:
         pin = upstream.pin()
         require_whole(config, upstream, sink)
         warnings += upstream.advice() if isinstance(upstream, AdvisingUpstream) else ()
+        if isinstance(upstream, HeldUpstream) and not notes:
+            try:
+                notes += upstream.would_hold()
+            except UsageError as error:
+                warnings.append(f"{error.message}; start would refuse it: {error.hint}")
         view = upstream.observe(pin.position, snapshot_open=True)
         tables = sink_tables(config, resources.spark, upstream, pin, plain=True)
         require_shared(config, resources.spark)
@@ -61,7 +68,7 @@ def plan(config: "JobConfig", catalog: "Catalog") -> PlanReport:
         strategy=choice.strategy,
         why=choice.why,
         tables=tuple(planned),
-        position=", ".join(f"{log}: {cursor}" for log, cursor in pin.position) or "the start of the change log",
+        position=_shown(pin),
         pending_epochs=len(view.pending),
         pending_bytes=sum(e.size_bytes for e in view.pending),
         converging_until=None if exact else ", ".join(str(c) for _, c in pin.complete_at or ()),
@@ -70,7 +77,13 @@ def plan(config: "JobConfig", catalog: "Catalog") -> PlanReport:
         constraints_why=why,
         estimate_s=_estimate_s(planned, config.throttle.rate),
         warnings=tuple(warnings),
+        notes=tuple(notes),
     )
+
+
+def _shown(pin: Pin) -> str:
+    cursors = ", ".join(f"{log}: {cursor}" for log, cursor in pin.position)
+    return pin.shown or cursors or "the start of the change log"
 
 
 def _known_job(config: "JobConfig", catalog: "Catalog") -> Iterator[str]:

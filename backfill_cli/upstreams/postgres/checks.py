@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.errors import BadData, UsageError
-from backfill_cli.model.units import spell_size
 from backfill_cli.upstreams.postgres import slot
 from backfill_cli.upstreams.postgres.client import asking
 from backfill_cli.upstreams.postgres.options import PostgresOptions
@@ -58,15 +57,27 @@ def require_able(connection: "Connection", options: PostgresOptions, tables: Seq
 
 
 def advice(connection: "Connection", options: PostgresOptions, tables: Sequence[PgTable]) -> list[str]:
-    """What `plan` says: what would stop a start, with the SQL that fixes it, and what a start would make."""
-    found = [f"{what}; start would refuse it: {fix}" for what, fix in _faults(connection, options, tables)]
-    seen = slot.now(connection, options.slot)
-    if seen.plugin is not None:
-        held = f"holds back {spell_size(seen.held_bytes)} of log"
-        return [*found, f"replication slot {options.slot!r} exists and {held}: a new job needs one of its own"]
-    if slot.missing(connection, options.publication, tables) is None:
-        found.append(f"start would run: {slot.statement(options.publication, tables)}")
-    return [*found, f"start would make replication slot {options.slot!r}, and drop remove it"]
+    """What would stop a start, with the SQL that fixes it."""
+    return [f"{what}; start would refuse it: {fix}" for what, fix in _faults(connection, options, tables)]
+
+
+def lost_with_a_key(tables: Sequence[PgTable]) -> list[str]:
+    """What an update of a key would stop the job with, as one sentence. tables: those whose keys may change."""
+    lacking = [table.name for table in tables if table.may_lack()]
+    if not lacking:
+        return []
+    return [
+        "an UPDATE that changes the key of a row with values stored out of line (TOAST) stops the job, because the "
+        f"log leaves them out: if keys change in {', '.join(lacking)}, ALTER TABLE … REPLICA IDENTITY FULL first"
+    ]
+
+
+def would_make(connection: "Connection", options: PostgresOptions, tables: Sequence[PgTable]) -> list[str]:
+    """What a start makes, one sentence each. Raises UsageError for a slot that is there."""
+    slot.require_none(slot.now(connection, options.slot), options.slot)
+    published = slot.missing(connection, options.publication, tables) is not None
+    first = [] if published else [f"start will run: {slot.statement(options.publication, tables)}"]
+    return [*first, f"start will create replication slot {options.slot!r}; backfill drop removes it"]
 
 
 def _faults(
@@ -100,6 +111,17 @@ def _faults(
                 f"role {role!r} may not read table {table.name!r}",
                 f"GRANT SELECT ON {table.sql} TO {quoted(role)}",
             )
+        elif _sees_a_part(connection, table):
+            yield (
+                f"a row security policy hides rows of table {table.name!r} from role {role!r}",
+                f"ALTER ROLE {quoted(role)} BYPASSRLS",
+            )
+        if _has_children(connection, table):
+            yield (
+                f"other tables inherit from table {table.name!r}: a query of it shows their rows too, and the log "
+                "has their changes under their own names",
+                "name those tables instead: one that others inherit from cannot be copied",
+            )
         if table.kind == "p" and not options.accept_partition_changes:
             yield (
                 f"table {table.name!r} is partitioned: rows that come or go by ATTACH, DETACH, DROP or TRUNCATE "
@@ -125,6 +147,24 @@ def _may_select(connection: "Connection", table: PgTable) -> bool:
     query = "SELECT has_table_privilege(%s::oid, 'SELECT') AND has_schema_privilege(%s, 'USAGE')"
     with asking("looking at grants"):
         row = connection.execute(query, (table.oid, table.schema)).fetchone()
+    return bool(row and row[0])
+
+
+def _sees_a_part(connection: "Connection", table: PgTable) -> bool:
+    """Whether row security applies to the role, on the table."""
+    query = """SELECT c.relrowsecurity AND NOT (r.rolsuper OR r.rolbypassrls)
+               AND (c.relforcerowsecurity OR NOT pg_has_role(c.relowner, 'USAGE'))
+               FROM pg_class c, pg_roles r WHERE c.oid = %s AND r.rolname = current_user"""
+    with asking("looking for row security"):
+        row = connection.execute(query, (table.oid,)).fetchone()
+    return bool(row and row[0])
+
+
+def _has_children(connection: "Connection", table: PgTable) -> bool:
+    with asking("looking for tables that inherit"):
+        row = connection.execute(
+            "SELECT %s AND EXISTS (SELECT FROM pg_inherits WHERE inhparent = %s)", (table.kind == "r", table.oid)
+        ).fetchone()
     return bool(row and row[0])
 
 

@@ -1,18 +1,18 @@
 """Which database, slot and tables a job is of: another one behind the same name stops it."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from backfill_cli.errors import BadData, StateConflict
-from backfill_cli.upstreams.postgres.slot import Now
+from backfill_cli.upstreams.postgres.slot import Now, Published
 from backfill_cli.upstreams.postgres.tables import PgTable
 
 
-def of(seen: Now, slot: str, published: Mapping[str, int | None], tables: Sequence[PgTable]) -> str:
+def of(seen: Now, slot: str, published: Published, tables: Sequence[PgTable]) -> str:
     """JSON: the cluster's own identifier, not its address; a table's oid, not its name; columns by number, type.
 
-    published: by table what makes the publication have it; None before there is one. A table that left it for a
-    while has changes that no log tells, and so has a column that was dropped and added again, or changed its type.
+    A table that left the publication for a while has changes that no log tells, and so has one whose publication
+    left operations out for a while, or a column that was dropped and added again, or changed its type.
     """
     columns = {
         table.name: {column.name: [table.numbers[column.name], column.type_oid] for column in table.columns}
@@ -22,7 +22,8 @@ def of(seen: Now, slot: str, published: Mapping[str, int | None], tables: Sequen
     found = {
         "system": str(seen.system),
         "timeline": seen.timeline,
-        "published": dict(published),
+        "published": dict(published.tables),
+        "publication": published.written,
         "database": seen.database,
         "slot": slot,
         "tables": oids,
@@ -59,6 +60,11 @@ def require(known: str, found: str) -> None:
                 f"table {name!r} left the publication, at least for a while: changes of it are not in the log",
                 "drop the job and start over",
             )
+    if before.get("publication") is not None and before["publication"] != now["publication"]:
+        raise StateConflict(
+            "ALTER PUBLICATION was run on the job's publication: what it left out meanwhile is not in the log",
+            "drop the job and start over",
+        )
     for name, columns in before.get("columns", {}).items():
         for column, (number, kind) in columns.items():
             found_number, found_kind = now["columns"][name].get(column, (None, None))

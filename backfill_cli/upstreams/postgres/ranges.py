@@ -58,7 +58,7 @@ class Ranges:
         # with the table's name: a name alone would be that of the text selected, and order by it
         order = ", ".join(f"{table.sql}.{name}" for name in keys.key_names(table.key))
         where = self.condition(table, replace(read, after=after, up_to=None))
-        query = f"SELECT {texts} FROM {table.sql} WHERE {where} ORDER BY {order} OFFSET {rows - 1} LIMIT 1"
+        query = f"SELECT {texts} FROM {table.source} WHERE {where} ORDER BY {order} OFFSET {rows - 1} LIMIT 1"
         with asking(f"looking for a key of table {table.name!r}"):
             row = connection.execute(query.encode()).fetchone()
         return None if row is None else keys.cursor_of_key(row)

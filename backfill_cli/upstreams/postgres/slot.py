@@ -1,7 +1,7 @@
 """The replication slot and the publication: what a job holds in the database, and where the log is."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -119,18 +119,29 @@ def require_within(connection: "Connection", seen: Now, options: PostgresOptions
     )
 
 
-def published(connection: "Connection", publication: str, tables: Sequence[PgTable]) -> dict[str, int | None]:
-    """By table the oid of what makes the publication have its changes; None where it has them not."""
+@dataclass(frozen=True, slots=True)
+class Published:
+    """tables: by table the oid of what makes the publication have its changes; None where it has them not.
+    written: the transaction that wrote the publication's own catalog row, None without a publication.
+    """
+
+    tables: Mapping[str, int | None]
+    written: str | None
+
+
+def published(connection: "Connection", publication: str, tables: Sequence[PgTable]) -> Published:
+    """What the publication has now."""
     query = """
         SELECT c.oid::bigint, coalesce(r.oid, CASE WHEN p.puballtables OR EXISTS (
             SELECT FROM pg_publication_tables t WHERE t.pubname = p.pubname AND t.schemaname = n.nspname
-            AND t.tablename = c.relname) THEN p.oid END)::bigint
+            AND t.tablename = c.relname) THEN p.oid END)::bigint, p.xmin::text
         FROM pg_publication p CROSS JOIN pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
         LEFT JOIN pg_publication_rel r ON r.prpubid = p.oid AND r.prrelid = c.oid
         WHERE p.pubname = %s AND c.oid = ANY(%s::oid[])"""
     with asking("looking at the publication"):
-        found = dict(connection.execute(query, (publication, [table.oid for table in tables])).fetchall())
-    return {table.name: found.get(table.oid) for table in tables}
+        rows = connection.execute(query, (publication, [table.oid for table in tables])).fetchall()
+    found = {oid: by for oid, by, _ in rows}
+    return Published({table.name: found.get(table.oid) for table in tables}, rows[0][2] if rows else None)
 
 
 def require_none(seen: Now, slot: str) -> None:

@@ -67,6 +67,11 @@ class PgTable:
         return f"{quoted(self.schema)}.{quoted(self.relation)}"
 
     @property
+    def source(self) -> str:
+        """What a query reads: its own rows, as the log has them, none of a table that inherits from it."""
+        return self.sql if self.kind == "p" else f"ONLY {self.sql}"
+
+    @property
     def full(self) -> bool:
         return self.identity == "f"
 
@@ -100,8 +105,10 @@ def described(connection: "psycopg.Connection[Any]", specs: Sequence[TableSpec])
 
 _SIGNATURE = """
 SELECT array_agg((to_regclass(n)::oid, c.relreplident, c.reltoastrelid <> 0, (
-    SELECT array_agg((attnum, attname, atttypid, atttypmod, attnotnull) ORDER BY attnum) FROM pg_attribute
-    WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped AND attgenerated = '')))::text
+    SELECT array_agg((attnum, xmin) ORDER BY attnum) FROM pg_attribute
+    WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped), (
+    SELECT array_agg((relid, pg_relation_filenode(relid)) ORDER BY relid) FROM pg_partition_tree(c.oid)),
+    pg_relation_filenode(c.oid)))::text
 FROM unnest(%s::text[]) n LEFT JOIN pg_class c ON c.oid = to_regclass(n)
 """
 

@@ -21,8 +21,15 @@ SETTINGS: Mapping[str, str] = {
     "extra_float_digits": "3",
     "bytea_output": "hex",
     "client_encoding": "UTF8",
+    "standard_conforming_strings": "on",
+    # A policy that hides rows is an error then, and no table that seems smaller.
+    "row_security": "off",
+    # The role's own limits are for its other work.
+    "statement_timeout": "0",
+    "lock_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",
 }
-"""What every session that reads rows sets: the text of a value depends on these."""
+"""What every session sets: the text of a value and the rows that a query sees depend on these."""
 
 
 @dataclass(frozen=True, slots=True)

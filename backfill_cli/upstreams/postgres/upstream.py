@@ -22,8 +22,8 @@ from backfill_cli.model.split import SplitKey
 from backfill_cli.model.upstream import Pin, UpstreamEpoch, UpstreamView
 from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.failures import from_spark
-from backfill_cli.upstreams.postgres import checks, chunks, identity, slot, taking
-from backfill_cli.upstreams.postgres.client import asking, connected
+from backfill_cli.upstreams.postgres import checks, chunks, identity, rewritten, slot, taking
+from backfill_cli.upstreams.postgres.client import asking, connected, lsn_text
 from backfill_cli.upstreams.postgres.log.window import TakeRequest
 from backfill_cli.upstreams.postgres.options import PostgresOptions
 from backfill_cli.upstreams.postgres.ranges import Ranges
@@ -49,12 +49,13 @@ class _Memory:
     """What is known beside a position.
 
     hidden: transactions taken, shown by no snapshot yet. read: whether a chunk was. columns: names, by table, of
-    those in force.
+    those in force. storage: of the tables when they were last looked at, as text.
     """
 
     hidden: tuple[int, ...] = ()
     read: bool = False
     columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    storage: str = ""
 
 
 class PostgresUpstream:
@@ -75,6 +76,8 @@ class PostgresUpstream:
         self._ranges = Ranges(())
         self._tables: dict[str, PgTable] = {}
         self._signature = ""
+        self._storage: dict[str, rewritten.Storage] = {}
+        self._looked = False  # since the storage was
         self._in_force: dict[str, tuple[Column, ...]] = {}  # the columns that the changes up to here have
         self._memory: dict[int, _Memory] = {}
         self._since: int | None = None
@@ -94,6 +97,7 @@ class PostgresUpstream:
         tables = self._look()
         checks.require_followable(tables)
         seen = slot.now(connection, self._options.slot)
+        self._storage = rewritten.seen(connection, self._specs)
         self._in_force = {table.name: table.columns for table in tables}
         self._unheld = seen.plugin is None
         position = seen.confirmed if seen.confirmed is not None else seen.insert
@@ -104,6 +108,7 @@ class PostgresUpstream:
             splits=tuple(split for table in tables for split in splits(connection, table)),
             schema={table.name: schema_of(table) for table in tables},
             identity=self._identity(seen),
+            shown=f"LSN {lsn_text(position)}",
         )
         self._see_from_here()
         self._ranges = Ranges(self._pin.splits)
@@ -113,13 +118,14 @@ class PostgresUpstream:
         self._pin, self._unheld = pin, False
         self._ranges = Ranges(pin.splits)
         self._look()
+        self._storage = rewritten.seen(self._connection, self._specs)
         self._apply_schemas(pin.schema)
         self._see_from_here()
 
     def _look(self) -> tuple[PgTable, ...]:
         """The tables as the catalog describes them now."""
         connection = self._alive()
-        self._signature = signature(connection, self._specs)
+        self._signature, self._looked = signature(connection, self._specs), True
         tables = described(connection, self._specs)
         self._tables = {table.name: table for table in tables}
         return tables
@@ -148,6 +154,11 @@ class PostgresUpstream:
     def hold(self) -> None:
         slot.make(self._alive(), self._options.slot, self._options.publication, tuple(self._tables.values()))
 
+    def would_hold(self) -> Sequence[str]:
+        movable = [self._tables[spec.name] for spec in self._specs if not spec.immutable_key]
+        made = checks.would_make(self._alive(), self._options, tuple(self._tables.values()))
+        return [*made, *checks.lost_with_a_key(movable)]
+
     def release(self) -> None:
         slot.remove(self._alive(), self._options.slot, self._options.publication)
 
@@ -165,6 +176,7 @@ class PostgresUpstream:
         if signature(self._connection, self._specs) != self._signature:
             checks.require_followable(self._look())
         identity.require(pin.identity, self._identity(seen))
+        self._require_same_values()
         self._apply_schemas({name: _schema(columns) for name, columns in self._in_force.items()})
         if seen.plugin is None and self._unheld:
             return UpstreamView(identity=pin.identity, latest=_position(seen.insert))
@@ -181,6 +193,12 @@ class PostgresUpstream:
             log_first=snapshot_open and (end - at > LONG_LOG_BYTES or bool(added)),
             held_bytes=seen.held_bytes,
         )
+
+    def _require_same_values(self) -> None:
+        if self._looked:
+            storage = rewritten.seen(self._connection, self._specs)
+            rewritten.require_same_values(self._storage, storage)
+            self._storage, self._looked = storage, False
 
     def _added(self) -> dict[str, str]:
         """By table whose columns are not those in force: its schema now. Raises BadData for one with a default."""
@@ -231,7 +249,9 @@ class PostgresUpstream:
 
     def _chunk(self, table: PgTable, condition: str) -> chunks.Chunk:
         columns = self._in_force[table.name]
-        return chunks.Chunk(self._options.dsn, table.name, table.oid, table.sql, condition, columns, self._sight)
+        return chunks.Chunk(
+            self._options.dsn, table.name, table.oid, table.source, condition, columns, self._sight
+        )
 
     def scan(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> "DataFrame":
         """As `batches`, with a column `_read INT`."""
@@ -286,7 +306,8 @@ class PostgresUpstream:
             checks.require_told(connection, self._tables[name], new)
         changed = dict(window.schema) | {name: _schema(columns) for name, columns in taken.changed.items()}
         in_force_then = {name: names_of(text) for name, text in {**schemas, **changed}.items()}
-        self._memory = {after: known, taken.up_to: _Memory(hidden, known.read or window.open, in_force_then)}
+        read, storage = known.read or window.open, rewritten.as_text(self._storage)
+        self._memory = {after: known, taken.up_to: _Memory(hidden, read, in_force_then, storage)}
         end = replace(
             window,
             up_to=_position(taken.up_to),
@@ -319,8 +340,8 @@ class PostgresUpstream:
 
     def recall(self, memory: str) -> None:
         told = json.loads(memory)
-        known = _Memory(tuple(told["hidden"]), told["read"], told["columns"])
-        self._memory = {told["at"]: known}
+        known = _Memory(tuple(told["hidden"]), told["read"], told["columns"], told["storage"])
+        self._memory, self._storage, self._looked = {told["at"]: known}, rewritten.of_text(known.storage), True
         for name, columns in known.columns.items():
             self._in_force[name] = tuple(c for c in self._tables[name].columns if c.name in columns)
 

@@ -241,3 +241,26 @@ def test_a_type_beside_two_sides_with_types_is_one_fault(load_text: Load) -> Non
     text = GOOD.replace("snapshot = {", 'snapshot = { type = "files",')
     assert text != GOOD
     assert faults_of(load_text, text) == ["upstream.type: leave it out, or leave out the sides' own types"]
+
+
+def test_a_database_is_not_asked_for_keys_while_the_config_has_other_faults(load_text: Load) -> None:
+    text = """
+        [job]
+        name = "orders"
+        [upstream]
+        type = "postgres"
+        dsn = "${file:no/such/file}"
+        slot = "orders"
+        [[tables]]
+        name = "public.orders"
+        [[tables]]
+        name = "public.lines"
+        key = []
+        [sink]
+        type = "duckdb"
+        path = "sink.duckdb"
+        [barrier]
+        interval = "1 fortnight"
+    """
+    faults = faults_of(load_text, text)
+    assert [fault.split(":")[0] for fault in faults] == ["tables[1].key", "barrier.interval"]

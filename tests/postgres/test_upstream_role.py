@@ -1,0 +1,96 @@
+"""What the job's role may see, and what its settings are: neither decides which rows are read, or how."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from plain_job import PlainJob, small
+from postgres import Server
+from postgres_database import Database, database
+
+from backfill_cli.errors import UsageError
+
+__all__ = ["small"]
+pytestmark = pytest.mark.usefixtures("small")
+
+ODD = {
+    "DateStyle": "German, DMY",
+    "IntervalStyle": "sql_standard",
+    "TimeZone": "Asia/Kathmandu",
+    "extra_float_digits": "-3",
+    "bytea_output": "escape",
+    "statement_timeout": "1",
+    "lock_timeout": "1",
+    "idle_in_transaction_session_timeout": "1",
+    "default_transaction_isolation": "serializable",
+    "default_transaction_deferrable": "on",
+    "default_transaction_read_only": "on",
+    "standard_conforming_strings": "off",
+    "row_security": "on",
+    "enable_seqscan": "off",
+    "work_mem": "64kB",
+}
+
+
+@pytest.fixture
+def db(postgres: Server) -> Iterator[Database]:
+    with database(postgres) as made:
+        made(
+            "CREATE TABLE t (id text PRIMARY KEY, d date, i interval, f float8, b bytea, at timestamptz)",
+            r"""INSERT INTO t SELECT n || '\''', '2026-02-01'::date + n, n * interval '1 month 3 days 04:05:06.7',
+                n / 7.0, int8send(n), '2026-03-29 01:30:00+00'::timestamptz + n * interval '1 hour'
+                FROM generate_series(1, 40) n""",
+            f"CREATE ROLE {made.name} LOGIN REPLICATION",
+            f"GRANT SELECT ON t TO {made.name}",
+            f"CREATE PUBLICATION {made.name} FOR TABLE t",
+        )
+        yield made
+
+
+def started(db: Database, folder: Path) -> PlainJob:
+    """A job by the role, judged as superuser."""
+    return PlainJob(db, folder, {"t": ("id",)}, options={"dsn": db.dsn.replace("postgres@", f"{db.name}@", 1)})
+
+
+def test_settings_of_the_role_change_nothing(db: Database, tmp_path: Path) -> None:
+    for name, value in ODD.items():
+        db(f"ALTER ROLE {db.name} SET {name} = '{value}'")
+    job = started(db, tmp_path)
+    job.step()
+    db("UPDATE t SET f = 1e-300, d = d + 1, i = -i WHERE f > 2", r"INSERT INTO t (id) VALUES ('\'), ('''')")
+    job.follow()
+    db(r"UPDATE t SET id = id || '\n' WHERE f IS NULL", "DELETE FROM t WHERE f < 1")
+    job.follow()
+
+
+def test_rows_that_a_policy_hides_are_not_left_out(db: Database, tmp_path: Path) -> None:
+    db("ALTER TABLE t ENABLE ROW LEVEL SECURITY", f"CREATE POLICY some ON t TO {db.name} USING (f > 2)")
+    with pytest.raises(UsageError, match="row security policy hides rows of table 't'") as refused:
+        started(db, tmp_path)
+    (fix,) = [part for part in (refused.value.hint or "").split("; ") if "BYPASSRLS" in part]
+    db(fix)
+    started(db, tmp_path).follow()
+
+
+def test_a_policy_made_while_the_job_runs_stops_it(db: Database, tmp_path: Path) -> None:
+    job = started(db, tmp_path)
+    job.step()
+    db("ALTER TABLE t ENABLE ROW LEVEL SECURITY", f"CREATE POLICY some ON t TO {db.name} USING (f > 2)")
+    with pytest.raises(UsageError, match="row-level security policy for table"):
+        job.follow()
+
+
+def test_a_table_that_others_inherit_from_is_refused_at_the_start(db: Database, tmp_path: Path) -> None:
+    db("CREATE TABLE child () INHERITS (t)", "INSERT INTO child (id) VALUES ('of the child')")
+    with pytest.raises(UsageError, match="other tables inherit from table 't'"):
+        started(db, tmp_path)
+
+
+def test_rows_of_a_table_that_inherits_later_are_not_its_own(db: Database, tmp_path: Path) -> None:
+    job = started(db, tmp_path)
+    job.step()
+    db("CREATE TABLE child () INHERITS (t)", "INSERT INTO child (id) VALUES ('of the child')")
+    for _ in range(20):
+        if not job.step(judged=False) and job.following:
+            break
+    assert {key for (key,) in db("SELECT id FROM ONLY t")} == {key for (key,) in job.sink["t"]}
