@@ -10,8 +10,14 @@ INSTALL = "pip install 'backfill-cli[postgres]'"
 
 _PASSING = ("08", "40", "53", "55", "57", "58")
 """Classes that pass: connection, rollback, resources, object in use, operator intervention, system."""
+_ENDED = ("25P03", "25P04")
+"""The server ended a session or a transaction that took too long for its settings."""
 
 _NO_WAY_IN = re.compile(r"authentication failed|does not exist|no pg_hba\.conf entry|not permitted to log in")
+_LOST = re.compile(
+    r"connect|server closed|could not (receive|send)|could not translate host|timed? ?out|SSL error", re.I
+)
+"""What libpq and its clients say of a server that is not there, or went away."""
 
 
 class Said(Enum):
@@ -24,12 +30,15 @@ class Said(Enum):
     OTHER = auto()
 
 
-def said(state: str, words: str) -> Said:
-    """state: the SQLSTATE, empty where none was told. words: all that the client said."""
+def said(state: str, words: str, otherwise: Said = Said.UNREACHED) -> Said:
+    """state: the SQLSTATE, empty where none was told. words: all that the client said.
+
+    otherwise: what an error without a state is about whose words do not tell: a client may raise one of its own.
+    """
     if state == "42501":
         return Said.FORBIDDEN
     if state[:2] in ("28", "3D") or (not state and "FATAL" in words and _NO_WAY_IN.search(words)):
         return Said.NO_WAY_IN
     if not state:
-        return Said.UNREACHED
-    return Said.PASSES if state[:2] in _PASSING else Said.OTHER
+        return Said.UNREACHED if _LOST.search(words) else otherwise
+    return Said.PASSES if state[:2] in _PASSING or state in _ENDED else Said.OTHER

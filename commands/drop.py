@@ -18,28 +18,35 @@ SinkOption = Annotated[
         "--sink", metavar="CONFIG", help="The job's catalog is lost: forget it in the sink of this config."
     ),
 ]
+WithoutSinkOption = Annotated[
+    bool,
+    typer.Option("--without-sink", help="The sink is gone for good: forget the job without asking it."),
+]
 
 
 def drop(
     job: NameArgument,
     confirm: ConfirmOption = None,
     sink: SinkOption = None,
+    without_sink: WithoutSinkOption = False,
     as_json: JsonOption = False,
     catalog: CatalogOption = "",
 ) -> None:
     """Forget a job: its progress, its markers in the sink, its staging, its replication slot. Rows stay."""
+    if sink is not None and without_sink:
+        raise UsageError("--sink and --without-sink exclude each other", "name one of them")
     store = open_catalog(catalog)
     name = job if sink is not None else store.job(job).name
     if confirm != name:
         said = "--confirm is missing" if confirm is None else f"--confirm names {confirm!r}"
-        where = "" if sink is None else f" --sink {sink}"
+        where = " --without-sink" if without_sink else "" if sink is None else f" --sink {sink}"
         raise UsageError(
             f"job {name!r} would lose its progress: {said}", f"backfill drop {name}{where} --confirm {name}"
         )
     if sink is None:
         from backfill_cli.engine.job.drop import drop as drop_job
 
-        done = drop_job(name, store)
+        done = drop_job(name, store, without_sink)
     else:
         from backfill_cli.config import load
         from backfill_cli.engine.job.drop import drop_from_sink
@@ -48,6 +55,7 @@ def drop(
     if as_json:
         answer_json({"schema": 1, "job": name, "dropped": True, "left_upstream": done.left})
         return
-    say(f"job {name}: dropped; " + ("the sink's rows stay" if done.known else "its sink knows nothing of it"))
+    of_sink = "the sink was not asked" if without_sink else "its sink knows nothing of it"
+    say(f"job {name}: dropped; " + ("the sink's rows stay" if done.known else of_sink))
     if done.left is not None:
         say(f"left in the upstream: {done.left}")

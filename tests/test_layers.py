@@ -15,6 +15,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "failpoint": {"errors"},
     "duckdb_says": set(),
+    "postgres_dsn": {"errors"},
     "postgres_says": set(),
     "model": {"errors"},
     "strategies": SHARED,
@@ -23,8 +24,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "config": SHARED | {"contracts", "registry"},
     "spark": SHARED | {"contracts", "__init__"},
     "formats": SHARED | {"contracts", "spark"},
-    "upstreams": SHARED | {"contracts", "failpoint", "spark", "formats", "postgres_says", "__init__"},
-    "sinks": SHARED | {"contracts", "failpoint", "spark", "formats", "duckdb_says", "postgres_says"},
+    "upstreams": SHARED
+    | {"contracts", "failpoint", "spark", "formats", "__init__"}
+    | {"postgres_dsn", "postgres_says"},
+    "sinks": SHARED
+    | {"contracts", "failpoint", "spark", "formats", "duckdb_says"}
+    | {"postgres_dsn", "postgres_says"},
     "catalog": SHARED | {"contracts", "failpoint", "duckdb_says"},
     "view": SHARED | {"catalog"},
     "engine": SHARED

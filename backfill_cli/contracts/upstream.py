@@ -183,8 +183,18 @@ class HeldUpstream(Protocol):
         """It is there. Called once by the start of a new job, when nothing else can refuse it; `pin` follows."""
         ...
 
-    def release(self) -> None:
-        """It is gone, as far as this job made it. Called when the job is dropped; may be repeated."""
+    def keep_within(self, position: Position) -> None:
+        """What it costs its owner is within what the options allow; else it is given up, and HistoryGone raised.
+
+        Called at each barrier, by the runner of the job alone. position: what the job has applied.
+        """
+        ...
+
+    def release(self, pin: Pin) -> None:
+        """It is gone, as far as this job made it. Called when the job is dropped; may be repeated.
+
+        pin: the job's. Raises StateConflict where the options lead to another system than it was taken of.
+        """
         ...
 
 

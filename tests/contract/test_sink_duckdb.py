@@ -55,6 +55,17 @@ class TestDuckDBSink(SinkContract):
         sink.commit(commit)
         assert read_file(path, "orders") == rows((1, "a"))
 
+    def test_a_start_into_rows_of_others_that_never_made_its_job_leaves_them_protected(
+        self, sink: DuckDBSink, path: Path
+    ) -> None:
+        with duckdb.connect(str(path)) as con:
+            con.execute("CREATE TABLE orders (id BIGINT, name VARCHAR); INSERT INTO orders VALUES (1, 'theirs')")
+        sink.prepare("orders", (a_table(plain_inserts=False),), into_existing=True)
+        with pytest.raises(SinkInUse, match="--into-existing"):
+            sink.prepare("orders", (a_table(),), into_existing=False)
+        sink.prepare("orders", (a_table(plain_inserts=False),), into_existing=True)
+        assert read_file(path, "orders") == rows((1, "theirs"))
+
     def test_splits_of_the_first_layout_are_read_and_brought_up_by_prepare(
         self, sink: DuckDBSink, path: Path, epochs: Epochs
     ) -> None:

@@ -79,7 +79,7 @@ class TestPostgresSink(SinkContract):
             with pytest.raises(Transient):
                 sink_of(db.dsn.replace(str(postgres.port), str(port))).commit(commit)
             assert read_table(db, "orders") == []
-        with losing_the_answer(postgres.port, to=b"COMMIT") as port, pytest.raises(Transient):
+        with losing_the_answer(postgres.port, to=b"COMMIT\0") as port, pytest.raises(Transient):
             sink_of(db.dsn.replace(str(postgres.port), str(port))).commit(commit)
         until(lambda: read_table(db, "orders") == rows((1, "a")))
         sink.commit(commit)

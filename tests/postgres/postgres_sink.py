@@ -1,8 +1,11 @@
-"""What tests of the PostgreSQL sink share: commits of any rows, or in a child; a proxy that loses answers."""
+"""What tests of the PostgreSQL sink share: commits of any rows, or in a child; lost answers; a pooler."""
 
+import itertools
 import os
 import pickle
+import re
 import socket
+import struct
 import subprocess
 import sys
 import textwrap
@@ -131,6 +134,77 @@ def _received(sock: socket.socket) -> bytes:
         return sock.recv(1 << 16)
     except OSError:
         return b""
+
+
+@contextmanager
+def pooled(port: int) -> Iterator[int]:
+    """A port behind which each transaction gets another session than the last one, as a pooler may do."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = listener.accept()
+                threading.Thread(target=take_turns, args=(client,), daemon=True).start()
+
+    def take_turns(client: socket.socket) -> None:
+        opening = _opening(client)
+        sessions = [socket.create_connection(("127.0.0.1", port)) for _ in range(2)]
+        for session in sessions:
+            session.sendall(opening)
+            greeting = b"".join(_until(session, b"Z"))
+        client.sendall(greeting)
+        with suppress(ConnectionError):
+            for session in itertools.cycle(sessions):
+                ended = False
+                while not ended:
+                    for message in _until(client, b"QSc"):
+                        session.sendall(message)
+                    for message in _until(session, b"ZG"):
+                        client.sendall(message)
+                        ended = message == b"Z\0\0\0\5I"
+        for one in (client, *sessions):
+            one.close()
+
+    threading.Thread(target=serve, daemon=True).start()
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        listener.close()
+
+
+def _opening(client: socket.socket) -> bytes:
+    """A client's first message, its wishes for encryption declined."""
+    while True:
+        size = _exactly(client, 4)
+        rest = _exactly(client, struct.unpack("!i", size)[0] - 4)
+        if struct.unpack("!i", rest[:4])[0] == 3 << 16:
+            return size + rest
+        client.sendall(b"N")
+
+
+def _until(sock: socket.socket, last: bytes) -> Iterator[bytes]:
+    """Messages up to one of these kinds."""
+    kind = b""
+    while not kind or kind not in last:
+        kind, size = _exactly(sock, 1), _exactly(sock, 4)
+        yield kind + size + _exactly(sock, struct.unpack("!i", size)[0] - 4)
+
+
+def _exactly(sock: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        part = sock.recv(size - len(data))
+        if not part:
+            raise ConnectionError
+        data += part
+    return data
+
+
+def statements(hint: str) -> list[str]:
+    """What of a hint is to be typed into psql."""
+    found = (re.search(r"\b(GRANT|ALTER|DROP|CREATE) [A-Z]+[ ,].*", part) for part in hint.split(";"))
+    return [statement[0] for statement in found if statement]
 
 
 def all_tables(db: Database) -> set[Any]:

@@ -1,11 +1,14 @@
 """Columns, tables and slots that are not what they were: followed where that is exact, else refused by name."""
 
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 
 import psycopg
 import pytest
-from plain_job import PlainJob, small
+from plain_job import PlainJob, nothing, small
 from postgres import Server
 from postgres_database import Database, database
 from test_upstream_moving import once
@@ -258,6 +261,9 @@ def test_case_11_a_key_that_is_not_the_primary_key_is_followed_with_full_identit
 def test_a_table_without_a_primary_key_and_identity_full_by_two_columns(db: Database, tmp_path: Path) -> None:
     db("CREATE TABLE h (a int NOT NULL, b text NOT NULL, v int)", "ALTER TABLE h REPLICA IDENTITY FULL")
     db("INSERT INTO h SELECT n % 7, 'b' || n, n FROM generate_series(1, 50) n")
+    with pytest.raises(UsageError, match="no unique index of table 'h' says") as refused:
+        PlainJob(db, tmp_path, {"h": ("a", "b")})
+    db(refused.value.hint)
     job = PlainJob(db, tmp_path, {"h": ("a", "b")})
     for moment in ("observe", "closed", "rows", "take"):
         once(
@@ -383,3 +389,136 @@ def test_what_only_moves_rows_is_followed(job: PlainJob, statements: list[str], 
     if when == "stopped":
         job.die()
     patiently(job)
+
+
+@pytest.mark.parametrize("when", ["live", "stopped"])
+def test_case_26_a_column_added_followed_and_then_made_again_stops_the_job(job: PlainJob, when: str) -> None:
+    job.db(ADDED, "UPDATE t SET more = 1 WHERE id < 4")
+    patiently(job)
+    job.db("ALTER TABLE t DROP more", ADDED)
+    if when == "stopped":
+        job.die()
+    with pytest.raises(BadData, match="'more' was dropped"):
+        patiently(job)
+
+
+TYPES = (
+    "CREATE TYPE mood AS ENUM ('sad', 'ok')",
+    "CREATE TYPE pair AS (a int, b text)",
+    "CREATE TABLE m (id int PRIMARY KEY, one mood, both_ pair)",
+    "INSERT INTO m SELECT n, 'sad', ROW(n, 'b')::pair FROM generate_series(1, 40) n",
+)
+
+
+@pytest.mark.parametrize("when", ["snapshot", "live", "stopped"])
+@pytest.mark.parametrize(
+    "statement",
+    ["ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'", "ALTER TYPE pair RENAME ATTRIBUTE a TO c",
+     "ALTER TYPE pair ADD ATTRIBUTE c int", "ALTER TYPE pair DROP ATTRIBUTE a"],
+)  # fmt: skip
+def test_a_type_whose_values_read_otherwise_stops_the_job(
+    db: Database, tmp_path: Path, statement: str, when: str
+) -> None:
+    db(*TYPES)
+    job = PlainJob(db, tmp_path, {"m": ("id",)})
+    job.step()
+    if when != "snapshot":
+        job.follow()
+        db("UPDATE m SET one = 'ok' WHERE id = 1")
+        job.step()
+    db(statement)
+    if when == "stopped":
+        job.die()
+    with pytest.raises(BadData, match="ALTER TYPE"):
+        patiently(job)
+
+
+def test_labels_that_are_added_are_followed(db: Database, tmp_path: Path) -> None:
+    db(*TYPES)
+    job = PlainJob(db, tmp_path, {"m": ("id",)})
+    job.step()
+    db("ALTER TYPE mood ADD VALUE 'first' BEFORE 'sad'", "UPDATE m SET one = 'first' WHERE id % 5 = 0")
+    job.follow()
+    assert job.sink["m"][(5,)]["one"] == "first"
+
+
+def test_a_column_added_to_a_quiet_table_holds_up_nobody(db: Database, tmp_path: Path) -> None:
+    """The log's next change of it would tell of the column, and never comes; others fill the log all the while."""
+    db("CREATE TABLE quiet (id int PRIMARY KEY)", "INSERT INTO quiet SELECT n FROM generate_series(1, 60) n")
+    job = PlainJob(db, tmp_path, {"t": ("id",), "quiet": ("id",)})
+    job.step()
+    db("ALTER TABLE quiet ADD COLUMN more int")
+    turns = iter(range(1000))
+    job.between.observe = lambda: db(f"UPDATE t SET v = '{next(turns)}' WHERE id < 9") and None
+    for _ in range(30):
+        with suppress(Transient):
+            job.step()
+        if job.following:
+            break
+    assert job.following
+    job.between.observe = nothing
+    db("UPDATE quiet SET more = 1 WHERE id < 5")
+    job.follow()
+
+
+def test_a_chunk_that_waits_for_alter_table_reads_its_rows(db: Database, tmp_path: Path) -> None:
+    """A snapshot older than the table's new files would see none of its rows."""
+    job = PlainJob(db, tmp_path, {"t": ("id",)})
+    job.step()
+
+    def alter() -> None:
+        job.between.rows = nothing
+        holder = psycopg.connect(db.dsn)
+        holder.execute("LOCK TABLE t IN ACCESS EXCLUSIVE MODE")
+
+        def finish() -> None:
+            time.sleep(0.5)  # the chunk waits for the lock by then
+            holder.execute("ALTER TABLE t ADD COLUMN s int GENERATED ALWAYS AS (id * 2) STORED")
+            holder.commit()
+            holder.close()
+
+        Thread(target=finish).start()
+
+    job.between.rows = alter
+    patiently(job)
+    assert len(job.sink["t"]) == 40
+
+
+def test_a_deferrable_primary_key_is_refused_before_it_is_published(db: Database, tmp_path: Path) -> None:
+    db("CREATE TABLE late (id int PRIMARY KEY DEFERRABLE, v text)", "INSERT INTO late VALUES (1, 'a')")
+    with pytest.raises(UsageError, match="DEFERRABLE") as refused:
+        PlainJob(db, tmp_path, {"late": ("id",)})
+    db("UPDATE late SET v = 'b'", refused.value.hint)
+    job = PlainJob(db, tmp_path, {"late": ("id",)})
+    job.step()
+    db("UPDATE late SET v = 'c'")
+    job.follow()
+
+
+def test_an_unlogged_table_is_refused(db: Database, tmp_path: Path) -> None:
+    db("CREATE UNLOGGED TABLE u (id int PRIMARY KEY)")
+    with pytest.raises(UsageError, match="unlogged"):
+        PlainJob(db, tmp_path, {"u": ("id",)})
+
+
+PARTED = (
+    "CREATE TABLE p (id int PRIMARY KEY, v text) PARTITION BY RANGE (id)",
+    "CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (20)",
+    "CREATE TABLE p2 PARTITION OF p FOR VALUES FROM (20) TO (100)",
+    "INSERT INTO p SELECT n, n FROM generate_series(1, 40) n",
+)
+
+
+def test_partitions_need_the_identity_that_their_table_has(db: Database, tmp_path: Path) -> None:
+    db(*PARTED, "ALTER TABLE p REPLICA IDENTITY FULL")
+    options = {"accept_partition_changes": True}
+    with pytest.raises(UsageError, match="another REPLICA IDENTITY") as refused:
+        PlainJob(db, tmp_path, {"p": ("id",)}, options=dict(options))
+    db(*(refused.value.hint or "").split("; ")[:2])
+    job = PlainJob(db, tmp_path, {"p": ("id",)}, options=dict(options))
+    job.step()
+    db("UPDATE p SET id = id + 50 WHERE id < 5", "UPDATE p SET v = v || '!' WHERE id > 30")
+    job.follow()
+    db("CREATE TABLE p3 PARTITION OF p FOR VALUES FROM (100) TO (200)")
+    with pytest.raises(UsageError, match="another REPLICA IDENTITY"):
+        job.step()

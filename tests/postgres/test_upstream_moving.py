@@ -55,7 +55,7 @@ def moved(numbers: Database, folder: Path, *statements: str) -> None:
         job.step()
         assert not job.following
         job.follow()
-        job.upstream.release()
+        job.upstream.release(job.pin)
 
 
 def test_case_04_a_key_that_crosses_the_position_is_there_once(numbers: Database, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from postgres import Server
 from postgres_database import Database, database
 
 from backfill_cli.errors import UsageError
+from backfill_cli.upstreams.postgres.client import connected
 
 __all__ = ["small"]
 pytestmark = pytest.mark.usefixtures("small")
@@ -19,9 +20,9 @@ ODD = {
     "TimeZone": "Asia/Kathmandu",
     "extra_float_digits": "-3",
     "bytea_output": "escape",
-    "statement_timeout": "1",
+    "statement_timeout": "10s",
     "lock_timeout": "1",
-    "idle_in_transaction_session_timeout": "1",
+    "idle_in_transaction_session_timeout": "10s",
     "default_transaction_isolation": "serializable",
     "default_transaction_deferrable": "on",
     "default_transaction_read_only": "on",
@@ -49,13 +50,16 @@ def db(postgres: Server) -> Iterator[Database]:
 
 def started(db: Database, folder: Path) -> PlainJob:
     """A job by the role, judged as superuser."""
-    return PlainJob(db, folder, {"t": ("id",)}, options={"dsn": db.dsn.replace("postgres@", f"{db.name}@", 1)})
+    options = {"dsn": db.dsn.replace("postgres@", f"{db.name}@", 1), "publication": db.name}
+    return PlainJob(db, folder, {"t": ("id",)}, options=options)
 
 
 def test_settings_of_the_role_change_nothing(db: Database, tmp_path: Path) -> None:
     for name, value in ODD.items():
         db(f"ALTER ROLE {db.name} SET {name} = '{value}'")
     job = started(db, tmp_path)
+    with connected(db.dsn.replace("postgres@", f"{db.name}@", 1)) as connection:
+        assert connection.execute("SHOW statement_timeout").fetchall() == [("0",)]
     job.step()
     db("UPDATE t SET f = 1e-300, d = d + 1, i = -i WHERE f > 2", r"INSERT INTO t (id) VALUES ('\'), ('''')")
     job.follow()
@@ -64,7 +68,7 @@ def test_settings_of_the_role_change_nothing(db: Database, tmp_path: Path) -> No
 
 
 def test_rows_that_a_policy_hides_are_not_left_out(db: Database, tmp_path: Path) -> None:
-    db("ALTER TABLE t ENABLE ROW LEVEL SECURITY", f"CREATE POLICY some ON t TO {db.name} USING (f > 2)")
+    db("ALTER TABLE t ENABLE ROW LEVEL SECURITY", f"CREATE POLICY part ON t TO {db.name} USING (f > 2)")
     with pytest.raises(UsageError, match="row security policy hides rows of table 't'") as refused:
         started(db, tmp_path)
     (fix,) = [part for part in (refused.value.hint or "").split("; ") if "BYPASSRLS" in part]
@@ -75,7 +79,7 @@ def test_rows_that_a_policy_hides_are_not_left_out(db: Database, tmp_path: Path)
 def test_a_policy_made_while_the_job_runs_stops_it(db: Database, tmp_path: Path) -> None:
     job = started(db, tmp_path)
     job.step()
-    db("ALTER TABLE t ENABLE ROW LEVEL SECURITY", f"CREATE POLICY some ON t TO {db.name} USING (f > 2)")
+    db("ALTER TABLE t ENABLE ROW LEVEL SECURITY", f"CREATE POLICY part ON t TO {db.name} USING (f > 2)")
     with pytest.raises(UsageError, match="row-level security policy for table"):
         job.follow()
 

@@ -29,11 +29,28 @@ def test_who_is_not_let_in_is_told_without_a_state(words: str) -> None:
         ("40001", "could not serialize", Said.PASSES),
         ("55006", "slot is active", Said.PASSES),
         ("57P01", "terminating connection", Said.PASSES),
+        ("25P03", "terminating connection due to idle-in-transaction timeout", Said.PASSES),
+        ("25P04", "terminating connection due to transaction timeout", Said.PASSES),
         ("22012", "division by zero", Said.OTHER),
     ],
 )
 def test_a_state_says_what_an_error_is_about(state: str, words: str, about: Said) -> None:
     assert said(state, words) is about
+
+
+@pytest.mark.parametrize(
+    ("words", "about"),
+    [
+        ("NOT_IMPLEMENTED: [libpq] Field #2 has unsupported type", Said.OTHER),
+        ("IO: [libpq] Failed to connect: connection refused", Said.UNREACHED),
+        ("IO: server closed the connection unexpectedly", Said.UNREACHED),
+        ("could not receive data from server: Connection timed out", Said.UNREACHED),
+        ("PQconnectdb failed: timeout expired", Said.UNREACHED),
+        ("FATAL:  password authentication failed for user", Said.NO_WAY_IN),
+    ],
+)
+def test_an_error_of_the_client_alone_is_no_server_that_is_away(words: str, about: Said) -> None:
+    assert said("", words, otherwise=Said.OTHER) is about
 
 
 @pytest.mark.parametrize("kind", [UsageError, Transient, Fatal])

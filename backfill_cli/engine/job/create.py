@@ -1,6 +1,8 @@
 """What a job is: made once from a config, compared at each later start, rebuilt from what its sink keeps."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +16,7 @@ from backfill_cli.engine.job.select import choose, require_keys, require_whole, 
 from backfill_cli.engine.staging.files import require_shared
 from backfill_cli.engine.staging.partitions import side_table
 from backfill_cli.engine.staging.schemas import sink_schema
-from backfill_cli.errors import StateConflict, Transient, UsageError
+from backfill_cli.errors import BackfillError, StateConflict, Transient, UsageError
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.codec import decode
 from backfill_cli.model.job import Control
@@ -44,20 +46,31 @@ def create(
     require_shared(config, resources.spark)
     resources.patiently(lambda: resources.sink.prepare(name, tables, into_existing))
     resources.patiently(lambda: take(name, catalog, resources.sink, held))
-    if isinstance(upstream, HeldUpstream):
-        pin = _held(upstream, pin, resources)
-    definition, checkpoint = _begun(config, upstream, pin, until, tables)
-    catalog.create_job(definition, Control(rate=config.throttle.rate), checkpoint)
+    with _holding(upstream, pin, resources) as held_pin:
+        definition, checkpoint = _begun(config, upstream, held_pin, until, tables)
+        catalog.create_job(definition, Control(rate=config.throttle.rate), checkpoint)
     return definition
 
 
-def _held(upstream: HeldUpstream, pin: Pin, resources: Resources) -> Pin:
-    """What the job holds in its upstream is there, once nothing else can refuse it: the pin from there on."""
+@contextmanager
+def _holding(upstream: Upstream, pin: Pin, resources: Resources) -> Iterator[Pin]:
+    """What the job holds in its upstream is there, once nothing else can refuse it: the pin from there on.
+
+    It is gone again where the job is not made after all.
+    """
+    if not isinstance(upstream, HeldUpstream):
+        yield pin
+        return
     resources.patiently(upstream.hold)
-    held = resources.patiently(resources.upstream.pin)
-    if held.schema != pin.schema:
-        raise Transient("the upstream's columns changed while the job was made", "start it again")
-    return held
+    try:
+        held = resources.patiently(resources.upstream.pin)
+        if held.schema != pin.schema:
+            raise Transient("the upstream's columns changed while the job was made", "start it again")
+        yield held
+    except BaseException:
+        with suppress(BackfillError):
+            upstream.release(pin)
+        raise
 
 
 def _begun(

@@ -18,6 +18,7 @@ from backfill_cli.engine.job.resources import Resources
 from backfill_cli.errors import BackfillError, NoSuchJob, UsageError
 from backfill_cli.failpoint import hit
 from backfill_cli.model.codec import decode
+from backfill_cli.model.upstream import Pin
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,26 +32,27 @@ class Dropped:
     left: str | None = None
 
 
-def drop(name: str, catalog: Catalog) -> Dropped:
+def drop(name: str, catalog: Catalog, without_sink: bool = False) -> Dropped:
     """Nothing of the job is left in catalog, sink, staging and upstream but the sink's rows.
 
     Markers in a sink that another catalog took over, its staging and what it holds in the upstream are that
     catalog's and stay. Raises Held while a runner has the job, here or elsewhere. An upstream that cannot be
-    reached is no reason to keep a job: what is left in it is told.
+    reached is no reason to keep a job: what is left in it is told. without_sink: the sink is gone for good and is
+    not asked.
     """
     left = None
     with catalog.lock_job(name) as lock, ExitStack() as held_open:
-        config = from_stored(catalog.definition(name).config)
+        definition = catalog.definition(name)
+        config = from_stored(definition.config)
         resources = held_open.enter_context(Resources(config))
-        sink = resources.sink
-        held, ours = sink.owner(name), catalog.identity()
-        known = bool(sink.committed(name))
+        known, ours = (False, True) if without_sink else _asked(name, catalog, resources)
         # Claimed, so that no runner elsewhere takes the job up between the check and the end.
         with catalog.claim(name, user(), time.time_ns() // 1_000_000, lock):
             hit("drop-claimed")
-            if held is None or held == ours or (ours is not None and held.catalog == ours.catalog):
-                left = _released(resources)
-                sink.forget(name)
+            if ours:
+                left = _released(resources, definition.pin)
+                if not without_sink:
+                    resources.sink.forget(name)
                 hit("drop-forgotten")
                 _remove_staging(config.job.staging, name)
                 hit("drop-unstaged")
@@ -58,12 +60,24 @@ def drop(name: str, catalog: Catalog) -> Dropped:
             return Dropped(known, left)
 
 
-def _released(resources: Resources) -> str | None:
+def _asked(name: str, catalog: Catalog, resources: Resources) -> tuple[bool, bool]:
+    """Whether the sink knows the job, and whether what it has of it is this catalog's."""
+    try:
+        held, ours = resources.sink.owner(name), catalog.identity()
+        known = bool(resources.sink.committed(name))
+    except BackfillError as error:
+        gone = f"if the sink is gone for good: backfill drop {name} --without-sink --confirm {name}"
+        error.hint = f"{error.hint}; {gone}" if error.hint else gone
+        raise
+    return known, held is None or held == ours or (ours is not None and held.catalog == ours.catalog)
+
+
+def _released(resources: Resources, pin: Pin) -> str | None:
     """The upstream holds nothing for the job any more; else what is left in it, and why."""
     try:
         upstream = resources.upstream
         if isinstance(upstream, HeldUpstream):
-            upstream.release()
+            upstream.release(pin)
     except BackfillError as error:
         said = " ".join(error.message.split())
         return f"what the job held there (its replication slot) stays, remove it by hand: {said}"
@@ -88,8 +102,9 @@ def drop_from_sink(name: str, catalog: Catalog, config: JobConfig) -> Dropped:
                 f"the sink of this config holds nothing of job {name!r}", "check the job's name and [sink]"
             )
         require_lost(name, catalog, sink)
-        left = _released(resources)
-        _remove_staging(_staging(sink.saved(name), config), name)
+        saved = sink.saved(name)
+        left = None if saved is None else _released(resources, decode(JobDefinition, saved.definition).pin)
+        _remove_staging(_staging(saved, config), name)
         hit("drop-unstaged")
         sink.forget(name)
         return Dropped(True, left)

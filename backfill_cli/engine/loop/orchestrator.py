@@ -11,6 +11,7 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Generic
 
+from backfill_cli.contracts import HeldUpstream
 from backfill_cli.engine.loop.epoch import Epoch, closed, left_of, remembered
 from backfill_cli.engine.loop.meter import Meter
 from backfill_cli.engine.loop.ports import Job, Ports, Settings, commit_of
@@ -256,6 +257,8 @@ class Orchestrator(Generic[S]):
         """Observe, plan and stage one epoch."""
         snapshot_open = self.state.phase == Phase.SNAPSHOT
         view = self._ports.upstream.observe(self.state.position, snapshot_open)
+        if isinstance(self._ports.upstream, HeldUpstream):
+            self._ports.upstream.keep_within(self.state.position)
         size = self._snapshot_size if snapshot_open else self._log_size
         budget = Budget(barrier.epoch, size.rows, self._settings.interval_ms, steady_ms)
         plan = self._strategy.plan(self.state, view, budget)

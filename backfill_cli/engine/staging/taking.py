@@ -10,9 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from backfill_cli.config.lacking import computing
 from backfill_cli.contracts import Taken, TakenTable, TakingUpstream
 from backfill_cli.engine.staging import transform
 from backfill_cli.engine.staging.files import folder_made, write_net
+from backfill_cli.errors import BadData
 from backfill_cli.model.plan import EpochPlan, SnapshotRead, StagedTable
 from backfill_cli.spark.names import quoted
 
@@ -59,6 +61,7 @@ def staged(
     """One table's net changes, as the sink takes them."""
     if not taken.files:
         return StagedTable(truncated=taken.truncated)
+    _require_whole(table, taken, shape)
     if taken.netted and shape.is_empty:
         files = tuple(replace(file, path=f"{FOLDER}/{file.path}") for file in taken.files)
         done = StagedTable(changes=files, changed=taken.changed, deleted=taken.deleted)
@@ -70,6 +73,18 @@ def staged(
     whole = frame if taken.netted else completed(frame, key)
     shaped, partial = transform.net_partial(whole, key, shape, taken.partial)
     return replace(write_net(shaped, path, folder), truncated=taken.truncated, partial=partial)
+
+
+def _require_whole(table: str, taken: TakenTable, shape: "Transform") -> None:
+    """No expression needs a value that was left out: the upstream may send less than when the job was made."""
+    needs = computing(shape, taken.partial)
+    if needs:
+        raise BadData(
+            f"table {table!r}: changes leave out the value of {', '.join(taken.partial)}, and this needs it: "
+            f"{'; '.join(needs)}",
+            f"ALTER TABLE {table} REPLICA IDENTITY FULL, as it was when the job was made; then drop the job "
+            "and start over",
+        )
 
 
 def completed(changes: "DataFrame", key: Sequence[str]) -> "DataFrame":

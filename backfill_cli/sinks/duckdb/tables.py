@@ -91,7 +91,8 @@ def check(
                 f"{want.target} is gone, though it held job {job!r} up to epoch {marker.epoch}",
                 f"restore the file, or start over: backfill drop {job} --confirm {job}",
             )
-        ddl += _ddl(con, want, ours=marker is not None or into_existing)
+        # A marker alone makes rows ours no more than a start that ended before it made the job.
+        ddl += _ddl(con, want, ours=into_existing or (marker is not None and marker.epoch > 0))
     new = [(want.table.name, want.target) for want in wanted if want.table.name not in claimed]
     return _Missing(ddl, new, known)
 

@@ -4,17 +4,22 @@ from collections.abc import Sequence
 
 from backfill_cli.contracts import EpochCommit, SinkTable
 from backfill_cli.contracts.bad_rows import duplicate_keys, no_row_to_fill
+from backfill_cli.sinks.postgres.replace import (
+    CHANGES,
+    INSERTS,
+    NAMED_KEYS,
+    refuse_swallowed,
+    replace,
+    shown,
+)
 from backfill_cli.sinks.postgres.session import Connection, rows_of, run
+from backfill_cli.sinks.postgres.shape import Shape, proven_unique, shape_of
 from backfill_cli.sinks.postgres.sql import Target, listed, literal, matching, quoted
 from backfill_cli.sinks.postgres.staged import copy, paths_of, stage
-from backfill_cli.sinks.postgres.tables import kept_in_place, proven_unique
 from backfill_cli.sinks.postgres.types import OP, UNSENT, Column, sink_columns
 
-NAMED_KEYS = 5
-INSERTS, CHANGES = "_backfill_inserts", "_backfill_changes"
-"""Temporary tables: staged rows, on their way."""
-PARTIAL = f"{OP} = 'U' AND cardinality({UNSENT}) > 0"
-"""SQL: whether a staged change leaves columns as the target has them."""
+PARTIAL = f"s.{OP} = 'U' AND pg_catalog.cardinality(s.{UNSENT}) > 0"
+"""SQL: whether a staged change `s` leaves columns as the target has them."""
 
 
 def apply(con: Connection, commit: EpochCommit, table: SinkTable, schema: str) -> None:
@@ -22,52 +27,65 @@ def apply(con: Connection, commit: EpochCommit, table: SinkTable, schema: str) -
 
     Not MERGE: it takes as long (1 M changes of 2 M rows: 7.9 s both, ON CONFLICT 9.4), and rows that exchange the
     values of another unique column would clash on the way. Only where a row must not go for a moment
-    (see kept_in_place) it is updated.
+    (see Shape.in_place) it is updated.
     """
     staged = commit.staged.tables.get(table.name)
     if staged is None:
         return
     target = Target.of(table, schema)
     columns = sink_columns(table.name, table.schema)
+    inserts = paths_of(commit.folder, staged.inserts) if staged.rows else []
+    changes = paths_of(commit.folder, staged.changes) if staged.changed + staged.deleted else []
+    if table.plain_inserts and inserts and not (changes or staged.truncated):
+        copy(con, target, columns, inserts)
+        return
+    shape = shape_of(con, target, table.key, columns)
     if staged.truncated:
-        # Not TRUNCATE: who reads in a snapshot of before, as `verify` does, would find nothing.
-        run(con, f"DELETE FROM {target.sql}")
-    if staged.inserts and staged.rows:
-        paths = paths_of(commit.folder, staged.inserts)
-        if table.plain_inserts:
-            copy(con, target, columns, paths)
-        else:
-            stage(con, INSERTS, columns, paths)
-            _replace(con, target, table, columns, INSERTS, "true")
-    if staged.changes and staged.changed + staged.deleted:
-        stage(con, CHANGES, columns, paths_of(commit.folder, staged.changes))
+        _empty(con, target, table, shape)
+    # A change may free a unique value that a snapshot row has by now: then neither may come before the other.
+    together = bool(inserts and changes and shape.clashing)
+    if inserts and table.plain_inserts and not together:
+        copy(con, target, columns, inserts)
+    elif inserts:
+        stage(con, INSERTS, columns, inserts)
+        if not together:
+            replace(con, target, table, columns, shape, INSERTS)
+    if changes:
+        stage(con, CHANGES, columns, changes)
+        if together:
+            _refuse_twice(con, target, table)
+            fill_from_inserts(con, table, staged.partial)
         if staged.partial:
             fill(con, target, table, staged.partial)
-        _replace(con, target, table, columns, CHANGES, f"s.{OP} = 'U'")
+        if together:
+            _merge(con, table, columns)
+        replace(con, target, table, columns, shape, CHANGES)
     for name in (INSERTS, CHANGES):
         run(con, f"DROP TABLE IF EXISTS pg_temp.{name}")
 
 
-def _replace(
-    con: Connection, target: Target, table: SinkTable, columns: Sequence[Column], staged: str, kept: str
-) -> None:
-    """The staged rows stand in the table instead of those of their keys; of rows not `kept` (SQL) nothing does."""
-    same = matching(table.key, "t", "s")
+def _empty(con: Connection, target: Target, table: SinkTable, shape: Shape) -> None:
+    # Not TRUNCATE: who reads in a snapshot of before, as `verify` does, would find nothing.
+    run(con, f"DELETE FROM {target.sql}")
+    if shape.triggered:
+        left = rows_of(con, f"SELECT {shown(table.key, 't')} FROM {target.sql} t LIMIT {NAMED_KEYS}")
+        refuse_swallowed(table, target, shape, "deletes", [key for (key,) in left])
+
+
+def _refuse_twice(con: Connection, target: Target, table: SinkTable) -> None:
+    """Rows of a snapshot have keys that are new, each once. Raises BadData; an insert would, but none comes."""
+    if table.plain_inserts and (twice := twice_in(con, INSERTS, table.key, target)):
+        raise duplicate_keys(table, twice)
+
+
+def _merge(con: Connection, table: SinkTable, columns: Sequence[Column]) -> None:
+    """The staged changes hold the snapshot's rows too, but those that a change came after."""
     names = [column.name for column in columns]
-    there = ""
-    if kept_in_place(con, target, columns):
-        run(con, f"DELETE FROM {target.sql} t USING pg_temp.{staged} s WHERE {same} AND NOT ({kept})")
-        values = ", ".join(f"{quoted(name)} = s.{quoted(name)}" for name in names if name not in table.key)
-        if values:
-            run(con, f"UPDATE {target.sql} t SET {values} FROM pg_temp.{staged} s WHERE {same} AND {kept}")
-        there = f" AND NOT EXISTS (SELECT 1 FROM {target.sql} t WHERE {same})"
-    else:
-        run(con, f"DELETE FROM {target.sql} t USING pg_temp.{staged} s WHERE {same}")
-    # In the key's order: a million rows went into its index in 3.7 s, not 7.7.
     run(
         con,
-        f"INSERT INTO {target.sql} ({listed(names)}) OVERRIDING SYSTEM VALUE SELECT {listed(names, 's')} "
-        f"FROM pg_temp.{staged} s WHERE {kept}{there} ORDER BY {listed(table.key, 's')}",
+        f"INSERT INTO pg_temp.{CHANGES} ({listed(names)}, {OP}) SELECT {listed(names, 'i')}, 'U' "
+        f"FROM pg_temp.{INSERTS} i WHERE NOT EXISTS "
+        f"(SELECT 1 FROM pg_temp.{CHANGES} s WHERE {matching(table.key, 's', 'i')})",
     )
 
 
@@ -84,12 +102,39 @@ def fill(con: Connection, target: Target, table: SinkTable, partial: Sequence[st
     )
     if missing:
         raise no_row_to_fill(table, [key for (key,) in missing])
+    _fill_from(con, target.sql, table, partial)
+
+
+def fill_from_inserts(con: Connection, table: SinkTable, partial: Sequence[str]) -> None:
+    """The same with the staged snapshot rows, which are not in the target yet; changes of those are whole then."""
+    if partial:
+        _fill_from(con, f"pg_temp.{INSERTS}", table, partial)
+
+
+def _fill_from(con: Connection, source: str, table: SinkTable, partial: Sequence[str]) -> None:
     values = ", ".join(
         f"{quoted(name)} = CASE WHEN {literal(name)} = ANY(s.{UNSENT}) THEN t.{quoted(name)} "
         f"ELSE s.{quoted(name)} END"
         for name in partial
     )
-    run(con, f"UPDATE pg_temp.{CHANGES} s SET {values} FROM {target.sql} t WHERE {same} AND {PARTIAL}")
+    run(
+        con,
+        f"UPDATE pg_temp.{CHANGES} s SET {values}, {UNSENT} = NULL FROM {source} t "
+        f"WHERE {matching(table.key, 't', 's')} AND {PARTIAL}",
+    )
+
+
+def twice_in(con: Connection, staged: str, key: Sequence[str], target: Target | None) -> list[tuple[str, int]]:
+    """The first keys that staged rows have more than once, those of the target counted where one is given."""
+    rows = f"SELECT {listed(key)} FROM pg_temp.{staged}"
+    if target is not None:
+        there = f"SELECT 1 FROM pg_temp.{staged} s WHERE {matching(key, 's', 't')}"
+        rows += f" UNION ALL SELECT {listed(key, 't')} FROM {target.sql} t WHERE EXISTS ({there})"
+    return rows_of(
+        con,
+        f"SELECT {shown(key, 'd')}, pg_catalog.count(*) FROM ({rows}) d GROUP BY {listed(key, 'd')} "
+        f"HAVING pg_catalog.count(*) > 1 LIMIT {NAMED_KEYS}",
+    )
 
 
 def check_unique(con: Connection, table: SinkTable, schema: str) -> None:
@@ -97,16 +142,10 @@ def check_unique(con: Connection, table: SinkTable, schema: str) -> None:
     target = Target.of(table, schema)
     if proven_unique(con, target, table.key):
         return
-    key = listed(table.key)
     twice = rows_of(
         con,
-        f"SELECT {shown(table.key, 'd')}, n FROM (SELECT {key}, count(*) AS n FROM {target.sql} GROUP BY {key} "
-        f"HAVING count(*) > 1 LIMIT {NAMED_KEYS}) d",
+        f"SELECT {shown(table.key, 'd')}, pg_catalog.count(*) FROM {target.sql} d "
+        f"GROUP BY {listed(table.key, 'd')} HAVING pg_catalog.count(*) > 1 LIMIT {NAMED_KEYS}",
     )
     if twice:
         raise duplicate_keys(table, twice)
-
-
-def shown(key: Sequence[str], of: str) -> str:
-    """SQL of a row's key as text for people."""
-    return " || ', ' || ".join(f"coalesce({of}.{quoted(name)}::text, 'NULL')" for name in key)

@@ -4,7 +4,6 @@ Read again from the staged files, which are still there, once the transaction is
 while all goes well.
 """
 
-import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -12,15 +11,17 @@ from backfill_cli.contracts import EpochCommit, SinkTable
 from backfill_cli.contracts.bad_rows import duplicate_keys
 from backfill_cli.errors import BadData
 from backfill_cli.model.plan import StagedTable
-from backfill_cli.sinks.postgres.apply import CHANGES, INSERTS, NAMED_KEYS, fill, shown
+from backfill_cli.sinks.postgres.apply import fill, fill_from_inserts, twice_in
+from backfill_cli.sinks.postgres.clash import Index, exchanged, index_of, place_of
 from backfill_cli.sinks.postgres.edge import CLASHES, said, state_of, told
+from backfill_cli.sinks.postgres.replace import CHANGES, INSERTS, NAMED_KEYS, shown
 from backfill_cli.sinks.postgres.session import Connection, rows_of
-from backfill_cli.sinks.postgres.sql import Target, listed, matching, quoted
+from backfill_cli.sinks.postgres.sql import TREE, Target, listed, matching, quoted
 from backfill_cli.sinks.postgres.staged import Refused, paths_of, row_at, rows_where, stage
 from backfill_cli.sinks.postgres.types import OP, sink_columns
+from backfill_cli.sinks.postgres.where import stopped_at
 
-_LINE = re.compile(r"COPY .*?\D(\d+)(?:, \S+ (.+?)(?:: |$))?")
-"""`COPY orders, line 2, column name`: in whatever language the server speaks."""
+_CORRECT = "correct the rows upstream, or leave them out with a `where`"
 
 
 def explained(
@@ -28,48 +29,95 @@ def explained(
 ) -> BadData | None:
     """What to say of rows of `table` that were refused; None for a failure that no row is to blame for.
 
-    The connection's transaction is rolled back.
+    The connection's transaction is rolled back. What goes wrong here hides nothing: the refusal stays.
     """
-    staged = commit.staged.tables.get(table.name)
-    if staged is None:
+    staged, state = commit.staged.tables.get(table.name), state_of(exc)
+    refused = isinstance(exc, Refused) or state in CLASHES or state.startswith("22")
+    if staged is None or not refused:
         return None
+    try:
+        return _explained(con, commit, staged, table, Target.of(table, schema), exc)
+    except Exception:
+        what = exc.what if isinstance(exc, Refused) else _whole(exc)
+        return BadData(f"table {table.name!r}: the epoch's rows are refused: {what}", _CORRECT)
+
+
+def _explained(
+    con: Connection, commit: EpochCommit, staged: StagedTable, table: SinkTable, target: Target, exc: Exception
+) -> BadData:
     if isinstance(exc, Refused):
         return _value(commit, staged, table, exc.row, exc.column, exc.what)
     state = state_of(exc)
-    if state not in CLASHES and not state.startswith("22"):
-        return None
     con.rollback()
-    target = Target.of(table, schema)
+    columns = [column.name for column in sink_columns(table.name, table.schema)]
+    line = stopped_at(told(exc, "context"), (target.table, INSERTS, CHANGES), columns)
+    if state.startswith("22") and line is not None:
+        return _value(commit, staged, table, *line, said(exc))
+    if not _is_of(con, target, exc):
+        return _elsewhere(table, target, exc)
     if state == "23505":
         return _not_unique(con, commit, staged, table, target, exc)
-    if state == "23502":
+    if state == "23502" and told(exc, "column"):
         keys = _with_null(commit, staged, told(exc, "column"), table)
         return _clash(table, f"column {told(exc, 'column')!r} of {target} is NOT NULL", keys, exc)
-    place = _LINE.search(told(exc, "context"))
-    if state.startswith("22") and place is not None:
-        return _value(commit, staged, table, int(place[1]) - 1, place[2] or "?", said(exc))
-    what = f"the constraint {told(exc, 'constraint')!r} of {target}" if state in CLASHES else said(exc)
-    return _clash(table, what, (), exc)
+    return _clash(table, _constraint(exc) or said(exc), (), exc)
 
 
 def deferred(exc: Exception) -> BadData | None:
     """The same of a constraint that was checked once all tables were written."""
     if state_of(exc) not in CLASHES:
         return None
+    what = _constraint(exc) or "a constraint"
+    return BadData(f"{what} refuses the epoch: {_whole(exc)}", "correct the rows upstream, or drop the constraint")
+
+
+def _constraint(exc: Exception) -> str:
+    """The constraint and its table, as the error's own fields name them; empty where they do not."""
+    name, place = told(exc, "constraint"), place_of(exc)
+    of = f" of {place}" if place else ""
+    return f"the constraint {name!r}{of}" if name else ""
+
+
+def _whole(exc: Exception) -> str:
+    detail = told(exc, "detail")
+    return f"{said(exc)}: {detail}" if detail else said(exc)
+
+
+def _is_of(con: Connection, target: Target, exc: Exception) -> bool:
+    """Whether the error is about this table, a partition of it, or our staging; not about what a trigger wrote."""
+    place = place_of(exc)
+    if place is None or place == target or place.table in (INSERTS, CHANGES):
+        return True
+    if state_of(exc) == "23503":
+        return True  # named by the table that refers, whichever of the two was written
+    found = rows_of(
+        con,
+        f"{TREE} SELECT 1 FROM tree JOIN pg_catalog.pg_class c ON c.oid = tree.oid "
+        "JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $2 AND c.relname = $3",
+        target.sql,
+        place.schema,
+        place.table,
+    )
+    return bool(found)
+
+
+def _elsewhere(table: SinkTable, target: Target, exc: Exception) -> BadData:
+    what = _constraint(exc) or str(place_of(exc))
     return BadData(
-        f"the constraint {told(exc, 'constraint')!r} refuses the epoch: {said(exc)}: {told(exc, 'detail')}",
-        "correct the rows upstream, or drop the constraint",
+        f"table {table.name!r}: {what} refuses what a trigger of {target} writes there: {_whole(exc)}",
+        f"{_CORRECT}, or switch the trigger off: ALTER TABLE {target.sql} DISABLE TRIGGER USER",
     )
 
 
 def _clash(table: SinkTable, what: str, keys: Iterable[str], exc: Exception) -> BadData:
     named = "; ".join(f"({key})" for key in keys)
-    rows = f": rows with the key ({', '.join(table.key)}): {named}" if named else f": {told(exc, 'detail')}"
-    hint = "correct the rows upstream, or leave them out with a `where`, or drop the constraint"
-    if state_of(exc) == "23503":
+    detail = told(exc, "detail")
+    rows = f": rows with the key ({', '.join(table.key)}): {named}" if named else f": {detail}" if detail else ""
+    hint, name, place = f"{_CORRECT}, or drop the constraint", told(exc, "constraint"), place_of(exc)
+    if state_of(exc) == "23503" and name and place is not None:
         hint += (
-            "; where both tables are this job's, let it be checked at the end: ALTER TABLE … ALTER CONSTRAINT "
-            f"{quoted(told(exc, 'constraint'))} DEFERRABLE"
+            "; where both tables are this job's, let it be checked at the end: "
+            f"ALTER TABLE {place.sql} ALTER CONSTRAINT {quoted(name)} DEFERRABLE"
         )
     return BadData(f"table {table.name!r}: {what} refuses the epoch's rows{rows}", hint)
 
@@ -117,48 +165,30 @@ def _key(row: dict[str, Any], table: SinkTable) -> str:
 def _not_unique(
     con: Connection, commit: EpochCommit, staged: StagedTable, table: SinkTable, target: Target, exc: Exception
 ) -> BadData:
-    name = told(exc, "constraint")
-    unique = _columns_of(con, target, name)
+    index = index_of(con, exc, target) or Index(told(exc, "constraint"), target, "", ())
     columns = sink_columns(table.name, table.schema)
     for temporary, files in ((INSERTS, staged.inserts), (CHANGES, staged.changes)):
         stage(con, temporary, columns, paths_of(commit.folder, files))
-    if set(unique) == set(table.key):
+    if set(index.columns) == set(table.key):
         return duplicate_keys(table, _twice(con, table, target, staged.truncated))
     if staged.partial:
+        fill_from_inserts(con, table, staged.partial)
         fill(con, target, table, staged.partial)
-    keys = _sharing(con, table, target, unique, staged.truncated) if unique else []
-    return _clash(table, f"the unique constraint {name!r} ({', '.join(unique)}) of {target}", keys, exc)
-
-
-def _columns_of(con: Connection, target: Target, index: str) -> list[str]:
-    """The columns of a unique index, empty where it is over an expression."""
-    found = rows_of(
-        con,
-        "SELECT a.attname FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid "
-        "JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY AS k (number, place) ON k.place <= i.indnkeyatts "
-        "LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number "
-        "WHERE i.indrelid = $1::regclass AND c.relname = $2 ORDER BY k.place",
-        target.sql,
-        index,
+    written = {column.name for column in columns}
+    if not index.columns or not written.issuperset(index.columns):
+        return _clash(table, f"the unique constraint {index.name!r} of {target}", (), exc)
+    keys = _sharing(con, table, target, index.columns, staged.truncated)
+    if not keys:
+        return exchanged(table, index)
+    return _clash(
+        table, f"the unique constraint {index.name!r} ({', '.join(index.columns)}) of {target}", keys, exc
     )
-    names = [name for (name,) in found]
-    return [] if None in names else names
 
 
 def _twice(con: Connection, table: SinkTable, target: Target, truncated: bool) -> list[tuple[str, int]]:
     """Keys that snapshot rows have more than once, those of the target counted; else those of changes."""
-    key, same = listed(table.key), matching(table.key, "t", "d")
-    held = f"(SELECT count(*) FROM {target.sql} t WHERE {same})" if table.plain_inserts and not truncated else "0"
-    for staged, there in ((INSERTS, held), (CHANGES, "0")):
-        counted = f"SELECT {key}, count(*) AS n FROM pg_temp.{staged} GROUP BY {key}"
-        found = rows_of(
-            con,
-            f"SELECT {shown(table.key, 'd')}, n FROM (SELECT {listed(table.key, 'd')}, n + {there} AS n "
-            f"FROM ({counted}) d) d WHERE n > 1 LIMIT {NAMED_KEYS}",
-        )
-        if found:
-            return found
-    return []
+    held = target if table.plain_inserts and not truncated else None
+    return twice_in(con, INSERTS, table.key, held) or twice_in(con, CHANGES, table.key, None)
 
 
 def _sharing(
@@ -178,7 +208,7 @@ def _sharing(
         f"WITH new AS (SELECT {columns} FROM pg_temp.{INSERTS} i WHERE NOT EXISTS "
         f"(SELECT 1 FROM pg_temp.{CHANGES} c WHERE {matching(table.key, 'c', 'i')}) UNION ALL "
         f"SELECT {columns} FROM pg_temp.{CHANGES} WHERE {OP} = 'U'), "
-        f"counted AS (SELECT *, count(*) OVER (PARTITION BY {listed(unique)}) AS _rows FROM new) "
+        f"counted AS (SELECT *, pg_catalog.count(*) OVER (PARTITION BY {listed(unique)}) AS _rows FROM new) "
         f"SELECT {shown(table.key, 'n')} FROM counted n WHERE {known} "
         f"AND (n._rows > 1{'' if truncated else f' OR {held}'}) ORDER BY {listed(table.key, 'n')} "
         f"LIMIT {NAMED_KEYS}",

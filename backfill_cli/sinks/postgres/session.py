@@ -4,16 +4,20 @@ Everything goes by ADBC, rows as Arrow in binary COPY, so that rows and marker s
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 from backfill_cli.errors import UsageError
 from backfill_cli.sinks.postgres.edge import client, ours
+from backfill_cli.sinks.postgres.sql import Target
 
 LOCK_TIMEOUT_S = 60
 """How long a fence waits for a commit in flight. The longest commit seen, a million changes, took 11 s."""
+DDL_LOCK_TIMEOUT_S = 3
+"""A change of a table waits so long: who reads it meanwhile waits behind it. It is tried again."""
+VERSION = "pg_catalog.current_setting('server_version_num')::int"
 OLDEST = 140_000
 """14 is the first with bit_xor, which `verify` needs, and exact seconds in extract()."""
 SETTINGS = {
@@ -34,6 +38,11 @@ SETTINGS = {
     # Compiling what runs once costs more than it saves.
     "jit": "off",
 }
+NEWER = {"transaction_timeout": (170_000, "0")}
+"""Settings that came later: since which version, and what we set."""
+WRITING = "ISOLATION LEVEL READ COMMITTED"
+READING = "ISOLATION LEVEL REPEATABLE READ, READ ONLY"
+"""How a transaction begins: one that writes sees what it waited for; one that reads, a single snapshot."""
 CLIENT = {"connect_timeout": "10", "keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3"}
 """libpq's own, where the DSN does not say them."""
 
@@ -66,10 +75,9 @@ class Place:
                 "and %2F for / in the password",
             ) from None
         host = parts.get("host") or parts.get("hostaddr") or "localhost"
-        user = parts.get("user", "the role")
-        return cls(
-            host, parts.get("port", "5432"), parts.get("dbname", user), user, whole, parts.get("password", "")
-        )
+        user = parts.get("user") or _default_user()
+        database = parts.get("dbname") or parts.get("user", "the role")
+        return cls(host, parts.get("port", "5432"), database, user, whole, parts.get("password", ""))
 
     def scrubbed(self, text: str) -> str:
         """The text without the DSN and its password."""
@@ -81,31 +89,50 @@ class Place:
         return f"{self.host}:{self.port}/{self.database}"
 
 
+def _default_user() -> str:
+    """Who libpq connects as where the DSN names nobody."""
+    from psycopg.pq import Conninfo
+
+    named = {option.keyword: option.val for option in Conninfo.get_defaults()}
+    return (named.get(b"user") or b"").decode() or "the role"
+
+
+def settings() -> str:
+    """SQL that gives a transaction our settings, and takes them back at its end.
+
+    A pooler may hand our connection to others between two transactions, and another server's to us.
+    """
+    calls = [f"pg_catalog.set_config('{name}', '{value}', true)" for name, value in SETTINGS.items()]
+    calls += [
+        f"CASE WHEN {VERSION} >= {since} THEN pg_catalog.set_config('{name}', '{value}', true) END"
+        for name, (since, value) in NEWER.items()
+    ]
+    # An acknowledged commit must outlive a crash of the server; stricter settings stay.
+    asked = "pg_catalog.current_setting('synchronous_commit')"
+    calls.append(
+        f"pg_catalog.set_config('synchronous_commit', CASE {asked} WHEN 'off' THEN 'on' ELSE {asked} END, true)"
+    )
+    return f"SELECT {', '.join(calls)}"
+
+
 class Connection:
     """A connection whose statements are one transaction, until `commit` or `rollback` ends it and begins another.
 
     By statements, not by the driver's own way: that one begins it anew after each COPY, and the server warns.
+    mode: how each of its transactions begins.
     """
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, mode: str = WRITING) -> None:
         # The driver asks for all types of the server once a database, not at every connection: 150 ms.
         driver = client()
         from adbc_driver_manager import AdbcConnection
 
         self._raw = driver.Connection(_Kept(), AdbcConnection(_known(place.dsn)), autocommit=True)
-        self._begun = False
+        self._mode, self._begun = mode, False
 
-    def set_up(self) -> None:
-        """Our settings hold for as long as it is open. Raises UsageError for a server that is too old."""
-        calls = ", ".join(f"pg_catalog.set_config('{name}', '{value}', false)" for name, value in SETTINGS.items())
-        # An acknowledged commit must outlive a crash of the server; stricter settings stay.
-        durable = (
-            "pg_catalog.set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' "
-            "THEN 'on' ELSE current_setting('synchronous_commit') END, false)"
-        )
-        with self._raw.cursor() as cursor:
-            cursor.execute(f"SELECT current_setting('server_version_num')::int, {calls}, {durable}")
-            version = cursor.fetchone()[0]
+    def require_version(self) -> None:
+        """Raises UsageError for a server that is too old."""
+        version = rows_of(self, f"SELECT {VERSION}")[0][0]
         if version < OLDEST:
             raise UsageError(
                 f"the PostgreSQL sink needs a server of version 14 or newer, this one is {version // 10_000}",
@@ -115,8 +142,10 @@ class Connection:
     def cursor(self) -> Any:
         """ADBC's cursor, in the transaction."""
         if not self._begun:
-            self._execute("BEGIN")
             self._begun = True
+            with self._raw.cursor() as cursor:
+                # One message: a pooler would give the parts of a prepared BEGIN to two servers.
+                cursor.executescript(f"BEGIN {self._mode}; {settings()}")
         return self._raw.cursor()
 
     def commit(self) -> None:
@@ -128,11 +157,8 @@ class Connection:
     def _end(self, how: str) -> None:
         if self._begun:
             self._begun = False
-            self._execute(how)
-
-    def _execute(self, statement: str) -> None:
-        with self._raw.cursor() as cursor:
-            cursor.execute(statement)
+            with self._raw.cursor() as cursor:
+                cursor.execute(how)
 
     def close(self) -> None:
         """A connection that is lost already cannot be closed in order, and need not be: nothing of it was kept."""
@@ -157,16 +183,16 @@ def _known(dsn: str) -> Any:
 
 
 @contextlib.contextmanager
-def opened(place: Place, doing: str) -> Iterator[Connection]:
+def opened(place: Place, doing: str, names: Sequence[Target] = (), mode: str = WRITING) -> Iterator[Connection]:
     """A connection in a transaction that ends without effect unless the block commits.
 
     Raises Transient while the database cannot be reached; UsageError for who or what cannot use it; and for errors
-    of the block what `edge.failure` makes of them. doing: for people.
+    of the block what `edge.failure` makes of them. doing: for people. names: the tables that the block may name.
     """
-    with ours(place, doing):
-        con = Connection(place)
+    with ours(place, doing, names):
+        con = Connection(place, mode)
         try:
-            con.set_up()
+            con.require_version()
             yield con
         finally:
             con.close()

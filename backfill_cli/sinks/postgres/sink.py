@@ -1,7 +1,9 @@
 """The PostgreSQL sink: every table of an epoch and its markers in one transaction of the database.
 
-Reading order: `tables` creates, `apply` writes an epoch's rows (`staged` and `values` on their way), `state`
-remembers, `session` connects, `edge` turns the database's errors into ours, `explain` names the rows it refused.
+Reading order: `tables` creates, and refuses what will not do (`rights`, `suitable`, `references`); `apply` writes
+an epoch's rows (`staged` and `values` on their way; `replace`, as a table's `shape` has it); `state` remembers,
+`session` connects, `edge` turns the database's errors into ours, `explain` names the rows it refused (`where` and
+`clash` help).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,8 +20,9 @@ from backfill_cli.sinks.postgres.edge import client
 from backfill_cli.sinks.postgres.explain import deferred, explained
 from backfill_cli.sinks.postgres.options import PostgresOptions
 from backfill_cli.sinks.postgres.session import Connection, Place, opened, run
+from backfill_cli.sinks.postgres.sql import Target
 from backfill_cli.sinks.postgres.staged import Refused
-from backfill_cli.sinks.postgres.state import State
+from backfill_cli.sinks.postgres.state import State, side_targets
 from backfill_cli.sinks.postgres.tables import check, create_state, prepare
 
 if TYPE_CHECKING:
@@ -37,11 +40,11 @@ class PostgresSink:
         self.schema = options.in_schema
 
     def prepare(self, job: str, tables: Sequence[SinkTable], into_existing: bool) -> None:
-        with opened(self.place, f"preparing the tables of job {job!r}") as con:
+        with opened(self.place, f"preparing the tables of job {job!r}", self._names(tables)) as con:
             prepare(con, self.place, self.schema, job, tables, into_existing)
 
     def check(self, job: str, tables: Sequence[SinkTable], into_existing: bool) -> None:
-        with opened(self.place, f"looking at the tables of job {job!r}") as con:
+        with opened(self.place, f"looking at the tables of job {job!r}", self._names(tables)) as con:
             check(con, self.place, self.schema, job, tables, into_existing)
 
     def owner(self, job: str) -> Owner | None:
@@ -73,7 +76,7 @@ class PostgresSink:
 
     def commit(self, commit: EpochCommit) -> None:
         tables = [table for table in commit.tables if commit.only is None or table.name in commit.only]
-        with self._state(f"committing epoch {commit.epoch} of job {commit.job!r}") as (con, state):
+        with self._state(f"committing epoch {commit.epoch} of job {commit.job!r}", tables) as (con, state):
             if not state.exists():
                 raise gone(commit, tables[0].name, "database")
             markers = state.markers(commit.job, lock=True)
@@ -105,9 +108,13 @@ class PostgresSink:
                 con.commit()
 
     @contextmanager
-    def _state(self, doing: str) -> Iterator[tuple[Connection, State]]:
-        with opened(self.place, doing) as con:
+    def _state(self, doing: str, tables: Sequence[SinkTable] = ()) -> Iterator[tuple[Connection, State]]:
+        with opened(self.place, doing, self._names(tables)) as con:
             yield con, State(con, self.schema)
+
+    def _names(self, tables: Sequence[SinkTable]) -> list[Target]:
+        """What a call for these tables may write: an error of the database tells a name without its schema."""
+        return [*(Target.of(table, self.schema) for table in tables), *side_targets(self.schema)]
 
     def _apply(self, con: Connection, commit: EpochCommit, table: SinkTable) -> None:
         try:

@@ -7,6 +7,11 @@ from backfill_cli.contracts import SinkTable
 from backfill_cli.errors import UsageError
 
 SIDE_PREFIX = "_backfill_"
+TREE = (
+    "WITH tree (oid) AS (SELECT $1::regclass::oid UNION "
+    "SELECT relid::oid FROM pg_catalog.pg_partition_tree($1::regclass))"
+)
+"""SQL: the table that the first parameter names, and its partitions."""
 LONGEST_BYTES = 63
 """PostgreSQL cuts longer names without an error: two could become one."""
 
@@ -63,7 +68,8 @@ class Target:
             )
         if table.lower().startswith(SIDE_PREFIX):
             raise UsageError(
-                f"target {text!r}: names that begin with {SIDE_PREFIX} are kept for backfill's own tables"
+                f"target {text!r}: names that begin with {SIDE_PREFIX} are kept for backfill's own tables",
+                "name another target: tables.target",
             )
         return cls(schema, table)
 

@@ -134,12 +134,21 @@ def row_at(paths: Sequence[str], number: int) -> dict[str, Any] | None:
 
 def _plain(batch: "pa.RecordBatch") -> list[dict[str, Any]]:
     """The rows as Python's values; a column with a time that Python does not have, as numbers since 1970."""
-    import pyarrow as pa
-
     columns = {}
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         try:
             columns[name] = column.to_pylist()
         except (OverflowError, ValueError):
-            columns[name] = column.cast(pa.int32() if pa.types.is_date32(column.type) else pa.int64()).to_pylist()
+            columns[name] = _numbers(column)
     return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+
+def _numbers(column: "pa.Array") -> list[Any]:
+    import pyarrow as pa
+
+    def number(kind: "pa.DataType") -> "pa.DataType":
+        return pa.int32() if pa.types.is_date32(kind) else pa.int64()
+
+    kind = pa.list_(number(column.type.value_type)) if pa.types.is_list(column.type) else number(column.type)
+    values: list[Any] = column.cast(kind).to_pylist()
+    return values

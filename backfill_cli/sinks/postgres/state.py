@@ -93,14 +93,36 @@ SPLITS = SideTable(
 SIDE_TABLES = (MARKERS, OWNERS, JOBS, SPLITS)
 
 
+def side_targets(schema: str) -> list[Target]:
+    """Where the side tables of a schema are."""
+    return [Target(schema, SIDE_PREFIX + side.name) for side in SIDE_TABLES]
+
+
+def schemas_with_state(con: Connection) -> list[str]:
+    """The schemas of the database that hold side tables, as far as the role may read them."""
+    found = rows_of(
+        con,
+        "SELECT n.nspname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "
+        "WHERE c.relkind = 'r' AND c.relname = ANY(pg_catalog.string_to_array($1, ',')) "
+        "AND pg_catalog.has_schema_privilege(n.oid, 'USAGE') AND pg_catalog.has_table_privilege(c.oid, 'SELECT') "
+        "GROUP BY n.nspname HAVING pg_catalog.count(*) = $2 ORDER BY n.nspname",
+        ",".join(target.table for target in side_targets("")),
+        len(SIDE_TABLES),
+    )
+    return [schema for (schema,) in found]
+
+
 class State:
     """The side tables of one schema, on one connection; every call is part of its transaction."""
 
     def __init__(self, con: Connection, schema: str) -> None:
-        self._con, self._schema = con, schema
+        self._con, self.schema = con, schema
 
     def _sql(self, side: SideTable) -> str:
-        return f"{quoted(self._schema)}.{quoted(SIDE_PREFIX + side.name)}"
+        return Target(self.schema, SIDE_PREFIX + side.name).sql
+
+    def tables(self) -> list[Target]:
+        return side_targets(self.schema)
 
     def exists(self) -> bool:
         """Whether the side tables are there: all of them, since one transaction creates them.
@@ -109,17 +131,19 @@ class State:
         """
         found = rows_of(
             self._con,
-            "SELECT count(*) FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "
-            "WHERE n.nspname = $1 AND c.relkind = 'r' AND c.relname = ANY(string_to_array($2, ','))",
-            self._schema,
+            "SELECT pg_catalog.count(*) FROM pg_catalog.pg_class c "
+            "JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relkind = 'r' "
+            "AND c.relname = ANY(pg_catalog.string_to_array($2, ','))",
+            self.schema,
             ",".join(SIDE_PREFIX + side.name for side in SIDE_TABLES),
         )
         if found[0][0] < len(SIDE_TABLES):
             return False
-        newest = rows_of(self._con, f"SELECT max(layout) FROM {self._sql(JOBS)}")[0][0]
+        newest = rows_of(self._con, f"SELECT pg_catalog.max(layout) FROM {self._sql(JOBS)}")[0][0]
         if newest is not None and newest > LAYOUT:
             raise Fatal(
-                f"a newer backfill wrote this sink's side tables (layout {newest}, ours is {LAYOUT})", "upgrade it"
+                f"a newer backfill wrote this sink's side tables (layout {newest}, ours is {LAYOUT})",
+                "pip install --upgrade backfill-cli",
             )
         return True
 
@@ -148,7 +172,7 @@ class State:
             run(
                 self._con,
                 f"INSERT INTO {markers} SELECT $1::text, $2::text, $3::text, 0, "
-                f"coalesce((SELECT max(token) FROM {markers} WHERE job = $1::text), 0), '', NULL",
+                f"coalesce((SELECT pg_catalog.max(token) FROM {markers} WHERE job = $1::text), 0), '', NULL",
                 job,
                 table,
                 str(target),
@@ -187,8 +211,8 @@ class State:
         for table in tables:
             run(
                 self._con,
-                f"UPDATE {self._sql(MARKERS)} SET epoch = $1, token = $2, attempt = $3, committed_at = now() "
-                'WHERE job = $4 AND "table" = $5',
+                f"UPDATE {self._sql(MARKERS)} SET epoch = $1, token = $2, attempt = $3, "
+                'committed_at = pg_catalog.now() WHERE job = $4 AND "table" = $5',
                 commit.epoch,
                 commit.token,
                 commit.attempt,
@@ -237,7 +261,8 @@ class State:
         )
         run(
             self._con,
-            f"INSERT INTO {self._sql(SPLITS)} ({names}) SELECT $1::text, m.* FROM json_to_recordset($2::json) "
+            f"INSERT INTO {self._sql(SPLITS)} ({names}) "
+            "SELECT $1::text, m.* FROM pg_catalog.json_to_recordset($2::json) "
             'AS m ("table" text, split text, status text, cursor text, rows bigint, epoch bigint, target bigint) '
             f"ON CONFLICT ({listed(SPLITS.key)}) DO UPDATE SET {kept}",
             job,

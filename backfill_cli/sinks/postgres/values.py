@@ -157,7 +157,7 @@ def since_1970(spark: str, of: str) -> str:
     else:
         number, endless = f"(extract(epoch FROM {of}) * 1000000)::bigint", ENDLESS_MICROS
     ends = f"CASE WHEN {of} > '1970-01-01' THEN {endless} ELSE {-endless} END"
-    return f"CASE WHEN isfinite({of}) THEN {number} WHEN {of} IS NOT NULL THEN {ends} END"
+    return f"CASE WHEN pg_catalog.isfinite({of}) THEN {number} WHEN {of} IS NOT NULL THEN {ends} END"
 
 
 def received(column: Column, values: Any) -> "pa.Array":

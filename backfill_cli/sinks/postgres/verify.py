@@ -24,7 +24,7 @@ from backfill_cli.model.digest import (
 )
 from backfill_cli.model.schema import columns_of, fields_of
 from backfill_cli.sinks.postgres.edge import ours
-from backfill_cli.sinks.postgres.session import Connection, Place, opened, rows_of, run
+from backfill_cli.sinks.postgres.session import READING, Connection, Place, opened, rows_of
 from backfill_cli.sinks.postgres.sql import Target, literal, quoted
 from backfill_cli.sinks.postgres.state import State
 from backfill_cli.sinks.postgres.types import Column, read_back, sink_columns
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 # Hashed one by one in Python, 5 microseconds each.
 FEW_VALUES = 2000
 FILE_ROWS = 1_000_000
+BYTEWISE = 'COLLATE pg_catalog."C"'
+"""The column's own may take different texts for equal."""
 NOT_A_NUMBER = 2**62
 """The word of a NaN: no decimal of 18 digits has it, and no job wrote it."""
 
@@ -64,9 +66,12 @@ class PostgresCopy:
             name = quoted(spec.columns[0].name)
             low, high = (_word(spec.columns[0], f"b.{end}") for end in ("low", "high"))
             # Of the column itself, not of its word: an index answers min and max.
-            ends = f"SELECT min({name}) AS low, max({name}) AS high FROM {target.sql}"
+            ends = f"SELECT pg_catalog.min({name}) AS low, pg_catalog.max({name}) AS high FROM {target.sql}"
             if spec.columns[0].word is Word.BOOLEAN:
-                ends = f"SELECT bool_and({name}) AS low, bool_or({name}) AS high FROM {target.sql}"
+                ends = (
+                    f"SELECT pg_catalog.bool_and({name}) AS low, pg_catalog.bool_or({name}) AS high "
+                    f"FROM {target.sql}"
+                )
             lowest, highest = rows_of(self._con, f"SELECT {low}, {high} FROM ({ends}) b")[0]
             return Survey(lowest, highest, few)
 
@@ -93,7 +98,7 @@ class PostgresCopy:
         source = f"{target} AS t"
         for at, column in enumerate(spec.columns):
             if column.word is Word.TEXT:
-                name = quoted(column.name)
+                name = f"{quoted(column.name)} {BYTEWISE}"
                 values = [
                     value
                     for (value,) in rows_of(self._con, f"SELECT DISTINCT {name} FROM {target}")
@@ -101,8 +106,9 @@ class PostgresCopy:
                 ]
                 words = json.dumps([[value, xxhash64(value.encode())] for value in values])
                 source += (
-                    f" LEFT JOIN (SELECT w->>0 AS value, (w->>1)::bigint AS word FROM json_array_elements("
-                    f"{literal(words)}::json) w OFFSET 0) words_{at} ON t.{name} = words_{at}.value"
+                    " LEFT JOIN (SELECT w->>0 AS value, (w->>1)::bigint AS word "
+                    f"FROM pg_catalog.json_array_elements({literal(words)}::json) w OFFSET 0) words_{at} "
+                    f"ON t.{name} = words_{at}.value"
                 )
         return source
 
@@ -205,6 +211,5 @@ def _word(column: WordColumn, of: str) -> str:
 @contextmanager
 def copied(place: Place, schema: str, job: str, folder: Path) -> Iterator[PostgresCopy]:
     """The tables as they are now, for as long as the block lasts."""
-    with opened(place, f"reading the tables of job {job!r} for verify") as con:
-        run(con, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+    with opened(place, f"reading the tables of job {job!r} for verify", mode=READING) as con:
         yield PostgresCopy(con, place, schema, job, folder)

@@ -21,7 +21,8 @@ STANDBY_FROM = 160_000
 _ABLE = """
 SELECT current_setting('wal_level'), current_setting('server_version_num')::int, pg_is_in_recovery(),
        current_user::text,
-       (SELECT rolreplication OR rolsuper FROM pg_roles WHERE rolname = current_user),
+       (SELECT rolreplication OR rolsuper FROM pg_roles WHERE rolname = current_user) OR EXISTS (
+           SELECT FROM pg_roles WHERE rolname = 'rds_replication' AND pg_has_role(current_user, oid, 'MEMBER')),
        current_setting('max_replication_slots')::int, (SELECT count(*) FROM pg_replication_slots)::int,
        has_database_privilege(current_database(), 'CREATE')
 """
@@ -30,19 +31,43 @@ SELECT current_setting('wal_level'), current_setting('server_version_num')::int,
 def require_followable(tables: Sequence[PgTable]) -> None:
     """The log tells each row's old key. Raises UsageError with the SQL that makes it so."""
     for table in tables:
-        key = tuple(column.name for column in table.key)
-        if table.identity == "f" or (table.identity == "d" and set(key) == set(table.primary)):
-            continue
-        what = {
-            "d": f"its primary key ({', '.join(table.primary) or 'none'})",
-            "n": "nothing",
-            "i": "the columns of an index",
-        }[table.identity]
+        if table.unlogged:
+            raise UsageError(
+                f"table {table.name!r}: it, or a partition of it, is unlogged or temporary: no log has it",
+                f"ALTER TABLE {table.sql} SET LOGGED; of a partitioned table, of each such partition",
+            )
+        if table.differing:
+            what = {"f": "FULL", "d": "DEFAULT"}.get(table.identity, "that of the table")
+            raise UsageError(
+                f"table {table.name!r}: partitions have another REPLICA IDENTITY than the table itself, whose own "
+                "is not passed on to them: the log has too little of their old rows",
+                "; ".join(f"ALTER TABLE {leaf} REPLICA IDENTITY {what}" for leaf in table.differing)
+                + "; a job that had begun has to be dropped and started over",
+            )
+        _require_old_key(table)
+
+
+def _require_old_key(table: PgTable) -> None:
+    key = tuple(column.name for column in table.key)
+    by_primary = table.identity == "d" and set(key) == set(table.primary)
+    if table.identity == "f" or (by_primary and not table.deferrable):
+        return
+    full = f"ALTER TABLE {table.sql} REPLICA IDENTITY FULL"
+    if by_primary:
         raise UsageError(
-            f"table {table.name!r}: of an old row the log tells {what}, not the key ({', '.join(key)})",
-            f"ALTER TABLE {table.sql} REPLICA IDENTITY FULL"
-            + (", or take the primary key: leave `key` out" if table.primary and table.identity == "d" else ""),
+            f"table {table.name!r}: its primary key is DEFERRABLE or not valid, and so no replica identity: once "
+            "the table is published the server refuses UPDATE and DELETE",
+            full,
         )
+    what = {
+        "d": f"its primary key ({', '.join(table.primary) or 'none'})",
+        "n": "nothing",
+        "i": "the columns of an index",
+    }[table.identity]
+    raise UsageError(
+        f"table {table.name!r}: of an old row the log tells {what}, not the key ({', '.join(key)})",
+        full + (", or take the primary key: leave `key` out" if table.primary and table.identity == "d" else ""),
+    )
 
 
 def require_able(connection: "Connection", options: PostgresOptions, tables: Sequence[PgTable]) -> None:
@@ -67,8 +92,8 @@ def lost_with_a_key(tables: Sequence[PgTable]) -> list[str]:
     if not lacking:
         return []
     return [
-        "an UPDATE that changes the key of a row with values stored out of line (TOAST) stops the job, because the "
-        f"log leaves them out: if keys change in {', '.join(lacking)}, ALTER TABLE … REPLICA IDENTITY FULL first"
+        "an UPDATE that changes the key of a row with values stored out of line (TOAST) stops the job: the log "
+        f"leaves them out. If keys change in {', '.join(lacking)}, ALTER TABLE … REPLICA IDENTITY FULL first"
     ]
 
 
@@ -98,7 +123,10 @@ def _faults(
             "name its primary in upstream.dsn",
         )
     if not replicates:
-        yield f"role {role!r} may not replicate", f"ALTER ROLE {quoted(role)} REPLICATION"
+        yield (
+            f"role {role!r} may not replicate",
+            f"ALTER ROLE {quoted(role)} REPLICATION (Amazon RDS: GRANT rds_replication TO {quoted(role)})",
+        )
     if used >= most:
         yield (
             f"all {most} replication slots are in use",
@@ -115,6 +143,12 @@ def _faults(
             yield (
                 f"a row security policy hides rows of table {table.name!r} from role {role!r}",
                 f"ALTER ROLE {quoted(role)} BYPASSRLS",
+            )
+        if not _is_unique(connection, table):
+            columns = ", ".join(quoted(column.name) for column in table.key)
+            yield (
+                f"no unique index of table {table.name!r} says that its key ({columns}) is one",
+                f"CREATE UNIQUE INDEX CONCURRENTLY ON {table.sql} ({columns})",
             )
         if _has_children(connection, table):
             yield (
@@ -157,6 +191,19 @@ def _sees_a_part(connection: "Connection", table: PgTable) -> bool:
                FROM pg_class c, pg_roles r WHERE c.oid = %s AND r.rolname = current_user"""
     with asking("looking for row security"):
         row = connection.execute(query, (table.oid,)).fetchone()
+    return bool(row and row[0])
+
+
+def _is_unique(connection: "Connection", table: PgTable) -> bool:
+    """Whether the server keeps two rows from having one key; then it has an index to read in the key's order."""
+    query = """
+        SELECT EXISTS (SELECT FROM pg_index i WHERE i.indrelid = %s AND i.indisunique AND i.indisvalid
+            AND i.indpred IS NULL AND i.indexprs IS NULL AND NOT EXISTS (
+                SELECT FROM unnest(i.indkey) WITH ORDINALITY k (number, place)
+                JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number
+                WHERE k.place <= i.indnkeyatts AND NOT a.attname = ANY(%s::name[])))"""
+    with asking("looking for a unique index"):
+        row = connection.execute(query, (table.oid, [column.name for column in table.key])).fetchone()
     return bool(row and row[0])
 
 

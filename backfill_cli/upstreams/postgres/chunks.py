@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from backfill_cli.errors import BackfillError, Transient, UsageError
 from backfill_cli.postgres_says import INSTALL
-from backfill_cli.upstreams.postgres.client import of_state
+from backfill_cli.upstreams.postgres.client import SERVER, completed, of_state
+from backfill_cli.upstreams.postgres.keys import literal
 from backfill_cli.upstreams.postgres.types import SETTINGS, Column, selected
 from backfill_cli.upstreams.postgres.values import from_adbc
 
@@ -40,12 +41,16 @@ class Sight:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """table: SQL. condition: on its key. columns: all that are in force, in order."""
+    """name: the config's. table: SQL. source: what to read of it. condition: on its key. columns: all that are in
+    force, in order. server: as `client.server_of` names the one whose log is read.
+    """
 
     dsn: str
+    server: str
     name: str
     oid: int
     table: str
+    source: str
     condition: str
     columns: tuple[Column, ...]
     sight: Sight
@@ -61,7 +66,8 @@ def batches(chunk: Chunk) -> "Iterator[pa.RecordBatch]":
 
     with _transaction(chunk) as cursor:
         _until_seen(cursor, chunk)
-        _same_columns(cursor, chunk)
+        _same_server(cursor, chunk)
+        _same_table(cursor, chunk)
         cursor.execute(select(chunk))
         for batch in cursor.fetch_record_batch():
             arrays = [from_adbc(column, array) for column, array in zip(chunk.columns, batch.columns, strict=True)]
@@ -70,7 +76,7 @@ def batches(chunk: Chunk) -> "Iterator[pa.RecordBatch]":
 
 def select(chunk: Chunk) -> str:
     columns = ", ".join(selected(column) for column in chunk.columns)
-    return f"SELECT {columns} FROM {chunk.table} WHERE {chunk.condition}"
+    return f"SELECT {columns} FROM {chunk.source} WHERE {chunk.condition}"
 
 
 @contextmanager
@@ -82,7 +88,7 @@ def _transaction(chunk: Chunk) -> Iterator[Any]:
         raise UsageError(f"the PostgreSQL upstream lacks a package: {exc}", INSTALL) from exc
 
     try:
-        with dbapi.connect(chunk.dsn) as connection, connection.cursor() as cursor:
+        with dbapi.connect(completed(chunk.dsn)) as connection, connection.cursor() as cursor:
             for name, value in {**SETTINGS, "application_name": "backfill"}.items():
                 cursor.execute(f"SET SESSION {name} = '{value}'")
             connection.commit()
@@ -95,16 +101,20 @@ def _transaction(chunk: Chunk) -> Iterator[Any]:
 
 
 def _failure(chunk: Chunk, exc: Exception) -> BackfillError:
-    """What an error of the driver means; its text may hold the DSN when it could not connect."""
+    """What an error of the driver means."""
     state = str(getattr(exc, "sqlstate", None) or "").strip("\0")
-    return of_state(state, f"table {chunk.name!r}, reading a chunk", str(exc).replace(chunk.dsn, "…").strip())
+    return of_state(state, f"table {chunk.name!r}, reading a chunk", str(exc).strip())
 
 
 def _until_seen(cursor: Any, chunk: Chunk) -> None:
-    """The cursor's transaction is a new one whose snapshot shows what it must."""
+    """The cursor's transaction is a new one whose snapshot shows what it must.
+
+    The lock comes before the snapshot: ALTER TABLE that writes the table anew would leave an older one no rows.
+    """
     until = time.monotonic() + VISIBLE_LIMIT_S
     while True:
         cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        cursor.execute(f"LOCK TABLE {chunk.source} IN ACCESS SHARE MODE")
         waits = _not_seen(cursor, chunk.sight)
         if waits is None:
             return
@@ -137,10 +147,26 @@ def _not_seen(cursor: Any, sight: Sight) -> str | None:
     return None
 
 
-def _same_columns(cursor: Any, chunk: Chunk) -> None:
-    """The table has the columns that are in force; it is locked against a change until the transaction ends."""
-    cursor.execute(f"SELECT 1 FROM {chunk.table} WHERE false")
-    cursor.fetchall()
+def _same_server(cursor: Any, chunk: Chunk) -> None:
+    """A DSN may name several, or a proxy: what another one shows has nothing to do with the log that is read."""
+    cursor.execute(SERVER)
+    (found,) = cursor.fetchone()
+    if found != chunk.server:
+        raise Transient(
+            f"table {chunk.name!r}: the connection led to another server than the one whose log is read, or that "
+            "one was restarted",
+            "name one server in upstream.dsn, without a proxy that spreads connections",
+        )
+
+
+def _same_table(cursor: Any, chunk: Chunk) -> None:
+    """The name leads to the job's table, which has the columns that are in force; it is locked against DDL."""
+    cursor.execute(f"SELECT to_regclass({literal(chunk.table)})::oid::bigint")
+    (oid,) = cursor.fetchone()
+    if oid != chunk.oid:
+        raise Transient(
+            f"table {chunk.name!r}: another table has its name now", "wait: the next barrier says which"
+        )
     cursor.execute(
         "SELECT attname::text, atttypid::bigint, atttypmod FROM pg_attribute WHERE attnum > 0 "
         f"AND NOT attisdropped AND attgenerated = '' AND attrelid = {chunk.oid} ORDER BY attnum"

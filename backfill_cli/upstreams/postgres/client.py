@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from backfill_cli import postgres_dsn
 from backfill_cli.errors import BackfillError, Fatal, Transient, UsageError
 from backfill_cli.postgres_says import INSTALL, Said, said
 from backfill_cli.upstreams.postgres.types import SETTINGS
@@ -11,7 +12,7 @@ from backfill_cli.upstreams.postgres.types import SETTINGS
 if TYPE_CHECKING:
     import psycopg
 
-CONNECT_TIMEOUT_S = 10
+SERVER = "SELECT pg_is_in_recovery()::text || ' ' || pg_postmaster_start_time()::text"
 
 
 def lsn_text(lsn: int) -> str:
@@ -67,11 +68,22 @@ def connected(dsn: str) -> "psycopg.Connection[Any]":
 
     with asking("connecting"):
         try:
-            connection = psycopg.connect(
-                dsn, autocommit=True, connect_timeout=CONNECT_TIMEOUT_S, application_name="backfill"
-            )
-        except psycopg.ProgrammingError as exc:  # of the DSN itself, which it may repeat
-            raise UsageError("upstream.dsn is no connection string of libpq", "see the manual of libpq") from exc
+            connection = psycopg.connect(completed(dsn), autocommit=True, application_name="backfill")
+        except psycopg.ProgrammingError:  # of the DSN itself, which it may repeat
+            raise UsageError("upstream.dsn is no connection string of libpq", postgres_dsn.ESCAPED) from None
         for name, value in SETTINGS.items():
             connection.execute("SELECT set_config(%s, %s, false)", (name, value))
     return connection
+
+
+def completed(dsn: str) -> str:
+    """The DSN as every connection uses it. Raises UsageError for one that cannot be read as it was meant."""
+    return postgres_dsn.completed(dsn, "upstream.dsn")
+
+
+def server_of(connection: "psycopg.Connection[Any]") -> str:
+    """The server of this connection, apart from others and from itself before a restart."""
+    with asking("looking which server it is"):
+        row = connection.execute(SERVER.encode()).fetchone()
+    assert row is not None
+    return str(row[0])

@@ -32,15 +32,21 @@ def of(seen: Now, slot: str, published: Published, tables: Sequence[PgTable]) ->
     return json.dumps(found, sort_keys=True)
 
 
-def require(known: str, found: str) -> None:
-    """Raises StateConflict naming what is another one, BadData naming a column."""
-    before, now = json.loads(known), json.loads(found)
-    for what in ("system", "database"):
-        if before[what] != now[what]:
+def require_same_database(known: str, seen: Now) -> None:
+    """Raises StateConflict where the connection string leads to another database."""
+    before = json.loads(known)
+    for what, found in (("system", str(seen.system)), ("database", seen.database)):
+        if before[what] != found:
             raise StateConflict(
-                f"upstream.dsn leads to another database: its {what} was {before[what]}, and is {now[what]}",
+                f"upstream.dsn leads to another database: its {what} was {before[what]}, and is {found}",
                 "correct upstream.dsn, or drop the job and start over",
             )
+
+
+def require(known: str, found: str, seen: Now) -> None:
+    """Raises StateConflict naming what is another one, BadData naming a column."""
+    require_same_database(known, seen)
+    before, now = json.loads(known), json.loads(found)
     if before["timeline"] and now["timeline"] and before["timeline"] != now["timeline"]:
         raise StateConflict(
             f"the database was restored or failed over: its timeline was {before['timeline']}, and is "

@@ -1,18 +1,19 @@
-"""Whether ALTER TABLE gave rows other values than they had: the log tells nothing of that.
+"""Whether rows got other values than they had without the log telling: by ALTER TABLE, or by ALTER TYPE.
 
 `ALTER COLUMN v TYPE text USING upper(v)` leaves names, types and numbers as they were. It writes the table's files
-anew and touches the columns' catalog rows, both in one transaction; VACUUM FULL, CLUSTER and TRUNCATE do only the
-one, SET NOT NULL and SET STATISTICS only the other.
+anew and touches the columns' catalog rows. VACUUM FULL, CLUSTER and TRUNCATE alone do only the one, SET NOT NULL
+and SET STATISTICS alone only the other; both kinds between two looks are taken for the former.
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import TableSpec
 from backfill_cli.errors import BadData
 from backfill_cli.upstreams.postgres.client import asking
+from backfill_cli.upstreams.postgres.tables import PgTable
 
 if TYPE_CHECKING:
     import psycopg
@@ -20,62 +21,100 @@ if TYPE_CHECKING:
 _SEEN = """
 SELECT n, (SELECT jsonb_object_agg(f.oid, pg_relation_filenode(f.oid)) FROM pg_class f
            WHERE f.relkind = 'r' AND (f.oid = c.oid OR f.oid IN (SELECT relid FROM pg_partition_tree(c.oid)))),
-       jsonb_object_agg(a.attname, ARRAY[a.xmin::text, a.attgenerated::text])
+       jsonb_object_agg(a.attname, ARRAY[a.attnum::text, a.xmin::text, a.attgenerated::text])
 FROM unnest(%s::text[]) n JOIN pg_class c ON c.oid = to_regclass(n)
 JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped GROUP BY n, c.oid
+"""
+
+_LABELS = """
+SELECT 'label ' || oid, enumlabel::text FROM pg_enum WHERE enumtypid = ANY(%(types)s::oid[])
+UNION ALL SELECT 'attribute ' || attrelid || ' ' || attnum, attname::text || ' ' || atttypid FROM pg_attribute
+WHERE attrelid IN (SELECT typrelid FROM pg_type WHERE oid = ANY(%(types)s::oid[]) AND typrelid <> 0)
+AND attnum > 0 AND NOT attisdropped ORDER BY 1
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """One table's. files: by oid, its own or a partition's, the number of its file. columns: by name who wrote the
-    column's catalog row last, and whether it is generated.
+    """The tables', as JSON can hold it.
+
+    files: by table, by oid of it or of a partition, the number of its file. columns: by table, by name, its
+    number, who wrote its catalog row last, and whether it is generated. labels: of enumerations, and attributes of
+    composite types, by what they are.
     """
 
-    files: Mapping[str, int | None]
-    columns: Mapping[str, Sequence[str]]
+    files: Mapping[str, Mapping[str, int | None]]
+    columns: Mapping[str, Mapping[str, Sequence[str]]]
+    labels: Mapping[str, str]
 
 
-def seen(connection: "psycopg.Connection[Any]", specs: Sequence[TableSpec]) -> dict[str, Storage]:
-    """Each table's storage now."""
+def seen(connection: "psycopg.Connection[Any]", specs: Sequence[TableSpec], tables: Iterable[PgTable]) -> Storage:
+    """What there is now."""
     with asking("reading its catalog"):
         rows = connection.execute(_SEEN, ([spec.name for spec in specs],)).fetchall()
-    return {name: Storage(files or {}, columns) for name, files, columns in rows}
+    files = {name: held or {} for name, held, _ in rows}
+    return Storage(files, {name: columns for name, _, columns in rows}, labels(connection, tables))
 
 
-def require_same_values(before: Mapping[str, Storage], now: Mapping[str, Storage]) -> None:
+def labels(connection: "psycopg.Connection[Any]", tables: Iterable[PgTable]) -> dict[str, str]:
+    """Of their columns' types, by what they are: labels of enumerations, attributes of composite types."""
+    columns = [column for table in tables for column in table.columns]
+    types = {column.element_oid or column.base_oid for column in columns if column.category in "ce"}
+    types |= {column.element_oid for column in columns if column.element_oid}
+    if not types:
+        return {}
+    with asking("reading its catalog"):
+        return dict(connection.execute(_LABELS, {"types": sorted(types)}).fetchall())
+
+
+def require_same_values(before: Storage, now: Storage) -> None:
     """Nothing that the log does not tell happened to the rows in between. Raises BadData naming the table."""
-    for name, was in before.items():
-        if name not in now:
+    for name, was in before.columns.items():
+        if name not in now.columns:
             continue  # others say what became of it
-        found = now[name]
-        for column, (_, generated) in was.columns.items():
-            if generated and column in found.columns and not found.columns[column][1]:
-                raise _untold(name, f"column {column!r} was generated, and keeps values that the log never had")
-        anew = [oid for oid, file in was.files.items() if found.files.get(oid, file) != file]
-        if anew and _touched(was, found):
-            columns = ", ".join(_touched(was, found))
-            raise _untold(name, f"ALTER TABLE rewrote it, with column(s) {columns}: values may be others")
+        found = now.columns[name]
+        for column, (number, _, generated) in was.items():
+            if column not in found:
+                continue
+            if found[column][0] != number:
+                raise _untold(f"table {name!r}: column {column!r} was dropped and added again")
+            if generated and not found[column][2]:
+                raise _untold(f"table {name!r}: column {column!r} was generated, and keeps its values")
+        files = now.files[name]
+        anew = [oid for oid, file in before.files[name].items() if files.get(oid, file) != file]
+        touched = _touched(was, found)
+        if anew and touched:
+            raise _untold(f"table {name!r}: ALTER TABLE rewrote it, with column(s) {', '.join(touched)}")
+    _require_same_labels(before.labels, now.labels)
 
 
-def _touched(was: Storage, now: Storage) -> list[str]:
+def _require_same_labels(before: Mapping[str, str], now: Mapping[str, str]) -> None:
+    """Labels may come, in the middle too; another attribute is one more value in the text of every row."""
+    for what, name in before.items():
+        if what in now and now[what] != name:
+            raise _untold(f"ALTER TYPE renamed {name.split(' ')[0]!r} to {now[what].split(' ')[0]!r}")
+    attributes = [{what for what in one if what.startswith("attribute ")} for one in (before, now)]
+    if before and attributes[0] != attributes[1]:
+        raise _untold("ALTER TYPE added or dropped an attribute of a type that a column has")
+
+
+def _touched(was: Mapping[str, Sequence[str]], now: Mapping[str, Sequence[str]]) -> list[str]:
     """The columns that are new, or whose catalog row is; generated ones are not ours."""
-    before = {name: writer for name, (writer, _) in was.columns.items()}
-    return [name for name, (writer, made) in now.columns.items() if before.get(name) != writer and not made]
+    before = {name: writer for name, (_, writer, _) in was.items()}
+    return [name for name, (_, writer, made) in now.items() if before.get(name) != writer and not made]
 
 
-def _untold(table: str, what: str) -> BadData:
+def _untold(what: str) -> BadData:
     return BadData(
-        f"table {table!r}: {what}, and the log does not tell which",
-        "drop the job and start over",
+        f"{what}: rows may have other values, and the log does not tell which", "drop the job and start over"
     )
 
 
-def as_text(storage: Mapping[str, Storage]) -> str:
+def as_text(storage: Storage) -> str:
     """JSON that `of_text` reads."""
-    return json.dumps({name: [one.files, one.columns] for name, one in storage.items()})
+    return json.dumps(asdict(storage))
 
 
-def of_text(text: str) -> dict[str, Storage]:
+def of_text(text: str) -> Storage:
     """What `as_text` wrote."""
-    return {name: Storage(files, columns) for name, (files, columns) in json.loads(text).items()}
+    return Storage(**json.loads(text))

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 FLUSH_TRIES, FLUSH_WAIT_S = 4, 0.005
 """A commit is on disk within some ms; one that nobody waits for (synchronous_commit = off) within 0.6 s."""
 
-MADE_BY_US = "made by backfill"
+MADE_BY_US = "made by backfill for "
+"""Begins the comment of a publication that we made; the slots of the jobs that use it follow."""
 
 _NOW = """
 SELECT (SELECT system_identifier FROM pg_control_system()), current_database(), pg_is_in_recovery(),
@@ -93,11 +95,7 @@ def require_ours(seen: Now, slot: str, position: int) -> None:
     if seen.lost:
         why = "it fell behind max_slot_wal_keep_size of the server"
         raise HistoryGone(f"replication slot {slot!r} has lost changes after {lsn_text(position)}: {why}", anew)
-    if seen.plugin != "pgoutput" or seen.slot_database != seen.database:
-        raise StateConflict(
-            f"replication slot {slot!r} is of plugin {seen.plugin} and database {seen.slot_database!r}, not ours",
-            anew,
-        )
+    _require_kind(seen, slot, anew)
     if seen.confirmed is not None and seen.confirmed > position:
         raise HistoryGone(
             f"replication slot {slot!r} was advanced to {lsn_text(seen.confirmed)} by others, or made again; the "
@@ -106,10 +104,22 @@ def require_ours(seen: Now, slot: str, position: int) -> None:
         )
 
 
-def require_within(connection: "Connection", seen: Now, options: PostgresOptions, at: int) -> None:
+def _require_kind(seen: Now, slot: str, way_on: str) -> None:
+    if seen.plugin != "pgoutput" or seen.slot_database != seen.database:
+        raise StateConflict(
+            f"replication slot {slot!r} is of plugin {seen.plugin} and database {seen.slot_database!r}, not ours",
+            way_on,
+        )
+
+
+def require_within(connection: "Connection", options: PostgresOptions, at: int) -> None:
     """The slot holds back no more log than it may; else it is given up. Raises HistoryGone then."""
     most = options.max_retained
-    if most is None or seen.held_bytes <= most:
+    if most is None:
+        return
+    seen = now(connection, options.slot)
+    require_ours(seen, options.slot, at)
+    if seen.held_bytes <= most:
         return
     remove(connection, options.slot, options.publication)
     raise HistoryGone(
@@ -154,11 +164,15 @@ def require_none(seen: Now, slot: str) -> None:
 
 
 def make(connection: "Connection", slot: str, publication: str, tables: Sequence[PgTable]) -> None:
-    """Publication and slot are there, the slot new."""
-    require_none(now(connection, slot), slot)
+    """Publication and slot are there, the slot new: one that is there is made again."""
     with asking("making publication and slot"):
         if missing(connection, publication, tables) is None:
             _publish(connection, publication, tables)
+        users = _users(connection, publication)
+        if users is not None:
+            _note_users(connection, publication, [*users, slot])
+        if now(connection, slot).plugin is not None:
+            connection.execute("SELECT pg_drop_replication_slot(%s)", (slot,))
         connection.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (slot,))
 
 
@@ -206,11 +220,32 @@ def statement(publication: str, tables: Sequence[PgTable]) -> str:
 def _publish(connection: "Connection", publication: str, tables: Sequence[PgTable]) -> None:
     with connection.transaction():
         connection.execute(statement(publication, tables).encode())
-        connection.execute(f"COMMENT ON PUBLICATION {quoted(publication)} IS '{MADE_BY_US}'".encode())
+        _note_users(connection, publication, [])
+
+
+def _users(connection: "Connection", publication: str) -> list[str] | None:
+    """The slots of the jobs that use a publication which we made; None for another one, or none."""
+    query = "SELECT obj_description(oid, 'pg_publication') FROM pg_publication WHERE pubname = %s"
+    row = connection.execute(query, (publication,)).fetchone()
+    if row is None or row[0] is None or not row[0].startswith(MADE_BY_US):
+        return None
+    return [name for name in row[0].removeprefix(MADE_BY_US).split(", ") if name]
+
+
+def _note_users(connection: "Connection", publication: str, slots: Sequence[str]) -> None:
+    """By its owner alone: another role could not drop it either."""
+    import psycopg
+
+    listed = ", ".join(dict.fromkeys(slots))
+    with suppress(psycopg.errors.InsufficientPrivilege), connection.transaction():
+        connection.execute(f"COMMENT ON PUBLICATION {quoted(publication)} IS '{MADE_BY_US}{listed}'".encode())
 
 
 def remove(connection: "Connection", slot: str, publication: str) -> None:
-    """The slot is gone, and a publication that we made. Raises Transient while somebody reads the slot."""
+    """The slot is gone, and a publication that we made and that no other job of ours uses.
+
+    Raises Transient while somebody reads the slot, StateConflict for one that is not ours.
+    """
     with asking("removing slot and publication"):
         seen = now(connection, slot)
         if seen.active_pid is not None:
@@ -218,10 +253,15 @@ def remove(connection: "Connection", slot: str, publication: str) -> None:
                 f"replication slot {slot!r} is being read by process {seen.active_pid}", "end that first"
             )
         if seen.plugin is not None:
+            _require_kind(seen, slot, "remove it yourself if nobody needs it")
             connection.execute("SELECT pg_drop_replication_slot(%s)", (slot,))
-        ours = "SELECT obj_description(oid, 'pg_publication') = %s FROM pg_publication WHERE pubname = %s"
-        row = connection.execute(ours, (MADE_BY_US, publication)).fetchone()
-        if row is not None and row[0]:
+        users = _users(connection, publication)
+        if users is None:
+            return
+        others = [name for name in users if name != slot]
+        if others:
+            _note_users(connection, publication, others)
+        else:
             connection.execute(f"DROP PUBLICATION {quoted(publication)}".encode())
 
 

@@ -35,7 +35,13 @@ SELECT c.oid::bigint, n.nspname, c.relname, c.relkind::text, c.relreplident::tex
              JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.number
              WHERE i.indrelid = c.oid AND i.indisprimary ORDER BY k.ord),
        (SELECT jsonb_object_agg(a.attname, a.attnum) FROM pg_attribute a
-        WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped)
+        WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
+       EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary
+               AND NOT (i.indimmediate AND i.indisvalid)),
+       EXISTS (SELECT FROM pg_class u WHERE u.relpersistence <> 'p' AND (u.oid = c.oid OR u.oid IN (
+           SELECT relid FROM pg_partition_tree(c.oid)))),
+       ARRAY(SELECT l.oid::regclass::text FROM pg_partition_tree(c.oid) t JOIN pg_class l ON l.oid = t.relid
+             WHERE t.isleaf AND l.relreplident <> c.relreplident ORDER BY l.oid)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass(%s)
 """
 
@@ -46,6 +52,8 @@ class PgTable:
 
     identity: its REPLICA IDENTITY: d(efault), n(othing), f(ull), i(ndex). primary: its primary key's columns.
     toasted: whether it has values stored out of line. numbers: by column its attnum, which no other one ever has.
+    deferrable: whether the primary key is no replica identity, because it is checked late. unlogged: whether it or
+    a partition is. differing: SQL of the partitions whose replica identity is another one.
     """
 
     name: str
@@ -61,6 +69,9 @@ class PgTable:
     columns: tuple[Column, ...]
     key: tuple[Column, ...]
     numbers: Mapping[str, int]
+    deferrable: bool = False
+    unlogged: bool = False
+    differing: tuple[str, ...] = ()
 
     @property
     def sql(self) -> str:
@@ -104,10 +115,11 @@ def described(connection: "psycopg.Connection[Any]", specs: Sequence[TableSpec])
 
 
 _SIGNATURE = """
-SELECT array_agg((to_regclass(n)::oid, c.relreplident, c.reltoastrelid <> 0, (
+SELECT array_agg((to_regclass(n)::oid, c.relreplident, c.relpersistence, c.reltoastrelid <> 0, (
     SELECT array_agg((attnum, xmin) ORDER BY attnum) FROM pg_attribute
     WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped), (
-    SELECT array_agg((relid, pg_relation_filenode(relid)) ORDER BY relid) FROM pg_partition_tree(c.oid)),
+    SELECT array_agg((relid, pg_relation_filenode(relid), l.relreplident, l.relpersistence) ORDER BY relid)
+    FROM pg_partition_tree(c.oid) JOIN pg_class l ON l.oid = relid),
     pg_relation_filenode(c.oid)))::text
 FROM unnest(%s::text[]) n LEFT JOIN pg_class c ON c.oid = to_regclass(n)
 """
@@ -150,7 +162,7 @@ def _table(spec: TableSpec, row: Any, columns: tuple[Column, ...]) -> PgTable:
     for name in sorted(OURS & by_name.keys()):
         raise UsageError(f"table {spec.name!r}: column {name!r} has a name that this tool uses", "rename it")
     key = tuple(by_name[name] for name in spec.key)
-    oid, schema, relation, kind, identity, rows, size, toasted, primary, numbers = row
+    oid, schema, relation, kind, identity, rows, size, toasted, primary, numbers, deferrable, unlogged, other = row
     rows = rows if rows > 0 else size // BYTES_A_ROW  # never analyzed
     return PgTable(
         name=spec.name,
@@ -166,6 +178,9 @@ def _table(spec: TableSpec, row: Any, columns: tuple[Column, ...]) -> PgTable:
         columns=columns,
         key=key,
         numbers=numbers,
+        deferrable=deferrable,
+        unlogged=unlogged,
+        differing=tuple(other),
     )
 
 

@@ -16,19 +16,19 @@ from backfill_cli.contracts import ArrowTasks, Piece, TableSpec, Taken, Upstream
 from backfill_cli.errors import BackfillError, Fatal, Transient
 from backfill_cli.model.plan import ChangeWindow, SnapshotRead
 from backfill_cli.model.position import Cursor, Position
-from backfill_cli.model.schema import columns_of, names_of, schema_text
 from backfill_cli.model.schema import field as schema_field
+from backfill_cli.model.schema import names_of
 from backfill_cli.model.split import SplitKey
 from backfill_cli.model.upstream import Pin, UpstreamEpoch, UpstreamView
 from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.failures import from_spark
-from backfill_cli.upstreams.postgres import checks, chunks, identity, rewritten, slot, taking
-from backfill_cli.upstreams.postgres.client import asking, connected, lsn_text
+from backfill_cli.upstreams.postgres import checks, chunks, identity, slot, taking
+from backfill_cli.upstreams.postgres.client import asking, connected, lsn_text, server_of
 from backfill_cli.upstreams.postgres.log.window import TakeRequest
+from backfill_cli.upstreams.postgres.look import Look, schema_of_columns
 from backfill_cli.upstreams.postgres.options import PostgresOptions
 from backfill_cli.upstreams.postgres.ranges import Ranges
-from backfill_cli.upstreams.postgres.tables import PgTable, described, schema_of, signature, splits
-from backfill_cli.upstreams.postgres.types import Column, spark_field
+from backfill_cli.upstreams.postgres.tables import PgTable, schema_of, splits
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -74,11 +74,8 @@ class PostgresUpstream:
         )
         self._pin: Pin | None = None
         self._ranges = Ranges(())
-        self._tables: dict[str, PgTable] = {}
-        self._signature = ""
-        self._storage: dict[str, rewritten.Storage] = {}
-        self._looked = False  # since the storage was
-        self._in_force: dict[str, tuple[Column, ...]] = {}  # the columns that the changes up to here have
+        self._look = Look(specs)
+        self._making = False
         self._memory: dict[int, _Memory] = {}
         self._since: int | None = None
         self._unheld = False  # pinned by somebody who only looks
@@ -94,11 +91,10 @@ class PostgresUpstream:
 
     def pin(self) -> Pin:
         connection = self._alive()
-        tables = self._look()
+        self._look.begin(connection)
+        tables = self._look.listed
         checks.require_followable(tables)
         seen = slot.now(connection, self._options.slot)
-        self._storage = rewritten.seen(connection, self._specs)
-        self._in_force = {table.name: table.columns for table in tables}
         self._unheld = seen.plugin is None
         position = seen.confirmed if seen.confirmed is not None else seen.insert
         self._pin = Pin(
@@ -117,23 +113,9 @@ class PostgresUpstream:
     def restore(self, pin: Pin) -> None:
         self._pin, self._unheld = pin, False
         self._ranges = Ranges(pin.splits)
-        self._look()
-        self._storage = rewritten.seen(self._connection, self._specs)
-        self._apply_schemas(pin.schema)
+        self._look.begin(self._alive())
+        self._look.apply(pin.schema)
         self._see_from_here()
-
-    def _look(self) -> tuple[PgTable, ...]:
-        """The tables as the catalog describes them now."""
-        connection = self._alive()
-        self._signature, self._looked = signature(connection, self._specs), True
-        tables = described(connection, self._specs)
-        self._tables = {table.name: table for table in tables}
-        return tables
-
-    def _apply_schemas(self, schemas: Mapping[str, str]) -> None:
-        """These columns are in force, as the catalog describes them now. Raises BadData for one of other type."""
-        for name, text in schemas.items():
-            self._in_force[name] = checks.in_force(self._tables[name], columns_of(text))
 
     def _see_from_here(self) -> None:
         """A transaction that began before the slot may commit unseen by it: none may be open at the first read."""
@@ -149,78 +131,70 @@ class PostgresUpstream:
         self._since = row[0]
 
     def may_hold(self) -> None:
-        checks.require_able(self._alive(), self._options, tuple(self._tables.values()))
+        checks.require_able(self._alive(), self._options, self._look.listed)
 
     def hold(self) -> None:
-        slot.make(self._alive(), self._options.slot, self._options.publication, tuple(self._tables.values()))
+        connection, options = self._alive(), self._options
+        if not self._making:
+            slot.require_none(slot.now(connection, options.slot), options.slot)
+        self._making = True  # one that is there at the next try is of a try whose answer was lost
+        slot.make(connection, options.slot, options.publication, self._look.listed)
+
+    def keep_within(self, position: Position) -> None:
+        slot.require_within(self._alive(), self._options, _lsn(position))
 
     def would_hold(self) -> Sequence[str]:
-        movable = [self._tables[spec.name] for spec in self._specs if not spec.immutable_key]
-        made = checks.would_make(self._alive(), self._options, tuple(self._tables.values()))
+        movable = [self._look.tables[spec.name] for spec in self._specs if not spec.immutable_key]
+        made = checks.would_make(self._alive(), self._options, self._look.listed)
         return [*made, *checks.lost_with_a_key(movable)]
 
-    def release(self) -> None:
-        slot.remove(self._alive(), self._options.slot, self._options.publication)
+    def release(self, pin: Pin) -> None:
+        seen = slot.now(self._alive(), self._options.slot)
+        identity.require_same_database(pin.identity, seen)
+        slot.remove(self._connection, self._options.slot, self._options.publication)
 
     def advice(self) -> Sequence[str]:
-        return checks.advice(self._alive(), self._options, tuple(self._tables.values()))
+        return checks.advice(self._alive(), self._options, self._look.listed)
 
     def _identity(self, seen: slot.Now) -> str:
-        tables = tuple(self._tables.values())
+        tables = self._look.listed
         published = slot.published(self._connection, self._options.publication, tables)
         return identity.of(seen, self._options.slot, published, tables)
 
     def observe(self, position: Position, snapshot_open: bool) -> UpstreamView:
         pin, at = self._taken(), _lsn(position)
         seen = slot.now(self._alive(), self._options.slot)
-        if signature(self._connection, self._specs) != self._signature:
-            checks.require_followable(self._look())
-        identity.require(pin.identity, self._identity(seen))
-        self._require_same_values()
-        self._apply_schemas({name: _schema(columns) for name, columns in self._in_force.items()})
+        self._look.again(self._connection)
+        identity.require(pin.identity, self._identity(seen), seen)
         if seen.plugin is None and self._unheld:
             return UpstreamView(identity=pin.identity, latest=_position(seen.insert))
         slot.require_ours(seen, self._options.slot, at)
-        slot.require_within(self._connection, seen, self._options, at)
         end = max(at, slot.settled(self._connection, seen, self._ends))
         self._ends = (*self._ends, seen.insert)[-2:]
-        added = self._added()
+        added = self._look.added(self._connection)
+        self._look.compare(self._connection)
+        if self._look.new_of(added):
+            self._look.place(added, slot.now(self._connection, self._options.slot).insert)
         return UpstreamView(
             identity=pin.identity,
             latest=_position(end),
-            pending=self._pending(at, end, added),
+            pending=self._pending(at, end, self._look.told_by(end, added)),
             oldest=None if seen.confirmed is None else _position(seen.confirmed),
             log_first=snapshot_open and (end - at > LONG_LOG_BYTES or bool(added)),
             held_bytes=seen.held_bytes,
         )
 
-    def _require_same_values(self) -> None:
-        if self._looked:
-            storage = rewritten.seen(self._connection, self._specs)
-            rewritten.require_same_values(self._storage, storage)
-            self._storage, self._looked = storage, False
-
-    def _added(self) -> dict[str, str]:
-        """By table whose columns are not those in force: its schema now. Raises BadData for one with a default."""
-        found = {}
-        for name, table in self._tables.items():
-            in_force = {column.name for column in self._in_force[name]}
-            if new := [column.name for column in table.columns if column.name not in in_force]:
-                checks.require_told(self._connection, table, new)
-                found[name] = schema_of(table)
-        return found
-
     def _pending(self, at: int, end: int, added: Mapping[str, str]) -> tuple[UpstreamEpoch, ...]:
         """What the slot holds after `at`, as one epoch; what moved without changes of ours only now and then.
 
-        Columns that were added come with the log's next change of their table, or with nothing pending at once.
+        Columns that were added come with the log's next change of their table, or with a window that has none.
         """
         now_ms = time.time_ns() // 1_000_000
         first_ms = None
         if end > max(at, self._empty_to):
             first_ms = slot.first_after(self._connection, self._options.slot, self._options.publication, end)
         if first_ms is not None:
-            return (UpstreamEpoch(((LOG, end),), first_ms, None, end - at),)
+            return (UpstreamEpoch(((LOG, end),), first_ms, None, end - at, tuple(added.items())),)
         self._empty_to = max(self._empty_to, end)
         if added:
             return (UpstreamEpoch(((LOG, end),), now_ms, 0, 0, tuple(added.items())),)
@@ -232,25 +206,33 @@ class PostgresUpstream:
 
     def closed(self, table: str, reads: Sequence[SnapshotRead]) -> Sequence[SnapshotRead]:
         """Each ends at the key that its limit reaches now, or at its split's end where there are fewer rows."""
-        return [self._ranges.closed(self._alive(), self._tables[table], read) for read in reads]
+        return [self._ranges.closed(self._alive(), self._look.tables[table], read) for read in reads]
 
     def row_count(self, read: SnapshotRead) -> int | None:
         """Only reading tells."""
         return None
 
     def batches(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> ArrowTasks | None:
-        of, columns = self._tables[table], self._in_force[table]
+        of, columns = self._look.tables[table], self._look.in_force[table]
         pieces = tuple(
             (Piece(index, self._chunk(of, self._ranges.condition(of, part))),)
             for index, read in enumerate(reads)
             for part in self._ranges.parts(read)
         )
-        return ArrowTasks(chunks.batches, pieces, _schema(columns))
+        return ArrowTasks(chunks.batches, pieces, schema_of_columns(columns))
 
     def _chunk(self, table: PgTable, condition: str) -> chunks.Chunk:
-        columns = self._in_force[table.name]
+        columns = self._look.in_force[table.name]
         return chunks.Chunk(
-            self._options.dsn, table.name, table.oid, table.source, condition, columns, self._sight
+            dsn=self._options.dsn,
+            server=server_of(self._connection),
+            name=table.name,
+            oid=table.oid,
+            table=table.sql,
+            source=table.source,
+            condition=condition,
+            columns=columns,
+            sight=self._sight,
         )
 
     def scan(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> "DataFrame":
@@ -266,7 +248,7 @@ class PostgresUpstream:
     # -- the log -------------------------------------------------------------------------------------------------
 
     def may_lack(self, table: str) -> frozenset[str]:
-        return self._tables[table].may_lack()
+        return self._look.tables[table].may_lack()
 
     def take(
         self,
@@ -278,7 +260,7 @@ class PostgresUpstream:
     ) -> Taken:
         after = _lsn(window.after)
         connection = self._alive()
-        self._apply_schemas(schemas)
+        self._look.apply(schemas)
         up_to = slot.past_now(connection, self._options.slot) if window.open else _lsn(window.up_to)
         if up_to <= self._empty_to:
             taken = taking.nothing(up_to)
@@ -289,11 +271,11 @@ class PostgresUpstream:
                 publication=self._options.publication,
                 after=after,
                 up_to=up_to,
-                tables=taking.log_tables(self._tables, self._in_force),
+                tables=taking.log_tables(self._look.tables, self._look.in_force),
                 folder=folder,
                 attempt=uuid.uuid4().hex,
                 limit=window.limit,
-                covered=self._ranges.covered(self._tables, within),
+                covered=self._ranges.covered(self._look.tables, within),
             )
             taken = taking.in_worker(spark, request)
         if window.open and taken.up_to < up_to:
@@ -301,12 +283,14 @@ class PostgresUpstream:
         known = self._memory.get(after, _Memory())
         hidden = slot.hidden(connection, taken.xids, known.hidden) if within is not None else ()
         for name, columns in taken.changed.items():
-            in_force = {column.name for column in self._in_force[name]}
+            in_force = {column.name for column in self._look.in_force[name]}
             new = [column.name for column in columns if column.name not in in_force]
-            checks.require_told(connection, self._tables[name], new)
-        changed = dict(window.schema) | {name: _schema(columns) for name, columns in taken.changed.items()}
+            checks.require_told(connection, self._look.tables[name], new)
+        whole = taken.up_to == up_to
+        added = {name: schema for name, schema in window.schema if whole and name not in taken.tables}
+        changed = added | {name: schema_of_columns(columns) for name, columns in taken.changed.items()}
         in_force_then = {name: names_of(text) for name, text in {**schemas, **changed}.items()}
-        read, storage = known.read or window.open, rewritten.as_text(self._storage)
+        read, storage = known.read or window.open, self._look.storage()
         self._memory = {after: known, taken.up_to: _Memory(hidden, read, in_force_then, storage)}
         end = replace(
             window,
@@ -341,9 +325,8 @@ class PostgresUpstream:
     def recall(self, memory: str) -> None:
         told = json.loads(memory)
         known = _Memory(tuple(told["hidden"]), told["read"], told["columns"], told["storage"])
-        self._memory, self._storage, self._looked = {told["at"]: known}, rewritten.of_text(known.storage), True
-        for name, columns in known.columns.items():
-            self._in_force[name] = tuple(c for c in self._tables[name].columns if c.name in columns)
+        self._memory = {told["at"]: known}
+        self._look.recall(known.columns, known.storage)
 
     def failure(self, exc: Exception) -> BackfillError | None:
         return from_spark(exc)
@@ -362,10 +345,6 @@ class PostgresUpstream:
         if self._pin is None:
             raise RuntimeError("pin() or restore() comes first")
         return self._pin
-
-
-def _schema(columns: Sequence[Column]) -> str:
-    return schema_text({column.name: spark_field(column) for column in columns})
 
 
 def _with_read(pieces: Sequence[Piece]) -> "Iterator[pa.RecordBatch]":

@@ -99,8 +99,8 @@ def test_drop_wants_the_name_twice(run: Run, catalog: Catalog, monkeypatch: pyte
     dropped: list[str] = []
     left = "replication slot 'orders' is being read"
 
-    def forget(job: str, where: Catalog) -> SimpleNamespace:
-        dropped.append(job)
+    def forget(job: str, where: Catalog, without_sink: bool) -> SimpleNamespace:
+        dropped.append(job + " without its sink" * without_sink)
         return SimpleNamespace(known=True, left=left)
 
     fake_engine(monkeypatch, "job.drop", drop=forget)

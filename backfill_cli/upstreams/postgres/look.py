@@ -1,0 +1,108 @@
+"""The job's tables as the database's catalog describes them, looked at again where it changed."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from backfill_cli.contracts import TableSpec
+from backfill_cli.model.schema import columns_of, schema_text
+from backfill_cli.upstreams.postgres import checks, rewritten
+from backfill_cli.upstreams.postgres.tables import PgTable, described, schema_of, signature
+from backfill_cli.upstreams.postgres.types import Column, spark_field
+
+if TYPE_CHECKING:
+    import psycopg
+
+    Connection = psycopg.Connection[Any]
+
+
+class Look:
+    """tables: by name. in_force: by table the columns that the changes applied so far have, in its order.
+
+    What the log does not tell is compared from look to look, and across processes by `storage` and `recall`.
+    """
+
+    def __init__(self, specs: Sequence[TableSpec]) -> None:
+        self._specs = specs
+        self.tables: dict[str, PgTable] = {}
+        self.in_force: dict[str, tuple[Column, ...]] = {}
+        self._signature = ""
+        self._storage = rewritten.Storage({}, {}, {})
+        self._compared = True  # since the last look
+        self._places: dict[str, tuple[str, int]] = {}  # by table: a schema, and the log's end once it was seen
+
+    @property
+    def listed(self) -> tuple[PgTable, ...]:
+        return tuple(self.tables.values())
+
+    def begin(self, connection: "Connection") -> None:
+        """The first look: what there is now is what later looks are compared with; all columns are in force."""
+        self._look(connection)
+        self._storage, self._compared = rewritten.seen(connection, self._specs, self.listed), True
+        self.in_force = {table.name: table.columns for table in self.listed}
+
+    def again(self, connection: "Connection") -> None:
+        """The tables as they are now, followable still. Costs one question where nothing changed."""
+        if self._signed(connection) != self._signature:
+            self._look(connection)
+            checks.require_followable(self.listed)
+        self.apply({name: schema_of_columns(columns) for name, columns in self.in_force.items()})
+
+    def apply(self, schemas: Mapping[str, str]) -> None:
+        """These columns are in force, as the catalog describes them now. Raises BadData for one of other type."""
+        for name, text in schemas.items():
+            self.in_force[name] = checks.in_force(self.tables[name], columns_of(text))
+
+    def compare(self, connection: "Connection") -> None:
+        """No row got other values since the look before without the log telling. Raises BadData."""
+        if not self._compared:
+            storage = rewritten.seen(connection, self._specs, self.listed)
+            rewritten.require_same_values(self._storage, storage)
+            self._storage, self._compared = storage, True
+
+    def added(self, connection: "Connection") -> dict[str, str]:
+        """By table whose columns are not those in force: its schema now. Raises BadData for one with a default."""
+        found = {}
+        for name, table in self.tables.items():
+            in_force = {column.name for column in self.in_force[name]}
+            if new := [column.name for column in table.columns if column.name not in in_force]:
+                checks.require_told(connection, table, new)
+                found[name] = schema_of(table)
+        return found
+
+    def new_of(self, added: Mapping[str, str]) -> bool:
+        """Whether some of these schemas have no place in the log yet."""
+        return any(self._places.get(name, ("", 0))[0] != schema for name, schema in added.items())
+
+    def place(self, added: Mapping[str, str], end: int) -> None:
+        """end: of the log, read after these schemas were seen: their ALTER TABLE is before it."""
+        for name, schema in added.items():
+            if self._places.get(name, ("", 0))[0] != schema:
+                self._places[name] = (schema, end)
+
+    def told_by(self, end: int, added: Mapping[str, str]) -> dict[str, str]:
+        """Of these those whose ALTER TABLE is before `end`."""
+        return {name: schema for name, schema in added.items() if self._places[name][1] <= end}
+
+    def storage(self) -> str:
+        """What `recall` is to compare with."""
+        return rewritten.as_text(self._storage)
+
+    def recall(self, columns: Mapping[str, Sequence[str]], storage: str) -> None:
+        """What an earlier process knew: the columns in force, and what rows were stored as."""
+        for name, names in columns.items():
+            self.in_force[name] = tuple(c for c in self.tables[name].columns if c.name in names)
+        if storage:
+            self._storage, self._compared = rewritten.of_text(storage), False
+
+    def _look(self, connection: "Connection") -> None:
+        self._signature, self._compared = self._signed(connection), False
+        self.tables = {table.name: table for table in described(connection, self._specs)}
+
+    def _signed(self, connection: "Connection") -> str:
+        """A text that is another one once a look would show other things than the last."""
+        return f"{signature(connection, self._specs)} {rewritten.labels(connection, self.listed)}"
+
+
+def schema_of_columns(columns: Sequence[Column]) -> str:
+    """Spark's schema of rows with these columns, as JSON."""
+    return schema_text({column.name: spark_field(column) for column in columns})

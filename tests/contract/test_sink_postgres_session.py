@@ -1,0 +1,261 @@
+"""Connections by way of poolers, failovers, locks, hostile schemas, and what a role is told to be given."""
+
+import ast
+import re
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from postgres import Server
+from postgres_database import Database, database
+from postgres_sink import begun, pooled, read_table, sink_of, statements
+from sink_contract import Epochs, a_table, rows, schema_json
+
+from backfill_cli.errors import BackfillError, Held, SinkInUse, Transient, UsageError
+from backfill_cli.model.checkpoint import Owner
+from backfill_cli.sinks import postgres
+from backfill_cli.sinks.postgres import session, types
+from backfill_cli.sinks.postgres.edge import BLOCKING
+from backfill_cli.sinks.postgres.session import Place, opened, rows_of
+from backfill_cli.sinks.postgres.sink import PostgresSink
+
+
+@pytest.fixture
+def db(postgres: Server) -> Iterator[Database]:
+    with database(postgres) as made:
+        yield made
+
+
+@pytest.fixture
+def sink(db: Database) -> PostgresSink:
+    return sink_of(db.dsn)
+
+
+@pytest.fixture
+def role(db: Database) -> Iterator[str]:
+    """A role whose name needs quotes, which may make tables."""
+    name = f"Role of {db.name}"
+    db(f'CREATE ROLE "{name}" LOGIN', f'GRANT ALL ON SCHEMA public TO "{name}"')
+    yield name
+    db(f'DROP OWNED BY "{name}" CASCADE', f'DROP ROLE "{name}"')
+
+
+def as_role(db: Database, role: str) -> PostgresSink:
+    return sink_of(db.dsn.replace("postgres@", f"{role.replace(' ', '%20')}@"))
+
+
+# Poolers
+
+
+def test_behind_a_pooler_that_gives_each_transaction_another_session_an_epoch_is_committed(
+    db: Database, tmp_path: Path
+) -> None:
+    with pooled(db.server.port) as port:
+        sink = sink_of(db.dsn.replace(f":{db.server.port}", f":{port}"))
+        epochs = begun(sink, tmp_path, a_table())
+        sink.commit(epochs.next(inserts=rows((1, "a"), (2, "b"))))
+        sink.commit(epochs.next(inserts=rows((3, "c")), upserts=rows((1, "A")), deletes=[2]))
+    assert read_table(db, "orders") == rows((1, "A"), (3, "c"))
+
+
+def test_our_settings_hold_in_each_transaction_and_in_none_of_others(db: Database) -> None:
+    with pooled(db.server.port) as port:
+        place = Place.of(db.dsn.replace(f":{db.server.port}", f":{port}"))
+        with opened(place, "asking") as con:
+            for _ in range(3):
+                assert rows_of(con, "SELECT current_setting('lock_timeout'), current_setting('row_security')") == [
+                    ("1min", "off")
+                ]
+                con.commit()
+                assert db("SELECT 1 FROM pg_stat_activity WHERE application_name = 'backfill'") == []
+
+
+def test_a_setting_is_given_to_servers_that_know_it(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ">= 170000 THEN pg_catalog.set_config('transaction_timeout', '0', true)" in session.settings()
+    monkeypatch.setitem(session.NEWER, "idle_session_timeout", (140_000, "7s"))
+    monkeypatch.setitem(session.NEWER, "what_comes_next", (990_000, "1"))
+    with opened(Place.of(db.dsn), "asking") as con:
+        assert rows_of(con, "SELECT current_setting('idle_session_timeout')") == [("7s",)]
+
+
+def test_a_fence_sees_what_it_waited_for_whatever_the_database_begins_with(
+    sink: PostgresSink, db: Database, tmp_path: Path
+) -> None:
+    epochs = begun(sink, tmp_path, a_table())
+    db(f"ALTER DATABASE {db.name} SET default_transaction_isolation = 'serializable'")
+    with psycopg.connect(db.dsn) as other:
+        other.execute("UPDATE _backfill_markers SET token = 3")
+        fencing = threading.Thread(target=lambda: sink.fence("orders", 5))
+        fencing.start()
+        time.sleep(0.5)
+    fencing.join(30)
+    assert sink.committed("orders")["orders"].token == 5
+    assert epochs.epoch == 0
+
+
+# Servers that may only be read
+
+
+def test_a_new_job_is_refused_where_nothing_may_be_written_and_one_that_has_begun_waits(
+    sink: PostgresSink, db: Database, tmp_path: Path
+) -> None:
+    epochs = begun(sink, tmp_path, a_table())
+    db(f"ALTER DATABASE {db.name} SET default_transaction_read_only = on")
+    commit = epochs.next(inserts=rows((1, "a")))
+    for act in (
+        lambda: sink.prepare("orders", epochs.tables, into_existing=True),
+        lambda: sink.fence("orders", 2),
+        lambda: sink.commit(commit),
+    ):
+        with pytest.raises(Transient, match=r"sink\.dsn"):
+            act()
+    with pytest.raises(UsageError, match="may only read") as told:
+        sink.prepare("another", (a_table("another"),), into_existing=False)
+    with psycopg.connect(db.dsn, autocommit=True) as admin:
+        admin.execute("SET default_transaction_read_only = off")
+        try:
+            for statement in statements(told.value.hint):
+                admin.execute(statement.encode())
+            sink.prepare("another", (a_table("another"),), into_existing=False)
+            sink.commit(commit)
+        finally:
+            admin.execute("ALTER ROLE postgres RESET default_transaction_read_only")
+    assert read_table(db, "orders") == rows((1, "a"))
+
+
+# Locks
+
+
+def test_a_column_is_added_soon_or_not_so_that_readers_do_not_wait(
+    sink: PostgresSink, db: Database, tmp_path: Path
+) -> None:
+    begun(sink, tmp_path, a_table())
+    wider = a_table(schema=schema_json(id="long", name="string", note="string"))
+    with psycopg.connect(db.dsn) as other:
+        other.execute("SELECT * FROM orders")
+        began = time.monotonic()
+        with pytest.raises(Transient, match="lock timeout"):
+            sink.prepare("orders", (wider,), into_existing=True)
+        assert time.monotonic() - began < 15
+    sink.prepare("orders", (wider,), into_existing=True)
+
+
+def test_who_holds_a_lock_is_found_by_the_query_of_the_hint(
+    sink: PostgresSink, db: Database, tmp_path: Path
+) -> None:
+    begun(sink, tmp_path, a_table())
+    with psycopg.connect(db.dsn) as other:
+        other.execute("SELECT * FROM _backfill_markers FOR UPDATE")
+        holder = other.info.backend_pid
+        fencing = threading.Thread(target=lambda: sink.fence("orders", 2))
+        fencing.start()
+        end = time.monotonic() + 20
+        while not (found := db(BLOCKING)) and time.monotonic() < end:
+            time.sleep(0.05)
+    fencing.join(30)
+    assert [pid for pid, *_ in found] == [holder]
+
+
+# Functions of a user's that stand before PostgreSQL's own (CVE-2018-1058)
+
+
+def test_every_function_that_is_called_is_postgresqls_own() -> None:
+    """In the SQL of the package, a name before a parenthesis is qualified, or is no function."""
+    functions = (
+        "cardinality|unnest|string_to_array|json_\\w+|to_jsonb|isfinite|count|max|min|now|bool_and|bool_or|"
+    )
+    functions += "format_type|has_\\w+_privilege|current_setting|set_config|current_database|pg_\\w+"
+    called = re.compile(rf"(?<![\w.])({functions})\(")
+    found = []
+    for path in sorted({*Path(postgres.__file__).parent.glob("*.py")} - {Path(types.__file__)}):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value != BLOCKING:
+                found += [(path.name, name) for name in called.findall(node.value)]
+    assert found == []
+
+
+def test_a_function_of_a_users_is_not_called_in_place_of_postgresqls(
+    sink: PostgresSink, db: Database, tmp_path: Path
+) -> None:
+    epochs = begun(sink, tmp_path, a_table())
+    for given, result in (("cardinality(text[])", "int"), ("unnest(smallint[])", "SETOF smallint")):
+        db(f"CREATE FUNCTION public.{given} RETURNS {result} LANGUAGE plpgsql AS $$ BEGIN RAISE 'hostile'; END $$")
+    db("ALTER TABLE orders ADD UNIQUE (name)")
+    sink.commit(epochs.next(inserts=rows((1, "a")), unique=("orders",)))
+    left = {"name": "means nothing", "_unsent": ["name"]}
+    sink.commit(epochs.next(inserts=rows((2, "b")), upserts=[{"id": 1, **left}]))
+    with pytest.raises(BackfillError, match=r"\(2\) 2 times"):
+        sink.commit(epochs.next(inserts=rows((2, "c"))))
+    assert read_table(db, "orders") == rows((1, "a"), (2, "b"))
+
+
+# Rights
+
+
+def test_a_right_that_is_lost_later_is_granted_on_the_quoted_name_in_its_schema(
+    db: Database, role: str, tmp_path: Path
+) -> None:
+    sink = as_role(db, role)
+    db(f'CREATE SCHEMA "My Mart" AUTHORIZATION "{role}"')
+    epochs = begun(sink, tmp_path, a_table(target="My Mart.Big Orders"))
+    db(
+        f'REVOKE INSERT ON "My Mart"."Big Orders" FROM "{role}"',
+        'ALTER TABLE "My Mart"."Big Orders" OWNER TO postgres',
+    )
+    commit = epochs.next(inserts=rows((1, "a")))
+    with pytest.raises(UsageError, match="42501") as told:
+        sink.commit(commit)
+    assert f'ON "My Mart"."Big Orders" TO "{role}"' in told.value.hint
+    db(*statements(told.value.hint))
+    sink.commit(commit)
+
+
+def test_row_level_security_that_is_set_later_is_said_with_what_ends_it(
+    db: Database, role: str, tmp_path: Path
+) -> None:
+    sink = as_role(db, role)
+    epochs = begun(sink, tmp_path, a_table())
+    db("ALTER TABLE orders OWNER TO postgres", "ALTER TABLE orders ENABLE ROW LEVEL SECURITY")
+    db(f'GRANT ALL ON orders TO "{role}"')
+    commit = epochs.next(upserts=rows((1, "a")))
+    with pytest.raises(UsageError, match="row-level security") as told:
+        sink.commit(commit)
+    db(*statements(told.value.hint))
+    sink.commit(commit)
+
+
+# Jobs beside each other
+
+
+def test_a_table_of_a_job_whose_markers_are_in_another_schema_is_refused(
+    sink: PostgresSink, db: Database, tmp_path: Path
+) -> None:
+    begun(sink, tmp_path, a_table(target="public.orders"))
+    sink.own("orders", Owner("id", "elsewhere", "/lost/catalog.duckdb"), None)
+    other = sink_of(db.dsn, "mart")
+    for job in ("second", "orders"):
+        with pytest.raises(Held, match=r"public\.orders belongs to job 'orders'.*sink\.schema = 'public'") as told:
+            other.prepare(job, (a_table(target="public.orders"),), into_existing=True)
+        assert "--sink job.toml" in told.value.hint
+    assert db("SELECT 1 FROM pg_namespace WHERE nspname = 'mart'") == []
+    sink.forget("orders")
+    other.prepare("second", (a_table(target="public.orders"),), into_existing=True)
+
+
+def test_a_start_into_rows_of_others_that_never_made_its_job_leaves_them_protected(
+    sink: PostgresSink, db: Database
+) -> None:
+    db("CREATE TABLE orders (id bigint PRIMARY KEY, name text)", "INSERT INTO orders VALUES (1, 'theirs')")
+    sink.prepare("orders", (a_table(plain_inserts=False),), into_existing=True)
+    with pytest.raises(SinkInUse, match="--into-existing"):
+        sink.prepare("orders", (a_table(),), into_existing=False)
+    sink.prepare("orders", (a_table(plain_inserts=False),), into_existing=True)
+
+
+def test_a_job_that_has_committed_finds_its_own_rows(sink: PostgresSink, tmp_path: Path) -> None:
+    epochs: Epochs = begun(sink, tmp_path, a_table())
+    sink.commit(epochs.next(inserts=rows((1, "a"))))
+    sink.prepare("orders", epochs.tables, into_existing=False)
