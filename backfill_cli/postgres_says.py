@@ -6,6 +6,11 @@ A server that lets nobody in says so without one that libpq hands on: then its w
 import re
 from enum import Enum, auto
 
+PLACE = """
+    (SELECT system_identifier FROM pg_catalog.pg_control_system())::text || ' ' || pg_catalog.current_database()
+    || ' ' || t.oid::text"""
+"""SQL: a text that no other table has, in this cluster or another, of the table whose oid is `t.oid`."""
+
 INSTALL = "pip install 'backfill-cli[postgres]'"
 
 _PASSING = ("08", "40", "53", "55", "57", "58")

@@ -16,6 +16,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "failpoint": {"errors"},
     "duckdb_says": set(),
     "postgres_dsn": {"errors"},
+    "postgres_driver": set(),
     "postgres_says": set(),
     "model": {"errors"},
     "strategies": SHARED,
@@ -26,10 +27,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "formats": SHARED | {"contracts", "spark"},
     "upstreams": SHARED
     | {"contracts", "failpoint", "spark", "formats", "__init__"}
-    | {"postgres_dsn", "postgres_says"},
+    | {"postgres_driver", "postgres_dsn", "postgres_says"},
     "sinks": SHARED
     | {"contracts", "failpoint", "spark", "formats", "duckdb_says"}
-    | {"postgres_dsn", "postgres_says"},
+    | {"postgres_driver", "postgres_dsn", "postgres_says"},
     "catalog": SHARED | {"contracts", "failpoint", "duckdb_says"},
     "view": SHARED | {"catalog"},
     "engine": SHARED

@@ -177,6 +177,15 @@ class CheckedSink(Protocol):
 
 
 @runtime_checkable
+class LocatedSink(Protocol):
+    """A sink whose tables could be those of an upstream of its kind."""
+
+    def places(self, tables: Sequence[SinkTable]) -> Mapping[str, frozenset[str]]:
+        """By table of the job where its rows are, as `LocatedUpstream` says it; nothing of one not yet there."""
+        ...
+
+
+@runtime_checkable
 class SparkSink(Protocol):
     """A sink whose tables live in Spark."""
 

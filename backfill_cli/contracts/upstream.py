@@ -199,6 +199,15 @@ class HeldUpstream(Protocol):
 
 
 @runtime_checkable
+class LocatedUpstream(Protocol):
+    """An upstream whose tables could be those of a sink of its kind."""
+
+    def places(self) -> Mapping[str, frozenset[str]]:
+        """By table where its rows are, several for one in parts: texts that no other table has. After `pin`."""
+        ...
+
+
+@runtime_checkable
 class AdvisingUpstream(Protocol):
     """An upstream that sees what a start should be told of before."""
 

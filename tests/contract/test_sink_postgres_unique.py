@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from postgres import Server
 from postgres_database import Database, database
-from postgres_sink import begun, read_table, sink_of, statements
+from postgres_sink import begun, read_table, sink_of, staging, statements
 from sink_contract import Epochs, a_table, rows, schema_json
 
 from backfill_cli.errors import BadData
@@ -127,6 +128,16 @@ def test_rows_that_are_updated_in_place_may_exchange_values(
         assert db("SELECT mine FROM orders ORDER BY id") == [(42,), (42,), (42,), (42,), (7,)]
 
 
+def test_required_values_are_exchanged_by_rows_that_go_and_come_back_with_what_is_not_the_jobs(
+    sink: PostgresSink, db: Database, epochs: Epochs
+) -> None:
+    db(BY_NAME, "ALTER TABLE orders ALTER name SET NOT NULL", *WIDER)
+    sink.commit(epochs.next(inserts=rows((1, "a"), (2, "b"))))
+    db("UPDATE orders SET mine = 40 + id")
+    sink.commit(epochs.next(upserts=rows((1, "b"), (2, "a"), (3, "c"))))
+    assert db("SELECT id, name, mine FROM orders ORDER BY id") == [(1, "b", 41), (2, "a", 42), (3, "c", 7)]
+
+
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_exchange_in_place_ends_as_the_upstream_has_it(
@@ -182,6 +193,32 @@ def test_a_foreign_key_to_a_partition_keeps_its_rows_in_place(
     db("INSERT INTO notes VALUES (1)")
     sink.commit(epochs.next(upserts=rows((1, "A"))))
     assert db("SELECT * FROM notes") == [(1,)]
+
+
+@pytest.mark.parametrize(
+    ("made", "what"),
+    [
+        (BY_NAME, "the unique constraint 'by_name'"),
+        ("CREATE UNIQUE INDEX by_name ON orders (name)", "the unique constraint 'by_name'"),
+        ("CREATE UNIQUE INDEX lower ON orders (lower(name))", "the unique constraint 'lower'"),
+        ("ALTER TABLE orders ADD EXCLUDE USING btree (name WITH =)", "'orders_name_excl' of public.orders"),
+        ("ALTER TABLE orders ADD CONSTRAINT short CHECK (length(name) > 3)", "'short' of public.orders"),
+        ("ALTER TABLE orders ALTER mine SET NOT NULL", "column 'mine' of public.orders is NOT NULL"),
+    ],
+)
+def test_whatever_refuses_rows_is_named_with_the_statement_that_removes_it(
+    sink: PostgresSink, db: Database, tmp_path: Path, made: str, what: str
+) -> None:
+    table = a_table(schema=schema_json(id="long", name="string", mine="string"))
+    epochs = begun(sink, tmp_path, table)
+    db(made)
+    names = pa.table({"id": [1, 2], "name": ["a", "a"], "mine": pa.nulls(2, pa.string())})
+    commit = staging(epochs, inserts=names)
+    with pytest.raises(BadData) as told:
+        sink.commit(commit)
+    assert what in told.value.message
+    db(*statements(told.value.hint))
+    sink.commit(commit)
 
 
 # Triggers

@@ -11,9 +11,11 @@ from postgres_database import Database, database
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import load
+from backfill_cli.engine.job.drop import drop
+from backfill_cli.engine.job.preflight import plan
 from backfill_cli.engine.loop.run import start
 from backfill_cli.engine.verify.job import verify
-from backfill_cli.errors import HistoryGone, UsageError
+from backfill_cli.errors import BackfillError, HistoryGone, Transient, UsageError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -133,6 +135,61 @@ def test_a_slot_that_holds_more_than_it_may_is_given_up(
         run.catch_up()
     assert caught.value.exit_code == 7
     assert "drop" in (caught.value.hint or "")
+    assert db("SELECT count(*) FROM pg_replication_slots WHERE database = current_database()") == [(0,)]
+
+
+def test_plan_and_verify_never_give_the_slot_up(spark: "SparkSession", db: Database, tmp_path: Path) -> None:
+    run = Run(db, tmp_path, "t")
+    run.catch_up()
+    db("CREATE TABLE noise AS SELECT n, repeat('x', 100) v FROM generate_series(1, 400000) n")
+    plan(load(run.config), run.catalog)
+    assert verify("orders", run.catalog).equal
+    assert db("SELECT count(*) FROM pg_replication_slots WHERE database = current_database()") == [(1,)]
+
+
+def test_a_start_that_fails_once_the_slot_is_there_takes_it_away(
+    spark: "SparkSession", db: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(db, tmp_path, "t")
+
+    def fail(*_given: object) -> None:
+        raise Transient("the catalog's disk is full", "make room")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Catalog, "create_job", fail)
+        with pytest.raises(Transient, match="disk is full"):
+            run.catch_up()
+    assert db("SELECT count(*) FROM pg_replication_slots WHERE database = current_database()") == [(0,)]
+    assert db("SELECT count(*) FROM pg_publication") == [(0,)]
+    run.catch_up()
+    run.equal("SELECT * FROM t ORDER BY 1")
+
+
+def test_a_sink_that_is_the_upstream_is_refused(spark: "SparkSession", db: Database, tmp_path: Path) -> None:
+    run = Run(db, tmp_path, "t")
+    text = run.config.read_text().replace('type = "duckdb"', 'type = "postgres"')
+    text = text.replace(f'path = "{tmp_path}/sink.duckdb"', 'dsn = "${env:ORDERS_DSN}"\nschema = "public"')
+    run.config.write_text(text)
+    db("TRUNCATE t")
+    for act in (lambda: plan(load(run.config), run.catalog), run.catch_up):
+        with pytest.raises(UsageError, match="the target of table 't' is the upstream's own table 't'"):
+            act()
+    assert db("SELECT count(*) FROM pg_replication_slots WHERE database = current_database()") == [(0,)]
+    assert db("SELECT to_regclass('_backfill_markers')") == [(None,)]
+
+
+def test_a_job_whose_sink_is_gone_is_forgotten_when_told_so(
+    spark: "SparkSession", db: Database, tmp_path: Path
+) -> None:
+    run = Run(db, tmp_path, "t")
+    run.catch_up()
+    (tmp_path / "sink.duckdb").unlink()
+    (tmp_path / "sink.duckdb").mkdir()
+    with pytest.raises(BackfillError) as refused:
+        drop("orders", run.catalog)
+    assert "backfill drop orders --without-sink --confirm orders" in refused.value.hint
+    assert not drop("orders", run.catalog, without_sink=True).known
+    assert list(run.catalog.jobs()) == []
     assert db("SELECT count(*) FROM pg_replication_slots WHERE database = current_database()") == [(0,)]
 
 

@@ -95,3 +95,53 @@ def test_a_log_that_ends_before_the_sinks_position_is_an_older_copys(postgres: S
         with pytest.raises(StateConflict, match="restored from an older copy"):
             upstream.observe(ahead, snapshot_open=True)
         upstream.close()
+
+
+def test_a_publication_goes_with_the_last_job_that_uses_it(postgres: Server) -> None:
+    with database(postgres) as db:
+        first = held(db)
+        options = PostgresOptions(dsn=db.dsn, slot=f"{db.name}_b", publication=db.name)
+        second = PostgresUpstream(options, [TableSpec("t", ("id",))])
+        second.pin()
+        second.hold()
+        first.release(first.pin())
+        second.observe(second.pin().position, snapshot_open=True)
+        assert db("SELECT count(*) FROM pg_publication") == [(1,)]
+        second.release(second.pin())
+        assert db("SELECT count(*) FROM pg_publication") == [(0,)]
+        first.close()
+        second.close()
+
+
+def test_a_publication_of_others_stays(postgres: Server) -> None:
+    with database(postgres) as db:
+        db("CREATE TABLE t (id int PRIMARY KEY, v text)", f"CREATE PUBLICATION {db.name} FOR TABLE t")
+        upstream = PostgresUpstream(PostgresOptions(dsn=db.dsn, slot=db.name), [TableSpec("t", ("id",))])
+        pin = upstream.pin()
+        upstream.hold()
+        upstream.release(pin)
+        assert db("SELECT count(*) FROM pg_publication") == [(1,)]
+        upstream.close()
+
+
+def test_a_slot_in_another_database_of_that_name_is_not_removed(postgres: Server) -> None:
+    """The same config, its DSN now of production: what is there is another job's."""
+    with database(postgres) as db, database(postgres) as other:
+        upstream, theirs = held(db), held(other)
+        pin = replace(upstream.pin(), identity=theirs.pin().identity)
+        with pytest.raises(StateConflict, match="leads to another database"):
+            upstream.release(pin)
+        assert db(f"SELECT count(*) FROM pg_replication_slots WHERE slot_name = '{db.name}'") == [(1,)]
+        upstream.close()
+        theirs.close()
+
+
+def test_a_slot_whose_making_was_not_heard_of_is_made_again(postgres: Server) -> None:
+    with database(postgres) as db:
+        upstream = held(db)
+        before = db("SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE database = current_database()")
+        db("INSERT INTO t VALUES (1, 'a')")
+        upstream.hold()  # its try before failed in passing, as far as the engine knows
+        after = db("SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE database = current_database()")
+        assert before != after
+        upstream.close()

@@ -12,7 +12,7 @@ from backfill_cli.config import JobConfig, differences
 from backfill_cli.contracts import HeldUpstream, JobDefinition, SinkTable, Upstream
 from backfill_cli.engine.job.ownership import require_lost, require_new, take
 from backfill_cli.engine.job.resources import Resources
-from backfill_cli.engine.job.select import choose, require_keys, require_whole, strategy_of
+from backfill_cli.engine.job.select import choose, require_apart, require_keys, require_whole, strategy_of
 from backfill_cli.engine.staging.files import require_shared
 from backfill_cli.engine.staging.partitions import side_table
 from backfill_cli.engine.staging.schemas import sink_schema
@@ -42,6 +42,7 @@ def create(
     if isinstance(upstream, HeldUpstream):
         resources.patiently(upstream.may_hold)
     tables = sink_tables(config, resources.spark, upstream, pin, plain=not into_existing)
+    resources.patiently(lambda: require_apart(upstream, resources.sink, tables))
     _require_staging(config.job.staging)
     require_shared(config, resources.spark)
     resources.patiently(lambda: resources.sink.prepare(name, tables, into_existing))

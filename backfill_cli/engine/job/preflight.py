@@ -7,7 +7,7 @@ from backfill_cli.contracts import AdvisingUpstream, CheckedSink, HeldUpstream, 
 from backfill_cli.engine.job.create import require_same, sink_tables
 from backfill_cli.engine.job.ownership import require_kept, require_new
 from backfill_cli.engine.job.resources import Resources
-from backfill_cli.engine.job.select import choose, constraints, require_keys, require_whole
+from backfill_cli.engine.job.select import choose, constraints, require_apart, require_keys, require_whole
 from backfill_cli.engine.staging.files import require_shared
 from backfill_cli.errors import NoSuchJob, SinkInUse, Transient, UsageError
 from backfill_cli.model.plan_report import PlannedTable, PlanReport
@@ -43,6 +43,7 @@ def plan(config: "JobConfig", catalog: "Catalog") -> PlanReport:
                 warnings.append(f"{error.message}; start would refuse it: {error.hint}")
         view = upstream.observe(pin.position, snapshot_open=True)
         tables = sink_tables(config, resources.spark, upstream, pin, plain=True)
+        require_apart(upstream, sink, tables)
         require_shared(config, resources.spark)
         hold, why = constraints(upstream.capabilities, sink.transactional)
         warnings += _sink_warnings(config.job.name, sink, catalog, tables)

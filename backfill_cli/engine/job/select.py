@@ -5,7 +5,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from backfill_cli.config.lacking import computing, kept
-from backfill_cli.contracts import Sink, TableSpec, TakingUpstream, Upstream, UpstreamCapabilities
+from backfill_cli.contracts import (
+    LocatedSink,
+    LocatedUpstream,
+    Sink,
+    SinkTable,
+    TableSpec,
+    TakingUpstream,
+    Upstream,
+    UpstreamCapabilities,
+)
 from backfill_cli.errors import UsageError
 from backfill_cli.strategies.arrangement import ArrangementState, ArrangementStrategy
 from backfill_cli.strategies.snapshot import SnapshotState, SnapshotStrategy
@@ -94,6 +103,21 @@ def require_whole(config: "JobConfig", upstream: Upstream, sink: Sink) -> None:
                 f"not change, and this needs it: {'; '.join(needs)}",
                 f"make the upstream send whole rows: ALTER TABLE {table.name} REPLICA IDENTITY FULL",
             )
+
+
+def require_apart(upstream: Upstream, sink: Sink, tables: Sequence[SinkTable]) -> None:
+    """No table of the sink is one of the upstream's. Raises UsageError naming both; the upstream is pinned."""
+    if not (isinstance(upstream, LocatedUpstream) and isinstance(sink, LocatedSink)):
+        return
+    sources = upstream.places()
+    for target, places in sink.places(tables).items():
+        for source, held in sources.items():
+            if held & places:
+                raise UsageError(
+                    f"the target of table {target!r} is the upstream's own table {source!r}: what is written "
+                    "to it would be a new change to follow",
+                    "name another schema or database in [sink], or another tables.target",
+                )
 
 
 def constraints(upstream: UpstreamCapabilities, transactional: bool) -> tuple[bool, str]:

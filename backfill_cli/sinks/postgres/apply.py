@@ -36,7 +36,9 @@ def apply(con: Connection, commit: EpochCommit, table: SinkTable, schema: str) -
     columns = sink_columns(table.name, table.schema)
     inserts = paths_of(commit.folder, staged.inserts) if staged.rows else []
     changes = paths_of(commit.folder, staged.changes) if staged.changed + staged.deleted else []
-    if table.plain_inserts and inserts and not (changes or staged.truncated):
+    if not (inserts or changes or staged.truncated):
+        return
+    if table.plain_inserts and not (changes or staged.truncated):
         copy(con, target, columns, inserts)
         return
     shape = shape_of(con, target, table.key, columns)

@@ -23,6 +23,13 @@ class Index:
     kind: str
     columns: tuple[str, ...]
 
+    @property
+    def drop(self) -> str:
+        """What removes it."""
+        if self.kind:
+            return f"ALTER TABLE {self.table.sql} DROP CONSTRAINT {quoted(self.name)}"
+        return f"DROP INDEX {quoted(self.table.schema)}.{quoted(self.name)}"
+
 
 def place_of(exc: Exception) -> Target | None:
     """The table that the error itself names, None where it names none."""
@@ -60,12 +67,11 @@ def exchanged(table: SinkTable, index: Index) -> BadData:
     """No two rows share a value in the end: only on the way there, as rows are updated one after the other."""
     name, columns = quoted(index.name), listed(index.columns)
     if index.kind:
-        on = f"let it be checked at the end: ALTER TABLE {index.table.sql} DROP CONSTRAINT {name}, "
+        on = f"let it be checked at the end: {index.drop}, "
         on += f"ADD CONSTRAINT {name} {index.kind} ({columns}) DEFERRABLE"
     else:
         on = "a unique index that is no constraint cannot be deferred, a constraint can: "
-        on += f"DROP INDEX {quoted(index.table.schema)}.{name}; ALTER TABLE {index.table.sql} "
-        on += f"ADD CONSTRAINT {name} UNIQUE ({columns}) DEFERRABLE"
+        on += f"{index.drop}; ALTER TABLE {index.table.sql} ADD CONSTRAINT {name} UNIQUE ({columns}) DEFERRABLE"
     return BadData(
         f"table {table.name!r}: rows of the epoch exchange values of {index.name!r} ({', '.join(index.columns)}) "
         f"of {index.table}, which is checked row by row, and they are updated in place: another table refers to "

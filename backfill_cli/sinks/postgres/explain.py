@@ -16,6 +16,7 @@ from backfill_cli.sinks.postgres.clash import Index, exchanged, index_of, place_
 from backfill_cli.sinks.postgres.edge import CLASHES, said, state_of, told
 from backfill_cli.sinks.postgres.replace import CHANGES, INSERTS, NAMED_KEYS, shown
 from backfill_cli.sinks.postgres.session import Connection, rows_of
+from backfill_cli.sinks.postgres.shape import shape_of
 from backfill_cli.sinks.postgres.sql import TREE, Target, listed, matching, quoted
 from backfill_cli.sinks.postgres.staged import Refused, paths_of, row_at, rows_where, stage
 from backfill_cli.sinks.postgres.types import OP, sink_columns
@@ -29,7 +30,8 @@ def explained(
 ) -> BadData | None:
     """What to say of rows of `table` that were refused; None for a failure that no row is to blame for.
 
-    The connection's transaction is rolled back. What goes wrong here hides nothing: the refusal stays.
+    The connection's transaction is rolled back. Raises BadData with the refusal as it came, where it cannot be
+    explained: whatever goes wrong here must not hide it.
     """
     staged, state = commit.staged.tables.get(table.name), state_of(exc)
     refused = isinstance(exc, Refused) or state in CLASHES or state.startswith("22")
@@ -39,7 +41,7 @@ def explained(
         return _explained(con, commit, staged, table, Target.of(table, schema), exc)
     except Exception:
         what = exc.what if isinstance(exc, Refused) else _whole(exc)
-        return BadData(f"table {table.name!r}: the epoch's rows are refused: {what}", _CORRECT)
+        raise BadData(f"table {table.name!r}: the epoch's rows are refused: {what}", _CORRECT) from exc
 
 
 def _explained(
@@ -58,9 +60,11 @@ def _explained(
     if state == "23505":
         return _not_unique(con, commit, staged, table, target, exc)
     if state == "23502" and told(exc, "column"):
-        keys = _with_null(commit, staged, told(exc, "column"), table)
-        return _clash(table, f"column {told(exc, 'column')!r} of {target} is NOT NULL", keys, exc)
-    return _clash(table, _constraint(exc) or said(exc), (), exc)
+        column = told(exc, "column")
+        drop = f"ALTER TABLE {target.sql} ALTER COLUMN {quoted(column)} DROP NOT NULL"
+        keys = _with_null(commit, staged, column, table)
+        return _clash(table, f"column {column!r} of {target} is NOT NULL", keys, exc, drop)
+    return _clash(table, _constraint(exc) or said(exc), (), exc, _alter(exc, "DROP"))
 
 
 def deferred(exc: Exception) -> BadData | None:
@@ -68,7 +72,10 @@ def deferred(exc: Exception) -> BadData | None:
     if state_of(exc) not in CLASHES:
         return None
     what = _constraint(exc) or "a constraint"
-    return BadData(f"{what} refuses the epoch: {_whole(exc)}", "correct the rows upstream, or drop the constraint")
+    drop = _alter(exc, "DROP")
+    return BadData(
+        f"{what} refuses the epoch: {_whole(exc)}", f"correct the rows upstream{f', or: {drop}' if drop else ''}"
+    )
 
 
 def _constraint(exc: Exception) -> str:
@@ -76,6 +83,12 @@ def _constraint(exc: Exception) -> str:
     name, place = told(exc, "constraint"), place_of(exc)
     of = f" of {place}" if place else ""
     return f"the constraint {name!r}{of}" if name else ""
+
+
+def _alter(exc: Exception, how: str) -> str:
+    """What drops or alters that constraint, empty where the error does not name it."""
+    name, place = told(exc, "constraint"), place_of(exc)
+    return f"ALTER TABLE {place.sql} {how} CONSTRAINT {quoted(name)}" if name and place else ""
 
 
 def _whole(exc: Exception) -> str:
@@ -109,16 +122,17 @@ def _elsewhere(table: SinkTable, target: Target, exc: Exception) -> BadData:
     )
 
 
-def _clash(table: SinkTable, what: str, keys: Iterable[str], exc: Exception) -> BadData:
+def _clash(table: SinkTable, what: str, keys: Iterable[str], exc: Exception, drop: str) -> BadData:
+    """drop: the statement that removes what refuses the rows, empty where there is none."""
     named = "; ".join(f"({key})" for key in keys)
     detail = told(exc, "detail")
     rows = f": rows with the key ({', '.join(table.key)}): {named}" if named else f": {detail}" if detail else ""
-    hint, name, place = f"{_CORRECT}, or drop the constraint", told(exc, "constraint"), place_of(exc)
-    if state_of(exc) == "23503" and name and place is not None:
-        hint += (
-            "; where both tables are this job's, let it be checked at the end: "
-            f"ALTER TABLE {place.sql} ALTER CONSTRAINT {quoted(name)} DEFERRABLE"
-        )
+    hint = f"{_CORRECT}, or: {drop}" if drop else _CORRECT
+    if drop and state_of(exc) == "23503":
+        hint += "; where both tables are this job's, let it be checked at the end: "
+        hint += f"{_alter(exc, 'ALTER')} DEFERRABLE"
+    if drop and state_of(exc) == "23P01":
+        hint += "; where rows only exchange its values, add it again DEFERRABLE"
     return BadData(f"table {table.name!r}: {what} refuses the epoch's rows{rows}", hint)
 
 
@@ -176,13 +190,13 @@ def _not_unique(
         fill(con, target, table, staged.partial)
     written = {column.name for column in columns}
     if not index.columns or not written.issuperset(index.columns):
-        return _clash(table, f"the unique constraint {index.name!r} of {target}", (), exc)
+        return _clash(table, f"the unique constraint {index.name!r} of {target}", (), exc, index.drop)
     keys = _sharing(con, table, target, index.columns, staged.truncated)
-    if not keys:
+    shape = shape_of(con, target, table.key, columns)
+    if not keys and shape.in_place and not shape.carries:
         return exchanged(table, index)
-    return _clash(
-        table, f"the unique constraint {index.name!r} ({', '.join(index.columns)}) of {target}", keys, exc
-    )
+    what = f"the unique constraint {index.name!r} ({', '.join(index.columns)}) of {target}"
+    return _clash(table, what, keys, exc, index.drop)
 
 
 def _twice(con: Connection, table: SinkTable, target: Target, truncated: bool) -> list[tuple[str, int]]:

@@ -19,6 +19,7 @@ from backfill_cli.sinks.postgres.apply import apply, check_unique
 from backfill_cli.sinks.postgres.edge import client
 from backfill_cli.sinks.postgres.explain import deferred, explained
 from backfill_cli.sinks.postgres.options import PostgresOptions
+from backfill_cli.sinks.postgres.places import places
 from backfill_cli.sinks.postgres.session import Connection, Place, opened, run
 from backfill_cli.sinks.postgres.sql import Target
 from backfill_cli.sinks.postgres.staged import Refused
@@ -46,6 +47,10 @@ class PostgresSink:
     def check(self, job: str, tables: Sequence[SinkTable], into_existing: bool) -> None:
         with opened(self.place, f"looking at the tables of job {job!r}", self._names(tables)) as con:
             check(con, self.place, self.schema, job, tables, into_existing)
+
+    def places(self, tables: Sequence[SinkTable]) -> Mapping[str, frozenset[str]]:
+        with opened(self.place, "looking where its tables are", self._names(tables)) as con:
+            return places(con, tables, self.schema)
 
     def owner(self, job: str) -> Owner | None:
         with self._state(f"reading who has job {job!r}") as (_, state):

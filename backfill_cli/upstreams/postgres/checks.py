@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.errors import BadData, UsageError
-from backfill_cli.upstreams.postgres import slot
+from backfill_cli.upstreams.postgres import publications, slot
 from backfill_cli.upstreams.postgres.client import asking
 from backfill_cli.upstreams.postgres.options import PostgresOptions
 from backfill_cli.upstreams.postgres.tables import PgTable
@@ -100,8 +100,8 @@ def lost_with_a_key(tables: Sequence[PgTable]) -> list[str]:
 def would_make(connection: "Connection", options: PostgresOptions, tables: Sequence[PgTable]) -> list[str]:
     """What a start makes, one sentence each. Raises UsageError for a slot that is there."""
     slot.require_none(slot.now(connection, options.slot), options.slot)
-    published = slot.missing(connection, options.publication, tables) is not None
-    first = [] if published else [f"start will run: {slot.statement(options.publication, tables)}"]
+    published = publications.missing(connection, options.publication, tables) is not None
+    first = [] if published else [f"start will run: {publications.statement(options.publication, tables)}"]
     return [*first, f"start will create replication slot {options.slot!r}; backfill drop removes it"]
 
 
@@ -162,18 +162,18 @@ def _faults(
                 "of a partition alone are not in the log, and the sink would keep its own",
                 "if none do, or the sink may keep what it has: upstream.accept_partition_changes = true",
             )
-    missing = slot.missing(connection, options.publication, tables)
+    missing = publications.missing(connection, options.publication, tables)
     for statement in missing or ():
         yield f"publication {options.publication!r} lacks changes of this job", statement
     if missing is None and standby:
         yield (
             f"publication {options.publication!r} is missing, and a standby cannot make it",
-            f"on its primary: {slot.statement(options.publication, tables)}",
+            f"on its primary: {publications.statement(options.publication, tables)}",
         )
     elif missing is None and not (may_create and _owns(connection, tables)):
         yield (
             f"publication {options.publication!r} is missing, and role {role!r} may not make it",
-            f"as the tables' owner: {slot.statement(options.publication, tables)}",
+            f"as the tables' owner: {publications.statement(options.publication, tables)}",
         )
 
 

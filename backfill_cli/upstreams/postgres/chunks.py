@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from backfill_cli import postgres_driver
 from backfill_cli.errors import BackfillError, Transient, UsageError
 from backfill_cli.postgres_says import INSTALL
 from backfill_cli.upstreams.postgres.client import SERVER, completed, of_state
@@ -88,7 +89,10 @@ def _transaction(chunk: Chunk) -> Iterator[Any]:
         raise UsageError(f"the PostgreSQL upstream lacks a package: {exc}", INSTALL) from exc
 
     try:
-        with dbapi.connect(completed(chunk.dsn)) as connection, connection.cursor() as cursor:
+        with (
+            postgres_driver.connection(completed(chunk.dsn), autocommit=False) as connection,
+            connection.cursor() as cursor,
+        ):
             for name, value in {**SETTINGS, "application_name": "backfill"}.items():
                 cursor.execute(f"SET SESSION {name} = '{value}'")
             connection.commit()

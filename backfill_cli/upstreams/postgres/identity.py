@@ -4,7 +4,8 @@ import json
 from collections.abc import Sequence
 
 from backfill_cli.errors import BadData, StateConflict
-from backfill_cli.upstreams.postgres.slot import Now, Published
+from backfill_cli.upstreams.postgres.publications import Published
+from backfill_cli.upstreams.postgres.slot import Now
 from backfill_cli.upstreams.postgres.tables import PgTable
 
 

@@ -1,13 +1,13 @@
 """The replication slot and the publication: what a job holds in the database, and where the log is."""
 
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.errors import HistoryGone, StateConflict, Transient, UsageError
 from backfill_cli.model.units import spell_size
+from backfill_cli.upstreams.postgres import publications
 from backfill_cli.upstreams.postgres.client import asking, lsn_of, lsn_text
 from backfill_cli.upstreams.postgres.options import PostgresOptions
 from backfill_cli.upstreams.postgres.tables import PgTable
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
 FLUSH_TRIES, FLUSH_WAIT_S = 4, 0.005
 """A commit is on disk within some ms; one that nobody waits for (synchronous_commit = off) within 0.6 s."""
-
-MADE_BY_US = "made by backfill for "
-"""Begins the comment of a publication that we made; the slots of the jobs that use it follow."""
 
 _NOW = """
 SELECT (SELECT system_identifier FROM pg_control_system()), current_database(), pg_is_in_recovery(),
@@ -129,31 +126,6 @@ def require_within(connection: "Connection", options: PostgresOptions, at: int) 
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Published:
-    """tables: by table the oid of what makes the publication have its changes; None where it has them not.
-    written: the transaction that wrote the publication's own catalog row, None without a publication.
-    """
-
-    tables: Mapping[str, int | None]
-    written: str | None
-
-
-def published(connection: "Connection", publication: str, tables: Sequence[PgTable]) -> Published:
-    """What the publication has now."""
-    query = """
-        SELECT c.oid::bigint, coalesce(r.oid, CASE WHEN p.puballtables OR EXISTS (
-            SELECT FROM pg_publication_tables t WHERE t.pubname = p.pubname AND t.schemaname = n.nspname
-            AND t.tablename = c.relname) THEN p.oid END)::bigint, p.xmin::text
-        FROM pg_publication p CROSS JOIN pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-        LEFT JOIN pg_publication_rel r ON r.prpubid = p.oid AND r.prrelid = c.oid
-        WHERE p.pubname = %s AND c.oid = ANY(%s::oid[])"""
-    with asking("looking at the publication"):
-        rows = connection.execute(query, (publication, [table.oid for table in tables])).fetchall()
-    found = {oid: by for oid, by, _ in rows}
-    return Published({table.name: found.get(table.oid) for table in tables}, rows[0][2] if rows else None)
-
-
 def require_none(seen: Now, slot: str) -> None:
     """No slot of this name is there: of one that a job did not make nobody knows whose changes it holds."""
     if seen.plugin is not None:
@@ -166,79 +138,10 @@ def require_none(seen: Now, slot: str) -> None:
 def make(connection: "Connection", slot: str, publication: str, tables: Sequence[PgTable]) -> None:
     """Publication and slot are there, the slot new: one that is there is made again."""
     with asking("making publication and slot"):
-        if missing(connection, publication, tables) is None:
-            _publish(connection, publication, tables)
-        users = _users(connection, publication)
-        if users is not None:
-            _note_users(connection, publication, [*users, slot])
+        publications.use(connection, publication, tables, slot)
         if now(connection, slot).plugin is not None:
             connection.execute("SELECT pg_drop_replication_slot(%s)", (slot,))
         connection.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (slot,))
-
-
-def missing(connection: "Connection", publication: str, tables: Sequence[PgTable]) -> list[str] | None:
-    """The statements that make a publication have all of the tables' changes; None for one that is not there."""
-    complete = "pubinsert AND pubupdate AND pubdelete AND pubtruncate"
-    query = f"SELECT {complete}, pubviaroot FROM pg_publication"
-    with asking("looking at the publication"):
-        found = connection.execute(f"{query} WHERE pubname = %s".encode(), (publication,)).fetchone()
-        if found is None:
-            return None
-        rows = connection.execute(
-            "SELECT to_jsonb(t) FROM pg_publication_tables t WHERE pubname = %s", (publication,)
-        ).fetchall()
-    publishes_all, via_root = found
-    name = quoted(publication)
-    wanted = (
-        [] if publishes_all else [f"ALTER PUBLICATION {name} SET (publish = 'insert, update, delete, truncate')"]
-    )
-    if not via_root and any(table.kind == "p" for table in tables):
-        wanted.append(f"ALTER PUBLICATION {name} SET (publish_via_partition_root = true)")
-    listed = {(row["schemaname"], row["tablename"]): row for (row,) in rows}
-    for table in tables:
-        row = listed.get((table.schema, table.relation))
-        if row is None and (via_root or table.kind != "p"):
-            wanted.append(f"ALTER PUBLICATION {name} ADD TABLE {table.sql}")
-        elif row is not None and (row.get("rowfilter") or _leaves_out(row, table)):
-            wanted.append(f"ALTER PUBLICATION {name} DROP TABLE {table.sql}; ")
-            wanted[-1] += f"ALTER PUBLICATION {name} ADD TABLE {table.sql}"
-    return wanted
-
-
-def _leaves_out(row: dict[str, Any], table: PgTable) -> bool:
-    names = row.get("attnames")
-    return names is not None and not {column.name for column in table.columns} <= set(names)
-
-
-def statement(publication: str, tables: Sequence[PgTable]) -> str:
-    """SQL that makes the publication."""
-    listed = ", ".join(table.sql for table in tables)
-    root = " WITH (publish_via_partition_root = true)" if any(table.kind == "p" for table in tables) else ""
-    return f"CREATE PUBLICATION {quoted(publication)} FOR TABLE {listed}{root}"
-
-
-def _publish(connection: "Connection", publication: str, tables: Sequence[PgTable]) -> None:
-    with connection.transaction():
-        connection.execute(statement(publication, tables).encode())
-        _note_users(connection, publication, [])
-
-
-def _users(connection: "Connection", publication: str) -> list[str] | None:
-    """The slots of the jobs that use a publication which we made; None for another one, or none."""
-    query = "SELECT obj_description(oid, 'pg_publication') FROM pg_publication WHERE pubname = %s"
-    row = connection.execute(query, (publication,)).fetchone()
-    if row is None or row[0] is None or not row[0].startswith(MADE_BY_US):
-        return None
-    return [name for name in row[0].removeprefix(MADE_BY_US).split(", ") if name]
-
-
-def _note_users(connection: "Connection", publication: str, slots: Sequence[str]) -> None:
-    """By its owner alone: another role could not drop it either."""
-    import psycopg
-
-    listed = ", ".join(dict.fromkeys(slots))
-    with suppress(psycopg.errors.InsufficientPrivilege), connection.transaction():
-        connection.execute(f"COMMENT ON PUBLICATION {quoted(publication)} IS '{MADE_BY_US}{listed}'".encode())
 
 
 def remove(connection: "Connection", slot: str, publication: str) -> None:
@@ -255,14 +158,7 @@ def remove(connection: "Connection", slot: str, publication: str) -> None:
         if seen.plugin is not None:
             _require_kind(seen, slot, "remove it yourself if nobody needs it")
             connection.execute("SELECT pg_drop_replication_slot(%s)", (slot,))
-        users = _users(connection, publication)
-        if users is None:
-            return
-        others = [name for name in users if name != slot]
-        if others:
-            _note_users(connection, publication, others)
-        else:
-            connection.execute(f"DROP PUBLICATION {quoted(publication)}".encode())
+        publications.leave(connection, publication, slot)
 
 
 def advance(connection: "Connection", slot: str, lsn: int) -> None:

@@ -10,6 +10,7 @@ from backfill_cli.contracts import TableSpec
 from backfill_cli.errors import UsageError
 from backfill_cli.model.schema import schema_text
 from backfill_cli.model.split import Split
+from backfill_cli.postgres_says import PLACE
 from backfill_cli.upstreams.postgres.client import asking
 from backfill_cli.upstreams.postgres.keys import cursor_of_key
 from backfill_cli.upstreams.postgres.types import COLUMNS, Column, by_table, quoted, spark_field
@@ -223,3 +224,11 @@ def _cuts(connection: "psycopg.Connection[Any]", table: PgTable, many: int) -> l
         told = (table.schema, table.relation, first.name, table.kind == "p")
         found = connection.execute(query.encode(), told).fetchall()
     return [text for (text,) in found][:-1]
+
+
+def places(connection: "psycopg.Connection[Any]", table: PgTable) -> frozenset[str]:
+    """Where the table's rows are, and its partitions': texts that no other table has."""
+    query = f"""SELECT {PLACE} FROM (SELECT %s::oid AS oid UNION SELECT relid FROM pg_partition_tree(%s::oid)) t"""
+    with asking("looking where its tables are"):
+        rows = connection.execute(query.encode(), (table.oid, table.oid)).fetchall()
+    return frozenset(place for (place,) in rows)

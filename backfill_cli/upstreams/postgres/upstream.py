@@ -22,13 +22,13 @@ from backfill_cli.model.split import SplitKey
 from backfill_cli.model.upstream import Pin, UpstreamEpoch, UpstreamView
 from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.failures import from_spark
-from backfill_cli.upstreams.postgres import checks, chunks, identity, slot, taking
+from backfill_cli.upstreams.postgres import checks, chunks, identity, publications, slot, taking
 from backfill_cli.upstreams.postgres.client import asking, connected, lsn_text, server_of
 from backfill_cli.upstreams.postgres.log.window import TakeRequest
 from backfill_cli.upstreams.postgres.look import Look, schema_of_columns
 from backfill_cli.upstreams.postgres.options import PostgresOptions
 from backfill_cli.upstreams.postgres.ranges import Ranges
-from backfill_cli.upstreams.postgres.tables import PgTable, schema_of, splits
+from backfill_cli.upstreams.postgres.tables import PgTable, places, schema_of, splits
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -153,12 +153,15 @@ class PostgresUpstream:
         identity.require_same_database(pin.identity, seen)
         slot.remove(self._connection, self._options.slot, self._options.publication)
 
+    def places(self) -> Mapping[str, frozenset[str]]:
+        return {table.name: places(self._alive(), table) for table in self._look.listed}
+
     def advice(self) -> Sequence[str]:
         return checks.advice(self._alive(), self._options, self._look.listed)
 
     def _identity(self, seen: slot.Now) -> str:
         tables = self._look.listed
-        published = slot.published(self._connection, self._options.publication, tables)
+        published = publications.published(self._connection, self._options.publication, tables)
         return identity.of(seen, self._options.slot, published, tables)
 
     def observe(self, position: Position, snapshot_open: bool) -> UpstreamView:

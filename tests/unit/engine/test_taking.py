@@ -13,6 +13,7 @@ from backfill_cli.config.sections import Transform
 from backfill_cli.contracts import TakenTable
 from backfill_cli.engine.staging import taking, transform
 from backfill_cli.engine.staging.files import FAST
+from backfill_cli.errors import BadData
 from backfill_cli.model.plan import StagedFile, StagedTable
 
 if TYPE_CHECKING:
@@ -213,6 +214,21 @@ def test_where_nothing_that_a_row_may_lack_is_selected_the_sink_hears_of_none(
     rows = read(spark, tmp_path, staged)
     assert "_unsent" not in rows[0].asDict()
     assert sorted((row["id"], row["_op"]) for row in rows) == [(1, "D" if where else "U"), (2, "U"), (3, "D")]
+
+
+@pytest.mark.parametrize(
+    "shape", [Transform(select=["n", "`a key`", "upper(big) AS big"]), Transform(where="big LIKE 'x%'")]
+)
+def test_no_expression_computes_with_a_value_that_was_left_out(
+    spark: "SparkSession", tmp_path: Path, shape: Transform
+) -> None:
+    """A start refuses it; the upstream may send less since."""
+    files = kept_files(spark, frame(spark, [ONE]), tmp_path)
+    with pytest.raises(
+        BadData, match="table 't': changes leave out the value of big, and this needs it"
+    ) as refused:
+        taking.staged(spark, "t", TakenTable(files, True, 3, partial=("big",)), KEY, shape, tmp_path)
+    assert "REPLICA IDENTITY FULL" in refused.value.hint
 
 
 @pytest.mark.parametrize("truncated", [True, False])

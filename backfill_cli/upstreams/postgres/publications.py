@@ -1,0 +1,129 @@
+"""The publication: what of the tables' changes the log sends to the slot's reader, and who made it."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from backfill_cli.upstreams.postgres.client import asking
+from backfill_cli.upstreams.postgres.tables import PgTable
+from backfill_cli.upstreams.postgres.types import quoted
+
+if TYPE_CHECKING:
+    import psycopg
+
+    Connection = psycopg.Connection[Any]
+
+MADE_BY_US = "made by backfill for "
+"""Begins the comment of a publication that we made; the slots of the jobs that use it follow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """tables: by table the oid of what makes the publication have its changes; None where it has them not.
+    written: the transaction that wrote the publication's own catalog row, None without a publication.
+    """
+
+    tables: Mapping[str, int | None]
+    written: str | None
+
+
+def published(connection: "Connection", publication: str, tables: Sequence[PgTable]) -> Published:
+    """What the publication has now."""
+    query = """
+        SELECT c.oid::bigint, coalesce(r.oid, CASE WHEN p.puballtables OR EXISTS (
+            SELECT FROM pg_publication_tables t WHERE t.pubname = p.pubname AND t.schemaname = n.nspname
+            AND t.tablename = c.relname) THEN p.oid END)::bigint, p.xmin::text
+        FROM pg_publication p CROSS JOIN pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+        LEFT JOIN pg_publication_rel r ON r.prpubid = p.oid AND r.prrelid = c.oid
+        WHERE p.pubname = %s AND c.oid = ANY(%s::oid[])"""
+    with asking("looking at the publication"):
+        rows = connection.execute(query, (publication, [table.oid for table in tables])).fetchall()
+    found = {oid: by for oid, by, _ in rows}
+    return Published({table.name: found.get(table.oid) for table in tables}, rows[0][2] if rows else None)
+
+
+def missing(connection: "Connection", publication: str, tables: Sequence[PgTable]) -> list[str] | None:
+    """The statements that make a publication have all of the tables' changes; None for one that is not there."""
+    complete = "pubinsert AND pubupdate AND pubdelete AND pubtruncate"
+    query = f"SELECT {complete}, pubviaroot FROM pg_publication"
+    with asking("looking at the publication"):
+        found = connection.execute(f"{query} WHERE pubname = %s".encode(), (publication,)).fetchone()
+        if found is None:
+            return None
+        rows = connection.execute(
+            "SELECT to_jsonb(t) FROM pg_publication_tables t WHERE pubname = %s", (publication,)
+        ).fetchall()
+    publishes_all, via_root = found
+    name = quoted(publication)
+    wanted = (
+        [] if publishes_all else [f"ALTER PUBLICATION {name} SET (publish = 'insert, update, delete, truncate')"]
+    )
+    if not via_root and any(table.kind == "p" for table in tables):
+        wanted.append(f"ALTER PUBLICATION {name} SET (publish_via_partition_root = true)")
+    listed = {(row["schemaname"], row["tablename"]): row for (row,) in rows}
+    for table in tables:
+        row = listed.get((table.schema, table.relation))
+        if row is None and (via_root or table.kind != "p"):
+            wanted.append(f"ALTER PUBLICATION {name} ADD TABLE {table.sql}")
+        elif row is not None and (row.get("rowfilter") or _leaves_out(row, table)):
+            wanted.append(f"ALTER PUBLICATION {name} DROP TABLE {table.sql}; ")
+            wanted[-1] += f"ALTER PUBLICATION {name} ADD TABLE {table.sql}"
+    return wanted
+
+
+def _leaves_out(row: dict[str, Any], table: PgTable) -> bool:
+    names = row.get("attnames")
+    return names is not None and not {column.name for column in table.columns} <= set(names)
+
+
+def statement(publication: str, tables: Sequence[PgTable]) -> str:
+    """SQL that makes the publication."""
+    listed = ", ".join(table.sql for table in tables)
+    root = " WITH (publish_via_partition_root = true)" if any(table.kind == "p" for table in tables) else ""
+    return f"CREATE PUBLICATION {quoted(publication)} FOR TABLE {listed}{root}"
+
+
+def use(connection: "Connection", publication: str, tables: Sequence[PgTable], slot: str) -> None:
+    """It is there; one that we made notes that a job with this slot uses it."""
+    if missing(connection, publication, tables) is None:
+        _publish(connection, publication, tables)
+    users = _users(connection, publication)
+    if users is not None:
+        _note_users(connection, publication, [*users, slot])
+
+
+def leave(connection: "Connection", publication: str, slot: str) -> None:
+    """The job with this slot uses it no longer; one that we made goes with the last of its users."""
+    users = _users(connection, publication)
+    if users is None or slot not in users:
+        return
+    others = [name for name in users if name != slot]
+    if others:
+        _note_users(connection, publication, others)
+    else:
+        connection.execute(f"DROP PUBLICATION {quoted(publication)}".encode())
+
+
+def _publish(connection: "Connection", publication: str, tables: Sequence[PgTable]) -> None:
+    with connection.transaction():
+        connection.execute(statement(publication, tables).encode())
+        _note_users(connection, publication, [])
+
+
+def _users(connection: "Connection", publication: str) -> list[str] | None:
+    """The slots of the jobs that use a publication which we made; None for another one, or none."""
+    query = "SELECT obj_description(oid, 'pg_publication') FROM pg_publication WHERE pubname = %s"
+    row = connection.execute(query, (publication,)).fetchone()
+    if row is None or row[0] is None or not row[0].startswith(MADE_BY_US):
+        return None
+    return [name for name in row[0].removeprefix(MADE_BY_US).split(", ") if name]
+
+
+def _note_users(connection: "Connection", publication: str, slots: Sequence[str]) -> None:
+    """By its owner alone: another role could not drop it either."""
+    import psycopg
+
+    listed = ", ".join(dict.fromkeys(slots))
+    with suppress(psycopg.errors.InsufficientPrivilege), connection.transaction():
+        connection.execute(f"COMMENT ON PUBLICATION {quoted(publication)} IS '{MADE_BY_US}{listed}'".encode())

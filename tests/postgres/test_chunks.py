@@ -1,0 +1,52 @@
+"""A chunk by itself: of the table and the server that the job is of, else of none."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from postgres import Server
+from postgres_database import Database, database
+
+from backfill_cli.contracts import TableSpec
+from backfill_cli.errors import Transient
+from backfill_cli.model.plan import SnapshotRead
+from backfill_cli.upstreams.postgres import chunks
+from backfill_cli.upstreams.postgres.options import PostgresOptions
+from backfill_cli.upstreams.postgres.upstream import PostgresUpstream
+
+
+@pytest.fixture
+def db(postgres: Server) -> Iterator[Database]:
+    with database(postgres) as made:
+        made("CREATE TABLE t (id int PRIMARY KEY, v text)", "INSERT INTO t VALUES (1, 'a'), (2, 'b')")
+        yield made
+
+
+@pytest.fixture
+def chunk(db: Database) -> Iterator[chunks.Chunk]:
+    upstream = PostgresUpstream(PostgresOptions(dsn=db.dsn, slot=db.name), [TableSpec("t", ("id",))])
+    pin = upstream.pin()
+    tasks = upstream.batches(None, "t", [SnapshotRead("t", split.id) for split in pin.splits])  # type: ignore[arg-type]
+    assert tasks is not None
+    yield tasks.parts[0][0].what
+    upstream.close()
+
+
+def rows(chunk: chunks.Chunk) -> list[object]:
+    return [row for batch in chunks.batches(chunk) for row in batch.to_pylist()]
+
+
+def test_a_chunk_has_its_rows(chunk: chunks.Chunk) -> None:
+    assert rows(chunk) == [{"id": 1, "v": "a"}, {"id": 2, "v": "b"}]
+
+
+def test_case_18_another_server_behind_the_same_name_is_not_read(chunk: chunks.Chunk) -> None:
+    with pytest.raises(Transient, match="led to another server"):
+        rows(replace(chunk, server="true 2026-01-01 00:00:00+00"))
+
+
+def test_a_table_that_took_the_name_is_not_read(db: Database, chunk: chunks.Chunk) -> None:
+    db("CREATE TABLE other (id int PRIMARY KEY, v text)", "INSERT INTO other VALUES (9, 'z')")
+    db("BEGIN; ALTER TABLE t RENAME TO was; ALTER TABLE other RENAME TO t; COMMIT")
+    with pytest.raises(Transient, match="another table has its name"):
+        rows(chunk)
