@@ -16,6 +16,8 @@ import pyspark
 import pytest
 from broker import free_port
 from kafka_topics import new_topic
+from postgres import Server
+from postgres_database import database
 
 if TYPE_CHECKING:
     from broker import Broker
@@ -43,6 +45,17 @@ type = "kafka"
 bootstrap_servers = "{bootstrap}"
 topic = "{topic}"
 value = {{ format = "json", schema = "id BIGINT" }}
+[[tables]]
+name = "t"
+"""
+TABLES = """
+[job]
+name = "{name}"
+staging = "{folder}/staging"
+[upstream]
+type = "postgres"
+dsn = "${{env:CLUSTER_DSN}}"
+slot = "{slot}"
 [[tables]]
 name = "t"
 """
@@ -123,14 +136,25 @@ def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("knows", [True, False], ids=["with the package", "without it"])
 def test_a_job_runs_on_a_cluster_and_says_what_its_executors_lack(
-    broker: "Broker", tmp_path: Path, bare_python: Path, knows: bool
+    broker: "Broker",
+    postgres: Server,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    bare_python: Path,
+    knows: bool,
 ) -> None:
     (tmp_path / "snapshot").mkdir()
     pq.write_table(pa.table({"id": list(range(1000))}), tmp_path / "snapshot" / "a.parquet", row_group_size=100)
     topic = new_topic(broker, 2)
     topic.write_json([{"id": n} for n in range(100)])
     python = Path(sys.executable) if knows else bare_python
-    with cluster(tmp_path / "cluster", python) as master:
+    with cluster(tmp_path / "cluster", python) as master, database(postgres) as db:
+        monkeypatch.setenv("CLUSTER_DSN", db.dsn)
+        db("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t SELECT n FROM generate_series(1, 700) n")
+        if knows:
+            tables = start(tmp_path, TABLES + CLUSTER, python, name="tables", master=master, slot=db.name)
+            assert tables.returncode == 0, tables.stderr
+            assert count(tmp_path / "tables.duckdb") == 700
         files = start(tmp_path, FILES + CLUSTER, python, name="files", master=master)
         names = {"bootstrap": broker.bootstrap, "topic": topic.name}
         events = start(tmp_path, TOPIC + CLUSTER, python, name="events", master=master, **names)
