@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from backfill_cli.config.connectors import model_of, of_one_system, options_of, sink_of, upstream_of
+from backfill_cli.config.connectors import (
+    known_upstream,
+    model_of,
+    of_one_system,
+    options_of,
+    sink_of,
+    upstream_of,
+)
 from backfill_cli.config.event_key import with_event_key, with_primary_keys, without_key
 from backfill_cli.config.faults import spell_faults, spell_path
 from backfill_cli.config.references import REFERENCE, each_string, reference_faults, resolve
@@ -144,7 +151,7 @@ def _checked(tree: Tree, source: str, faults: list[str]) -> JobConfig:
     sink = options_of("sink", tree.get("sink"), faults)
     if upstream is not None:
         tree = with_event_key(tree, upstream_of(tree["upstream"]).event_key(upstream))
-    unkeyed = _unkeyed(tree) if upstream is not None else []
+    unkeyed = _unkeyed(tree)
     file = _file(with_primary_keys(tree, dict.fromkeys(unkeyed, ("key",))), faults)
     if upstream is not None and unkeyed and not faults:
         tree = with_primary_keys(tree, _primary_keys(tree, upstream, unkeyed))
@@ -178,7 +185,8 @@ def _file(tree: Tree, faults: list[str]) -> JobFile | None:
 
 def _unkeyed(tree: Tree) -> list[str]:
     """The tables that need not name their key, because the upstream knows it."""
-    return [] if upstream_of(tree["upstream"]).primary_keys is None else without_key(tree)
+    connector = known_upstream(tree.get("upstream"))
+    return [] if connector is None or connector.primary_keys is None else without_key(tree)
 
 
 def _primary_keys(tree: Tree, upstream: BaseModel, tables: list[str]) -> Mapping[str, Sequence[str]]:

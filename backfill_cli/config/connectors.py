@@ -19,6 +19,12 @@ def upstream_of(told: Mapping[str, Any]) -> UpstreamConnector:
     return registry.upstream(told["type"]) if "type" in told else registry.two_systems(*_side_types(told))
 
 
+def known_upstream(told: Any) -> UpstreamConnector | None:
+    """The connector of an `[upstream]` that may have faults; None where it names none that is known."""
+    found = _connector("upstream", told) if isinstance(told, dict) else None
+    return found if isinstance(found, UpstreamConnector) else None
+
+
 def sink_of(told: Mapping[str, Any]) -> SinkConnector:
     """The connector of a `[sink]` without faults."""
     return registry.sink(told["type"])

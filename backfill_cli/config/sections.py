@@ -132,7 +132,8 @@ class Table(Section):
 
     @property
     def sink_name(self) -> str:
-        return self.target or self.name
+        """As it is, without the quotes that an upstream's SQL needs."""
+        return self.target or re.sub(r'"((?:[^"]|"")*)"', lambda part: part[1].replace('""', '"'), self.name)
 
 
 class Barrier(Section):

@@ -15,6 +15,7 @@ from test_upstream_moving import once
 
 from backfill_cli.errors import BackfillError, BadData, HistoryGone, StateConflict, Transient, UsageError
 from backfill_cli.upstreams.postgres import chunks
+from backfill_cli.upstreams.postgres.log import take
 
 __all__ = ["small"]
 pytestmark = pytest.mark.usefixtures("small")
@@ -522,3 +523,44 @@ def test_partitions_need_the_identity_that_their_table_has(db: Database, tmp_pat
     db("CREATE TABLE p3 PARTITION OF p FOR VALUES FROM (100) TO (200)")
     with pytest.raises(UsageError, match="another REPLICA IDENTITY"):
         job.step()
+
+
+def test_a_server_that_goes_away_at_the_end_of_the_log_is_waited_for(
+    job: PlainJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job.follow()
+    job.db("UPDATE t SET v = 'new' WHERE id < 9")
+    read = take._Window._read
+
+    def ended(window: take._Window) -> int:
+        end = read(window)
+        job.db(f"SELECT pg_terminate_backend({window._connection.info.backend_pid})")
+        time.sleep(0.2)
+        return end
+
+    with monkeypatch.context() as broken:
+        broken.setattr(take._Window, "_read", ended)
+        with pytest.raises(Transient):
+            job.step()
+    job.follow()
+
+
+def test_a_name_that_sql_does_not_take_is_named(db: Database, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="not a name as SQL writes it") as refused:
+        PlainJob(db, tmp_path, {"My Schema.t": ("id",)})
+    assert "double quotes" in refused.value.hint
+
+
+AT = r"^table 'far', column 'at'"
+
+
+def test_a_value_that_cannot_be_kept_names_its_table(db: Database, tmp_path: Path) -> None:
+    db("CREATE TABLE far (id int PRIMARY KEY, at timestamp)", "INSERT INTO far VALUES (1, 'infinity')")
+    with pytest.raises(BadData, match=AT):
+        PlainJob(db, tmp_path, {"far": ("id",)}).step(judged=False)
+    db("DELETE FROM far")
+    job = PlainJob(db, tmp_path, {"far": ("id",)}, options={"slot": f"far_{db.name}"})
+    job.follow()
+    db("INSERT INTO far VALUES (1, '-infinity')")
+    with pytest.raises(BadData, match=AT):
+        job.step(judged=False)

@@ -11,7 +11,7 @@ from backfill_cli.engine.job.select import choose, constraints, require_apart, r
 from backfill_cli.engine.staging.files import require_shared
 from backfill_cli.errors import NoSuchJob, SinkInUse, Transient, UsageError
 from backfill_cli.model.plan_report import PlannedTable, PlanReport
-from backfill_cli.model.schema import fields_of
+from backfill_cli.model.schema import fields_of, shown
 from backfill_cli.model.upstream import Pin
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def plan(config: "JobConfig", catalog: "Catalog") -> PlanReport:
         pin = upstream.pin()
         require_whole(config, upstream, sink)
         warnings += upstream.advice() if isinstance(upstream, AdvisingUpstream) else ()
-        if isinstance(upstream, HeldUpstream) and not notes:
+        if isinstance(upstream, HeldUpstream) and not notes and not warnings:
             try:
                 notes += upstream.would_hold()
             except UsageError as error:
@@ -60,7 +60,7 @@ def plan(config: "JobConfig", catalog: "Catalog") -> PlanReport:
                 splits=len(splits),
                 rows=sum(s.rows or 0 for s in splits) if known else None,
                 size_bytes=sum(s.size_bytes for s in splits),
-                columns=tuple((f["name"], str(f["type"])) for f in fields),
+                columns=tuple((f["name"], shown(f["type"])) for f in fields),
             )
         )
     exact = pin.complete_at is None
@@ -103,7 +103,7 @@ def _sink_warnings(name: str, sink: Sink, catalog: "Catalog", tables: Sequence[S
     try:
         (require_kept if known else require_new)(name, catalog, sink)
         if isinstance(sink, CheckedSink):
-            sink.check(name, tables, into_existing=False)
+            sink.check(name, tables, into_existing=known)
     except SinkInUse as error:
         yield f"{error.message}; start would refuse it: {error.hint}"
     except Transient as error:

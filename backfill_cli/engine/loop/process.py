@@ -65,6 +65,10 @@ class Signals:
         before = {number: signal.signal(number, self._hear) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield self
+        except Exception:
+            if self.caught is not None and self._loop is None:  # Ctrl-C ends a Spark that is starting as well
+                raise SystemExit(128 + self.caught) from None
+            raise
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)

@@ -246,7 +246,8 @@ def _stop(store: JobStore, reason: str) -> None:
 
 def _fail(store: JobStore, job: str, exc: Exception) -> None:
     """The job is failed in the catalog, with reason and way on, unless the catalog itself is what failed."""
-    reason = f"{type(exc).__name__}: {exc}"
+    lines = str(exc).strip().splitlines() or [""]
+    reason = f"{type(exc).__name__}: {lines[-1]}"  # of a traceback what was raised; the log has all of it
     if isinstance(exc, BackfillError):
         reason = f"{exc.message}{WAY_ON}{exc.way_on(job)}"
     try:

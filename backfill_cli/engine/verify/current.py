@@ -86,6 +86,7 @@ class CurrentRows:
 
     def _require_all(self, at: Checkpoint) -> None:
         """The log still had all that follows the checkpoint: a job that goes on lets go of it."""
+        name = self.config.job.name
         try:
             self.upstream.observe(at.position, snapshot_open=False)
         except HistoryGone as gone:
@@ -93,7 +94,7 @@ class CurrentRows:
                 raise
             raise Transient(
                 "the job went on while it was verified, and the log from the checkpoint on is gone",
-                "pause the job, then verify again",
+                f"backfill pause {name} --wait; backfill verify {name}; backfill resume {name}",
             ) from gone
 
 

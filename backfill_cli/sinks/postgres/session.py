@@ -6,9 +6,9 @@ Everything goes by ADBC, rows as Arrow in binary COPY, so that rows and marker s
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
+from backfill_cli import postgres_driver, postgres_dsn
 from backfill_cli.errors import UsageError
 from backfill_cli.sinks.postgres.edge import client, ours
 from backfill_cli.sinks.postgres.sql import Target
@@ -43,8 +43,6 @@ NEWER = {"transaction_timeout": (170_000, "0")}
 WRITING = "ISOLATION LEVEL READ COMMITTED"
 READING = "ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 """How a transaction begins: one that writes sees what it waited for; one that reads, a single snapshot."""
-CLIENT = {"connect_timeout": "10", "keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3"}
-"""libpq's own, where the DSN does not say them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,18 +60,7 @@ class Place:
     def of(cls, dsn: str) -> "Place":
         """Raises UsageError for what is no connection string, without repeating it."""
         client()
-        import psycopg
-        from psycopg.conninfo import conninfo_to_dict, make_conninfo
-
-        try:
-            parts = {name: str(value) for name, value in conninfo_to_dict(dsn).items() if value is not None}
-            whole = make_conninfo("", **{**CLIENT, **parts})
-        except psycopg.Error:
-            raise UsageError(
-                "sink.dsn is no connection string of libpq",
-                "write postgresql://user:password@host:5432/database where the reference points, with %40 for @ "
-                "and %2F for / in the password",
-            ) from None
+        parts, whole = postgres_dsn.parsed(dsn, "sink.dsn"), postgres_dsn.completed(dsn, "sink.dsn")
         host = parts.get("host") or parts.get("hostaddr") or "localhost"
         user = parts.get("user") or _default_user()
         database = parts.get("dbname") or parts.get("user", "the role")
@@ -123,11 +110,7 @@ class Connection:
     """
 
     def __init__(self, place: Place, mode: str = WRITING) -> None:
-        # The driver asks for all types of the server once a database, not at every connection: 150 ms.
-        driver = client()
-        from adbc_driver_manager import AdbcConnection
-
-        self._raw = driver.Connection(_Kept(), AdbcConnection(_known(place.dsn)), autocommit=True)
+        self._raw = postgres_driver.connection(place.dsn, autocommit=True)
         self._mode, self._begun = mode, False
 
     def require_version(self) -> None:
@@ -166,20 +149,6 @@ class Connection:
             self.rollback()
         with contextlib.suppress(client().Error):
             self._raw.close()
-
-
-class _Kept:
-    """A connection closes its database with it: this one stays."""
-
-    def close(self) -> None: ...
-
-
-@lru_cache(maxsize=8)
-def _known(dsn: str) -> Any:
-    """The driver's database, which knows the server's types."""
-    import adbc_driver_postgresql
-
-    return adbc_driver_postgresql.connect(dsn)
 
 
 @contextlib.contextmanager

@@ -97,6 +97,17 @@ def lost_with_a_key(tables: Sequence[PgTable]) -> list[str]:
     ]
 
 
+def generated(tables: Sequence[PgTable]) -> list[str]:
+    """The columns that are not copied, as one sentence a table."""
+    found = []
+    for table in tables:
+        left = sorted(table.numbers.keys() - {column.name for column in table.columns})
+        if left:
+            listed = ", ".join(map(quoted, left))
+            found.append(f"table {table.name!r}: generated column(s) {listed} are left out: the log has none")
+    return found
+
+
 def would_make(connection: "Connection", options: PostgresOptions, tables: Sequence[PgTable]) -> list[str]:
     """What a start makes, one sentence each. Raises UsageError for a slot that is there."""
     slot.require_none(slot.now(connection, options.slot), options.slot)

@@ -17,7 +17,7 @@ from backfill_cli.postgres_says import INSTALL
 from backfill_cli.upstreams.postgres.client import SERVER, completed, of_state
 from backfill_cli.upstreams.postgres.keys import literal
 from backfill_cli.upstreams.postgres.types import SETTINGS, Column, selected
-from backfill_cli.upstreams.postgres.values import from_adbc
+from backfill_cli.upstreams.postgres.values import from_adbc, of_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -71,7 +71,8 @@ def batches(chunk: Chunk) -> "Iterator[pa.RecordBatch]":
         _same_table(cursor, chunk)
         cursor.execute(select(chunk))
         for batch in cursor.fetch_record_batch():
-            arrays = [from_adbc(column, array) for column, array in zip(chunk.columns, batch.columns, strict=True)]
+            with of_table(chunk.name):
+                arrays = [from_adbc(c, array) for c, array in zip(chunk.columns, batch.columns, strict=True)]
             yield pa.RecordBatch.from_arrays(arrays, names=[column.name for column in chunk.columns])
 
 
@@ -107,7 +108,8 @@ def _transaction(chunk: Chunk) -> Iterator[Any]:
 def _failure(chunk: Chunk, exc: Exception) -> BackfillError:
     """What an error of the driver means."""
     state = str(getattr(exc, "sqlstate", None) or "").strip("\0")
-    return of_state(state, f"table {chunk.name!r}, reading a chunk", str(exc).strip())
+    words = str(exc).rpartition("ERROR:")[2].strip()  # the server's own, without the statement
+    return of_state(state, f"table {chunk.name!r}, reading a chunk", words)
 
 
 def _until_seen(cursor: Any, chunk: Chunk) -> None:

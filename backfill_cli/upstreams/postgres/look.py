@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from backfill_cli.contracts import TableSpec
 from backfill_cli.model.schema import columns_of, schema_text
 from backfill_cli.upstreams.postgres import checks, rewritten
-from backfill_cli.upstreams.postgres.tables import PgTable, described, schema_of, signature
+from backfill_cli.upstreams.postgres.tables import PgTable, described, require_names, schema_of, signature
 from backfill_cli.upstreams.postgres.types import Column, spark_field
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ class Look:
 
     def begin(self, connection: "Connection") -> None:
         """The first look: what there is now is what later looks are compared with; all columns are in force."""
+        require_names(connection, self._specs)
         self._look(connection)
         self._storage, self._compared = rewritten.seen(connection, self._specs, self.listed), True
         self.in_force = {table.name: table.columns for table in self.listed}

@@ -131,7 +131,8 @@ def require_none(seen: Now, slot: str) -> None:
     if seen.plugin is not None:
         raise UsageError(
             f"replication slot {slot!r} exists, and this job did not make it: it may hold changes for others",
-            f"name another slot; or, if nobody needs it: SELECT pg_drop_replication_slot('{slot}')",
+            "name another slot; the same job, started from another folder, has its catalog there (see --catalog); "
+            f"only if nobody needs the slot: SELECT pg_drop_replication_slot('{slot}')",
         )
 
 

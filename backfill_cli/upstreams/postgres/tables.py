@@ -133,9 +133,24 @@ def signature(connection: "psycopg.Connection[Any]", specs: Sequence[TableSpec])
     return str(row)
 
 
+def require_names(connection: "psycopg.Connection[Any]", specs: Sequence[TableSpec]) -> None:
+    """Each table is there. Raises UsageError for one that is not, or whose name is not SQL's."""
+    for spec in specs:
+        _row(connection, spec.name)
+
+
 def _row(connection: "psycopg.Connection[Any]", name: str) -> Any:
+    import psycopg
+
     with asking("reading its catalog"):
-        row = connection.execute(_FOUND, (name,)).fetchone()
+        try:
+            row = connection.execute(_FOUND, (name,)).fetchone()
+        except (psycopg.errors.InvalidName, psycopg.errors.SyntaxError) as exc:
+            raise UsageError(
+                f"table {name!r}: not a name as SQL writes it",
+                "put double quotes around each part that has capitals or blanks: "
+                """name = '"My Schema"."My Table"'""",
+            ) from exc
     if row is None:
         raise UsageError(
             f"table {name!r} is not there",

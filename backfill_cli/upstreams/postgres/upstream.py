@@ -146,7 +146,7 @@ class PostgresUpstream:
     def would_hold(self) -> Sequence[str]:
         movable = [self._look.tables[spec.name] for spec in self._specs if not spec.immutable_key]
         made = checks.would_make(self._alive(), self._options, self._look.listed)
-        return [*made, *checks.lost_with_a_key(movable)]
+        return [*made, *checks.generated(self._look.listed), *checks.lost_with_a_key(movable)]
 
     def release(self, pin: Pin) -> None:
         seen = slot.now(self._alive(), self._options.slot)

@@ -3,7 +3,8 @@
 So long as both sessions have `types.SETTINGS`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from backfill_cli.errors import BadData
@@ -12,6 +13,15 @@ from backfill_cli.upstreams.postgres.types import Column, arrow_type, is_native,
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+@contextmanager
+def of_table(name: str) -> Iterator[None]:
+    """What is bad in a value names its table too."""
+    try:
+        yield
+    except BadData as bad:
+        raise BadData(f"table {name!r}, {bad.message}", bad.hint) from bad
 
 
 def from_adbc(column: Column, array: "pa.Array | pa.ChunkedArray") -> "pa.Array":

@@ -264,3 +264,10 @@ def test_a_database_is_not_asked_for_keys_while_the_config_has_other_faults(load
     """
     faults = faults_of(load_text, text)
     assert [fault.split(":")[0] for fault in faults] == ["tables[1].key", "barrier.interval"]
+    faults = faults_of(load_text, text.replace("slot =", "slott ="))
+    assert [f for f in faults if "key" in f] == [f for f in faults if f.startswith("tables[1].key")]
+
+
+def test_a_name_in_quotes_is_the_sinks_without_them(load_text: Load) -> None:
+    config = load_text(GOOD.replace('name = "orders"\nkey', 'name = \'"My Schema"."O""rders"\'\nkey'))
+    assert [table.sink_name for table in config.tables] == ['My Schema.O"rders']

@@ -13,7 +13,7 @@ from backfill_cli.upstreams.postgres.log.net import Entry, Key, NeedsAll, NetTab
 from backfill_cli.upstreams.postgres.log.pgoutput import UNSENT, Row
 from backfill_cli.upstreams.postgres.log.window import TakeRequest
 from backfill_cli.upstreams.postgres.types import arrow_type
-from backfill_cli.upstreams.postgres.values import from_text
+from backfill_cli.upstreams.postgres.values import from_text, of_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -112,8 +112,9 @@ def _table(net: NetTable, entries: list[tuple[Key, Entry]], schema: "pa.Schema")
     if len(schema) > len(marks) + len(net.columns):
         marks.append(left)
     arrays = [pa.array(values, kind.type) for values, kind in zip(marks, schema, strict=False)]
-    for column, values in zip(net.columns, zip(*rows, strict=True), strict=True):
-        arrays.append(from_text(column, values))
+    with of_table(net.table.name):
+        for column, values in zip(net.columns, zip(*rows, strict=True), strict=True):
+            arrays.append(from_text(column, values))
     return pa.Table.from_arrays(arrays, schema=schema)
 
 

@@ -149,8 +149,8 @@ class NetTable:
     def _lost(self, key: Key, row: Row) -> BadData:
         columns = ", ".join(repr(self.columns[at].name) for at, value in enumerate(row) if value is LOST)
         return BadData(
-            f"table {self.table.name!r}: the row with {self.shown_key(key)} got it by an update that does not "
-            f"send the value of {columns}, unchanged and stored out of line: the log does not have it",
+            f"table {self.table.name!r}: an UPDATE gave a row the new key {self.shown_key(key)}, and the log does "
+            f"not have its value of {columns}, which is stored out of line (TOAST) and did not change",
             f"ALTER TABLE {self.table.name} REPLICA IDENTITY FULL; then drop the job and start over",
         )
 

@@ -45,7 +45,7 @@ def take(request: TakeRequest) -> Taken:
     Raises BadData for changes that cannot be applied exactly; what the database says passes through as ours.
     """
     bounds = _Bounds(request.after, request.up_to, request.up_to, (request.limit or 0) + MORE_MESSAGES)
-    with _no_garbage(), connected(request.dsn) as connection:
+    with _no_garbage(), asking(f"reading the slot {request.slot!r}"), connected(request.dsn) as connection:
         _require_flushed(connection, request.up_to)
         while True:
             window = _Window(request, connection, bounds)
