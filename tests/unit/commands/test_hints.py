@@ -476,13 +476,16 @@ STATES: dict[str, tuple[Callable[[Scene], str], ...]] = {
 
 
 NEEDS_A_SERVER = {
+    "backfill_cli/engine/verify/current.py:_require_all",
     "backfill_cli/sinks/postgres/state.py:own",
     "backfill_cli/sinks/postgres/tables.py:_added",
     "backfill_cli/sinks/postgres/tables.py:_refuse_other_owner",
     "backfill_cli/sinks/postgres/tables.py:check",
     "backfill_cli/sinks/postgres/verify.py:_export",
 }
-"""They say what the DuckDB sink says in the same states; `tests/contract/test_sink_postgres*.py` reach them."""
+"""The sink's say what DuckDB's says in the same states; `tests/contract/test_sink_postgres*.py` reach them, and
+`tests/postgres` the upstream's.
+"""
 
 
 def sites() -> Iterator[str]:
