@@ -17,8 +17,8 @@ from typing import TypedDict
 ROOT = Path(__file__).parent.parent
 COPIED = ("backfill_cli", "commands", "tests", "scripts", "pyproject.toml")
 LIMIT_S = 900
-NEED_A_SERVER = ("tests/postgres/", "tests/contract/test_sink_postgres")
-"""`--quick` leaves these out."""
+NEED_A_SERVER = ("tests/postgres/", "tests/contract/test_sink_postgres", "tests/unit/engine/test_taking.py")
+"""A server, or Spark: `--quick` leaves these out."""
 
 FAILED = 1
 """What pytest ends with when a test failed; other codes say that none ran."""
