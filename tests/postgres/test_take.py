@@ -278,7 +278,7 @@ def test_a_value_that_the_log_does_not_carry_is_refused(world: World) -> None:
     _lost(world)
     before = set(world.folder.iterdir())
     world.db("INSERT INTO two VALUES (1, 1, 'x')", "UPDATE part SET v = 3")
-    with pytest.raises(BadData, match=r"table 'part': an UPDATE gave a row the new key id = 7,.* 'big'") as refused:
+    with pytest.raises(BadData, match=r"table 'part': .* the new key id = 7,.* 'big'") as refused:
         world.take()
     assert refused.value.hint == "ALTER TABLE part REPLICA IDENTITY FULL; then drop the job and start over"
     assert set(world.folder.iterdir()) == before
