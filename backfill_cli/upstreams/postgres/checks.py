@@ -197,11 +197,8 @@ def _may_select(connection: "Connection", table: PgTable) -> bool:
 
 def _sees_a_part(connection: "Connection", table: PgTable) -> bool:
     """Whether row security applies to the role, on the table."""
-    query = """SELECT c.relrowsecurity AND NOT (r.rolsuper OR r.rolbypassrls)
-               AND (c.relforcerowsecurity OR NOT pg_has_role(c.relowner, 'USAGE'))
-               FROM pg_class c, pg_roles r WHERE c.oid = %s AND r.rolname = current_user"""
     with asking("looking for row security"):
-        row = connection.execute(query, (table.oid,)).fetchone()
+        row = connection.execute("SELECT row_security_active(%s::oid)", (table.oid,)).fetchone()
     return bool(row and row[0])
 
 

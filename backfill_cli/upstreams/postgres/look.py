@@ -1,6 +1,6 @@
 """The job's tables as the database's catalog describes them, looked at again where it changed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import TableSpec
@@ -70,18 +70,11 @@ class Look:
                 found[name] = schema_of(table)
         return found
 
-    def new_of(self, added: Mapping[str, str]) -> bool:
-        """Whether some of these schemas have no place in the log yet."""
-        return any(self._places.get(name, ("", 0))[0] != schema for name, schema in added.items())
-
-    def place(self, added: Mapping[str, str], end: int) -> None:
-        """end: of the log, read after these schemas were seen: their ALTER TABLE is before it."""
+    def told_by(self, end: int, added: Mapping[str, str], log_end: Callable[[], int]) -> dict[str, str]:
+        """Of these those whose ALTER TABLE is before `end`. log_end: asked once a schema is new, and past it."""
         for name, schema in added.items():
             if self._places.get(name, ("", 0))[0] != schema:
-                self._places[name] = (schema, end)
-
-    def told_by(self, end: int, added: Mapping[str, str]) -> dict[str, str]:
-        """Of these those whose ALTER TABLE is before `end`."""
+                self._places[name] = (schema, log_end())
         return {name: schema for name, schema in added.items() if self._places[name][1] <= end}
 
     def storage(self) -> str:

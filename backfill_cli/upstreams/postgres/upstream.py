@@ -176,12 +176,11 @@ class PostgresUpstream:
         self._ends = (*self._ends, seen.insert)[-2:]
         added = self._look.added(self._connection)
         self._look.compare(self._connection)
-        if self._look.new_of(added):
-            self._look.place(added, slot.now(self._connection, self._options.slot).insert)
+        told = self._look.told_by(end, added, lambda: slot.now(self._connection, self._options.slot).insert)
         return UpstreamView(
             identity=pin.identity,
             latest=_position(end),
-            pending=self._pending(at, end, self._look.told_by(end, added)),
+            pending=self._pending(at, end, told),
             oldest=None if seen.confirmed is None else _position(seen.confirmed),
             log_first=snapshot_open and (end - at > LONG_LOG_BYTES or bool(added)),
             held_bytes=seen.held_bytes,
