@@ -34,7 +34,7 @@ snapshot = {{ path = "{folder}/snapshot", format = "parquet" }}
 name = "t"
 key = ["id"]
 [throttle]
-rate = 150
+rate = 400
 """
 TOPIC = """
 [job]

@@ -173,9 +173,12 @@ class SparkStager:
             return source, lambda: [rows for rows in known if rows is not None]
         seen = Observation()
         counts = [F.sum(F.when(F.col("_read") == i, 1).otherwise(0)).alias(f"read_{i}") for i in unknown]
-        return source.observe(seen, *counts), lambda: [
-            int(seen.get[f"read_{i}"] or 0) if rows is None else rows for i, rows in enumerate(known)
-        ]
+
+        def counted() -> list[int]:
+            told = seen.get  # asks the driver for all of them, at each call
+            return [int(told[f"read_{i}"] or 0) if rows is None else rows for i, rows in enumerate(known)]
+
+        return source.observe(seen, *counts), counted
 
     def _changes(
         self, name: str, window: ChangeWindow, schema: str, path: Path, folder: Path
