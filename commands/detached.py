@@ -24,7 +24,7 @@ LOG_BYTES = 10_000_000  # months of a job; one such file is kept beside the one 
 LOOK_S = 5.0
 
 
-def start_detached(job: str, catalog: "Catalog", options: list[str], as_json: bool) -> None:
+def start_detached(job: str, catalog: "Catalog", words: list[str], as_json: bool) -> None:
     """The job runs in the background and holds its lease, or has ended well already.
 
     Raises Held while another runner has it, before anything reaches the log; Exit with the runner's exit code, its
@@ -32,7 +32,7 @@ def start_detached(job: str, catalog: "Catalog", options: list[str], as_json: bo
     """
     catalog.lock_job(job).release()
     log = catalog.path.parent / "logs" / f"{job}.log"
-    command = [sys.executable, "-m", "backfill_cli", "start", *options, "--catalog", str(catalog.path)]
+    command = [sys.executable, "-m", "backfill_cli", *words, "--catalog", str(catalog.path)]
     if log.exists() and log.stat().st_size >= LOG_BYTES:
         os.replace(log, kept(log))
     with _opened(log) as output:
@@ -110,7 +110,7 @@ def _opened(log: Path) -> BinaryIO:
         handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
     except OSError as error:
         raise UsageError(
-            f"log {log}: {error.strerror}", "start without --detach, or free the log's place"
+            f"log {log}: {error.strerror}", "run it without --detach, or free the log's place"
         ) from None
     return os.fdopen(handle, "ab")
 

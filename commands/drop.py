@@ -1,5 +1,6 @@
 """`backfill drop`: forget a job; the sink's rows stay."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -39,7 +40,7 @@ def drop(
     name = job if sink is not None else store.job(job).name
     if confirm != name:
         said = "--confirm is missing" if confirm is None else f"--confirm names {confirm!r}"
-        where = " --without-sink" if without_sink else "" if sink is None else f" --sink {sink}"
+        where = " --without-sink" if without_sink else "" if sink is None else f" --sink {shlex.quote(sink)}"
         raise UsageError(
             f"job {name!r} would lose its progress: {said}", f"backfill drop {name}{where} --confirm {name}"
         )

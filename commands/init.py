@@ -1,6 +1,7 @@
 """`backfill init`: write a commented config to start from."""
 
 import os
+import shlex
 from typing import Annotated
 
 import typer
@@ -28,4 +29,4 @@ def init(file: FileArgument = "job.toml", as_json: JsonOption = False) -> None:
     if as_json:
         answer_json({"schema": 1, "file": file})
     else:
-        say(f"wrote {file}\nTry: edit it, then: backfill plan --config {file}")
+        say(f"wrote {file}\nTry: edit it, then: backfill plan --config {shlex.quote(str(file))}")

@@ -25,6 +25,8 @@ JobArgument = Annotated[
     ),
 ]
 ConfigOption = Annotated[str, typer.Option("--config", metavar="FILE", help="The job's TOML file.")]
+DetachOption = Annotated[bool, typer.Option("--detach", help="Run in the background, with a log file.")]
+ExistingOption = Annotated[bool, typer.Option("--into-existing", help="Allow sink tables that already have rows.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON to stdout.")]
 WaitOption = Annotated[
     bool, typer.Option("--wait", help="Wait until the command has taken effect; print the epoch.")

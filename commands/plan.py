@@ -2,13 +2,25 @@
 
 from pathlib import Path
 
-from .options import CatalogOption, ConfigOption, JsonOption, open_catalog
+import typer
+
+from backfill_cli.errors import UsageError
+
+from .options import CatalogOption, ConfigOption, ExistingOption, JsonOption, open_catalog
 
 
-def plan(config: ConfigOption, as_json: JsonOption = False, catalog: CatalogOption = "") -> None:
-    """Show the strategy and why, splits, rows, bytes, the estimated time and warnings."""
+def plan(
+    config: ConfigOption,
+    into_existing: ExistingOption = False,
+    as_json: JsonOption = False,
+    catalog: CatalogOption = "",
+) -> None:
+    """Show the strategy and why, splits, rows, the estimated time, and what start would refuse (exit code 2)."""
     from backfill_cli.config import load
     from backfill_cli.engine.job.preflight import plan as plan_job
     from backfill_cli.view.reports import show_plan
 
-    show_plan(plan_job(load(Path(config)), open_catalog(catalog)), as_json)
+    report = plan_job(load(Path(config)), open_catalog(catalog), into_existing)
+    show_plan(report, as_json)
+    if report.refused:
+        raise typer.Exit(UsageError.exit_code)

@@ -7,7 +7,16 @@ import typer
 
 from backfill_cli.model.job import Verb
 
-from .options import CatalogOption, JobArgument, JsonOption, TimeoutOption, WaitOption, named_job, open_catalog
+from .options import (
+    CatalogOption,
+    DetachOption,
+    JobArgument,
+    JsonOption,
+    TimeoutOption,
+    WaitOption,
+    named_job,
+    open_catalog,
+)
 from .posting import post
 
 FromSinkOption = Annotated[
@@ -21,12 +30,13 @@ FromSinkOption = Annotated[
 def resume(
     job: JobArgument = None,
     from_sink: FromSinkOption = None,
+    detach: DetachOption = False,
     wait: WaitOption = False,
     timeout: TimeoutOption = "5m",
     as_json: JsonOption = False,
     catalog: CatalogOption = "",
 ) -> None:
-    """Continue a job: end its pause where a runner has it; else run it here from its last checkpoint."""
+    """Continue a job: end its pause where a runner has it; else run it from its last checkpoint."""
     store = open_catalog(catalog)
     sink_config = None
     if from_sink is not None:
@@ -40,6 +50,12 @@ def resume(
         if row.live:
             post(catalog, name, Verb.RESUME, rate=None, wait=wait, timeout=timeout, as_json=as_json)
             return
+    if detach:
+        from .detached import start_detached
+
+        words = ["resume", name]
+        start_detached(name, store, words if from_sink is None else [*words, "--from-sink", from_sink], as_json)
+        return
     from backfill_cli.engine.loop.run import resume as resume_job
 
     from .running import run_shown

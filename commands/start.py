@@ -5,12 +5,10 @@ from typing import Annotated, Literal
 
 import typer
 
-from .options import CatalogOption, ConfigOption, JsonOption, open_catalog
+from .options import CatalogOption, ConfigOption, DetachOption, ExistingOption, JsonOption, open_catalog
 
 Until = Literal["caught-up", "forever"]
 UntilOption = Annotated[Until, typer.Option("--until", help="When the run ends by itself.")]
-DetachOption = Annotated[bool, typer.Option("--detach", help="Run in the background, with a log file.")]
-ExistingOption = Annotated[bool, typer.Option("--into-existing", help="Allow sink tables that already have rows.")]
 
 
 def start(
@@ -29,8 +27,8 @@ def start(
     if detach:
         from .detached import start_detached
 
-        options = ["--config", str(Path(config).resolve()), "--until", until]
-        start_detached(job.job.name, store, [*options, "--into-existing"] if into_existing else options, as_json)
+        words = ["start", "--config", str(Path(config).resolve()), "--until", until]
+        start_detached(job.job.name, store, [*words, "--into-existing"] if into_existing else words, as_json)
         return
     from backfill_cli.engine.loop.run import start as start_job
 

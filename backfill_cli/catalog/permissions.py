@@ -1,6 +1,7 @@
 """Who may touch the catalog's files: private files, no links, and our errors for what the system says."""
 
 import os
+import shlex
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,7 +32,8 @@ def refuse_unsafe(path: Path) -> None:
         except FileNotFoundError:
             continue
         if stat.S_ISLNK(seen.st_mode):
-            raise UsageError(f"catalog {file} is a symbolic link", f"--catalog {os.path.realpath(file)}")
+            real = shlex.quote(os.path.realpath(file))
+            raise UsageError(f"catalog {file} is a symbolic link", f"--catalog {real}")
         if not stat.S_ISREG(seen.st_mode):
             raise UsageError(f"catalog {file} is not a file", "name a file with --catalog")
         if seen.st_mode & stat.S_IWOTH:

@@ -5,6 +5,7 @@ DuckDB gives a file to one process at a time. The file lock `<catalog>.lock` is 
 """
 
 import os
+import shlex
 import shutil
 import time
 from collections.abc import Iterator, Sequence
@@ -132,7 +133,7 @@ class Store:
             holder = Path(f"{self.path}.lock").read_text(errors="replace") or "unknown"
             raise Transient(
                 f"catalog {self.path} was busy for {self._wait_s:g} s; last used by: {holder}",
-                f"find the process that holds it: fuser -v {self.path}.lock",
+                f"find the process that holds it: fuser -v {shlex.quote(f'{self.path}.lock')}",
             ) from exc
 
     @contextmanager

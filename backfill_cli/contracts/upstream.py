@@ -175,8 +175,12 @@ class HeldUpstream(Protocol):
         """
         ...
 
+    def would_refuse(self) -> Sequence[str]:
+        """What `may_hold` would raise now, one sentence each with what makes it possible."""
+        ...
+
     def would_hold(self) -> Sequence[str]:
-        """What `hold` would make, one sentence each, for people. Raises UsageError where it would."""
+        """What `hold` would make, one sentence each, for people."""
         ...
 
     def hold(self) -> None:

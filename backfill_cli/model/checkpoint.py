@@ -1,5 +1,6 @@
 """What the catalog and the sink remember of a job between two barriers."""
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
@@ -33,6 +34,11 @@ class Owner:
 
     def __str__(self) -> str:
         return f"{self.path} on {self.host}"
+
+    @property
+    def option(self) -> str:
+        """What names it on a command line of its host."""
+        return f"--catalog {shlex.quote(self.path)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class PlannedTable:
-    """One table of the job. rows: None when only reading tells. columns: (name, type) in the sink, in order."""
+    """One table of the job.
+
+    rows: None when only reading tells. estimated: whether rows is what the database's statistics say. columns:
+    (name, type) in the sink, in order.
+    """
 
     name: str
     target: str
@@ -14,6 +18,7 @@ class PlannedTable:
     rows: int | None
     size_bytes: int
     columns: tuple[tuple[str, str], ...] = ()
+    estimated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +30,8 @@ class PlanReport:
     a fuzzy snapshot is consistent, None for an exact one. retention: what must stay readable, and how long.
     constraints_hold: whether constraints across tables hold at every checkpoint past the snapshots;
     constraints_why says on what that rests. estimate_s: (least, most) seconds until caught up, None when nothing
-    tells. warnings: what should be looked at before the start, each one sentence; notes: what a start would do.
+    tells. refused: what start would refuse, each with a way on; warnings: what should be looked at before the
+    start, each one sentence; notes: what a start would do.
     """
 
     job: str
@@ -40,5 +46,6 @@ class PlanReport:
     constraints_hold: bool = True
     constraints_why: str = ""
     estimate_s: tuple[float, float] | None = None
+    refused: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()

@@ -39,7 +39,8 @@ def plan_text(report: PlanReport) -> str:
     lines = [f"{name:<12}{value}" for name, value in facts]
     for table in report.tables:
         lines += ["", *_table_lines(table)]
-    said = [f"warning: {one}" for one in report.warnings] + [f"note: {one}" for one in report.notes]
+    said = [f"start would refuse: {one}" for one in report.refused]
+    said += [f"warning: {one}" for one in report.warnings] + [f"note: {one}" for one in report.notes]
     if said:
         lines += ["", *said]
     return "\n".join(lines)
@@ -51,7 +52,8 @@ def _change_log(report: PlanReport) -> str:
 
 
 def _table_lines(table: PlannedTable) -> list[str]:
-    rows = "rows unknown until read" if table.rows is None else f"{table.rows:,} rows"
+    about = "about " if table.estimated else ""
+    rows = "rows unknown until read" if table.rows is None else f"{about}{table.rows:,} rows"
     name = table.name if table.name == table.target else f"{table.name} → {table.target}"
     size = spell_size(table.size_bytes)
     head = f"table {name}: {_count(table.splits, 'split')}, {rows}, {size}; key {', '.join(table.key)}"

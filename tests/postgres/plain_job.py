@@ -28,7 +28,7 @@ from backfill_cli.strategies.arrangement import ArrangementStrategy
 from backfill_cli.upstreams.postgres import connector, ranges, taking
 from backfill_cli.upstreams.postgres import tables as described
 from backfill_cli.upstreams.postgres.log.take import take
-from backfill_cli.upstreams.postgres.upstream import LOG
+from backfill_cli.upstreams.postgres.pending import LOG
 
 Rows = dict[tuple[Any, ...], dict[str, Any]]
 Within = Mapping[tuple[str, str], Any]

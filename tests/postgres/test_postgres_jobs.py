@@ -193,6 +193,21 @@ def test_a_job_whose_sink_is_gone_is_forgotten_when_told_so(
     assert db("SELECT count(*) FROM pg_replication_slots WHERE database = current_database()") == [(0,)]
 
 
+def test_a_plan_says_all_that_a_start_would_refuse_and_estimates_are_called_so(
+    spark: "SparkSession", db: Database, tmp_path: Path
+) -> None:
+    db("ANALYZE t")
+    run = Run(db, tmp_path, "t")
+    ready = plan(load(run.config), run.catalog)
+    assert (ready.refused, [table.estimated for table in ready.tables]) == ((), [True])
+    assert any("start will create replication slot" in note for note in ready.notes)
+    db(f"SELECT pg_create_logical_replication_slot('{db.name}', 'pgoutput')", "CREATE TABLE child () INHERITS (t)")
+    refused = plan(load(run.config), run.catalog)
+    assert sorted(said.split(". Try: ")[0].split(":")[0] for said in refused.refused)[0].startswith("other tables")
+    assert any("slot" in said and "Try: " in said for said in refused.refused)
+    assert refused.notes == ()
+
+
 def test_a_start_that_the_database_is_not_ready_for_has_changed_nothing(
     spark: "SparkSession", db: Database, tmp_path: Path
 ) -> None:

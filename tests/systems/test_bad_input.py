@@ -88,8 +88,10 @@ def test_a_staging_that_cannot_be_made_and_a_table_of_others_leave_no_job(place:
         con.execute("CREATE TABLE orders (id BIGINT); INSERT INTO orders VALUES (1)")
     before = (place.folder / "warehouse.duckdb").read_bytes()
     planned = place.typed("plan", "--config", "job.toml")
-    assert planned.returncode == 0
-    assert "start would refuse it" in planned.stdout
+    assert planned.returncode == 2
+    assert "start would refuse: " in planned.stdout
+    told = place.typed("plan", "--config", "job.toml", "--into-existing")
+    assert (told.returncode, "start would refuse" in told.stdout) == (0, False)
     ended = place.typed("start", "--config", "job.toml")
     assert ended.returncode == 2
     assert "Try: name another target" in ended.stderr

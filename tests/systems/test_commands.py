@@ -147,3 +147,7 @@ def test_a_detached_run_and_the_cron_job_that_repeats_it(place: Place) -> None:
     assert "is held" not in log
     after = place.typed(*CAUGHT_UP)
     assert (after.returncode, after.stdout) == (0, "")
+    resumed = place.typed("resume", "--detach", "--json")
+    assert resumed.returncode == 0, resumed.stderr
+    assert json.loads(resumed.stdout)["log"] == told["log"]
+    assert place.typed("wait", "--for", "done", "--timeout", "2m").returncode == 0

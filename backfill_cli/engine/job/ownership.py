@@ -79,7 +79,7 @@ def _of_another(job: str, held: Owner, ours: Catalog, sink: "Sink") -> Held:
     forget = f"forget the job: backfill drop {job} --sink job.toml --confirm {job}"
     lost = f"take the job over: backfill resume {job} --from-sink job.toml; or {forget}"
     if _is_there(held, job, ours):
-        here = f"--catalog {held.path}"
+        here = held.option
         return Held(
             message,
             f"work with that catalog: backfill status {job} {here}; or forget the job: "
@@ -88,7 +88,7 @@ def _of_another(job: str, held: Owner, ours: Catalog, sink: "Sink") -> Held:
     if sink.saved(job) is None:
         lost = forget
     if held.host != this_host():
-        return Held(message, f"work there, with --catalog {held.path}; if that catalog is lost, {lost}")
+        return Held(message, f"work there, with {held.option}; if that catalog is lost, {lost}")
     return Held(f"{message}, and that catalog is gone", lost)
 
 

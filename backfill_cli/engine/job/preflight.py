@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from backfill_cli.contracts import AdvisingUpstream, CheckedSink, HeldUpstream, Sink, SinkTable
+from backfill_cli.contracts import AdvisingUpstream, CheckedSink, HeldUpstream
 from backfill_cli.engine.job.create import require_same, sink_tables
 from backfill_cli.engine.job.ownership import require_kept, require_new
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.job.select import choose, constraints, require_apart, require_keys, require_whole
 from backfill_cli.engine.staging.files import require_shared
-from backfill_cli.errors import NoSuchJob, SinkInUse, Transient, UsageError
+from backfill_cli.errors import NoSuchJob, SinkInUse, Transient
 from backfill_cli.model.plan_report import PlannedTable, PlanReport
 from backfill_cli.model.schema import fields_of, shown
 from backfill_cli.model.upstream import Pin
@@ -22,13 +22,14 @@ ROWS_PER_S = (1_500_000.0, 100_000.0)  # five narrow columns on two cores; wide 
 LEAST_S = 5.0  # until Spark has started
 
 
-def plan(config: "JobConfig", catalog: "Catalog") -> PlanReport:
+def plan(config: "JobConfig", catalog: "Catalog", into_existing: bool = False) -> PlanReport:
     """Pin, observe and check the transform as `start` would, and say what came of it.
 
     Raises what `start` would raise for a config that cannot run.
     """
     notes = list(_known_job(config, catalog))
     warnings: list[str] = []
+    refused: list[str] = []
     with Resources(config) as resources:
         upstream, sink = resources.upstream, resources.sink
         choice = choose(config.job.strategy, upstream.capabilities)
@@ -36,17 +37,23 @@ def plan(config: "JobConfig", catalog: "Catalog") -> PlanReport:
         pin = upstream.pin()
         require_whole(config, upstream, sink)
         warnings += upstream.advice() if isinstance(upstream, AdvisingUpstream) else ()
-        if isinstance(upstream, HeldUpstream) and not notes and not warnings:
-            try:
-                notes += upstream.would_hold()
-            except UsageError as error:
-                warnings.append(f"{error.message}; start would refuse it: {error.hint}")
+        if isinstance(upstream, HeldUpstream) and not notes:
+            refused += upstream.would_refuse()
+            notes += () if refused else upstream.would_hold()
         view = upstream.observe(pin.position, snapshot_open=True)
         tables = sink_tables(config, resources.spark, upstream, pin, plain=True)
         require_apart(upstream, sink, tables)
         require_shared(config, resources.spark)
         hold, why = constraints(upstream.capabilities, sink.transactional)
-        warnings += _sink_warnings(config.job.name, sink, catalog, tables)
+        known = config.job.name in {row.name for row in catalog.jobs()}
+        try:
+            (require_kept if known else require_new)(config.job.name, catalog, sink)
+            if isinstance(sink, CheckedSink):
+                sink.check(config.job.name, tables, into_existing=known or into_existing)
+        except SinkInUse as error:
+            refused.append(f"{error.message}. Try: {error.hint}")
+        except Transient as error:
+            warnings.append(f"{error.message}; start would wait: {error.hint}")
     planned = []
     for table in (t for t in tables if not t.side):
         splits = [s for s in pin.splits if s.table == table.name]
@@ -60,6 +67,7 @@ def plan(config: "JobConfig", catalog: "Catalog") -> PlanReport:
                 splits=len(splits),
                 rows=sum(s.rows or 0 for s in splits) if known else None,
                 size_bytes=sum(s.size_bytes for s in splits),
+                estimated=upstream.capabilities.current,
                 columns=tuple((f["name"], shown(f["type"])) for f in fields),
             )
         )
@@ -77,6 +85,7 @@ def plan(config: "JobConfig", catalog: "Catalog") -> PlanReport:
         constraints_hold=hold,
         constraints_why=why,
         estimate_s=_estimate_s(planned, config.throttle.rate),
+        refused=tuple(refused),
         warnings=tuple(warnings),
         notes=tuple(notes),
     )
@@ -95,19 +104,6 @@ def _known_job(config: "JobConfig", catalog: "Catalog") -> Iterator[str]:
         return
     require_same(row.name, catalog.definition(row.name).fingerprint, config)
     yield f"job {row.name!r} already exists ({row.state}, epoch {row.epoch}): start continues it"
-
-
-def _sink_warnings(name: str, sink: Sink, catalog: "Catalog", tables: Sequence[SinkTable]) -> Iterator[str]:
-    """What the sink would say to a start that can be told how to go on. Raises what it could not."""
-    known = name in {row.name for row in catalog.jobs()}
-    try:
-        (require_kept if known else require_new)(name, catalog, sink)
-        if isinstance(sink, CheckedSink):
-            sink.check(name, tables, into_existing=known)
-    except SinkInUse as error:
-        yield f"{error.message}; start would refuse it: {error.hint}"
-    except Transient as error:
-        yield f"{error.message}; start would wait: {error.hint}"
 
 
 def _estimate_s(tables: Sequence[PlannedTable], rate: float | None) -> tuple[float, float] | None:

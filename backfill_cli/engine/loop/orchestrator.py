@@ -13,15 +13,16 @@ from typing import Generic
 
 from backfill_cli.contracts import HeldUpstream
 from backfill_cli.engine.loop.epoch import Epoch, closed, left_of, remembered
+from backfill_cli.engine.loop.flight import Flight
 from backfill_cli.engine.loop.meter import Meter
-from backfill_cli.engine.loop.ports import Job, Ports, Settings, commit_of
-from backfill_cli.engine.loop.promises import Promises
-from backfill_cli.errors import Fatal, Transient
+from backfill_cli.engine.loop.ports import Job, Ports, Settings
+from backfill_cli.engine.loop.sizes import Sizes
+from backfill_cli.errors import Transient
 from backfill_cli.failpoint import hit
 from backfill_cli.model.checkpoint import EpochRecord, Progress, Recovered
 from backfill_cli.model.job import Barrier, Command, Control, JobState, Mutations, Phase, apply_command
-from backfill_cli.model.pace import Backoff, Budget, Sizer
-from backfill_cli.model.plan import EpochPlan, Staged
+from backfill_cli.model.pace import Backoff, Budget
+from backfill_cli.model.plan import EpochPlan
 from backfill_cli.strategies import S, Strategy
 
 SELF_PAUSED_AFTER = 6  # times the longer of interval and target without a barrier
@@ -46,21 +47,16 @@ class Orchestrator(Generic[S]):
         self._strategy = strategy
         self._settings = settings
         self._meter = meter
-        self._promises = Promises(job, ports.store, ports.sink, ports.stager)
         committed = start.committed
         self.state: S = strategy.thaw(committed.state, committed.splits, start.control)
         self._schemas = committed.schemas
-        self._sink_schemas = committed.sink_schemas
-        self._widens = False  # whether the epoch in flight adds columns to the sink
         self._committed_epoch = committed.epoch
         self._last_epoch = start.last_epoch
         self._job_state = JobState.PAUSED if start.control.paused else JobState.RUNNING
         self._ahead: Epoch[S] | None = None  # staged, not yet prepared
-        self._flight: Epoch[S] | None = None  # prepared, the sink may be committing it
-        self._commit: Future[None] | None = None
+        self._flight: Flight[S] = Flight(job, ports, committed.sink_schemas)
         self._unmarked: EpochRecord | None = None  # committed, the catalog does not say so yet
-        self._snapshot_size, self._log_size = Sizer(), Sizer()
-        self._commit_ms = 0
+        self._sizes = Sizes(settings.target_ms)
         self._behind = True
         # By the steady clock, as all that waits: somebody may set the other one, an hour or a day off.
         self._barrier_ms: int | None = None  # when one was looked for last
@@ -90,7 +86,7 @@ class Orchestrator(Generic[S]):
 
     def waiting_for(self) -> str | None:
         """What holds the loop up now, None for nothing."""
-        flight, passed_ms = self._flight, self._passed_ms
+        flight, passed_ms = self._flight.epoch, self._passed_ms
         patience_ms = SELF_PAUSED_AFTER * max(self._settings.interval_ms, self._settings.target_ms)
         silent_ms = 0 if passed_ms is None else self._ports.steady_ms() - passed_ms
         if flight is not None and silent_ms > patience_ms:
@@ -121,7 +117,7 @@ class Orchestrator(Generic[S]):
 
     def committing(self) -> "Future[None] | None":
         """The commit under way, for a runner that would rather wait for it than ask again."""
-        return self._commit
+        return self._flight.committing
 
     # -- one step ------------------------------------------------------------------------------------------------
 
@@ -132,7 +128,7 @@ class Orchestrator(Generic[S]):
             tick = self._barrier(steady_ms)
             if tick is not None:
                 return tick
-        if self._flight is not None:
+        if self._flight.epoch is not None:
             return Tick.WAITING
         self._prepare()
         return Tick.WORKED
@@ -150,7 +146,7 @@ class Orchestrator(Generic[S]):
 
     def _reach_pause(self) -> None:
         """A pause that was taken while an epoch was prepared is reached once that is committed."""
-        if self._job_state == JobState.PAUSING and self._flight is None:
+        if self._job_state == JobState.PAUSING and self._flight.epoch is None:
             self._ports.store.become(JobState.PAUSED, "")
             self._job_state = JobState.PAUSED
 
@@ -166,50 +162,28 @@ class Orchestrator(Generic[S]):
 
     def _settle(self) -> None:
         """Take the result of the commit under way; start it again when it failed in passing."""
-        flight = self._flight
+        flight = self._flight.landed()
         if flight is None:
             return
-        if self._commit is None:
-            self._commit = self._ports.commit(lambda: self._apply(flight))
-        if not self._commit.done():
-            return
-        commit, self._commit = self._commit, None
-        try:
-            commit.result()
-        except Fatal as refusal:
-            self._promises.take_back(flight.checkpoint, refusal)
-            raise
         hit("commit-known")
         self._backoff = Backoff()
-        self._flight = None
         self._committed_epoch = flight.checkpoint.epoch
         self._committed_state = flight.state
         committed_ms = self._ports.now_ms()
-        self._unmarked = replace(flight.record, committed_ms=committed_ms, commit_ms=self._commit_ms)
+        self._unmarked = replace(flight.record, committed_ms=committed_ms, commit_ms=self._flight.commit_ms)
         self._meter.committed(self._unmarked, flight.barrier_ms, self._ports.steady_ms())
         self._note_caught_up(flight.state, flight.plan)
         self._ports.upstream.acknowledge(self._strategy.durable(flight.state))
         self._ports.stager.discard(flight.checkpoint.epoch, flight.checkpoint.attempt)
-
-    def _apply(self, flight: Epoch[S]) -> None:
-        """Commit one prepared epoch (in the background)."""
-        began_ms = self._ports.steady_ms()
-        commit = commit_of(self._job, flight.checkpoint, self._committed_epoch, self._ports.stager)
-        if self._widens:
-            self._ports.sink.prepare(self._job.name, commit.tables, into_existing=True)
-        hit("before-commit")
-        self._ports.sink.commit(commit)
-        hit("after-commit")
-        self._commit_ms = self._ports.steady_ms() - began_ms
 
     def _barrier(self, steady_ms: int) -> Tick | None:
         """Begin the next barrier if it is time: None once an epoch is staged, else what is waited for."""
         since_ms = self._since_barrier(steady_ms)
         early = since_ms is not None and since_ms < self._settings.interval_ms
         if early and not self._behind and not self._stop_asked:
-            return Tick.IDLE if self._flight is None else Tick.WAITING
+            return Tick.IDLE if self._flight.epoch is None else Tick.WAITING
         commands = self._ports.store.commands()
-        if (commands or self._stop_asked) and self._flight is not None:
+        if (commands or self._stop_asked) and self._flight.epoch is not None:
             return Tick.WAITING  # control acts once the epoch in flight is known to be committed
         barrier = self._next(commands)
         if commands:
@@ -218,7 +192,7 @@ class Orchestrator(Generic[S]):
             self._mark()
             return Tick.STOPPED
         if self._is_done():  # though more came since: else a busy upstream would keep it for ever
-            if self._flight is not None:
+            if self._flight.epoch is not None:
                 return Tick.WAITING
             self._mark()
             return Tick.DONE
@@ -243,7 +217,7 @@ class Orchestrator(Generic[S]):
         if control.stop:
             self._job_state = JobState.STOPPING
         else:
-            paused = JobState.PAUSED if self._flight is None else JobState.PAUSING
+            paused = JobState.PAUSED if self._flight.epoch is None else JobState.PAUSING
             self._job_state = paused if control.paused else JobState.RUNNING
         self._ports.store.take(barrier.mutations.commands, control, self._job_state, record)
         hit("after-take")
@@ -259,7 +233,7 @@ class Orchestrator(Generic[S]):
         view = self._ports.upstream.observe(self.state.position, snapshot_open)
         if isinstance(self._ports.upstream, HeldUpstream):
             self._ports.upstream.keep_within(self.state.position)
-        size = self._snapshot_size if snapshot_open else self._log_size
+        size = self._sizes.of(self.state.phase)
         budget = Budget(barrier.epoch, size.rows, self._settings.interval_ms, steady_ms)
         plan = self._strategy.plan(self.state, view, budget)
         self._meter.observed(plan, self._ports.now_ms(), view.held_bytes)
@@ -269,7 +243,8 @@ class Orchestrator(Generic[S]):
         done = self._ports.stager.stage(plan, barrier.epoch, self._schemas)
         hit("after-stage")
         stage_ms = self._ports.steady_ms() - began_ms
-        self._resize(snapshot_open, done.staged, stage_ms)
+        took_ms = max(stage_ms, self._flight.commit_ms)
+        self._sizes.learn(self.state.phase, self.state.control.rate is not None, done.staged, took_ms)
         state = self._strategy.advance(self.state, plan, done.staged, budget)
         plan = left_of(replace(plan, closes_snapshot=self._strategy.closes(self.state, state)), done.staged)
         frozen = self._strategy.freeze(state)
@@ -280,12 +255,12 @@ class Orchestrator(Generic[S]):
             barrier, plan, done, before, state, frozen, token, stage_ms, lag_ms, steady_ms, memory
         )
         self._passed_ms = self._barrier_ms
-        self._backoff = Backoff() if self._flight is None else self._backoff
+        self._backoff = Backoff() if self._flight.epoch is None else self._backoff
         return None
 
     def _idle(self, plan: EpochPlan, budget: Budget) -> Tick:
         """A barrier without rows carries only control: no Spark, no database, unless a mark is still owed."""
-        if self._flight is not None:
+        if self._flight.epoch is not None:
             return Tick.WAITING
         self.state = self._strategy.advance(self.state, plan, None, budget)
         self._behind = False
@@ -308,26 +283,16 @@ class Orchestrator(Generic[S]):
             and not self.state.control.paused
         )
 
-    def _resize(self, snapshot: bool, staged: Staged, stage_ms: int) -> None:
-        took_ms = max(stage_ms, self._commit_ms)
-        if snapshot:
-            # A limit is for history alone: live rows beside it say how much an epoch can take.
-            read = sum(rows for _, rows in staged.reads) + staged.changes_read
-            if self.state.control.rate is None or staged.changes_read:
-                self._snapshot_size = self._snapshot_size.after(read, took_ms, self._settings.target_ms)
-        else:
-            self._log_size = self._log_size.after(staged.changes_read, took_ms, self._settings.target_ms)
-
     def _prepare(self) -> None:
         """Promise the staged epoch, then let the sink commit it."""
         ahead = self._ahead
         assert ahead is not None
         self._ports.store.prepare(ahead.checkpoint, self._unmarked, self.progress())
         self._unmarked = None
-        self._flight, self._ahead = ahead, None
+        self._flight.begin(ahead, self._committed_epoch)
+        self._ahead = None
         self.state = ahead.state
-        self._widens = ahead.checkpoint.sink_schemas != self._sink_schemas
-        self._schemas, self._sink_schemas = ahead.checkpoint.schemas, ahead.checkpoint.sink_schemas
+        self._schemas = ahead.checkpoint.schemas
         self._last_epoch = ahead.checkpoint.epoch
         self._behind = self._more(ahead)
         hit("after-prepare")
@@ -336,8 +301,7 @@ class Orchestrator(Generic[S]):
     def _more(self, epoch: Epoch[S]) -> bool:
         """Whether the next barrier need not wait for the interval."""
         if epoch.state.phase == Phase.SNAPSHOT:
-            live_fills_it = epoch.record.changes_read >= self._snapshot_size.rows // 2
-            return epoch.state.control.rate is None or live_fills_it
+            return epoch.state.control.rate is None or self._sizes.full(epoch.record.changes_read)
         return epoch.plan.pending_after > 0 or epoch.record.phase == Phase.SNAPSHOT
 
     def _mark(self) -> None:

@@ -42,7 +42,7 @@ def own(con: "duckdb.DuckDBPyConnection", job: str, owner: Owner, instead_of: Ow
         if held is not None and held.catalog not in (owner.catalog, instead_of and instead_of.catalog):
             raise Held(
                 f"another catalog took job {job!r} just now: {held}",
-                f"backfill status {job} --catalog {held.path}",
+                f"backfill status {job} {held.option}",
             )
         remove(con, job)
         con.execute(f"INSERT INTO {OWNERS.sql} VALUES (?, ?, ?, ?)", [job, owner.catalog, owner.host, owner.path])

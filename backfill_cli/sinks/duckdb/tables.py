@@ -167,7 +167,7 @@ def _refuse_other_owner(con: "duckdb.DuckDBPyConnection", job: str, want: _Wante
     other, table = owner
     held = owner_of_job(con, other)
     there = held is not None and held.host == gethostname() and Path(held.path).exists()
-    where = f"--confirm {other} --catalog {held.path}" if held and there else f"--sink job.toml --confirm {other}"
+    where = f"--confirm {other} {held.option}" if held and there else f"--sink job.toml --confirm {other}"
     raise Held(
         f"{want.target} belongs to job {other!r} (its table {table!r}){f' of catalog {held}' if held else ''}",
         f"name another target, or forget that job: backfill drop {other} {where}",

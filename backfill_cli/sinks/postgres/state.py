@@ -194,7 +194,7 @@ class State:
         if held is not None and held.catalog not in (owner.catalog, instead_of and instead_of.catalog):
             raise Held(
                 f"another catalog took job {job!r} just now: {held}",
-                f"backfill status {job} --catalog {held.path}",
+                f"backfill status {job} {held.option}",
             )
         run(self._con, f"DELETE FROM {owners} WHERE job = $1", job)
         run(

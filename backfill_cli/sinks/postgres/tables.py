@@ -270,9 +270,7 @@ def _refuse_other_owner(states: Sequence[State], schema: str, job: str, want: Wa
         other, table = owner
         held = state.owner(other)
         there = held is not None and held.host == gethostname() and Path(held.path).exists()
-        where = (
-            f"--confirm {other} --catalog {held.path}" if held and there else f"--sink job.toml --confirm {other}"
-        )
+        where = f"--confirm {other} {held.option}" if held and there else f"--sink job.toml --confirm {other}"
         beside = "" if state.schema == schema else f", with sink.schema = {state.schema!r}"
         raise Held(
             f"{want.target} belongs to job {other!r} (its table {table!r}){f' of catalog {held}' if held else ''}"

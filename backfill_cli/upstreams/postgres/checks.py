@@ -81,9 +81,14 @@ def require_able(connection: "Connection", options: PostgresOptions, tables: Seq
         )
 
 
-def advice(connection: "Connection", options: PostgresOptions, tables: Sequence[PgTable]) -> list[str]:
-    """What would stop a start, with the SQL that fixes it."""
-    return [f"{what}; start would refuse it: {fix}" for what, fix in _faults(connection, options, tables)]
+def refusals(connection: "Connection", options: PostgresOptions, tables: Sequence[PgTable]) -> list[str]:
+    """What would stop a start, each with the SQL that fixes it."""
+    found = list(_faults(connection, options, tables))
+    try:
+        slot.require_none(slot.now(connection, options.slot), options.slot)
+    except UsageError as error:
+        found.append((error.message, error.hint or ""))
+    return [f"{what}. Try: {fix}" for what, fix in found]
 
 
 def lost_with_a_key(tables: Sequence[PgTable]) -> list[str]:
@@ -109,8 +114,7 @@ def generated(tables: Sequence[PgTable]) -> list[str]:
 
 
 def would_make(connection: "Connection", options: PostgresOptions, tables: Sequence[PgTable]) -> list[str]:
-    """What a start makes, one sentence each. Raises UsageError for a slot that is there."""
-    slot.require_none(slot.now(connection, options.slot), options.slot)
+    """What a start makes, one sentence each."""
     published = publications.missing(connection, options.publication, tables) is not None
     first = [] if published else [f"start will run: {publications.statement(options.publication, tables)}"]
     return [*first, f"start will create replication slot {options.slot!r}; backfill drop removes it"]

@@ -226,3 +226,18 @@ def hidden(connection: "Connection", xids: Sequence[int], known: Sequence[int]) 
         WHERE NOT pg_visible_in_snapshot(x::text::xid8, snapshot) ORDER BY x"""
     with asking("looking which transactions are visible"):
         return tuple(x for (x,) in connection.execute(query, (list(xids), list(known))).fetchall())
+
+
+def transaction_now(connection: Any) -> int:
+    """An id above that of every transaction that is open: our own; on a standby that of its snapshot's end.
+
+    Not the end of a snapshot on a primary: it is one past those that ended, and one that waits for a standby may
+    be above. With a message, for the end of a transaction without one is not written to disk at once.
+    """
+    query = """
+        SELECT CASE WHEN pg_is_in_recovery() THEN pg_snapshot_xmax(pg_current_snapshot())
+               ELSE pg_current_xact_id() END::text::bigint,
+               CASE WHEN NOT pg_is_in_recovery() THEN pg_logical_emit_message(true, 'backfill', '') END"""
+    with asking("looking which transactions are open"), connection.transaction():
+        connection.execute("SET LOCAL synchronous_commit = local")
+        return int(connection.execute(query).fetchone()[0])

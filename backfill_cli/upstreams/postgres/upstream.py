@@ -5,10 +5,9 @@ what the database compares.
 """
 
 import json
-import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -19,14 +18,16 @@ from backfill_cli.model.position import Cursor, Position
 from backfill_cli.model.schema import field as schema_field
 from backfill_cli.model.schema import names_of
 from backfill_cli.model.split import SplitKey
-from backfill_cli.model.upstream import Pin, UpstreamEpoch, UpstreamView
+from backfill_cli.model.upstream import Pin, UpstreamView
 from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.failures import from_spark
 from backfill_cli.upstreams.postgres import checks, chunks, identity, publications, slot, taking
-from backfill_cli.upstreams.postgres.client import asking, connected, lsn_text, server_of
+from backfill_cli.upstreams.postgres.client import connected, lsn_text, server_of
 from backfill_cli.upstreams.postgres.log.window import TakeRequest
 from backfill_cli.upstreams.postgres.look import Look, schema_of_columns
+from backfill_cli.upstreams.postgres.memory import Known, Memory
 from backfill_cli.upstreams.postgres.options import PostgresOptions
+from backfill_cli.upstreams.postgres.pending import Pending, lsn_of, position_of
 from backfill_cli.upstreams.postgres.ranges import Ranges
 from backfill_cli.upstreams.postgres.tables import PgTable, places, schema_of, splits
 
@@ -34,28 +35,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-LOG = "wal"
-"""The one log of a position."""
-
-MARK_EVERY_S = 30.0
-"""A position that moved without changes of ours is committed so often: an idle table must not hold the log."""
-
 LONG_LOG_BYTES = 1 << 30
 """More than this is applied before state is read again: an epoch that reads has to take all of it at once."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Memory:
-    """What is known beside a position.
-
-    hidden: transactions taken, shown by no snapshot yet. read: whether a chunk was. columns: names, by table, of
-    those in force. storage: of the tables when they were last looked at, as text.
-    """
-
-    hidden: tuple[int, ...] = ()
-    read: bool = False
-    columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    storage: str = ""
 
 
 class PostgresUpstream:
@@ -76,12 +57,10 @@ class PostgresUpstream:
         self._ranges = Ranges(())
         self._look = Look(specs)
         self._making = False
-        self._memory: dict[int, _Memory] = {}
+        self._memory = Memory()
+        self._pending = Pending(options)
         self._since: int | None = None
         self._unheld = False  # pinned by somebody who only looks
-        self._ends: tuple[int, ...] = ()  # of the log, as seen before
-        self._empty_to = 0  # up to here the log was seen to hold nothing for us
-        self._marked_s = time.monotonic()
 
     @cached_property
     def _connection(self) -> Any:
@@ -98,7 +77,7 @@ class PostgresUpstream:
         self._unheld = seen.plugin is None
         position = seen.confirmed if seen.confirmed is not None else seen.insert
         self._pin = Pin(
-            position=_position(position),
+            position=position_of(position),
             position_ms=None,
             complete_at=None,
             splits=tuple(split for table in tables for split in splits(connection, table)),
@@ -119,16 +98,7 @@ class PostgresUpstream:
 
     def _see_from_here(self) -> None:
         """A transaction that began before the slot may commit unseen by it: none may be open at the first read."""
-        query = """
-            SELECT CASE WHEN pg_is_in_recovery() THEN pg_snapshot_xmax(pg_current_snapshot())
-                   ELSE pg_current_xact_id() END::text::bigint,
-                   CASE WHEN NOT pg_is_in_recovery() THEN pg_logical_emit_message(true, 'backfill', '') END"""
-        with asking("looking which transactions are open"), self._connection.transaction():
-            # an id of our own, for xmax is one past those that ended: one that waits for a standby may be above;
-            # with a message, for the end of a transaction without one is not written to disk at once
-            self._connection.execute("SET LOCAL synchronous_commit = local")
-            row = self._connection.execute(query).fetchone()
-        self._since = row[0]
+        self._since = slot.transaction_now(self._connection)
 
     def may_hold(self) -> None:
         checks.require_able(self._alive(), self._options, self._look.listed)
@@ -141,7 +111,10 @@ class PostgresUpstream:
         slot.make(connection, options.slot, options.publication, self._look.listed)
 
     def keep_within(self, position: Position) -> None:
-        slot.require_within(self._alive(), self._options, _lsn(position))
+        slot.require_within(self._alive(), self._options, lsn_of(position))
+
+    def would_refuse(self) -> Sequence[str]:
+        return checks.refusals(self._alive(), self._options, self._look.listed)
 
     def would_hold(self) -> Sequence[str]:
         movable = [self._look.tables[spec.name] for spec in self._specs if not spec.immutable_key]
@@ -156,53 +129,31 @@ class PostgresUpstream:
     def places(self) -> Mapping[str, frozenset[str]]:
         return {table.name: places(self._alive(), table) for table in self._look.listed}
 
-    def advice(self) -> Sequence[str]:
-        return checks.advice(self._alive(), self._options, self._look.listed)
-
     def _identity(self, seen: slot.Now) -> str:
         tables = self._look.listed
         published = publications.published(self._connection, self._options.publication, tables)
         return identity.of(seen, self._options.slot, published, tables)
 
     def observe(self, position: Position, snapshot_open: bool) -> UpstreamView:
-        pin, at = self._taken(), _lsn(position)
+        pin, at = self._taken(), lsn_of(position)
         seen = slot.now(self._alive(), self._options.slot)
         self._look.again(self._connection)
         identity.require(pin.identity, self._identity(seen), seen)
         if seen.plugin is None and self._unheld:
-            return UpstreamView(identity=pin.identity, latest=_position(seen.insert))
+            return UpstreamView(identity=pin.identity, latest=position_of(seen.insert))
         slot.require_ours(seen, self._options.slot, at)
-        end = max(at, slot.settled(self._connection, seen, self._ends))
-        self._ends = (*self._ends, seen.insert)[-2:]
+        end = self._pending.end(self._connection, seen, at)
         added = self._look.added(self._connection)
         self._look.compare(self._connection)
         told = self._look.told_by(end, added, lambda: slot.now(self._connection, self._options.slot).insert)
         return UpstreamView(
             identity=pin.identity,
-            latest=_position(end),
-            pending=self._pending(at, end, told),
-            oldest=None if seen.confirmed is None else _position(seen.confirmed),
+            latest=position_of(end),
+            pending=self._pending.epochs(self._connection, at, end, told),
+            oldest=None if seen.confirmed is None else position_of(seen.confirmed),
             log_first=snapshot_open and (end - at > LONG_LOG_BYTES or bool(added)),
             held_bytes=seen.held_bytes,
         )
-
-    def _pending(self, at: int, end: int, added: Mapping[str, str]) -> tuple[UpstreamEpoch, ...]:
-        """What the slot holds after `at`, as one epoch; what moved without changes of ours only now and then.
-
-        Columns that were added come with the log's next change of their table, or with a window that has none.
-        """
-        now_ms = time.time_ns() // 1_000_000
-        first_ms = None
-        if end > max(at, self._empty_to):
-            first_ms = slot.first_after(self._connection, self._options.slot, self._options.publication, end)
-        if first_ms is not None:
-            return (UpstreamEpoch(((LOG, end),), first_ms, None, end - at, tuple(added.items())),)
-        self._empty_to = max(self._empty_to, end)
-        if added:
-            return (UpstreamEpoch(((LOG, end),), now_ms, 0, 0, tuple(added.items())),)
-        if end > at and time.monotonic() - self._marked_s > MARK_EVERY_S:
-            return (UpstreamEpoch(((LOG, end),), now_ms, 0, 0),)
-        return ()
 
     # -- rows as they are now ------------------------------------------------------------------------------------
 
@@ -260,11 +211,11 @@ class PostgresUpstream:
         schemas: Mapping[str, str],
         folder: str,
     ) -> Taken:
-        after = _lsn(window.after)
+        after = lsn_of(window.after)
         connection = self._alive()
         self._look.apply(schemas)
-        up_to = slot.past_now(connection, self._options.slot) if window.open else _lsn(window.up_to)
-        if up_to <= self._empty_to:
+        up_to = slot.past_now(connection, self._options.slot) if window.open else lsn_of(window.up_to)
+        if self._pending.nothing_to(up_to):
             taken = taking.nothing(up_to)
         else:
             request = TakeRequest(
@@ -282,7 +233,7 @@ class PostgresUpstream:
             taken = taking.in_worker(spark, request)
         if window.open and taken.up_to < up_to:
             raise Transient("a table's columns changed while it was read", "wait: the log is applied first now")
-        known = self._memory.get(after, _Memory())
+        known = self._memory.at(after)
         hidden = slot.hidden(connection, taken.xids, known.hidden) if within is not None else ()
         for name, columns in taken.changed.items():
             in_force = {column.name for column in self._look.in_force[name]}
@@ -293,10 +244,10 @@ class PostgresUpstream:
         changed = added | {name: schema_of_columns(columns) for name, columns in taken.changed.items()}
         in_force_then = {name: names_of(text) for name, text in {**schemas, **changed}.items()}
         read, storage = known.read or window.open, self._look.storage()
-        self._memory = {after: known, taken.up_to: _Memory(hidden, read, in_force_then, storage)}
+        self._memory.keep(after, taken.up_to, Known(hidden, read, in_force_then, storage))
         end = replace(
             window,
-            up_to=_position(taken.up_to),
+            up_to=position_of(taken.up_to),
             up_to_ms=window.up_to_ms if taken.up_to_ms is None else taken.up_to_ms,
             from_ms=window.from_ms if taken.from_ms is None else taken.from_ms,
             epochs=max(taken.transactions, window.epochs),
@@ -309,25 +260,22 @@ class PostgresUpstream:
         raise Fatal("the log of PostgreSQL is taken, not read")
 
     def acknowledge(self, position: Position) -> None:
-        self._marked_s = time.monotonic()
-        slot.advance(self._alive(), self._options.slot, _lsn(position))
+        self._pending.marked()
+        slot.advance(self._alive(), self._options.slot, lsn_of(position))
 
     # -- what is remembered --------------------------------------------------------------------------------------
 
     @property
     def _sight(self) -> chunks.Sight:
         """What the next chunks must show: what is known at the newest position that was taken."""
-        newest = self._memory[max(self._memory)] if self._memory else _Memory()
+        newest = self._memory.newest
         return chunks.Sight(newest.hidden, None if newest.read else self._since)
 
     def remembered(self, position: Position) -> str:
-        known = self._memory.get(_lsn(position), _Memory())
-        return json.dumps({"at": _lsn(position), **asdict(known)})
+        return self._memory.text(lsn_of(position))
 
     def recall(self, memory: str) -> None:
-        told = json.loads(memory)
-        known = _Memory(tuple(told["hidden"]), told["read"], told["columns"], told["storage"])
-        self._memory = {told["at"]: known}
+        known = self._memory.recall(memory)
         self._look.recall(known.columns, known.storage)
 
     def failure(self, exc: Exception) -> BackfillError | None:
@@ -356,11 +304,3 @@ def _with_read(pieces: Sequence[Piece]) -> "Iterator[pa.RecordBatch]":
     for piece in pieces:
         for batch in chunks.batches(piece.what):
             yield batch.append_column("_read", pa.repeat(pa.scalar(piece.read, pa.int32()), batch.num_rows))
-
-
-def _position(lsn: int) -> Position:
-    return Position.of({LOG: lsn})
-
-
-def _lsn(position: Position) -> int:
-    return int(position.get(LOG) or 0)

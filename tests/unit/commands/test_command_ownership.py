@@ -42,6 +42,10 @@ def test_a_start_from_another_catalog_is_refused_before_it_fences(run: Run, fold
     assert run("status", "orders", "--catalog", str(known.path)).exit_code == 0
 
 
+def test_a_catalog_is_named_as_a_shell_reads_it() -> None:
+    assert Owner("id", "host", "/the data/catalog.duckdb").option == "--catalog '/the data/catalog.duckdb'"
+
+
 def test_a_sink_taken_over_is_not_fenced_by_the_catalog_that_had_it(
     run: Run, folder: Path, config: JobConfig, known: Catalog
 ) -> None:

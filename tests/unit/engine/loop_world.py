@@ -12,6 +12,7 @@ from backfill_cli.engine.loop.meter import Meter
 from backfill_cli.engine.loop.orchestrator import Orchestrator, Tick
 from backfill_cli.engine.loop.ports import Job, Ports, Settings, StagedEpoch
 from backfill_cli.engine.loop.recovery import recover
+from backfill_cli.engine.loop.sizes import Sizes
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Progress, Recovered
 from backfill_cli.model.job import Command, Control, JobState, Verb
 from backfill_cli.model.pace import Sizer
@@ -191,7 +192,7 @@ class World:
         )
         meter = Meter("j", "time", self.settings.interval_ms)
         loop = Orchestrator(self.job, ports, self.strategy, self.settings, start, meter)
-        loop._snapshot_size = loop._log_size = Sizer(self.per_epoch)
+        loop._sizes = Sizes(self.settings.target_ms, Sizer(self.per_epoch), Sizer(self.per_epoch))
         return loop
 
     def _in_background(self, run: Callable[[], None]) -> Later:

@@ -205,7 +205,7 @@ def test_a_throttled_epoch_says_nothing_about_the_size() -> None:
     world = World(rows=1_000)
     world.post(Verb.THROTTLE, rate=50.0)
     world.steps(6, 1_000)
-    assert world.loop._snapshot_size == Sizer(10)
+    assert world.loop._sizes.snapshot == Sizer(10)
 
 
 # -- control -----------------------------------------------------------------------------------------------------

@@ -17,7 +17,11 @@ PLAN = PlanReport(
     job="orders",
     strategy="snapshot",
     why="the snapshot can be pinned",
-    tables=(TABLE, PlannedTable("lines", "lines", ("id",), 1, None, 100)),
+    tables=(
+        TABLE,
+        PlannedTable("lines", "lines", ("id",), 1, None, 100),
+        PlannedTable("l", "l", ("id",), 1, 9_000, 100, estimated=True),
+    ),
     position="0001.json",
     pending_epochs=3,
     pending_bytes=3000,
@@ -26,6 +30,7 @@ PLAN = PlanReport(
     constraints_hold=False,
     constraints_why="the tables have no shared epoch",
     estimate_s=(40.0, 90.0),
+    refused=("sink table orders has rows. Try: --into-existing",),
     warnings=("the staging folder is on another disk",),
 )
 
@@ -56,6 +61,8 @@ def test_a_plan_tells_all_that_it_knows() -> None:
         "table orders → main.orders: 20 splits, 200,000 rows, 4.0 MB; key id",
         "  status  VARCHAR",
         "table lines: 1 split, rows unknown until read, 100 B; key id",
+        "table l: 1 split, about 9,000 rows, 100 B; key id",
+        "start would refuse: sink table orders has rows. Try: --into-existing",
         "warning: the staging folder is on another disk",
     ):
         assert fact in text
