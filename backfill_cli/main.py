@@ -1,8 +1,6 @@
 """The `backfill` command: one verb per file in `commands/`, each imported only when it is typed."""
 
 import importlib
-import re
-import shlex
 import sys
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
@@ -14,6 +12,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from backfill_cli import __version__
 from backfill_cli.errors import BackfillError, UsageError
+from backfill_cli.view.hints import as_typed
 
 VERBS = (
     "start",
@@ -30,12 +29,6 @@ VERBS = (
     "config",
 )
 """In the order of `--help`. Its module in `commands` has a function of that name, or an `app` of its own verbs."""
-
-
-# A command in a hint, to its end.
-_COMMAND = re.compile(
-    r"backfill (?:start|status|pause|resume|throttle|stop|wait|plan|verify|drop)(?: (?!or\b)[^\s;,(]+)*"
-)
 
 
 class OnDemand(MutableMapping[str, Any]):
@@ -102,16 +95,8 @@ class Verb(TyperCommand):
         try:
             return super().invoke(ctx)
         except BackfillError as error:
-            told = ctx.get_parameter_source("catalog")
-            if told is not None and told.name == "COMMANDLINE":
-                error.hint = in_catalog(error.hint, ctx.params["catalog"])
+            error.hint = as_typed(error.hint, ctx)
             raise
-
-
-def in_catalog(hint: str, catalog: str) -> str:
-    """The hint's commands with the `--catalog` that was typed, where they name none: they would miss the job."""
-    where = f" --catalog {shlex.quote(catalog)}"
-    return _COMMAND.sub(lambda found: found[0] if " --catalog " in found[0] else f"{found[0]}{where}", hint)
 
 
 class Verbs(TyperGroup):

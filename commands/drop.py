@@ -9,7 +9,7 @@ import typer
 from backfill_cli.errors import UsageError
 from backfill_cli.view.console import answer_json, say
 
-from .options import CatalogOption, JsonOption, open_catalog
+from ._options import CatalogOption, JsonOption, open_catalog
 
 NameArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job to forget.")]
 ConfirmOption = Annotated[str | None, typer.Option("--confirm", metavar="JOB", help="The job's name once more.")]

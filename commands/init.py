@@ -9,7 +9,7 @@ import typer
 from backfill_cli.errors import UsageError
 from backfill_cli.view.console import answer_json, say
 
-from .options import JsonOption
+from ._options import JsonOption
 
 FileArgument = Annotated[str, typer.Argument(metavar="FILE", help="Where to write it.")]
 

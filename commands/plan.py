@@ -1,15 +1,18 @@
 """`backfill plan`: what a start would do, from metadata alone. Writes nothing."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import typer
 
 from backfill_cli.errors import UsageError
+from backfill_cli.view.hints import as_typed
 
-from .options import CatalogOption, ConfigOption, ExistingOption, JsonOption, open_catalog
+from ._options import CatalogOption, ConfigOption, ExistingOption, JsonOption, open_catalog
 
 
 def plan(
+    ctx: typer.Context,
     config: ConfigOption,
     into_existing: ExistingOption = False,
     as_json: JsonOption = False,
@@ -21,6 +24,6 @@ def plan(
     from backfill_cli.view.reports import show_plan
 
     report = plan_job(load(Path(config)), open_catalog(catalog), into_existing)
-    show_plan(report, as_json)
+    show_plan(replace(report, refused=tuple(as_typed(said, ctx) for said in report.refused)), as_json)
     if report.refused:
         raise typer.Exit(UsageError.exit_code)

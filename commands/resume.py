@@ -5,9 +5,11 @@ from typing import Annotated
 
 import typer
 
+from backfill_cli.errors import UsageError
 from backfill_cli.model.job import Verb
 
-from .options import (
+from ._detached import in_background, start_detached
+from ._options import (
     CatalogOption,
     DetachOption,
     JobArgument,
@@ -17,7 +19,7 @@ from .options import (
     named_job,
     open_catalog,
 )
-from .posting import post
+from ._posting import post
 
 FromSinkOption = Annotated[
     str | None,
@@ -36,7 +38,12 @@ def resume(
     as_json: JsonOption = False,
     catalog: CatalogOption = "",
 ) -> None:
-    """Continue a job: end its pause where a runner has it; else run it from its last checkpoint."""
+    """Continue a job: end its pause where a runner has it; else run it from its last checkpoint.
+
+    --detach: where no runner has it, run it in the background.
+    """
+    if detach and wait:
+        raise UsageError("--detach and --wait", "resume --detach, then: backfill wait --for caught-up")
     store = open_catalog(catalog)
     sink_config = None
     if from_sink is not None:
@@ -47,17 +54,15 @@ def resume(
     else:
         row = named_job(store, job)
         name = row.name
-        if row.live:
+        if row.live and not in_background():
             post(catalog, name, Verb.RESUME, rate=None, wait=wait, timeout=timeout, as_json=as_json)
             return
     if detach:
-        from .detached import start_detached
-
         words = ["resume", name]
         start_detached(name, store, words if from_sink is None else [*words, "--from-sink", from_sink], as_json)
         return
     from backfill_cli.engine.loop.run import resume as resume_job
 
-    from .running import run_shown
+    from ._running import run_shown
 
     run_shown(name, store, as_json, lambda viewer: resume_job(name, store, sink_config, viewer))

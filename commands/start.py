@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from .options import CatalogOption, ConfigOption, DetachOption, ExistingOption, JsonOption, open_catalog
+from ._options import CatalogOption, ConfigOption, DetachOption, ExistingOption, JsonOption, open_catalog
 
 Until = Literal["caught-up", "forever"]
 UntilOption = Annotated[Until, typer.Option("--until", help="When the run ends by itself.")]
@@ -25,13 +25,13 @@ def start(
     job = load(Path(config))
     store = open_catalog(catalog)
     if detach:
-        from .detached import start_detached
+        from ._detached import start_detached
 
         words = ["start", "--config", str(Path(config).resolve()), "--until", until]
         start_detached(job.job.name, store, [*words, "--into-existing"] if into_existing else words, as_json)
         return
     from backfill_cli.engine.loop.run import start as start_job
 
-    from .running import run_shown
+    from ._running import run_shown
 
     run_shown(job.job.name, store, as_json, lambda viewer: start_job(job, store, until, into_existing, viewer))

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from .options import CatalogOption, JobArgument, JsonOption, open_catalog
+from ._options import CatalogOption, JobArgument, JsonOption, open_catalog
 
 WatchOption = Annotated[bool, typer.Option("--watch", help="Show it live until Ctrl-C or the job's end.")]
 

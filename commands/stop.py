@@ -2,8 +2,8 @@
 
 from backfill_cli.model.job import Verb
 
-from .options import CatalogOption, JobArgument, JsonOption, TimeoutOption, WaitOption
-from .posting import post
+from ._options import CatalogOption, JobArgument, JsonOption, TimeoutOption, WaitOption
+from ._posting import post
 
 
 def stop(

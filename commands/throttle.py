@@ -8,8 +8,8 @@ import typer
 from backfill_cli.errors import UsageError
 from backfill_cli.model.job import Verb
 
-from .options import CatalogOption, JobArgument, JsonOption, TimeoutOption, WaitOption
-from .posting import post
+from ._options import CatalogOption, JobArgument, JsonOption, TimeoutOption, WaitOption
+from ._posting import post
 
 RateOption = Annotated[
     str,

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from .options import CatalogOption, JobArgument, JsonOption, named_job, open_catalog
+from ._options import CatalogOption, JobArgument, JsonOption, named_job, open_catalog
 
 IndependentOption = Annotated[
     bool,

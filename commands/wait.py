@@ -11,7 +11,7 @@ from backfill_cli.errors import WAY_ON, Fatal, StoppedEarly, WaitTimedOut
 from backfill_cli.model.job import JobState, Phase
 from backfill_cli.view.console import answer_json, say
 
-from .options import CatalogOption, JobArgument, JsonOption, TimeoutOption, named_job, open_catalog, seconds
+from ._options import CatalogOption, JobArgument, JsonOption, TimeoutOption, named_job, open_catalog, seconds
 
 if TYPE_CHECKING:
     from backfill_cli.catalog import JobRow

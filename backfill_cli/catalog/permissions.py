@@ -37,11 +37,12 @@ def refuse_unsafe(path: Path) -> None:
         if not stat.S_ISREG(seen.st_mode):
             raise UsageError(f"catalog {file} is not a file", "name a file with --catalog")
         if seen.st_mode & stat.S_IWOTH:
-            raise UsageError(f"catalog {file} can be written by everybody", f"chmod o-w {file}")
+            raise UsageError(f"catalog {file} can be written by everybody", f"chmod o-w {shlex.quote(str(file))}")
     folder = path.parent.stat()
     if folder.st_mode & stat.S_IWOTH and not folder.st_mode & stat.S_ISVTX:
         raise UsageError(
-            f"everybody can replace files in {path.parent}, the catalog's folder", f"chmod o-w {path.parent}"
+            f"everybody can replace files in {path.parent}, the catalog's folder",
+            f"chmod o-w {shlex.quote(str(path.parent))}",
         )
 
 
@@ -101,9 +102,10 @@ def _of_duckdb(exc: "duckdb.Error", path: Path) -> Transient | UsageError | Stat
                 f"catalog {path} was written by a newer DuckDB: {message}", "pip install --upgrade duckdb"
             )
         case Said.DAMAGED:
+            away = shlex.join(["mv", str(path), f"{path}.damaged"])
             return StateConflict(
                 f"catalog {path} is damaged: {message}",
-                f"put a backup in its place; or move it away (mv {path} {path}.damaged), then rebuild each job: "
+                f"put a backup in its place; or move it away ({away}), then rebuild each job: "
                 "backfill resume --from-sink job.toml",
             )
         case Said.FOREIGN | Said.REFUSED:

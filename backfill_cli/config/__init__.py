@@ -35,7 +35,6 @@ from backfill_cli.config.sections import (
     Throttle,
     Transform,
 )
-from backfill_cli.config.transforms import sink_key, transform_faults
 from backfill_cli.contracts import TableSpec
 from backfill_cli.errors import ConfigError
 
@@ -78,7 +77,12 @@ class JobConfig:
 
     def sink_key(self, name: str) -> tuple[str, ...]:
         """A table's key columns as the sink names them."""
-        return sink_key(self.table(name), self.transform_of(name))
+        table, shape = self.table(name), self.transform_of(name)
+        if shape.select is None:
+            return tuple(table.key)
+        from backfill_cli.config.transforms import sink_key
+
+        return sink_key(table, shape)
 
     def table_specs(self) -> tuple[TableSpec, ...]:
         """The tables as the upstream sees them."""
@@ -213,11 +217,20 @@ def _table_faults(tree: Tree) -> list[str]:
             if first != index and not (word == "target" and table.target is None):
                 faults.append(f"tables[{index}].{word}: {name} is the {word} of tables[{first}] too")
         if table.transform is not None:
-            faults += transform_faults(table.transform, [table], ("tables", index, "transform"))
+            faults += _transform_faults(table.transform, [table], ("tables", index, "transform"))
     sharing = [table for table in tables.values() if table.transform is None]
     for transform in _well_formed(Transform, [tree.get("transform", {})]).values():
-        faults += transform_faults(transform, sharing, ("transform",))
+        faults += _transform_faults(transform, sharing, ("transform",))
     return faults
+
+
+def _transform_faults(transform: Transform, tables: Sequence[Table], at: tuple[str | int, ...]) -> list[str]:
+    """As `transforms.transform_faults`; what parses SQL is loaded only where there is some."""
+    if transform.is_empty:
+        return []
+    from backfill_cli.config.transforms import transform_faults
+
+    return transform_faults(transform, tables, at)
 
 
 def _well_formed(model: type[Part], told: list[Any]) -> dict[int, Part]:

@@ -12,6 +12,7 @@ from backfill_cli.engine.loop.orchestrator import Orchestrator, Tick
 from backfill_cli.engine.loop.ports import Job, Ports, Settings
 from backfill_cli.engine.loop.process import Heartbeat, Wake
 from backfill_cli.engine.loop.recovery import recover
+from backfill_cli.engine.loop.sizes import Sizes
 from backfill_cli.errors import BadData, Held, HistoryGone, StateConflict, Transient
 from backfill_cli.model.checkpoint import Checkpoint, Recovered
 from backfill_cli.model.job import Command, Control, Verb
@@ -41,7 +42,18 @@ SETTINGS = Settings(interval_ms=1000, target_ms=5000, retry_limit_ms=600_000, un
 DAY_MS = 86_400_000
 
 
-RARE = ("crash", "dropped", "damaged", "history gone", "restored", "refused", "half refused", "taken over", "set")
+RARE = (
+    "crash",
+    "dropped",
+    "damaged",
+    "history gone",
+    "restored",
+    "refused",
+    "half refused",
+    "taken over",
+    "set",
+    "free",
+)
 
 
 class Schedule:
@@ -148,8 +160,8 @@ class Schedule:
         meter = Meter("j", "time", 1)
         settings = replace(SETTINGS, until="caught-up" if self.quiet else self.until)
         loop = Orchestrator(job, ports, self.strategy, settings, recovered, meter)
-        loop._snapshot_size = Sizer(self.random.randrange(1, self.most_rows))
-        loop._log_size = Sizer(self.random.randrange(1, self.most_rows))
+        of_snapshot, of_log = (Sizer(self.random.randrange(1, self.most_rows)) for _ in range(2))
+        loop._sizes = Sizes(SETTINGS.target_ms, of_snapshot, of_log)
         return loop
 
     def _runner(self, steps: int) -> bool:
@@ -183,8 +195,9 @@ class Schedule:
 
     def _stepped(self, loop: Orchestrator) -> Tick:
         """One step; the loop is deaf for no longer than the interval, and gives up no earlier than the limit."""
-        free = loop._flight is None and loop._ahead is None
+        free = loop._flight.epoch is None and loop._ahead is None
         heard = {c.id for c in self.store.inbox if self.posted[c.id] + SETTINGS.interval_ms <= self.steady}
+        self.seen["free"] += free and bool(heard)
         try:
             tick = loop.step()
         except Transient:

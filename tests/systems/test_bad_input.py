@@ -81,6 +81,8 @@ def test_a_staging_that_cannot_be_made_and_a_table_of_others_leave_no_job(place:
     ended = place.typed("start", "--config", "job.toml")
     assert ended.returncode == 2
     assert "job.staging" in ended.stderr
+    planned = place.typed("plan", "--config", "job.toml")
+    assert (planned.returncode, "job.staging" in planned.stderr) == (2, True)
     assert not (place.folder / "warehouse.duckdb").exists()
 
     place.configured()

@@ -1,6 +1,7 @@
 """What a job is: made once from a config, compared at each later start, rebuilt from what its sink keeps."""
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -101,6 +102,14 @@ def _begun(
         sink_schemas={t.name: t.schema for t in tables},
     )
     return definition, checkpoint
+
+
+def require_staging_place(staging: str) -> None:
+    """The staging folder is there, or could be. Raises UsageError when it could not."""
+    place = Path(staging).absolute()
+    there = next(folder for folder in (place, *place.parents) if os.path.lexists(folder))
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise UsageError(f"job.staging {staging}: {there} is no folder that can be written", "name another folder")
 
 
 def _require_staging(staging: str) -> None:

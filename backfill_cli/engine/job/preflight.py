@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import AdvisingUpstream, CheckedSink, HeldUpstream
-from backfill_cli.engine.job.create import require_same, sink_tables
+from backfill_cli.engine.job.create import require_same, require_staging_place, sink_tables
 from backfill_cli.engine.job.ownership import require_kept, require_new
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.job.select import choose, constraints, require_apart, require_keys, require_whole
@@ -12,7 +12,7 @@ from backfill_cli.engine.staging.files import require_shared
 from backfill_cli.errors import NoSuchJob, SinkInUse, Transient
 from backfill_cli.model.plan_report import PlannedTable, PlanReport
 from backfill_cli.model.schema import fields_of, shown
-from backfill_cli.model.upstream import Pin
+from backfill_cli.model.upstream import Pin, UpstreamView
 
 if TYPE_CHECKING:
     from backfill_cli.catalog import Catalog
@@ -40,9 +40,12 @@ def plan(config: "JobConfig", catalog: "Catalog", into_existing: bool = False) -
         if isinstance(upstream, HeldUpstream) and not notes:
             refused += upstream.would_refuse()
             notes += () if refused else upstream.would_hold()
-        view = upstream.observe(pin.position, snapshot_open=True)
+        # once refused it is not asked further: what is in its place may be somebody else's
+        nothing = UpstreamView(pin.identity, pin.position)
+        view = nothing if refused else upstream.observe(pin.position, snapshot_open=True)
         tables = sink_tables(config, resources.spark, upstream, pin, plain=True)
         require_apart(upstream, sink, tables)
+        require_staging_place(config.job.staging)
         require_shared(config, resources.spark)
         hold, why = constraints(upstream.capabilities, sink.transactional)
         known = config.job.name in {row.name for row in catalog.jobs()}
@@ -103,7 +106,8 @@ def _known_job(config: "JobConfig", catalog: "Catalog") -> Iterator[str]:
     except NoSuchJob:
         return
     require_same(row.name, catalog.definition(row.name).fingerprint, config)
-    yield f"job {row.name!r} already exists ({row.state}, epoch {row.epoch}): start continues it"
+    then = "start ends with 5 while its runner lives" if row.live else "start continues it"
+    yield f"job {row.name!r} already exists ({row.state}, epoch {row.epoch}): {then}"
 
 
 def _estimate_s(tables: Sequence[PlannedTable], rate: float | None) -> tuple[float, float] | None:

@@ -4,7 +4,7 @@ DuckDB gives a file to one writing process at a time, so nothing here outlives a
 may query the file.
 """
 
-import os
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -89,20 +89,23 @@ def ours(path: Path) -> Iterator[None]:
 
 
 def _translated(path: Path, exc: duckdb.Error) -> BackfillError:
-    told = text(exc)
+    told, quoted, folder = text(exc), shlex.quote(str(path)), shlex.quote(str(path.parent))
     match said(exc):
         case Said.HELD:
-            return Transient(f"{path} is held by {holder(exc)}", f"close what holds it: lsof {path}")
+            return Transient(f"{path} is held by {holder(exc)}", f"close what holds it: lsof {quoted}")
         case Said.OPEN_HERE:
             return Transient(f"{path} is already open in this process", "close that connection")
         case Said.NO_ROOM:
-            return Transient(f"no room to write {path}: {told}", f"df -h {os.path.dirname(path) or '.'}")
+            return Transient(f"no room to write {path}: {told}", f"df -h {folder}")
         case Said.MEMORY:
             return Transient(f"DuckDB needs more memory for {path}: {told}", "raise sink.memory_limit")
         case Said.NEWER:
             return UsageError(f"{path} was written by a newer DuckDB: {told}", "pip install --upgrade duckdb")
         case Said.FOREIGN | Said.REFUSED:
-            return UsageError(f"the DuckDB file {path} cannot be used: {told}", f"ls -ld {path} {path.parent}")
+            return UsageError(
+                f"the DuckDB file {path} cannot be used: {told}",
+                f"ls -ld {quoted} {folder}",
+            )
         case Said.ROWS:
             return BadData(f"{path} cannot store these rows: {told}")
         case _:

@@ -5,6 +5,7 @@ its errors into ours.
 """
 
 import os
+import shlex
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -49,7 +50,7 @@ class DuckDBSink:
         place = self.path if self.path.exists() else self.path.parent
         if not os.access(place, os.W_OK):
             why = "cannot be written" if place.exists() else "does not exist"
-            raise UsageError(f"the DuckDB file {self.path}: {place} {why}", f"ls -ld {place}")
+            raise UsageError(f"the DuckDB file {self.path}: {place} {why}", f"ls -ld {shlex.quote(str(place))}")
 
     def owner(self, job: str) -> Owner | None:
         if not self.path.exists():

@@ -87,7 +87,7 @@ def test_plan_and_verify_print_what_the_engine_found(
     fake_engine(
         monkeypatch,
         "job.preflight",
-        plan=lambda config, where: PlanReport(config.job.name, "snapshot", "x", (), "0"),
+        plan=lambda config, where, existing: PlanReport(config.job.name, "snapshot", "x", (), "0"),
     )
     verdict = VerifyReport("orders", 5, (TableVerdict("orders", "orders", True, 1, 1),), 1.0)
     fake_engine(monkeypatch, "verify.job", verify=lambda job, where, independent: verdict)
@@ -218,9 +218,9 @@ def test_the_log_of_a_job_in_the_background_is_bounded_and_loses_no_line_of_the_
     code = (
         "import os, sys, time\n"
         "from pathlib import Path\n"
-        "from backfill_cli.commands import detached\n"
-        "detached.LOG_BYTES, detached.LOOK_S = 10_000, 0.01\n"
-        "with detached.bounded_log():\n"
+        "from backfill_cli.commands import _detached\n"
+        "_detached.LOG_BYTES, _detached.LOOK_S = 10_000, 0.01\n"
+        "with _detached.bounded_log():\n"
         "    for n in range(300):\n"
         "        print(f'{n:0200d}', file=sys.stderr, flush=True)\n"
         "        os.write(1, f'library {n}\\n'.encode())\n"

@@ -469,8 +469,8 @@ STATES: dict[str, tuple[Callable[[Scene], str], ...]] = {
     "commands/throttle.py:rows_per_second": (not_a_rate,),
     "backfill_cli/engine/loop/promises.py:take_back": (refused_between_tables,),
     "backfill_cli/engine/loop/process.py:_beat_by_name": (heartbeat_died,),
-    "commands/posting.py:_waited": (not_taken_in_time,),
-    "commands/options.py:named_job": (no_job_at_all,),
+    "commands/_posting.py:_waited": (not_taken_in_time,),
+    "commands/_options.py:named_job": (no_job_at_all,),
     "commands/wait.py:wait": (stopped_before_caught_up, not_caught_up_in_time),
 }
 

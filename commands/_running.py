@@ -8,7 +8,7 @@ from backfill_cli.view.live import Viewer, following
 from backfill_cli.view.model import as_json as to_json
 from backfill_cli.view.read import read_jobs
 
-from .detached import bounded_log
+from ._detached import bounded_log
 
 if TYPE_CHECKING:
     from backfill_cli.catalog import Catalog

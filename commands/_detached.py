@@ -61,6 +61,11 @@ def start_detached(job: str, catalog: "Catalog", words: list[str], as_json: bool
         say(f"job {job}: started in the background, pid {runner.pid}, log {log}")
 
 
+def in_background() -> bool:
+    """Whether this is the process that another one started."""
+    return LOG in os.environ
+
+
 def kept(log: Path) -> Path:
     """Where the log before this one is."""
     return log.with_name(f"{log.name}.1")

@@ -8,7 +8,7 @@ from backfill_cli.model.job import Verb
 from backfill_cli.view.console import answer_json, say
 from backfill_cli.view.lines import spell_held
 
-from .options import named_job, open_catalog, seconds
+from ._options import named_job, open_catalog, seconds
 
 if TYPE_CHECKING:
     from backfill_cli.catalog import Catalog

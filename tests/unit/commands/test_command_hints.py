@@ -4,7 +4,7 @@ import pytest
 from command_builders import Run
 
 from backfill_cli.catalog import Catalog
-from backfill_cli.main import in_catalog
+from backfill_cli.view.hints import in_catalog
 
 
 @pytest.mark.parametrize(
@@ -22,6 +22,10 @@ from backfill_cli.main import in_catalog
         ("backfill status a --catalog b", "backfill status a --catalog b"),
         ("backfill init other.toml", "backfill init other.toml"),
         ("backfill start --config j.toml or nothing", "backfill start --config j.toml --catalog c or nothing"),
+        (
+            "backfill drop a --sink '/my jobs (old), or/j.toml' --confirm a; or wait",
+            "backfill drop a --sink '/my jobs (old), or/j.toml' --confirm a --catalog c; or wait",
+        ),
         ("a backfill of rows", "a backfill of rows"),
     ],
 )
