@@ -65,7 +65,7 @@ def topic(folder: Path, moves: int) -> list[Figure]:
             view = upstream.observe(state.position, snapshot_open=False)
             budget = Budget(now_ms, 1_000_000, 1000, now_ms)
             plan = strategy.plan(state, view, budget)
-            staged = Staged("", changes_read=1) if plan else None
+            staged = Staged("", changes_read=1, window=plan.window) if plan else None
             state = strategy.advance(state, plan, staged, budget)
 
         for turn in range(moves):
