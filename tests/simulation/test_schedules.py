@@ -92,6 +92,7 @@ def test_case_42_an_epoch_whose_staged_files_are_gone_is_planned_anew(kind: type
     assert _run(kind, range(20_900, 21_100))["dropped"] > 5
 
 
+@pytest.mark.seconds
 def test_case_42_an_epoch_that_one_table_has_and_no_file_is_left_of_stops_naming_it() -> None:
     assert _run(SnapshotSchedule, range(21_100, 22_100))["damaged"] > 5
 
@@ -101,6 +102,7 @@ def test_an_epoch_that_the_sink_can_never_take_is_taken_back(kind: type[Schedule
     assert _run(kind, range(22_100, 22_300))["refused"] > 5
 
 
+@pytest.mark.seconds
 def test_an_epoch_that_one_table_has_and_another_can_never_take_stops_naming_both() -> None:
     assert _run(SnapshotSchedule, range(22_300, 22_800))["half refused"] > 5
 

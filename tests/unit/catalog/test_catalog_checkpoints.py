@@ -190,6 +190,7 @@ MOVES = st.dictionaries(
 STEPS = st.lists(st.tuples(MOVES, st.sampled_from(["mark", "next", "drop", "restart"])), max_size=8)
 
 
+@pytest.mark.seconds
 @given(steps=STEPS)
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_recovery_is_the_last_committed_state_and_the_open_promise(

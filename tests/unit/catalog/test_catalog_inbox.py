@@ -189,6 +189,7 @@ def test_case_45_pause_and_limit_outlive_every_runner_and_phase(catalog: Catalog
 ACTS = st.lists(st.sampled_from(["post", "post untouched", "look", "take", "beat"]), max_size=12)
 
 
+@pytest.mark.seconds
 @given(acts=ACTS)
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_command_is_missed_or_taken_twice(catalog: Catalog, clock: Clock, acts: list[str]) -> None:

@@ -251,6 +251,7 @@ def test_no_field_of_a_split_is_forgotten() -> None:
     assert {field.name for field in fields(SplitProgress)} == moved, "a new field needs its column, also in sinks"
 
 
+@pytest.mark.seconds
 def test_100_000_splits_take_seconds_to_create_and_one_to_load(path: Path, clock: Clock) -> None:
     wide = definition(splits=100_000)
     catalog = Catalog(path, clock)

@@ -75,6 +75,7 @@ def test_a_lease_of_another_machine_that_nobody_renews_is_taken_over(
 Act = Callable[[Catalog], object]
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("off_ms", [-DAY_MS, DAY_MS], ids=["behind", "ahead"])
 @pytest.mark.parametrize(
     "act",
@@ -90,6 +91,7 @@ def test_a_runner_that_renews_keeps_its_lease_though_its_clock_is_a_day_off(
         act(Catalog(path, clock, watch_s=5))
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("off_ms", [-DAY_MS, DAY_MS], ids=["behind", "ahead"])
 def test_a_command_for_a_runner_whose_clock_is_a_day_off_waits_for_its_barrier(
     path: Path, catalog: Catalog, clock: Clock, off_ms: int

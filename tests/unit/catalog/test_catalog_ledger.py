@@ -88,6 +88,7 @@ def test_ten_thousand_epochs_are_kept_as_they_are(catalog: Catalog, path: Path) 
     assert sum(hour["epochs"] or 0 for hour in hours(path).values()) == 501
 
 
+@pytest.mark.seconds
 @given(st.lists(st.tuples(st.integers(1, HOUR), st.integers(0, 9)), min_size=1, max_size=30), st.integers(1, 5))
 @settings(max_examples=15, deadline=None)
 def test_folding_loses_no_row_and_no_epoch(

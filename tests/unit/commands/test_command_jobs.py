@@ -193,6 +193,7 @@ def background(folder: Path, fails: bool) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
 
 
+@pytest.mark.seconds
 def test_a_detached_job_runs_on_with_a_private_log(folder: Path, run: Run) -> None:
     ended = background(folder, fails=False)
     assert ended.returncode == 0, ended.stderr
@@ -206,6 +207,7 @@ def test_a_detached_job_runs_on_with_a_private_log(folder: Path, run: Run) -> No
     assert run("stop", "--json").exit_code == 0
 
 
+@pytest.mark.seconds
 def test_a_detached_job_that_fails_at_once_passes_its_error_on(folder: Path) -> None:
     ended = background(folder, fails=True)
     assert ended.returncode == 5
@@ -213,6 +215,7 @@ def test_a_detached_job_that_fails_at_once_passes_its_error_on(folder: Path) -> 
     assert "error: job 'orders' is held by somebody\nTry: backfill status orders" in ended.stderr
 
 
+@pytest.mark.seconds
 def test_the_log_of_a_job_in_the_background_is_bounded_and_loses_no_line_of_the_newest(folder: Path) -> None:
     log = folder / "orders.log"
     code = (

@@ -37,6 +37,7 @@ def test_a_change_is_committed_at_the_next_barrier_and_an_idle_loop_sleeps_no_lo
     assert world.sink.rows == world.upstream.at(world.upstream.observe_all())
 
 
+@pytest.mark.seconds
 @given(st.lists(st.sampled_from((0, 0, 0, 0, DAY_MS, -DAY_MS, 3_600_000)), min_size=100, max_size=100))
 def test_a_limit_is_kept_on_average_wherever_the_clock_is_set(steps: list[int]) -> None:
     world = World(rows=100_000, per_epoch=10_000)

@@ -116,6 +116,7 @@ def test_an_estimate_without_end_survives() -> None:
     assert decode(Progress, encode(open_ended)) == open_ended
 
 
+@pytest.mark.seconds
 def test_a_checkpoint_with_100_000_splits_is_written_and_read_in_seconds() -> None:
     splits = {("orders", f"part-{i:06d}.parquet"): SplitProgress(epoch=i) for i in range(100_000)}
     wide = replace(checkpoint(), splits=splits)

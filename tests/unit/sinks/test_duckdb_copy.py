@@ -113,6 +113,7 @@ def test_a_copy_without_room_may_pass(path: Path) -> None:
     assert caught.value.hint.startswith("df -h")
 
 
+@pytest.mark.seconds
 def test_commits_of_another_thread_leave_no_mixed_copy(path: Path) -> None:
     """Whatever moment a commit comes at."""
     turn, stop = threading.Lock(), threading.Event()

@@ -20,6 +20,7 @@ def test_a_quoted_name_is_that_name_and_nothing_else(name: str) -> None:
     assert duckdb.sql(f"SELECT 1 AS {quoted(name)}").columns == [name]
 
 
+@pytest.mark.seconds
 @settings(max_examples=100)
 @given(NAMES, NAMES.filter(lambda name: not name.lower().startswith("_backfill_")))
 def test_a_table_of_any_name_is_found_in_its_schema(schema: str, table: str) -> None:

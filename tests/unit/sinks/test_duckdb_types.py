@@ -126,6 +126,7 @@ AWKWARD: dict[str, Any] = {
 }
 
 
+@pytest.mark.seconds
 @settings(max_examples=25, deadline=None)
 @given(ROWS)
 @example([AWKWARD, {**AWKWARD, "double": math.inf, "float": -math.inf, "string": None}])

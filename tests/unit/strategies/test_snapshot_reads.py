@@ -221,6 +221,7 @@ def test_changes_queue_up_as_pending_while_the_snapshot_is_read() -> None:
         assert plan.oldest_pending_ms == 1_500
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("measure", ["time", "barriers"])
 def test_100_000_splits_plan_in_under_a_second(measure: str) -> None:
     import time

@@ -1,5 +1,6 @@
 """What is pending of a log: rows by observation, covered by a position, bounded in memory."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -41,6 +42,7 @@ def test_time_never_goes_back() -> None:
     assert [e.ms for e in growth.pending(Position.of({"0": 1}))] == [5000]
 
 
+@pytest.mark.seconds
 @given(st.integers(1, 5 * KEPT), st.integers(0, 5 * KEPT))
 def test_memory_is_bounded_and_no_offset_is_forgotten(count: int, position: int) -> None:
     growth = Growth()
