@@ -16,10 +16,15 @@ BackfillError
     └── StateConflict       1  sink and catalog contradict each other: refuse to guess
 """
 
+import re
 from collections.abc import Sequence
 
 WAY_ON = "; to go on: "
 """In a line that people see: after it stands what to type or do."""
+
+
+# An option of the config, in a hint: its path, or an `accept_…`.
+_OPTION = re.compile(r"\b(?:job|upstream|changes|snapshot|tables|sink|spark|retry|barrier)\.[a-z]|\baccept_[a-z]")
 
 
 class BackfillError(Exception):
@@ -39,11 +44,14 @@ class BackfillError(Exception):
         return f"{self.message}\nTry: {self.hint}" if self.hint else self.message
 
     def way_on(self, job: str) -> str:
-        """The hint, and the `resume` that follows it, unless it is to start over or names a command itself."""
-        resume = f"backfill resume {job}"
+        """The hint, and the command that follows it, unless it is to start over or names a command itself.
+
+        After a change of the config that is `start`: `resume` runs a job by the config that the catalog has.
+        """
         if "start over" in self.hint or "backfill " in self.hint:
             return self.hint
-        return f"{self.hint}; then: {resume}" if self.hint else resume
+        go_on = "backfill start --config FILE" if _OPTION.search(self.hint) else f"backfill resume {job}"
+        return f"{self.hint}; then: {go_on}" if self.hint else go_on
 
 
 class UsageError(BackfillError):

@@ -14,7 +14,12 @@ DEFAULT_CATALOG = ".backfill/catalog.duckdb"
 
 CatalogOption = Annotated[
     str,
-    typer.Option("--catalog", envvar="BACKFILL_CATALOG", metavar="FILE", help="Where jobs and progress are kept."),
+    typer.Option(
+        "--catalog",
+        envvar="BACKFILL_CATALOG",
+        metavar="FILE",
+        help="The catalog: jobs and progress. Default: .backfill/catalog.duckdb in this folder.",
+    ),
 ]
 JobArgument = Annotated[
     str | None,

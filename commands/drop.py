@@ -12,7 +12,9 @@ from backfill_cli.view.console import answer_json, say
 from ._options import CatalogOption, JsonOption, open_catalog
 
 NameArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job to forget.")]
-ConfirmOption = Annotated[str | None, typer.Option("--confirm", metavar="JOB", help="The job's name once more.")]
+ConfirmOption = Annotated[
+    str | None, typer.Option("--confirm", metavar="JOB", help="Required: the job's name once more.")
+]
 SinkOption = Annotated[
     str | None,
     typer.Option(

@@ -15,7 +15,7 @@ FileArgument = Annotated[str, typer.Argument(metavar="FILE", help="Where to writ
 
 
 def init(file: FileArgument = "job.toml", as_json: JsonOption = False) -> None:
-    """Write a config with every option explained; an existing file is left alone."""
+    """Write a commented config to start from. Fails if the file exists."""
     from backfill_cli.config.template import TEMPLATE
 
     try:

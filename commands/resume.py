@@ -43,7 +43,9 @@ def resume(
     --detach: where no runner has it, run it in the background.
     """
     if detach and wait:
-        raise UsageError("--detach and --wait", "resume --detach, then: backfill wait --for caught-up")
+        raise UsageError(
+            "--detach and --wait cannot be used together", "--detach alone, then: backfill wait --for caught-up"
+        )
     store = open_catalog(catalog)
     sink_config = None
     if from_sink is not None:

@@ -8,7 +8,7 @@ import typer
 from ._options import CatalogOption, ConfigOption, DetachOption, ExistingOption, JsonOption, open_catalog
 
 Until = Literal["caught-up", "forever"]
-UntilOption = Annotated[Until, typer.Option("--until", help="When the run ends by itself.")]
+UntilOption = Annotated[Until, typer.Option("--until", help="End once caught up, or follow until stopped.")]
 
 
 def start(
@@ -19,7 +19,7 @@ def start(
     as_json: JsonOption = False,
     catalog: CatalogOption = "",
 ) -> None:
-    """Start a job, or continue it when its config still gives the same result."""
+    """Start a job, or continue one whose config has not changed in a way that affects its result."""
     from backfill_cli.config import load
 
     job = load(Path(config))

@@ -13,7 +13,9 @@ from ._posting import post
 
 RateOption = Annotated[
     str,
-    typer.Option("--rate", metavar="N|none", help="Rows per second; 0 reads no snapshot; none lifts the limit."),
+    typer.Option(
+        "--rate", metavar="N|none", help="Rows per second; 0 suspends these reads, none lifts the limit."
+    ),
 ]
 
 
@@ -25,7 +27,7 @@ def throttle(
     as_json: JsonOption = False,
     catalog: CatalogOption = "",
 ) -> None:
-    """Limit how fast the snapshot is read; changes are followed at any rate."""
+    """Limit how fast the snapshot, or the history of a topic, is read. Changes are not limited."""
     limit = rows_per_second(rate)
     post(catalog, job, Verb.THROTTLE, rate=limit, wait=wait, timeout=timeout, as_json=as_json)
 

@@ -96,10 +96,19 @@ class Transform(Section):
         return self.select is None and self.where is None
 
 
+def _key_may_be_left_out(schema: dict[str, Any]) -> None:
+    """An upstream that knows its keys fills it in before the table is looked at."""
+    schema["required"].remove("key")
+
+
 class Table(Section):
+    model_config = ConfigDict(json_schema_extra=_key_may_be_left_out)
+
     name: str = Field(min_length=1, description="The table's name upstream; it stands for `{table}` in paths.")
     key: list[Annotated[str, Field(min_length=1)]] = Field(
-        min_length=1, description="Columns that identify a row, as the upstream names them."
+        min_length=1,
+        description="Columns that identify a row, by their names upstream. Required, but for PostgreSQL "
+        "(default: the primary key) and for events of a Kafka topic (default: partition and offset).",
     )
     target: str | None = Field(
         default=None,

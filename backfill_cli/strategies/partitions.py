@@ -87,7 +87,7 @@ class PartitionLog:
             return kept
         if self.oldest > offset_of(kept) and not accept_gap:
             raise self._hole(
-                offset_of(kept), "fill the archive up, or set accept_gap to go on without these offsets"
+                offset_of(kept), "add them to the archive, or set upstream.accept_gap = true to go on without them"
             )
         return replace(kept, status=SplitStatus.FINISHED, cursor=max(offset_of(kept), self.oldest))
 
@@ -106,7 +106,7 @@ class PartitionLog:
             raise Transient(
                 f"table {self.table!r}: partition {self.partition} ends at offset {self.latest}, "
                 f"and it had reached {end}",
-                "look at the topic's brokers: a new leader that lacked records lost them",
+                "check the topic's brokers: an unclean leader election may have lost records",
             )
 
     def _hole(self, needed: int, hint: str) -> HistoryGone:
@@ -125,7 +125,7 @@ def partition_logs(table: str, view: UpstreamView, known: Offsets) -> Iterator[P
         raise Transient(
             f"table {table!r}: the topic's metadata lacks partition {', '.join(missing[:10])}"
             f"{' and more' if len(missing) > 10 else ''} of {len(known)} known",
-            "partitions never leave a topic: look at its brokers",
+            "partitions cannot be removed from a topic: check its brokers",
         )
     for partition in sorted(latest, key=in_order):
         yield PartitionLog(

@@ -50,7 +50,7 @@ def _fitting(upstream: UpstreamCapabilities) -> Selected:
     if not upstream.keeps_log:
         raise UsageError(
             "no strategy fits this upstream: it does not keep its changes until they are applied",
-            "name an upstream whose change log can be read again: files, or a Kafka topic",
+            "name an upstream whose change log can be read again: files, Kafka or PostgreSQL",
         )
     if upstream.partitioned:
         return Selected("source", "history and live log are the same partitions and offsets", upstream.keeps)

@@ -186,7 +186,7 @@ class PartitionStager:
         raise BadData(
             f"table {self._table.name!r}: the record at partition {first['partition']}, offset {first['offset']} "
             f"cannot be read: {first['_error']}{f' (and {more} more)' if more else ''}",
-            "correct the program that writes it, or keep such records in a side table of the sink: "
+            "fix the program that writes it, or keep such records in a side table of the sink: "
             'upstream.on_error = "quarantine"',
         )
 

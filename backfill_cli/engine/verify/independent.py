@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from backfill_cli.config import JobConfig
 
-PLAIN = "backfill verify without --independent"
+PLAIN = "leave out --independent"
 
 
 @dataclass(frozen=True)

@@ -55,8 +55,8 @@ def _require_old_key(table: PgTable) -> None:
     full = f"ALTER TABLE {table.sql} REPLICA IDENTITY FULL"
     if by_primary:
         raise UsageError(
-            f"table {table.name!r}: its primary key is DEFERRABLE or not valid, and so no replica identity: once "
-            "the table is published the server refuses UPDATE and DELETE",
+            f"table {table.name!r}: its primary key is DEFERRABLE or not valid, and cannot be its replica "
+            "identity: once the table is published the server refuses UPDATE and DELETE",
             full,
         )
     what = {
@@ -65,7 +65,7 @@ def _require_old_key(table: PgTable) -> None:
         "i": "the columns of an index",
     }[table.identity]
     raise UsageError(
-        f"table {table.name!r}: of an old row the log tells {what}, not the key ({', '.join(key)})",
+        f"table {table.name!r}: its replica identity is {what}, and lacks the key ({', '.join(key)})",
         full + (", or take the primary key: leave `key` out" if table.primary and table.identity == "d" else ""),
     )
 
@@ -162,7 +162,7 @@ def _faults(
         if not _is_unique(connection, table):
             columns = ", ".join(quoted(column.name) for column in table.key)
             yield (
-                f"no unique index of table {table.name!r} says that its key ({columns}) is one",
+                f"table {table.name!r} has no unique index on its key ({columns})",
                 f"CREATE UNIQUE INDEX CONCURRENTLY ON {table.sql} ({columns})",
             )
         if _has_children(connection, table):

@@ -31,11 +31,11 @@ class PostgresOptions(BaseModel):
         description="Partitioned tables: rows that come or go with a whole partition (ATTACH, DETACH, DROP, "
         "TRUNCATE of one) are not in the log; true says that none do, or that the sink may keep what it has.",
     )
-    max_retained: Annotated[int, BeforeValidator(size_bytes)] | None = Field(
+    max_retained: Annotated[int, BeforeValidator(size_bytes, json_schema_input_type=int | str)] | None = Field(
         default=None,
         ge=1,
-        description='Most log that the slot may hold back, "10GB": beyond it the job gives the slot up, fails, '
-        "and needs a new snapshot, instead of filling the upstream's disk. Left out: no limit of ours.",
+        description='The most write-ahead log that the slot may retain: bytes, or "10GB". Beyond it the job drops '
+        "the slot and fails, and needs a new snapshot, instead of filling the upstream's disk. Default: no limit.",
     )
 
     @model_validator(mode="before")

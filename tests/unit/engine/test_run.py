@@ -80,6 +80,8 @@ def test_a_catalog_that_cannot_be_told_what_a_start_waits_for_does_not_end_it(
     [
         ("", "backfill resume orders"),
         ("start the broker", "start the broker; then: backfill resume orders"),
+        ("raise sink.memory_limit", "raise sink.memory_limit; then: backfill start --config FILE"),
+        ("set accept_gap", "set accept_gap; then: backfill start --config FILE"),
         ("drop the job and start over", "drop the job and start over"),
         ("backfill resume orders --from-sink job.toml", "backfill resume orders --from-sink job.toml"),
     ],

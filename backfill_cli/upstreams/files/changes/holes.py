@@ -9,10 +9,7 @@ from backfill_cli.model.position import Cursor
 from backfill_cli.upstreams.files.changes.change_format import Inspected
 
 _ENDING = re.compile(r"(?:\.[A-Za-z][A-Za-z0-9]*)*$")
-_HINT = (
-    "it may still come, or put it back; where there never was one, take changes.consecutive out of the config "
-    "and start the job again"
-)
+_HINT = "wait for it, or restore it; if it never existed, remove upstream.changes.consecutive from the config"
 
 
 def number_of(name: str) -> tuple[str, int] | None:
