@@ -43,9 +43,7 @@ def resume(
     --detach: where no runner has it, run it in the background.
     """
     if detach and wait:
-        raise UsageError(
-            "--detach and --wait cannot be used together", "--detach alone, then: backfill wait --for caught-up"
-        )
+        raise UsageError("--detach and --wait cannot be used together", "leave one of them out")
     store = open_catalog(catalog)
     sink_config = None
     if from_sink is not None:
