@@ -71,6 +71,7 @@ def topic(folder: Path, moves: int) -> list[Figure]:
         for turn in range(moves):
             move(PARTITIONS)
             barrier(turn)
+        assert not upstream.observe(state.position, snapshot_open=False).pending, "the job does not follow"
         idle = _each(lambda n: barrier(moves + n))
         news = _each(lambda n: barrier(moves + n), lambda: move(1))
     return [

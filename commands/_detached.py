@@ -115,7 +115,7 @@ def _opened(log: Path) -> BinaryIO:
         handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
     except OSError as error:
         raise UsageError(
-            f"log {log}: {error.strerror}", "run it without --detach, or free the log's place"
+            f"log {log}: {error.strerror}", "run it without --detach, or make it a file that can be written"
         ) from None
     return os.fdopen(handle, "ab")
 

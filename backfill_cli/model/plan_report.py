@@ -26,12 +26,12 @@ class PlanReport:
     """What a job would do, read from metadata alone; nothing was written.
 
     why: for the strategy chosen. position: where the change log goes on after the snapshot, for people.
-    pending_epochs, pending_bytes: of the change log already there. converging_until: the upstream epoch from which
-    a fuzzy snapshot is consistent, None for an exact one. retention: what must stay readable, and how long.
-    constraints_hold: whether constraints across tables hold at every checkpoint past the snapshots;
-    constraints_why says on what that rests. estimate_s: (least, most) seconds until caught up, None when nothing
-    tells. refused: what start would refuse, each with a way on; warnings: what should be looked at before the
-    start, each one sentence; notes: what a start would do.
+    pending_epochs, pending_bytes: of the change log already there, None where it was not asked. converging_until:
+    the upstream epoch from which a fuzzy snapshot is consistent, None for an exact one. retention: what must stay
+    readable, and how long. constraints_hold: whether constraints across tables hold at every checkpoint past the
+    snapshots; constraints_why says on what that rests. estimate_s: (least, most) seconds until caught up, None
+    when nothing tells. refused: what start would refuse, each with a way on; warnings: what should be looked at
+    before the start, each one sentence; notes: what a start would do.
     """
 
     job: str
@@ -39,7 +39,7 @@ class PlanReport:
     why: str
     tables: tuple[PlannedTable, ...]
     position: str
-    pending_epochs: int = 0
+    pending_epochs: int | None = 0
     pending_bytes: int = 0
     converging_until: str | None = None
     retention: str = ""

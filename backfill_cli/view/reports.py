@@ -47,6 +47,8 @@ def plan_text(report: PlanReport) -> str:
 
 
 def _change_log(report: PlanReport) -> str:
+    if report.pending_epochs is None:
+        return f"from {report.position}"
     size = f" ({spell_size(report.pending_bytes)})" if report.pending_bytes else ""  # a topic does not tell
     return f"from {report.position}; {_count(report.pending_epochs, 'upstream epoch')} waiting{size}"
 

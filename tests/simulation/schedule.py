@@ -52,7 +52,7 @@ RARE = (
     "half refused",
     "taken over",
     "set",
-    "free",
+    "command in time",
 )
 
 
@@ -197,7 +197,7 @@ class Schedule:
         """One step; the loop is deaf for no longer than the interval, and gives up no earlier than the limit."""
         free = loop._flight.epoch is None and loop._ahead is None
         heard = {c.id for c in self.store.inbox if self.posted[c.id] + SETTINGS.interval_ms <= self.steady}
-        self.seen["free"] += free and bool(heard)
+        self.seen["command in time"] += free and bool(heard)
         try:
             tick = loop.step()
         except Transient:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from backfill_cli.contracts import AdvisingUpstream, CheckedSink, HeldUpstream
+from backfill_cli.contracts import AdvisingUpstream, CheckedSink, HeldUpstream, SinkTable
 from backfill_cli.engine.job.create import require_same, require_staging_place, sink_tables
 from backfill_cli.engine.job.ownership import require_kept, require_new
 from backfill_cli.engine.job.resources import Resources
@@ -12,7 +12,7 @@ from backfill_cli.engine.staging.files import require_shared
 from backfill_cli.errors import NoSuchJob, SinkInUse, Transient
 from backfill_cli.model.plan_report import PlannedTable, PlanReport
 from backfill_cli.model.schema import fields_of, shown
-from backfill_cli.model.upstream import Pin, UpstreamView
+from backfill_cli.model.upstream import Pin
 
 if TYPE_CHECKING:
     from backfill_cli.catalog import Catalog
@@ -28,6 +28,7 @@ def plan(config: "JobConfig", catalog: "Catalog", into_existing: bool = False) -
     Raises what `start` would raise for a config that cannot run.
     """
     notes = list(_known_job(config, catalog))
+    known = bool(notes)
     warnings: list[str] = []
     refused: list[str] = []
     with Resources(config) as resources:
@@ -37,18 +38,16 @@ def plan(config: "JobConfig", catalog: "Catalog", into_existing: bool = False) -
         pin = upstream.pin()
         require_whole(config, upstream, sink)
         warnings += upstream.advice() if isinstance(upstream, AdvisingUpstream) else ()
-        if isinstance(upstream, HeldUpstream) and not notes:
+        if isinstance(upstream, HeldUpstream) and not known:
             refused += upstream.would_refuse()
             notes += () if refused else upstream.would_hold()
         # once refused it is not asked further: what is in its place may be somebody else's
-        nothing = UpstreamView(pin.identity, pin.position)
-        view = nothing if refused else upstream.observe(pin.position, snapshot_open=True)
+        view = None if refused else upstream.observe(pin.position, snapshot_open=True)
         tables = sink_tables(config, resources.spark, upstream, pin, plain=True)
         require_apart(upstream, sink, tables)
         require_staging_place(config.job.staging)
         require_shared(config, resources.spark)
         hold, why = constraints(upstream.capabilities, sink.transactional)
-        known = config.job.name in {row.name for row in catalog.jobs()}
         try:
             (require_kept if known else require_new)(config.job.name, catalog, sink)
             if isinstance(sink, CheckedSink):
@@ -57,23 +56,7 @@ def plan(config: "JobConfig", catalog: "Catalog", into_existing: bool = False) -
             refused.append(f"{error.message}. Try: {error.hint}")
         except Transient as error:
             warnings.append(f"{error.message}; start would wait: {error.hint}")
-    planned = []
-    for table in (t for t in tables if not t.side):
-        splits = [s for s in pin.splits if s.table == table.name]
-        known = all(s.rows is not None for s in splits)
-        fields = fields_of(table.schema)
-        planned.append(
-            PlannedTable(
-                name=table.name,
-                target=table.target,
-                key=table.key,
-                splits=len(splits),
-                rows=sum(s.rows or 0 for s in splits) if known else None,
-                size_bytes=sum(s.size_bytes for s in splits),
-                estimated=upstream.capabilities.current,
-                columns=tuple((f["name"], shown(f["type"])) for f in fields),
-            )
-        )
+    planned = [_planned(table, pin, upstream.capabilities.current) for table in tables if not table.side]
     exact = pin.complete_at is None
     return PlanReport(
         job=config.job.name,
@@ -81,8 +64,8 @@ def plan(config: "JobConfig", catalog: "Catalog", into_existing: bool = False) -
         why=choice.why,
         tables=tuple(planned),
         position=_shown(pin),
-        pending_epochs=len(view.pending),
-        pending_bytes=sum(e.size_bytes for e in view.pending),
+        pending_epochs=len(view.pending) if view else None,
+        pending_bytes=sum(e.size_bytes for e in view.pending) if view else 0,
         converging_until=None if exact else ", ".join(str(c) for _, c in pin.complete_at or ()),
         retention=choice.retention,
         constraints_hold=hold,
@@ -91,6 +74,21 @@ def plan(config: "JobConfig", catalog: "Catalog", into_existing: bool = False) -
         refused=tuple(refused),
         warnings=tuple(warnings),
         notes=tuple(notes),
+    )
+
+
+def _planned(table: SinkTable, pin: Pin, estimated: bool) -> PlannedTable:
+    splits = [s for s in pin.splits if s.table == table.name]
+    counted = all(s.rows is not None for s in splits)
+    return PlannedTable(
+        name=table.name,
+        target=table.target,
+        key=table.key,
+        splits=len(splits),
+        rows=sum(s.rows or 0 for s in splits) if counted else None,
+        size_bytes=sum(s.size_bytes for s in splits),
+        columns=tuple((f["name"], shown(f["type"])) for f in fields_of(table.schema)),
+        estimated=estimated,
     )
 
 

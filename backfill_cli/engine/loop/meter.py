@@ -167,6 +167,6 @@ class Meter:
         rate = applied / span_s if span_s else 0.0
         growth = grown / span_s if span_s else 0.0
         return (
-            f"falling behind: {rate:.1f} upstream epochs/s applied, {growth:.1f}/s arriving; "
+            f"not converging: {rate:.1f} upstream epochs/s applied, {growth:.1f}/s arriving; "
             "a larger barrier.target, more cores, or fewer and larger upstream commits would help"
         )

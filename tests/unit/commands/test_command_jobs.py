@@ -95,6 +95,24 @@ def test_plan_and_verify_print_what_the_engine_found(
     assert json.loads(run("verify", "--json").stdout)["equal"] is True
 
 
+def test_a_plan_that_start_would_refuse_ends_with_2_and_names_the_catalog_that_was_typed(
+    run: Run, catalog: Catalog, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hint = "t has rows. Try: backfill start --config job.toml --into-existing"
+    report = PlanReport("orders", "snapshot", "x", (), "LSN 0/1", pending_epochs=None, refused=(hint,))
+    fake_engine(monkeypatch, "job.preflight", plan=lambda config, where, existing: report)
+    ended = run("plan", "--config", write_config(folder), "--catalog", "c.duckdb")
+    assert ended.exit_code == 2
+    assert f"start would refuse: {hint} --catalog c.duckdb" in ended.stdout
+    assert "change log  from LSN 0/1\n" in ended.stdout
+
+
+def test_a_resume_in_the_background_waits_for_no_barrier(run: Run, catalog: Catalog) -> None:
+    ended = run("resume", "orders", "--detach", "--wait")
+    assert (ended.exit_code, ended.stdout) == (2, "")
+    assert "--detach and --wait cannot be used together" in ended.stderr
+
+
 def test_drop_wants_the_name_twice(run: Run, catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     dropped: list[str] = []
     left = "replication slot 'orders' is being read"

@@ -42,6 +42,15 @@ def test_a_start_from_another_catalog_is_refused_before_it_fences(run: Run, fold
     assert run("status", "orders", "--catalog", str(known.path)).exit_code == 0
 
 
+def test_a_resume_in_the_background_that_came_second_is_refused(
+    run: Run, known: Catalog, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BACKFILL_DETACHED_LOG", str(folder / "log"))  # as `resume --detach` starts it
+    with known.claim("orders", "test", 5):
+        refused = run("resume", "orders")
+        assert (refused.exit_code, known.job("orders").waiting) == (5, ())
+
+
 def test_a_catalog_is_named_as_a_shell_reads_it() -> None:
     assert Owner("id", "host", "/the data/catalog.duckdb").option == "--catalog '/the data/catalog.duckdb'"
 
