@@ -13,6 +13,7 @@ BackfillError
 ├── VerifyMismatch          3
 └── Fatal                   1  commit nothing, keep the last epoch
     ├── BadData             1  a row, a file or a schema that cannot be applied
+    ├── SpoolFull           6  no more of the change log may be taken: room first, then again
     └── StateConflict       1  sink and catalog contradict each other: refuse to guess
 """
 
@@ -24,7 +25,9 @@ WAY_ON = "; to go on: "
 
 
 # An option of the config, in a hint: its path, or an `accept_…`.
-_OPTION = re.compile(r"\b(?:job|upstream|changes|snapshot|tables|sink|spark|retry|barrier)\.[a-z]|\baccept_[a-z]")
+_OPTION = re.compile(
+    r"\b(?:job|upstream|changes|snapshot|tables|sink|spark|retry|barrier|spool)\.[a-z]|\baccept_[a-z]"
+)
 
 
 class BackfillError(Exception):
@@ -114,6 +117,10 @@ class Fatal(BackfillError):
 
 class BadData(Fatal):
     pass
+
+
+class SpoolFull(Fatal):
+    exit_code = 6
 
 
 class StateConflict(Fatal):

@@ -22,7 +22,7 @@ from backfill_cli.model.job import (
     may_become,
 )
 from backfill_cli.model.split import Split
-from backfill_cli.model.upstream import Pin
+from backfill_cli.model.upstream import Pin, SpoolView
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -261,15 +261,15 @@ def read_progress(text: str) -> Progress:
         PartitionProgress(**{name: value for name, value in partition.items() if name in _PARTITION_FIELDS})
         for partition in told.get("partitions", ())
     )
-    return Progress(
-        **told | {"phase": Phase(told["phase"]), "eta_s": eta_s and tuple(eta_s), "partitions": listed}
-    )
+    spool = told.get("spool")
+    shaped = {"eta_s": eta_s and tuple(eta_s), "partitions": listed, "spool": spool and SpoolView(**spool)}
+    return Progress(**told | shaped | {"phase": Phase(told["phase"])})
 
 
 def forget(db: "DuckDBPyConnection", job: str) -> None:
     """Nothing of the job is left but its token, so that a runner that outlived it is still told apart."""
     db.execute("DELETE FROM jobs WHERE name = ?", [job])
-    for table in ("splits", "split_progress", "checkpoints", "commands", "ledger", "ledger_hours"):
+    for table in ("splits", "split_progress", "checkpoints", "commands", "ledger", "ledger_hours", "spool"):
         db.execute(f"DELETE FROM {table} WHERE job = ?", [job])
 
 

@@ -6,8 +6,9 @@ from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from backfill_cli.catalog import checkpoints, inbox, jobs, lease, ledger
+from backfill_cli.catalog import checkpoints, inbox, jobs, lease, ledger, spool
 from backfill_cli.catalog.store import Store
+from backfill_cli.contracts import SpoolEntry
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Progress, Recovered
 from backfill_cli.model.job import Command, Control, JobState
 
@@ -81,6 +82,18 @@ class RunnerStore:
     def become(self, state: JobState, reason: str) -> None:
         with self._ours() as db:
             jobs.become(db, self._job, state, reason)
+
+    def spooled(self) -> tuple[SpoolEntry, ...]:
+        with self._mutex, self._store.reading() as db:
+            return spool.entries(db, self._job)
+
+    def spool(self, entry: SpoolEntry) -> None:
+        with self._ours() as db:
+            spool.add(db, self._job, entry)
+
+    def trim(self, number: int) -> None:
+        with self._ours() as db:
+            spool.trim(db, self._job, number)
 
     def release(self) -> None:
         """The lease is nobody's; no change when somebody else claimed the job since."""

@@ -24,6 +24,7 @@ from backfill_cli.config.faults import spell_faults, spell_path
 from backfill_cli.config.references import REFERENCE, each_string, reference_faults, resolve
 from backfill_cli.config.secrets import secret_faults
 from backfill_cli.config.sections import (
+    DEFAULT_SPOOL,
     DEFAULT_STAGING,
     Barrier,
     CatchUp,
@@ -31,6 +32,7 @@ from backfill_cli.config.sections import (
     JobFile,
     Retry,
     Spark,
+    SpoolSection,
     Table,
     Throttle,
     Transform,
@@ -66,6 +68,7 @@ class JobConfig:
     throttle: Throttle
     catch_up: CatchUp
     retry: Retry
+    spool: SpoolSection
     spark: Spark
 
     def table(self, name: str) -> Table:
@@ -174,6 +177,7 @@ def _checked(tree: Tree, source: str, faults: list[str]) -> JobConfig:
         throttle=file.throttle,
         catch_up=file.catch_up,
         retry=file.retry,
+        spool=file.spool,
         spark=file.spark,
     )
 
@@ -260,11 +264,15 @@ def _absolute(tree: Tree, base: Path) -> Tree:
 
     def settle(path: tuple[str | int, ...], text: str) -> str:
         text = REFERENCE.sub(lambda found: _absolute_reference(found, base), text)
-        is_path = path == ("job", "staging") or (path[0] in ("upstream", "sink") and path[-1] == "path")
+        is_path = path in (("job", "staging"), ("spool", "path")) or (
+            path[0] in ("upstream", "sink") and path[-1] == "path"
+        )
         return _absolute_path(text, base) if is_path and text else text
 
     if isinstance(job := tree.get("job"), dict):
         tree = {**tree, "job": {"staging": DEFAULT_STAGING, **job}}
+        if job.get("strategy") == "chain" and isinstance(spool := tree.get("spool", {}), dict):
+            tree["spool"] = {"path": DEFAULT_SPOOL, **spool}
     settled: Tree = each_string(tree, settle)
     return settled
 

@@ -14,9 +14,10 @@ from pydantic import (
     model_validator,
 )
 
-from backfill_cli.model.units import duration_s
+from backfill_cli.model.units import duration_s, size_bytes
 
 DEFAULT_STAGING = ".backfill/staging"
+DEFAULT_SPOOL = ".backfill/spool"
 JOB_NAME = re.compile(r"[a-z0-9_-]{1,63}")
 
 TABLE_NAME_AT_MOST = 200
@@ -42,13 +43,27 @@ def _setting(value: Any) -> Any:
     return str(value) if isinstance(value, int | float) else value
 
 
+def _mounted(path: str) -> str:
+    """A path: driver and sink open these files themselves, and know no other file system than this one."""
+    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/", path)
+    if scheme is None:
+        return path
+    url = urlsplit(path)
+    if url.scheme != "file" or url.netloc not in ("", "localhost") or not url.path.strip("/"):
+        raise ValueError(
+            f"{scheme[1]}:… is no folder of this machine; mount it, and name the folder: /mnt/staging"
+        )
+    return unquote(url.path)
+
+
 class Job(Section):
     name: str = Field(
         description="The job's name in the catalog and in every command: 1 to 63 of `a-z`, `0-9`, `_`, `-`."
     )
-    strategy: Literal["auto", "snapshot", "source", "arrangement"] = Field(
+    strategy: Literal["auto", "snapshot", "source", "arrangement", "chain"] = Field(
         default="auto",
-        description="How snapshot and changes are combined; `auto` chooses, and `plan` says which and why.",
+        description="How snapshot and changes are combined; `auto` chooses, and `plan` says which and why. It "
+        "never chooses `chain`, which takes the change log into a spool at once, for a log that cannot wait.",
     )
     staging: str = Field(
         default=DEFAULT_STAGING,
@@ -59,16 +74,7 @@ class Job(Section):
     @field_validator("staging")
     @classmethod
     def _folder(cls, staging: str) -> str:
-        """A path: driver and sink open staged files themselves, and know no other file system than this one."""
-        scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/", staging)
-        if scheme is None:
-            return staging
-        url = urlsplit(staging)
-        if url.scheme != "file" or url.netloc not in ("", "localhost") or not url.path.strip("/"):
-            raise ValueError(
-                f"{scheme[1]}:… is no folder of this machine; mount it, and name the folder: /mnt/staging"
-            )
-        return unquote(url.path)
+        return _mounted(staging)
 
     @field_validator("name")
     @classmethod
@@ -179,6 +185,29 @@ class Retry(Section):
     )
 
 
+class SpoolSection(Section):
+    path: str = Field(
+        default=DEFAULT_SPOOL,
+        min_length=1,
+        description="Strategy `chain`: the folder for what was taken of the change log and is not applied yet. "
+        "It must outlive the process: what it holds, the upstream may no longer have. A cluster needs one that "
+        "driver and executors share.",
+    )
+    max_size: Annotated[int, BeforeValidator(size_bytes, json_schema_input_type=int | str)] | None = Field(
+        default=None, ge=1, description='The most that the spool may hold: bytes, or "50GB". Default: no limit.'
+    )
+    on_full: Literal["stop", "wait"] = Field(
+        default="stop",
+        description="What happens at `max_size`: `stop` ends the job with exit code 6; `wait` leaves the log with "
+        "its upstream until there is room again. Nothing is dropped.",
+    )
+
+    @field_validator("path")
+    @classmethod
+    def _folder(cls, path: str) -> str:
+        return _mounted(path)
+
+
 class Spark(Section):
     master: str | None = Field(
         default=None, min_length=1, description="Spark master. Default: `local[*]`, unless `remote`."
@@ -207,4 +236,5 @@ class JobFile(Section):
     throttle: Throttle = Throttle()
     catch_up: CatchUp = CatchUp()
     retry: Retry = Retry()
+    spool: SpoolSection = SpoolSection()
     spark: Spark = Spark()

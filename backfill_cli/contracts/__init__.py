@@ -19,6 +19,7 @@ from backfill_cli.contracts.sink import (
     Survey,
     VerifiableSink,
 )
+from backfill_cli.contracts.spool import SpoolEntry
 from backfill_cli.contracts.store import JobDefinition, JobStore
 from backfill_cli.contracts.table import TableSpec
 from backfill_cli.contracts.upstream import (
@@ -30,6 +31,7 @@ from backfill_cli.contracts.upstream import (
     LocatedUpstream,
     Piece,
     RememberingUpstream,
+    SpoolingUpstream,
     Taken,
     TakenTable,
     TakingUpstream,
@@ -63,6 +65,8 @@ __all__ = [
     "SnapshotConnector",
     "SnapshotSide",
     "SparkSink",
+    "SpoolEntry",
+    "SpoolingUpstream",
     "Survey",
     "TableSpec",
     "Taken",

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from backfill_cli.contracts.sink import SinkTable
+from backfill_cli.contracts.spool import SpoolEntry
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Progress, Recovered
 from backfill_cli.model.job import Command, Control, JobState
 from backfill_cli.model.upstream import Pin
@@ -63,4 +64,20 @@ class JobStore(Protocol):
 
     def become(self, state: JobState, reason: str) -> None:
         """Change the job's state along an arrow that exists."""
+        ...
+
+    def spooled(self) -> tuple[SpoolEntry, ...]:
+        """What the spool holds, as far as the catalog knows, in order; see strategy chain."""
+        ...
+
+    def spool(self, entry: SpoolEntry) -> None:
+        """An entry is in the spool, durable. A repeat changes nothing.
+
+        Raises Held when the runner's lease is no longer its own: what is acknowledged upstream is acknowledged
+        after this.
+        """
+        ...
+
+    def trim(self, number: int) -> None:
+        """The entries up to this number are in the sink, and no longer in the spool."""
         ...

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from backfill_cli.contracts.sides import ChangeReads, ChangesConnector, Connected, SnapshotConnector, SnapshotReads
 from backfill_cli.contracts.table import TableSpec
+from backfill_cli.model.job import Phase
 from backfill_cli.model.plan import ChangeWindow, SnapshotRead, StagedFile
 from backfill_cli.model.position import Cursor, Position
 from backfill_cli.model.split import SplitKey
@@ -244,6 +245,15 @@ class RememberingUpstream(Protocol):
         """What an earlier process remembered, after `restore`. Compared with what is there at the next `observe`
         or `changes`, which raise Fatal naming what differs.
         """
+        ...
+
+
+@runtime_checkable
+class SpoolingUpstream(Protocol):
+    """An upstream whose log is taken into a spool while the loop is elsewhere (strategy chain)."""
+
+    def enter(self, phase: Phase, position: Position, schemas: Mapping[str, str]) -> None:
+        """A barrier begins, before `observe`. schemas: in force at `position`, table -> Spark schema as JSON."""
         ...
 
 

@@ -10,6 +10,7 @@ from backfill_cli.model.job import Control, Phase
 from backfill_cli.model.plan import EpochPlan, Staged
 from backfill_cli.model.position import Position
 from backfill_cli.model.split import SplitKey, SplitProgress
+from backfill_cli.model.upstream import SpoolView
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +94,7 @@ class Progress:
     share: 0 to 1 of a history, by offsets; None where rows and bytes tell. partitions: of a partitioned log,
     at most 64, those furthest behind first. token: the runner that says so. caught_up_ms: since when in its run.
     held_bytes: of log that the upstream keeps for the job, as last observed; None where it keeps none for it.
+    spool: what of the log was taken and is not in the sink yet; None where the log is read directly.
     """
 
     phase: Phase
@@ -119,6 +121,7 @@ class Progress:
     partitions: tuple[PartitionProgress, ...] = ()
     token: int = 0
     held_bytes: int | None = None
+    spool: SpoolView | None = None
 
 
 @dataclass(frozen=True, slots=True)

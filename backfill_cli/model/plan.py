@@ -54,6 +54,7 @@ class EpochPlan:
     within: where the upstream is read as it is now, how far each split was read before this plan (a cursor, None
     for its end; no entry: not at all). A change of a key that no split has reached by the end of the plan's reads
     is dropped, as a later read will meet it. None: every change counts.
+    spooled: the window is of the spool, not of the log itself.
     pending_after: upstream epochs observed and not taken. lag_after_ms: their span in upstream time.
     oldest_pending_ms: time of the first of them, None without one. latest: the newest position observed.
     """
@@ -64,6 +65,7 @@ class EpochPlan:
     hands_over: tuple[str, ...] = ()
     splits: Annotated[Mapping[SplitKey, SplitProgress], Pairs()] = field(default_factory=dict)
     within: Annotated[Mapping[SplitKey, Cursor | None], Pairs()] | None = None
+    spooled: bool = False
     pending_after: int = 0
     lag_after_ms: int = 0
     oldest_pending_ms: int | None = None

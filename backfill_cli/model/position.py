@@ -38,6 +38,10 @@ class Position:
     def __iter__(self) -> Iterator[tuple[str, Cursor]]:
         return iter(self.cursors)
 
+    def __str__(self) -> str:
+        """For people."""
+        return ", ".join(f"{log}: {cursor}" for log, cursor in self.cursors)
+
     def get(self, log: str) -> Cursor | None:
         for name, cursor in self.cursors:
             if name == log:

@@ -36,6 +36,7 @@ class UpstreamView:
     log_first: of an upstream that is read as it is now: no state may be read at this barrier, only the log: it is
     long, or a table's columns are no longer those that its changes so far had.
     held_bytes: of log that the job makes the upstream keep; None where it does not.
+    spool: what of the log was taken and is not applied yet, `pending` is of it; None where it is read directly.
     """
 
     identity: str
@@ -45,6 +46,24 @@ class UpstreamView:
     archived: Position | None = None
     log_first: bool = False
     held_bytes: int | None = None
+    spool: "SpoolView | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolView:
+    """What was taken of a log and is not applied yet.
+
+    taken: the position that it was taken up to, for people. entries: windows, each of one barrier. changes: in
+    them, before netting. size_bytes: on disk. full: the log has more, and the spool no room for it. waits: what
+    taking waits for; None while it goes on.
+    """
+
+    taken: str
+    entries: int
+    changes: int
+    size_bytes: int
+    full: bool = False
+    waits: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,8 @@ class SnapshotState:
 
     allowed: the lag that may remain (milliseconds or upstream epochs), None outside the log store. over: barriers
     in a row that remained above it. closed: tables whose snapshot is complete. snapshot_finished_ms,
-    log_store_finished_ms: the barriers that ended the phases.
+    log_store_finished_ms: the barriers that ended the phases. uncovered: the snapshot is read as it is now, and
+    which position covers its end is not known yet.
     """
 
     control: Control
@@ -48,11 +49,12 @@ class SnapshotState:
     over: int = 0
     snapshot_finished_ms: int | None = None
     log_store_finished_ms: int | None = None
+    uncovered: bool = False
 
     @property
     def converging(self) -> bool:
         """Whether a fuzzy snapshot's changes have not been replayed past its end yet."""
-        return self.complete_at is not None and not self.complete_at <= self.position
+        return self.uncovered or (self.complete_at is not None and not self.complete_at <= self.position)
 
     @property
     def not_converging(self) -> bool:
@@ -148,8 +150,8 @@ class SnapshotStrategy:
         if not pending:
             return 0
         cut = next((i for i, epoch in enumerate(pending) if i > 0 and epoch.schema), len(pending))
-        fits = max(1, _fitting(pending, budget.rows))
-        most = max(1, _fitting(pending, budget.rows * DEMAND_AT_MOST))
+        fits = max(1, fitting(pending, budget.rows))
+        most = max(1, fitting(pending, budget.rows * DEMAND_AT_MOST))
         if state.phase == Phase.UPSTREAM:
             return min(cut, most)
         return min(cut, max(fits, min(most, self._demanded(state, pending))))
@@ -242,7 +244,8 @@ def _weight(epoch: UpstreamEpoch) -> int:
     return epoch.rows if epoch.rows is not None else max(1, epoch.size_bytes // BYTES_A_ROW)
 
 
-def _fitting(pending: Sequence[UpstreamEpoch], rows: int) -> int:
+def fitting(pending: Sequence[UpstreamEpoch], rows: int) -> int:
+    """How many of these have so many rows together, at most."""
     total = 0
     for n, epoch in enumerate(pending):
         total += _weight(epoch)

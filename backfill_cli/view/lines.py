@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from backfill_cli.catalog import SplitGroup
 from backfill_cli.model.checkpoint import PartitionProgress
 from backfill_cli.model.units import spell_duration, spell_size
+from backfill_cli.model.upstream import SpoolView
 from backfill_cli.view.model import JobView, spell_eta, spell_share
 
 
@@ -45,6 +46,8 @@ def job_details(view: JobView) -> str:
         ("lag", spell_lag(view.lag_s)),
         ("pending upstream epochs", f"{view.pending_epochs:,}"),
         *((("log held back", spell_held(view.held_bytes)),) if view.held_bytes is not None else ()),
+        *((("spool", spell_spool(view.spool)),) if view.spool is not None else ()),
+        *((("taken up to", view.spool.taken),) if view.spool is not None else ()),
         *((("allowed lag", spell_allowed(view)),) if view.allowed is not None else ()),
         *((("converging", "until the change log passes the end of the load"),) if view.converging else ()),
         ("limited by", view.limited_by),
@@ -111,6 +114,14 @@ def spell_rate(rows_per_s: float | None) -> str:
 def spell_held(size_bytes: int) -> str:
     """Of a replication slot: what its server cannot remove."""
     return f"the upstream keeps {spell_size(size_bytes)} of its log for this job"
+
+
+def spell_spool(spool: SpoolView) -> str:
+    """`1,200 changes in 14 entries, 1.2 MB, taken and not yet applied`."""
+    if not spool.entries:
+        return "empty: all that was taken is applied"
+    entries = f"{spool.entries:,} entr{'y' if spool.entries == 1 else 'ies'}"
+    return f"{spool.changes:,} changes in {entries}, {spell_size(spool.size_bytes)}, taken and not yet applied"
 
 
 def spell_lag(lag_s: float | None) -> str:

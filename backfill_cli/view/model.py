@@ -11,6 +11,7 @@ from backfill_cli.model.checkpoint import EpochRecord, PartitionProgress, Progre
 from backfill_cli.model.job import ENDED as ENDED_STATES
 from backfill_cli.model.job import JobState, Phase
 from backfill_cli.model.units import spell_duration
+from backfill_cli.model.upstream import SpoolView
 
 SCHEMA = 1
 ENDED = frozenset(state.value for state in ENDED_STATES)
@@ -35,6 +36,8 @@ class JobView:
     snapshot. lag_s: how far the sink is behind the upstream; None before that is known. allowed: the lag allowed
     to remain while catching up, in `measure`: seconds or upstream epochs. limited_by: what limits the job now, and
     the command that changes it. held_bytes: of log that the upstream keeps for the job, None where it keeps none.
+    spool: what of the log was taken and is not in the sink yet (strategy chain), None where the log is read
+    directly.
     """
 
     name: str
@@ -73,6 +76,7 @@ class JobView:
     partitions: Sequence[PartitionProgress] = ()
     recent_lag_s: Sequence[float] = field(default=())
     held_bytes: int | None = None
+    spool: SpoolView | None = None
 
 
 def job_view(row: JobRow, groups: Sequence[SplitGroup] = (), ledger: Sequence[EpochRecord] = ()) -> JobView:
@@ -118,6 +122,7 @@ def job_view(row: JobRow, groups: Sequence[SplitGroup] = (), ledger: Sequence[Ep
         partitions=tuple(sorted(progress.partitions, key=lambda p: (len(p.partition), p.partition))),
         recent_lag_s=tuple(record.lag_ms / 1000 for record in ledger if record.lag_ms is not None),
         held_bytes=progress.held_bytes,
+        spool=progress.spool,
     )
 
 

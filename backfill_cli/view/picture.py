@@ -17,6 +17,7 @@ from backfill_cli.view.lines import (
     spell_rate,
     spell_read,
     spell_runner,
+    spell_spool,
 )
 from backfill_cli.view.model import ENDED, JobView, spell_eta, spell_share
 from backfill_cli.view.text import shown
@@ -240,6 +241,8 @@ def _limit(view: JobView) -> RenderableType:
         facts.append(("converging", "until the change log passes the end of the load", WARN))
     if view.held_bytes is not None:
         facts.append(("held back", spell_held(view.held_bytes), WARN if _held_up(view) else QUIET))
+    if view.spool is not None:
+        facts.append(("spool", spell_spool(view.spool), QUIET))
     if view.pending_commands:
         facts.append(("asked for", ", ".join(view.pending_commands), ""))
     facts.append(("runner", spell_runner(view), QUIET))

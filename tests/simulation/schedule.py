@@ -1,5 +1,6 @@
 """One seeded schedule: changes, commands, failures and crashes at every step, over the real loop and recovery."""
 
+from collections import Counter
 from copy import copy
 from dataclasses import replace
 from random import Random
@@ -69,6 +70,7 @@ class Schedule:
     tables: tuple[str, ...] = (TABLE,)
     most_rows = 12  # an epoch has
     busy = 0.3  # how often the upstream changes between two steps
+    ends_fenced: tuple[type[BaseException], ...] = (Held, Crash, HistoryGone, Transient)
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -86,7 +88,7 @@ class Schedule:
         self.others: list[Orchestrator] = []  # runners on other hosts that were taken for dead, and live
         self.posted: dict[int, int] = {}  # command -> when
         self.backups: list[tuple[MemoryStore, MemorySink]] = []
-        self.seen = dict.fromkeys(RARE, 0)
+        self.seen = Counter(dict.fromkeys(RARE, 0))
 
     @property
     def now(self) -> int:
@@ -222,7 +224,7 @@ class Schedule:
         other, before = self.others[-1], (dict(self.sink.rows), self.sink.committed("j"), self.store.committed)
         try:
             ended = other.step() in (Tick.DONE, Tick.STOPPED)
-        except (Held, Crash, HistoryGone, Transient):
+        except self.ends_fenced:
             ended = True
             self.seen["taken over"] += 1
         if ended:
@@ -427,3 +429,17 @@ class SourceSchedule(Schedule):
         known = dict(position)  # a partition that retention emptied before anybody saw it need not be there
         ends = {name: p.end for name, p in self.upstream.partitions.items() if p.oldest < p.end or name in known}
         assert position == Position.of(ends)
+
+
+def run_all(kind: type[Schedule], seeds: range) -> Counter[str]:
+    """What happened in these schedules: crashes, restored sides, … each compared with the law after it."""
+    happened: Counter[str] = Counter()
+    for seed in seeds:
+        schedule = kind(seed)
+        try:
+            schedule.run()
+        except BaseException as exc:
+            exc.add_note(f"replay: {kind.__name__}({seed}).run()")
+            raise
+        happened.update(schedule.seen)
+    return happened

@@ -14,14 +14,15 @@ from backfill_cli.strategies.arrangement import ArrangementStrategy
 from .current_job import CurrentSchedule
 from .current_tables import KEYS, rank
 from .current_world import CurrentUpstream
-from .test_schedules import CHUNK, SCHEDULES, _run
+from .schedule import run_all
+from .test_schedules import CHUNK, SCHEDULES
 
 MET = ("not shown yet", "ended early", "log first", "emptied", "emptied while it was read", "dropped, not reached")
 
 
 @pytest.mark.parametrize("first", range(0, SCHEDULES // 4, CHUNK))
 def test_every_schedule_keeps_the_laws(first: int) -> None:
-    _run(CurrentSchedule, range(first, first + CHUNK))
+    run_all(CurrentSchedule, range(first, first + CHUNK))
 
 
 def _met(seeds: range) -> Counter[str]:
@@ -107,7 +108,7 @@ TAKE: Callable[..., Any] = taking.take
 def test_the_laws_see_that_a_rule_is_missing(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(*WITHOUT[rule])
     with pytest.raises(AssertionError) as failed:
-        _run(CurrentSchedule, range(1_000))
+        run_all(CurrentSchedule, range(1_000))
     (note,) = failed.value.__notes__
     assert note.startswith("replay: CurrentSchedule(")
     with pytest.raises(AssertionError):

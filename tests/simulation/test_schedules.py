@@ -1,42 +1,27 @@
 """The laws of the strategies under seeded schedules; a failing seed is named and replays alone."""
 
 import os
-from collections import Counter
 
 import pytest
 
 from backfill_cli.engine.loop.orchestrator import Orchestrator
 from backfill_cli.strategies.partitions import PartitionLog
 
-from .schedule import Schedule, SnapshotSchedule, SourceSchedule
+from .schedule import Schedule, SnapshotSchedule, SourceSchedule, run_all
 
 SCHEDULES = int(os.environ.get("BACKFILL_SCHEDULES", "12000"))  # half of them over each strategy
 CHUNK = 500
 KINDS = (SnapshotSchedule, SourceSchedule)
 
 
-def _run(kind: type[Schedule], seeds: range) -> Counter[str]:
-    """What happened in these schedules: crashes, restored sides, … each compared with the law after it."""
-    happened: Counter[str] = Counter()
-    for seed in seeds:
-        schedule = kind(seed)
-        try:
-            schedule.run()
-        except BaseException as exc:
-            exc.add_note(f"replay: {kind.__name__}({seed}).run()")
-            raise
-        happened.update(schedule.seen)
-    return happened
-
-
 @pytest.mark.parametrize("first", range(0, SCHEDULES // 2, CHUNK))
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_schedule_keeps_the_laws(kind: type[Schedule], first: int) -> None:
-    _run(kind, range(first, first + CHUNK))
+    run_all(kind, range(first, first + CHUNK))
 
 
 def test_case_01_a_delete_is_not_lost_when_the_position_passes_it_and_the_process_dies() -> None:
-    assert _run(SnapshotSchedule, range(20_000, 20_100))["crash"] > 20
+    assert run_all(SnapshotSchedule, range(20_000, 20_100))["crash"] > 20
 
 
 def test_case_02_changes_that_arrive_during_recovery_are_applied() -> None:
@@ -56,7 +41,7 @@ def test_case_02_changes_that_arrive_during_recovery_are_applied() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_case_03_a_finished_split_stays_finished_behind_an_unfinished_one(kind: type[Schedule]) -> None:
-    assert _run(kind, range(20_200, 20_300))["crash"] > 20  # a split read twice fails the sink's plain insert
+    assert run_all(kind, range(20_200, 20_300))["crash"] > 20  # a split read twice fails the sink's plain insert
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -69,61 +54,61 @@ def test_case_19_a_death_before_the_first_checkpoint_begins_at_the_pin(kind: typ
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_case_20_an_epoch_that_died_half_way_is_applied_once(kind: type[Schedule]) -> None:
-    assert _run(kind, range(20_300, 20_400))["crash"] > 20
+    assert run_all(kind, range(20_300, 20_400))["crash"] > 20
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_case_21_nothing_is_lost_where_snapshot_and_log_meet(kind: type[Schedule]) -> None:
-    assert _run(kind, range(20_400, 20_500))["crash"] > 20
+    assert run_all(kind, range(20_400, 20_500))["crash"] > 20
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_case_31_history_that_is_gone_stops_the_job_and_keeps_its_state(kind: type[Schedule]) -> None:
-    assert _run(kind, range(20_500, 20_700))["history gone"] > 5
+    assert run_all(kind, range(20_500, 20_700))["history gone"] > 5
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_case_36_a_catalog_or_a_sink_that_was_restored_is_refused(kind: type[Schedule]) -> None:
-    assert _run(kind, range(20_700, 20_900))["restored"] > 5
+    assert run_all(kind, range(20_700, 20_900))["restored"] > 5
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_case_42_an_epoch_whose_staged_files_are_gone_is_planned_anew(kind: type[Schedule]) -> None:
-    assert _run(kind, range(20_900, 21_100))["dropped"] > 5
+    assert run_all(kind, range(20_900, 21_100))["dropped"] > 5
 
 
 @pytest.mark.seconds
 def test_case_42_an_epoch_that_one_table_has_and_no_file_is_left_of_stops_naming_it() -> None:
-    assert _run(SnapshotSchedule, range(21_100, 22_100))["damaged"] > 5
+    assert run_all(SnapshotSchedule, range(21_100, 22_100))["damaged"] > 5
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_epoch_that_the_sink_can_never_take_is_taken_back(kind: type[Schedule]) -> None:
-    assert _run(kind, range(22_100, 22_300))["refused"] > 5
+    assert run_all(kind, range(22_100, 22_300))["refused"] > 5
 
 
 @pytest.mark.seconds
 def test_an_epoch_that_one_table_has_and_another_can_never_take_stops_naming_both() -> None:
-    assert _run(SnapshotSchedule, range(22_300, 22_800))["half refused"] > 5
+    assert run_all(SnapshotSchedule, range(22_300, 22_800))["half refused"] > 5
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_clock_that_is_set_a_day_ahead_or_back_neither_deafens_nor_ends_the_loop(kind: type[Schedule]) -> None:
-    seen = _run(kind, range(23_300, 23_500))
+    seen = run_all(kind, range(23_300, 23_500))
     assert seen["set"] > 30
     assert seen["command in time"] > 200
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_runner_that_lives_on_after_another_host_took_over_writes_nothing(kind: type[Schedule]) -> None:
-    assert _run(kind, range(23_500, 23_700))["taken over"] > 10
+    assert run_all(kind, range(23_500, 23_700))["taken over"] > 10
 
 
 def test_a_seed_that_fails_says_how_to_replay_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a rule taken out: live goes on although the log no longer has the next offset."""
     monkeypatch.setattr(PartitionLog, "_require", lambda self, needed, end: None)
     with pytest.raises(AssertionError) as failed:
-        _run(SourceSchedule, range(500))
+        run_all(SourceSchedule, range(500))
     (note,) = failed.value.__notes__
     assert note.startswith("replay: SourceSchedule(")
     with pytest.raises(AssertionError):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
-from backfill_cli.contracts import EpochCommit, SavedJob, SinkTable, UpstreamCapabilities
+from backfill_cli.contracts import EpochCommit, SavedJob, SinkTable, SpoolEntry, UpstreamCapabilities
 from backfill_cli.engine.loop.ports import StagedEpoch
 from backfill_cli.errors import BadData, Held, HistoryGone, StateConflict, Transient
 from backfill_cli.failpoint import hit
@@ -243,6 +243,16 @@ class MemoryStore:
     last_epoch: int = 0
     state: JobState = JobState.STARTING
     progress: Progress | None = None
+    spool_entries: list[SpoolEntry] = field(default_factory=list)
+
+    def spooled(self) -> tuple[SpoolEntry, ...]:
+        return tuple(self.spool_entries)
+
+    def spool(self, entry: SpoolEntry) -> None:
+        self.spool_entries = [*(one for one in self.spool_entries if one.number != entry.number), entry]
+
+    def trim(self, number: int) -> None:
+        self.spool_entries = [one for one in self.spool_entries if one.number > number]
 
     def load(self) -> Recovered:
         return Recovered(self.control, self.committed, self.prepared, self.last_epoch)

@@ -54,7 +54,7 @@ def drop(name: str, catalog: Catalog, without_sink: bool = False) -> Dropped:
                 if not without_sink:
                     resources.sink.forget(name)
                 hit("drop-forgotten")
-                _remove_staging(config.job.staging, name)
+                _remove_files(config, name)
                 hit("drop-unstaged")
             catalog.drop(name, lock)
             return Dropped(known, left)
@@ -104,18 +104,19 @@ def drop_from_sink(name: str, catalog: Catalog, config: JobConfig) -> Dropped:
         require_lost(name, catalog, sink)
         saved = sink.saved(name)
         left = None if saved is None else _released(resources, decode(JobDefinition, saved.definition).pin)
-        _remove_staging(_staging(saved, config), name)
+        _remove_files(_as_saved(saved, config), name)
         hit("drop-unstaged")
         sink.forget(name)
         return Dropped(True, left)
 
 
-def _staging(saved: SavedJob | None, config: JobConfig) -> str:
-    """Where the job staged its rows: as it was saved, else as this config says."""
-    if saved is None:
-        return config.job.staging
-    return from_stored(decode(JobDefinition, saved.definition).config).job.staging
+def _as_saved(saved: SavedJob | None, config: JobConfig) -> JobConfig:
+    """The config by which the job has its folders: the one that was saved, else this one."""
+    return config if saved is None else from_stored(decode(JobDefinition, saved.definition).config)
 
 
-def _remove_staging(staging: str, name: str) -> None:
-    shutil.rmtree(Path(staging) / name, ignore_errors=True)
+def _remove_files(config: JobConfig, name: str) -> None:
+    """The job's folders in staging and spool are gone."""
+    roots = [config.job.staging, *([config.spool.path] if config.job.strategy == "chain" else [])]
+    for root in roots:
+        shutil.rmtree(Path(root) / name, ignore_errors=True)

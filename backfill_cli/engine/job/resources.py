@@ -71,6 +71,11 @@ class Resources:
         return self._open.enter_context(closing(self._config.open_upstream()))
 
     @cached_property
+    def rows(self) -> Upstream:
+        """The same upstream once more, for a snapshot that is read beside its log (strategy chain)."""
+        return self._open.enter_context(closing(self._config.open_upstream()))
+
+    @cached_property
     def sink(self) -> Sink:
         sink = self._config.open_sink()
         if isinstance(sink, SparkSink):

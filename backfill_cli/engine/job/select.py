@@ -17,6 +17,7 @@ from backfill_cli.contracts import (
 )
 from backfill_cli.errors import UsageError
 from backfill_cli.strategies.arrangement import ArrangementState, ArrangementStrategy
+from backfill_cli.strategies.chain import ChainStrategy
 from backfill_cli.strategies.snapshot import SnapshotState, SnapshotStrategy
 from backfill_cli.strategies.source import SourceState, SourceStrategy
 
@@ -37,6 +38,8 @@ class Selected:
 
 def choose(asked: str, upstream: UpstreamCapabilities) -> Selected:
     """asked: 'auto' or a strategy's name. Raises UsageError for one that this upstream cannot do."""
+    if asked == "chain" and not upstream.partitioned:
+        return _chain(upstream)
     fits = _fitting(upstream)
     if asked not in ("auto", fits.strategy):
         raise UsageError(
@@ -44,6 +47,13 @@ def choose(asked: str, upstream: UpstreamCapabilities) -> Selected:
             f'set it to "{fits.strategy}", or to "auto"',
         )
     return fits
+
+
+def _chain(upstream: UpstreamCapabilities) -> Selected:
+    reads = "as it is now" if upstream.current else "at its pinned position"
+    why = f"the job asks for it: the log is taken into the spool at once, and the snapshot read {reads} meanwhile"
+    keeps = "its snapshot, until that is read; of the log no more than one barrier interval while the job runs"
+    return Selected("chain", why, keeps)
 
 
 def _fitting(upstream: UpstreamCapabilities) -> Selected:
@@ -135,6 +145,11 @@ def strategy_of(config: "JobConfig", upstream: UpstreamCapabilities, pin: "Pin")
     if strategy == "arrangement":
         arrangement: Strategy[ArrangementState] = ArrangementStrategy(pin.splits)
         return cast("Strategy[StrategyState]", arrangement)
+    if strategy == "chain":
+        chain: Strategy[SnapshotState] = ChainStrategy(
+            pin.splits, config.catch_up.measure, current=upstream.current
+        )
+        return cast("Strategy[StrategyState]", chain)
     if strategy == "source":
         (table,) = config.tables
         source: Strategy[SourceState] = SourceStrategy(pin.splits, table.name, upstream.accepts_gap)

@@ -6,7 +6,9 @@ from itertools import pairwise
 from backfill_cli.model.checkpoint import EpochRecord, Progress
 from backfill_cli.model.job import Control, Phase
 from backfill_cli.model.plan import EpochPlan
+from backfill_cli.model.position import START
 from backfill_cli.model.split import ReadSoFar
+from backfill_cli.model.upstream import UpstreamView
 from backfill_cli.strategies import S, Strategy, StrategyState
 
 WINDOW = 8  # epochs that a rate is taken over
@@ -38,16 +40,16 @@ class Meter:
         self._recent: tuple[_Measured, ...] = ()
         self._plan = EpochPlan()
         self._observed_ms: int | None = None
-        self._held_bytes: int | None = None
+        self._view = UpstreamView("{}", START)
 
     def committed(self, record: EpochRecord, barrier_ms: int, committed_ms: int) -> None:
         """One epoch more is in the sink. barrier_ms, committed_ms: by the steady clock."""
         self._recent = (*self._recent, _Measured(record, barrier_ms, committed_ms))[-WINDOW:]
 
-    def observed(self, plan: EpochPlan, now_ms: int, held_bytes: int | None = None) -> None:
-        """What a barrier saw, and plans. held_bytes: of log that the upstream keeps for the job."""
+    def observed(self, plan: EpochPlan, now_ms: int, view: UpstreamView) -> None:
+        """What a barrier saw, and plans."""
         self._plan = plan
-        self._held_bytes = held_bytes
+        self._view = view
         self._observed_ms = now_ms
 
     def lag_ms(self, plan: EpochPlan, now_ms: int) -> int | None:
@@ -90,7 +92,8 @@ class Meter:
             waiting_for=waiting,
             share=read.share,
             partitions=strategy.partitions(state, self._plan.latest)[:PARTITIONS_SHOWN],
-            held_bytes=self._held_bytes,
+            held_bytes=self._view.held_bytes,
+            spool=self._view.spool,
         )
 
     def _rates(self) -> list[float]:
@@ -137,6 +140,8 @@ class Meter:
             return f"paused by {control.paused_by}; to go on: backfill resume {self._job}"
         if waiting is not None:
             return f"waiting: {waiting}"
+        if self._view.spool is not None and self._view.spool.waits is not None:
+            return f"the log is not being taken; it waits: {self._view.spool.waits}"
         if state.phase == Phase.SNAPSHOT and state.snapshot_finished_ms is not None:
             return "awaiting live: the log's end is before where history ended"
         if state.phase == Phase.SNAPSHOT:

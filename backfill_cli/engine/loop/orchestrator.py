@@ -11,7 +11,7 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Generic
 
-from backfill_cli.contracts import HeldUpstream
+from backfill_cli.contracts import HeldUpstream, SpoolingUpstream
 from backfill_cli.engine.loop.epoch import Epoch, closed, left_of, remembered
 from backfill_cli.engine.loop.flight import Flight
 from backfill_cli.engine.loop.meter import Meter
@@ -229,14 +229,16 @@ class Orchestrator(Generic[S]):
 
     def _read(self, barrier: Barrier, steady_ms: int) -> Tick | None:
         """Observe, plan and stage one epoch."""
-        snapshot_open = self.state.phase == Phase.SNAPSHOT
-        view = self._ports.upstream.observe(self.state.position, snapshot_open)
-        if isinstance(self._ports.upstream, HeldUpstream):
-            self._ports.upstream.keep_within(self.state.position)
+        upstream, phase = self._ports.upstream, self.state.phase
+        if isinstance(upstream, SpoolingUpstream):
+            upstream.enter(phase, self.state.position, self._schemas)
+        view = upstream.observe(self.state.position, phase == Phase.SNAPSHOT)
+        if isinstance(upstream, HeldUpstream):
+            upstream.keep_within(self.state.position)
         size = self._sizes.of(self.state.phase)
         budget = Budget(barrier.epoch, size.rows, self._settings.interval_ms, steady_ms)
         plan = self._strategy.plan(self.state, view, budget)
-        self._meter.observed(plan, self._ports.now_ms(), view.held_bytes)
+        self._meter.observed(plan, self._ports.now_ms(), view)
         if not plan:
             return self._idle(plan, budget)
         began_ms = self._ports.steady_ms()

@@ -3,14 +3,14 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.catalog.actor import actor, user
 from backfill_cli.config import JobConfig, from_stored
-from backfill_cli.contracts import JobDefinition, JobStore
+from backfill_cli.contracts import JobDefinition, JobStore, Upstream
 from backfill_cli.engine.job.create import changed_keys, create, rebuild, require_same
 from backfill_cli.engine.job.ownership import require_kept, take
 from backfill_cli.engine.job.resources import NoWatcher, Resources, Watcher
@@ -21,6 +21,9 @@ from backfill_cli.engine.loop.orchestrator import Orchestrator, Tick
 from backfill_cli.engine.loop.ports import Job, Ports, Settings
 from backfill_cli.engine.loop.process import Heartbeat, Signals, run_loop, steady_ms
 from backfill_cli.engine.loop.recovery import recover
+from backfill_cli.engine.spool.beside import taking
+from backfill_cli.engine.spool.open import open_spooled
+from backfill_cli.engine.spool.upstream import SpooledUpstream
 from backfill_cli.engine.staging.stage import SparkStager
 from backfill_cli.errors import WAY_ON, BackfillError, Held, NoSuchJob, StoppedEarly, Transient
 from backfill_cli.model.checkpoint import Recovered
@@ -168,10 +171,14 @@ class _Run:
     ) -> Tick:
         """Recover, which takes no Spark, then loop; the catalog knows how it ended."""
         store = claim.store
-        stager = SparkStager(lambda: resources.spark, resources.upstream, config)
+        upstream, stager = self._parts(store, definition, config, resources)
         job = Job(self.name, claim.token, definition.tables, encode(definition))
         recovered = resources.patiently(lambda: recover(job, store, resources.sink, stager, _now_ms()))
-        recall(resources.upstream, recovered.committed)
+        if isinstance(upstream, SpooledUpstream):
+            known = resources.patiently(store.spooled)
+            upstream.take_up(recovered.committed, known)
+        else:
+            recall(upstream, recovered.committed)
         stager.sweep([])
         stager.begin()
         resources.patiently(lambda: self._begin(store, recovered, unpause))
@@ -184,10 +191,8 @@ class _Run:
             definition.until,
         )
         meter = Meter(self.name, config.catch_up.measure, interval_ms)
-        with ThreadPoolExecutor(1, "commit") as pool:
-            ports = Ports(
-                resources.upstream, resources.sink, store, stager, self._submits(pool), _now_ms, steady_ms
-            )
+        with ThreadPoolExecutor(1, "commit") as pool, self._beside(upstream):
+            ports = Ports(upstream, resources.sink, store, stager, self._submits(pool), _now_ms, steady_ms)
             loop = Orchestrator(job, ports, strategy, settings, recovered, meter)
             self.signals.ask(loop)
             heartbeat.renew = loop.heartbeat
@@ -202,6 +207,20 @@ class _Run:
             reason = SIGNALLED if self.signals.caught else ASKED
             resources.patiently(lambda: _stop(store, reason))
         return tick
+
+    def _parts(
+        self, store: JobStore, definition: JobDefinition, config: JobConfig, resources: Resources
+    ) -> tuple[Upstream, SparkStager]:
+        """What the job reads, and what stages it."""
+        if definition.strategy == "chain":
+            return open_spooled(definition, config, resources, store, _now_ms, steady_ms)
+        return resources.upstream, SparkStager(lambda: resources.spark, resources.upstream, config)
+
+    def _beside(self, upstream: Upstream) -> AbstractContextManager[None]:
+        """What goes on beside the loop: the log is taken, where the strategy is to take it."""
+        if isinstance(upstream, SpooledUpstream):
+            return taking(upstream.taker, self.signals.wake.ring)
+        return nullcontext()
 
     def _submits(self, pool: ThreadPoolExecutor) -> "Callable[[Callable[[], None]], Future[None]]":
         """How a commit gets into the background: the loop wakes when it is done."""

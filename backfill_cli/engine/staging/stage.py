@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import TakenTable, TakingUpstream, Upstream
 from backfill_cli.engine.loop.ports import StagedEpoch
@@ -25,7 +25,7 @@ from backfill_cli.model.plan import ChangeWindow, EpochPlan, SnapshotRead, Stage
 from backfill_cli.spark.names import quoted
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from backfill_cli.config import JobConfig
 
@@ -157,7 +157,7 @@ class SparkStager:
             require_all(path, written["rows"], found)
         nulls = [found.nulls[column] for column in key]
         over = "drop the job and start over: with the snapshot corrected, or with a key without NULLs"
-        self._refuse_null_keys(name, key, nulls, "the snapshot", over)
+        refuse_null_keys(name, key, nulls, "the snapshot", over)
         held = iter(counts)
         return StagedTable(inserts=files, rows=found.rows), [0 if rows == 0 else next(held) for rows in known]
 
@@ -189,30 +189,15 @@ class SparkStager:
 
         changes = self._upstream.changes(self._spark, name, window.after, window.up_to, schema)
         read = Observation()
-        changes = changes.observe(read, *self._null_keys(name), F.count(F.lit(1)).alias("changes"))
         key = self._config.table(name).key
+        counted = [F.count(column).alias(f"null_{i}") for i, column in enumerate(null_keys(key))]
+        changes = changes.observe(read, *counted, F.count(F.lit(1)).alias("changes"))
         net = transform.net(changes, key, self._config.transform_of(name))
         staged = write_net(net, path, folder)
         seen = read.get
         nulls = [seen.get(f"null_{i}") for i in range(len(key))]
-        self._refuse_null_keys(name, key, nulls, "the change log", "correct the upstream")
+        refuse_null_keys(name, key, nulls, "the change log", "correct the upstream")
         return staged, int(seen.get("changes") or 0)
-
-    def _null_keys(self, name: str) -> list[Any]:
-        from pyspark.sql import functions as F
-
-        key = self._config.table(name).key
-        return [F.sum(F.when(quoted(c).isNull(), 1).otherwise(0)).alias(f"null_{i}") for i, c in enumerate(key)]
-
-    def _refuse_null_keys(
-        self, name: str, key: Sequence[str], nulls: Sequence[int | None], where: str, hint: str
-    ) -> None:
-        for column, count in zip(key, nulls, strict=True):
-            if count:
-                raise BadData(
-                    f"table {name!r}: key column {column!r} is NULL in {count} row(s) of {where}",
-                    hint,
-                )
 
     def intact(self, epoch: int, staged: Staged) -> bool:
         folder = Path(self.folder(epoch, staged.attempt))
@@ -232,3 +217,17 @@ class SparkStager:
         for folder in self._root.glob("*-*"):
             if folder.name not in kept and folder.name.split("-")[0].isdigit():
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+def null_keys(key: Sequence[str]) -> "list[Column]":
+    """For each key column what is not NULL where it is: to be counted."""
+    from pyspark.sql import functions as F
+
+    return [F.when(quoted(column).isNull(), 1) for column in key]
+
+
+def refuse_null_keys(table: str, key: Sequence[str], nulls: Sequence[int | None], where: str, hint: str) -> None:
+    """nulls: how many each key column has. Raises BadData naming the first one that has some."""
+    for column, count in zip(key, nulls, strict=True):
+        if count:
+            raise BadData(f"table {table!r}: key column {column!r} is NULL in {count} row(s) of {where}", hint)

@@ -61,7 +61,7 @@ def staged(
     """One table's net changes, as the sink takes them."""
     if not taken.files:
         return StagedTable(truncated=taken.truncated)
-    _require_whole(table, taken, shape)
+    require_whole(table, taken.partial, shape)
     if taken.netted and shape.is_empty:
         files = tuple(replace(file, path=f"{FOLDER}/{file.path}") for file in taken.files)
         done = StagedTable(changes=files, changed=taken.changed, deleted=taken.deleted)
@@ -75,12 +75,12 @@ def staged(
     return replace(write_net(shaped, path, folder), truncated=taken.truncated, partial=partial)
 
 
-def _require_whole(table: str, taken: TakenTable, shape: "Transform") -> None:
+def require_whole(table: str, partial: Sequence[str], shape: "Transform") -> None:
     """No expression needs a value that was left out: the upstream may send less than when the job was made."""
-    needs = computing(shape, taken.partial)
+    needs = computing(shape, partial)
     if needs:
         raise BadData(
-            f"table {table!r}: changes leave out the value of {', '.join(taken.partial)}, and this needs it: "
+            f"table {table!r}: changes leave out the value of {', '.join(partial)}, and this needs it: "
             f"{'; '.join(needs)}",
             f"ALTER TABLE {table} REPLICA IDENTITY FULL, as it was when the job was made; then drop the job "
             "and start over",

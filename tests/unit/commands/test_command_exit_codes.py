@@ -25,6 +25,7 @@ CODES = {
     "Fatal": 1,
     "BadData": 1,
     "StateConflict": 1,
+    "SpoolFull": 6,
 }
 
 

@@ -75,7 +75,7 @@ def test_all_faults_come_at_once_each_with_its_path(load_text: Load) -> None:
     """
     assert sorted(faults_of(load_text, text)) == sorted(
         [
-            "nonsense: unknown; known here: barrier, catch_up, job, retry, sink, spark, tables, throttle, "
+            "nonsense: unknown; known here: barrier, catch_up, job, retry, sink, spark, spool, tables, throttle, "
             "transform, upstream",
             "job.name: a job's name is 1 to 63 of a-z, 0-9, _ and -; it is not a path",
             "job.stratgy: unknown; did you mean strategy?",

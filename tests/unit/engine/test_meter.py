@@ -8,9 +8,9 @@ from backfill_cli.engine.loop.meter import PARTITIONS_SHOWN, Meter
 from backfill_cli.model.checkpoint import EpochRecord, PartitionProgress, Progress
 from backfill_cli.model.job import Control, Phase
 from backfill_cli.model.plan import EpochPlan
-from backfill_cli.model.position import Position
+from backfill_cli.model.position import START, Position
 from backfill_cli.model.split import Split, SplitProgress, SplitStatus
-from backfill_cli.model.upstream import Pin
+from backfill_cli.model.upstream import Pin, UpstreamView
 from backfill_cli.strategies.snapshot import SnapshotStrategy
 from backfill_cli.strategies.source import SourceState, SourceStrategy
 
@@ -29,7 +29,7 @@ def meter(latest: dict[str, int] | None = None, rows: int = 30) -> Meter:
     made.committed(EpochRecord(1000, 0, Phase.SNAPSHOT, 1000, snapshot_rows=rows), 1000, 1900)
     made.committed(EpochRecord(2000, 1000, Phase.SNAPSHOT, 2000, snapshot_rows=rows), 2000, 2900)
     if latest is not None:
-        made.observed(EpochPlan(latest=Position.of(latest)), 2000)
+        made.observed(EpochPlan(latest=Position.of(latest)), 2000, UpstreamView("{}", START))
     return made
 
 
@@ -110,7 +110,7 @@ def test_only_the_partitions_furthest_behind_are_listed() -> None:
     many = {("t", str(i)): SplitProgress(SplitStatus.FINISHED, 0, target=0) for i in range(200)}
     made = Meter("job", "time", 1000)
     strategy = SourceStrategy(tuple(Split("t", str(i), 0, 0) for i in range(200)), "t")
-    made.observed(EpochPlan(latest=Position.of({str(i): i for i in range(200)})), 1)
+    made.observed(EpochPlan(latest=Position.of({str(i): i for i in range(200)})), 1, UpstreamView("{}", START))
     lines = made.progress(strategy, SourceState(Control(), many), 1, None, None).partitions
     assert [line.lag for line in lines] == list(range(199, 199 - PARTITIONS_SHOWN, -1))
 

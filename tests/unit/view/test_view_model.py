@@ -18,7 +18,7 @@ FIELDS = """
     name state phase epoch rows_read rows_total rows_per_s lag_s pending_epochs eta_s limited_by splits share
     bytes_read bytes_total reason strategy until rate paused_by paused_since_ms allowed measure converging
     not_converging waiting_for created_ms snapshot_finished_ms log_store_finished_ms caught_up_ms
-    pending_commands runner groups partitions recent_lag_s held_bytes
+    pending_commands runner groups partitions recent_lag_s held_bytes spool
 """
 
 

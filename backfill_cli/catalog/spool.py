@@ -1,0 +1,38 @@
+"""What the catalog knows of a job's spool; the entries say it of themselves, too."""
+
+from typing import TYPE_CHECKING
+
+from backfill_cli.contracts import SpoolEntry
+from backfill_cli.model.codec import decode, encode
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+
+def entries(db: "DuckDBPyConnection", job: str) -> tuple[SpoolEntry, ...]:
+    found = db.execute("SELECT body FROM spool WHERE job = ? ORDER BY number", [job]).fetchall()
+    return tuple(decode(SpoolEntry, body) for (body,) in found)
+
+
+def add(db: "DuckDBPyConnection", job: str, entry: SpoolEntry) -> None:
+    """One entry more; a repeat changes nothing."""
+    db.execute("DELETE FROM spool WHERE job = ? AND number = ?", [job, entry.number])
+    db.execute(
+        "INSERT INTO spool VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        [
+            job,
+            entry.number,
+            entry.attempt,
+            entry.due_ms,
+            entry.taken_ms,
+            entry.changes,
+            entry.size_bytes,
+            encode(entry.window.up_to),
+            encode(entry),
+        ],
+    )
+
+
+def trim(db: "DuckDBPyConnection", job: str, number: int) -> None:
+    """The entries up to this number are in the sink."""
+    db.execute("DELETE FROM spool WHERE job = ? AND number <= ?", [job, number])

@@ -1,0 +1,30 @@
+"""The thread that takes the log beside the loop, while a chain job runs."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from backfill_cli.engine.spool.taker import Taker
+
+LOOK_S = 0.05
+"""How often it looks whether taking is due: that costs two comparisons."""
+
+
+@contextmanager
+def taking(taker: Taker, wake: Callable[[], None]) -> Iterator[None]:
+    """While `with` lasts; an entry under way is finished. wake: called when taking ended for good."""
+    over = threading.Event()
+
+    def go_on() -> None:
+        while not over.wait(LOOK_S):
+            if not taker.beside():
+                wake()
+                return
+
+    thread = threading.Thread(target=go_on, name="taking", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()

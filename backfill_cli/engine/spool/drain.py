@@ -1,0 +1,75 @@
+"""Entries of the spool become one epoch's staged rows: the net change of each key over all of them.
+
+The order of changes is that of the entries, then that within an entry. An entry whose table was truncated makes
+what came before it of that table meaningless.
+"""
+
+from collections.abc import Sequence
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from backfill_cli.contracts import SpoolEntry, TakenTable
+from backfill_cli.engine.spool.folder import Spool
+from backfill_cli.engine.staging import taking, transform
+from backfill_cli.engine.staging.files import write_net
+from backfill_cli.model.plan import StagedTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from backfill_cli.config.sections import Transform
+
+
+def staged(
+    spark: "SparkSession",
+    spool: Spool,
+    entries: Sequence[SpoolEntry],
+    table: str,
+    key: Sequence[str],
+    shape: "Transform",
+    folder: Path,
+) -> StagedTable:
+    """One table's net changes of some entries, as the sink takes them, in files of the attempt's `folder`."""
+    held = [(entry, entry.tables[table]) for entry in entries if table in entry.tables]
+    last = max((i for i, (_, one) in enumerate(held) if one.truncated), default=None)
+    counted = held if last is None else held[last:]
+    truncated, path = last is not None, folder / table / "changes"
+    with_files = [(entry, one) for entry, one in counted if one.files]
+    if not with_files:
+        return StagedTable(truncated=truncated)
+    partial = tuple(dict.fromkeys(name for _, one in with_files for name in one.partial))
+    changes = _frame(spark, spool, with_files, bool(partial))
+    if not partial:
+        net = write_net(transform.net(changes, key, shape), path, folder)
+        return _of(net, truncated, ())
+    taking.require_whole(table, partial, shape)
+    shaped, left = transform.net_partial(taking.completed(changes, key), key, shape, partial)
+    return _of(write_net(shaped, path, folder), truncated, left)
+
+
+def _of(net: StagedTable, truncated: bool, partial: tuple[str, ...]) -> StagedTable:
+    return StagedTable(
+        changes=net.changes, changed=net.changed, deleted=net.deleted, truncated=truncated, partial=partial
+    )
+
+
+def _frame(
+    spark: "SparkSession", spool: Spool, held: Sequence[tuple[SpoolEntry, TakenTable]], lacking: bool
+) -> "DataFrame":
+    """All changes, `_seq` ordering them over the entries. lacking: whether some leave columns out (`_unsent`)."""
+    from pyspark.sql import functions as F
+
+    def read(group: Sequence[tuple[SpoolEntry, TakenTable]]) -> "DataFrame":
+        paths = [str(spool.place(entry.name) / file.path) for entry, one in group for file in one.files]
+        frame = spark.read.parquet(*paths)
+        number = F.regexp_extract("_metadata.file_path", r"/(\d{12})-[0-9a-f]{12}/", 1).cast("long")
+        return frame.withColumn("_seq", F.struct(number.alias("entry"), F.col("_seq").alias("place")))
+
+    if not lacking:
+        return read(held)
+    groups = [
+        group for group in ([h for h in held if h[1].partial], [h for h in held if not h[1].partial]) if group
+    ]
+    frames = [read(group) for group in groups]
+    return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), frames)

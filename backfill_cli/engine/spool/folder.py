@@ -1,0 +1,154 @@
+"""The spool on a file system: a folder per job, in it one per entry, which describes itself.
+
+An entry is there once its `entry.json` is: written last, when everything else is on disk. What has none is of a
+taking that was cut off, and was never acknowledged to anybody.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from backfill_cli.contracts import SpoolEntry
+from backfill_cli.engine.staging.files import folder_made, sync
+from backfill_cli.errors import StateConflict, Transient
+from backfill_cli.failpoint import hit
+from backfill_cli.model.codec import decode, encode
+from backfill_cli.model.position import Position
+
+ENTRY, OWNER = "entry.json", "owner.json"
+
+
+class Spool:
+    """One job's spool. root: the config's `spool.path`. owner: what tells the job from others of its name."""
+
+    def __init__(self, root: str, job: str, owner: str) -> None:
+        self._job, self._owner = job, owner
+        self._folder = Path(root) / job
+
+    def open(self) -> None:
+        """The folder is there and this job's. Raises StateConflict for another job's, Transient for no disk."""
+        folder_made(self._folder)
+        path = self._folder / OWNER
+        mine = {"job": self._job, "owner": self._owner}
+        if not path.exists():
+            _write(path, json.dumps(mine))
+            return
+        found = json.loads(path.read_text())
+        if found != mine:
+            raise StateConflict(
+                f"the spool {self._folder} belongs to another job {self._job!r}, of another catalog",
+                "name another folder: spool.path; or drop that job",
+            )
+
+    def place(self, name: str) -> Path:
+        """The folder of an entry, by its name."""
+        return self._folder / name
+
+    def seal(self, entry: SpoolEntry) -> SpoolEntry:
+        """The entry is durable, with the digests of its files. Its files are in its folder."""
+        folder = self.place(entry.name)
+        digests = {file.path: _digest(folder / file.path) for t in entry.tables.values() for file in t.files}
+        sealed = replace(entry, digests=digests)
+        sync(folder)
+        hit("spool-before-seal")
+        _write(folder / ENTRY, encode(sealed))
+        _sync_folder(self._folder)
+        return sealed
+
+    def entries(self, after: Position, known: Sequence[SpoolEntry]) -> tuple[SpoolEntry, ...]:
+        """What the spool holds after a position, in order: what the catalog knows of it, then what goes on there.
+
+        A catalog that was lost knows nothing, and one that was killed may lack the newest entry. Raises
+        StateConflict where an entry that the catalog knows is gone or damaged: it was acknowledged upstream.
+        """
+        there = [decode(SpoolEntry, path.read_text()) for path in self._folder.glob(f"*/{ENTRY}")]
+        chain = in_order(after, known, there)
+        for entry in chain:
+            self.require_whole(entry)
+        return chain
+
+    def require_whole(self, entry: SpoolEntry) -> None:
+        """Every file of an entry is there with its size. Raises StateConflict naming what is not."""
+        folder = self.place(entry.name)
+        for file in (file for table in entry.tables.values() for file in table.files):
+            path = folder / file.path
+            if not path.is_file() or path.stat().st_size != file.size_bytes:
+                raise self._damaged(entry, path, "gone" if not path.is_file() else "not of its size")
+
+    def require_unchanged(self, entry: SpoolEntry) -> None:
+        """As `require_whole`, and each file holds what was written. Called before it is read."""
+        self.require_whole(entry)
+        for name, digest in entry.digests.items():
+            path = self.place(entry.name) / name
+            if _digest(path) != digest:
+                raise self._damaged(entry, path, "damaged")
+
+    def _damaged(self, entry: SpoolEntry, path: Path, how: str) -> StateConflict:
+        ends = " to ".join(str(position) or "the begin" for position in (entry.window.after, entry.window.up_to))
+        return StateConflict(
+            f"job {self._job!r}: the spool's file {path} is {how}; it holds the changes from {ends}, which the "
+            "upstream may no longer have",
+            f"restore the folder from a copy; else start over: backfill drop {self._job} --confirm {self._job}",
+        )
+
+    def remove(self, entry: SpoolEntry) -> None:
+        """The entry is gone: what it holds is in the sink."""
+        shutil.rmtree(self.place(entry.name), ignore_errors=True)
+
+    def sweep(self, keep: Sequence[SpoolEntry]) -> None:
+        """Nothing is left but the owner and these."""
+        kept = {OWNER, *(entry.name for entry in keep)}
+        for path in self._folder.iterdir():
+            if path.name not in kept:
+                shutil.rmtree(path, ignore_errors=True)
+
+    def free(self) -> None:
+        """The whole folder is gone."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def in_order(after: Position, known: Sequence[SpoolEntry], there: Sequence[SpoolEntry]) -> tuple[SpoolEntry, ...]:
+    """What follows a position: the entries known, then of those that are there what goes on from their end.
+
+    Of two that go on from one place the one that most others follow: what was cut off is followed by none.
+    """
+    follows: dict[Position, tuple[int, SpoolEntry]] = {}
+    for entry in sorted(there, key=lambda one: one.name, reverse=True):
+        many = 1 + follows.get(entry.window.up_to, (0, entry))[0]
+        if many > follows.get(entry.window.after, (0, entry))[0]:
+            follows[entry.window.after] = many, entry
+    chain = [entry for entry in known if not entry.window.up_to <= after]
+    while (more := follows.get(chain[-1].window.up_to if chain else after)) is not None:
+        chain.append(more[1])
+    return tuple(chain)
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+
+
+def _write(path: Path, text: str) -> None:
+    """The file has this text and is on disk, or is not there."""
+    part = path.with_suffix(".part")
+    try:
+        with part.open("w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+        _sync_folder(path.parent)
+    except OSError as exc:
+        raise Transient(f"spool {path}: {exc.strerror}", "check spool.path and the disk") from exc
+
+
+def _sync_folder(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,263 @@
+"""The log's taker: at each interval what is new in the log goes into the spool, however far the loop is.
+
+It has the log's connection to itself, and a thread of its own while the loop reads or commits. An entry is
+durable, then the catalog knows it, then it is acknowledged upstream: never in another order.
+"""
+
+import threading
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from backfill_cli.contracts import HeldUpstream, JobStore, RememberingUpstream, SpoolEntry, Taken, Upstream
+from backfill_cli.engine.spool.folder import Spool
+from backfill_cli.engine.staging.schemas import evolved
+from backfill_cli.errors import BackfillError, Fatal, SpoolFull, Transient
+from backfill_cli.failpoint import hit
+from backfill_cli.model.pace import Backoff
+from backfill_cli.model.plan import ChangeWindow
+from backfill_cli.model.position import START, Position
+from backfill_cli.model.units import spell_size
+from backfill_cli.strategies.chain import window_to_take
+
+
+class Takes(Protocol):
+    """What writes a window's changes: with Spark, or into lists."""
+
+    def __call__(self, window: ChangeWindow, schemas: Mapping[str, str], folder: Path) -> Taken: ...
+
+
+@dataclass(frozen=True, slots=True)
+class TakerSettings:
+    """interval_ms: between two takings. max_bytes: of the spool, None for no limit. stops_when_full: the job stops
+    then; else the log waits upstream. retry_limit_ms: of failures in passing, in a row.
+    """
+
+    interval_ms: int
+    max_bytes: int | None
+    stops_when_full: bool
+    retry_limit_ms: int
+
+
+class Taker:
+    """`begin` first; then `take` by the loop's thread, and `beside` by a thread of its own, one at a time.
+
+    snapshot_open: whether the snapshot is still being read, so that its pin is looked at too. full: whether the
+    log has more than was taken, and the spool no room for it.
+    """
+
+    def __init__(
+        self,
+        log: Upstream,
+        spool: Spool,
+        store: JobStore,
+        takes: Takes,
+        settings: TakerSettings,
+        now_ms: Callable[[], int],
+        steady_ms: Callable[[], int],
+    ) -> None:
+        self._log, self._spool, self._store, self._takes = log, spool, store, takes
+        self._settings, self._now_ms, self._steady_ms = settings, now_ms, steady_ms
+        self._turn = threading.RLock()
+        self._entries: tuple[SpoolEntry, ...] = ()
+        self._begun: Position | None = None
+        self._schemas: Mapping[str, str] = {}
+        self._position_ms: int | None = None
+        self._due_ms: int | None = None  # by the steady clock
+        self._trouble = Backoff()
+        self._failed: BackfillError | None = None
+        self._number = 0
+        self._owed: Position | None = None  # taken, and not acknowledged yet
+        self.running = self.snapshot_open = self.full = False
+        self.held_bytes: int | None = None
+
+    # -- what it has ---------------------------------------------------------------------------------------------
+
+    @property
+    def entries(self) -> tuple[SpoolEntry, ...]:
+        """What is in the spool, in order."""
+        return self._entries
+
+    @property
+    def position(self) -> Position:
+        """Up to where the log was taken."""
+        if self._entries:
+            return self._entries[-1].window.up_to
+        assert self._begun is not None, "go_on_from comes first"
+        return self._begun
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(entry.size_bytes for entry in self._entries)
+
+    @property
+    def waits(self) -> str | None:
+        """What taking waits for, None while it goes on."""
+        return self._trouble.reason
+
+    def begin(self, entries: Sequence[SpoolEntry]) -> None:
+        """What an earlier process left in the spool; the catalog knows all of it from here on."""
+        known = {entry.number for entry in self._store.spooled()}
+        for entry in entries:
+            if entry.number not in known:
+                self._store.spool(entry)
+        self._entries = tuple(entries)
+        self._owed = entries[-1].window.up_to if entries else None
+        self._number = max([*known, *(entry.number for entry in entries)], default=0)
+
+    def go_on_from(self, position: Position, schemas: Mapping[str, str]) -> None:
+        """The log is taken from here on, or from where the spool ends. schemas: in force here, table -> JSON."""
+        with self._turn:
+            if not self._entries:
+                self._owed = position if position not in (self._begun, START) else self._owed
+                self._begun, self._schemas = position, schemas
+            elif not self._schemas:
+                self._schemas = evolved_by(schemas, self._entries)
+
+    # -- taking --------------------------------------------------------------------------------------------------
+
+    def take(self, covering: bool = False) -> None:
+        """All that the log has now is in the spool.
+
+        covering: up to a position at or after everything that any read so far saw, of a log that is taken.
+        Raises what the log raises, SpoolFull where that ends the job; else a full spool is left as it is.
+        """
+        with self._turn:
+            self.check()
+            while self._take_some():
+                pass
+            if covering:
+                at = self.position
+                self._add(ChangeWindow(at, at, self._position_ms or 0, self._position_ms or 0, 0, open=True))
+
+    def _take_some(self) -> bool:
+        """One entry more; whether there may be another."""
+        began_ms, at = self._steady_ms(), self.position
+        self._acknowledge()
+        view = self._log.observe(at, self.snapshot_open)
+        self.held_bytes = view.held_bytes
+        if isinstance(self._log, HeldUpstream):
+            self._log.keep_within(at)
+        window = window_to_take(at, self._position_ms, view)
+        self.full = window is not None and self._is_full()
+        if window is not None and not self.full:
+            self._add(window)
+        self._due_ms = began_ms + self._settings.interval_ms
+        return window is not None and not self.full and not view.latest <= self.position
+
+    def _is_full(self) -> bool:
+        most, size = self._settings.max_bytes, self.size_bytes
+        if most is None or size < most:
+            return False
+        if self._settings.stops_when_full:
+            raise SpoolFull(
+                f"the spool holds {spell_size(size)}, and spool.max_size is {spell_size(most)}: the log is no "
+                "longer taken",
+                'raise spool.max_size, or let the log wait upstream: spool.on_full = "wait"',
+            )
+        return True
+
+    def _add(self, window: ChangeWindow) -> None:
+        late_ms = 0 if self._due_ms is None else max(0, self._steady_ms() - self._due_ms)
+        due_ms = self._now_ms() - late_ms
+        number, attempt = self._number + 1, uuid.uuid4().hex[:12]
+        entry = SpoolEntry(number, attempt, window, {}, due_ms=due_ms)
+        taken = self._takes(window, self._schemas, self._spool.place(entry.name))
+        hit("spool-taken")
+        if taken.window.up_to == self.position:
+            self._spool.remove(entry)
+            return
+        memory = self._log.remembered(taken.window.up_to) if isinstance(self._log, RememberingUpstream) else ""
+        schema = tuple(taken.schemas.items())
+        entry = self._spool.seal(
+            replace(
+                entry,
+                window=replace(taken.window, open=False, limit=None, schema=schema),
+                tables=taken.tables,
+                schemas=taken.schemas,
+                memory=memory,
+                taken_ms=self._now_ms(),
+            )
+        )
+        hit("spool-sealed")
+        self._store.spool(entry)
+        hit("spool-known")
+        self._number = number
+        self._entries = (*self._entries, entry)
+        self._schemas = evolved(self._schemas, taken.schemas)
+        self._position_ms = max(entry.window.up_to_ms, self._position_ms or 0)
+        self._owed = entry.window.up_to
+        self._acknowledge()
+
+    def _acknowledge(self) -> None:
+        """The log may let go of what the spool has; tried again, as by the next process, until it was told."""
+        if self._owed is not None:
+            self._log.acknowledge(self._owed)
+            self._owed = None
+
+    def trim(self, position: Position) -> None:
+        """What is in the sink up to a position is no longer in the spool."""
+        with self._turn:
+            done = [entry for entry in self._entries if entry.window.up_to <= position]
+            if not done:
+                return
+            self._store.trim(done[-1].number)
+            self._begun = done[-1].window.up_to
+            self._entries = self._entries[len(done) :]
+            for entry in done:
+                self._spool.remove(entry)
+
+    # -- beside the loop -----------------------------------------------------------------------------------------
+
+    def hold(self) -> None:
+        """Nothing is taken but by `take`, from now on."""
+        with self._turn:
+            self.running = False
+
+    def go_on(self) -> None:
+        with self._turn:
+            self.running = True
+
+    def beside(self) -> bool:
+        """Take what is new if it is time, for the thread beside the loop. Whether it may be called again.
+
+        What ends the taking for good is raised by the loop's next `take` or `check`.
+        """
+        with self._turn:
+            steady_ms = self._steady_ms()
+            due = self._due_ms is None or steady_ms >= self._due_ms
+            if not self.running or not due or steady_ms < self._trouble.until_ms:
+                return True
+            try:
+                self._take_by_name()
+                self._trouble = Backoff()
+            except Transient as exc:
+                self._trouble = self._trouble.failed(steady_ms, exc.waits_for)
+                if self._trouble.spent(steady_ms, self._settings.retry_limit_ms):
+                    self._failed = exc
+            except BackfillError as exc:
+                self._failed = exc
+            return self._failed is None
+
+    def _take_by_name(self) -> None:
+        """As `take`; a fault of ours is named, else the thread would die without a word."""
+        try:
+            self.take()
+        except BackfillError:
+            raise
+        except Exception as exc:
+            raise Fatal(f"taking the change log failed: {type(exc).__name__}: {exc}") from exc
+
+    def check(self) -> None:
+        """Raises what ended the taking."""
+        if self._failed is not None:
+            raise self._failed
+
+
+def evolved_by(schemas: Mapping[str, str], entries: Sequence[SpoolEntry]) -> Mapping[str, str]:
+    """The schemas in force once these entries are applied."""
+    for entry in entries:
+        schemas = evolved(schemas, entry.schemas)
+    return schemas

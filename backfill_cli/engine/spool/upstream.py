@@ -1,0 +1,163 @@
+"""An upstream whose log goes by way of a spool: what the loop of a chain job sees.
+
+Until the spool is drained the spool is the log; then the log is read directly. Rows of the snapshot come from an
+upstream object of their own, for the log's has a thread beside the loop.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from backfill_cli.contracts import (
+    ArrowTasks,
+    BatchedUpstream,
+    HeldUpstream,
+    RememberingUpstream,
+    SpoolEntry,
+    TakingUpstream,
+    Upstream,
+)
+from backfill_cli.engine.spool.folder import Spool
+from backfill_cli.engine.spool.taker import Taker
+from backfill_cli.errors import BackfillError
+from backfill_cli.model.checkpoint import Checkpoint
+from backfill_cli.model.job import Phase
+from backfill_cli.model.plan import SnapshotRead
+from backfill_cli.model.position import Position
+from backfill_cli.model.upstream import Pin, SpoolView, UpstreamEpoch, UpstreamView
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class SpooledUpstream:
+    """See contracts.Upstream. rows: reads the snapshot. log: the upstream whose log is taken, or read."""
+
+    def __init__(self, rows: Upstream, log: Upstream, taker: Taker, spool: Spool) -> None:
+        self.rows, self.log, self.taker, self._spool = rows, log, taker, spool
+        self.capabilities = log.capabilities
+        self._direct = self._spools = False
+        self._committed: Position | None = None
+        self._covered = not self.capabilities.current
+
+    def take_up(self, committed: Checkpoint, known: Sequence[SpoolEntry]) -> None:
+        """Goes on after what an earlier process committed, and took. known: entries that the catalog knows.
+
+        Raises StateConflict where the spool lacks some of these.
+        """
+        self._committed = committed.position
+        self.taker.begin(self._spool.entries(committed.position, known))
+        self._spool.sweep(self.taker.entries)
+        newest = self.taker.entries[-1].memory if self.taker.entries else committed.memory
+        if newest and isinstance(self.log, RememberingUpstream):
+            self.log.recall(newest)
+
+    # -- where the loop is ---------------------------------------------------------------------------------------
+
+    def enter(self, phase: Phase, position: Position, schemas: Mapping[str, str]) -> None:
+        """A barrier begins. Until one has drained the spool the log is taken beside the loop, and read directly
+        once nothing of it is left in the spool. schemas: in force at `position`.
+        """
+        self.taker.check()
+        self.taker.snapshot_open = phase == Phase.SNAPSHOT
+        # What follows an epoch in flight is not taken yet: if the sink refuses it, the log must have it still.
+        begun = bool(self.taker.entries) or position == self._committed
+        self._spools = phase != Phase.UPSTREAM and begun
+        self._direct = not (self._spools or self.taker.entries)
+        if not self._spools:
+            self.taker.hold()
+            return
+        self.taker.go_on_from(position, schemas)
+        self.taker.go_on()
+        if phase == Phase.LOG_STORE:
+            self.taker.take(covering=not self._covered)
+            self._covered = True
+
+    # -- the log -------------------------------------------------------------------------------------------------
+
+    def observe(self, position: Position, snapshot_open: bool) -> UpstreamView:
+        if self._direct:
+            view = self.log.observe(position, False)
+            if isinstance(self.log, HeldUpstream):
+                self.log.keep_within(position)
+            return view
+        entries = [entry for entry in self.taker.entries if not entry.window.up_to <= position]
+        pending = tuple(
+            UpstreamEpoch(
+                entry.window.up_to.cursors,
+                entry.window.up_to_ms,
+                entry.changes,
+                entry.size_bytes,
+                tuple(entry.schemas.items()),
+            )
+            for entry in entries
+        )
+        return UpstreamView(
+            identity="{}",
+            latest=self.taker.position,
+            pending=pending,
+            held_bytes=self.taker.held_bytes,
+            spool=SpoolView(
+                taken=str(self.taker.position),
+                entries=len(entries),
+                changes=sum(entry.changes for entry in entries),
+                size_bytes=self.taker.size_bytes,
+                full=self.taker.full,
+                waits=self.taker.waits,
+            ),
+        )
+
+    def acknowledge(self, position: Position) -> None:
+        """What the sink holds leaves the spool; what was read directly may go upstream."""
+        self._committed = position
+        self.taker.trim(position)
+        if self._direct:
+            self.log.acknowledge(position)
+
+    def remembered(self, position: Position) -> str:
+        """What the log knows again at a position that it was taken or read up to; nothing at others."""
+        known = {entry.window.up_to: entry.memory for entry in self.taker.entries}
+        if position in known or not isinstance(self.log, RememberingUpstream):
+            return known.get(position, "")
+        return self.log.remembered(position) if self._direct else ""
+
+    def recall(self, memory: str) -> None:
+        """See `take_up`: what counts is what is known where the log was taken up to."""
+
+    # -- the snapshot --------------------------------------------------------------------------------------------
+
+    def pin(self) -> Pin:
+        return self.log.pin()
+
+    def restore(self, pin: Pin) -> None:
+        """Both know the job's pin."""
+        self.rows.restore(pin)
+        self.log.restore(pin)
+
+    def closed(self, table: str, reads: Sequence[SnapshotRead]) -> Sequence[SnapshotRead]:
+        return self.rows.closed(table, reads)
+
+    def row_count(self, read: SnapshotRead) -> int | None:
+        return self.rows.row_count(read)
+
+    def scan(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> "DataFrame":
+        return self.rows.scan(spark, table, reads)
+
+    def batches(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> ArrowTasks | None:
+        return self.rows.batches(spark, table, reads) if isinstance(self.rows, BatchedUpstream) else None
+
+    def changes(
+        self, spark: "SparkSession", table: str, after: Position, up_to: Position, schema: str
+    ) -> "DataFrame":
+        return self.log.changes(spark, table, after, up_to, schema)
+
+    def failure(self, exc: Exception) -> BackfillError | None:
+        """What a Spark failure means that rose while a frame of either was computed; None: neither's."""
+        return self.rows.failure(exc) or self.log.failure(exc)
+
+    def close(self) -> None:
+        """Both are closed by who opened them."""
+
+    @property
+    def taking_log(self) -> TakingUpstream | None:
+        """The log, where it must be taken to be had."""
+        return self.log if isinstance(self.log, TakingUpstream) else None

@@ -1,0 +1,103 @@
+"""Chain strategy: take the log at once, read the snapshot in peace, then apply what was taken.
+
+For a change log that is volatile, or that costs its owner while it waits. At every barrier what is new in the
+log goes into a spool, durably, and is acknowledged, however far the snapshot is: the barriers are arranged ahead
+of the data, and each leaves a phantom in the spool where it was. The snapshot is pinned, or read as it is now: the
+spool replays every change from before its first read. Then the spool is drained in order, up to some phantom at
+each barrier; once one has drained it all the log is read directly. Rules and laws: docs/design.md.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from backfill_cli.model.job import Control, Mutations, Phase
+from backfill_cli.model.pace import Budget
+from backfill_cli.model.plan import ChangeWindow, EpochPlan, Staged
+from backfill_cli.model.position import Position
+from backfill_cli.model.split import SplitKey, SplitProgress
+from backfill_cli.model.upstream import Pin, UpstreamView
+from backfill_cli.strategies.reading import Reading
+from backfill_cli.strategies.snapshot import SnapshotState, SnapshotStrategy, fitting
+
+TAKEN_ROWS = 500_000
+"""Changes of one entry of the spool, about: a log that grew while nobody took it becomes several."""
+
+
+@dataclass(frozen=True)
+class ChainStrategy(SnapshotStrategy):
+    """current: the snapshot is read as it is now, in the order of keys; its splits' rows are estimates."""
+
+    name: str = "chain"
+    current: bool = False
+
+    @cached_property
+    def _reading(self) -> Reading:
+        return Reading(self.splits, estimated=self.current)
+
+    def start(self, pin: Pin, control: Control) -> SnapshotState:
+        state = super().start(pin, control)
+        return replace(state, uncovered=self.current and bool(self.splits))
+
+    def apply(self, state: SnapshotState, mutations: Mutations) -> SnapshotState:
+        return _taking_while_paused(super().apply(state, mutations))
+
+    def plan(self, state: SnapshotState, view: UpstreamView, budget: Budget) -> EpochPlan:
+        """As strategy snapshot plans, the spool being the log until it is drained."""
+        plan = super().plan(state, view, budget)
+        if view.spool is not None and (view.spool.full or state.phase == Phase.UPSTREAM):
+            # what the log has beyond the spool is pending, too
+            plan = replace(plan, pending_after=plan.pending_after + 1)
+        return replace(plan, spooled=plan.window is not None and view.spool is not None)
+
+    def advance(
+        self, state: SnapshotState, plan: EpochPlan, staged: Staged | None, budget: Budget
+    ) -> SnapshotState:
+        """A snapshot read as it is now is covered by what was taken once its last read was done."""
+        if state.uncovered and state.phase == Phase.LOG_STORE:
+            state = replace(state, uncovered=False, complete_at=plan.latest)
+        return super().advance(state, plan, staged, budget)
+
+    def _leave_snapshot(self, state: SnapshotState, plan: EpochPlan, budget: Budget) -> SnapshotState:
+        """Whatever is pending: the log itself is read only once a barrier has drained the spool."""
+        state = replace(state, snapshot_finished_ms=budget.now_ms)
+        return replace(state, phase=Phase.LOG_STORE, allowed=self._lag(plan))
+
+    def freeze(self, state: SnapshotState) -> str:
+        return json.dumps({**json.loads(super().freeze(state)), "uncovered": state.uncovered}, sort_keys=True)
+
+    def thaw(self, state: str, splits: Mapping[SplitKey, SplitProgress], control: Control) -> SnapshotState:
+        thawed = replace(super().thaw(state, splits, control), uncovered=json.loads(state)["uncovered"])
+        return _taking_while_paused(thawed)
+
+
+def _taking_while_paused(state: SnapshotState) -> SnapshotState:
+    """A pause stops what ends in the sink, never the taking: what comes meanwhile goes into the spool."""
+    if state.phase == Phase.UPSTREAM and state.control.paused:
+        return replace(state, phase=Phase.LOG_STORE, allowed=None, over=0)
+    return state
+
+
+def window_to_take(position: Position, position_ms: int | None, view: UpstreamView) -> ChangeWindow | None:
+    """The next entry of the spool: what is pending, up to a change of columns; None where nothing is.
+
+    position, position_ms: up to where the log was taken, and its upstream time.
+    """
+    pending = view.pending
+    if not pending:
+        return None
+    cut = next((i for i, epoch in enumerate(pending) if i > 0 and epoch.schema), len(pending))
+    taken = pending[: min(cut, max(1, fitting(pending, TAKEN_ROWS)))]
+    up_to = position
+    for epoch in taken:
+        up_to = up_to.join(Position(epoch.cursors))
+    return ChangeWindow(
+        after=position,
+        up_to=up_to,
+        from_ms=taken[0].ms,
+        up_to_ms=max(taken[-1].ms, position_ms or 0),
+        epochs=len(taken),
+        schema=taken[0].schema,
+        limit=TAKEN_ROWS,
+    )

@@ -1,0 +1,88 @@
+"""The spool on disk: what is sealed is there, in order, and unchanged; what is not is named."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from spool_entries import at, entry, sealed
+
+from backfill_cli.contracts import SpoolEntry
+from backfill_cli.engine.spool.folder import Spool, in_order
+from backfill_cli.errors import StateConflict
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Spool:
+    made = Spool(str(tmp_path), "orders", "me")
+    made.open()
+    return made
+
+
+def test_entries_come_back_in_order_with_all_that_they_say(spool: Spool) -> None:
+    made = [sealed(spool, entry(1, 0, 3)), sealed(spool, entry(2, 3, 4)), sealed(spool, entry(3, 4, 9))]
+    assert spool.entries(at(0), made) == tuple(made)
+    assert spool.entries(at(3), made) == tuple(made[1:])
+
+
+def test_a_catalog_that_was_lost_gets_all_of_it_from_the_entries(spool: Spool) -> None:
+    made = [sealed(spool, entry(n, 2 * n, 2 * n + 2)) for n in range(12)]
+    assert spool.entries(at(4), []) == tuple(made[2:])
+
+
+def test_an_entry_that_the_catalog_did_not_come_to_know_is_taken_up(spool: Spool) -> None:
+    known = sealed(spool, entry(1, 0, 3))
+    newest = sealed(spool, entry(2, 3, 8))
+    assert spool.entries(at(0), [known]) == (known, newest)
+
+
+def test_a_taking_that_was_cut_off_is_none(spool: Spool) -> None:
+    spool.place(entry(1, 0, 3).name).mkdir()
+    assert spool.entries(at(0), []) == ()
+    spool.sweep([])
+    assert not spool.place(entry(1, 0, 3).name).exists()
+
+
+@given(st.integers(0, 6), st.permutations(range(4)))
+def test_of_two_entries_from_one_place_the_one_that_others_follow_counts(cut: int, order: list[int]) -> None:
+    chain = [entry(n, 2 * n, 2 * n + 2) for n in range(4)]
+    stray = entry(cut, 2 * (cut % 4), 2 * (cut % 4) + 1, attempt="ffffffffffff")
+    there = [*(chain[n] for n in order), stray]
+    found = in_order(at(0), [], there)
+    assert found[:3] == tuple(chain[:3])
+
+
+def test_what_the_catalog_knows_and_the_folder_lacks_stops_the_job_naming_it(spool: Spool) -> None:
+    gone = sealed(spool, entry(1, 0, 3))
+    (spool.place(gone.name) / "t.parquet").unlink()
+    with pytest.raises(StateConflict, match=r"t\.parquet is gone; it holds the changes from the begin to log: 3"):
+        spool.entries(at(0), [gone])
+
+
+def test_a_file_that_was_cut_off_or_changed_is_not_applied(spool: Spool) -> None:
+    made = sealed(spool, entry(1, 0, 3))
+    path = spool.place(made.name) / "t.parquet"
+    spool.require_unchanged(made)
+    path.write_bytes(b"xxyxx")
+    with pytest.raises(StateConflict, match="is damaged"):
+        spool.require_unchanged(made)
+    path.write_bytes(b"xx")
+    with pytest.raises(StateConflict, match="is not of its size"):
+        spool.require_unchanged(made)
+
+
+def test_a_spool_of_another_job_of_that_name_is_refused(spool: Spool, tmp_path: Path) -> None:
+    other = Spool(str(tmp_path), "orders", "somebody else")
+    with pytest.raises(StateConflict, match="belongs to another job 'orders'"):
+        other.open()
+    spool.open()
+    Spool(str(tmp_path), "lines", "somebody else").open()
+
+
+def test_sweeping_leaves_what_counts(spool: Spool) -> None:
+    made: list[SpoolEntry] = [sealed(spool, entry(1, 0, 3)), sealed(spool, entry(2, 3, 4))]
+    spool.sweep(made[1:])
+    assert not spool.place(made[0].name).exists()
+    assert spool.entries(at(3), []) == (made[1],)
+    assert json.loads((spool.place(made[1].name).parent / "owner.json").read_text())["job"] == "orders"

@@ -1,0 +1,170 @@
+"""What the loop of a chain job sees of its log, and when the log is taken."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from random import Random
+
+import pytest
+from simulation.chain_world import MemorySpool, MemoryTakes, VolatileLog
+from simulation.world import TABLE, MemoryStore
+
+from backfill_cli.contracts import Taken
+from backfill_cli.engine.spool.taker import Taker, TakerSettings
+from backfill_cli.engine.spool.upstream import SpooledUpstream
+from backfill_cli.errors import Fatal, SpoolFull, Transient
+from backfill_cli.model.checkpoint import Checkpoint
+from backfill_cli.model.job import Phase
+from backfill_cli.model.plan import ChangeWindow
+from backfill_cli.model.position import START, Position
+
+
+class Steady(Random):
+    def random(self) -> float:
+        return 0.99
+
+
+class World:
+    """A log with some commits, and the facade of a new process."""
+
+    def __init__(self, commits: int = 3, most: int | None = None, stops: bool = True) -> None:
+        self.ms = 0
+        self.log = VolatileLog(Steady(1), lambda: self.ms)
+        self.commit(commits)
+        self.spool = MemorySpool()
+        self.store = MemoryStore(Checkpoint(0, 0, 0, "", "{}", Phase.SNAPSHOT, START))
+        self.taken: list[Exception] = []
+        self.settings = TakerSettings(1_000, most, stops, 5_000)
+        self.begin(START)
+
+    def begin(self, position: Position) -> None:
+        real = MemoryTakes(self.log, self.spool)
+
+        def takes(window: ChangeWindow, schemas: Mapping[str, str], folder: Path) -> Taken:
+            if self.taken:
+                raise self.taken.pop(0)
+            return real(window, schemas, folder)
+
+        clock = (lambda: self.ms, lambda: self.ms)
+        self.taker = Taker(self.log, self.spool, self.store, takes, self.settings, *clock)  # type: ignore[arg-type]
+        self.facade = SpooledUpstream(self.log, self.log, self.taker, self.spool)  # type: ignore[arg-type]
+        committed = Checkpoint(0, 0, 0, "", "{}", Phase.SNAPSHOT, position)
+        self.facade.take_up(committed, self.store.spooled())
+
+    def commit(self, many: int) -> None:
+        self.log.log += [(self.ms, [("U", len(self.log.log), 1)]) for _ in range(many)]
+
+
+def at(place: int) -> Position:
+    return Position.of({"log": place})
+
+
+def test_while_the_snapshot_is_read_the_log_is_taken_at_each_interval() -> None:
+    world = World()
+    world.facade.enter(Phase.SNAPSHOT, START, {TABLE: "{}"})
+    assert world.taker.beside()
+    assert (world.taker.position, world.log.acknowledged) == (at(3), at(3))
+    world.commit(2)
+    world.taker.beside()
+    assert world.taker.position == at(3), "it is not due yet"
+    world.ms += 1_000
+    world.taker.beside()
+    assert world.taker.position == at(5)
+    view = world.facade.observe(START, True)
+    assert [epoch.cursors for epoch in view.pending] == [at(3).cursors, at(5).cursors]
+    assert view.spool is not None
+    assert (view.spool.entries, view.spool.changes) == (2, 5)
+
+
+def test_a_barrier_that_drains_has_all_that_the_log_has() -> None:
+    world = World()
+    world.facade.enter(Phase.LOG_STORE, START, {TABLE: "{}"})
+    assert world.facade.observe(START, False).latest == at(3)
+
+
+def test_once_the_spool_is_empty_the_log_is_read_directly_and_not_taken() -> None:
+    world = World()
+    world.facade.enter(Phase.LOG_STORE, START, {TABLE: "{}"})
+    world.facade.enter(Phase.UPSTREAM, at(3), {TABLE: "{}"})
+    assert world.facade.observe(at(3), False).spool is not None, "the last epoch of it is not committed yet"
+    world.facade.acknowledge(at(3))
+    world.commit(1)
+    world.facade.enter(Phase.UPSTREAM, at(3), {TABLE: "{}"})
+    world.ms += 5_000
+    world.taker.beside()
+    view = world.facade.observe(at(3), False)
+    assert (view.spool, len(view.pending), world.spool.sealed) == (None, 1, {})
+    world.facade.acknowledge(at(4))
+    assert world.log.acknowledged == at(4)
+
+
+def test_what_follows_an_epoch_in_flight_is_not_taken() -> None:
+    world = World()
+    world.facade.enter(Phase.UPSTREAM, START, {TABLE: "{}"})
+    world.facade.enter(Phase.LOG_STORE, at(3), {TABLE: "{}"})  # paused while the sink commits up to 3
+    world.commit(1)
+    world.taker.beside()
+    assert (world.spool.sealed, world.log.acknowledged) == ({}, START)
+    world.facade.acknowledge(at(3))
+    world.facade.enter(Phase.LOG_STORE, at(3), {TABLE: "{}"})
+    assert (world.taker.position, world.log.acknowledged) == (at(4), at(4))
+
+
+def test_a_full_spool_stops_the_job_or_leaves_the_log_where_it_is() -> None:
+    world = World(most=2)
+    world.facade.enter(Phase.SNAPSHOT, START, {TABLE: "{}"})
+    world.taker.beside()
+    world.commit(1)
+    world.ms += 1_000
+    assert not world.taker.beside()
+    with pytest.raises(SpoolFull, match="no longer taken"):
+        world.facade.enter(Phase.SNAPSHOT, START, {TABLE: "{}"})
+    waiting = World(most=2, stops=False)
+    waiting.facade.enter(Phase.LOG_STORE, START, {TABLE: "{}"})
+    waiting.commit(1)
+    waiting.facade.enter(Phase.LOG_STORE, START, {TABLE: "{}"})
+    view = waiting.facade.observe(START, False)
+    assert view.spool is not None
+    assert (view.spool.full, view.latest, waiting.log.acknowledged) == (True, at(3), at(3))
+
+
+def test_a_failure_in_passing_is_said_and_tried_again_up_to_the_limit() -> None:
+    world = World()
+    world.facade.enter(Phase.SNAPSHOT, START, {TABLE: "{}"})
+    world.taken = [Transient("the log is away")]
+    assert world.taker.beside()
+    view = world.facade.observe(START, True)
+    assert view.spool is not None
+    assert view.spool.waits == "the log is away"
+    world.ms += 1_000
+    world.taker.beside()
+    assert (world.taker.waits, world.taker.position) == (None, at(3))
+    world.commit(1)
+    world.taken = [Transient("the log is away")] * 50
+    while world.taker.beside():
+        world.ms += 1_000
+    with pytest.raises(Transient, match="away"):
+        world.facade.enter(Phase.SNAPSHOT, START, {TABLE: "{}"})
+
+
+@pytest.mark.parametrize(
+    ("failure", "said"), [(Fatal("another topic"), "another topic"), (KeyError("x"), "KeyError")]
+)
+def test_what_ends_the_taking_is_raised_at_the_next_barrier(failure: Exception, said: str) -> None:
+    world = World()
+    world.facade.enter(Phase.SNAPSHOT, START, {TABLE: "{}"})
+    world.taken = [failure]
+    assert not world.taker.beside()
+    with pytest.raises(Fatal, match=said):
+        world.facade.enter(Phase.SNAPSHOT, START, {TABLE: "{}"})
+
+
+def test_the_next_process_goes_on_with_what_is_in_the_spool() -> None:
+    world = World()
+    world.facade.enter(Phase.SNAPSHOT, START, {TABLE: "{}"})
+    world.taker.beside()
+    world.commit(2)
+    world.log.acknowledged = START  # it died before it said so
+    world.begin(START)
+    world.facade.enter(Phase.LOG_STORE, START, {TABLE: "{}"})
+    assert [entry.number for entry in world.taker.entries] == [1, 2]
+    assert world.log.acknowledged == at(5)
