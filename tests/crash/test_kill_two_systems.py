@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from kafka_topics import Topic, new_topic
 
 if TYPE_CHECKING:
@@ -132,3 +133,40 @@ def test_three_deaths_and_a_source_that_changes_all_the_while(broker: "Broker", 
     verified = backfill(tmp_path, "verify", "two", "--json")
     assert verified.returncode == 0, verified.stdout + verified.stderr
     assert json.loads(verified.stdout)["converging"] is False
+
+
+def forgotten(topic: Topic) -> None:
+    """Retention takes all that the topic has."""
+    for partition in range(PARTITIONS):
+        topic.delete_before(-1, partition)
+
+
+@pytest.mark.parametrize(("strategy", "code"), [("snapshot", 7), ("chain", 0)])
+def test_a_topic_that_forgets_while_the_snapshot_is_read(
+    broker: "Broker", tmp_path: Path, strategy: str, code: int
+) -> None:
+    """The loss that strategy chain prevents: what changed meanwhile is in its spool when the topic forgets it."""
+    topic = new_topic(broker, PARTITIONS)
+    source = Source(topic)
+    began = dt.datetime.now(dt.UTC).isoformat()
+    source.change(50)
+    source.export(tmp_path / "export")
+    text = CONFIG.format(bootstrap=broker.bootstrap, topic=topic.name, began=began).replace(
+        "rate = 400", "rate = 50"
+    )
+    (tmp_path / "job.toml").write_text(text.replace('name = "two"', f'name = "two"\nstrategy = "{strategy}"'))
+    died = backfill(
+        tmp_path, "start", "--config", "job.toml", "--until", "caught-up", failpoint="commit-known:8"
+    )  # some intervals have passed
+    assert died.returncode == -signal.SIGKILL, died.stderr
+    forgotten(topic)
+    source.change(100)
+    assert backfill(tmp_path, "throttle", "--rate", "none").returncode == 0
+    ended = backfill(tmp_path, "start", "--config", "job.toml", "--until", "caught-up")
+    assert ended.returncode == code, ended.stderr
+    if code:
+        assert "are needed and gone" in ended.stderr
+        return
+    with duckdb.connect(str(tmp_path / "sink.duckdb"), read_only=True) as db:
+        held = db.execute("SELECT id, v, note FROM t ORDER BY id").fetchall()
+    assert held == [tuple(source.rows[key].values()) for key in sorted(source.rows)]

@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -185,3 +185,46 @@ def test_case_19_under_pgbench_with_kills_a_pause_and_a_crash_of_the_database(sh
     assert shop.typed("drop", "orders", "--confirm", "orders").returncode == 0
     assert shop.sql("SELECT slot_name FROM pg_replication_slots") == []
     assert shop.sql("SELECT pubname FROM pg_publication") == []
+
+
+def most_held(shop: Shop, holds: Callable[[dict[str, Any]], bool]) -> int:
+    """The most log that was not acknowledged, until that is true of the job: bytes."""
+    most, until = 0, time.monotonic() + PATIENCE_S
+    query = "SELECT (pg_current_wal_lsn() - confirmed_flush_lsn)::bigint FROM pg_replication_slots"
+    while not holds(shop.job()):
+        assert time.monotonic() < until, shop.said
+        for _ in range(10):
+            most = max([most, *(found for (found,) in shop.sql(query))])
+            time.sleep(0.05)
+    return most
+
+
+def test_chain_holds_back_no_more_than_an_epoch_through_a_snapshot_a_kill_and_a_pause(shop: Shop) -> None:
+    shop.configured(('name = "orders"', 'name = "orders"\nstrategy = "chain"'))
+    with shop.busy():
+        before = shop.sql("SELECT pg_current_wal_lsn() - '0/0'")
+        with shop.began("start", "--config", "job.toml") as runner:
+            shop.until(lambda job: job.get("rows_read", 0) > 10_000)
+            held = most_held(shop, lambda job: job["rows_read"] > 50_000)
+            assert shop.job()["spool"]["changes"] > 100
+            runner.kill()
+        assert shop.progress()[0] == "snapshot"
+        with shop.began("start", "--config", "job.toml") as runner:
+            shop.until(lambda job: job["runner"]["alive"])
+            assert shop.typed("throttle", "--rate", "none").returncode == 0
+            shop.follows(2, runner)
+            assert shop.typed("pause", "--wait").returncode == 0
+            sums = shop.held(SUMS)
+            began = time.monotonic()
+            held = max(held, most_held(shop, lambda _job: time.monotonic() > began + 8))
+            assert shop.held(SUMS) == sums
+            assert shop.job()["spool"]["changes"] > 1_000
+            assert shop.typed("resume", "--wait").returncode == 0
+            shop.follows(2, runner)
+            assert shop.typed("stop", "--wait").returncode == 0
+        after = shop.sql("SELECT pg_current_wal_lsn() - '0/0'")
+    ended = shop.typed("start", "--config", "job.toml", "--until", "caught-up")
+    assert ended.returncode == 0, ended.stderr
+    shop.equal()
+    written = int(after[0][0] - before[0][0])
+    assert held < written / 5, f"{held} of {written} bytes"

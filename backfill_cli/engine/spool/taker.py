@@ -129,8 +129,8 @@ class Taker:
             while self._take_some():
                 pass
             if covering:
-                at = self.position
-                self._add(ChangeWindow(at, at, self._position_ms or 0, self._position_ms or 0, 0, open=True))
+                at, at_ms = self.position, self._position_ms or self._now_ms()
+                self._add(ChangeWindow(at, at, at_ms, at_ms, 0, open=True))
 
     def _take_some(self) -> bool:
         """One entry more; whether there may be another."""

@@ -62,7 +62,7 @@ class SpooledUpstream:
         # What follows an epoch in flight is not taken yet: if the sink refuses it, the log must have it still.
         begun = bool(self.taker.entries) or position == self._committed
         self._spools = phase != Phase.UPSTREAM and begun
-        self._direct = not (self._spools or self.taker.entries)
+        self._direct = not (self._spools or self._left(position))
         if not self._spools:
             self.taker.hold()
             return
@@ -80,7 +80,7 @@ class SpooledUpstream:
             if isinstance(self.log, HeldUpstream):
                 self.log.keep_within(position)
             return view
-        entries = [entry for entry in self.taker.entries if not entry.window.up_to <= position]
+        entries = self._left(position)
         pending = tuple(
             UpstreamEpoch(
                 entry.window.up_to.cursors,
@@ -105,6 +105,10 @@ class SpooledUpstream:
                 waits=self.taker.waits,
             ),
         )
+
+    def _left(self, position: Position) -> list[SpoolEntry]:
+        """What is in the spool after a position."""
+        return [entry for entry in self.taker.entries if not entry.window.up_to <= position]
 
     def acknowledge(self, position: Position) -> None:
         """What the sink holds leaves the spool; what was read directly may go upstream."""

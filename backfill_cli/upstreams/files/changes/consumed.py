@@ -44,7 +44,8 @@ class Fault:
 @dataclass(frozen=True, slots=True)
 class Consumed:
     """count: files applied since the pin. inodes: of the recent ones, 0 where not known. highest: the largest
-    version among them, of formats that have one.
+    version among them, of formats that have one. waiting, newest: how many files were there after them, and the
+    last one's name.
     """
 
     count: int = 0
@@ -52,6 +53,8 @@ class Consumed:
     recent: tuple[Entry, ...] = ()
     inodes: tuple[int, ...] = ()
     highest: Cursor | None = None
+    waiting: int = 0
+    newest: str | None = None
 
     @property
     def last(self) -> str | None:
@@ -102,6 +105,8 @@ class Consumed:
         groups = [[group.last, group.count, group.digest, group.newest_ns] for group in self.groups]
         told = {"count": self.count, "groups": groups, "recent": base64.b64encode(recent).decode()}
         told |= {"inodes": self.inodes}
+        if self.waiting:
+            told |= {"waiting": self.waiting, "newest": self.newest}
         return json.dumps(told | ({"highest": self.highest} if self.highest is not None else {}))
 
     @classmethod
@@ -114,6 +119,8 @@ class Consumed:
             tuple((name, size, mtime_ns) for name, size, mtime_ns in recent),
             tuple(told.get("inodes") or [0] * len(recent)),
             told.get("highest"),
+            told.get("waiting", 0),
+            told.get("newest"),
         )
 
 

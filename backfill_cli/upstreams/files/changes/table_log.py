@@ -7,6 +7,7 @@ it. Files that were applied may go.
 
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 from backfill_cli.errors import Fatal, HistoryGone
 from backfill_cli.formats.listing import File, Place
@@ -72,8 +73,10 @@ class TableLog:
         self._recalled = True
 
     def remembered(self, cursor: str | None) -> str:
-        """What to recall once everything up to `cursor` is applied."""
-        return self._memory(cursor).text()
+        """What to recall once everything up to `cursor` is applied, and what was seen after that."""
+        waiting = self._landing.between(cursor, None)
+        newest = waiting[-1] if waiting else None
+        return replace(self._memory(cursor), waiting=len(waiting), newest=newest).text()
 
     def must_exist(self) -> None:
         """Raises Fatal when the folder where changes land is not there."""
@@ -177,8 +180,18 @@ class TableLog:
             self._refuse_late_by_time(there, cursor)
             self._memories[cursor or ""] = Consumed().plus(there)
             return
-        for fault in self._memory(cursor).faults(there):
+        memory = self._memory(cursor)
+        for fault in memory.faults(there):
             raise self._fault(fault, cursor or "")
+        seen = self._landing.between(cursor, memory.newest) if memory.waiting else ()
+        if len(seen) < memory.waiting:
+            gone = memory.waiting - len(seen)
+            raise HistoryGone(
+                f"table '{self.table}': {gone} of {memory.waiting} change files in {self.where.folder}, after "
+                f"'{cursor or 'the snapshot'}' and up to '{memory.newest}', were there when the job ran last, and are "
+                "gone and were not read yet",
+                "put them back, or drop the job and start over",
+            )
 
     def _look(self) -> None:
         if not self._listed:

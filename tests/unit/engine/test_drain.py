@@ -1,0 +1,84 @@
+"""Entries of a spool, netted together: against reading their changes one after the other."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from spool_entries import at
+from taking_cases import KEY, MAY_LACK, Change, few, found, frame, in_order, many
+
+from backfill_cli.config.sections import Transform
+from backfill_cli.contracts import SpoolEntry, TakenTable
+from backfill_cli.engine.spool import drain
+from backfill_cli.engine.spool.folder import Spool
+from backfill_cli.errors import BadData
+from backfill_cli.model.plan import ChangeWindow, StagedFile
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def taken(
+    spark: "SparkSession", spool: Spool, number: int, cases: Sequence[Sequence[Change]], truncated: bool
+) -> SpoolEntry:
+    """An entry of these changes; one whose changes lack nothing has no column that says what they lack."""
+    window = ChangeWindow(at(number), at(number + 1), number, number, 1)
+    entry = SpoolEntry(number, "0123456789ab", window, {})
+    folder = spool.place(entry.name)
+    lacking = tuple(n for n in MAY_LACK if any(n in c.lacks and c.op == "U" for case in cases for c in case))
+    source = frame(spark, cases)
+    (source if lacking else source.drop("_unsent")).coalesce(1).write.parquet(str(folder / "t"))
+    files = tuple(
+        StagedFile(str(path.relative_to(folder)), path.stat().st_size) for path in folder.glob("t/*.parquet")
+    )
+    changes = sum(map(len, cases))
+    table = TakenTable(files, False, changes, changes, 0, truncated, lacking)
+    return SpoolEntry(number, "0123456789ab", window, {"t": table})
+
+
+def rows(spark: "SparkSession", folder: Path, files: Sequence[StagedFile]) -> list[Any]:
+    from pyspark.sql import functions as F
+
+    frame = spark.read.parquet(*(str(folder / file.path) for file in files))
+    if "_unsent" not in frame.columns:
+        frame = frame.withColumn("_unsent", F.lit(None).cast("array<string>"))
+    return frame.collect()
+
+
+@few
+@given(many, many, many, st.sampled_from((None, 1, 2)))
+def test_what_is_drained_is_the_net_of_all_entries_from_the_last_truncate_on(
+    spark: "SparkSession",
+    tmp_path_factory: pytest.TempPathFactory,
+    first: list[list[Change]],
+    second: list[list[Change]],
+    third: list[list[Change]],
+    truncated: int | None,
+) -> None:
+    folder = tmp_path_factory.mktemp("job")
+    spool = Spool(str(folder / "spool"), "j", "me")
+    parts = [first, second, third]
+    entries = [taken(spark, spool, n, part, n == truncated) for n, part in enumerate(parts)]
+    staged = drain.staged(spark, spool, entries, "t", KEY, Transform(), folder)
+    counted = parts[truncated or 0 :]
+    net = [in_order([change for part in case for change in part]) for case in zip(*counted, strict=True)]
+    assert found(rows(spark, folder, staged.changes), ("v", "big", "a doc")) == net
+    assert staged.truncated == (truncated is not None)
+    assert staged.changed == sum(row is not None for case in net for row in case.values())
+
+
+def test_a_table_without_changes_is_left_alone(spark: "SparkSession", tmp_path: Path) -> None:
+    spool = Spool(str(tmp_path), "j", "me")
+    entry = taken(spark, spool, 0, [[Change("D", 1)]], False)
+    assert drain.staged(spark, spool, [entry], "other", KEY, Transform(), tmp_path).changes == ()
+
+
+def test_an_expression_over_what_was_left_out_stops_the_job(spark: "SparkSession", tmp_path: Path) -> None:
+    spool = Spool(str(tmp_path), "j", "me")
+    entry = taken(spark, spool, 0, [[Change("U", 1, 1, lacks=("big",))]], False)
+    shape = Transform(select=["n", "`a key`", "length(big) AS size"])
+    with pytest.raises(BadData, match="big"):
+        drain.staged(spark, spool, [entry], "t", KEY, shape, tmp_path)
