@@ -15,7 +15,13 @@ if TYPE_CHECKING:
 
 POLL_S = 0.1
 
-DONE = {Verb.PAUSE: "paused", Verb.RESUME: "resumed", Verb.THROTTLE: "throttled", Verb.STOP: "stopped"}
+DONE = {
+    Verb.PAUSE: "paused",
+    Verb.PAUSE_ALL: "paused, its change log too",
+    Verb.RESUME: "resumed",
+    Verb.THROTTLE: "throttled",
+    Verb.STOP: "stopped",
+}
 
 
 def post(
@@ -38,15 +44,22 @@ def post(
         say(f"job {name}: {verb.value} requested; it takes effect at the next barrier")
     else:
         say(f"job {name}: {DONE[verb]}{_rate(verb, rate)}, at epoch {epoch}")
-    held = _held_back(store, name) if verb in (Verb.PAUSE, Verb.STOP) else None
+    held = None if verb in (Verb.RESUME, Verb.THROTTLE) else _held_back(store, name, verb)
     if held is not None and not as_json:
         say(f"{held}, and keeps more until it goes on: backfill resume {name}")
 
 
-def _held_back(store: "Catalog", name: str) -> str | None:
-    """What the upstream keeps for the job, as last seen; None where it keeps nothing for it."""
-    progress = store.job(name).progress
-    return None if progress is None or progress.held_bytes is None else spell_held(progress.held_bytes)
+def _held_back(store: "Catalog", name: str, verb: Verb) -> str | None:
+    """What the upstream keeps for the job, as last seen; None where it keeps nothing for it.
+
+    A pause of strategy chain goes on taking the log.
+    """
+    row = store.job(name)
+    keeps = row.progress is not None and row.progress.held_bytes is not None
+    if not keeps or (row.strategy == "chain" and verb is Verb.PAUSE):
+        return None
+    assert row.progress is not None
+    return spell_held(row.progress.held_bytes or 0)
 
 
 def _rate(verb: Verb, rate: float | None) -> str:

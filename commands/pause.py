@@ -1,5 +1,9 @@
 """`backfill pause`: stop every read that ends in the sink; barriers go on."""
 
+from typing import Annotated
+
+import typer
+
 from backfill_cli.model.job import Verb
 
 from ._options import CatalogOption, JobArgument, JsonOption, TimeoutOption, WaitOption
@@ -8,10 +12,17 @@ from ._posting import post
 
 def pause(
     job: JobArgument = None,
+    everything: Annotated[
+        bool,
+        typer.Option(
+            "--all", help="Strategy chain: stop taking the change log, too; its upstream keeps it meanwhile."
+        ),
+    ] = False,
     wait: WaitOption = False,
     timeout: TimeoutOption = "5m",
     as_json: JsonOption = False,
     catalog: CatalogOption = "",
 ) -> None:
     """Stop reading at the next barrier; the job stays and can be resumed."""
-    post(catalog, job, Verb.PAUSE, rate=None, wait=wait, timeout=timeout, as_json=as_json)
+    verb = Verb.PAUSE_ALL if everything else Verb.PAUSE
+    post(catalog, job, verb, rate=None, wait=wait, timeout=timeout, as_json=as_json)

@@ -107,7 +107,7 @@ def create(db: "DuckDBPyConnection", definition: JobDefinition, control: Control
     pin = replace(definition.pin, splits=())
     db.execute(
         """INSERT INTO jobs VALUES ($name, 'starting', 'created', $strategy, $until, $config, $fingerprint, $pin,
-           $tables, $now, 'snapshot', 0, 0, 0, $paused_by, $paused_since, $rate, $stop, NULL, NULL)""",
+           $tables, $now, 'snapshot', 0, 0, 0, $paused_by, $paused_since, $rate, $stop, NULL, NULL, $pause_all)""",
         {
             "name": definition.name,
             "strategy": definition.strategy,
@@ -121,6 +121,7 @@ def create(db: "DuckDBPyConnection", definition: JobDefinition, control: Control
             "paused_since": control.paused_since_ms,
             "rate": control.rate,
             "stop": control.stop,
+            "pause_all": control.pause_all,
         },
     )
     _insert_splits(db, definition.name, definition.pin.splits)
@@ -171,19 +172,20 @@ def definition(db: "DuckDBPyConnection", job: str) -> JobDefinition:
 
 def standing(db: "DuckDBPyConnection", job: str) -> Standing:
     row = db.execute(
-        """SELECT state, paused_by, paused_since_ms, rate, stop_asked, epoch, promised_epoch, last_epoch
+        """SELECT state, paused_by, paused_since_ms, rate, stop_asked, pause_all, epoch, promised_epoch, last_epoch
            FROM jobs WHERE name = ?""",
         [job],
     ).fetchone()
     if row is None:
         raise no_such_job(db, job)
-    return Standing(JobState(row[0]), Control(*row[1:5]), *row[5:])
+    return Standing(JobState(row[0]), Control(*row[1:6]), *row[6:])
 
 
 def set_control(db: "DuckDBPyConnection", job: str, control: Control) -> None:
     db.execute(
-        "UPDATE jobs SET paused_by = ?, paused_since_ms = ?, rate = ?, stop_asked = ? WHERE name = ?",
-        [control.paused_by, control.paused_since_ms, control.rate, control.stop, job],
+        """UPDATE jobs SET paused_by = ?, paused_since_ms = ?, rate = ?, stop_asked = ?, pause_all = ?
+           WHERE name = ?""",
+        [control.paused_by, control.paused_since_ms, control.rate, control.stop, control.pause_all, job],
     )
 
 
@@ -224,8 +226,8 @@ def set_progress(db: "DuckDBPyConnection", job: str, progress: Progress) -> None
 def rows(db: "DuckDBPyConnection") -> tuple[JobRow, ...]:
     """All jobs, oldest first; `live` and `waiting` are for the caller to fill in."""
     found = db.execute(
-        """SELECT name, state, reason, phase, epoch, paused_by, paused_since_ms, rate, stop_asked, progress,
-                  strategy, until, created_ms, caught_up_ms,
+        """SELECT name, state, reason, phase, epoch, paused_by, paused_since_ms, rate, stop_asked, pause_all,
+                  progress, strategy, until, created_ms, caught_up_ms,
                   coalesce(token, 0), owner, host, pid, claimed_ms, renewed_ms
            FROM jobs LEFT JOIN leases ON leases.job = jobs.name ORDER BY created_ms, name"""
     ).fetchall()
@@ -233,8 +235,8 @@ def rows(db: "DuckDBPyConnection") -> tuple[JobRow, ...]:
 
 
 def _row(row: tuple[Any, ...]) -> JobRow:
-    name, state, reason, phase, epoch, *control = row[:9]
-    progress, strategy, until, created_ms, caught_up_ms = row[9:14]
+    name, state, reason, phase, epoch, *control = row[:10]
+    progress, strategy, until, created_ms, caught_up_ms = row[10:15]
     return JobRow(
         name=name,
         state=JobState(state),
@@ -247,7 +249,7 @@ def _row(row: tuple[Any, ...]) -> JobRow:
         until=until,
         created_ms=created_ms,
         caught_up_ms=caught_up_ms,
-        lease=Lease(*row[14:]),
+        lease=Lease(*row[15:]),
         live=False,
     )
 

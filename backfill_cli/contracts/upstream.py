@@ -252,8 +252,11 @@ class RememberingUpstream(Protocol):
 class SpoolingUpstream(Protocol):
     """An upstream whose log is taken into a spool while the loop is elsewhere (strategy chain)."""
 
-    def enter(self, phase: Phase, position: Position, schemas: Mapping[str, str]) -> None:
-        """A barrier begins, before `observe`. schemas: in force at `position`, table -> Spark schema as JSON."""
+    def enter(self, phase: Phase, position: Position, schemas: Mapping[str, str], takes: bool) -> None:
+        """A barrier begins, before `observe`. schemas: in force at `position`, table -> Spark schema as JSON.
+
+        takes: whether the log may be taken; if not it waits with its owner.
+        """
         ...
 
 

@@ -62,6 +62,7 @@ class Phase(StrEnum):
 
 class Verb(StrEnum):
     PAUSE = "pause"
+    PAUSE_ALL = "pause-all"
     RESUME = "resume"
     THROTTLE = "throttle"
     STOP = "stop"
@@ -82,13 +83,15 @@ class Command:
 class Control:
     """What was commanded, kept in the catalog so that it outlives every runner.
 
-    rate: snapshot rows per second; None: no limit; 0: follow without reading snapshot.
+    rate: snapshot rows per second; None: no limit; 0: follow without reading snapshot. pause_all: while it is
+    paused its log is not taken into the spool either (strategy chain).
     """
 
     paused_by: str | None = None
     paused_since_ms: int | None = None
     rate: float | None = None
     stop: bool = False
+    pause_all: bool = False
 
     @property
     def paused(self) -> bool:
@@ -98,12 +101,13 @@ class Control:
 def apply_command(control: Control, command: Command, now_ms: int) -> Control:
     """The control after one command. A repeated command changes nothing, so its first author stays."""
     match command.verb:
-        case Verb.PAUSE:
+        case Verb.PAUSE | Verb.PAUSE_ALL:
+            control = replace(control, pause_all=control.pause_all or command.verb is Verb.PAUSE_ALL)
             if control.paused:
                 return control
             return replace(control, paused_by=command.by, paused_since_ms=now_ms)
         case Verb.RESUME:
-            return replace(control, paused_by=None, paused_since_ms=None, stop=False)
+            return replace(control, paused_by=None, paused_since_ms=None, stop=False, pause_all=False)
         case Verb.THROTTLE:
             return replace(control, rate=command.rate)
         case Verb.STOP:

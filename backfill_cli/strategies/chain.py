@@ -55,7 +55,7 @@ class ChainStrategy(SnapshotStrategy):
         self, state: SnapshotState, plan: EpochPlan, staged: Staged | None, budget: Budget
     ) -> SnapshotState:
         """A snapshot read as it is now is covered by what was taken once its last read was done."""
-        if state.uncovered and state.phase == Phase.LOG_STORE:
+        if state.uncovered and state.phase == Phase.LOG_STORE and not state.control.paused:
             state = replace(state, uncovered=False, complete_at=plan.latest)
         return super().advance(state, plan, staged, budget)
 

@@ -21,3 +21,7 @@ COMMENT ON COLUMN spool.changes IS 'Changes taken, before netting by key.';
 COMMENT ON COLUMN spool.size_bytes IS 'Size of its files, bytes.';
 COMMENT ON COLUMN spool."position" IS 'Where in the change log it ends, as JSON.';
 COMMENT ON COLUMN spool.body IS 'The whole entry as JSON, as its own entry.json has it.';
+
+ALTER TABLE jobs ADD COLUMN pause_all BOOLEAN DEFAULT false;
+COMMENT ON COLUMN jobs.pause_all IS 'Whether the pause is of the taking into the spool, too.';
+COMMENT ON COLUMN commands.verb IS 'pause, pause-all, resume, throttle or stop.';

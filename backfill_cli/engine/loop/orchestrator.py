@@ -231,7 +231,7 @@ class Orchestrator(Generic[S]):
         """Observe, plan and stage one epoch."""
         upstream, phase = self._ports.upstream, self.state.phase
         if isinstance(upstream, SpoolingUpstream):
-            upstream.enter(phase, self.state.position, self._schemas)
+            upstream.enter(phase, self.state.position, self._schemas, takes=not self.state.control.pause_all)
         view = upstream.observe(self.state.position, phase == Phase.SNAPSHOT)
         if isinstance(upstream, HeldUpstream):
             upstream.keep_within(self.state.position)

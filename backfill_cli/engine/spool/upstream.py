@@ -53,7 +53,7 @@ class SpooledUpstream:
 
     # -- where the loop is ---------------------------------------------------------------------------------------
 
-    def enter(self, phase: Phase, position: Position, schemas: Mapping[str, str]) -> None:
+    def enter(self, phase: Phase, position: Position, schemas: Mapping[str, str], takes: bool = True) -> None:
         """A barrier begins. Until one has drained the spool the log is taken beside the loop, and read directly
         once nothing of it is left in the spool. schemas: in force at `position`.
         """
@@ -67,6 +67,9 @@ class SpooledUpstream:
             self.taker.hold()
             return
         self.taker.go_on_from(position, schemas)
+        if not takes:
+            self.taker.hold()
+            return
         self.taker.go_on()
         if phase == Phase.LOG_STORE:
             self.taker.take(covering=not self._covered)

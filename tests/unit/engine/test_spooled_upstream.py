@@ -108,6 +108,16 @@ def test_what_follows_an_epoch_in_flight_is_not_taken() -> None:
     assert (world.taker.position, world.log.acknowledged) == (at(4), at(4))
 
 
+def test_a_pause_of_all_leaves_the_log_where_it_is() -> None:
+    world = World()
+    for phase in (Phase.SNAPSHOT, Phase.LOG_STORE):
+        world.facade.enter(phase, START, {TABLE: "{}"}, takes=False)
+        world.taker.beside()
+        assert (world.taker.position, world.log.acknowledged) == (START, START)
+    world.facade.enter(Phase.LOG_STORE, START, {TABLE: "{}"}, takes=True)
+    assert world.log.acknowledged == at(3)
+
+
 def test_a_full_spool_stops_the_job_or_leaves_the_log_where_it_is() -> None:
     world = World(most=2)
     world.facade.enter(Phase.SNAPSHOT, START, {TABLE: "{}"})

@@ -80,7 +80,7 @@ def test_a_repeated_command_changes_nothing(
 def test_only_pause_pauses_and_only_resume_ends_it(control: Control, command: Command) -> None:
     paused = apply_command(control, command, 5).paused
     match command.verb:
-        case Verb.PAUSE:
+        case Verb.PAUSE | Verb.PAUSE_ALL:
             assert paused
         case Verb.RESUME:
             assert not paused

@@ -187,9 +187,9 @@ class TableLog:
         if len(seen) < memory.waiting:
             gone = memory.waiting - len(seen)
             raise HistoryGone(
-                f"table '{self.table}': {gone} of {memory.waiting} change files in {self.where.folder}, after "
-                f"'{cursor or 'the snapshot'}' and up to '{memory.newest}', were there when the job ran last, and are "
-                "gone and were not read yet",
+                f"table '{self.table}': {gone} of {memory.waiting} change files that were in {self.where.folder} "
+                f"when the job ran last, after '{cursor or 'the snapshot'}' and up to '{memory.newest}', are gone "
+                "and were not read yet",
                 "put them back, or drop the job and start over",
             )
 
