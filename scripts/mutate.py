@@ -17,7 +17,12 @@ from typing import TypedDict
 ROOT = Path(__file__).parent.parent
 COPIED = ("backfill_cli", "commands", "tests", "scripts", "pyproject.toml")
 LIMIT_S = 900
-NEED_A_SERVER = ("tests/postgres/", "tests/contract/test_sink_postgres", "tests/unit/engine/test_taking.py")
+NEED_A_SERVER = (
+    "tests/postgres/",
+    "tests/contract/test_sink_postgres",
+    "tests/unit/engine/test_taking.py",
+    "tests/unit/engine/test_drain.py",
+)
 """A server, or Spark: `--quick` leaves these out."""
 
 FAILED = 1

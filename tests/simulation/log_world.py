@@ -48,6 +48,7 @@ class MemoryLog:
     has_archive: bool = False
     seen: list[UpstreamEpoch] = field(default_factory=list)
     acknowledged: Position = field(default_factory=Position)
+    calm: bool = False  # its leaders are all there
     capabilities = UpstreamCapabilities(False, True, False, False, partitioned=True, appends=True)
 
     def fill(self) -> None:
@@ -130,10 +131,10 @@ class MemoryLog:
         for partition in self.partitions.values():
             partition.shown.add(partition.oldest)
         latest = {name: partition.end for name, partition in self.partitions.items()}
-        if self.random.random() < 0.02:  # a new leader lags
+        if not self.calm and self.random.random() < 0.02:  # a new leader lags
             name = self.random.choice(list(latest))
             latest[name] = max(0, latest[name] - self.random.randrange(1, 5))
-        if self.random.random() < 0.02:
+        if not self.calm and self.random.random() < 0.02:
             latest.pop(self.random.choice(list(latest)))
         return UpstreamView(
             "{}",

@@ -338,7 +338,7 @@ class Schedule:
 
     def _finish(self) -> None:
         """The world calms down: the job must end caught up, equal to its upstream."""
-        self.quiet = self.sink.calm = True
+        self.quiet = self.sink.calm = self.upstream.calm = True
         self.others = []
         self._regain_history()
         self.store.inbox = []
