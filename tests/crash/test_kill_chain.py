@@ -6,16 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from .test_kill import CHANGE_FILES, backfill, held, resume_to_the_end, upstream
+from .test_kill import CHANGE_FILES, backfill, resume_to_the_end, upstream
 
 POINTS = (
     "spool-taken",
     "spool-sealed",
-    "spool-known",
     "after-prepare:2",
     "recovery-before-commit",
-    "spool-before-seal",
-    "commit-known:2",
+    "spool-known",
 )
 
 
@@ -79,20 +77,6 @@ def test_a_spool_that_was_damaged_stops_the_job_and_a_lost_catalog_finds_the_spo
     file.write_bytes(whole)
     assert backfill(tmp_path, "throttle", "--rate", "none").returncode == 0
     resume_to_the_end(tmp_path, expected)
-
-
-def test_without_chain_what_was_swept_is_missed_and_named(tmp_path: Path) -> None:
-    """The loss that chain prevents, shown once."""
-    upstream(tmp_path)
-    text = (tmp_path / "job.toml").read_text().replace("rate = 8000", "rate = 1500")
-    (tmp_path / "job.toml").write_text(text)
-    run = backfill(tmp_path, "start", "--config", "job.toml", "--until", "caught-up", failpoint="commit-known:2")
-    assert run.returncode == -signal.SIGKILL
-    before = held(tmp_path)
-    sweep(tmp_path, "0003.parquet")
-    ended = backfill(tmp_path, "resume", "crash")
-    assert ended.returncode == 7, f"{ended.returncode} {ended.stderr}"
-    assert len(held(tmp_path)) >= len(before)
 
 
 pytestmark = pytest.mark.seconds

@@ -30,10 +30,10 @@ CASES = [(form, route.name) for form in FORMS for route in routes.of(form)]
 def drawn(form: str) -> list[Drawn]:
     match form:
         case "json":
-            made = [*generated(json_inputs.cells(), 400), *generated(json_inputs.files(), 80)]
+            made = [*generated(json_inputs.cells(), 300), *generated(json_inputs.files(), 60)]
             return [*written(json_inputs.EXAMPLES), *made]
         case "csv":
-            made = [*generated(csv_inputs.cells(), 400), *generated(csv_inputs.files(), 120)]
+            made = [*generated(csv_inputs.cells(), 300), *generated(csv_inputs.files(), 90)]
             return [*written(csv_inputs.EXAMPLES), *made]
         case "parquet":
             return [*written(parquet_examples.EXAMPLES), *generated(parquet_inputs.files(), 80)]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from backfill_cli.errors import BadData, Fatal, HistoryGone, Transient
 from backfill_cli.formats.listing import File, place
-from backfill_cli.model.position import Position
+from backfill_cli.model.position import START, Position
 from backfill_cli.upstreams.files.reading import lines
 
 
@@ -325,3 +325,33 @@ def test_first_and_last_lines_are_those_that_are_not_blank(
     where, file = place(str(path), "t"), File("x.json", str(path), path.stat().st_size, 0)
     assert list(lines.last(where, file, "json")) == kept[::-1]
     assert lines.first(where, file, "json") == (kept[0] if kept else None)
+
+
+@pytest.mark.parametrize("gone", ["02.json", "10.json"])
+@pytest.mark.parametrize("position", [START, at("01.json")])
+def test_files_that_waited_and_went_between_two_processes_are_named(
+    root: Path, gone: str, position: Position
+) -> None:
+    upstream = opened(root)
+    pin = upstream.pin()
+    for name in ("01.json", "02.json", "10.json"):
+        land(root / "changes", name, event(1))
+    upstream.observe(pin.position, False)
+    memory = upstream.remembered(position)
+    land(root / "changes", "11.json", event(2))
+    restored(root, pin, memory).observe(position, False)
+    (root / "changes" / gone).unlink()
+    with pytest.raises(HistoryGone, match=r"1 of \d change files .* up to '10.json', are gone"):
+        restored(root, pin, memory).observe(position, False)
+
+
+def test_files_that_were_applied_may_go_and_more_may_come(root: Path) -> None:
+    upstream = opened(root)
+    pin = upstream.pin()
+    for name in ("01.json", "02.json"):
+        land(root / "changes", name, event(1))
+    upstream.observe(pin.position, False)
+    memory = upstream.remembered(at("01.json"))
+    (root / "changes" / "01.json").unlink()
+    land(root / "changes", "03.json", event(2))
+    assert pending(restored(root, pin, memory), at("01.json")) == ["02.json", "03.json"]
