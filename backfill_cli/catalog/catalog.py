@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from backfill_cli.catalog import checkpoints, groups, inbox, jobs, lease, ledger
+from backfill_cli.catalog import checkpoints, groups, inbox, jobs, lease, ledger, spool
 from backfill_cli.catalog.jobs import JobRow, check_name
 from backfill_cli.catalog.lease import JobLock
 from backfill_cli.catalog.runner import RunnerStore
@@ -177,6 +177,12 @@ class Catalog:
         check_name(job)
         with self._store.reading() as db:
             return inbox.taken(db, job, command_id)
+
+    def holds_spool(self, job: str) -> bool:
+        """Whether the job's spool has entries, as far as the catalog knows."""
+        check_name(job)
+        with self._store.reading() as db:
+            return bool(spool.entries(db, job))
 
     def ledger(self, job: str, last: int) -> tuple[EpochRecord, ...]:
         """The newest `last` epochs, oldest first."""

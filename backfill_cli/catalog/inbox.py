@@ -68,6 +68,8 @@ def apply(db: "DuckDBPyConnection", job: str, now_ms: int) -> None:
     if control.stop and standing.state not in ENDED:
         jobs.become(db, job, JobState.STOPPING)
         jobs.become(db, job, JobState.STOPPED, "a stop was asked for while no runner lived")
+    elif control.paused and standing.state in (JobState.RUNNING, JobState.PAUSING):
+        jobs.become(db, job, JobState.PAUSED, "a pause was asked for while no runner lived")
     jobs.set_control(db, job, replace(control, stop=False))
     take(db, job, commands, standing.epoch, now_ms)
 

@@ -164,6 +164,7 @@ def _checked(tree: Tree, source: str, faults: list[str]) -> JobConfig:
         tree = with_primary_keys(tree, _primary_keys(tree, upstream, unkeyed))
         file = _file(tree, faults)
     faults += _table_faults(tree)
+    faults += _folder_faults(file) if file is not None else []
     if file is None or upstream is None or sink is None or faults:
         raise ConfigError(source, faults, "correct the faults listed, then: backfill plan --config FILE")
     return JobConfig(
@@ -235,6 +236,14 @@ def _transform_faults(transform: Transform, tables: Sequence[Table], at: tuple[s
     from backfill_cli.config.transforms import transform_faults
 
     return transform_faults(transform, tables, at)
+
+
+def _folder_faults(file: JobFile) -> list[str]:
+    """The spool is no part of staging, nor the other way round: each is swept by itself."""
+    spool, staging = Path(file.spool.path), Path(file.job.staging)
+    if file.job.strategy == "chain" and (spool.is_relative_to(staging) or staging.is_relative_to(spool)):
+        return [f"spool.path: {spool} and job.staging ({staging}) must be two folders, neither in the other"]
+    return []
 
 
 def _well_formed(model: type[Part], told: list[Any]) -> dict[int, Part]:

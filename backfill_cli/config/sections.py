@@ -205,6 +205,8 @@ class SpoolSection(Section):
     @field_validator("path")
     @classmethod
     def _folder(cls, path: str) -> str:
+        if re.search(r"[\[\]{}*?]", path):
+            raise ValueError("Spark reads [ ] { } * ? in a path as a pattern; name a folder without them")
         return _mounted(path)
 
 

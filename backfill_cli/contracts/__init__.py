@@ -24,6 +24,7 @@ from backfill_cli.contracts.store import JobDefinition, JobStore
 from backfill_cli.contracts.table import TableSpec
 from backfill_cli.contracts.upstream import (
     AdvisingUpstream,
+    ApartUpstream,
     ArrowTasks,
     BatchedUpstream,
     DirectUpstream,
@@ -42,6 +43,7 @@ from backfill_cli.contracts.upstream import (
 
 __all__ = [
     "AdvisingUpstream",
+    "ApartUpstream",
     "ArrowTasks",
     "BatchedUpstream",
     "ChangeLog",

@@ -53,6 +53,7 @@ class EpochCommit:
     unique: tables whose keys are now all there and must be checked for duplicates in the same transaction.
     saved: what to keep beside the marker (changed splits only).
     only: tables still to apply (recovery), None for all.
+    converging: a change that leaves columns as they are, of a row that is not there, is left out: see EpochPlan.
     """
 
     job: str
@@ -66,6 +67,7 @@ class EpochCommit:
     unique: tuple[str, ...]
     saved: SavedJob
     only: frozenset[str] | None = None
+    converging: bool = False
 
 
 class Sink(Protocol):

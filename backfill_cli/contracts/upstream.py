@@ -249,6 +249,15 @@ class RememberingUpstream(Protocol):
 
 
 @runtime_checkable
+class ApartUpstream(Protocol):
+    """An upstream whose rows, read as they are now, can be read beside a log that another object takes."""
+
+    def read_apart(self, begun: bool) -> None:
+        """Columns that are added are left out: the log has them. begun: some rows were read by now."""
+        ...
+
+
+@runtime_checkable
 class SpoolingUpstream(Protocol):
     """An upstream whose log is taken into a spool while the loop is elsewhere (strategy chain)."""
 

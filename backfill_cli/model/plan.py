@@ -54,7 +54,9 @@ class EpochPlan:
     within: where the upstream is read as it is now, how far each split was read before this plan (a cursor, None
     for its end; no entry: not at all). A change of a key that no split has reached by the end of the plan's reads
     is dropped, as a later read will meet it. None: every change counts.
-    spooled: the window is of the spool, not of the log itself.
+    spooled: the window is of the spool, not of the log itself. covers: the position that covers the end of a
+    snapshot that was read as it is now, at the barrier that learns it. converging: the sink may lack rows that a
+    change leaves columns of as they are: they come, or go, with a later change.
     pending_after: upstream epochs observed and not taken. lag_after_ms: their span in upstream time.
     oldest_pending_ms: time of the first of them, None without one. latest: the newest position observed.
     """
@@ -66,6 +68,8 @@ class EpochPlan:
     splits: Annotated[Mapping[SplitKey, SplitProgress], Pairs()] = field(default_factory=dict)
     within: Annotated[Mapping[SplitKey, Cursor | None], Pairs()] | None = None
     spooled: bool = False
+    covers: Position | None = None
+    converging: bool = False
     pending_after: int = 0
     lag_after_ms: int = 0
     oldest_pending_ms: int | None = None

@@ -54,15 +54,18 @@ class SpoolView:
     """What was taken of a log and is not applied yet.
 
     taken: the position that it was taken up to, for people. entries: windows, each of one barrier. changes: in
-    them, before netting. size_bytes: on disk. full: the log has more, and the spool no room for it. waits: what
-    taking waits for; None while it goes on.
+    them, before netting. size_bytes: on disk. behind: the log has more than was taken. full: because the spool has
+    no room for it. covers: all that the snapshot's reads saw is at or before `latest`. waits: what taking waits
+    for; None while it goes on.
     """
 
     taken: str
     entries: int
     changes: int
     size_bytes: int
+    behind: bool = False
     full: bool = False
+    covers: bool = True
     waits: str | None = None
 
 

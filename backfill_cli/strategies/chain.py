@@ -46,17 +46,22 @@ class ChainStrategy(SnapshotStrategy):
     def plan(self, state: SnapshotState, view: UpstreamView, budget: Budget) -> EpochPlan:
         """As strategy snapshot plans, the spool being the log until it is drained."""
         plan = super().plan(state, view, budget)
-        if view.spool is not None and (view.spool.full or state.phase == Phase.UPSTREAM):
+        if state.uncovered and state.phase == Phase.LOG_STORE and view.spool is not None and view.spool.covers:
+            plan = replace(plan, covers=view.latest)
+        if view.spool is not None and (view.spool.behind or state.phase == Phase.UPSTREAM):
             # what the log has beyond the spool is pending, too
             plan = replace(plan, pending_after=plan.pending_after + 1)
-        return replace(plan, spooled=plan.window is not None and view.spool is not None)
+        window, spooled = plan.window, plan.window is not None and view.spool is not None
+        if window is not None and not spooled:  # a log that grew while nobody took it becomes several epochs
+            window = replace(window, limit=max(budget.rows, TAKEN_ROWS))
+        return replace(plan, window=window, spooled=spooled, converging=state.converging)
 
     def advance(
         self, state: SnapshotState, plan: EpochPlan, staged: Staged | None, budget: Budget
     ) -> SnapshotState:
         """A snapshot read as it is now is covered by what was taken once its last read was done."""
-        if state.uncovered and state.phase == Phase.LOG_STORE and not state.control.paused:
-            state = replace(state, uncovered=False, complete_at=plan.latest)
+        if state.uncovered and plan.covers is not None:
+            state = replace(state, uncovered=False, complete_at=plan.covers)
         return super().advance(state, plan, staged, budget)
 
     def _leave_snapshot(self, state: SnapshotState, plan: EpochPlan, budget: Budget) -> SnapshotState:
@@ -74,7 +79,7 @@ class ChainStrategy(SnapshotStrategy):
 
 def _taking_while_paused(state: SnapshotState) -> SnapshotState:
     """A pause stops what ends in the sink, never the taking: what comes meanwhile goes into the spool."""
-    if state.phase == Phase.UPSTREAM and state.control.paused:
+    if state.phase == Phase.UPSTREAM and state.control.paused and not state.control.pause_all:
         return replace(state, phase=Phase.LOG_STORE, allowed=None, over=0)
     return state
 

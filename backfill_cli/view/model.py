@@ -164,10 +164,11 @@ def _limited_by(row: JobRow, progress: Progress) -> str:
         return f"failed: {row.reason}" if WAY_ON in row.reason else f"failed: {row.reason}; {go_on}"
     if row.state == JobState.DONE:
         return f"done: {row.reason}; to follow: backfill start --config FILE --until forever"
+    paused = f", paused by {row.control.paused_by}" if row.control.paused else ""
     if row.ended:
-        return f"stopped; {go_on}"
+        return f"stopped{paused}; {go_on}"
     if not row.live:
-        return f"no runner: the last one, {_runner(row)}, is gone; {go_on}"
+        return f"no runner: the last one, {_runner(row)}, is gone{paused}; {go_on}"
     if row.state == JobState.STARTING:
         return row.reason
     if row.shown_state == JobState.STOPPING:

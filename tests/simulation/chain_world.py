@@ -65,6 +65,9 @@ class MemorySpool:
                 raise StateConflict(f"entry {entry.name} is gone")
         return chain
 
+    def require_reach(self, taken: Position, after: Position, entries: Sequence[SpoolEntry]) -> None:
+        assert taken <= (entries[-1].window.up_to if entries else after), "the spool lost what was taken"
+
     def remove(self, entry: SpoolEntry) -> None:
         self.files.pop(entry.name, None)
         self.sealed.pop(entry.name, None)

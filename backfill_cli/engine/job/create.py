@@ -122,13 +122,31 @@ def _require_staging(staging: str) -> None:
 
 def require_same(name: str, fingerprint: str, config: JobConfig) -> None:
     """The config leads to the same result as the job's. Raises UsageError with every difference."""
-    found = differences(json.loads(fingerprint), config.fingerprint())
+    found = [one for one in differences(json.loads(fingerprint), config.fingerprint()) if not _first_told(one)]
     if found:
         raise UsageError(
             f"job {name!r} exists, and this config would give a different result. These options differ:\n  "
             + "\n  ".join(found),
             "undo these changes (throttle, barrier, catch_up, retry, spark and staging may change), or name "
             f"another job, or start over: backfill drop {name} --confirm {name}",
+        )
+
+
+def _first_told(difference: str) -> bool:
+    """Whether it is how values are written, told for the first time: without it none of them was read."""
+    return difference.startswith(
+        tuple(f"upstream.changes.{name}: nothing → " for name in ("decimals", "timestamps"))
+    )
+
+
+def require_same_strategy(job: JobDefinition, config: JobConfig, upstream: Upstream) -> None:
+    """The config asks for the strategy that the job has. Raises UsageError where it asks for another."""
+    asked = choose(config.job.strategy, upstream.capabilities).strategy
+    if asked != job.strategy:
+        raise UsageError(
+            f"job {job.name!r} exists with strategy {job.strategy!r}, and this config leads to {asked!r}",
+            f'write job.strategy = "{job.strategy}" again, or name another job, or start over: backfill drop '
+            f"{job.name} --confirm {job.name}",
         )
 
 

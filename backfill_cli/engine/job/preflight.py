@@ -4,7 +4,12 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import AdvisingUpstream, CheckedSink, HeldUpstream, SinkTable
-from backfill_cli.engine.job.create import require_same, require_staging_place, sink_tables
+from backfill_cli.engine.job.create import (
+    require_same,
+    require_same_strategy,
+    require_staging_place,
+    sink_tables,
+)
 from backfill_cli.engine.job.ownership import require_kept, require_new
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.job.select import choose, constraints, require_apart, require_keys, require_whole
@@ -34,6 +39,8 @@ def plan(config: "JobConfig", catalog: "Catalog", into_existing: bool = False) -
     with Resources(config) as resources:
         upstream, sink = resources.upstream, resources.sink
         choice = choose(config.job.strategy, upstream.capabilities)
+        if known:
+            require_same_strategy(catalog.definition(config.job.name), config, upstream)
         require_keys(config.table_specs(), upstream.capabilities)
         pin = upstream.pin()
         require_whole(config, upstream, sink)
@@ -47,7 +54,7 @@ def plan(config: "JobConfig", catalog: "Catalog", into_existing: bool = False) -
         require_apart(upstream, sink, tables)
         require_staging_place(config.job.staging)
         require_shared(config, resources.spark)
-        hold, why = constraints(upstream.capabilities, sink.transactional)
+        hold, why = constraints(choice.strategy, upstream.capabilities, sink.transactional)
         try:
             (require_kept if known else require_new)(config.job.name, catalog, sink)
             if isinstance(sink, CheckedSink):

@@ -130,8 +130,13 @@ def require_apart(upstream: Upstream, sink: Sink, tables: Sequence[SinkTable]) -
                 )
 
 
-def constraints(upstream: UpstreamCapabilities, transactional: bool) -> tuple[bool, str]:
+def constraints(strategy: str, upstream: UpstreamCapabilities, transactional: bool) -> tuple[bool, str]:
     """Whether constraints across tables hold at every checkpoint, and why. transactional: the sink's."""
+    if strategy == "chain" and upstream.current:
+        return False, (
+            "rows are read at many moments and changes applied later: until the sink has converged, unique and "
+            "foreign keys of its tables do not hold either (make them once the job is caught up)"
+        )
     if not upstream.one_log:
         return False, "each table has a change log of its own"
     if not transactional:

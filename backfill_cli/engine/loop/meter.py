@@ -140,8 +140,11 @@ class Meter:
             return f"paused by {control.paused_by}; to go on: backfill resume {self._job}"
         if waiting is not None:
             return f"waiting: {waiting}"
-        if self._view.spool is not None and self._view.spool.waits is not None:
-            return f"the log is not being taken; it waits: {self._view.spool.waits}"
+        spool = self._view.spool
+        if spool is not None and spool.waits is not None:
+            return f"the log is not being taken; it waits: {spool.waits}"
+        if spool is not None and spool.full:
+            return "the log is not being taken: the spool is at spool.max_size; it goes on as the spool is drained"
         if state.phase == Phase.SNAPSHOT and state.snapshot_finished_ms is not None:
             return "awaiting live: the log's end is before where history ended"
         if state.phase == Phase.SNAPSHOT:

@@ -99,4 +99,5 @@ def commit_of(
         unique=checkpoint.plan.closes_snapshot,
         saved=SavedJob(job.definition, checkpoint),
         only=only,
+        converging=checkpoint.plan.converging,
     )

@@ -1,5 +1,6 @@
 """A job in a process: created or taken up, recovered, run to its end. The commands call this."""
 
+import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,7 +12,7 @@ from backfill_cli.catalog import Catalog
 from backfill_cli.catalog.actor import actor, user
 from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.contracts import JobDefinition, JobStore, Upstream
-from backfill_cli.engine.job.create import changed_keys, create, rebuild, require_same
+from backfill_cli.engine.job.create import changed_keys, create, rebuild, require_same, require_same_strategy
 from backfill_cli.engine.job.ownership import require_kept, take
 from backfill_cli.engine.job.resources import NoWatcher, Resources, Watcher
 from backfill_cli.engine.job.select import strategy_of
@@ -55,6 +56,8 @@ def start(
             known = create(config, catalog, resources, until, into_existing)
             return run.created(known, config, resources, lock)
         require_same(name, known.fingerprint, config)
+        require_same(name, json.dumps(from_stored(known.config).fingerprint()), config)
+        require_same_strategy(known, config, resources.upstream)
         changed = changed_keys(known.config, config)
         job = replace(known, until=until, config=config.stored())
         return run.taken_up(job, config, resources, lock, unpause=False, changed=changed)
@@ -171,12 +174,12 @@ class _Run:
     ) -> Tick:
         """Recover, which takes no Spark, then loop; the catalog knows how it ended."""
         store = claim.store
-        upstream, stager = self._parts(store, definition, config, resources)
+        upstream, stager = resources.patiently(lambda: self._parts(store, definition, config, resources))
         job = Job(self.name, claim.token, definition.tables, encode(definition))
         recovered = resources.patiently(lambda: recover(job, store, resources.sink, stager, _now_ms()))
         if isinstance(upstream, SpooledUpstream):
-            known = resources.patiently(store.spooled)
-            upstream.take_up(recovered.committed, known)
+            spooled = upstream
+            resources.patiently(lambda: spooled.take_up(recovered.committed, store.spooled()))
         else:
             recall(upstream, recovered.committed)
         stager.sweep([])

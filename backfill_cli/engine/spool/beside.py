@@ -27,4 +27,5 @@ def taking(taker: Taker, wake: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         over.set()
+        taker.end()
         thread.join()

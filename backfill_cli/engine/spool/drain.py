@@ -63,7 +63,7 @@ def _frame(
     def read(group: Sequence[tuple[SpoolEntry, TakenTable]]) -> "DataFrame":
         paths = [str(spool.place(entry.name) / file.path) for entry, one in group for file in one.files]
         frame = spark.read.parquet(*paths)
-        number = F.regexp_extract("_metadata.file_path", r"/(\d{12})-[0-9a-f]{12}/", 1).cast("long")
+        number = F.regexp_extract("_metadata.file_path", r"^.*/(\d{12})-[0-9a-f]{12}/", 1).cast("long")
         return frame.withColumn("_seq", F.struct(number.alias("entry"), F.col("_seq").alias("place")))
 
     if not lacking:

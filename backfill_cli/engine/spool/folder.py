@@ -8,7 +8,8 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -51,12 +52,14 @@ class Spool:
     def seal(self, entry: SpoolEntry) -> SpoolEntry:
         """The entry is durable, with the digests of its files. Its files are in its folder."""
         folder = self.place(entry.name)
-        digests = {file.path: _digest(folder / file.path) for t in entry.tables.values() for file in t.files}
-        sealed = replace(entry, digests=digests)
-        sync(folder)
+        files = [file.path for table in entry.tables.values() for file in table.files]
+        with _on_disk(folder):
+            sealed = replace(entry, digests={path: _digest(folder / path) for path in files})
+            sync(folder)
         hit("spool-before-seal")
         _write(folder / ENTRY, encode(sealed))
-        _sync_folder(self._folder)
+        with _on_disk(self._folder):
+            _sync_folder(self._folder)
         return sealed
 
     def entries(self, after: Position, known: Sequence[SpoolEntry]) -> tuple[SpoolEntry, ...]:
@@ -69,7 +72,19 @@ class Spool:
         chain = in_order(after, known, there)
         for entry in chain:
             self.require_whole(entry)
-        return chain
+        memories = {entry.name: entry.memory for entry in there}  # the catalog has none
+        return tuple(replace(entry, memory=memories.get(entry.name, "")) for entry in chain)
+
+    def require_reach(self, taken: Position, after: Position, entries: Sequence[SpoolEntry]) -> None:
+        """The spool goes on from a position to where the log was taken. Raises StateConflict where it does not."""
+        end = entries[-1].window.up_to if entries else after
+        if not taken <= end:
+            raise StateConflict(
+                f"job {self._job!r}: the log was taken up to {taken}, and its spool {self._folder} ends at "
+                f"{str(end) or 'nothing'}: what is between, the upstream may no longer have",
+                f"restore that folder, or name the right one in spool.path; else start over: backfill drop "
+                f"{self._job} --confirm {self._job}",
+            )
 
     def require_whole(self, entry: SpoolEntry) -> None:
         """Every file of an entry is there with its size. Raises StateConflict naming what is not."""
@@ -114,13 +129,16 @@ class Spool:
 def in_order(after: Position, known: Sequence[SpoolEntry], there: Sequence[SpoolEntry]) -> tuple[SpoolEntry, ...]:
     """What follows a position: the entries known, then of those that are there what goes on from their end.
 
-    Of two that go on from one place the one that most others follow: what was cut off is followed by none.
+    Of two that go on from one place the one from which the spool goes furthest: the other's taking was cut off.
     """
-    follows: dict[Position, tuple[int, SpoolEntry]] = {}
+    follows: dict[
+        Position, tuple[Position, SpoolEntry]
+    ] = {}  # by where it goes on: how far the spool goes, and by what
     for entry in sorted(there, key=lambda one: one.name, reverse=True):
-        many = 1 + follows.get(entry.window.up_to, (0, entry))[0]
-        if many > follows.get(entry.window.after, (0, entry))[0]:
-            follows[entry.window.after] = many, entry
+        end = follows[entry.window.up_to][0] if entry.window.up_to in follows else entry.window.up_to
+        known_end = follows[entry.window.after][0] if entry.window.after in follows else entry.window.after
+        if known_end <= end:
+            follows[entry.window.after] = end, entry
     chain = [entry for entry in known if not entry.window.up_to <= after]
     while (more := follows.get(chain[-1].window.up_to if chain else after)) is not None:
         chain.append(more[1])
@@ -135,13 +153,19 @@ def _digest(path: Path) -> str:
 def _write(path: Path, text: str) -> None:
     """The file has this text and is on disk, or is not there."""
     part = path.with_suffix(".part")
-    try:
+    with _on_disk(path):
         with part.open("w") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)
         _sync_folder(path.parent)
+
+
+@contextmanager
+def _on_disk(path: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as exc:
         raise Transient(f"spool {path}: {exc.strerror}", "check spool.path and the disk") from exc
 

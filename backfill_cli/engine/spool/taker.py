@@ -44,8 +44,8 @@ class TakerSettings:
 class Taker:
     """`begin` first; then `take` by the loop's thread, and `beside` by a thread of its own, one at a time.
 
-    snapshot_open: whether the snapshot is still being read, so that its pin is looked at too. full: whether the
-    log has more than was taken, and the spool no room for it.
+    snapshot_open: whether the snapshot is still being read, so that its pin is looked at too. behind: whether the
+    log has more than was taken, when it was looked at last. full: because the spool has no room for it.
     """
 
     def __init__(
@@ -70,7 +70,8 @@ class Taker:
         self._failed: BackfillError | None = None
         self._number = 0
         self._owed: Position | None = None  # taken, and not acknowledged yet
-        self.running = self.snapshot_open = self.full = False
+        self.running = self.snapshot_open = self.full = self.behind = False
+        self._over = False
         self.held_bytes: int | None = None
 
     # -- what it has ---------------------------------------------------------------------------------------------
@@ -102,7 +103,7 @@ class Taker:
         known = {entry.number for entry in self._store.spooled()}
         for entry in entries:
             if entry.number not in known:
-                self._store.spool(entry)
+                self._store.spool(replace(entry, memory=""))
         self._entries = tuple(entries)
         self._owed = entries[-1].window.up_to if entries else None
         self._number = max([*known, *(entry.number for entry in entries)], default=0)
@@ -118,19 +119,27 @@ class Taker:
 
     # -- taking --------------------------------------------------------------------------------------------------
 
-    def take(self, covering: bool = False) -> None:
-        """All that the log has now is in the spool.
+    def take(self) -> None:
+        """An entry more, if the log has one.
 
-        covering: up to a position at or after everything that any read so far saw, of a log that is taken.
         Raises what the log raises, SpoolFull where that ends the job; else a full spool is left as it is.
         """
         with self._turn:
             self.check()
-            while self._take_some():
-                pass
-            if covering:
-                at, at_ms = self.position, self._position_ms or self._now_ms()
-                self._add(ChangeWindow(at, at, at_ms, at_ms, 0, open=True))
+            self._take_some()
+
+    def cover(self) -> bool:
+        """The log is taken up to a position at or after everything that any read so far saw.
+
+        False where there was no room for it, or more than an entry before it.
+        """
+        with self._turn:
+            self.take()
+            if self.behind:
+                return False
+            at, at_ms = self.position, self._position_ms or self._now_ms()
+            self._add(ChangeWindow(at, at, at_ms, at_ms, 0, open=True))
+            return True
 
     def _take_some(self) -> bool:
         """One entry more; whether there may be another."""
@@ -142,16 +151,16 @@ class Taker:
             self._log.keep_within(at)
         window = window_to_take(at, self._position_ms, view)
         self.full = window is not None and self._is_full()
-        if window is not None and not self.full:
-            self._add(window)
+        moved = window is not None and not self.full and self._add(window)
+        self.behind = window is not None and not view.latest <= self.position
         self._due_ms = began_ms + self._settings.interval_ms
-        return window is not None and not self.full and not view.latest <= self.position
+        return moved and self.behind
 
     def _is_full(self) -> bool:
         most, size = self._settings.max_bytes, self.size_bytes
         if most is None or size < most:
             return False
-        if self._settings.stops_when_full:
+        if self._settings.stops_when_full and self.snapshot_open:  # else draining makes room
             raise SpoolFull(
                 f"the spool holds {spell_size(size)}, and spool.max_size is {spell_size(most)}: the log is no "
                 "longer taken",
@@ -159,37 +168,46 @@ class Taker:
             )
         return True
 
-    def _add(self, window: ChangeWindow) -> None:
+    def _add(self, window: ChangeWindow) -> bool:
+        """The window is an entry; False where the log did not move with it."""
         late_ms = 0 if self._due_ms is None else max(0, self._steady_ms() - self._due_ms)
         due_ms = self._now_ms() - late_ms
         number, attempt = self._number + 1, uuid.uuid4().hex[:12]
         entry = SpoolEntry(number, attempt, window, {}, due_ms=due_ms)
-        taken = self._takes(window, self._schemas, self._spool.place(entry.name))
-        hit("spool-taken")
-        if taken.window.up_to == self.position:
+        try:
+            taken = self._takes(window, self._schemas, self._spool.place(entry.name))
+            schemas = evolved(self._schemas, taken.schemas)
+            hit("spool-taken")
+            if taken.window.up_to == self.position:
+                self._spool.remove(entry)
+                return False
+            entry = self._spool.seal(self._closed(entry, taken))
+        except BackfillError:
             self._spool.remove(entry)
-            return
-        memory = self._log.remembered(taken.window.up_to) if isinstance(self._log, RememberingUpstream) else ""
-        schema = tuple(taken.schemas.items())
-        entry = self._spool.seal(
-            replace(
-                entry,
-                window=replace(taken.window, open=False, limit=None, schema=schema),
-                tables=taken.tables,
-                schemas=taken.schemas,
-                memory=memory,
-                taken_ms=self._now_ms(),
-            )
-        )
+            raise
         hit("spool-sealed")
-        self._store.spool(entry)
+        self._store.spool(replace(entry, memory=""))
         hit("spool-known")
         self._number = number
-        self._entries = (*self._entries, entry)
-        self._schemas = evolved(self._schemas, taken.schemas)
+        # Of the older ones nobody asks any more what the log knew there, and it may be long.
+        before = (*self._entries[:-1], *(replace(one, memory="") for one in self._entries[-1:]))
+        self._entries = (*before, entry)
+        self._schemas = schemas
         self._position_ms = max(entry.window.up_to_ms, self._position_ms or 0)
         self._owed = entry.window.up_to
         self._acknowledge()
+        return True
+
+    def _closed(self, entry: SpoolEntry, taken: Taken) -> SpoolEntry:
+        memory = self._log.remembered(taken.window.up_to) if isinstance(self._log, RememberingUpstream) else ""
+        return replace(
+            entry,
+            window=replace(taken.window, open=False, limit=None, schema=tuple(taken.schemas.items())),
+            tables=taken.tables,
+            schemas=taken.schemas,
+            memory=memory,
+            taken_ms=self._now_ms(),
+        )
 
     def _acknowledge(self) -> None:
         """The log may let go of what the spool has; tried again, as by the next process, until it was told."""
@@ -220,6 +238,10 @@ class Taker:
         with self._turn:
             self.running = True
 
+    def end(self) -> None:
+        """The process ends: the entry under way is the last one."""
+        self._over = True
+
     def beside(self) -> bool:
         """Take what is new if it is time, for the thread beside the loop. Whether it may be called again.
 
@@ -244,7 +266,9 @@ class Taker:
     def _take_by_name(self) -> None:
         """As `take`; a fault of ours is named, else the thread would die without a word."""
         try:
-            self.take()
+            self.check()
+            while self._take_some() and not self._over:
+                pass
         except BackfillError:
             raise
         except Exception as exc:

@@ -4,10 +4,12 @@ Until the spool is drained the spool is the log; then the log is read directly. 
 upstream object of their own, for the log's has a thread beside the loop.
 """
 
+import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import (
+    ApartUpstream,
     ArrowTasks,
     BatchedUpstream,
     HeldUpstream,
@@ -46,10 +48,14 @@ class SpooledUpstream:
         """
         self._committed = committed.position
         self.taker.begin(self._spool.entries(committed.position, known))
+        told: dict[str, Any] = json.loads(committed.memory) if committed.memory else {"taken": {}, "log": ""}
+        self._spool.require_reach(Position.of(told["taken"]), committed.position, self.taker.entries)
         self._spool.sweep(self.taker.entries)
-        newest = self.taker.entries[-1].memory if self.taker.entries else committed.memory
+        newest = self.taker.entries[-1].memory if self.taker.entries else told["log"]
         if newest and isinstance(self.log, RememberingUpstream):
             self.log.recall(newest)
+        if isinstance(self.rows, ApartUpstream):
+            self.rows.read_apart(begun=bool(committed.splits))
 
     # -- where the loop is ---------------------------------------------------------------------------------------
 
@@ -62,18 +68,21 @@ class SpooledUpstream:
         # What follows an epoch in flight is not taken yet: if the sink refuses it, the log must have it still.
         begun = bool(self.taker.entries) or position == self._committed
         self._spools = phase != Phase.UPSTREAM and begun
+        if not (self._spools and takes):
+            self.taker.hold()  # before anything is looked at: an entry may be under way
         self._direct = not (self._spools or self._left(position))
         if not self._spools:
-            self.taker.hold()
             return
         self.taker.go_on_from(position, schemas)
         if not takes:
-            self.taker.hold()
             return
         self.taker.go_on()
-        if phase == Phase.LOG_STORE:
-            self.taker.take(covering=not self._covered)
-            self._covered = True
+        if phase != Phase.LOG_STORE:
+            return
+        if self._covered:
+            self.taker.take()
+        else:
+            self._covered = self.taker.cover()
 
     # -- the log -------------------------------------------------------------------------------------------------
 
@@ -104,7 +113,9 @@ class SpooledUpstream:
                 entries=len(entries),
                 changes=sum(entry.changes for entry in entries),
                 size_bytes=self.taker.size_bytes,
+                behind=self.taker.behind,
                 full=self.taker.full,
+                covers=self._covered,
                 waits=self.taker.waits,
             ),
         )
@@ -121,11 +132,16 @@ class SpooledUpstream:
             self.log.acknowledge(position)
 
     def remembered(self, position: Position) -> str:
-        """What the log knows again at a position that it was taken or read up to; nothing at others."""
-        known = {entry.window.up_to: entry.memory for entry in self.taker.entries}
-        if position in known or not isinstance(self.log, RememberingUpstream):
-            return known.get(position, "")
-        return self.log.remembered(position) if self._direct else ""
+        """Up to where the log was taken, so that a spool that was lost is noticed; and what the log knows again
+        there, once all of that is applied.
+        """
+        taken = position if self._direct else self.taker.position
+        entries, log = self.taker.entries, ""
+        if entries and entries[-1].window.up_to == position:
+            log = entries[-1].memory
+        elif self._direct and isinstance(self.log, RememberingUpstream):
+            log = self.log.remembered(position)
+        return json.dumps({"taken": dict(taken.cursors), "log": log})
 
     def recall(self, memory: str) -> None:
         """See `take_up`: what counts is what is known where the log was taken up to."""

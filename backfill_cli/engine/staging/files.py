@@ -130,19 +130,25 @@ def _refuse_too_early(path: Path, footer: Any) -> None:
 
 
 def require_shared(config: "JobConfig", spark: "SparkSession") -> None:
-    """What executors write to the staging folder, this process sees; nothing stays there.
+    """What executors write to the staging folder, and to a chain's spool, this process sees; nothing stays there.
 
     Raises UsageError when it does not. In local mode both are one process.
     """
     if (config.spark.master or "local").startswith("local") and config.spark.remote is None:
         return
-    folder = Path(config.job.staging) / f".try-{uuid.uuid4().hex}"
+    _require_shared("job.staging", Path(config.job.staging), spark)
+    if config.job.strategy == "chain":
+        _require_shared("spool.path", Path(config.spool.path), spark)
+
+
+def _require_shared(option: str, root: Path, spark: "SparkSession") -> None:
+    folder = root / f".try-{uuid.uuid4().hex}"
     try:
         # Many small parts, so that more than one executor gets some.
         written = write(spark.range(0, TRIED_PARTS, 1, TRIED_PARTS).toDF("id"), folder / "rows")
         require_all(folder, written["rows"], footers(folder, listed(folder / "rows", folder), ()))
     except Transient as error:
-        raise UsageError(error.message, error.hint) from None
+        raise UsageError(*(told.replace("job.staging", option) for told in (error.message, error.hint))) from None
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

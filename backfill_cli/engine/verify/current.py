@@ -87,6 +87,7 @@ class CurrentRows:
     def _require_all(self, at: Checkpoint) -> None:
         """The log still had all that follows the checkpoint: a job that goes on lets go of it."""
         name = self.config.job.name
+        every = " --all" if self.config.job.strategy == "chain" else ""
         try:
             self.upstream.observe(at.position, snapshot_open=False)
         except HistoryGone as gone:
@@ -94,7 +95,7 @@ class CurrentRows:
                 raise
             raise Transient(
                 "the job went on while it was verified, and the log from the checkpoint on is gone",
-                f"backfill pause {name} --wait; backfill verify {name}; backfill resume {name}",
+                f"backfill pause {name}{every} --wait; backfill verify {name}; backfill resume {name}",
             ) from gone
 
 

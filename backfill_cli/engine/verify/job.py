@@ -41,6 +41,13 @@ def verify(job: str, catalog: "Catalog", independent: bool = False) -> VerifyRep
     definition = catalog.definition(job)
     config = from_stored(definition.config)
     live = catalog.job(job).live
+    if definition.strategy == "chain" and catalog.holds_spool(job):
+        raise Transient(
+            f"job {job!r}: its spool holds changes that are not applied yet, and the upstream has let go of them: "
+            "there is nothing to compare with until they are",
+            f"backfill wait {job} --for caught-up, then verify; to hold both sides still: backfill pause {job} "
+            "--all --wait",
+        )
     with Resources(config) as resources:
         sink = resources.sink
         if not isinstance(sink, VerifiableSink):
@@ -113,4 +120,5 @@ def verify_against(
         verdicts = tuple(compare(spark, rows(table, at), copy, table, ROWS_NAMED) for table in tables)
     complete_at = definition.pin.complete_at
     converging = complete_at is not None and not complete_at <= at.position
+    converging = converging or bool(at.plan and at.plan.converging)
     return VerifyReport(definition.name, at.epoch, verdicts, time.monotonic() - began_s, converging)

@@ -41,7 +41,7 @@ def apply(con: "duckdb.DuckDBPyConnection", commit: EpochCommit, table: SinkTabl
     if staged.changes and staged.changed + staged.deleted:
         files = _paths(commit.folder, staged.changes)
         if staged.partial:
-            _fill(con, table, staged.partial, files)
+            _fill(con, table, staged.partial, files, commit.converging)
         _delete(con, target, table.key, files)
         if staged.changed:
             whole = f" AND NOT {PARTIAL}" if staged.partial else ""
@@ -52,10 +52,12 @@ def apply(con: "duckdb.DuckDBPyConnection", commit: EpochCommit, table: SinkTabl
             con.execute(f"DROP TABLE {FILLED}")
 
 
-def _fill(con: "duckdb.DuckDBPyConnection", table: SinkTable, partial: Sequence[str], files: list[str]) -> None:
+def _fill(
+    con: "duckdb.DuckDBPyConnection", table: SinkTable, partial: Sequence[str], files: list[str], converging: bool
+) -> None:
     """FILLED holds the partial rows, each with the columns that it lacks as the target has them.
 
-    Raises BadData naming up to five keys that the target does not have.
+    converging: those that the target does not have are left out. Else raises BadData naming up to five keys.
     """
     target = Target.of(table).sql
     matches = " AND ".join(f"t.{quoted(name)} = c.{quoted(name)}" for name in table.key)
@@ -65,7 +67,7 @@ def _fill(con: "duckdb.DuckDBPyConnection", table: SinkTable, partial: Sequence[
         f"WHERE {PARTIAL} AND t.{quoted(table.key[0])} IS NULL LIMIT {NAMED_DUPLICATES}",
         files,
     )
-    if missing:
+    if missing and not converging:
         raise no_row_to_fill(table, [key for (key,) in missing])
     values = (
         f"CASE WHEN list_contains(c._unsent, {literal(column.name)}) THEN t.{quoted(column.name)} "

@@ -58,6 +58,8 @@ def apply(con: Connection, commit: EpochCommit, table: SinkTable, schema: str) -
             _refuse_twice(con, target, table)
             fill_from_inserts(con, table, staged.partial)
         if staged.partial:
+            if commit.converging:
+                _leave_out(con, target, table)
             fill(con, target, table, staged.partial)
         if together:
             _merge(con, table, columns)
@@ -89,6 +91,12 @@ def _merge(con: Connection, table: SinkTable, columns: Sequence[Column]) -> None
         f"FROM pg_temp.{INSERTS} i WHERE NOT EXISTS "
         f"(SELECT 1 FROM pg_temp.{CHANGES} s WHERE {matching(table.key, 's', 'i')})",
     )
+
+
+def _leave_out(con: Connection, target: Target, table: SinkTable) -> None:
+    """Changes that leave columns as they are, of rows that the target does not have, are left out."""
+    there = f"SELECT 1 FROM {target.sql} t WHERE {matching(table.key, 't', 's')}"
+    run(con, f"DELETE FROM pg_temp.{CHANGES} s WHERE {PARTIAL} AND NOT EXISTS ({there})")
 
 
 def fill(con: Connection, target: Target, table: SinkTable, partial: Sequence[str]) -> None:

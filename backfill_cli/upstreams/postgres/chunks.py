@@ -43,7 +43,8 @@ class Sight:
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """name: the config's. table: SQL. source: what to read of it. condition: on its key. columns: all that are in
-    force, in order. server: as `client.server_of` names the one whose log is read.
+    force, in order. server: as `client.server_of` names the one whose log is read. may_have_more: columns may have
+    been added after these, of which the log tells.
     """
 
     dsn: str
@@ -55,6 +56,7 @@ class Chunk:
     condition: str
     columns: tuple[Column, ...]
     sight: Sight
+    may_have_more: bool = False
 
 
 def batches(chunk: Chunk) -> "Iterator[pa.RecordBatch]":
@@ -178,5 +180,6 @@ def _same_table(cursor: Any, chunk: Chunk) -> None:
         f"AND NOT attisdropped AND attgenerated = '' AND attrelid = {chunk.oid} ORDER BY attnum"
     )
     found = [tuple(row) for row in cursor.fetchall()]
-    if found != [(column.name, column.type_oid, column.typmod) for column in chunk.columns]:
+    expected = [(column.name, column.type_oid, column.typmod) for column in chunk.columns]
+    if (found[: len(expected)] if chunk.may_have_more else found) != expected:
         raise Transient(f"table {chunk.name!r}: its columns changed while it was read", "the log tells how: wait")

@@ -61,6 +61,7 @@ class PostgresUpstream:
         self._pending = Pending(options)
         self._since: int | None = None
         self._unheld = False  # pinned by somebody who only looks
+        self._apart = False
 
     @cached_property
     def _connection(self) -> Any:
@@ -155,6 +156,12 @@ class PostgresUpstream:
             held_bytes=seen.held_bytes,
         )
 
+    def read_apart(self, begun: bool) -> None:
+        """Rows are read while another object takes the log, which has all that changes meanwhile."""
+        self._apart = True
+        if begun:
+            self._since = None
+
     # -- rows as they are now ------------------------------------------------------------------------------------
 
     def closed(self, table: str, reads: Sequence[SnapshotRead]) -> Sequence[SnapshotRead]:
@@ -186,6 +193,7 @@ class PostgresUpstream:
             condition=condition,
             columns=columns,
             sight=self._sight,
+            may_have_more=self._apart,
         )
 
     def scan(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> "DataFrame":

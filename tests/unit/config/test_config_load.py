@@ -271,3 +271,13 @@ def test_a_database_is_not_asked_for_keys_while_the_config_has_other_faults(load
 def test_a_name_in_quotes_is_the_sinks_without_them(load_text: Load) -> None:
     config = load_text(GOOD.replace('name = "orders"\nkey', 'name = \'"My Schema"."O""rders"\'\nkey'))
     assert [table.sink_name for table in config.tables] == ['My Schema.O"rders']
+
+
+@pytest.mark.parametrize(("staging", "spool"), [("a", "a"), ("a", "a/b"), ("a/b", "a")])
+def test_staging_and_spool_are_two_folders(load_text: Load, staging: str, spool: str) -> None:
+    text = GOOD.replace("[job]", f'[job]\nstrategy = "chain"\nstaging = "{staging}"', 1)
+    (fault,) = faults_of(load_text, text + f'[spool]\npath = "{spool}"\n')
+    assert fault.startswith("spool.path: ")
+    assert load_text(text + f'[spool]\npath = "elsewhere"\n').spool.path.endswith("elsewhere")
+    (fault,) = faults_of(load_text, text + '[spool]\npath = "x[1]"\n')
+    assert "as a pattern" in fault

@@ -1,9 +1,15 @@
 """What of a config may change in a job's life, and that it is told by its keys."""
 
+import json
 from pathlib import Path
 
+import pytest
+
 from backfill_cli.config import JobConfig, load
-from backfill_cli.engine.job.create import changed_keys
+from backfill_cli.contracts import JobDefinition
+from backfill_cli.engine.job.create import changed_keys, require_same, require_same_strategy
+from backfill_cli.errors import UsageError
+from backfill_cli.model.upstream import Pin
 
 CONFIG = """
 [job]
@@ -31,3 +37,29 @@ def test_the_keys_that_differ_from_the_stored_config_are_named_and_no_other(tmp_
     now = config(tmp_path, '[barrier]\ninterval = "2s"\n[retry]\nlimit = "1h"\n')
     assert sorted(changed_keys(stored, now)) == ["barrier.interval", "retry.limit", "throttle.rate"]
     assert changed_keys(now.stored(), now) == []
+
+
+@pytest.mark.parametrize(("had", "asks"), [("chain", "auto"), ("snapshot", "chain")])
+def test_a_job_keeps_its_strategy(tmp_path: Path, had: str, asks: str) -> None:
+    made = config(tmp_path)
+    file = tmp_path / "job.toml"
+    file.write_text(CONFIG.replace('name = "orders"', f'name = "orders"\nstrategy = "{asks}"', 1))
+    job = JobDefinition("orders", made.stored(), "{}", Pin((), None, None, ()), "forever", had, ())  # type: ignore[arg-type]
+    upstream = load(file).open_upstream()
+    with pytest.raises(UsageError, match=f"exists with strategy '{had}'"):
+        require_same_strategy(job, load(file), upstream)
+
+
+def test_how_values_are_written_may_be_told_later_and_not_changed(tmp_path: Path) -> None:
+    def told(more: str) -> JobConfig:
+        changes = f'changes = {{ path = "changes", format = "debezium"{more} }}'
+        (tmp_path / "job.toml").write_text(CONFIG.replace("[[tables]]", f"{changes}\n[[tables]]"))
+        return load(tmp_path / "job.toml")
+
+    before = json.dumps(told("").fingerprint())
+    precise = told(', decimals = "precise", timestamps = "us"')
+    require_same("orders", before, precise)
+    with pytest.raises(UsageError, match="decimals"):
+        require_same("orders", json.dumps(precise.fingerprint()), told(', decimals = "string", timestamps = "us"'))
+    with pytest.raises(UsageError, match="decimals"):
+        require_same("orders", json.dumps(precise.fingerprint()), told(""))

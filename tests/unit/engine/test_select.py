@@ -35,7 +35,7 @@ def test_a_snapshot_needs_a_pin_and_every_strategy_a_log_that_is_kept() -> None:
 def test_constraints_hold_where_one_log_orders_tables_that_commit_together(
     one_log: bool, transactional: bool
 ) -> None:
-    assert constraints(replace(ALL, one_log=one_log), transactional)[0] == (one_log and transactional)
+    assert constraints("snapshot", replace(ALL, one_log=one_log), transactional)[0] == (one_log and transactional)
 
 
 @pytest.mark.parametrize("before_images", [True, False])
@@ -118,3 +118,14 @@ def test_a_sink_that_writes_whole_rows_is_refused_what_may_come_without_a_column
 def test_whole_rows_and_logs_that_are_read_ask_for_nothing() -> None:
     whole(Taking(), False, ["upper(doc) AS up"], "v > 1")
     whole(object(), False, ["upper(doc) AS up"], "v > 1")
+
+
+def test_the_chain_is_asked_for_and_keeps_no_constraint_until_it_has_converged() -> None:
+    current = replace(ALL, current=True, pinned=False)
+    assert choose("chain", current).strategy == "chain"
+    assert choose("chain", ALL).strategy == "chain"
+    assert "chain" not in (choose("auto", current).strategy, choose("auto", ALL).strategy)
+    assert not constraints("chain", current, True)[0]
+    assert constraints("chain", ALL, True)[0]
+    with pytest.raises(UsageError, match="'chain' does not fit"):
+        choose("chain", replace(ALL, partitioned=True))

@@ -10,7 +10,7 @@ from spool_entries import at, entry, sealed
 
 from backfill_cli.contracts import SpoolEntry
 from backfill_cli.engine.spool.folder import Spool, in_order
-from backfill_cli.errors import StateConflict
+from backfill_cli.errors import StateConflict, Transient
 
 
 @pytest.fixture
@@ -88,3 +88,24 @@ def test_sweeping_leaves_what_counts(spool: Spool) -> None:
     assert not spool.place(made[0].name).exists()
     assert spool.entries(at(3), []) == (made[1],)
     assert json.loads((spool.place(made[1].name).parent / "owner.json").read_text())["job"] == "orders"
+
+
+def test_a_spool_that_does_not_reach_to_where_the_log_was_taken_stops_the_job(spool: Spool) -> None:
+    made = [sealed(spool, entry(1, 0, 3))]
+    spool.require_reach(at(3), at(0), made)
+    spool.require_reach(at(3), at(4), [])
+    with pytest.raises(StateConflict, match=r"was taken up to log: 5, and its spool .* ends at log: 3"):
+        spool.require_reach(at(5), at(0), made)
+
+
+def test_of_two_that_were_left_the_longer_one_counts() -> None:
+    for attempt in ("000000000000", "ffffffffffff"):
+        short, long = entry(1, 0, 2, attempt=attempt), entry(1, 0, 5)
+        assert in_order(at(0), [], [short, long]) == (long,)
+
+
+def test_a_disk_that_fails_is_waited_for(spool: Spool) -> None:
+    made = entry(1, 0, 3)
+    spool.place(made.name).mkdir()
+    with pytest.raises(Transient, match="No such file"):
+        spool.seal(made)

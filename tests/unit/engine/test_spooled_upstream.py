@@ -1,5 +1,7 @@
 """What the loop of a chain job sees of its log, and when the log is taken."""
 
+import json
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from random import Random
@@ -177,3 +179,57 @@ def test_the_next_process_goes_on_with_what_is_in_the_spool() -> None:
     world.facade.enter(Phase.LOG_STORE, START, {TABLE: "{}"})
     assert [entry.number for entry in world.taker.entries] == [1, 2]
     assert world.log.acknowledged == at(5)
+
+
+def test_an_entry_under_way_is_waited_for_before_the_log_is_read_directly() -> None:
+    world = World()
+    world.facade.enter(Phase.SNAPSHOT, START, {TABLE: "{}"})
+    began, may_end = threading.Event(), threading.Event()
+    takes = world.taker._takes
+
+    def slow(window: ChangeWindow, schemas: Mapping[str, str], folder: Path) -> Taken:
+        began.set()
+        assert may_end.wait(10)
+        return takes(window, schemas, folder)
+
+    world.taker._takes = slow  # type: ignore[assignment]
+    thread = threading.Thread(target=world.taker.beside)
+    thread.start()
+    assert began.wait(10)
+    threading.Timer(0.2, may_end.set).start()
+    world.facade.enter(Phase.UPSTREAM, START, {TABLE: "{}"})
+    view = world.facade.observe(START, False)
+    thread.join()
+    assert view.spool is not None, "the entry is in the spool, and no longer in the log"
+
+
+def test_a_taking_that_fails_leaves_nothing_in_the_spool() -> None:
+    world = World()
+    world.facade.enter(Phase.SNAPSHOT, START, {TABLE: "{}"})
+    removed: list[str] = []
+    world.spool.remove = lambda entry: removed.append(entry.name)  # type: ignore[method-assign]
+    world.taken = [Transient("no room")]
+    world.taker.beside()
+    assert len(removed) == 1
+
+
+def test_a_backlog_is_taken_an_entry_at_a_time_until_the_process_is_to_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("backfill_cli.strategies.chain.TAKEN_ROWS", 1)
+    world = World(commits=5)
+    world.facade.enter(Phase.LOG_STORE, START, {TABLE: "{}"})
+    view = world.facade.observe(START, False)
+    assert view.spool is not None
+    assert (view.latest, view.spool.behind) == (at(1), True)
+    world.taker.end()
+    world.ms += 1_000
+    world.taker.beside()
+    assert world.taker.position == at(2)
+
+
+def test_what_was_taken_is_remembered_with_each_checkpoint() -> None:
+    world = World()
+    world.facade.enter(Phase.SNAPSHOT, START, {TABLE: "{}"})
+    world.taker.beside()
+    assert json.loads(world.facade.remembered(START)) == {"taken": {"log": 3}, "log": ""}
