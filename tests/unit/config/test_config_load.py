@@ -278,6 +278,6 @@ def test_staging_and_spool_are_two_folders(load_text: Load, staging: str, spool:
     text = GOOD.replace("[job]", f'[job]\nstrategy = "chain"\nstaging = "{staging}"', 1)
     (fault,) = faults_of(load_text, text + f'[spool]\npath = "{spool}"\n')
     assert fault.startswith("spool.path: ")
-    assert load_text(text + f'[spool]\npath = "elsewhere"\n').spool.path.endswith("elsewhere")
+    assert load_text(text + '[spool]\npath = "elsewhere"\n').spool.path.endswith("elsewhere")
     (fault,) = faults_of(load_text, text + '[spool]\npath = "x[1]"\n')
     assert "as a pattern" in fault
