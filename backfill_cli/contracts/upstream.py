@@ -261,6 +261,11 @@ class ApartUpstream(Protocol):
 class SpoolingUpstream(Protocol):
     """An upstream whose log is taken into a spool while the loop is elsewhere (strategy chain)."""
 
+    @property
+    def taken(self) -> Position:
+        """Up to where the log is in the spool: kept with each checkpoint, so that a lost spool is noticed."""
+        ...
+
     def enter(self, phase: Phase, position: Position, schemas: Mapping[str, str], takes: bool) -> None:
         """A barrier begins, before `observe`. schemas: in force at `position`, table -> Spark schema as JSON.
 

@@ -8,7 +8,7 @@ from typing import Annotated
 from backfill_cli.model.codec import Pairs
 from backfill_cli.model.job import Control, Phase
 from backfill_cli.model.plan import EpochPlan, Staged
-from backfill_cli.model.position import Position
+from backfill_cli.model.position import START, Position
 from backfill_cli.model.split import SplitKey, SplitProgress
 from backfill_cli.model.upstream import SpoolView
 
@@ -52,6 +52,7 @@ class Checkpoint:
     phase, position: copied out of the state for people and for what is acknowledged upstream.
     schemas, sink_schemas: table -> Spark schema as JSON, before and after the transform, as of this epoch.
     memory: what the upstream knows again of what it applied (contracts.RememberingUpstream); empty for nothing.
+    taken: up to where the log was in the spool (strategy chain); the spool has to reach there.
     """
 
     epoch: int
@@ -67,6 +68,7 @@ class Checkpoint:
     schemas: Mapping[str, str] = field(default_factory=dict)
     sink_schemas: Mapping[str, str] = field(default_factory=dict)
     memory: str = ""
+    taken: Position = START
 
 
 @dataclass(frozen=True, slots=True)

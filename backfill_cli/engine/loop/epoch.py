@@ -35,12 +35,13 @@ def closed(
     lag_ms: int | None,
     barrier_ms: int,
     memory: str,
+    taken: Position,
 ) -> Epoch[S]:
     """The epoch of a plan that is staged.
 
     before, after: the strategy's states, frozen: the latter as JSON. token: the runner's. stage_ms: how long
     staging took. lag_ms: how far the sink is behind. barrier_ms: when its barrier was, by the steady clock.
-    memory: the upstream's, of what is applied by then.
+    memory: the upstream's, of what is applied by then. taken: see Checkpoint.
     """
     changed = {key: p for key, p in after.splits.items() if before.splits.get(key) is not p}
     checkpoint = Checkpoint(
@@ -57,6 +58,7 @@ def closed(
         schemas=done.schemas,
         sink_schemas=done.sink_schemas,
         memory=memory,
+        taken=taken,
     )
     record = EpochRecord(
         epoch=barrier.epoch,

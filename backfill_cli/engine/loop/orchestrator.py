@@ -23,6 +23,7 @@ from backfill_cli.model.checkpoint import EpochRecord, Progress, Recovered
 from backfill_cli.model.job import Barrier, Command, Control, JobState, Mutations, Phase, apply_command
 from backfill_cli.model.pace import Backoff, Budget
 from backfill_cli.model.plan import EpochPlan
+from backfill_cli.model.position import START
 from backfill_cli.strategies import S, Strategy
 
 SELF_PAUSED_AFTER = 6  # times the longer of interval and target without a barrier
@@ -252,9 +253,10 @@ class Orchestrator(Generic[S]):
         frozen = self._strategy.freeze(state)
         lag_ms = self._meter.lag_ms(plan, self._ports.now_ms())
         memory = remembered(self._ports.upstream, state.position)
+        taken = upstream.taken if isinstance(upstream, SpoolingUpstream) else START
         before, token = self.state, self._job.token
         self._ahead = closed(
-            barrier, plan, done, before, state, frozen, token, stage_ms, lag_ms, steady_ms, memory
+            barrier, plan, done, before, state, frozen, token, stage_ms, lag_ms, steady_ms, memory, taken
         )
         self._passed_ms = self._barrier_ms
         self._backoff = Backoff() if self._flight.epoch is None else self._backoff

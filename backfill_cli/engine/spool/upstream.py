@@ -4,9 +4,8 @@ Until the spool is drained the spool is the log; then the log is read directly. 
 upstream object of their own, for the log's has a thread beside the loop.
 """
 
-import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import (
     ApartUpstream,
@@ -24,7 +23,7 @@ from backfill_cli.errors import BackfillError
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.job import Phase
 from backfill_cli.model.plan import SnapshotRead
-from backfill_cli.model.position import Position
+from backfill_cli.model.position import START, Position
 from backfill_cli.model.upstream import Pin, SpoolView, UpstreamEpoch, UpstreamView
 
 if TYPE_CHECKING:
@@ -48,10 +47,9 @@ class SpooledUpstream:
         """
         self._committed = committed.position
         self.taker.begin(self._spool.entries(committed.position, known))
-        told: dict[str, Any] = json.loads(committed.memory) if committed.memory else {"taken": {}, "log": ""}
-        self._spool.require_reach(Position.of(told["taken"]), committed.position, self.taker.entries)
+        self._spool.require_reach(committed.taken, committed.position, self.taker.entries)
         self._spool.sweep(self.taker.entries)
-        newest = self.taker.entries[-1].memory if self.taker.entries else told["log"]
+        newest = self.taker.entries[-1].memory if self.taker.entries else committed.memory
         if newest and isinstance(self.log, RememberingUpstream):
             self.log.recall(newest)
         if isinstance(self.rows, ApartUpstream):
@@ -132,16 +130,17 @@ class SpooledUpstream:
             self.log.acknowledge(position)
 
     def remembered(self, position: Position) -> str:
-        """Up to where the log was taken, so that a spool that was lost is noticed; and what the log knows again
-        there, once all of that is applied.
-        """
-        taken = position if self._direct else self.taker.position
-        entries, log = self.taker.entries, ""
+        """What the log knows again at a position, once all that was taken of it is applied; nothing before."""
+        entries = self.taker.entries
         if entries and entries[-1].window.up_to == position:
-            log = entries[-1].memory
-        elif self._direct and isinstance(self.log, RememberingUpstream):
-            log = self.log.remembered(position)
-        return json.dumps({"taken": dict(taken.cursors), "log": log})
+            return entries[-1].memory
+        return self.log.remembered(position) if self._direct and isinstance(self.log, RememberingUpstream) else ""
+
+    @property
+    def taken(self) -> Position:
+        """Up to where the spool goes; nothing where it is empty."""
+        entries = self.taker.entries
+        return entries[-1].window.up_to if entries else START
 
     def recall(self, memory: str) -> None:
         """See `take_up`: what counts is what is known where the log was taken up to."""

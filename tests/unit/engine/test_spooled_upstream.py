@@ -1,6 +1,5 @@
 """What the loop of a chain job sees of its log, and when the log is taken."""
 
-import json
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -232,4 +231,4 @@ def test_what_was_taken_is_remembered_with_each_checkpoint() -> None:
     world = World()
     world.facade.enter(Phase.SNAPSHOT, START, {TABLE: "{}"})
     world.taker.beside()
-    assert json.loads(world.facade.remembered(START)) == {"taken": {"log": 3}, "log": ""}
+    assert (world.facade.taken, world.facade.remembered(START)) == (at(3), "")
