@@ -144,7 +144,7 @@ def held(job: str, lease: Lease, now_ms: int) -> Held:
     if lease.host is None:
         return Held(f"job {job!r} is held by a runner that is just starting", f"backfill status {job}")
     renewed_s = max(0, now_ms - (lease.renewed_ms or 0)) / 1000
-    hint = f"backfill status {job}"
+    hint = f"backfill status {job}, or end that runner: backfill stop {job} --wait"
     if lease.host != this_host():
         hint += f" (if that runner died: try again {LEASE_MS // 1000} s after its last renewal)"
     return Held(f"job {job!r} is held by {_holder(lease)}, renewed {renewed_s:.0f} s ago", hint)

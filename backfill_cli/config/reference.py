@@ -182,8 +182,10 @@ A job is one TOML file; `backfill init` writes one to start from, `backfill plan
   reference is stored, the value is read when something connects. An option that holds a secret, or whose name says
   so, takes references alone; a secret that is written out is refused, also inside another value (`token=…`).
 * What decides the result may not change once a job exists: upstream, tables, keys, targets, transforms and sink.
-  What lets a job that met something new go on may (`ignore`, `sparse`, `accept_growth`); so may `[barrier]`,
-  `[throttle]`, `[catch_up]`, `[retry]`, `[spark]` and `job.staging`.
+  What lets a job that met something new go on may (`ignore`, `sparse`, `accept_growth`; of change files
+  `consecutive`, `columns` and `tables`, and `decimals` and `timestamps` where they were not given before); so may
+  `[barrier]`, `[throttle]`, `[catch_up]`, `[retry]`, `[spool]`, `[spark]` and `job.staging`. What is in a spool moves
+  along with its path.
 
 This page is written by `python -m backfill_cli.config.reference > docs/config.md`.
 """

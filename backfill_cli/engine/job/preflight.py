@@ -15,6 +15,7 @@ from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.job.select import choose, constraints, require_apart, require_keys, require_whole
 from backfill_cli.engine.staging.files import require_shared
 from backfill_cli.errors import NoSuchJob, SinkInUse, Transient
+from backfill_cli.model.job import JobState
 from backfill_cli.model.plan_report import PlannedTable, PlanReport
 from backfill_cli.model.schema import fields_of, shown
 from backfill_cli.model.upstream import Pin
@@ -113,6 +114,8 @@ def _known_job(config: "JobConfig", catalog: "Catalog") -> Iterator[str]:
     require_same(row.name, catalog.definition(row.name).fingerprint, config)
     then = "start ends with 5 while its runner lives" if row.live else "start continues it"
     yield f"job {row.name!r} already exists ({row.state}, epoch {row.epoch}): {then}"
+    if row.state == JobState.FAILED:
+        yield f"it failed, and will again unless this is corrected: {row.reason}"
 
 
 def _estimate_s(tables: Sequence[PlannedTable], rate: float | None) -> tuple[float, float] | None:

@@ -26,7 +26,7 @@ from backfill_cli.engine.spool.beside import taking
 from backfill_cli.engine.spool.open import open_spooled
 from backfill_cli.engine.spool.upstream import SpooledUpstream
 from backfill_cli.engine.staging.stage import SparkStager
-from backfill_cli.errors import WAY_ON, BackfillError, Held, NoSuchJob, StoppedEarly, Transient
+from backfill_cli.errors import WAY_ON, BackfillError, Fatal, Held, NoSuchJob, StoppedEarly, Transient
 from backfill_cli.model.checkpoint import Recovered
 from backfill_cli.model.codec import encode
 from backfill_cli.model.job import JobState, Verb
@@ -201,7 +201,12 @@ class _Run:
             heartbeat.renew = loop.heartbeat
             heartbeat.beat()
             self.watcher.progressed()
-            tick = run_loop(loop, self.watcher, heartbeat, self.signals.wake)
+            try:
+                tick = run_loop(loop, self.watcher, heartbeat, self.signals.wake)
+            except Fatal:
+                with suppress(BackfillError):  # what the sink holds, not what it held when somebody was told last
+                    loop.heartbeat()
+                raise
         resources.tell = self.watcher.tell
         if tick == Tick.DONE:
             resources.patiently(loop.heartbeat)
