@@ -7,7 +7,7 @@ from backfill_cli.contracts import Upstream
 from backfill_cli.model.plan import ChangeWindow, EpochPlan
 from backfill_cli.model.position import Position
 from backfill_cli.model.upstream import Pin
-from oracle.jobs import loaded, reads_of
+from oracle.jobs import loaded, reads_of, spooled
 from oracle.routes import Batch, route
 
 if TYPE_CHECKING:
@@ -46,3 +46,16 @@ def at_once(batch: Batch, spark: "SparkSession") -> None:
 @route("changes, window by window", *FORMS, covers=WAYS, together=400, refusals=5)
 def by_windows(batch: Batch, spark: "SparkSession") -> None:
     loaded(batch.config, spark, lambda upstream, pin: plans(upstream, pin, 4))
+
+
+SPOOLED = (
+    "spool.take._changes:changes",
+    "spool.upstream.scan:scan",
+    "spool.upstream.batches:batches",
+    "spool.upstream.changes:changes",  # of a log that is read directly: as without a spool
+)
+
+
+@route("changes, through a spool", *FORMS, covers=SPOOLED, together=400, refusals=5)
+def through_a_spool(batch: Batch, spark: "SparkSession") -> None:
+    spooled(batch.config, spark, lambda upstream, pin: plans(upstream, pin, 2))

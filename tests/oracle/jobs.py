@@ -7,12 +7,19 @@ import json
 import shutil
 from collections.abc import Callable, Iterable
 from contextlib import closing
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from backfill_cli.config import from_stored
-from backfill_cli.contracts import Upstream
+from backfill_cli.config import JobConfig, from_stored
+from backfill_cli.contracts import SpoolEntry, Upstream
 from backfill_cli.engine.job.create import sink_tables
 from backfill_cli.engine.loop.ports import Job, commit_of
+from backfill_cli.engine.spool import take
+from backfill_cli.engine.spool.folder import Spool
+from backfill_cli.engine.spool.stage import SpooledStager
+from backfill_cli.engine.spool.upstream import SpooledUpstream
+from backfill_cli.engine.staging.schemas import evolved
 from backfill_cli.engine.staging.stage import SparkStager
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.job import Phase
@@ -33,23 +40,68 @@ def loaded(config: Config, spark: "SparkSession", plans: Plans) -> None:
     job_config = from_stored(json.dumps(config))
     with closing(job_config.open_upstream()) as upstream:
         pin = upstream.pin()
-        tables = sink_tables(job_config, spark, upstream, pin, plain=True)
-        sink = job_config.open_sink()
-        job = Job(job_config.job.name, 1, tables, "{}")
-        sink.prepare(job.name, tables, into_existing=False)
-        stager = SparkStager(lambda: spark, upstream, job_config)
-        schemas, before = dict(pin.schema), 0
-        for epoch, plan in enumerate(plans(upstream, pin), 1):
-            done = stager.stage(plan, epoch, schemas)
-            schemas = dict(done.schemas)
-            checkpoint = Checkpoint(
-                epoch, before, job.token, done.staged.attempt, "{}", Phase.SNAPSHOT, START,
-                plan=plan, staged=done.staged, schemas=done.schemas, sink_schemas=done.sink_schemas,
-            )  # fmt: skip
-            sink.commit(commit_of(job, checkpoint, before, stager))
-            stager.discard(epoch, done.staged.attempt)
-            before = epoch
+        sinking = Sinking(job_config, spark, upstream, pin, SparkStager(lambda: spark, upstream, job_config))
+        for plan in plans(upstream, pin):
+            sinking.commit(plan)
     shutil.rmtree(job_config.job.staging, ignore_errors=True)
+
+
+def spooled(config: Config, spark: "SparkSession", plans: Plans) -> None:
+    """As `loaded`, each window an entry of a spool; entries are drained together, up to a change of columns."""
+    job_config = from_stored(json.dumps(config))
+    spool = Spool(f"{job_config.job.staging}-spool", job_config.job.name, "oracle")
+    spool.open()
+    with closing(job_config.open_upstream()) as upstream:
+        pin = upstream.pin()
+        held = SimpleNamespace(entries=())
+        facade = SpooledUpstream(upstream, upstream, held, spool)  # type: ignore[arg-type]
+        stager = SpooledStager(lambda: spark, facade, spool, job_config)
+        sinking = Sinking(job_config, spark, facade, pin, stager)  # type: ignore[arg-type]
+        schemas = dict(pin.schema)
+        for number, plan in enumerate(plans(upstream, pin), 1):
+            if plan.window is None:
+                sinking.commit(plan)
+                continue
+            if plan.window.schema:
+                sinking.drain(held)
+            entry = SpoolEntry(number, f"{number:012x}", plan.window, {})
+            taken = take.take(spark, upstream, job_config, plan.window, schemas, spool.place(entry.name))
+            schemas = evolved(schemas, taken.schemas)
+            held.entries = (*held.entries, spool.seal(replace(entry, window=taken.window, tables=taken.tables)))
+        sinking.drain(held)
+    spool.free()
+    shutil.rmtree(job_config.job.staging, ignore_errors=True)
+
+
+class Sinking:
+    """Epochs of a job, staged and committed one after the other."""
+
+    def __init__(
+        self, config: JobConfig, spark: "SparkSession", upstream: Upstream, pin: Pin, stager: SparkStager
+    ) -> None:
+        self.stager, self.epoch, self.schemas = stager, 0, dict(pin.schema)
+        tables = sink_tables(config, spark, upstream, pin, plain=True)
+        self.sink, self.job = config.open_sink(), Job(config.job.name, 1, tables, "{}")
+        self.sink.prepare(self.job.name, tables, into_existing=False)
+
+    def commit(self, plan: EpochPlan) -> None:
+        before, self.epoch = self.epoch, self.epoch + 1
+        done = self.stager.stage(plan, self.epoch, self.schemas)
+        self.schemas = dict(done.schemas)
+        checkpoint = Checkpoint(
+            self.epoch, before, self.job.token, done.staged.attempt, "{}", Phase.SNAPSHOT, START,
+            plan=plan, staged=done.staged, schemas=done.schemas, sink_schemas=done.sink_schemas,
+        )  # fmt: skip
+        self.sink.commit(commit_of(self.job, checkpoint, before, self.stager))
+        self.stager.discard(self.epoch, done.staged.attempt)
+
+    def drain(self, held: SimpleNamespace) -> None:
+        """All entries in one epoch; then there are none."""
+        if held.entries:
+            first, last = held.entries[0].window, held.entries[-1].window
+            window = replace(last, after=first.after, schema=first.schema)
+            self.commit(EpochPlan(window=window, spooled=True))
+        held.entries = ()
 
 
 def whole(upstream: Upstream, pin: Pin) -> Iterable[EpochPlan]:
