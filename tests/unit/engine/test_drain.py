@@ -68,7 +68,8 @@ def test_what_is_drained_is_the_net_of_all_entries_from_the_last_truncate_on(
     truncated: int | None,
 ) -> None:
     folder = tmp_path_factory.mktemp("job")
-    spool = Spool(str(folder / "spool"), "j", "me")
+    alike = "202607091530-3f2a1b4c5d6e"  # as the folder of an entry is called
+    spool = Spool(str(folder / alike / "a spool"), "j", "me")
     parts = cut(cases)
     entries = [taken(spark, spool, n, part, n == truncated) for n, part in enumerate(parts)]
     staged = drain.staged(spark, spool, entries, "t", KEY, Transform(), folder)
