@@ -15,8 +15,9 @@ import statistics
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from itertools import count
 from pathlib import Path
 
 import duckdb
@@ -56,21 +57,23 @@ class Watch:
             return  # the job has it open just now, or has not made it yet
         self.late_s.update((number, late_ms / 1000) for number, late_ms in found)
 
-    @contextmanager
-    def beside(self) -> Iterator[None]:
-        over = threading.Event()
 
-        def go_on() -> None:
-            while not over.wait(0.1):
-                self.look()
+@contextmanager
+def every(seconds: float, act: Callable[[], None]) -> Iterator[None]:
+    """Beside what is in `with`."""
+    over = threading.Event()
 
-        thread = threading.Thread(target=go_on, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            over.set()
-            thread.join()
+    def go_on() -> None:
+        while not over.wait(seconds):
+            act()
+
+    thread = threading.Thread(target=go_on, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def slot(folder: Path, rows: int, scale: int) -> list[Figure]:
@@ -83,7 +86,7 @@ def slot(folder: Path, rows: int, scale: int) -> list[Figure]:
         job = PgJob(folder / "slot", folder).write()
         chained(job)
         watch = Watch(db, job)
-        with db.pgbench("-c", "2", "-R", "300", "-T", "3600", touch=True), watch.beside():
+        with db.pgbench("-c", "2", "-R", "300", "-T", "3600", touch=True), every(0.1, watch.look):
             begin = int(db("SELECT (pg_current_wal_lsn() - '0/0')::bigint")[0][0])
             job.run("start", "--config", str(job.config), "--until", "caught-up")
             written = int(db("SELECT (pg_current_wal_lsn() - '0/0')::bigint")[0][0]) - begin
@@ -101,24 +104,15 @@ def slot(folder: Path, rows: int, scale: int) -> list[Figure]:
     ]
 
 
-@contextmanager
-def writer(job: Job, rows: int) -> Iterator[None]:
+def writer(job: Job, rows: int) -> AbstractContextManager[None]:
     """Lands 1,000 changes every half second."""
-    over = threading.Event()
+    sequence = count(1)
 
     def write() -> None:
-        sequence = 0
-        while not over.wait(0.5):
-            sequence += 1
-            land(job.changes, sequence, changes(sequence, 1_000, rows, time.time_ns() // 1_000_000))
+        number = next(sequence)
+        land(job.changes, number, changes(number, 1_000, rows, time.time_ns() // 1_000_000))
 
-    thread = threading.Thread(target=write, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
+    return every(0.5, write)
 
 
 def cost(folder: Path, rows: int, rounds: int) -> list[Figure]:
@@ -152,10 +146,10 @@ def drain(folder: Path, rows: int, entries: int, singles: int) -> list[Figure]:
     job = chained(Job(folder / "drain", folder / "drained", more).write())
     catalog = Catalog(job.catalog)
     with job.runner("start", "--config", str(job.config)):
-        _until(lambda: job.catalog.exists() and _taken(job) is not None, 120)
+        _until(lambda: job.catalog.exists() and job.status()["state"] == "running", 120)
         for sequence in range(1, entries + 1):
             land(job.changes, sequence, changes(sequence, 2_000, rows, time.time_ns() // 1_000_000))
-            _until(lambda least=sequence: (_taken(job) or 0) >= least, 60)
+            _until(lambda least=sequence: _taken(job) >= least, 60)
         job.run("throttle", "--rate", "none")
         _until(lambda: job.status()["phase"] == "upstream", 300)
     lines = catalog.ledger(JOB, 10_000)
@@ -171,13 +165,14 @@ def drain(folder: Path, rows: int, entries: int, singles: int) -> list[Figure]:
     return [Figure("draining: times as fast as one commit each", faster, "×", "≥ 10", faster >= 10, (), note)]
 
 
-def _taken(job: Job) -> int | None:
-    """How many entries are in the spool, None before it is there."""
+def _taken(job: Job) -> int:
+    """How many entries are in the spool; none while the job has its catalog open."""
     try:
-        spool = job.status()["spool"]
-    except Exception:
-        return None
-    return None if spool is None else int(spool["entries"])
+        with duckdb.connect(str(job.catalog), read_only=True) as con:
+            row = con.execute("SELECT count(*) FROM spool").fetchone()
+    except duckdb.Error:
+        return 0
+    return int(row[0]) if row is not None else 0
 
 
 def _until(reached, limit_s: float) -> None:

@@ -182,7 +182,7 @@ class Catalog:
         """Whether the job's spool has entries, as far as the catalog knows."""
         check_name(job)
         with self._store.reading() as db:
-            return bool(spool.entries(db, job))
+            return spool.holds_any(db, job)
 
     def ledger(self, job: str, last: int) -> tuple[EpochRecord, ...]:
         """The newest `last` epochs, oldest first."""

@@ -14,6 +14,10 @@ def entries(db: "DuckDBPyConnection", job: str) -> tuple[SpoolEntry, ...]:
     return tuple(decode(SpoolEntry, body) for (body,) in found)
 
 
+def holds_any(db: "DuckDBPyConnection", job: str) -> bool:
+    return db.execute("SELECT 1 FROM spool WHERE job = ? LIMIT 1", [job]).fetchone() is not None
+
+
 def add(db: "DuckDBPyConnection", job: str, entry: SpoolEntry) -> None:
     """One entry more; a repeat changes nothing."""
     db.execute("DELETE FROM spool WHERE job = ? AND number = ?", [job, entry.number])

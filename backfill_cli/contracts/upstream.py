@@ -213,6 +213,15 @@ class LocatedUpstream(Protocol):
 
 
 @runtime_checkable
+class ShowingUpstream(Protocol):
+    """An upstream whose system writes positions in a way of its own."""
+
+    def shown(self, position: Position) -> str:
+        """A position as people know it."""
+        ...
+
+
+@runtime_checkable
 class AdvisingUpstream(Protocol):
     """An upstream that sees what a start should be told of before."""
 

@@ -53,13 +53,14 @@ class UpstreamView:
 class SpoolView:
     """What was taken of a log and is not applied yet.
 
-    taken: the position that it was taken up to, for people. entries: windows, each of one barrier. changes: in
-    them, before netting. size_bytes: on disk. behind: the log has more than was taken. full: because the spool has
-    no room for it. covers: all that the snapshot's reads saw is at or before `latest`. waits: what taking waits
-    for; None while it goes on.
+    taken, applied: the positions up to which the log is in the spool, and in the sink once the epoch in hand is,
+    for people. entries: windows, each of one barrier. changes: in them, before netting. size_bytes: on disk.
+    behind: the log has more than was taken. full: because the spool has no room for it. covers: all that the
+    snapshot's reads saw is at or before `latest`. waits: what taking waits for; None while it goes on.
     """
 
     taken: str
+    applied: str
     entries: int
     changes: int
     size_bytes: int

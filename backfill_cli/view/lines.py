@@ -48,6 +48,7 @@ def job_details(view: JobView) -> str:
         *((("log held back", spell_held(view.held_bytes)),) if view.held_bytes is not None else ()),
         *((("spool", spell_spool(view.spool)),) if view.spool is not None else ()),
         *((("taken up to", view.spool.taken),) if view.spool is not None else ()),
+        *((("applied up to", view.spool.applied),) if view.spool is not None else ()),
         *((("allowed lag", spell_allowed(view)),) if view.allowed is not None else ()),
         *((("converging", "until the change log passes the end of the load"),) if view.converging else ()),
         ("limited by", view.limited_by),

@@ -49,7 +49,8 @@ def loaded(config: Config, spark: "SparkSession", plans: Plans) -> None:
 def spooled(config: Config, spark: "SparkSession", plans: Plans) -> None:
     """As `loaded`, each window an entry of a spool; entries are drained together, up to a change of columns."""
     job_config = from_stored(json.dumps(config))
-    spool = Spool(f"{job_config.job.staging}-spool", job_config.job.name, "oracle")
+    root = f"{job_config.job.staging}-spool"
+    spool = Spool(root, job_config.job.name, "oracle")
     spool.open()
     with closing(job_config.open_upstream()) as upstream:
         pin = upstream.pin()
@@ -69,8 +70,8 @@ def spooled(config: Config, spark: "SparkSession", plans: Plans) -> None:
             schemas = evolved(schemas, taken.schemas)
             held.entries = (*held.entries, spool.seal(replace(entry, window=taken.window, tables=taken.tables)))
         sinking.drain(held)
-    spool.free()
-    shutil.rmtree(job_config.job.staging, ignore_errors=True)
+    for folder in (root, job_config.job.staging):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 class Sinking:

@@ -41,6 +41,17 @@ class Chain(Run):
     def go(self) -> None:
         self.post(Verb.THROTTLE)
 
+    def take_and_stop(self) -> None:
+        """A change is in the spool, and no runner is there."""
+
+        def script() -> None:
+            self.db("UPDATE t SET n = 1 WHERE id = 7")
+            until(lambda: self.entries >= 1)
+            self.post(Verb.STOP)
+
+        with self.beside(script), pytest.raises(BackfillError):
+            self.catch_up()
+
     def state(self) -> str:
         try:
             return str(self.catalog.job("orders").state)
@@ -130,14 +141,7 @@ def test_what_is_taken_and_not_applied_is_not_verified_and_a_pause_of_all_holds_
     spark: "SparkSession", db: Database, tmp_path: Path
 ) -> None:
     run = Chain(db, tmp_path)
-
-    def script() -> None:
-        db("UPDATE t SET n = 1 WHERE id = 7")
-        until(lambda: run.entries >= 1)
-        run.post(Verb.STOP)
-
-    with run.beside(script), pytest.raises(BackfillError):
-        run.catch_up()
+    run.take_and_stop()
     with pytest.raises(Transient, match="its spool holds changes that are not applied yet"):
         verify("orders", run.catalog)
     with run.beside(run.go):
@@ -150,14 +154,7 @@ def test_a_change_of_columns_that_cannot_be_followed_ends_the_taking_at_once(
     spark: "SparkSession", db: Database, tmp_path: Path
 ) -> None:
     run = Chain(db, tmp_path)
-
-    def script() -> None:
-        db("UPDATE t SET n = 1 WHERE id = 7")
-        until(lambda: run.entries >= 1)
-        run.post(Verb.STOP)
-
-    with run.beside(script), pytest.raises(BackfillError):
-        run.catch_up()
+    run.take_and_stop()
     db("ALTER TABLE t RENAME n TO m", "UPDATE t SET m = 5 WHERE id = 3", "ALTER TABLE t RENAME m TO n")
     with pytest.raises(BadData, match="schema changed"):
         run.catch_up()

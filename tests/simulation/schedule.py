@@ -263,14 +263,18 @@ class Schedule:
             self.store.inbox.append(Command(number, verb, "sim", self.now, rate))
 
     def _checked(self) -> None:
-        """The law; a checkpoint never moves back; nothing is acknowledged before the sink holds it."""
+        """The law; a checkpoint never moves back; nothing is acknowledged too early."""
         if self.lawful != len(self.sink.checkpoints):
             self._law()
             self.lawful = len(self.sink.checkpoints)
             position = self.sink.checkpoints[-1].position if self.sink.checkpoints else self.held
             assert self.held <= position
             self.held = position
-        assert self.upstream.acknowledged <= self.held
+        assert any(self.upstream.acknowledged <= end for end in self._kept()), "acknowledged too early"
+
+    def _kept(self) -> list[Position]:
+        """What is acknowledged is before one of these: nothing before them need be read again."""
+        return [self.held]
 
     # -- what people and disks do to a job that does not run -----------------------------------------------------
 

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backfill_cli.catalog import Catalog
-from backfill_cli.config import JobConfig, differences
+from backfill_cli.config import JobConfig, differences, from_stored
 from backfill_cli.contracts import HeldUpstream, JobDefinition, SinkTable, Upstream
 from backfill_cli.engine.job.ownership import require_lost, require_new, take
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.job.select import choose, require_apart, require_keys, require_whole, strategy_of
+from backfill_cli.engine.spool.folder import owned
 from backfill_cli.engine.staging.files import require_shared
 from backfill_cli.engine.staging.partitions import side_table
 from backfill_cli.engine.staging.schemas import sink_schema
@@ -45,6 +46,7 @@ def create(
     tables = sink_tables(config, resources.spark, upstream, pin, plain=not into_existing)
     resources.patiently(lambda: require_apart(upstream, resources.sink, tables))
     _require_staging(config.job.staging)
+    require_spool_free(config)
     require_shared(config, resources.spark)
     resources.patiently(lambda: resources.sink.prepare(name, tables, into_existing))
     resources.patiently(lambda: take(name, catalog, resources.sink, held))
@@ -112,6 +114,15 @@ def require_staging_place(staging: str) -> None:
         raise UsageError(f"job.staging {staging}: {there} is no folder that can be written", "name another folder")
 
 
+def require_spool_free(config: JobConfig) -> None:
+    """No other job of its name has the place of a chain's spool. Raises UsageError where one has."""
+    if config.job.strategy == "chain" and owned(config.spool.path, config.job.name):
+        raise UsageError(
+            f"spool.path {config.spool.path} has the spool of another job {config.job.name!r}, of another catalog",
+            "name another folder; or drop that job where its catalog is",
+        )
+
+
 def _require_staging(staging: str) -> None:
     """The staging folder is there. Raises UsageError when it cannot be."""
     try:
@@ -120,9 +131,10 @@ def _require_staging(staging: str) -> None:
         raise UsageError(f"job.staging {staging}: {error.strerror}", "name a folder that can be written") from None
 
 
-def require_same(name: str, fingerprint: str, config: JobConfig) -> None:
-    """The config leads to the same result as the job's. Raises UsageError with every difference."""
-    found = [one for one in differences(json.loads(fingerprint), config.fingerprint()) if not _first_told(one)]
+def require_same(job: JobDefinition, config: JobConfig) -> None:
+    """The config leads to the same result as the job's own. Raises UsageError with every difference."""
+    name, had = job.name, from_stored(job.config).fingerprint()
+    found = [one for one in differences(had, config.fingerprint()) if not _first_told(one)]
     if found:
         raise UsageError(
             f"job {name!r} exists, and this config would give a different result. These options differ:\n  "
@@ -190,8 +202,9 @@ def rebuild(name: str, catalog: Catalog, config: JobConfig, resources: Resources
             if known
             else "check [job] name and [sink]; a new job begins with: backfill start --config job.toml",
         )
-    definition = replace(decode(JobDefinition, saved.definition), config=config.stored())
-    require_same(name, definition.fingerprint, config)
+    kept = decode(JobDefinition, saved.definition)
+    require_same(kept, config)
+    definition = replace(kept, config=config.stored())
     markers = resources.patiently(lambda: resources.sink.committed(name))
     token = max((marker.token for marker in markers.values()), default=saved.checkpoint.token)
     checkpoint = replace(saved.checkpoint, plan=None, staged=None)

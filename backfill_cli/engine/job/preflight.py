@@ -7,6 +7,7 @@ from backfill_cli.contracts import AdvisingUpstream, CheckedSink, HeldUpstream, 
 from backfill_cli.engine.job.create import (
     require_same,
     require_same_strategy,
+    require_spool_free,
     require_staging_place,
     sink_tables,
 )
@@ -42,6 +43,8 @@ def plan(config: "JobConfig", catalog: "Catalog", into_existing: bool = False) -
         choice = choose(config.job.strategy, upstream.capabilities)
         if known:
             require_same_strategy(catalog.definition(config.job.name), config, upstream)
+        else:
+            require_spool_free(config)
         require_keys(config.table_specs(), upstream.capabilities)
         pin = upstream.pin()
         require_whole(config, upstream, sink)
@@ -111,11 +114,11 @@ def _known_job(config: "JobConfig", catalog: "Catalog") -> Iterator[str]:
         row = catalog.job(config.job.name)
     except NoSuchJob:
         return
-    require_same(row.name, catalog.definition(row.name).fingerprint, config)
+    require_same(catalog.definition(row.name), config)
     then = "start ends with 5 while its runner lives" if row.live else "start continues it"
     yield f"job {row.name!r} already exists ({row.state}, epoch {row.epoch}): {then}"
     if row.state == JobState.FAILED:
-        yield f"it failed, and will again unless this is corrected: {row.reason}"
+        yield f"its last run failed: {row.reason}"
 
 
 def _estimate_s(tables: Sequence[PlannedTable], rate: float | None) -> tuple[float, float] | None:

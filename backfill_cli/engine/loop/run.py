@@ -1,6 +1,5 @@
 """A job in a process: created or taken up, recovered, run to its end. The commands call this."""
 
-import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -26,7 +25,7 @@ from backfill_cli.engine.spool.beside import taking
 from backfill_cli.engine.spool.open import open_spooled
 from backfill_cli.engine.spool.upstream import SpooledUpstream
 from backfill_cli.engine.staging.stage import SparkStager
-from backfill_cli.errors import WAY_ON, BackfillError, Fatal, Held, NoSuchJob, StoppedEarly, Transient
+from backfill_cli.errors import WAY_ON, BackfillError, Held, NoSuchJob, StoppedEarly, Transient
 from backfill_cli.model.checkpoint import Recovered
 from backfill_cli.model.codec import encode
 from backfill_cli.model.job import JobState, Verb
@@ -55,8 +54,7 @@ def start(
         if known is None:
             known = create(config, catalog, resources, until, into_existing)
             return run.created(known, config, resources, lock)
-        require_same(name, known.fingerprint, config)
-        require_same(name, json.dumps(from_stored(known.config).fingerprint()), config)
+        require_same(known, config)
         require_same_strategy(known, config, resources.upstream)
         changed = changed_keys(known.config, config)
         job = replace(known, until=until, config=config.stored())
@@ -203,7 +201,7 @@ class _Run:
             self.watcher.progressed()
             try:
                 tick = run_loop(loop, self.watcher, heartbeat, self.signals.wake)
-            except Fatal:
+            except BackfillError:
                 with suppress(BackfillError):  # what the sink holds, not what it held when somebody was told last
                     loop.heartbeat()
                 raise

@@ -5,7 +5,7 @@ what came before it of that table meaningless.
 """
 
 from collections.abc import Sequence
-from functools import reduce
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,17 +41,10 @@ def staged(
     partial = tuple(dict.fromkeys(name for _, one in with_files for name in one.partial))
     changes = _frame(spark, spool, with_files, bool(partial))
     if not partial:
-        net = write_net(transform.net(changes, key, shape), path, folder)
-        return _of(net, truncated, ())
+        return replace(write_net(transform.net(changes, key, shape), path, folder), truncated=truncated)
     taking.require_whole(table, partial, shape)
     shaped, left = transform.net_partial(taking.completed(changes, key), key, shape, partial)
-    return _of(write_net(shaped, path, folder), truncated, left)
-
-
-def _of(net: StagedTable, truncated: bool, partial: tuple[str, ...]) -> StagedTable:
-    return StagedTable(
-        changes=net.changes, changed=net.changed, deleted=net.deleted, truncated=truncated, partial=partial
-    )
+    return replace(write_net(shaped, path, folder), truncated=truncated, partial=left)
 
 
 def _frame(
@@ -68,8 +61,5 @@ def _frame(
 
     if not lacking:
         return read(held)
-    groups = [
-        group for group in ([h for h in held if h[1].partial], [h for h in held if not h[1].partial]) if group
-    ]
-    frames = [read(group) for group in groups]
-    return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), frames)
+    some, whole = [h for h in held if h[1].partial], [h for h in held if not h[1].partial]
+    return read(some).unionByName(read(whole), allowMissingColumns=True) if whole else read(some)

@@ -68,12 +68,21 @@ class Spool:
         A catalog that was lost knows nothing, and one that was killed may lack the newest entry. Raises
         StateConflict where an entry that the catalog knows is gone or damaged: it was acknowledged upstream.
         """
-        there = [decode(SpoolEntry, path.read_text()) for path in self._folder.glob(f"*/{ENTRY}")]
+        there = [self._read(path) for path in self._folder.glob(f"*/{ENTRY}")]
         chain = in_order(after, known, there)
         for entry in chain:
             self.require_whole(entry)
         memories = {entry.name: entry.memory for entry in there}  # the catalog has none
         return tuple(replace(entry, memory=memories.get(entry.name, "")) for entry in chain)
+
+    def _read(self, path: Path) -> SpoolEntry:
+        try:
+            return decode(SpoolEntry, path.read_text())
+        except ValueError as exc:
+            raise StateConflict(
+                f"job {self._job!r}: the spool's file {path} is damaged: it no longer says what its entry holds",
+                self._way_on,
+            ) from exc
 
     def require_reach(self, taken: Position, after: Position, entries: Sequence[SpoolEntry]) -> None:
         """The spool goes on from a position to where the log was taken. Raises StateConflict where it does not."""
@@ -107,8 +116,12 @@ class Spool:
         return StateConflict(
             f"job {self._job!r}: the spool's file {path} is {how}; it holds the changes from {ends}, which the "
             "upstream may no longer have",
-            f"restore the folder from a copy; else start over: backfill drop {self._job} --confirm {self._job}",
+            self._way_on,
         )
+
+    @property
+    def _way_on(self) -> str:
+        return f"restore the folder from a copy; else start over: backfill drop {self._job} --confirm {self._job}"
 
     def remove(self, entry: SpoolEntry) -> None:
         """The entry is gone: what it holds is in the sink."""
@@ -121,9 +134,10 @@ class Spool:
             if path.name not in kept:
                 shutil.rmtree(path, ignore_errors=True)
 
-    def free(self) -> None:
-        """The whole folder is gone."""
-        shutil.rmtree(self._folder, ignore_errors=True)
+
+def owned(root: str, job: str) -> bool:
+    """Whether some job of this name has its spool there."""
+    return (Path(root) / job / OWNER).exists()
 
 
 def in_order(after: Position, known: Sequence[SpoolEntry], there: Sequence[SpoolEntry]) -> tuple[SpoolEntry, ...]:
@@ -131,9 +145,8 @@ def in_order(after: Position, known: Sequence[SpoolEntry], there: Sequence[Spool
 
     Of two that go on from one place the one from which the spool goes furthest: the other's taking was cut off.
     """
-    follows: dict[
-        Position, tuple[Position, SpoolEntry]
-    ] = {}  # by where it goes on: how far the spool goes, and by what
+    # by where it goes on: how far the spool goes from there, and by which entry
+    follows: dict[Position, tuple[Position, SpoolEntry]] = {}
     for entry in sorted(there, key=lambda one: one.name, reverse=True):
         end = follows[entry.window.up_to][0] if entry.window.up_to in follows else entry.window.up_to
         known_end = follows[entry.window.after][0] if entry.window.after in follows else entry.window.after

@@ -99,8 +99,11 @@ class Taker:
         return self._trouble.reason
 
     def begin(self, entries: Sequence[SpoolEntry]) -> None:
-        """What an earlier process left in the spool; the catalog knows all of it from here on."""
+        """What an earlier process left in the spool; the catalog knows all of it from here on, and no more."""
         known = {entry.number for entry in self._store.spooled()}
+        applied = known - {entry.number for entry in entries}
+        if applied:  # it died before it said so
+            self._store.trim(max(applied))
         for entry in entries:
             if entry.number not in known:
                 self._store.spool(replace(entry, memory=""))

@@ -13,6 +13,7 @@ from backfill_cli.contracts import (
     BatchedUpstream,
     HeldUpstream,
     RememberingUpstream,
+    ShowingUpstream,
     SpoolEntry,
     TakingUpstream,
     Upstream,
@@ -24,6 +25,7 @@ from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.job import Phase
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.position import START, Position
+from backfill_cli.model.split import SplitStatus
 from backfill_cli.model.upstream import Pin, SpoolView, UpstreamEpoch, UpstreamView
 
 if TYPE_CHECKING:
@@ -53,7 +55,8 @@ class SpooledUpstream:
         if newest and isinstance(self.log, RememberingUpstream):
             self.log.recall(newest)
         if isinstance(self.rows, ApartUpstream):
-            self.rows.read_apart(begun=bool(committed.splits))
+            begun = any(split.status != SplitStatus.NOT_STARTED for split in committed.splits.values())
+            self.rows.read_apart(begun=begun)
 
     # -- where the loop is ---------------------------------------------------------------------------------------
 
@@ -107,7 +110,8 @@ class SpooledUpstream:
             pending=pending,
             held_bytes=self.taker.held_bytes,
             spool=SpoolView(
-                taken=str(self.taker.position),
+                taken=self._shown(self.taker.position),
+                applied=self._shown(position),
                 entries=len(entries),
                 changes=sum(entry.changes for entry in entries),
                 size_bytes=self.taker.size_bytes,
@@ -117,6 +121,9 @@ class SpooledUpstream:
                 waits=self.taker.waits,
             ),
         )
+
+    def _shown(self, position: Position) -> str:
+        return self.log.shown(position) if isinstance(self.log, ShowingUpstream) else str(position)
 
     def _left(self, position: Position) -> list[SpoolEntry]:
         """What is in the spool after a position."""

@@ -1,5 +1,6 @@
 """`backfill verify`: upstream and sink at one checkpoint, table by table. Reads only; holds up no runner."""
 
+import json
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,6 +12,7 @@ from backfill_cli.engine.verify.folder import folder_of
 from backfill_cli.engine.verify.table import compare
 from backfill_cli.errors import BackfillError, Transient, UsageError
 from backfill_cli.model.checkpoint import Checkpoint
+from backfill_cli.model.position import Position
 from backfill_cli.model.verify import VerifyReport
 
 if TYPE_CHECKING:
@@ -118,7 +120,15 @@ def verify_against(
         tables = [replace(t, schema=at.sink_schemas.get(t.name, t.schema)) for t in definition.tables]
         rows = expected if callable(expected) else expected.beside(copy)
         verdicts = tuple(compare(spark, rows(table, at), copy, table, ROWS_NAMED) for table in tables)
-    complete_at = definition.pin.complete_at
-    converging = complete_at is not None and not complete_at <= at.position
-    converging = converging or bool(at.plan and at.plan.converging)
+    converging = _converging(definition, at)
     return VerifyReport(definition.name, at.epoch, verdicts, time.monotonic() - began_s, converging)
+
+
+def _converging(definition: JobDefinition, at: Checkpoint) -> bool:
+    """Whether changes are still to come that the snapshot shows: of a fuzzy load, or of rows read as they were."""
+    state = json.loads(at.state)
+    if state.get("uncovered"):
+        return True
+    learnt = state.get("complete_at")
+    complete_at = definition.pin.complete_at if learnt is None else Position.of(learnt)
+    return complete_at is not None and not complete_at <= at.position

@@ -84,7 +84,7 @@ class PostgresUpstream:
             splits=tuple(split for table in tables for split in splits(connection, table)),
             schema={table.name: schema_of(table) for table in tables},
             identity=self._identity(seen),
-            shown=f"LSN {lsn_text(position)}",
+            shown=self.shown(position_of(position)),
         )
         self._see_from_here()
         self._ranges = Ranges(self._pin.splits)
@@ -155,6 +155,10 @@ class PostgresUpstream:
             log_first=snapshot_open and (end - at > LONG_LOG_BYTES or bool(added)),
             held_bytes=seen.held_bytes,
         )
+
+    def shown(self, position: Position) -> str:
+        """As the server writes it."""
+        return f"LSN {lsn_text(lsn_of(position))}"
 
     def read_apart(self, begun: bool) -> None:
         """Rows are read while another object takes the log, which has all that changes meanwhile."""

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from spool_entries import at, entry, sealed
 
 from backfill_cli.contracts import SpoolEntry
-from backfill_cli.engine.spool.folder import Spool, in_order
+from backfill_cli.engine.spool.folder import Spool, in_order, owned
 from backfill_cli.errors import StateConflict, Transient
 
 
@@ -109,3 +109,16 @@ def test_a_disk_that_fails_is_waited_for(spool: Spool) -> None:
     spool.place(made.name).mkdir()
     with pytest.raises(Transient, match="No such file"):
         spool.seal(made)
+
+
+def test_an_entry_that_no_longer_says_what_it_holds_stops_the_job(spool: Spool) -> None:
+    made = sealed(spool, entry(1, 0, 3))
+    (spool.place(made.name) / "entry.json").write_text('{"number": 1')
+    with pytest.raises(StateConflict, match=r"entry\.json is damaged"):
+        spool.entries(at(0), [made])
+
+
+def test_the_place_of_another_jobs_spool_is_known_before_anything_is_made(spool: Spool, tmp_path: Path) -> None:
+    assert owned(str(tmp_path), "orders")
+    assert not owned(str(tmp_path), "lines")
+    assert not (tmp_path / "lines").exists()

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 from simulation.chain_world import MemorySpool, MemoryTakes, VolatileLog
@@ -17,6 +18,7 @@ from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.job import Phase
 from backfill_cli.model.plan import ChangeWindow
 from backfill_cli.model.position import START, Position
+from backfill_cli.model.split import SplitProgress, SplitStatus
 
 
 class Steady(Random):
@@ -232,3 +234,28 @@ def test_what_was_taken_is_remembered_with_each_checkpoint() -> None:
     world.facade.enter(Phase.SNAPSHOT, START, {TABLE: "{}"})
     world.taker.beside()
     assert (world.facade.taken, world.facade.remembered(START)) == (at(3), "")
+
+
+@pytest.mark.parametrize(("status", "begun"), [(SplitStatus.NOT_STARTED, False), (SplitStatus.CONSUMING, True)])
+def test_rows_read_apart_know_whether_any_was_read(status: SplitStatus, begun: bool) -> None:
+    """A loaded checkpoint names splits that have not started, too."""
+    world, told = World(), []
+    rows = SimpleNamespace(read_apart=lambda begun: told.append(begun))
+    facade = SpooledUpstream(rows, world.log, world.taker, world.spool)  # type: ignore[arg-type]
+    splits = {(TABLE, "0"): SplitProgress(status), (TABLE, "1"): SplitProgress()}
+    facade.take_up(Checkpoint(0, 0, 0, "", "{}", Phase.SNAPSHOT, START, splits=splits), ())
+    assert told == [begun]
+
+
+def test_entries_that_were_applied_and_not_trimmed_are_gone_from_the_catalog_too() -> None:
+    world = World()
+    world.facade.enter(Phase.SNAPSHOT, START, {TABLE: "{}"})
+    world.taker.beside()
+    world.commit(1)
+    world.ms += 1_000
+    world.taker.beside()
+    assert [entry.number for entry in world.store.spooled()] == [1, 2]
+    world.begin(at(3))  # it died between the sink's commit and the trim
+    assert [entry.number for entry in world.store.spooled()] == [2]
+    world.begin(at(4))
+    assert world.store.spooled() == ()

@@ -49,7 +49,7 @@ class Two:
         self.state = self.strategy.apply(self.state, Barrier.next(0, self.now_ms, Mutations(control)).mutations)
         spools = self.state.phase != Phase.UPSTREAM
         self.taken = self.log if spools or self.taken > self.applied else self.taken
-        spool = SpoolView("", 1, 1, 1) if spools else None
+        spool = SpoolView("", "", 1, 1, 1) if spools else None
         pending = epochs(self.applied, self.log)
         view = UpstreamView("{}", at(self.log), pending, spool=spool)
         rows = Budget(self.now_ms, budget, 1_000, self.now_ms)
@@ -120,7 +120,7 @@ def test_while_the_log_has_more_than_the_spool_the_job_is_not_caught_up(full: bo
     two = Two(current=False)
     while two.state.phase != phase:
         two.barrier(1 if phase == Phase.LOG_STORE else 0, 1_000)
-    view = UpstreamView("{}", at(9), epochs(two.applied, 9), spool=SpoolView("", 1, 1, 1, behind=full))
+    view = UpstreamView("{}", at(9), epochs(two.applied, 9), spool=SpoolView("", "", 1, 1, 1, behind=full))
     plan = two.strategy.plan(two.state, view, Budget(5_000, 1_000, 1_000, 5_000))
     assert plan.pending_after == 1
 
