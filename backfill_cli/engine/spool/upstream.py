@@ -123,7 +123,8 @@ class SpooledUpstream:
         )
 
     def _shown(self, position: Position) -> str:
-        return self.log.shown(position) if isinstance(self.log, ShowingUpstream) else str(position)
+        told = self.log.shown(position) if isinstance(self.log, ShowingUpstream) else str(position)
+        return told or "the start of the change log"
 
     def _left(self, position: Position) -> list[SpoolEntry]:
         """What is in the spool after a position."""

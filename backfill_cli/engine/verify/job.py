@@ -44,11 +44,12 @@ def verify(job: str, catalog: "Catalog", independent: bool = False) -> VerifyRep
     config = from_stored(definition.config)
     live = catalog.job(job).live
     if definition.strategy == "chain" and catalog.holds_spool(job):
+        run = "" if live else f"backfill resume {job} --detach; "
         raise Transient(
             f"job {job!r}: its spool holds changes that are not applied yet, and the upstream has let go of them: "
             "there is nothing to compare with until they are",
-            f"backfill wait {job} --for caught-up, then verify; to hold both sides still: backfill pause {job} "
-            "--all --wait",
+            f"{run}backfill wait {job} --for caught-up; backfill pause {job} --all --wait; backfill verify {job}; "
+            f"backfill resume {job}",
         )
     with Resources(config) as resources:
         sink = resources.sink
