@@ -22,8 +22,9 @@ from pathlib import Path
 
 import duckdb
 import measure
+from control import wait_for
 from demo_upstream import changes, land, write_snapshot
-from log_store import one_by_one
+from log_store import one_by_one, wait_until
 from measure import JOB, Figure, Job, percentile, quartiles, scratch
 from pgbench import SETTINGS, Database, PgJob
 
@@ -146,17 +147,16 @@ def drain(folder: Path, rows: int, entries: int, singles: int) -> list[Figure]:
     job = chained(Job(folder / "drain", folder / "drained", more).write())
     catalog = Catalog(job.catalog)
     with job.runner("start", "--config", str(job.config)):
-        _until(lambda: job.catalog.exists() and job.status()["state"] == "running", 120)
+        wait_for(job, "running", "snapshot")
         for sequence in range(1, entries + 1):
             land(job.changes, sequence, changes(sequence, 2_000, rows, time.time_ns() // 1_000_000))
-            _until(lambda least=sequence: _taken(job) >= least, 60)
+            wait_until(lambda least=sequence: _taken(job) >= least, 60)
         job.run("throttle", "--rate", "none")
-        _until(lambda: job.status()["phase"] == "upstream", 300)
+        wait_until(lambda: job.status()["phase"] == "upstream", 300)
     lines = catalog.ledger(JOB, 10_000)
     drained = [line for line in lines if line.phase is Phase.LOG_STORE and line.upstream_epochs]
     assert sum(line.upstream_epochs for line in drained) == entries
-    begun = max(line.committed_ms for line in lines if line.phase is Phase.SNAPSHOT)
-    took = (max(line.committed_ms for line in drained) - begun) / 1000
+    took = sum(line.stage_ms + line.commit_ms for line in drained) / 1000  # the first is staged beside a commit
     plain = Job(folder / "single", folder / "drained", '[barrier]\ninterval = "50ms"\n').write()
     plain.run("start", "--config", str(plain.config), "--until", "caught-up")
     single = statistics.median(one_by_one(plain, 1, singles, 2_000, rows)[2:])
@@ -173,14 +173,6 @@ def _taken(job: Job) -> int:
     except duckdb.Error:
         return 0
     return int(row[0]) if row is not None else 0
-
-
-def _until(reached, limit_s: float) -> None:
-    end = time.monotonic() + limit_s
-    while not reached():
-        if time.monotonic() > end:
-            raise TimeoutError(f"not reached within {limit_s:.0f} s")
-        time.sleep(0.02)
 
 
 def main() -> int:

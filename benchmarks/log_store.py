@@ -40,20 +40,20 @@ def one_by_one(job: Job, first: int, epochs: int, count: int, rows: int) -> list
     catalog = Catalog(job.catalog)
     took = []
     with job.runner("start", "--config", str(job.config)):
-        _wait(lambda: job.status()["state"] == "running", 120)
+        wait_until(lambda: job.status()["state"] == "running", 120)
         for sequence in range(first, first + epochs):
             (before,) = catalog.ledger(JOB, 1)
             content = changes(sequence, count, rows, time.time_ns() // 1_000_000)
             began = time.time() * 1000
             land(job.changes, sequence, content)
-            _wait(lambda seen=before: catalog.ledger(JOB, 1)[0].epoch != seen.epoch, 60)
+            wait_until(lambda seen=before: catalog.ledger(JOB, 1)[0].epoch != seen.epoch, 60)
             (line,) = catalog.ledger(JOB, 1)
             assert line.upstream_epochs == 1, line
             took.append((line.committed_ms - began) / 1000)
     return took
 
 
-def _wait(reached, limit_s: float) -> None:
+def wait_until(reached, limit_s: float) -> None:
     end = time.monotonic() + limit_s
     while not reached():
         if time.monotonic() > end:
