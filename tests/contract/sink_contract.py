@@ -221,6 +221,17 @@ class SinkContract:
         assert read("orders") == rows((1, "a"))
         assert sink.committed("orders")["orders"].epoch == 10
 
+    def test_until_the_sink_has_converged_such_a_change_is_left_out(
+        self, sink: Sink, read: Read, epochs: Epochs
+    ) -> None:
+        """The row was deleted before it was read; its delete is still to come."""
+        require_partial(sink)
+        sink.commit(epochs.next(inserts=rows((1, "a"), (2, "b"))))
+        gone = [{"id": key, "name": None, "_unsent": ["name"]} for key in (1, 8)]
+        commit = epochs.next(upserts=[*gone, {"id": 3, "name": "c", "_unsent": None}], deletes=[2])
+        sink.commit(replace(commit, converging=True))
+        assert read("orders") == rows((1, "a"), (3, "c"))
+
     # Markers, repeats, fences
 
     def test_before_the_first_commit_no_table_is_past_epoch_0(self, sink: Sink, epochs: Epochs) -> None:
