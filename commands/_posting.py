@@ -69,10 +69,15 @@ def _rate(verb: Verb, rate: float | None) -> str:
 
 
 def _waited(catalog: "Catalog", job: str, command: int, verb: Verb, limit_s: float) -> int:
-    """The epoch of the barrier that took a command; a stop is over once its runner has gone."""
+    """The epoch of the barrier that took a command; a stop is over once its runner has gone.
+
+    A runner may die with the command untaken: then it is written here, as without a runner.
+    """
     deadline = time.monotonic() + limit_s
     while (epoch := catalog.taken(job, command)) is None or (verb is Verb.STOP and catalog.job(job).live):
-        if time.monotonic() > deadline:
+        if epoch is None and not catalog.job(job).live:
+            catalog.settle(job, time.time_ns() // 1_000_000)
+        elif time.monotonic() > deadline:
             raise WaitTimedOut(
                 f"job {job!r}: the {verb.value} was not done within {limit_s:g} s; the request stays in place",
                 f"backfill status {job}",

@@ -55,7 +55,8 @@ class Catalog:
     """The jobs of one catalog file.
 
     path: created with the first job. now_ms: physical time. wait_s: how long to wait for other processes. watch_s:
-    how long a lease of another machine must stay as it is before its runner counts as dead, by our own clock.
+    how long a lease of another machine must stay as it is before its runner counts as dead, by our clock; None: as long
+    as a lease lasts.
     """
 
     def __init__(
@@ -63,11 +64,11 @@ class Catalog:
         path: Path,
         now_ms: Callable[[], int] = wall_clock_ms,
         wait_s: float = 30.0,
-        watch_s: float = lease.LEASE_MS / 1000,
+        watch_s: float | None = None,
     ) -> None:
         self._store = Store(path, wait_s)
         self._now_ms = now_ms
-        self._watch_s = watch_s
+        self._watch_s = lease.LEASE_MS / 1000 if watch_s is None else watch_s
 
     @property
     def path(self) -> Path:
@@ -171,6 +172,14 @@ class Catalog:
                 inbox.apply(db, job, now_ms)
         inbox.touch(self.path)
         return command.id
+
+    def settle(self, job: str, now_ms: int) -> None:
+        """What waits in the job's inbox has been applied, unless a runner lives that can take it."""
+        check_name(job)
+        dead = self._watched(job)
+        with self._store.writing() as db:
+            if not self._is_held(lease.read(db, job), job, dead):
+                inbox.apply(db, job, now_ms)
 
     def taken(self, job: str, command_id: int) -> int | None:
         """The epoch of the barrier that took the command; None while it waits."""

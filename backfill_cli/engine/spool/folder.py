@@ -79,10 +79,7 @@ class Spool:
         try:
             return decode(SpoolEntry, path.read_text())
         except ValueError as exc:
-            raise StateConflict(
-                f"job {self._job!r}: the spool's file {path} is damaged: it no longer says what its entry holds",
-                self._way_on,
-            ) from exc
+            raise self._damaged(path, "is damaged: it no longer says what its entry holds") from exc
 
     def require_reach(self, taken: Position, after: Position, entries: Sequence[SpoolEntry]) -> None:
         """The spool goes on from a position to where the log was taken. Raises StateConflict where it does not."""
@@ -101,7 +98,8 @@ class Spool:
         for file in (file for table in entry.tables.values() for file in table.files):
             path = folder / file.path
             if not path.is_file() or path.stat().st_size != file.size_bytes:
-                raise self._damaged(entry, path, "gone" if not path.is_file() else "not of its size")
+                how = "is gone" if not path.is_file() else "is not of its size"
+                raise self._damaged(path, f"{how}; {_held(entry)}")
 
     def require_unchanged(self, entry: SpoolEntry) -> None:
         """As `require_whole`, and each file holds what was written. Called before it is read."""
@@ -109,19 +107,13 @@ class Spool:
         for name, digest in entry.digests.items():
             path = self.place(entry.name) / name
             if _digest(path) != digest:
-                raise self._damaged(entry, path, "damaged")
+                raise self._damaged(path, f"is damaged; {_held(entry)}")
 
-    def _damaged(self, entry: SpoolEntry, path: Path, how: str) -> StateConflict:
-        ends = " to ".join(str(position) or "the begin" for position in (entry.window.after, entry.window.up_to))
+    def _damaged(self, path: Path, how: str) -> StateConflict:
         return StateConflict(
-            f"job {self._job!r}: the spool's file {path} is {how}; it holds the changes from {ends}, which the "
-            "upstream may no longer have",
-            self._way_on,
+            f"job {self._job!r}: the spool's file {path} {how}",
+            f"restore the folder from a copy; else start over: backfill drop {self._job} --confirm {self._job}",
         )
-
-    @property
-    def _way_on(self) -> str:
-        return f"restore the folder from a copy; else start over: backfill drop {self._job} --confirm {self._job}"
 
     def remove(self, entry: SpoolEntry) -> None:
         """The entry is gone: what it holds is in the sink."""
@@ -156,6 +148,11 @@ def in_order(after: Position, known: Sequence[SpoolEntry], there: Sequence[Spool
     while (more := follows.get(chain[-1].window.up_to if chain else after)) is not None:
         chain.append(more[1])
     return tuple(chain)
+
+
+def _held(entry: SpoolEntry) -> str:
+    ends = " to ".join(str(position) or "the begin" for position in (entry.window.after, entry.window.up_to))
+    return f"it holds the changes from {ends}, which the upstream may no longer have"
 
 
 def _digest(path: Path) -> str:

@@ -80,6 +80,23 @@ def test_wait_prints_the_epoch_that_took_the_command(run: Run, catalog: Catalog,
     assert (told["schema"], told["job"], told["command"], told["epoch"]) == (1, "orders", "pause", 1234)
 
 
+def test_a_command_whose_runner_dies_before_it_takes_it_is_written_without_one(run: Run, catalog: Catalog) -> None:
+    class Dying(Catalog):
+        """The runner is gone when the command is first asked about."""
+
+        def taken(self, job: str, command_id: int) -> int | None:
+            claim.__exit__(None, None, None)
+            return super().taken(job, command_id)
+
+    claim = catalog.claim("orders", "test", 5).__enter__()
+    claim.store.become(JobState.RUNNING, "")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("backfill_cli.catalog.Catalog", Dying)
+        result = run("stop", "orders", "--wait", "--timeout", "5")
+    assert (result.exit_code, result.stderr) == (0, "job orders: stopped, at epoch 0\n")
+    assert catalog.job("orders").state is JobState.STOPPED
+
+
 @pytest.mark.usefixtures("claim")
 def test_resume_posts_to_a_runner_and_returns(run: Run, catalog: Catalog) -> None:
     run("pause")

@@ -551,6 +551,7 @@ def scene(folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> Callable[[
     monkeypatch.setattr(engine_run, "run_loop", lambda *_: Tick.DONE)
     monkeypatch.setattr(create, "sink_tables", tables)
     monkeypatch.setattr(preflight, "sink_tables", tables)
+    monkeypatch.setattr(lease, "LEASE_MS", 1_500)  # a runner of another machine that never comes is waited out
 
     def made(name: str) -> Scene:
         place = folder / name
