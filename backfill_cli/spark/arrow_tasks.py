@@ -84,11 +84,12 @@ def workers_know_us(spark: "SparkSession") -> bool:
     Raises Fatal where they have another version of it.
     """
     if spark not in _KNOWN:
-        _KNOWN[spark] = _is_local(spark) or _one_knows_us(spark)
+        _KNOWN[spark] = is_local(spark) or _one_knows_us(spark)
     return _KNOWN[spark]
 
 
-def _is_local(spark: "SparkSession") -> bool:
+def is_local(spark: "SparkSession") -> bool:
+    """Whether tasks run on this machine, in threads of Spark's own process."""
     from pyspark.sql.utils import is_remote
 
     return not is_remote() and (spark.conf.get("spark.master", None) or "").startswith("local")

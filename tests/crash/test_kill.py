@@ -125,9 +125,10 @@ def test_a_job_killed_at_every_point_in_turn_resumes_to_the_upstream(tmp_path: P
     (tmp_path / "job.toml").write_text(CONFIG.replace("rate = 8000", "rate = 60"))
     start_killed(tmp_path, IN_TURN[0])
     for failpoint in IN_TURN[1:]:
+        if failpoint == "after-mark":  # of a barrier without rows: one comes once nothing is left to read
+            assert backfill(tmp_path, "throttle", "crash", "--rate", "none").returncode == 0
         died = backfill(tmp_path, "resume", "crash", failpoint=failpoint)
         assert died.returncode == -signal.SIGKILL, f"{failpoint}: {died.stderr}"
-    assert backfill(tmp_path, "throttle", "crash", "--rate", "none").returncode == 0
     resume_to_the_end(tmp_path, expected)
 
 

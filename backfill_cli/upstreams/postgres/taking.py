@@ -1,10 +1,10 @@
-"""A window of the log is taken by one Spark task, which writes the files; its answer comes back as JSON."""
+"""A window of the log is taken by one task, which writes the files; its answer comes back as JSON from Spark's."""
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from backfill_cli.model.codec import decode, encode
-from backfill_cli.spark import arrow_tasks
+from backfill_cli.spark import arrow_tasks, own_worker
 from backfill_cli.upstreams.postgres.log.take import take
 from backfill_cli.upstreams.postgres.log.window import LogTable, Taken, TakeRequest
 from backfill_cli.upstreams.postgres.tables import PgTable
@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 
 
 def in_worker(spark: "SparkSession", request: TakeRequest) -> Taken:
-    """The request done by a task; a failure of ours comes through Spark as text."""
+    """The request done outside this process: by one of our own in local mode, else by a task of Spark's.
+
+    A failure of ours comes through Spark as text.
+    """
+    if arrow_tasks.is_local(spark):
+        return own_worker.run(take, request)
     told = arrow_tasks.frame(spark, _take, (request,), "taken STRING").toArrow()["taken"].to_pylist()
     return decode(Taken, told[0])
 

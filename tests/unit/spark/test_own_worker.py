@@ -1,0 +1,78 @@
+"""The process of our own: what it returns, what it raises, and that it ends with its parent."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from backfill_cli.errors import BadData, Transient
+from backfill_cli.spark import own_worker
+
+pytestmark = pytest.mark.seconds
+
+
+def doubled(number: int) -> tuple[int, int]:
+    return number * 2, os.getpid()
+
+
+def refused(row: str) -> None:
+    raise BadData(f"row {row}", "correct it")
+
+
+def killed(_: None) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_task_is_done_by_one_other_process_and_our_errors_come_back_whole() -> None:
+    (twice, there), (_, again) = own_worker.run(doubled, 21), own_worker.run(doubled, 1)
+    assert (twice, there) == (42, again)
+    assert there != os.getpid()
+    with pytest.raises(BadData, match="row 7") as raised:
+        own_worker.run(refused, "7")
+    assert raised.value.hint == "correct it"
+
+
+def test_a_process_that_dies_is_transient_and_the_next_task_has_a_new_one() -> None:
+    with pytest.raises(Transient, match="died"):
+        own_worker.run(killed, None)
+    assert own_worker.run(doubled, 4)[0] == 8
+
+
+PARENT = """
+import time
+from test_own_worker import doubled
+from backfill_cli.spark import own_worker
+
+if __name__ == "__main__":
+    print(own_worker.run(doubled, 1)[1], flush=True)
+    time.sleep(60)
+"""
+
+
+def test_the_process_ends_with_a_parent_that_is_killed(tmp_path: Path) -> None:
+    (tmp_path / "parent.py").write_text(PARENT)
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    command = [sys.executable, str(tmp_path / "parent.py")]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        os.kill(child, signal.SIGINT)  # Ctrl-C reaches the whole group: the parent answers it
+        time.sleep(0.3)
+        assert _lives(child)
+        parent.kill()
+    ends = time.monotonic() + 20
+    while _lives(child):
+        assert time.monotonic() < ends
+        time.sleep(0.05)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
