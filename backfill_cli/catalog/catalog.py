@@ -55,8 +55,8 @@ class Catalog:
     """The jobs of one catalog file.
 
     path: created with the first job. now_ms: physical time. wait_s: how long to wait for other processes. watch_s:
-    how long a lease of another machine must stay as it is before its runner counts as dead, by our clock; None: as long
-    as a lease lasts.
+    how long a lease of another machine must stay as it is before its runner counts as dead, by our clock; None: as
+    long as a lease lasts.
     """
 
     def __init__(

@@ -24,7 +24,8 @@ _POOL: list[ProcessPoolExecutor] = []
 def run(act: Callable[[Task], Done], task: Task) -> Done:
     """What `act` returns for the task, in the process, which is started with the first one.
 
-    act: a function of a module. Raises what `act` raises; Transient where the process died, another one comes then.
+    act: a function of a module. Raises what `act` raises; Transient where the process died: another one is
+    started with the next task.
     """
     try:
         return _pool().submit(act, task).result()

@@ -18,7 +18,7 @@ from .chain_world import ChainStager, MemorySpool, MemoryTakes, VolatileLog
 from .schedule import SETTINGS, Schedule, run_all
 from .world import Leased, MemorySink
 
-SCHEDULES = int(os.environ.get("BACKFILL_SCHEDULES", "12000")) // 4
+SCHEDULES = int(os.environ.get("BACKFILL_SCHEDULES", "10000")) // 4
 CHUNK = 500
 
 

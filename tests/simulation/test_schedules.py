@@ -9,7 +9,7 @@ from backfill_cli.strategies.partitions import PartitionLog
 
 from .schedule import Schedule, SnapshotSchedule, SourceSchedule, run_all
 
-SCHEDULES = int(os.environ.get("BACKFILL_SCHEDULES", "12000"))  # half of them over each strategy
+SCHEDULES = int(os.environ.get("BACKFILL_SCHEDULES", "10000"))  # half of them over each strategy
 CHUNK = 500
 KINDS = (SnapshotSchedule, SourceSchedule)
 

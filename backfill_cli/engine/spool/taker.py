@@ -22,6 +22,11 @@ from backfill_cli.model.position import START, Position
 from backfill_cli.model.units import spell_size
 from backfill_cli.strategies.chain import window_to_take
 
+REST, MOST_INTERVALS = 3, 10
+"""A taking is followed by a rest of as many times what it took, so that it costs the snapshot a quarter at most;
+by ten intervals at most, for a log that must be taken.
+"""
+
 
 class Takes(Protocol):
     """What writes a window's changes: with Spark, or into lists."""
@@ -31,8 +36,8 @@ class Takes(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TakerSettings:
-    """interval_ms: between two takings. max_bytes: of the spool, None for no limit. stops_when_full: the job stops
-    then; else the log waits upstream. retry_limit_ms: of failures in passing, in a row.
+    """interval_ms: between two takings, at least. max_bytes: of the spool, None for no limit. stops_when_full: the
+    job stops then; else the log waits upstream. retry_limit_ms: of failures in passing, in a row.
     """
 
     interval_ms: int
@@ -156,7 +161,8 @@ class Taker:
         self.full = window is not None and self._is_full()
         moved = window is not None and not self.full and self._add(window)
         self.behind = window is not None and not view.latest <= self.position
-        self._due_ms = began_ms + self._settings.interval_ms
+        took_ms, interval_ms = self._steady_ms() - began_ms, self._settings.interval_ms
+        self._due_ms = began_ms + max(interval_ms, min((1 + REST) * took_ms, MOST_INTERVALS * interval_ms))
         return moved and self.behind
 
     def _is_full(self) -> bool:

@@ -36,6 +36,7 @@ class World:
         self.spool = MemorySpool()
         self.store = MemoryStore(Checkpoint(0, 0, 0, "", "{}", Phase.SNAPSHOT, START))
         self.taken: list[Exception] = []
+        self.took_ms = 0
         self.settings = TakerSettings(1_000, most, stops, 5_000)
         self.begin(START)
 
@@ -45,6 +46,7 @@ class World:
         def takes(window: ChangeWindow, schemas: Mapping[str, str], folder: Path) -> Taken:
             if self.taken:
                 raise self.taken.pop(0)
+            self.ms += self.took_ms
             return real(window, schemas, folder)
 
         clock = (lambda: self.ms, lambda: self.ms)
@@ -76,6 +78,21 @@ def test_while_the_snapshot_is_read_the_log_is_taken_at_each_interval() -> None:
     assert [epoch.cursors for epoch in view.pending] == [at(3).cursors, at(5).cursors]
     assert view.spool is not None
     assert (view.spool.entries, view.spool.changes) == (2, 5)
+
+
+@pytest.mark.parametrize(("took_ms", "due_ms"), [(100, 1_000), (600, 2_400), (9_000, 10_000)])
+def test_a_taking_that_takes_long_leaves_the_snapshot_its_time(took_ms: int, due_ms: int) -> None:
+    world = World()
+    world.facade.enter(Phase.SNAPSHOT, START, {TABLE: "{}"})
+    world.took_ms = took_ms
+    assert world.taker.beside()
+    world.commit(1)
+    world.ms = due_ms - 1
+    world.taker.beside()
+    assert world.taker.position == at(3)
+    world.ms = due_ms
+    world.taker.beside()
+    assert world.taker.position == at(4)
 
 
 def test_a_barrier_that_drains_has_all_that_the_log_has() -> None:
