@@ -1,8 +1,6 @@
 """A job's config: the TOML file of a user, checked whole, with secrets as references and every path absolute."""
 
 import json
-import os
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,11 +19,10 @@ from backfill_cli.config.connectors import (
 )
 from backfill_cli.config.event_key import with_event_key, with_primary_keys, without_key
 from backfill_cli.config.faults import spell_faults, spell_path
+from backfill_cli.config.paths import absolute
 from backfill_cli.config.references import REFERENCE, each_string, reference_faults, resolve
 from backfill_cli.config.secrets import secret_faults
 from backfill_cli.config.sections import (
-    DEFAULT_SPOOL,
-    DEFAULT_STAGING,
     Barrier,
     CatchUp,
     Job,
@@ -48,7 +45,6 @@ __all__ = ["JobConfig", "load", "resolve"]
 Tree = dict[str, Any]
 Part = TypeVar("Part", bound=BaseModel)
 _MAY_HOLD_REFERENCES = ("upstream", "sink", "spark")
-_NO_FILE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/|\$\{|:memory:")
 
 
 @dataclass(frozen=True)
@@ -140,8 +136,8 @@ def load(path: Path) -> JobConfig:
     except tomli.TOMLDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         raise ConfigError(str(path), [f"{place}: not TOML: {error.msg}"]) from None
-    absolute = _absolute(tree, Path.cwd())
-    return _checked(absolute, str(path), _written_secrets(absolute))
+    settled = absolute(tree, Path.cwd())
+    return _checked(settled, str(path), _written_secrets(settled))
 
 
 def from_stored(stored: str) -> JobConfig:
@@ -266,52 +262,3 @@ def _misplaced_references(tree: Tree) -> list[str]:
 
     each_string(tree, look)
     return faults
-
-
-def _absolute(tree: Tree, base: Path) -> Tree:
-    """The tree with the paths in it, and those of `${file:…}`, made absolute: a resume may stand elsewhere."""
-
-    def settle(path: tuple[str | int, ...], text: str) -> str:
-        text = REFERENCE.sub(lambda found: _absolute_reference(found, base), text)
-        is_path = path in (("job", "staging"), ("spool", "path")) or (
-            path[0] in ("upstream", "sink") and path[-1] == "path"
-        )
-        return _absolute_path(text, base) if is_path and text else text
-
-    if isinstance(job := tree.get("job"), dict):
-        tree = {**tree, "job": {"staging": DEFAULT_STAGING, **job}}
-        if job.get("strategy") == "chain" and isinstance(spool := tree.get("spool", {}), dict):
-            tree["spool"] = {"path": DEFAULT_SPOOL, **spool}
-    settled: Tree = each_string(tree, settle)
-    return settled
-
-
-def _absolute_reference(found: re.Match[str], base: Path) -> str:
-    return f"${{file:{_absolute_path(found[2], base)}}}" if found[1] == "file" and found[2] else found[0]
-
-
-def _absolute_path(text: str, base: Path) -> str:
-    if _NO_FILE.match(text):
-        return text
-    return os.path.normpath(base / Path(text).expanduser())
-
-
-def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """What differs between two fingerprints, `path: old → new` each."""
-    before, after = dict(_leaves(old)), dict(_leaves(new))
-    return [
-        f"{spell_path(path)}: {_spell(before.get(path))} → {_spell(after.get(path))}"
-        for path in dict.fromkeys([*before, *after])
-        if before.get(path) != after.get(path)
-    ]
-
-
-def _leaves(tree: Mapping[str, Any], at: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], Any]]:
-    leaves: list[tuple[tuple[str, ...], Any]] = []
-    for key, value in tree.items():
-        leaves += _leaves(value, (*at, key)) if isinstance(value, Mapping) else [((*at, key), value)]
-    return leaves
-
-
-def _spell(value: Any) -> str:
-    return "nothing" if value is None else json.dumps(value, ensure_ascii=False)

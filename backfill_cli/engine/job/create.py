@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backfill_cli.catalog import Catalog
-from backfill_cli.config import JobConfig, differences, from_stored
+from backfill_cli.config import JobConfig, from_stored
+from backfill_cli.config.differences import differences
 from backfill_cli.contracts import HeldUpstream, JobDefinition, SinkTable, Upstream
 from backfill_cli.engine.job.ownership import require_lost, require_new, take
 from backfill_cli.engine.job.resources import Resources

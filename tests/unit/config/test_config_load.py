@@ -8,7 +8,8 @@ from config_builders import GOOD, Load
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backfill_cli.config import JobConfig, differences, from_stored, load
+from backfill_cli.config import JobConfig, from_stored, load
+from backfill_cli.config.differences import differences
 from backfill_cli.config.sections import JOB_NAME
 from backfill_cli.config.template import TEMPLATE
 from backfill_cli.errors import ConfigError
