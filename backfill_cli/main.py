@@ -17,6 +17,7 @@ from backfill_cli.view.hints import as_typed
 VERBS = (
     "start",
     "status",
+    "history",
     "pause",
     "resume",
     "throttle",
@@ -30,6 +31,9 @@ VERBS = (
 )
 """In the order of `--help`. Its module in `commands` has a function of that name, or an `app` of its own verbs."""
 
+ALIASES = {"list": "status"}
+SETTINGS = {"help_option_names": ["-h", "--help"]}
+
 
 class OnDemand(MutableMapping[str, Any]):
     """verb → command, made of the verb's module when it is asked for."""
@@ -37,7 +41,8 @@ class OnDemand(MutableMapping[str, Any]):
     def __init__(self) -> None:
         self._made: dict[str, Any] = {}
 
-    def __getitem__(self, verb: str) -> Any:
+    def __getitem__(self, typed: str) -> Any:
+        verb = ALIASES.get(typed, typed)
         if verb not in VERBS:
             raise KeyError(verb)
         if verb not in self._made:
@@ -64,7 +69,7 @@ def _command(module: Any, verb: str) -> Any:
         group.name = verb
         return group
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    alone.command(verb, cls=Verb)(getattr(module, verb))
+    alone.command(verb, cls=Verb, context_settings=SETTINGS)(getattr(module, verb))
     return typer.main.get_command(alone)
 
 
@@ -140,7 +145,13 @@ def _end(error: BackfillError) -> None:
     raise typer.Exit(error.exit_code) from None
 
 
-app = typer.Typer(cls=Verbs, invoke_without_command=True, add_completion=False, pretty_exceptions_enable=False)
+app = typer.Typer(
+    cls=Verbs,
+    invoke_without_command=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings=SETTINGS,
+)
 
 
 @app.callback()

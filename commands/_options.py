@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from backfill_cli.catalog import Catalog, JobRow
 
 DEFAULT_CATALOG = ".backfill/catalog.duckdb"
+DEFAULT_CONFIG = "job.toml"
 
 CatalogOption = Annotated[
     str,
@@ -18,7 +19,8 @@ CatalogOption = Annotated[
         "--catalog",
         envvar="BACKFILL_CATALOG",
         metavar="FILE",
-        help="The catalog: jobs and progress. Default: .backfill/catalog.duckdb in this folder.",
+        help="The catalog: jobs and progress. Default: .backfill/catalog.duckdb in this folder, for an existing "
+        "job also in a folder above it.",
     ),
 ]
 JobArgument = Annotated[
@@ -29,7 +31,13 @@ JobArgument = Annotated[
         show_default=False,
     ),
 ]
-ConfigOption = Annotated[str, typer.Option("--config", metavar="FILE", help="The job's TOML file.")]
+ConfigOption = Annotated[
+    str | None,
+    typer.Option("--config", metavar="FILE", help="The job's TOML file. Default: job.toml.", show_default=False),
+]
+FileArgument = Annotated[
+    str | None, typer.Argument(metavar="FILE", help="The same as --config FILE.", show_default=False)
+]
 DetachOption = Annotated[bool, typer.Option("--detach", help="Run in the background, with a log file.")]
 ExistingOption = Annotated[bool, typer.Option("--into-existing", help="Allow sink tables that already have rows.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON to stdout.")]
@@ -41,11 +49,27 @@ TimeoutOption = Annotated[
 ]
 
 
-def open_catalog(path: str) -> "Catalog":
-    """The catalog file; nothing is opened or made yet."""
+def open_catalog(path: str, *, makes: bool = False) -> "Catalog":
+    """The catalog file; nothing is opened or made yet. makes: the verb may make a job, in this folder then."""
     from backfill_cli.catalog import Catalog
 
-    return Catalog(Path(path or DEFAULT_CATALOG))
+    here = Path(DEFAULT_CATALOG)
+    if path or makes or here.exists():
+        return Catalog(Path(path or here))
+    above = (folder / here for folder in Path.cwd().parents)
+    return Catalog(next((file for file in above if file.is_file()), here))
+
+
+def config_file(argument: str | None, option: str | None) -> Path:
+    """The config that was named either way, else `job.toml`. Raises UsageError for both, or for none."""
+    if argument is not None and option is not None:
+        raise UsageError(f"two configs are named: {argument} and --config {option}", "name one of them")
+    if argument is None and option is None and not Path(DEFAULT_CONFIG).exists():
+        raise UsageError(
+            f"no config is named, and there is no {DEFAULT_CONFIG} in {Path.cwd()}",
+            "backfill start --config FILE, or: backfill init",
+        )
+    return Path(argument or option or DEFAULT_CONFIG)
 
 
 def named_job(catalog: "Catalog", name: str | None) -> "JobRow":
@@ -53,12 +77,15 @@ def named_job(catalog: "Catalog", name: str | None) -> "JobRow":
     if name is None:
         jobs = catalog.jobs()
         if not jobs:
-            raise NoSuchJob(
-                f"there is no job in {catalog.path}", "backfill start --config job.toml, or --catalog FILE"
-            )
+            raise no_job(catalog)
         if len(jobs) == 1:
             return jobs[0]
     return catalog.job(name)
+
+
+def no_job(catalog: "Catalog") -> NoSuchJob:
+    """The error for a catalog without jobs."""
+    return NoSuchJob(f"there is no job in {catalog.path}", "backfill start --config job.toml, or --catalog FILE")
 
 
 def seconds(text: str, option: str) -> float:

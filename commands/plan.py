@@ -1,19 +1,27 @@
 """`backfill plan`: what a start would do, from metadata alone. Writes nothing."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import typer
 
 from backfill_cli.errors import UsageError
 from backfill_cli.view.hints import as_typed
 
-from ._options import CatalogOption, ConfigOption, ExistingOption, JsonOption, open_catalog
+from ._options import (
+    CatalogOption,
+    ConfigOption,
+    ExistingOption,
+    FileArgument,
+    JsonOption,
+    config_file,
+    open_catalog,
+)
 
 
 def plan(
     ctx: typer.Context,
-    config: ConfigOption,
+    file: FileArgument = None,
+    config: ConfigOption = None,
     into_existing: ExistingOption = False,
     as_json: JsonOption = False,
     catalog: CatalogOption = "",
@@ -23,7 +31,7 @@ def plan(
     from backfill_cli.engine.job.preflight import plan as plan_job
     from backfill_cli.view.reports import show_plan
 
-    report = plan_job(load(Path(config)), open_catalog(catalog), into_existing)
+    report = plan_job(load(config_file(file, config)), open_catalog(catalog, makes=True), into_existing)
     show_plan(replace(report, refused=tuple(as_typed(said, ctx) for said in report.refused)), as_json)
     if report.refused:
         raise typer.Exit(UsageError.exit_code)

@@ -44,7 +44,7 @@ def resume(
     """
     if detach and wait:
         raise UsageError("--detach and --wait cannot be used together", "leave one of them out")
-    store = open_catalog(catalog)
+    store = open_catalog(catalog, makes=from_sink is not None)
     sink_config = None
     if from_sink is not None:
         from backfill_cli.config import load

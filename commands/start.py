@@ -1,18 +1,27 @@
 """`backfill start`: create a job, or go on with it, and run it here or in the background."""
 
-from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from ._options import CatalogOption, ConfigOption, DetachOption, ExistingOption, JsonOption, open_catalog
+from ._options import (
+    CatalogOption,
+    ConfigOption,
+    DetachOption,
+    ExistingOption,
+    FileArgument,
+    JsonOption,
+    config_file,
+    open_catalog,
+)
 
 Until = Literal["caught-up", "forever"]
 UntilOption = Annotated[Until, typer.Option("--until", help="End once caught up, or follow until stopped.")]
 
 
 def start(
-    config: ConfigOption,
+    file: FileArgument = None,
+    config: ConfigOption = None,
     until: UntilOption = "forever",
     detach: DetachOption = False,
     into_existing: ExistingOption = False,
@@ -22,12 +31,13 @@ def start(
     """Start a job, or continue one whose config has not changed in a way that affects its result."""
     from backfill_cli.config import load
 
-    job = load(Path(config))
-    store = open_catalog(catalog)
+    path = config_file(file, config)
+    job = load(path)
+    store = open_catalog(catalog, makes=True)
     if detach:
         from ._detached import start_detached
 
-        words = ["start", "--config", str(Path(config).resolve()), "--until", until]
+        words = ["start", "--config", str(path.resolve()), "--until", until]
         start_detached(job.job.name, store, [*words, "--into-existing"] if into_existing else words, as_json)
         return
     from backfill_cli.engine.loop.run import start as start_job

@@ -4,14 +4,26 @@ from typing import Annotated
 
 import typer
 
-from ._options import CatalogOption, JobArgument, JsonOption, open_catalog
+from backfill_cli.errors import UsageError
+
+from ._options import CatalogOption, JobArgument, JsonOption, no_job, open_catalog, seconds
 
 WatchOption = Annotated[bool, typer.Option("--watch", help="Show it live until Ctrl-C or the job's end.")]
+CheckOption = Annotated[
+    bool,
+    typer.Option("--check", help="Health check: a line per job; exit code 0 if all are healthy, 1 if not."),
+]
+MaxLagOption = Annotated[
+    str | None,
+    typer.Option("--max-lag", metavar="TIME", help='With --check: not healthy when further behind: "60s".'),
+]
 
 
 def status(
     job: JobArgument = None,
     watch: WatchOption = False,
+    check: CheckOption = False,
+    max_lag: MaxLagOption = None,
     as_json: JsonOption = False,
     catalog: CatalogOption = "",
 ) -> None:
@@ -19,7 +31,21 @@ def status(
     from backfill_cli.view.model import as_json as to_json
     from backfill_cli.view.read import read_jobs, watched_jobs
 
+    if max_lag is not None and not check:
+        raise UsageError("--max-lag is of --check", "backfill status --check --max-lag 60s")
+    if check and watch:
+        raise UsageError("--check and --watch cannot be used together", "leave one of them out")
     store = open_catalog(catalog)
+    if check:
+        from backfill_cli.view.health import show_health
+
+        limit_s = None if max_lag is None else seconds(max_lag, "--max-lag")
+        views = read_jobs(store, job)
+        if not views:
+            raise no_job(store)
+        if not show_health(views, limit_s, as_json):
+            raise typer.Exit(1)
+        return
     if watch:
         from backfill_cli.view.live import watch_jobs
 
@@ -33,4 +59,4 @@ def status(
     else:
         from backfill_cli.view.show import show_status
 
-        show_status(views, in_full=job is not None)
+        show_status(views, job is not None, store.path)

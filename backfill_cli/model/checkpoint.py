@@ -96,7 +96,8 @@ class Progress:
     share: 0 to 1 of a history, by offsets; None where rows and bytes tell. partitions: of a partitioned log,
     at most 64, those furthest behind first. token: the runner that says so. caught_up_ms: since when in its run.
     held_bytes: of log that the upstream keeps for the job, as last observed; None where it keeps none for it.
-    spool: what of the log was taken and is not in the sink yet; None where the log is read directly.
+    spool: what of the log was taken and is not in the sink yet; None where the log is read directly. at_ms: when
+    the runner said so. oldest_ms: upstream time of the oldest change that the sink lacks.
     """
 
     phase: Phase
@@ -124,6 +125,8 @@ class Progress:
     token: int = 0
     held_bytes: int | None = None
     spool: SpoolView | None = None
+    at_ms: int | None = None
+    oldest_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

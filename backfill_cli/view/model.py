@@ -16,6 +16,8 @@ from backfill_cli.model.upstream import SpoolView
 SCHEMA = 1
 ENDED = frozenset(state.value for state in ENDED_STATES)
 LEAST_SHARE = 0.01  # under this an ETA is a guess
+DEAD = "dead"
+"""A state that is shown and never stored: nobody lived to store it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +35,12 @@ class JobView:
     """A job as `status` tells it; the fields of `--json`, to which new ones are only ever added.
 
     share: 0 to 1 of the snapshot, None when nothing tells. eta_s: (least, most) seconds to the end of the
-    snapshot. lag_s: how far the sink is behind the upstream; None before that is known. allowed: the lag allowed
-    to remain while catching up, in `measure`: seconds or upstream epochs. limited_by: what limits the job now, and
-    the command that changes it. held_bytes: of log that the upstream keeps for the job, None where it keeps none.
-    spool: what of the log was taken and is not in the sink yet (strategy chain), None where the log is read
-    directly.
+    snapshot. lag_s: the age, now, of the oldest change that the sink lacks, None before that is known; where
+    nobody looks any more, at most. as_of_ms: when the other numbers were true, None before a runner said any.
+    allowed: the lag allowed to remain while catching up, in `measure`: seconds or upstream epochs. limited_by:
+    what limits the job now, and the command that changes it. held_bytes: of log that the upstream keeps for
+    the job, None where it keeps none. spool: what of the log was taken and is not in the sink yet (strategy
+    chain), None where the log is read directly.
     """
 
     name: str
@@ -77,23 +80,30 @@ class JobView:
     recent_lag_s: Sequence[float] = field(default=())
     held_bytes: int | None = None
     spool: SpoolView | None = None
+    as_of_ms: int | None = None
 
 
-def job_view(row: JobRow, groups: Sequence[SplitGroup] = (), ledger: Sequence[EpochRecord] = ()) -> JobView:
-    """The read model of one job. ledger: oldest first."""
+def job_view(
+    row: JobRow,
+    groups: Sequence[SplitGroup] = (),
+    ledger: Sequence[EpochRecord] = (),
+    *,
+    now_ms: int | None = None,
+) -> JobView:
+    """The read model of one job. ledger: oldest first. now_ms: None as if its numbers had been said just now."""
     progress = row.progress or _nothing_yet(row)
     share = _share(progress)
     at_work = row.live and not row.control.paused
     in_snapshot = progress.phase == Phase.SNAPSHOT
     return JobView(
         name=row.name,
-        state=row.shown_state.value,
+        state=DEAD if is_dead(row) else row.shown_state.value,
         phase=progress.phase.value,
         epoch=row.epoch,
         rows_read=progress.rows_read,
         rows_total=progress.rows_total,
         rows_per_s=_rounded(progress.rows_per_s) if at_work and in_snapshot else None,
-        lag_s=None if progress.lag_ms is None else progress.lag_ms / 1000,
+        lag_s=_lag_s(row, progress, now_ms),
         pending_epochs=progress.pending_epochs,
         eta_s=progress.eta_s if at_work and share is not None and share >= LEAST_SHARE else None,
         limited_by=_limited_by(row, progress),
@@ -101,7 +111,7 @@ def job_view(row: JobRow, groups: Sequence[SplitGroup] = (), ledger: Sequence[Ep
         share=share,
         bytes_read=progress.bytes_read,
         bytes_total=progress.bytes_total,
-        reason=row.reason.partition(WAY_ON)[0],
+        reason="" if is_dead(row) else row.reason.partition(WAY_ON)[0],
         strategy=row.strategy,
         until=row.until,
         rate=row.control.rate,
@@ -123,7 +133,23 @@ def job_view(row: JobRow, groups: Sequence[SplitGroup] = (), ledger: Sequence[Ep
         recent_lag_s=tuple(record.lag_ms / 1000 for record in ledger if record.lag_ms is not None),
         held_bytes=progress.held_bytes,
         spool=progress.spool,
+        as_of_ms=progress.at_ms,
     )
+
+
+def is_dead(row: JobRow) -> bool:
+    """Whether the job's runner went without saying so: killed, or its machine is gone."""
+    return not row.ended and not row.live and row.lease.pid is not None
+
+
+def _lag_s(row: JobRow, progress: Progress, now_ms: int | None) -> float | None:
+    """Since the oldest change that the sink lacks; where nobody looks any more, since the last look."""
+    if progress.lag_ms is None or now_ms is None or progress.at_ms is None or row.state == JobState.DONE:
+        return None if progress.lag_ms is None else progress.lag_ms / 1000
+    if progress.oldest_ms is None and row.live:
+        return 0.0
+    since_ms = progress.at_ms if progress.oldest_ms is None else progress.oldest_ms
+    return max(0, now_ms - since_ms) / 1000
 
 
 def as_json(views: Sequence[JobView]) -> dict[str, Any]:
@@ -168,7 +194,8 @@ def _limited_by(row: JobRow, progress: Progress) -> str:
     if row.ended:
         return f"stopped{paused}; {go_on}"
     if not row.live:
-        return f"no runner: the last one, {_runner(row)}, is gone{paused}; {go_on}"
+        seen = f" since {spell_moment(row.lease.renewed_ms)}" if is_dead(row) else ""
+        return f"no runner: the last one, {_runner(row)}, is gone{seen}{paused}; {go_on}"
     if row.state == JobState.STARTING:
         return row.reason
     if row.shown_state == JobState.STOPPING:

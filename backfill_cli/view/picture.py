@@ -19,7 +19,7 @@ from backfill_cli.view.lines import (
     spell_runner,
     spell_spool,
 )
-from backfill_cli.view.model import ENDED, JobView, spell_eta, spell_share
+from backfill_cli.view.model import DEAD, ENDED, JobView, spell_eta, spell_share
 from backfill_cli.view.text import shown
 
 PHASES = ("snapshot", "log-store", "upstream")
@@ -37,6 +37,7 @@ STATE_STYLE = {
     "stopping": WARN,
     "stopped": QUIET,
     "failed": BAD,
+    "dead": BAD,
 }
 
 
@@ -137,7 +138,7 @@ def _row(left: RenderableType, right: RenderableType) -> Table:
 
 
 def _state(view: JobView) -> Text:
-    if view.runner.alive or view.state in ENDED:
+    if view.runner.alive or view.state in (*ENDED, DEAD):
         return Text(view.state, style=STATE_STYLE.get(view.state, ""))
     return Text(f"{view.state}, no runner", style=WARN)
 

@@ -1,5 +1,7 @@
 """The read models of a catalog's jobs, each read in one short look at it."""
 
+import time
+
 from backfill_cli.catalog import Catalog
 from backfill_cli.view.model import JobView, job_view
 
@@ -9,9 +11,10 @@ GROUPS = 6  # bars of one table's files
 
 def read_jobs(catalog: Catalog, name: str | None) -> list[JobView]:
     """One job in full, or all of them, oldest first. Raises NoSuchJob for a name that is not there."""
+    now_ms = time.time_ns() // 1_000_000
     if name is not None:
-        return [job_view(*catalog.close_look(name, GROUPS, LEDGER))]
-    return [job_view(row) for row in catalog.jobs()]
+        return [job_view(*catalog.close_look(name, GROUPS, LEDGER), now_ms=now_ms)]
+    return [job_view(row, now_ms=now_ms) for row in catalog.jobs()]
 
 
 def watched_jobs(catalog: Catalog, name: str | None) -> list[JobView]:

@@ -2,15 +2,16 @@
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from backfill_cli.view.console import answer, coloured, say
 from backfill_cli.view.model import JobView
 
 
-def show_status(views: Sequence[JobView], in_full: bool) -> None:
-    """Print the jobs to stdout: one in full, or one a line. in_full: a job was named."""
+def show_status(views: Sequence[JobView], in_full: bool, catalog: Path) -> None:
+    """Print the jobs to stdout: one in full, or one a line. in_full: a job was named. catalog: their file."""
     if not views:
-        say("no jobs yet\nTry: backfill init, then: backfill start --config job.toml")
+        say(f"no jobs yet in {catalog}\nTry: backfill init, then: backfill start --config job.toml")
         return
     if sys.stdout.isatty():
         _draw(views, in_full)

@@ -52,9 +52,9 @@ class Meter:
         self._view = view
         self._observed_ms = now_ms
 
-    def lag_ms(self, plan: EpochPlan, now_ms: int) -> int | None:
+    def lag_ms(self, plan: EpochPlan, now_ms: int) -> int:
         """How far the sink is behind at `now_ms`: the age of the oldest change that it lacks; 0 for none."""
-        oldest = plan.window.from_ms if plan.window else plan.oldest_pending_ms
+        oldest = _oldest_ms(plan)
         return 0 if oldest is None else max(0, now_ms - oldest)
 
     def progress(
@@ -94,6 +94,7 @@ class Meter:
             partitions=strategy.partitions(state, self._plan.latest)[:PARTITIONS_SHOWN],
             held_bytes=self._view.held_bytes,
             spool=self._view.spool,
+            oldest_ms=_oldest_ms(self._plan),
         )
 
     def _rates(self) -> list[float]:
@@ -178,3 +179,8 @@ class Meter:
             f"not converging: {rate:.1f} upstream epochs/s applied, {growth:.1f}/s arriving; "
             "a larger barrier.target, more cores, or fewer and larger upstream commits would help"
         )
+
+
+def _oldest_ms(plan: EpochPlan) -> int | None:
+    """Upstream time of the oldest change that the sink lacks while this plan is carried out."""
+    return plan.window.from_ms if plan.window else plan.oldest_pending_ms

@@ -13,8 +13,11 @@ import pytest
 from command_builders import Run, end_job, fake_engine, make_job, write_config
 
 from backfill_cli.catalog import Catalog
+from backfill_cli.commands._options import config_file, open_catalog
 from backfill_cli.config import load
-from backfill_cli.model.job import JobState
+from backfill_cli.errors import UsageError
+from backfill_cli.model.checkpoint import EpochRecord
+from backfill_cli.model.job import Control, JobState, Phase
 from backfill_cli.model.plan_report import PlanReport
 from backfill_cli.model.verify import TableVerdict, VerifyReport
 
@@ -71,6 +74,79 @@ def test_status_of_nothing_is_no_error(run: Run, folder: Path) -> None:
     assert "no jobs yet" in result.stderr
     assert json.loads(run("status", "--json").stdout) == {"schema": 1, "jobs": []}
     assert list(folder.iterdir()) == []
+
+
+def test_a_health_check_is_an_exit_code_and_a_line(run: Run, catalog: Catalog) -> None:
+    end_job(catalog, "orders", JobState.DONE, "caught up")
+    well = run("status", "--check")
+    assert (well.exit_code, well.stdout) == (0, "orders: healthy: done\n")
+    make_job(catalog, "shop")
+    end_job(catalog, "shop", JobState.FAILED, "part-7 is gone")
+    ill = run("status", "--check", "--max-lag", "1m", "--json")
+    assert ill.exit_code == 1
+    told = json.loads(ill.stdout)
+    assert (told["healthy"], [one["healthy"] for one in told["jobs"]]) == (False, [True, False])
+    assert run("status", "orders", "--check").exit_code == 0
+    assert run("status", "nobody", "--check").exit_code == 4
+
+
+@pytest.mark.parametrize("words", [["--max-lag", "1m"], ["--check", "--watch"], ["--check", "--max-lag", "soon"]])
+def test_options_of_a_health_check_that_do_not_fit_are_refused(
+    run: Run, catalog: Catalog, words: list[str]
+) -> None:
+    assert run("status", *words).exit_code == 2
+
+
+def test_a_health_check_where_there_is_no_job_fails(run: Run, folder: Path) -> None:
+    assert run("status", "--check").exit_code == 4
+
+
+def test_history_lists_commits_and_commands_oldest_first(run: Run, catalog: Catalog) -> None:
+    assert "nothing committed" in run("history").stderr
+    with catalog.claim("orders", "test", 5) as claim:
+        for epoch, verbs in ((1_763_692_800_123, ""), (1_763_692_801_500, "pause")):
+            record = EpochRecord(epoch, 1, Phase.UPSTREAM, epoch, 0, 1_200, 900, 3, 250, 40, 1_500, 2, verbs)
+            claim.store.take((), Control(), JobState.RUNNING, record)
+    told = run("history")
+    head, *lines = told.stdout.splitlines()
+    assert head.split()[:4] == ["TIME", "(UTC)", "EPOCH", "PHASE"]
+    assert [line.split()[:4] for line in lines] == [
+        ["2025-11-21", "02:40:00", "1763692800123", "upstream"],
+        ["2025-11-21", "02:40:01", "1763692801500", "upstream"],
+    ]
+    assert lines[1].split()[4:] == ["0", "1,200", "900", "0.2s", "0s", "1.5s", "2", "pause"]
+    (newest,) = json.loads(run("history", "--last", "1", "--json").stdout)["epochs"]
+    assert (newest["epoch"], newest["mutations"], newest["stage_ms"]) == (1_763_692_801_500, "pause", 250)
+    assert run("history", "--last", "none").exit_code == 2
+
+
+def test_the_catalog_of_a_folder_above_is_found_unless_a_job_is_made(
+    run: Run, catalog: Catalog, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "a" / "b").mkdir(parents=True)
+    monkeypatch.chdir(folder / "a" / "b")
+    assert run("status", "orders").exit_code == 0
+    assert open_catalog("", makes=True).path == Path.cwd() / ".backfill/catalog.duckdb"
+    assert run("list").stdout == run("status").stdout != ""
+
+
+def test_the_config_is_named_by_an_option_an_argument_or_not_at_all(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(UsageError, match=r"no job\.toml in"):
+        config_file(None, None)
+    (folder / "job.toml").touch()
+    assert config_file(None, None) == Path("job.toml")
+    assert config_file("a.toml", None) == config_file(None, "a.toml") == Path("a.toml")
+    with pytest.raises(UsageError, match="two configs"):
+        config_file("a.toml", "b.toml")
+
+
+def test_help_has_a_short_form(run: Run) -> None:
+    for words in (["-h"], ["status", "-h"], ["config", "-h"]):
+        helped = run(*words)
+        assert helped.exit_code == 0
+        assert "Usage:" in helped.stdout
 
 
 def test_watching_off_a_terminal_ends_with_the_job(run: Run, catalog: Catalog) -> None:

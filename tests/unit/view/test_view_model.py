@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from view_builders import GROUPS, drawn, ledger, progress, row
 
+from backfill_cli.catalog import Lease
 from backfill_cli.model.checkpoint import PartitionProgress
 from backfill_cli.model.job import Command, Control, JobState, Phase, Verb
 from backfill_cli.view.lines import job_details
@@ -18,7 +19,7 @@ FIELDS = """
     name state phase epoch rows_read rows_total rows_per_s lag_s pending_epochs eta_s limited_by splits share
     bytes_read bytes_total reason strategy until rate paused_by paused_since_ms allowed measure converging
     not_converging waiting_for created_ms snapshot_finished_ms log_store_finished_ms caught_up_ms
-    pending_commands runner groups partitions recent_lag_s held_bytes spool
+    pending_commands runner groups partitions recent_lag_s held_bytes spool as_of_ms
 """
 
 
@@ -93,7 +94,11 @@ def test_a_job_that_does_not_read_has_neither_rate_nor_eta(changes: dict[str, ob
             {"control": Control("me@box", 5_000)},
             "paused by me@box since 1970-01-01 00:00:05 UTC; to go on: backfill resume orders",
         ),
-        ({"live": False}, "no runner: the last one, pid 4711 on box, is gone; to go on: backfill resume orders"),
+        (
+            {"live": False},
+            "no runner: the last one, pid 4711 on box, is gone since 1970-01-01 00:00:00 UTC; "
+            "to go on: backfill resume orders",
+        ),
         ({"state": JobState.STOPPED, "live": False}, "stopped; to go on: backfill resume orders"),
         (
             {"state": JobState.FAILED, "reason": "part-7: changed", "live": False},
@@ -118,6 +123,41 @@ def test_a_job_that_does_not_read_has_neither_rate_nor_eta(changes: dict[str, ob
 )
 def test_what_limits_the_job_is_always_said(changes: dict[str, object], told: str) -> None:
     assert job_view(row(**changes)).limited_by == told
+
+
+@pytest.mark.parametrize(
+    ("changes", "state"),
+    [
+        ({}, "running"),
+        ({"live": False}, "dead"),
+        ({"live": False, "lease": Lease(3)}, "running"),  # it let go of the job, and has not said more
+        ({"live": False, "state": JobState.PAUSED}, "dead"),
+        ({"live": False, "state": JobState.PAUSED, "lease": Lease(3)}, "paused"),
+        ({"live": False, "state": JobState.DONE}, "done"),
+    ],
+)
+def test_a_runner_that_went_without_a_word_is_dead(changes: dict[str, object], state: str) -> None:
+    assert job_view(row(**changes)).state == state
+
+
+@given(
+    at_ms=st.integers(0, 10**6),
+    oldest_ms=st.none() | st.integers(0, 10**6),
+    later_ms=st.integers(0, 10**6),
+    live=st.booleans(),
+)
+def test_lag_is_the_age_of_the_oldest_change_that_the_sink_lacks_now(
+    at_ms: int, oldest_ms: int | None, later_ms: int, live: bool
+) -> None:
+    told = progress(at_ms=at_ms, oldest_ms=oldest_ms, lag_ms=7)
+    now_ms = at_ms + later_ms
+    lag_s = job_view(row(progress=told, live=live), now_ms=now_ms).lag_s
+    if oldest_ms is not None:
+        assert lag_s == max(0, now_ms - oldest_ms) / 1000
+    else:
+        assert lag_s == (0 if live else later_ms / 1000)  # nobody looked since: at most that
+    done = row(progress=told, live=False, state=JobState.DONE)
+    assert job_view(done, now_ms=now_ms).lag_s == 0.007
 
 
 def test_a_command_not_yet_taken_shows_in_the_state() -> None:

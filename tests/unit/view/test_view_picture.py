@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from view_builders import GROUPS, drawn, ledger, progress, row
 
-from backfill_cli.catalog import SplitGroup
+from backfill_cli.catalog import Lease, SplitGroup
 from backfill_cli.model.job import Control, JobState, Phase
 from backfill_cli.view.lines import job_details, jobs_table, progress_line
 from backfill_cli.view.live import Lines
@@ -51,7 +51,9 @@ def test_phases_gone_through_are_ticked() -> None:
 
 def test_a_job_whose_runner_died_does_not_look_well() -> None:
     text = drawn(job_picture(job_view(row(live=False))))
-    assert "running, no runner" in text
+    assert "orders  dead  " in text
+    ended = row(live=False, state=JobState.PAUSED, lease=Lease(3))
+    assert "paused, no runner" in drawn(job_picture(job_view(ended)))
     assert "to go on    backfill resume orders" in text
 
 

@@ -1,0 +1,29 @@
+"""`backfill history`: the commits and commands of a job, from the ledger. Changes nothing."""
+
+from typing import Annotated
+
+import typer
+
+from backfill_cli.errors import UsageError
+
+from ._options import CatalogOption, JobArgument, JsonOption, named_job, open_catalog
+
+LastOption = Annotated[
+    str, typer.Option("--last", metavar="N", help="How many epochs, the newest; at most 10,000 are kept.")
+]
+
+
+def history(
+    job: JobArgument = None,
+    last: LastOption = "20",
+    as_json: JsonOption = False,
+    catalog: CatalogOption = "",
+) -> None:
+    """List a job's newest epochs, oldest first: when, how much, how long, and the commands that acted."""
+    from backfill_cli.view.history import show_history
+
+    if not last.isdecimal() or int(last) < 1:
+        raise UsageError(f"--last {last}: not a whole number above 0", "backfill history --last 100")
+    store = open_catalog(catalog)
+    name = named_job(store, job).name
+    show_history(name, store.ledger(name, int(last)), as_json)
