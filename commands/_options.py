@@ -40,6 +40,21 @@ FileArgument = Annotated[
 ]
 DetachOption = Annotated[bool, typer.Option("--detach", help="Run in the background, with a log file.")]
 ExistingOption = Annotated[bool, typer.Option("--into-existing", help="Allow sink tables that already have rows.")]
+MetricsFileOption = Annotated[
+    str | None,
+    typer.Option(
+        "--metrics-file",
+        metavar="FILE",
+        help="Write Prometheus metrics here, for node exporter.",
+        show_default=False,
+    ),
+]
+MetricsPortOption = Annotated[
+    str | None,
+    typer.Option(
+        "--metrics-port", metavar="[HOST:]PORT", help="Serve Prometheus metrics; on loopback unless HOST is named."
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON to stdout.")]
 WaitOption = Annotated[
     bool, typer.Option("--wait", help="Wait until the command has taken effect; print the epoch.")

@@ -1,6 +1,9 @@
 """A job run in the foreground: shown while it runs, told what came of it."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backfill_cli.view.console import answer_json
@@ -15,9 +18,36 @@ if TYPE_CHECKING:
     from backfill_cli.model.job import JobState
 
 
-def run_shown(name: str, catalog: "Catalog", as_json: bool, run: "Callable[[Viewer], JobState]") -> None:
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """Where a run's metrics go: --metrics-file, --metrics-port; None for nowhere."""
+
+    file: str | None
+    port: str | None
+
+    @property
+    def words(self) -> list[str]:
+        """As they are typed."""
+        return [
+            *(() if self.file is None else ("--metrics-file", str(Path(self.file).resolve()))),
+            *(() if self.port is None else ("--metrics-port", self.port)),
+        ]
+
+    def kept(self, name: str, catalog: "Catalog") -> AbstractContextManager[None]:
+        """They are there meanwhile. Raises UsageError where they cannot be."""
+        if self.file is None and self.port is None:
+            return nullcontext()
+        from backfill_cli.view.metrics import measured
+
+        return measured(lambda: (read_jobs(catalog, name)[0], catalog.totals(name)), self.file, self.port)
+
+
+def run_shown(
+    name: str, catalog: "Catalog", as_json: bool, metrics: Metrics, run: "Callable[[Viewer], JobState]"
+) -> None:
     """Run a job to its end with a view of it on stderr; the error that ends it passes through."""
-    with bounded_log(), following(name, lambda: read_jobs(catalog, name)) as viewer:
+    watched = following(name, lambda: read_jobs(catalog, name))
+    with metrics.kept(name, catalog), bounded_log(), watched as viewer:
         run(viewer)
     if as_json:
         answer_json(to_json(read_jobs(catalog, name)))

@@ -14,6 +14,8 @@ from ._options import (
     DetachOption,
     JobArgument,
     JsonOption,
+    MetricsFileOption,
+    MetricsPortOption,
     TimeoutOption,
     WaitOption,
     named_job,
@@ -35,6 +37,8 @@ def resume(
     detach: DetachOption = False,
     wait: WaitOption = False,
     timeout: TimeoutOption = "5m",
+    metrics_file: MetricsFileOption = None,
+    metrics_port: MetricsPortOption = None,
     as_json: JsonOption = False,
     catalog: CatalogOption = "",
 ) -> None:
@@ -57,12 +61,13 @@ def resume(
         if row.live and not in_background():
             post(catalog, name, Verb.RESUME, rate=None, wait=wait, timeout=timeout, as_json=as_json)
             return
+    from ._running import Metrics, run_shown
+
+    metrics = Metrics(metrics_file, metrics_port)
     if detach:
-        words = ["resume", name]
+        words = ["resume", name, *metrics.words]
         start_detached(name, store, words if from_sink is None else [*words, "--from-sink", from_sink], as_json)
         return
     from backfill_cli.engine.loop.run import resume as resume_job
 
-    from ._running import run_shown
-
-    run_shown(name, store, as_json, lambda viewer: resume_job(name, store, sink_config, viewer))
+    run_shown(name, store, as_json, metrics, lambda viewer: resume_job(name, store, sink_config, viewer))

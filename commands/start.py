@@ -1,6 +1,6 @@
 """`backfill start`: create a job, or go on with it, and run it here or in the background."""
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -11,9 +11,14 @@ from ._options import (
     ExistingOption,
     FileArgument,
     JsonOption,
+    MetricsFileOption,
+    MetricsPortOption,
     config_file,
     open_catalog,
 )
+
+if TYPE_CHECKING:
+    pass
 
 Until = Literal["caught-up", "forever"]
 UntilOption = Annotated[Until, typer.Option("--until", help="End once caught up, or follow until stopped.")]
@@ -25,6 +30,8 @@ def start(
     until: UntilOption = "forever",
     detach: DetachOption = False,
     into_existing: ExistingOption = False,
+    metrics_file: MetricsFileOption = None,
+    metrics_port: MetricsPortOption = None,
     as_json: JsonOption = False,
     catalog: CatalogOption = "",
 ) -> None:
@@ -34,14 +41,17 @@ def start(
     path = config_file(file, config)
     job = load(path)
     store = open_catalog(catalog, makes=True)
+    from ._running import Metrics, run_shown
+
+    metrics = Metrics(metrics_file, metrics_port)
     if detach:
         from ._detached import start_detached
 
-        words = ["start", "--config", str(path.resolve()), "--until", until]
+        words = ["start", "--config", str(path.resolve()), "--until", until, *metrics.words]
         start_detached(job.job.name, store, [*words, "--into-existing"] if into_existing else words, as_json)
         return
     from backfill_cli.engine.loop.run import start as start_job
 
-    from ._running import run_shown
-
-    run_shown(job.job.name, store, as_json, lambda viewer: start_job(job, store, until, into_existing, viewer))
+    run_shown(
+        job.job.name, store, as_json, metrics, lambda view: start_job(job, store, until, into_existing, view)
+    )

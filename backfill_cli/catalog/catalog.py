@@ -15,7 +15,7 @@ from backfill_cli.catalog.runner import RunnerStore
 from backfill_cli.catalog.store import Store
 from backfill_cli.contracts import JobDefinition
 from backfill_cli.errors import BackfillError, NoSuchJob, UsageError
-from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Owner
+from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Owner, Totals
 from backfill_cli.model.job import Control, Verb
 
 if TYPE_CHECKING:
@@ -198,6 +198,12 @@ class Catalog:
         check_name(job)
         with self._store.reading() as db:
             return ledger.newest(db, job, last)
+
+    def totals(self, job: str) -> Totals:
+        """What the job did in its whole life."""
+        check_name(job)
+        with self._store.reading() as db:
+            return ledger.totals(db, job)
 
     def close_look(
         self, job: str, at_most: int, last: int

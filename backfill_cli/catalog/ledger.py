@@ -3,7 +3,7 @@
 from dataclasses import astuple, replace
 from typing import TYPE_CHECKING
 
-from backfill_cli.model.checkpoint import EpochRecord
+from backfill_cli.model.checkpoint import EpochRecord, Totals
 from backfill_cli.model.job import Phase
 
 if TYPE_CHECKING:
@@ -37,6 +37,20 @@ def newest(db: "DuckDBPyConnection", job: str, last: int) -> tuple[EpochRecord, 
         [job, last],
     ).fetchall()
     return tuple(EpochRecord(row[0], row[1], Phase(row[2]), *row[3:]) for row in found)
+
+
+def totals(db: "DuckDBPyConnection", job: str) -> Totals:
+    """All lines that there ever were, those that were folded too."""
+    summed = db.execute(
+        """SELECT coalesce(sum(epochs), 0)::BIGINT, coalesce(sum(snapshot_rows), 0)::BIGINT,
+                  coalesce(sum(changes_read), 0)::BIGINT, coalesce(sum(rows_written), 0)::BIGINT
+           FROM (SELECT 1 AS epochs, snapshot_rows, changes_read, rows_written FROM ledger WHERE job = $job
+                 UNION ALL BY NAME
+                 SELECT epochs, snapshot_rows, changes_read, rows_written FROM ledger_hours WHERE job = $job)""",
+        {"job": job},
+    ).fetchone()
+    assert summed is not None
+    return Totals(*summed)
 
 
 def _fold(db: "DuckDBPyConnection", job: str) -> None:

@@ -149,6 +149,16 @@ class EpochRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class Totals:
+    """The whole ledger of a job, summed. epochs: its lines, those that carried only a command too."""
+
+    epochs: int
+    snapshot_rows: int
+    changes_read: int
+    rows_written: int
+
+
+@dataclass(frozen=True, slots=True)
 class Recovered:
     """All that a new runner starts with. splits of `committed` are complete."""
 

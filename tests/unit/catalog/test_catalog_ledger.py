@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from backfill_cli.catalog import Catalog, ledger
 from backfill_cli.catalog.store import Store
-from backfill_cli.model.checkpoint import EpochRecord
+from backfill_cli.model.checkpoint import EpochRecord, Totals
 
 HOUR = ledger.HOUR_MS
 
@@ -86,6 +86,19 @@ def test_ten_thousand_epochs_are_kept_as_they_are(catalog: Catalog, path: Path) 
     write(path, record(10_501))
     assert len(catalog.ledger("orders", 99_999)) == 10_000
     assert sum(hour["epochs"] or 0 for hour in hours(path).values()) == 501
+
+
+def test_totals_are_of_the_whole_life_folded_or_not(
+    catalog: Catalog, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger, "KEPT", 3)
+    monkeypatch.setattr(ledger, "FOLD_AT", 4)
+    with Store(path).writing() as db:
+        assert ledger.totals(db, "orders") == Totals(0, 0, 0, 0)
+        for n in range(1, 10):
+            line = replace(record(n * HOUR // 2), snapshot_rows=n, changes_read=10 * n, rows_written=100 * n)
+            ledger.record(db, "orders", line)
+        assert ledger.totals(db, "orders") == Totals(9, 45, 450, 4_500)
 
 
 @pytest.mark.seconds

@@ -1,0 +1,143 @@
+"""A job's numbers for Prometheus: as a file for node exporter's textfile collector, or served over HTTP."""
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from backfill_cli.errors import BackfillError, UsageError
+from backfill_cli.model.checkpoint import Totals
+from backfill_cli.view.model import JobView
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.metrics_core import Metric
+
+Look = Callable[[], tuple[JobView, Totals]]
+
+WRITTEN_EVERY_S = 10.0
+
+GAUGES: tuple[tuple[str, str, Callable[[JobView], float | None]], ...] = (
+    ("up", "1 while a runner has the job and lives.", lambda v: float(v.runner.alive)),
+    ("lag_seconds", "Age of the oldest change that the sink lacks.", lambda v: v.lag_s),
+    ("pending_upstream_epochs", "Upstream epochs not applied yet.", lambda v: v.pending_epochs),
+    ("snapshot_ratio", "Share of the snapshot that is read, 0 to 1.", lambda v: v.share),
+    ("snapshot_rows_expected", "Rows of the snapshot, where metadata tells.", lambda v: v.rows_total),
+    ("snapshot_rows_per_second", "Rate of the snapshot's reads.", lambda v: v.rows_per_s),
+    ("throttle_rows_per_second", "The limit in force; absent without one.", lambda v: v.rate),
+    ("paused", "1 while the job is paused by a command.", lambda v: float(v.paused_by is not None)),
+    ("converging", "1 while the sink is no state of the upstream yet.", lambda v: float(v.converging)),
+    ("epoch_timestamp_seconds", "The last committed epoch, as a Unix time.", lambda v: v.epoch / 1000),
+    ("upstream_log_held_bytes", "Log that the upstream keeps for the job.", lambda v: v.held_bytes),
+    ("spool_bytes", "Size of the spool on disk.", lambda v: None if v.spool is None else v.spool.size_bytes),
+    ("spool_changes", "Changes in the spool.", lambda v: None if v.spool is None else v.spool.changes),
+)
+"""Name after `backfill_`, help, and the value; None: the metric is absent."""
+
+COUNTERS: tuple[tuple[str, str, Callable[[Totals], int]], ...] = (
+    ("epochs", "Epochs committed, and barriers that took a command.", lambda t: t.epochs),
+    ("snapshot_rows_read", "Snapshot rows read.", lambda t: t.snapshot_rows),
+    ("changes_read", "Changes read from the change log.", lambda t: t.changes_read),
+    ("rows_written", "Rows written to the sink: inserts, updates and deletes.", lambda t: t.rows_written),
+)
+"""As GAUGES; `_total` is added. They go on over restarts: the ledger has them."""
+
+STATES = ("starting", "running", "pausing", "paused", "stopping", "stopped", "failed", "done", "dead")
+
+
+class JobMetrics:
+    """A collector: each scrape reads the catalog once; none while it cannot be read."""
+
+    def __init__(self, look: Look) -> None:
+        self._look = look
+
+    def collect(self) -> "Iterator[Metric]":
+        from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
+
+        try:
+            view, totals = self._look()
+        except BackfillError:
+            return
+        for name, told, of in GAUGES:
+            value = of(view)
+            if value is not None:
+                gauge = GaugeMetricFamily(f"backfill_{name}", told, labels=["job"])
+                gauge.add_metric([view.name], value)
+                yield gauge
+        state = GaugeMetricFamily("backfill_state", "1 for the state that the job is in.", labels=["job", "state"])
+        for one in STATES:
+            state.add_metric([view.name, one], float(view.state == one))
+        yield state
+        for name, told, count in COUNTERS:
+            counter = CounterMetricFamily(f"backfill_{name}", told, labels=["job"])
+            counter.add_metric([view.name], count(totals))
+            yield counter
+
+
+@contextmanager
+def measured(look: Look, file: str | None, port: str | None) -> Iterator[None]:
+    """Meanwhile the job's metrics are in the file, and at the port. Raises UsageError where they cannot be."""
+    with ExitStack() as stack:
+        if file is not None:
+            stack.enter_context(_written(look, Path(file)))
+        if port is not None:
+            stack.enter_context(_served(look, port))
+        yield
+
+
+def _registry(look: Look) -> "CollectorRegistry":
+    from prometheus_client import CollectorRegistry
+
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(JobMetrics(look))
+    return registry
+
+
+@contextmanager
+def _written(look: Look, file: Path) -> Iterator[None]:
+    """The file is written whole under another name and renamed, every 10 s and once more at the end."""
+    from prometheus_client import write_to_textfile
+
+    if not file.parent.is_dir() or not os.access(file.parent, os.W_OK):
+        raise UsageError(f"--metrics-file {file}: its folder is not there, or not writable", "make the folder")
+    registry, over = _registry(look), threading.Event()
+
+    def write() -> None:
+        with suppress(OSError):  # a full disk ends no job; the file keeps its time
+            write_to_textfile(str(file), registry)
+
+    def go_on() -> None:
+        write()
+        while not over.wait(WRITTEN_EVERY_S):
+            write()
+
+    thread = threading.Thread(target=go_on, name="metrics", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(timeout=5)
+        write()
+
+
+@contextmanager
+def _served(look: Look, port: str) -> Iterator[None]:
+    """Served at `/metrics`, on loopback unless an address is named: `9100`, `0.0.0.0:9100`."""
+    from prometheus_client import start_http_server
+
+    host, _, number = port.rpartition(":")
+    if not number.isdecimal() or not 0 < int(number) < 65_536:
+        raise UsageError(f"--metrics-port {port}: not a port, or HOST:PORT", "--metrics-port 9100")
+    try:
+        server, thread = start_http_server(int(number), host or "127.0.0.1", _registry(look))
+    except OSError as exc:
+        raise UsageError(f"--metrics-port {port}: {exc.strerror}", "name a port that is free") from exc
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(timeout=5)

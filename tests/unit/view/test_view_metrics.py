@@ -1,0 +1,135 @@
+"""Metrics as Prometheus reads them: parsed by its own client, never by ours."""
+
+import json
+import re
+import socket
+import urllib.request
+from pathlib import Path
+from urllib.error import URLError
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from view_builders import progress, row
+
+from backfill_cli.errors import NoSuchJob, UsageError
+from backfill_cli.model.checkpoint import Totals
+from backfill_cli.model.job import Control, JobState
+from backfill_cli.model.upstream import SpoolView
+from backfill_cli.view.metrics import STATES, measured
+from backfill_cli.view.model import JobView, job_view
+
+TOTALS = Totals(7, 84_200, 1_300, 85_000)
+SPOOL = SpoolView("0/2", "0/1", 3, 40, 5_000)
+
+
+def looked(**changes: object) -> tuple[JobView, Totals]:
+    return job_view(row(**changes)), TOTALS
+
+
+def read(text: str) -> dict[str, float]:
+    """`name{state}` → value; every sample is the job's."""
+    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    assert {sample.labels["job"] for sample in samples} == {"orders"}
+    return {sample.name + sample.labels.get("state", ""): sample.value for sample in samples}
+
+
+def in_file(folder: Path, **changes: object) -> dict[str, float]:
+    file = folder / "backfill.prom"
+    with measured(lambda: looked(**changes), str(file), None):
+        pass
+    return read(file.read_text())
+
+
+def test_the_file_has_what_status_says(tmp_path: Path) -> None:
+    told = in_file(tmp_path, progress=progress(spool=SPOOL, held_bytes=12))
+    expected = {
+        "backfill_up": 1,
+        "backfill_lag_seconds": 1.2,
+        "backfill_pending_upstream_epochs": 14,
+        "backfill_snapshot_ratio": pytest.approx(0.421),
+        "backfill_snapshot_rows_expected": 200_000,
+        "backfill_snapshot_rows_per_second": 18_204.4,
+        "backfill_throttle_rows_per_second": 20_000,
+        "backfill_paused": 0,
+        "backfill_converging": 0,
+        "backfill_epoch_timestamp_seconds": 1_763_692_800.123,
+        "backfill_upstream_log_held_bytes": 12,
+        "backfill_spool_bytes": 5_000,
+        "backfill_spool_changes": 40,
+        "backfill_epochs_total": 7,
+        "backfill_snapshot_rows_read_total": 84_200,
+        "backfill_changes_read_total": 1_300,
+        "backfill_rows_written_total": 85_000,
+        **{f"backfill_state{one}": float(one == "running") for one in STATES},
+    }
+    assert told == expected
+
+
+def test_what_is_not_known_is_absent_and_who_is_gone_is_not_up(tmp_path: Path) -> None:
+    told = in_file(tmp_path, progress=progress(lag_ms=None, rows_total=None), control=Control(), live=False)
+    assert not {"backfill_lag_seconds", "backfill_throttle_rows_per_second", "backfill_spool_bytes"} & set(told)
+    assert (told["backfill_up"], told["backfill_statedead"], told["backfill_staterunning"]) == (0, 1, 0)
+
+
+def test_every_state_that_a_job_can_show_is_listed() -> None:
+    assert set(STATES) == {state.value for state in JobState} | {"dead"}
+
+
+def test_the_port_serves_what_is_true_now() -> None:
+    with socket.socket() as asked:
+        asked.bind(("127.0.0.1", 0))
+        port = asked.getsockname()[1]
+    views = [looked(state=JobState.PAUSED), looked()]
+
+    def look() -> tuple[JobView, Totals]:
+        if not views:
+            raise NoSuchJob("it was dropped")
+        return views.pop()
+
+    with measured(look, None, str(port)):
+        scraped = [urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics").read().decode() for _ in range(3)]
+    assert [read(text)["backfill_staterunning"] for text in scraped[:2]] == [1, 0]
+    assert scraped[2] == ""
+    with pytest.raises(URLError):
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=1)
+
+
+@pytest.mark.parametrize(
+    ("file", "port", "said"),
+    [
+        ("/no/folder/x.prom", None, "its folder is not there"),
+        (None, "http", "not a port"),
+        (None, "70000", "not a port"),
+        (None, "no-such-host.invalid:9100", "no-such-host.invalid:9100"),
+    ],
+)
+def test_where_metrics_cannot_be_is_refused_before_anything_runs(
+    file: str | None, port: str | None, said: str
+) -> None:
+    with pytest.raises(UsageError, match=said), measured(looked, file, port):
+        pytest.fail("it ran")
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        with pytest.raises(UsageError, match=f"--metrics-port {port}: "), measured(looked, None, port):
+            pytest.fail("it ran")
+
+
+DOCS = Path(__file__).parents[3] / "docs"
+
+
+def test_the_documentation_and_the_dashboard_name_what_there_is(tmp_path: Path) -> None:
+    told = in_file(tmp_path, progress=progress(spool=SPOOL, held_bytes=12))
+    names = {"backfill_state" if name.startswith("backfill_state") else name for name in told}
+    listed = re.findall(r"^\| (`backfill_.*?) \|", (DOCS / "metrics.md").read_text(), re.MULTILINE)
+    assert set(re.findall(r"backfill_\w+", " ".join(listed))) == names
+    panels = json.loads((DOCS / "dashboard.json").read_text())["panels"]
+    used = {name for one in panels for target in one["targets"] for name in NAME.findall(target["expr"])}
+    assert used <= names
+
+
+NAME = re.compile(r"backfill_\w+")
