@@ -25,6 +25,7 @@ VERBS = (
     "wait",
     "plan",
     "verify",
+    "report",
     "drop",
     "init",
     "config",

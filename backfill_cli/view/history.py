@@ -35,7 +35,7 @@ def show_history(job: str, records: Sequence[EpochRecord], as_json: bool) -> Non
 
 def history_table(records: Sequence[EpochRecord]) -> str:
     """A line per epoch, columns aligned, numbers to the right."""
-    rows = [HEAD, *(_row(one) for one in records)]
+    rows = [HEAD, *(history_row(one) for one in records)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
     return "\n".join(
         "  ".join(
@@ -46,7 +46,7 @@ def history_table(records: Sequence[EpochRecord]) -> str:
     )
 
 
-def _row(record: EpochRecord) -> tuple[str, ...]:
+def history_row(record: EpochRecord) -> tuple[str, ...]:
     return (
         spell_moment(record.committed_ms).removesuffix(" UTC"),
         str(record.epoch),

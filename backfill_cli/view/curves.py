@@ -1,0 +1,152 @@
+"""A job's ledger as curves over time, in SVG: rates, lag, how long epochs took; phases and commands on them."""
+
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from backfill_cli.errors import UsageError
+from backfill_cli.model.checkpoint import EpochRecord
+from backfill_cli.model.job import Phase
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+POINTS = 400
+"""A curve has so many at most: what falls together is summed, or its largest value stands for it."""
+
+COMMANDS = 40
+"""So many of the newest commands are marked; more would hide the curves."""
+
+PHASE_COLOUR = {Phase.SNAPSHOT: "#e8f1fb", Phase.LOG_STORE: "#fdf3e1", Phase.UPSTREAM: "#edf7ee"}
+INK, BLUE, ORANGE, GREEN, GREY = "#1f2933", "#2b6cb0", "#c05621", "#2f855a", "#829ab1"
+
+
+@dataclass(frozen=True, slots=True)
+class Bin:
+    """Epochs that fall together on the time axis. rates: per second of the bin."""
+
+    at: datetime
+    rows_per_s: float
+    changes_per_s: float
+    lag_s: float | None
+    stage_s: float
+    commit_s: float
+    pending: int
+
+
+def binned(records: Sequence[EpochRecord], points: int = POINTS) -> tuple[Bin, ...]:
+    """The epochs in at most so many spans of equal length; spans without an epoch have rates of 0."""
+    if not records:
+        return ()
+    first, last = records[0].prev_ms or records[0].committed_ms, records[-1].committed_ms
+    first = min(first, records[0].committed_ms)
+    span_ms = max(1_000, -(-(last - first + 1) // points))
+    held: dict[int, list[EpochRecord]] = {}
+    for record in records:
+        held.setdefault(max(0, record.committed_ms - first) // span_ms, []).append(record)
+    return tuple(_bin(first + n * span_ms, span_ms, held.get(n, [])) for n in range(max(held) + 1))
+
+
+def _bin(from_ms: int, span_ms: int, records: Sequence[EpochRecord]) -> Bin:
+    lags = [record.lag_ms / 1000 for record in records if record.lag_ms is not None]
+    return Bin(
+        at=datetime.fromtimestamp((from_ms + span_ms) / 1000, UTC),
+        rows_per_s=sum(record.snapshot_rows for record in records) * 1000 / span_ms,
+        changes_per_s=sum(record.changes_read for record in records) * 1000 / span_ms,
+        lag_s=max(lags, default=None),
+        stage_s=max((record.stage_ms for record in records), default=0) / 1000,
+        commit_s=max((record.commit_ms for record in records), default=0) / 1000,
+        pending=max((record.pending_epochs for record in records), default=0),
+    )
+
+
+def curves(records: Sequence[EpochRecord]) -> str:
+    """Figures, as HTML. Raises UsageError where the plotting library is not installed."""
+    bins = binned(records)
+    if not bins:
+        return "<p>Nothing was committed yet.</p>"
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as exc:
+        raise UsageError("a report needs matplotlib", "pip install 'backfill-cli[report]'") from exc
+    at = [one.at for one in bins]
+
+    def rows(axes: "Axes") -> None:
+        read = [one.rows_per_s for one in bins]
+        axes.fill_between(at, read, step="pre", color=BLUE, alpha=0.75, lw=0, label="snapshot")
+        axes.step(at, [one.changes_per_s for one in bins], where="pre", color=ORANGE, lw=1.2, label="changes")
+
+    def lag(axes: "Axes") -> None:
+        known = [(one.at, one.lag_s) for one in bins if one.lag_s is not None]
+        axes.plot([at for at, _ in known], [lag_s for _, lag_s in known], color=GREEN, lw=1.4, label="lag")
+
+    def times(axes: "Axes") -> None:
+        busy = [one for one in bins if one.stage_s or one.commit_s]
+        when = [one.at for one in busy]
+        axes.plot(when, [one.stage_s for one in busy], color=BLUE, lw=1.2, label="stage")
+        axes.plot(when, [one.commit_s for one in busy], color=ORANGE, lw=1.2, label="commit")
+
+    drawn = [
+        _drawn(title, unit, draw, records)
+        for title, unit, draw in (
+            ("Rows and changes read", "per second", rows),
+            ("Lag", "seconds", lag),
+            ("Staging and commit, the longest", "seconds", times),
+        )
+    ]
+    return "\n".join(f"<figure>{one}</figure>" for one in drawn)
+
+
+def _drawn(title: str, unit: str, draw: "Callable[[Axes], None]", records: Sequence[EpochRecord]) -> str:
+    """One set of axes over time as SVG, the phases behind it and the commands on it."""
+    from matplotlib import rc_context
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+    from matplotlib.figure import Figure
+
+    settings = {"svg.fonttype": "none", "font.family": "sans-serif", "font.size": 9, "svg.hashsalt": title}
+    with rc_context(settings):
+        made = Figure(figsize=(9.6, 2.5), layout="constrained")
+        axes = made.subplots()
+        draw(axes)
+        _phases(axes, records)
+        _commands(axes, records)
+        axes.set_title(title, loc="left", fontsize=11, color=INK, pad=18)
+        axes.set_ylabel(unit, color=GREY)
+        axes.set_ylim(bottom=0)
+        axes.margins(x=0.01)
+        locator = AutoDateLocator(tz=UTC)
+        axes.xaxis.set_major_locator(locator)
+        axes.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=UTC))
+        axes.tick_params(colors=GREY)
+        axes.grid(axis="y", color="#e4e7eb", lw=0.6)
+        axes.spines[["top", "right", "left", "bottom"]].set_visible(False)
+        axes.legend(loc="upper right", frameon=False, ncols=3, bbox_to_anchor=(1, 1.2))
+        held = io.StringIO()
+        made.savefig(held, format="svg", metadata={"Date": None, "Creator": None})
+    text = held.getvalue()
+    return text[text.index("<svg") :]
+
+
+def _phases(axes: "Axes", records: Sequence[EpochRecord]) -> None:
+    begun: EpochRecord | None = None
+    for record in [*records, None]:
+        if begun is None:
+            begun = record
+        elif record is None or record.phase != begun.phase:
+            end = records[-1] if record is None else record
+            span = _at(begun.committed_ms), _at(end.committed_ms)
+            axes.axvspan(*span, color=PHASE_COLOUR[begun.phase], lw=0, zorder=0)
+            begun = record
+
+
+def _commands(axes: "Axes", records: Sequence[EpochRecord]) -> None:
+    for record in [one for one in records if one.mutations][-COMMANDS:]:
+        axes.axvline(_at(record.committed_ms), color=INK, lw=0.8, ls=(0, (3, 2)))
+        place, by = (_at(record.committed_ms), 1.02), ("data", "axes fraction")
+        axes.annotate(record.mutations, place, xycoords=by, fontsize=7.5, color=INK, ha="center")
+
+
+def _at(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, UTC)

@@ -1,0 +1,99 @@
+"""A job as one HTML page: how far it is, curves over time with the commands that acted, splits, config.
+
+Self-contained: the curves are SVG drawn by matplotlib, there is no script, and nothing is fetched.
+"""
+
+import html
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from string import Template
+
+from backfill_cli import __version__
+from backfill_cli.model.checkpoint import EpochRecord, Totals
+from backfill_cli.model.units import spell_duration, spell_size
+from backfill_cli.view.curves import curves
+from backfill_cli.view.history import HEAD, history_row
+from backfill_cli.view.lines import spell_group, spell_lag, spell_partition, spell_rate, spell_read, spell_spool
+from backfill_cli.view.model import JobView, spell_moment, spell_share
+
+LISTED = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """What a report is made of. records: oldest first. config: as stored, secrets as references."""
+
+    view: JobView
+    totals: Totals
+    records: Sequence[EpochRecord]
+    config: str
+    now_ms: int
+
+
+def report(told: Reported) -> str:
+    """The page. Raises UsageError where the plotting library is not installed."""
+    page = Template((files("backfill_cli.view") / "report.html").read_text("utf-8"))
+    view = told.view
+    return page.substitute(
+        job=_text(view.name),
+        state=_text(view.state),
+        strategy=_text(view.strategy),
+        until=_text(view.until),
+        limited_by=_text(view.limited_by),
+        made=_text(spell_moment(told.now_ms)),
+        version=_text(__version__),
+        facts=_facts(told),
+        curves=curves(told.records),
+        splits=_splits(view),
+        epochs=_epochs(told.records),
+        config=_text(json.dumps(json.loads(told.config), indent=2, ensure_ascii=False)),
+    )
+
+
+def _text(value: object) -> str:
+    return html.escape(str(value))
+
+
+def _facts(told: Reported) -> str:
+    view, totals = told.view, told.totals
+    took = max(0, (told.records[-1].committed_ms if told.records else told.now_ms) - view.created_ms) / 1000
+    facts = [
+        ("snapshot", f"{spell_share(view.share)}, {spell_read(view)}"),
+        ("rows/s", spell_rate(view.rows_per_s)),
+        ("lag", spell_lag(view.lag_s)),
+        ("pending", f"{view.pending_epochs:,} upstream epochs"),
+        ("changes applied", f"{totals.changes_read:,}"),
+        ("rows written", f"{totals.rows_written:,}"),
+        ("epochs", f"{totals.epochs:,}"),
+        ("created", spell_moment(view.created_ms)),
+        ("from then to the last epoch", spell_duration(took)),
+        *((("caught up", spell_moment(view.caught_up_ms)),) if view.caught_up_ms else ()),
+        *((("upstream log held", spell_size(view.held_bytes)),) if view.held_bytes is not None else ()),
+        *((("spool", spell_spool(view.spool)),) if view.spool is not None else ()),
+    ]
+    return "\n".join(f"<div><dt>{_text(name)}</dt><dd>{_text(value)}</dd></div>" for name, value in facts)
+
+
+def _splits(view: JobView) -> str:
+    """A bar for each group of splits, or for each partition."""
+    bars = [(group.label, group.share, spell_group(group.rows_read, group.rows_total)) for group in view.groups]
+    for one in view.partitions:
+        share = 1.0 if one.target is None else min(1.0, one.offset / max(1, one.target))
+        bars.append((f"partition {one.partition}", share, spell_partition(one)))
+    if not bars:
+        return "<p>The catalog has no splits of this job.</p>"
+    return "\n".join(
+        f'<div class="split"><span>{_text(label)}</span><i><b style="width:{share * 100:.1f}%"></b></i>'
+        f"<span>{_text(said)}</span></div>"
+        for label, share, said in bars
+    )
+
+
+def _epochs(records: Sequence[EpochRecord]) -> str:
+    head = "".join(f"<th>{_text(name)}</th>" for name in HEAD)
+    rows = "\n".join(
+        f"<tr>{''.join(f'<td>{_text(cell)}</td>' for cell in history_row(one))}</tr>" for one in records[-LISTED:]
+    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"

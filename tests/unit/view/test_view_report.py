@@ -1,0 +1,112 @@
+"""The report: whole, without network or script, of what the ledger has; nothing from outside becomes markup."""
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from view_builders import GROUPS, ledger, progress, row
+
+from backfill_cli.model.checkpoint import EpochRecord, PartitionProgress, Totals
+from backfill_cli.model.job import Phase
+from backfill_cli.view.curves import binned
+from backfill_cli.view.model import job_view
+from backfill_cli.view.report import Reported, report
+
+NOW_MS = 1_763_700_000_000
+TOTALS = Totals(7, 84_200, 1_300, 85_000)
+
+
+def epochs(count: int) -> list[EpochRecord]:
+    """A snapshot, a backlog, then the live log; a pause and a resume on the way."""
+    made = []
+    for n in range(count):
+        phase = (Phase.SNAPSHOT, Phase.LOG_STORE, Phase.UPSTREAM)[min(2, n * 4 // count)]
+        at_ms = 1_763_692_800_000 + n * 1_000
+        verbs = {count // 3: "pause", count // 3 + 5: "resume"}.get(n, "")
+        made.append(EpochRecord(at_ms, at_ms - 1_000, phase, at_ms, 500, 40, 540, 1, 300, 90, n * 10, 3, verbs))
+    return made
+
+
+def page(records: list[EpochRecord], config: str = "{}", name: str = "orders", **changes: object) -> str:
+    view = job_view(row(name=name, **changes), GROUPS, ledger([5]))
+    return report(Reported(view, TOTALS, records, config, NOW_MS))
+
+
+class Outline(HTMLParser):
+    """What a browser would make of it: every element opened and closed, what it refers to, its text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.refers: list[str] = []
+        self.said = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.refers += [value or "" for name, value in attrs if name in ("src", "href", "xlink:href")]
+
+    def handle_data(self, data: str) -> None:
+        self.said += data
+
+
+def outline(text: str) -> Outline:
+    read = Outline()
+    read.feed(text)
+    read.close()
+    return read
+
+
+def test_a_page_has_its_numbers_curves_splits_epochs_and_config_and_fetches_nothing() -> None:
+    text = page(epochs(100), '{"job": {"name": "orders"}, "sink": {"dsn": "${env:DSN}"}}')
+    read = outline(text)
+    assert read.tags.count("svg") == 3
+    assert not {"script", "link", "img", "iframe"} & set(read.tags)
+    assert all(one.startswith("#") for one in read.refers)
+    assert not re.search(r"url\((?!#)|@import", text)
+    for said in ("42.1%, 84,200 of 200,000 rows", "splits 1–4", "${env:DSN}", "pause", "resume", "Lag", "85,000"):
+        assert said in read.said
+    assert len(re.findall("<tr>", text)) == 1 + 30
+
+
+def test_a_report_of_ten_thousand_epochs_is_small() -> None:
+    assert len(page(epochs(10_000)).encode()) < 2_000_000
+
+
+@pytest.mark.parametrize("progressed", [None, progress(partitions=(PartitionProgress("0", "live", 9, 5, 0),))])
+def test_a_job_that_did_nothing_yet_and_one_of_partitions_have_a_report(progressed: object) -> None:
+    assert "Nothing was committed yet" in page([], progress=progressed)
+
+
+@given(st.text(st.characters(exclude_categories=("Cs",)), min_size=1))
+def test_nothing_from_outside_becomes_markup(text: str) -> None:
+    strange = f"<script>{text}"
+    config = '{"a": "</pre><img src=x>"}'
+    read = outline(page([], config, name=strange, reason=strange))
+    assert not {"script", "img"} & set(read.tags)
+
+
+EPOCH = st.tuples(st.integers(0, 10**7), st.integers(0, 1_000), st.none() | st.integers(0, 10**6))
+"""When it was committed, rows, lag."""
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 10**7), st.integers(0, 1_000), st.none() | st.integers(0, 10**6)), min_size=1
+    ),
+    st.integers(1, 50),
+)
+def test_binning_loses_no_row_and_no_peak(told: list[tuple[int, int, int | None]], points: int) -> None:
+    ordered = sorted(told, key=lambda one: one[0])
+    records = [EpochRecord(at, at, Phase.UPSTREAM, at, n, 2 * n, 0, 0, n, 3, lag) for at, n, lag in ordered]
+    bins = binned(records, points)
+    assert 1 <= len(bins) <= points + 1
+    span_s = (bins[1].at - bins[0].at).total_seconds() if len(bins) > 1 else None
+    if span_s is not None:
+        assert sum(one.rows_per_s for one in bins) * span_s == pytest.approx(sum(one[1] for one in told))
+        assert sum(one.changes_per_s for one in bins) * span_s == pytest.approx(2 * sum(one[1] for one in told))
+    lags = [one.lag_s for one in bins if one.lag_s is not None]
+    known = [lag for _, _, lag in told if lag is not None]
+    assert max(lags, default=None) == (max(known) / 1000 if known else None)
+    assert max(one.stage_s for one in bins) == max(one[1] for one in told) / 1000
