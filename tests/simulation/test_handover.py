@@ -31,7 +31,7 @@ from .world import MemorySink, MemoryStager, Rows
 if TYPE_CHECKING:
     from broker import Broker
 
-SCHEDULES = int(os.environ.get("BACKFILL_HANDOVERS", "60"))
+SCHEDULES = int(os.environ.get("BACKFILL_HANDOVERS", "40"))
 PARTITIONS_AT_MOST = 4
 COMPACTED = {"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.01"}
 

@@ -37,6 +37,7 @@ def place(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
+@pytest.mark.long
 def test_an_archive_is_made_and_then_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = place(tmp_path, monkeypatch)
 

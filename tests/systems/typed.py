@@ -12,6 +12,10 @@ from typing import Any
 
 from demo_upstream import changes, land, write_snapshot
 
+from backfill_cli.catalog import Catalog
+from backfill_cli.view.model import as_json
+from backfill_cli.view.read import read_jobs
+
 ROWS, FILES, CHANGE_FILES = 6_000, 3, 3
 PATIENCE_S = 60.0
 
@@ -50,6 +54,11 @@ while True:
 print("held", flush=True)
 sys.stdin.read()
 """
+
+
+def _named(told: dict[str, Any], name: str) -> dict[str, Any]:
+    found = [job for job in told["jobs"] if job["name"] == name]
+    return found[0] if found else {"state": "none"}
 
 
 class Place:
@@ -102,14 +111,18 @@ class Place:
         """What `status --json` says of it; its state is 'none' before it is there."""
         told = self.typed("status", "--json")
         assert told.returncode == 0, told.stderr
-        found = [job for job in json.loads(told.stdout)["jobs"] if job["name"] == name]
-        return found[0] if found else {"state": "none"}
+        return _named(json.loads(told.stdout), name)
+
+    def looked(self, name: str = "orders") -> dict[str, Any]:
+        """As `job`, by the read model in this process: a command for each look takes a core while others wait."""
+        return _named(as_json(read_jobs(Catalog(self.folder / ".backfill/catalog.duckdb"), None)), name)
 
     def until(self, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """The job, once that holds of it."""
         deadline = time.monotonic() + PATIENCE_S
-        while not holds(job := self.job()):
+        while not holds(job := self.looked()):
             assert time.monotonic() < deadline, (job, self.said)
+            time.sleep(0.1)
         return job
 
     def until_said(self, text: str) -> None:
