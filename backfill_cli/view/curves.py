@@ -20,6 +20,7 @@ COMMANDS = 40
 """So many of the newest commands are marked; more would hide the curves."""
 
 PHASE_COLOUR = {Phase.SNAPSHOT: "#e8f1fb", Phase.LOG_STORE: "#fdf3e1", Phase.UPSTREAM: "#edf7ee"}
+STYLE = {"svg.fonttype": "none", "font.family": "sans-serif", "font.size": 9, "svg.hashsalt": "report"}
 INK, BLUE, ORANGE, GREEN, GREY = "#1f2933", "#2b6cb0", "#c05621", "#2f855a", "#829ab1"
 
 
@@ -27,7 +28,8 @@ INK, BLUE, ORANGE, GREEN, GREY = "#1f2933", "#2b6cb0", "#c05621", "#2f855a", "#8
 class Bin:
     """Epochs that fall together on the time axis. rates: per second of the bin."""
 
-    at: datetime
+    begin: datetime
+    end: datetime
     rows_per_s: float
     changes_per_s: float
     lag_s: float | None
@@ -52,7 +54,8 @@ def binned(records: Sequence[EpochRecord], points: int = POINTS) -> tuple[Bin, .
 def _bin(from_ms: int, span_ms: int, records: Sequence[EpochRecord]) -> Bin:
     lags = [record.lag_ms / 1000 for record in records if record.lag_ms is not None]
     return Bin(
-        at=datetime.fromtimestamp((from_ms + span_ms) / 1000, UTC),
+        begin=_at(from_ms),
+        end=_at(from_ms + span_ms),
         rows_per_s=sum(record.snapshot_rows for record in records) * 1000 / span_ms,
         changes_per_s=sum(record.changes_read for record in records) * 1000 / span_ms,
         lag_s=max(lags, default=None),
@@ -63,70 +66,70 @@ def _bin(from_ms: int, span_ms: int, records: Sequence[EpochRecord]) -> Bin:
 
 
 def curves(records: Sequence[EpochRecord]) -> str:
-    """Figures, as HTML. Raises UsageError where the plotting library is not installed."""
+    """A figure, as HTML. Raises UsageError where the plotting library is not installed."""
     bins = binned(records)
     if not bins:
         return "<p>Nothing was committed yet.</p>"
     try:
-        import matplotlib  # noqa: F401
+        from matplotlib import rc_context
+        from matplotlib.figure import Figure
     except ImportError as exc:
         raise UsageError("a report needs matplotlib", "pip install 'backfill-cli[report]'") from exc
-    at = [one.at for one in bins]
-
-    def rows(axes: "Axes") -> None:
-        read = [one.rows_per_s for one in bins]
-        axes.fill_between(at, read, step="pre", color=BLUE, alpha=0.75, lw=0, label="snapshot")
-        axes.step(at, [one.changes_per_s for one in bins], where="pre", color=ORANGE, lw=1.2, label="changes")
-
-    def lag(axes: "Axes") -> None:
-        known = [(one.at, one.lag_s) for one in bins if one.lag_s is not None]
-        axes.plot([at for at, _ in known], [lag_s for _, lag_s in known], color=GREEN, lw=1.4, label="lag")
-
-    def times(axes: "Axes") -> None:
-        busy = [one for one in bins if one.stage_s or one.commit_s]
-        when = [one.at for one in busy]
-        axes.plot(when, [one.stage_s for one in busy], color=BLUE, lw=1.2, label="stage")
-        axes.plot(when, [one.commit_s for one in busy], color=ORANGE, lw=1.2, label="commit")
-
-    drawn = [
-        _drawn(title, unit, draw, records)
-        for title, unit, draw in (
-            ("Rows and changes read", "per second", rows),
-            ("Lag", "seconds", lag),
-            ("Staging and commit, the longest", "seconds", times),
-        )
-    ]
-    return "\n".join(f"<figure>{one}</figure>" for one in drawn)
-
-
-def _drawn(title: str, unit: str, draw: "Callable[[Axes], None]", records: Sequence[EpochRecord]) -> str:
-    """One set of axes over time as SVG, the phases behind it and the commands on it."""
-    from matplotlib import rc_context
-    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
-    from matplotlib.figure import Figure
-
-    settings = {"svg.fonttype": "none", "font.family": "sans-serif", "font.size": 9, "svg.hashsalt": title}
-    with rc_context(settings):
-        made = Figure(figsize=(9.6, 2.5), layout="constrained")
-        axes = made.subplots()
-        draw(axes)
-        _phases(axes, records)
-        _commands(axes, records)
-        axes.set_title(title, loc="left", fontsize=11, color=INK, pad=18)
-        axes.set_ylabel(unit, color=GREY)
-        axes.set_ylim(bottom=0)
-        axes.margins(x=0.01)
-        locator = AutoDateLocator(tz=UTC)
-        axes.xaxis.set_major_locator(locator)
-        axes.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=UTC))
-        axes.tick_params(colors=GREY)
-        axes.grid(axis="y", color="#e4e7eb", lw=0.6)
-        axes.spines[["top", "right", "left", "bottom"]].set_visible(False)
-        axes.legend(loc="upper right", frameon=False, ncols=3, bbox_to_anchor=(1, 1.2))
+    with rc_context(
+        {"svg.fonttype": "none", "font.family": "sans-serif", "font.size": 9, "svg.hashsalt": "report"}
+    ):
+        figure = Figure(figsize=(9.6, 7.2), layout="constrained")
+        for axes, (title, unit, draw) in zip(figure.subplots(len(CURVES), sharex=True), CURVES, strict=True):
+            draw(axes, bins)
+            _phases(axes, records)
+            _commands(axes, records)
+            _dressed(axes, title, unit)
         held = io.StringIO()
-        made.savefig(held, format="svg", metadata={"Date": None, "Creator": None})
+        figure.savefig(held, format="svg", metadata={"Date": None, "Creator": None})
     text = held.getvalue()
-    return text[text.index("<svg") :]
+    return f"<figure>{text[text.index('<svg') :]}</figure>"
+
+
+def _rows(axes: "Axes", bins: Sequence[Bin]) -> None:
+    edges = [bins[0].begin, *(one.end for one in bins)]
+    axes.stairs([one.rows_per_s for one in bins], edges, fill=True, color=BLUE, alpha=0.75, label="snapshot rows")
+    axes.stairs([one.changes_per_s for one in bins], edges, color=ORANGE, lw=1.2, label="changes")
+
+
+def _lag(axes: "Axes", bins: Sequence[Bin]) -> None:
+    known = [one for one in bins if one.lag_s is not None]
+    axes.plot([one.end for one in known], [one.lag_s for one in known], color=GREEN, lw=1.4, label="lag")
+
+
+def _times(axes: "Axes", bins: Sequence[Bin]) -> None:
+    busy = [one for one in bins if one.stage_s or one.commit_s]
+    when = [one.end for one in busy]
+    axes.plot(when, [one.stage_s for one in busy], color=BLUE, lw=1.2, label="stage")
+    axes.plot(when, [one.commit_s for one in busy], color=ORANGE, lw=1.2, label="commit")
+
+
+CURVES: "tuple[tuple[str, str, Callable[[Axes, Sequence[Bin]], None]], ...]" = (
+    ("Read", "per second", _rows),
+    ("Lag", "seconds", _lag),
+    ("Staging and commit of an epoch, the longest", "seconds", _times),
+)
+"""Title, unit, and what draws it."""
+
+
+def _dressed(axes: "Axes", title: str, unit: str) -> None:
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+    axes.set_title(title, loc="left", fontsize=11, color=INK, pad=20)
+    axes.set_ylabel(unit, color=GREY)
+    axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_formatter("{x:,g}")
+    locator = AutoDateLocator(tz=UTC)
+    axes.xaxis.set_major_locator(locator)
+    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=UTC))
+    axes.tick_params(colors=GREY, labelbottom=True)
+    axes.grid(axis="y", color="#e4e7eb", lw=0.6)
+    axes.spines[["top", "right", "left", "bottom"]].set_visible(False)
+    axes.legend(loc="lower right", frameon=False, ncols=3, bbox_to_anchor=(1, 1.08), borderaxespad=0)
 
 
 def _phases(axes: "Axes", records: Sequence[EpochRecord]) -> None:
