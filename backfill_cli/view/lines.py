@@ -6,7 +6,7 @@ from backfill_cli.catalog import SplitGroup
 from backfill_cli.model.checkpoint import PartitionProgress
 from backfill_cli.model.units import spell_duration, spell_size
 from backfill_cli.model.upstream import SpoolView
-from backfill_cli.view.model import JobView, spell_eta, spell_share
+from backfill_cli.view.model import JobView, spell_age, spell_eta, spell_share
 
 
 def jobs_table(views: Sequence[JobView]) -> str:
@@ -54,6 +54,7 @@ def job_details(view: JobView) -> str:
         ("limited by", view.limited_by),
         *((("waiting commands", ", ".join(view.pending_commands)),) if view.pending_commands else ()),
         ("runner", spell_runner(view)),
+        *((("numbers", age),) if (age := spell_age(view)) is not None else ()),
     ]
     width = max(len(name) for name, _ in facts) + 1
     return "\n".join(f"{(name + ':').ljust(width)} {value}" for name, value in facts)

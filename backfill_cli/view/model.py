@@ -16,6 +16,7 @@ from backfill_cli.model.upstream import SpoolView
 SCHEMA = 1
 ENDED = frozenset(state.value for state in ENDED_STATES)
 LEAST_SHARE = 0.01  # under this an ETA is a guess
+OLD_S = 15.0  # a live runner says its numbers every 10 s, and at each commit
 DEAD = "dead"
 """A state that is shown and never stored: nobody lived to store it."""
 
@@ -36,11 +37,11 @@ class JobView:
 
     share: 0 to 1 of the snapshot, None when nothing tells. eta_s: (least, most) seconds to the end of the
     snapshot. lag_s: the age, now, of the oldest change that the sink lacks, None before that is known; where
-    nobody looks any more, at most. as_of_ms: when the other numbers were true, None before a runner said any.
-    allowed: the lag allowed to remain while catching up, in `measure`: seconds or upstream epochs. limited_by:
-    what limits the job now, and the command that changes it. held_bytes: of log that the upstream keeps for
-    the job, None where it keeps none. spool: what of the log was taken and is not in the sink yet (strategy
-    chain), None where the log is read directly.
+    nobody looks any more, at most. as_of_ms: when the other numbers were true, age_s: how long ago; None
+    before a runner said any. allowed: the lag allowed to remain while catching up, in `measure`: seconds or
+    upstream epochs. limited_by: what limits the job now, and the command that changes it. held_bytes: of log
+    that the upstream keeps for the job, None where it keeps none. spool: what of the log was taken and is not
+    in the sink yet (strategy chain), None where the log is read directly.
     """
 
     name: str
@@ -81,6 +82,7 @@ class JobView:
     held_bytes: int | None = None
     spool: SpoolView | None = None
     as_of_ms: int | None = None
+    age_s: float | None = None
 
 
 def job_view(
@@ -134,6 +136,7 @@ def job_view(
         held_bytes=progress.held_bytes,
         spool=progress.spool,
         as_of_ms=progress.at_ms,
+        age_s=None if now_ms is None or progress.at_ms is None else max(0, now_ms - progress.at_ms) / 1000,
     )
 
 
@@ -209,6 +212,13 @@ def _limited_by(row: JobRow, progress: Progress) -> str:
 
 def _runner(row: JobRow) -> str:
     return f"pid {row.lease.pid} on {row.lease.host}" if row.lease.pid else "which left no name"
+
+
+def spell_age(view: JobView) -> str | None:
+    """`as of 2026-11-21 04:40:12 UTC, 5m ago` where the numbers are older than a live job's; else None."""
+    if view.age_s is None or view.age_s < OLD_S:
+        return None
+    return f"as of {spell_moment(view.as_of_ms)}, {spell_duration(view.age_s)} ago"
 
 
 def spell_moment(ms: int | None) -> str:

@@ -19,7 +19,7 @@ from backfill_cli.view.lines import (
     spell_runner,
     spell_spool,
 )
-from backfill_cli.view.model import DEAD, ENDED, JobView, spell_eta, spell_share
+from backfill_cli.view.model import DEAD, ENDED, JobView, spell_age, spell_eta, spell_share
 from backfill_cli.view.text import shown
 
 PHASES = ("snapshot", "log-store", "upstream")
@@ -247,6 +247,8 @@ def _limit(view: JobView) -> RenderableType:
     if view.pending_commands:
         facts.append(("asked for", ", ".join(view.pending_commands), ""))
     facts.append(("runner", spell_runner(view), QUIET))
+    if (age := spell_age(view)) is not None:
+        facts.append(("numbers", age, QUIET if view.state in ENDED else WARN))
     grid = Table.grid(expand=True, padding=(0, 2, 0, 0))
     grid.add_column(no_wrap=True, min_width=10)
     grid.add_column(ratio=1, overflow="fold")

@@ -19,7 +19,7 @@ FIELDS = """
     name state phase epoch rows_read rows_total rows_per_s lag_s pending_epochs eta_s limited_by splits share
     bytes_read bytes_total reason strategy until rate paused_by paused_since_ms allowed measure converging
     not_converging waiting_for created_ms snapshot_finished_ms log_store_finished_ms caught_up_ms
-    pending_commands runner groups partitions recent_lag_s held_bytes spool as_of_ms
+    pending_commands runner groups partitions recent_lag_s held_bytes spool as_of_ms age_s
 """
 
 
@@ -158,6 +158,15 @@ def test_lag_is_the_age_of_the_oldest_change_that_the_sink_lacks_now(
         assert lag_s == (0 if live else later_ms / 1000)  # nobody looked since: at most that
     done = row(progress=told, live=False, state=JobState.DONE)
     assert job_view(done, now_ms=now_ms).lag_s == 0.007
+
+
+def test_numbers_that_are_old_say_of_when_they_are() -> None:
+    told = row(progress=progress(at_ms=60_000))
+    fresh, old = job_view(told, now_ms=70_000), job_view(told, now_ms=360_000)
+    assert "numbers" not in job_details(fresh) + drawn(job_picture(fresh))
+    assert "numbers:" in job_details(old)
+    for text in (job_details(old), drawn(job_picture(old))):
+        assert "as of 1970-01-01 00:01:00 UTC, 5m ago" in text
 
 
 def test_a_command_not_yet_taken_shows_in_the_state() -> None:
