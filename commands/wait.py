@@ -2,6 +2,7 @@
 
 import os
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 POLL_S = 0.5
 GONE_AFTER_S = 10.0  # a job without a runner this long is not about to be taken over
 
+SIGN_MS = 10_000  # a runner renews its lease that often
+
 Goal = Literal["caught-up", "paused", "stopped", "done"]
 GoalOption = Annotated[Goal, typer.Option("--for", help="What to wait for.")]
 
@@ -32,15 +35,19 @@ def wait(
 ) -> None:
     """Wait until a job is caught up, paused, stopped or done.
 
-    Caught up: its live runner follows the upstream and says that nothing is pending now; or it is done. Not while
-    it is paused or waits for something, and not because an earlier run was. Exit 1: the job failed, 8: timed out,
-    9: it stopped first.
+    Caught up: what the upstream had when this command began is in the sink, and the job's live runner follows; or
+    the job is done. Not while it is paused or waits for something. Exit 1: the job failed, 8: timed out, 9: it
+    stopped first.
     """
     limit_s = seconds(timeout, "--timeout")
     store = open_catalog(catalog)
     name = named_job(store, job).name
     began = live = time.monotonic()
-    while not reached(row := store.job(name), goal):
+    since_ms = _now_of(store.job(name))
+    if goal == "caught-up":
+        with suppress(OSError):  # a runner says how its job is every 10 s, too
+            store.ask()
+    while not reached(row := store.job(name), goal, since_ms):
         now = time.monotonic()
         live = now if row.live else live
         if row.state is JobState.FAILED and not row.live:
@@ -61,14 +68,22 @@ def wait(
         say(f"job {name}: {goal}, at epoch {row.epoch}")
 
 
-def reached(row: "JobRow", goal: Goal) -> bool:
-    """Whether the job is there. A job that is done has been caught up and has stopped.
+def _now_of(row: "JobRow") -> int:
+    """The time of day of the job's runner, at the least; of another machine's by its last sign of life."""
+    if row.lease.host in (None, this_host()):
+        return time.time_ns() // 1_000_000
+    return (row.lease.renewed_ms or 0) + SIGN_MS
 
-    Stopped and done are reached once the runner has gone: whoever waits may start the job again.
+
+def reached(row: "JobRow", goal: Goal, since_ms: int) -> bool:
+    """Whether the job is there; caught up: with all that the upstream had at `since_ms`.
+
+    A job that is done has been caught up and has stopped. Stopped and done are reached once the runner has gone:
+    whoever waits may start the job again.
     """
     done = row.state is JobState.DONE and not row.live
     if goal == "caught-up":
-        return done or _follows(row)
+        return done or _follows(row, since_ms)
     if goal == "stopped":
         return done or (row.state is JobState.STOPPED and not row.live)
     if goal == "done":
@@ -76,13 +91,14 @@ def reached(row: "JobRow", goal: Goal) -> bool:
     return row.state == goal
 
 
-def _follows(row: "JobRow") -> bool:
-    """Whether the runner that lives now said last that it follows the upstream, and that nothing is pending."""
+def _follows(row: "JobRow", since_ms: int) -> bool:
+    """Whether the runner that lives now follows the upstream, and said that all of `since_ms` is in the sink."""
     told = row.progress
     if told is None or not row.live or row.state is not JobState.RUNNING or not _is_there(row):
         return False
     its_word = told.token == row.lease.token and told.caught_up_ms is not None
-    return its_word and told.phase == Phase.UPSTREAM and not told.pending_epochs and told.waiting_for is None
+    settled = told.settled_ms is not None and told.settled_ms >= since_ms
+    return its_word and told.phase == Phase.UPSTREAM and settled and told.waiting_for is None
 
 
 def _is_there(row: "JobRow") -> bool:

@@ -173,6 +173,11 @@ class Catalog:
         inbox.touch(self.path)
         return command.id
 
+    def ask(self) -> None:
+        """Runners say at their next barrier how their jobs are; an idle one would at its next heartbeat."""
+        if self._store.exists():
+            inbox.touch(self.path)
+
     def settle(self, job: str, now_ms: int) -> None:
         """What waits in the job's inbox has been applied, unless a runner lives that can take it."""
         check_name(job)

@@ -26,6 +26,7 @@ class RunnerStore:
         self._mutex = Lock()
         self._stamp: inbox.Stamp = None
         self._waiting: tuple[Command, ...] | None = None
+        self._asked = False
 
     def load(self) -> Recovered:
         with self._mutex, self._store.reading() as db:
@@ -39,8 +40,12 @@ class RunnerStore:
             if self._waiting is None or now != self._stamp:
                 with self._store.reading() as db:
                     self._waiting = inbox.waiting(db, self._job)
-                self._stamp = now
+                self._stamp, self._asked = now, True
             return self._waiting
+
+    def asked(self) -> bool:
+        asked, self._asked = self._asked, False
+        return asked
 
     def take(self, commands: Sequence[Command], control: Control, state: JobState, record: EpochRecord) -> None:
         with self._ours() as db:

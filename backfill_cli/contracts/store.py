@@ -39,6 +39,10 @@ class JobStore(Protocol):
         """Commands posted and not taken, oldest first. Cheap when none was posted since the last call."""
         ...
 
+    def asked(self) -> bool:
+        """Whether the last look for commands found that somebody had called since the one before; told once."""
+        ...
+
     def take(self, commands: Sequence[Command], control: Control, state: JobState, record: EpochRecord) -> None:
         """Take commands at a barrier: the control they lead to, and the barrier that took them."""
         ...

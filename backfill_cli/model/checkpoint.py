@@ -97,7 +97,8 @@ class Progress:
     at most 64, those furthest behind first. token: the runner that says so. caught_up_ms: since when in its run.
     held_bytes: of log that the upstream keeps for the job, as last observed; None where it keeps none for it.
     spool: what of the log was taken and is not in the sink yet; None where the log is read directly. at_ms: when
-    the runner said so. oldest_ms: upstream time of the oldest change that the sink lacks.
+    the runner said so. oldest_ms: upstream time of the oldest change that the sink lacks. settled_ms: what the
+    upstream had then, by the runner's clock, is in the sink.
     """
 
     phase: Phase
@@ -127,6 +128,7 @@ class Progress:
     spool: SpoolView | None = None
     at_ms: int | None = None
     oldest_ms: int | None = None
+    settled_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

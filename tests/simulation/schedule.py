@@ -89,6 +89,8 @@ class Schedule:
         self.posted: dict[int, int] = {}  # command -> when
         self.backups: list[tuple[MemoryStore, MemorySink]] = []
         self.seen = Counter(dict.fromkeys(RARE, 0))
+        self.looks: list[tuple[int, int]] = []  # (time of day, commits that the upstream had then), by one clock
+        self.told: int | None = None  # what was settled when the clock was set
 
     @property
     def now(self) -> int:
@@ -200,8 +202,10 @@ class Schedule:
         free = loop._flight.epoch is None and loop._ahead is None
         heard = {c.id for c in self.store.inbox if self.posted[c.id] + SETTINGS.interval_ms <= self.steady}
         self.seen["command in time"] += free and bool(heard)
+        self.looks.append((self.now, self._commits()))
         try:
             tick = loop.step()
+            self._settled(loop)
         except Transient:
             since = loop._backoff.since_ms
             assert since is not None
@@ -209,6 +213,26 @@ class Schedule:
             raise
         assert not free or heard.isdisjoint(c.id for c in self.store.inbox), "deaf to a command"
         return tick
+
+    def _commits(self) -> int:
+        """How many commits the upstream has, whose rows `_lacks` tells."""
+        return 0
+
+    def _lacks(self, commits: int) -> bool:
+        """Whether the sink lacks a row of the first so many."""
+        return False
+
+    def _settled(self, loop: Orchestrator) -> None:
+        """What the upstream had when the loop says that it was all in the sink, is there: `wait` ends by it."""
+        settled = loop._meter._settled_ms
+        if settled is None or settled == self.told:
+            return
+        self.told = None
+        before = [commits for at, commits in self.looks if at < settled]
+        if before:
+            self.seen["settled"] += 1
+            assert not self._lacks(before[-1]), "said to be in the sink, and is not"
+            self.looks = self.looks[len(before) - 1 :]
 
     def _beaten(self, heartbeat: Heartbeat) -> None:
         """A heartbeat meets a full disk as often as not: the run goes on."""
@@ -252,6 +276,7 @@ class Schedule:
         if self.random.random() < 0.01:
             self.stepped += self.random.choice((DAY_MS, -DAY_MS))
             self.seen["set"] += 1
+            self.looks, self.told = [], self.loop and self.loop._meter._settled_ms
         if self.random.random() < self.busy:
             self.upstream.change()
         if self.random.random() < 0.005:
@@ -378,6 +403,13 @@ class SnapshotSchedule(Schedule):
 
     def _law(self) -> None:
         law_holds(self.upstream, self.sink)
+
+    def _commits(self) -> int:
+        return len(self.upstream.log)
+
+    def _lacks(self, commits: int) -> bool:
+        done = int(self.sink.checkpoints[-1].position.get("log") or 0) if self.sink.checkpoints else 0
+        return any(changes for _, changes in self.upstream.log[done:commits])
 
     def _lose_history(self) -> None:
         self.upstream.gone = self.random.randrange(len(self.upstream.log) + 1)

@@ -99,6 +99,10 @@ def test_a_clock_that_is_set_a_day_ahead_or_back_neither_deafens_nor_ends_the_lo
     assert seen["command in time"] > 200
 
 
+def test_what_the_upstream_had_when_a_loop_says_that_it_is_in_the_sink_is_there() -> None:
+    assert run_all(SnapshotSchedule, range(23_700, 23_900))["settled"] > 500
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_runner_that_lives_on_after_another_host_took_over_writes_nothing(kind: type[Schedule]) -> None:
     assert run_all(kind, range(23_500, 23_700))["taken over"] > 10

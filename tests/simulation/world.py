@@ -260,6 +260,9 @@ class MemoryStore:
     def commands(self) -> tuple[Command, ...]:
         return tuple(self.inbox)
 
+    def asked(self) -> bool:
+        return False
+
     def take(self, commands: Sequence[Command], control: Control, state: JobState, record: EpochRecord) -> None:
         assert record.epoch > self.last_epoch
         self.inbox = [c for c in self.inbox if c not in commands]

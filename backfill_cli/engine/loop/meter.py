@@ -41,10 +41,16 @@ class Meter:
         self._plan = EpochPlan()
         self._observed_ms: int | None = None
         self._view = UpstreamView("{}", START)
+        self._settled_ms: int | None = None
 
     def committed(self, record: EpochRecord, barrier_ms: int, committed_ms: int) -> None:
         """One epoch more is in the sink. barrier_ms, committed_ms: by the steady clock."""
         self._recent = (*self._recent, _Measured(record, barrier_ms, committed_ms))[-WINDOW:]
+
+    def settled(self, state: StrategyState, plan: EpochPlan, began_ms: int) -> None:
+        """The sink has this plan, of a barrier that began then: with nothing left it has all that there was."""
+        if state.phase == Phase.UPSTREAM and not state.converging and not plan.pending_after:
+            self._settled_ms = began_ms
 
     def observed(self, plan: EpochPlan, now_ms: int, view: UpstreamView) -> None:
         """What a barrier saw, and plans."""
@@ -95,6 +101,7 @@ class Meter:
             held_bytes=self._view.held_bytes,
             spool=self._view.spool,
             oldest_ms=_oldest_ms(self._plan),
+            settled_ms=self._settled_ms,
         )
 
     def _rates(self) -> list[float]:

@@ -134,6 +134,10 @@ class Orchestrator(Generic[S]):
         self._prepare()
         return Tick.WORKED
 
+    def _time_of_day(self, steady_ms: int) -> int:
+        """When that was, by the clock as it is set now; the numbers of epochs go on where it was set back."""
+        return self._ports.now_ms() - (self._ports.steady_ms() - steady_ms)
+
     def _since_barrier(self, steady_ms: int) -> int | None:
         return None if self._barrier_ms is None else steady_ms - self._barrier_ms
 
@@ -157,6 +161,10 @@ class Orchestrator(Generic[S]):
             self._ports.stager.discard(self._ahead.checkpoint.epoch, self._ahead.checkpoint.attempt)
             self._ahead = None
 
+    def asked(self) -> bool:
+        """Whether somebody wants to know how the job is, since the last call."""
+        return self._ports.store.asked()
+
     def heartbeat(self) -> None:
         """Renew the lease and the numbers for people. Raises Held when the lease is no longer ours."""
         self._ports.store.heartbeat(self._ports.now_ms(), self.progress())
@@ -174,6 +182,7 @@ class Orchestrator(Generic[S]):
         self._unmarked = replace(flight.record, committed_ms=committed_ms, commit_ms=self._flight.commit_ms)
         self._meter.committed(self._unmarked, flight.barrier_ms, self._ports.steady_ms())
         self._note_caught_up(flight.state, flight.plan)
+        self._meter.settled(flight.state, flight.plan, self._time_of_day(flight.barrier_ms))
         self._ports.upstream.acknowledge(self._strategy.durable(flight.state))
         self._ports.stager.discard(flight.checkpoint.epoch, flight.checkpoint.attempt)
 
@@ -271,6 +280,7 @@ class Orchestrator(Generic[S]):
         self._passed_ms = self._barrier_ms
         self._backoff = Backoff()
         self._note_caught_up(self.state, plan)
+        self._meter.settled(self.state, plan, self._time_of_day(budget.steady_ms))
         self._mark()
         return Tick.DONE if self._is_done() else Tick.IDLE
 

@@ -192,7 +192,7 @@ class _Shown:
             self._watcher.progressed()
         waits, caught_up = self._loop.waiting_for() is not None, self._loop.caught_up
         now_s = time.monotonic()
-        changed = waits != self._waited or caught_up != self._caught_up
+        changed = waits != self._waited or caught_up != self._caught_up or self._loop.asked()
         if changed or (waits and now_s - self._told_s >= WAITING_S):
             self._waited, self._caught_up, self._told_s = waits, caught_up, now_s
             self._heartbeat.beat()

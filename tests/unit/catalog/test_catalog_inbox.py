@@ -186,6 +186,17 @@ def test_case_45_pause_and_limit_outlive_every_runner_and_phase(catalog: Catalog
         assert claim.store.load().committed.phase == Phase.SNAPSHOT
 
 
+def test_who_asks_how_a_job_is_is_told_of_once(catalog: Catalog, clock: Clock) -> None:
+    with claimed(catalog, clock) as claim:
+        claim.store.commands()
+        claim.store.asked()
+        assert (claim.store.commands(), claim.store.asked()) == ((), False)
+        catalog.ask()
+        assert (claim.store.commands(), claim.store.asked(), claim.store.asked()) == ((), True, False)
+        claim.store.commands()
+        assert not claim.store.asked()
+
+
 ACTS = st.lists(st.sampled_from(["post", "post untouched", "look", "take", "beat"]), max_size=12)
 
 

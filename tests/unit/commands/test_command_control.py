@@ -161,7 +161,9 @@ def test_wait_for_a_failed_job_ends_with_1_and_its_reason(run: Run, catalog: Cat
     assert f"job 'orders' failed, before {goal}: part-7 is gone" in result.stderr
 
 
-NOW = Progress(Phase.UPSTREAM, 7, 0, None, 0, 0, {}, 0, 0, None, None, "nothing", caught_up_ms=5, token=1)
+NOW = Progress(
+    Phase.UPSTREAM, 7, 0, None, 0, 0, {}, 0, 0, None, None, "nothing", caught_up_ms=5, token=1, settled_ms=10**15
+)
 """What the first runner of a job says that is caught up."""
 
 
@@ -188,12 +190,13 @@ def test_a_job_that_was_caught_up_in_an_earlier_run_is_not_now(
 @pytest.mark.parametrize(
     "told",
     [
-        replace(NOW, pending_epochs=3),
+        replace(NOW, settled_ms=None),
+        replace(NOW, settled_ms=1_763_692_800_000),
         replace(NOW, waiting_for="the sink"),
         replace(NOW, caught_up_ms=None),
         replace(NOW, phase=Phase.LOG_STORE),
     ],
-    ids=["pending", "waiting", "not yet", "log store"],
+    ids=["never settled", "settled before", "waiting", "not yet", "log store"],
 )
 def test_a_runner_that_is_behind_now_is_not_caught_up(
     run: Run, catalog: Catalog, claim: Claim, told: Progress

@@ -145,6 +145,9 @@ class Stepping:
     def waiting_for(self) -> str | None:
         return self.waits
 
+    def asked(self) -> bool:
+        return False
+
     def wait_ms(self) -> int:
         return 20_000
 
