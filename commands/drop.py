@@ -59,6 +59,7 @@ def drop(
         answer_json({"schema": 1, "job": name, "dropped": True, "left_upstream": done.left})
         return
     of_sink = "the sink was not asked" if without_sink else "its sink knows nothing of it"
-    say(f"job {name}: dropped; " + ("the sink's rows stay" if done.known else of_sink))
+    stay = f"the sink's rows stay, in {', '.join(done.tables)}" if done.tables else "the sink's rows stay"
+    say(f"job {name}: dropped; " + (stay if done.known else of_sink))
     if done.left is not None:
         say(f"left in the upstream: {done.left}")

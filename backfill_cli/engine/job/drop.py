@@ -25,11 +25,13 @@ from backfill_cli.model.upstream import Pin
 class Dropped:
     """known: whether the sink knew the job: one that was dropped half-way, or whose file is gone, it does not.
 
-    left: what is still in the upstream, and how to remove it; None for nothing.
+    left: what is still in the upstream, and how to remove it; None for nothing. tables: the sink's; their rows
+    stay.
     """
 
     known: bool
     left: str | None = None
+    tables: tuple[str, ...] = ()
 
 
 def drop(name: str, catalog: Catalog, without_sink: bool = False) -> Dropped:
@@ -57,7 +59,11 @@ def drop(name: str, catalog: Catalog, without_sink: bool = False) -> Dropped:
                 _remove_files(config, name)
                 hit("drop-unstaged")
             catalog.drop(name, lock)
-            return Dropped(known, left)
+            return Dropped(known, left, _tables(definition))
+
+
+def _tables(definition: JobDefinition) -> tuple[str, ...]:
+    return tuple(table.target for table in definition.tables if not table.side)
 
 
 def _asked(name: str, catalog: Catalog, resources: Resources) -> tuple[bool, bool]:
@@ -103,11 +109,12 @@ def drop_from_sink(name: str, catalog: Catalog, config: JobConfig) -> Dropped:
             )
         require_lost(name, catalog, sink)
         saved = sink.saved(name)
-        left = None if saved is None else _released(resources, decode(JobDefinition, saved.definition).pin)
+        definition = None if saved is None else decode(JobDefinition, saved.definition)
+        left = None if definition is None else _released(resources, definition.pin)
         _remove_files(_as_saved(saved, config), name)
         hit("drop-unstaged")
         sink.forget(name)
-        return Dropped(True, left)
+        return Dropped(True, left, () if definition is None else _tables(definition))
 
 
 def _as_saved(saved: SavedJob | None, config: JobConfig) -> JobConfig:

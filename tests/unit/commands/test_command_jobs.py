@@ -195,14 +195,14 @@ def test_drop_wants_the_name_twice(run: Run, catalog: Catalog, monkeypatch: pyte
 
     def forget(job: str, where: Catalog, without_sink: bool) -> SimpleNamespace:
         dropped.append(job + " without its sink" * without_sink)
-        return SimpleNamespace(known=True, left=left)
+        return SimpleNamespace(known=True, left=left, tables=("orders", "lines"))
 
     fake_engine(monkeypatch, "job.drop", drop=forget)
     assert run("drop", "orders").exit_code == 2
     assert dropped == []
     done = run("drop", "orders", "--confirm", "orders")
     assert done.exit_code == 0
-    assert left in done.stderr
+    assert f"dropped; the sink's rows stay, in orders, lines\nleft in the upstream: {left}" in done.stderr
     assert dropped == ["orders"]
 
 
@@ -224,6 +224,8 @@ READ_OR_POST = [
     ["status"],
     ["status", "--json"],
     ["status", "orders"],
+    ["status", "--check"],
+    ["history"],
     ["pause"],
     ["throttle", "--rate", "5"],
     ["stop"],
@@ -233,7 +235,7 @@ READ_OR_POST = [
 
 @pytest.mark.parametrize("words", READ_OR_POST, ids=" ".join)
 def test_commands_that_read_or_post_import_neither_spark_nor_pydantic(catalog: Catalog, words: list[str]) -> None:
-    end_job(catalog, "orders", JobState.STOPPED)
+    end_job(catalog, "orders", JobState.DONE)
     code = (
         "import sys, atexit\n"
         "heavy = {'pyspark', 'py4j', 'pydantic', 'sqlglot', 'pyarrow', 'pandas', 'numpy'}\n"
