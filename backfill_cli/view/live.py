@@ -133,6 +133,11 @@ class Viewer:
         self._doing.append(doing)
         self._news.set()
 
+    def stopping(self) -> None:
+        said = f"{self._name}: stopping; the epoch in hand is committed first, a second signal ends it at once\n"
+        with suppress(OSError):  # a terminal that is gone: the signal was its end
+            os.write(sys.stderr.fileno(), said.encode())
+
     def leave(self) -> None:
         if self._drawn:
             os.write(sys.stderr.fileno(), LEAVE)

@@ -84,6 +84,7 @@ class Signals:
         self.caught = number
         if self._loop is None:
             raise SystemExit(128 + number)
+        self._watcher.stopping()
         self._loop.ask_stop()
         self.wake.ring()
 

@@ -26,7 +26,10 @@ class Loop:
 
 
 class Watcher(NoWatcher):
-    left = 0
+    left = told = 0
+
+    def stopping(self) -> None:
+        self.told += 1
 
     def leave(self) -> None:
         self.left += 1
@@ -48,7 +51,7 @@ def test_the_first_signal_asks_the_loop_and_the_second_ends_the_process(ends: li
     with signals.installed():
         signals.ask(loop)
         signal.raise_signal(number)
-        assert (loop.asked, signals.caught, ends) == (1, number, [])
+        assert (loop.asked, watcher.told, signals.caught, ends) == (1, 1, number, [])
         signal.raise_signal(number)
         assert (watcher.left, ends) == (1, [128 + number])
 
