@@ -1,5 +1,6 @@
 """Options that several verbs share, and how they become a catalog, a job, a length of time."""
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -64,21 +65,35 @@ TimeoutOption = Annotated[
 ]
 
 
-def open_catalog(path: str, *, makes: bool = False) -> "Catalog":
-    """The catalog file; nothing is opened or made yet. makes: the verb may make a job, in this folder then."""
+def open_catalog(path: str, *, above: bool = True) -> "Catalog":
+    """The catalog file; nothing is opened or made yet.
+
+    above: look in the folders above, too, up to the home folder, for one that is this user's. Not for a verb that
+    may make a job, nor where one that acts names none.
+    """
     from backfill_cli.catalog import Catalog
 
     here = Path(DEFAULT_CATALOG)
-    if path or makes or here.exists():
+    if path or not above or os.path.lexists(here):
         return Catalog(Path(path or here))
-    above = (folder / here for folder in Path.cwd().parents)
-    return Catalog(next((file for file in above if file.is_file()), here))
+    for folder in Path.cwd().parents:
+        if _is_mine(folder / here):
+            return Catalog(folder / here)
+        if folder == Path.home():
+            break
+    return Catalog(here)
+
+
+def _is_mine(file: Path) -> bool:
+    return os.path.isfile(file) and file.stat().st_uid == os.geteuid()
 
 
 def config_file(argument: str | None, option: str | None) -> Path:
     """The config that was named either way, else `job.toml`. Raises UsageError for both, or for none."""
     if argument is not None and option is not None:
         raise UsageError(f"two configs are named: {argument} and --config {option}", "name one of them")
+    if "" in (argument, option):
+        raise UsageError("the name of the config is empty", "backfill start --config FILE")
     if argument is None and option is None and not Path(DEFAULT_CONFIG).exists():
         raise UsageError(
             f"no config is named, and there is no {DEFAULT_CONFIG} in {Path.cwd()}",

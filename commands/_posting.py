@@ -34,7 +34,7 @@ def post(
     limit_s = seconds(timeout, "--timeout")
     from backfill_cli.catalog.actor import actor
 
-    store = open_catalog(catalog)
+    store = open_catalog(catalog, above=job is not None)
     name = job or named_job(store, None).name
     command = store.post(name, verb, rate, actor(), time.time_ns() // 1_000_000)
     epoch = _waited(store, name, command, verb, limit_s) if wait else store.taken(name, command)
@@ -76,8 +76,8 @@ def _waited(catalog: "Catalog", job: str, command: int, verb: Verb, limit_s: flo
     deadline = time.monotonic() + limit_s
     while (epoch := catalog.taken(job, command)) is None or (verb is Verb.STOP and catalog.job(job).live):
         if epoch is None and not catalog.job(job).live:
-            catalog.settle(job, time.time_ns() // 1_000_000)
-        elif time.monotonic() > deadline:
+            catalog.settle(job, time.time_ns() // 1_000_000, deadline - time.monotonic())
+        if time.monotonic() > deadline:
             raise WaitTimedOut(
                 f"job {job!r}: the {verb.value} was not done within {limit_s:g} s; the request stays in place",
                 f"backfill status {job}",

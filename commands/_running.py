@@ -34,11 +34,12 @@ class Metrics:
         ]
 
     def kept(self, name: str, catalog: "Catalog") -> AbstractContextManager[None]:
-        """They are there meanwhile. Raises UsageError where they cannot be."""
+        """They are there meanwhile. Raises UsageError where they cannot be, Held while a runner has the job."""
         if self.file is None and self.port is None:
             return nullcontext()
         from backfill_cli.view.metrics import measured
 
+        catalog.lock_job(name).release()  # a runner that has the job has the port, too
         return measured(lambda: (read_jobs(catalog, name)[0], catalog.totals(name)), self.file, self.port)
 
 

@@ -38,7 +38,7 @@ def drop(
     """Forget a job: its progress, its markers in the sink, its staging, its replication slot. Rows stay."""
     if sink is not None and without_sink:
         raise UsageError("--sink and --without-sink exclude each other", "name one of them")
-    store = open_catalog(catalog, makes=sink is not None)
+    store = open_catalog(catalog, above=sink is None)
     name = job if sink is not None else store.job(job).name
     if confirm != name:
         said = "--confirm is missing" if confirm is None else f"--confirm names {confirm!r}"

@@ -8,6 +8,8 @@ from backfill_cli.errors import UsageError
 
 from ._options import CatalogOption, JobArgument, JsonOption, named_job, open_catalog
 
+KEPT = 10_000
+
 LastOption = Annotated[
     str, typer.Option("--last", metavar="N", help="How many epochs, the newest; at most 10,000 are kept.")
 ]
@@ -26,4 +28,4 @@ def history(
         raise UsageError(f"--last {last}: not a whole number above 0", "backfill history --last 100")
     store = open_catalog(catalog)
     name = named_job(store, job).name
-    show_history(name, store.ledger(name, int(last)), as_json)
+    show_history(name, store.ledger(name, min(int(last), KEPT)), as_json)

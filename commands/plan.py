@@ -31,7 +31,7 @@ def plan(
     from backfill_cli.engine.job.preflight import plan as plan_job
     from backfill_cli.view.reports import show_plan
 
-    report = plan_job(load(config_file(file, config)), open_catalog(catalog, makes=True), into_existing)
+    report = plan_job(load(config_file(file, config)), open_catalog(catalog, above=False), into_existing)
     show_plan(replace(report, refused=tuple(as_typed(said, ctx) for said in report.refused)), as_json)
     if report.refused:
         raise typer.Exit(UsageError.exit_code)

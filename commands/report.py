@@ -36,7 +36,9 @@ def report(
     told = Reported(view, store.totals(name), store.ledger(name, EPOCHS), store.definition(name).config, now_ms)
     text = page(told)
     try:
-        Path(out).write_text(text, "utf-8")
+        part = Path(f"{out}.part")
+        part.write_text(text, "utf-8")
+        part.replace(out)
     except OSError as error:
         raise UsageError(f"{out}: {error.strerror}", f"backfill report {name} --out FILE") from None
     if as_json:

@@ -48,7 +48,7 @@ def resume(
     """
     if detach and wait:
         raise UsageError("--detach and --wait cannot be used together", "leave one of them out")
-    store = open_catalog(catalog, makes=from_sink is not None)
+    store = open_catalog(catalog, above=job is not None and from_sink is None)
     sink_config = None
     if from_sink is not None:
         from backfill_cli.config import load
@@ -59,6 +59,11 @@ def resume(
         row = named_job(store, job)
         name = row.name
         if row.live and not in_background():
+            if metrics_file is not None or metrics_port is not None:
+                raise UsageError(
+                    f"job {name!r} has a runner: --metrics-file and --metrics-port are of a run",
+                    f"backfill stop {name} --wait, then this command again",
+                )
             post(catalog, name, Verb.RESUME, rate=None, wait=wait, timeout=timeout, as_json=as_json)
             return
     from ._running import Metrics, run_shown

@@ -1,6 +1,6 @@
 """`backfill start`: create a job, or go on with it, and run it here or in the background."""
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -16,9 +16,6 @@ from ._options import (
     config_file,
     open_catalog,
 )
-
-if TYPE_CHECKING:
-    pass
 
 Until = Literal["caught-up", "forever"]
 UntilOption = Annotated[Until, typer.Option("--until", help="End once caught up, or follow until stopped.")]
@@ -40,7 +37,7 @@ def start(
 
     path = config_file(file, config)
     job = load(path)
-    store = open_catalog(catalog, makes=True)
+    store = open_catalog(catalog, above=False)
     from ._running import Metrics, run_shown
 
     metrics = Metrics(metrics_file, metrics_port)

@@ -1,5 +1,6 @@
 """The catalog as commands and the engine use it. Every method is short: lock, open, one transaction, close."""
 
+import math
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -178,10 +179,13 @@ class Catalog:
         if self._store.exists():
             inbox.touch(self.path)
 
-    def settle(self, job: str, now_ms: int) -> None:
-        """What waits in the job's inbox has been applied, unless a runner lives that can take it."""
+    def settle(self, job: str, now_ms: int, within_s: float) -> None:
+        """What waits in the job's inbox has been applied, unless a runner lives that can take it.
+
+        within_s: whether one of another machine does may take longer to tell; then nothing is applied.
+        """
         check_name(job)
-        dead = self._watched(job)
+        dead = self._watched(job, within_s)
         with self._store.writing() as db:
             if not self._is_held(lease.read(db, job), job, dead):
                 inbox.apply(db, job, now_ms)
@@ -276,8 +280,8 @@ class Catalog:
     def _is_held(self, known: lease.Lease, job: str, dead: lease.Lease | None) -> bool:
         return known.elsewhere(dead) or lease.is_locked(self.path, job)
 
-    def _watched(self, job: str) -> lease.Lease | None:
-        """The lease of a runner on another machine that is dead, else None.
+    def _watched(self, job: str, within_s: float = math.inf) -> lease.Lease | None:
+        """The lease of a runner on another machine that is dead; None also where `within_s` was not enough.
 
         The time that it was renewed at is the other machine's, and clocks are set: one that looks run out is
         watched, and a runner that lives renews it meanwhile.
@@ -286,10 +290,10 @@ class Catalog:
             seen = lease.read(db, job)
         if not seen.doubtful(lease.this_host(), self._now_ms()):
             return None
-        ends = time.monotonic() + self._watch_s
+        ends = time.monotonic() + min(self._watch_s, within_s)
         while time.monotonic() < ends:
             time.sleep(min(1.0, self._watch_s))
             with self._store.reading() as db:
                 if lease.read(db, job) != seen:
                     return None
-        return seen
+        return seen if within_s >= self._watch_s else None

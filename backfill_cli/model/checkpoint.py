@@ -90,15 +90,16 @@ class PartitionProgress:
 class Progress:
     """The numbers for people; none of them decides anything.
 
-    rows_total: None when no metadata tells. rows_per_s, apply_per_s: of the last epochs (snapshot rows; upstream
-    milliseconds applied per second in the log store). lag_ms: how far the sink is behind, None before the log is
-    followed. limited_by: what limits the job now and the command that changes it.
-    share: 0 to 1 of a history, by offsets; None where rows and bytes tell. partitions: of a partitioned log,
-    at most 64, those furthest behind first. token: the runner that says so. caught_up_ms: since when in its run.
-    held_bytes: of log that the upstream keeps for the job, as last observed; None where it keeps none for it.
-    spool: what of the log was taken and is not in the sink yet; None where the log is read directly. at_ms: when
-    the runner said so. oldest_ms: upstream time of the oldest change that the sink lacks. settled_ms: what the
-    upstream had then, by the runner's clock, is in the sink.
+    rows_total: None when no metadata tells. rows_per_s, apply_per_s: of the last epochs (snapshot rows;
+    upstream milliseconds applied per second in the log store). lag_ms: how far the sink is behind, None before
+    the log is followed. limited_by: what limits the job now and the command that changes it. share: 0 to 1 of
+    a history, by offsets; None where rows and bytes tell. partitions: of a partitioned log, at most 64, those
+    furthest behind first. token: the runner that says so. caught_up_ms: since when in its run. held_bytes: of
+    log that the upstream keeps for the job, as last observed; None where it keeps none for it. spool: what of
+    the log was taken and is not in the sink yet; None where the log is read directly. at_ms: when the runner
+    said so. looked_ms: when it looked at the upstream last. interval_ms: between two looks. oldest_ms:
+    upstream time of the oldest change that the sink lacks. settled_ms: what the upstream had then, by the
+    runner's clock, is in the sink.
     """
 
     phase: Phase
@@ -129,6 +130,8 @@ class Progress:
     at_ms: int | None = None
     oldest_ms: int | None = None
     settled_ms: int | None = None
+    looked_ms: int | None = None
+    interval_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

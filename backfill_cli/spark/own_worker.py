@@ -4,53 +4,111 @@ Spark starts a job once a task of those before it has ended, which is seconds wh
 must be taken now cannot wait for that. On a cluster Spark has the machines, and Spark runs the task.
 """
 
+import os
+import pickle
 import signal
 import threading
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing import get_context, parent_process
-from typing import TypeVar
+from multiprocessing.connection import Connection
+from typing import Any, TypeVar
 
 from backfill_cli.errors import Transient
 
 Task = TypeVar("Task")
 Done = TypeVar("Done")
 
-_LOCK = threading.Lock()
-_POOL: list[ProcessPoolExecutor] = []
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class _Worker:
+    """The process and our end of its pipe."""
+
+    def __init__(self) -> None:
+        spawn = get_context("spawn")
+        self._ours, theirs = spawn.Pipe()
+        with _signals_blocked():  # until it is out of our process group: Ctrl-C is ours to answer
+            self._process = spawn.Process(target=_serve, args=(theirs,), name="taking", daemon=True)
+            self._process.start()
+        theirs.close()
+
+    def asked(self, act: Callable[[Any], Any], task: Any) -> tuple[bool, Any]:
+        """Whether it was done, and what came of it. Raises EOFError or OSError where the process died."""
+        self._ours.send((act, task))
+        answer: tuple[bool, Any] = self._ours.recv()
+        return answer
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.join()
+        self._ours.close()
+
+
+_TURN = threading.Lock()
+_WORKERS: list[_Worker] = []
 
 
 def run(act: Callable[[Task], Done], task: Task) -> Done:
-    """What `act` returns for the task, in the process, which is started with the first one.
+    """What `act` returns for the task, in the process, which is started with the first one; one task at a time.
 
     act: a function of a module. Raises what `act` raises; Transient where the process died: another one is
-    started with the next task.
+    started with the next task. An interrupt ends the task with the process.
     """
+    with _TURN:
+        if not _WORKERS:
+            _WORKERS.append(_Worker())
+        try:
+            done, answer = _WORKERS[0].asked(act, task)
+        except (EOFError, OSError) as exc:
+            _WORKERS.pop().end()
+            raise Transient("the process that takes the change log died", "see that nothing ends it") from exc
+        except BaseException:
+            _WORKERS.pop().end()
+            raise
+    if not done:
+        raise answer
+    result: Done = answer
+    return result
+
+
+@contextmanager
+def _signals_blocked() -> Iterator[None]:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     try:
-        return _pool().submit(act, task).result()
-    except BrokenProcessPool as exc:
-        with _LOCK:
-            _POOL.clear()
-        raise Transient("the process that takes the change log died", "see that nothing ends it") from exc
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _pool() -> ProcessPoolExecutor:
-    with _LOCK:
-        if not _POOL:
-            _POOL.append(ProcessPoolExecutor(1, get_context("spawn"), _begin))
-        return _POOL[0]
-
-
-def _begin() -> None:
-    """Runs in the process: it ends with its parent, however that ends; Ctrl-C is the parent's to answer."""
+def _serve(pipe: Connection) -> None:
+    """Runs in the process: one task after another until the parent ends, however it does."""
+    os.setsid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    while True:
+        try:
+            act, task = pipe.recv()
+        except EOFError:
+            return
+        try:
+            answer: tuple[bool, Any] = True, act(task)
+        except Exception as exc:
+            answer = False, _as_it_travels(exc)
+        pipe.send(answer)
+
+
+def _as_it_travels(exc: Exception) -> Exception:
+    """The exception, or its text where it does not come back from being pickled."""
+    try:
+        pickle.loads(pickle.dumps(exc))
+    except Exception:
+        return RuntimeError(f"{type(exc).__name__}: {exc}")
+    return exc
 
 
 def _end_with_parent() -> None:
-    import os
-
     parent = parent_process()
     assert parent is not None
     parent.join()

@@ -42,12 +42,12 @@ def binned(records: Sequence[EpochRecord], points: int = POINTS) -> tuple[Bin, .
     """The epochs in at most so many spans of equal length; spans without an epoch have rates of 0."""
     if not records:
         return ()
-    first, last = records[0].prev_ms or records[0].committed_ms, records[-1].committed_ms
-    first = min(first, records[0].committed_ms)
+    first = min(record.committed_ms for record in records)  # clocks are set: the last one need not be the latest
+    last = max(record.committed_ms for record in records)
     span_ms = max(1_000, -(-(last - first + 1) // points))
     held: dict[int, list[EpochRecord]] = {}
     for record in records:
-        held.setdefault(max(0, record.committed_ms - first) // span_ms, []).append(record)
+        held.setdefault((record.committed_ms - first) // span_ms, []).append(record)
     return tuple(_bin(first + n * span_ms, span_ms, held.get(n, [])) for n in range(max(held) + 1))
 
 
@@ -75,9 +75,7 @@ def curves(records: Sequence[EpochRecord]) -> str:
         from matplotlib.figure import Figure
     except ImportError as exc:
         raise UsageError("a report needs matplotlib", "pip install 'backfill-cli[report]'") from exc
-    with rc_context(
-        {"svg.fonttype": "none", "font.family": "sans-serif", "font.size": 9, "svg.hashsalt": "report"}
-    ):
+    with rc_context(STYLE):
         figure = Figure(figsize=(9.6, 7.2), layout="constrained")
         for axes, (title, unit, draw) in zip(figure.subplots(len(CURVES), sharex=True), CURVES, strict=True):
             draw(axes, bins)

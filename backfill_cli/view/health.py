@@ -6,15 +6,18 @@ from dataclasses import asdict, dataclass
 
 from backfill_cli.model.units import spell_duration
 from backfill_cli.view.console import answer, answer_json
-from backfill_cli.view.model import DEAD, SCHEMA, JobView, spell_moment
+from backfill_cli.view.model import DEAD, SCHEMA, JobView
 
 SILENT_S = 60.0
-"""A runner says its numbers every 10 s, and every process of the machine may be held up for some of it."""
+"""Without a look at the upstream, beyond the interval; the longest that is ordinary is the staging of an epoch."""
+
+STARTING_S = 600.0
+"""Java, Spark, a recovery and a sink that somebody holds (retry.limit) may take so long."""
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """One job's. reason: why it is not healthy, else what it does."""
+    """One job's. reason: why it is not healthy, else what it does; one line."""
 
     job: str
     healthy: bool
@@ -22,25 +25,34 @@ class Health:
 
 
 def health(view: JobView, max_lag_s: float | None, now_ms: int) -> Health:
-    """Not healthy: failed, stopped, dead, silent for a minute, or further behind than `max_lag_s`.
+    """Not healthy: failed, stopped, dead, no look at the upstream for a minute, further behind than `max_lag_s`.
 
-    A job that is done is healthy; a paused one, too, as long as its lag is within the limit.
+    A job that is done is healthy, within `max_lag_s` of its last look; a paused one while its lag is within it.
     """
-    lag = "" if view.lag_s is None else f", lag {spell_duration(view.lag_s)}"
-    silent_s = 0.0 if view.as_of_ms is None else (now_ms - view.as_of_ms) / 1000
+    healthy, reason = _judged(view, max_lag_s, now_ms)
+    return Health(view.name, healthy, " ".join(reason.split()))
+
+
+def _judged(view: JobView, max_lag_s: float | None, now_ms: int) -> tuple[bool, str]:
+    paused = view.paused_by is not None and view.state != DEAD
     if view.state in ("failed", "stopped"):
-        return Health(view.name, False, f"{view.state}: {view.reason}")
+        return False, f"{view.state}: {view.reason}"
     if view.state == "done":
-        return Health(view.name, True, "done")
-    if view.state == DEAD or not view.runner.alive:
-        return Health(view.name, False, f"{view.state}: {view.limited_by}")
-    if silent_s > SILENT_S:
-        said = spell_moment(view.as_of_ms)
-        return Health(view.name, False, f"{view.state}: its runner has said nothing since {said}")
+        if max_lag_s is not None and view.age_s is not None and view.age_s > max_lag_s:
+            return False, f"done, and its upstream was looked at last {spell_duration(view.age_s)} ago"
+        return True, "done"
+    if not view.runner.alive and not paused:
+        return False, f"{view.state}: {view.limited_by}"
+    if view.state == "starting":
+        since_s = (now_ms - (view.runner.claimed_ms or view.created_ms)) / 1000
+        return since_s <= STARTING_S, f"starting since {spell_duration(max(0.0, since_s))}: {view.limited_by}"
+    lag = "" if view.lag_s is None else f", lag {spell_duration(view.lag_s)}"
+    doing = f"{view.state}, {view.phase}{lag}"
+    if view.runner.alive and view.age_s is not None and view.age_s > SILENT_S + view.interval_s:
+        return False, f"{doing}: no look at the upstream for {spell_duration(view.age_s)}; {view.limited_by}"
     if max_lag_s is not None and view.lag_s is not None and view.lag_s > max_lag_s:
-        more = f"more than {spell_duration(max_lag_s)}; limited by {view.limited_by}"
-        return Health(view.name, False, f"{view.state}, {view.phase}{lag}, {more}")
-    return Health(view.name, True, f"{view.state}, {view.phase}{lag}")
+        return False, f"{doing}, more than {spell_duration(max_lag_s)}; limited by {view.limited_by}"
+    return True, doing
 
 
 def show_health(views: Sequence[JobView], max_lag_s: float | None, as_json: bool) -> bool:

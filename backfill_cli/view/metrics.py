@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 Look = Callable[[], tuple[JobView, Totals]]
 
 WRITTEN_EVERY_S = 10.0
+LABEL = "backfill_job"  # not "job": Prometheus gives that to what it scrapes
 
 GAUGES: tuple[tuple[str, str, Callable[[JobView], float | None]], ...] = (
     ("up", "1 while a runner has the job and lives.", lambda v: float(v.runner.alive)),
@@ -63,15 +64,15 @@ class JobMetrics:
         for name, told, of in GAUGES:
             value = of(view)
             if value is not None:
-                gauge = GaugeMetricFamily(f"backfill_{name}", told, labels=["job"])
+                gauge = GaugeMetricFamily(f"backfill_{name}", told, labels=[LABEL])
                 gauge.add_metric([view.name], value)
                 yield gauge
-        state = GaugeMetricFamily("backfill_state", "1 for the state that the job is in.", labels=["job", "state"])
+        state = GaugeMetricFamily("backfill_state", "1 for the state that the job is in.", labels=[LABEL, "state"])
         for one in STATES:
             state.add_metric([view.name, one], float(view.state == one))
         yield state
         for name, told, count in COUNTERS:
-            counter = CounterMetricFamily(f"backfill_{name}", told, labels=["job"])
+            counter = CounterMetricFamily(f"backfill_{name}", told, labels=[LABEL])
             counter.add_metric([view.name], count(totals))
             yield counter
 
@@ -100,13 +101,18 @@ def _written(look: Look, file: Path) -> Iterator[None]:
     """The file is written whole under another name and renamed, every 10 s and once more at the end."""
     from prometheus_client import write_to_textfile
 
-    if not file.parent.is_dir() or not os.access(file.parent, os.W_OK):
-        raise UsageError(f"--metrics-file {file}: its folder is not there, or not writable", "make the folder")
-    registry, over = _registry(look), threading.Event()
+    if file.is_dir() or not file.parent.is_dir() or not os.access(file.parent, os.W_OK):
+        raise UsageError(
+            f"--metrics-file {file}: it is a folder, or its folder is not there or not writable",
+            "name a file in a folder that is there",
+        )
+    over = threading.Event()
 
     def write() -> None:
-        with suppress(OSError):  # a full disk ends no job; the file keeps its time
-            write_to_textfile(str(file), registry)
+        # Whatever fails ends no job, and changes nothing of how it ended: the file keeps its time.
+        with suppress(Exception):
+            now = look()
+            write_to_textfile(str(file), _registry(lambda: now))
 
     def go_on() -> None:
         write()

@@ -29,6 +29,7 @@ class RunnerView:
     pid: int | None
     renewed_ms: int | None
     alive: bool
+    claimed_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +38,11 @@ class JobView:
 
     share: 0 to 1 of the snapshot, None when nothing tells. eta_s: (least, most) seconds to the end of the
     snapshot. lag_s: the age, now, of the oldest change that the sink lacks, None before that is known; where
-    nobody looks any more, at most. as_of_ms: when the other numbers were true, age_s: how long ago; None
-    before a runner said any. allowed: the lag allowed to remain while catching up, in `measure`: seconds or
-    upstream epochs. limited_by: what limits the job now, and the command that changes it. held_bytes: of log
-    that the upstream keeps for the job, None where it keeps none. spool: what of the log was taken and is not
-    in the sink yet (strategy chain), None where the log is read directly.
+    nobody looks any more, at most. as_of_ms: when its runner looked at the upstream last, age_s: how long ago
+    that is; None before any did. interval_s: between two looks. allowed: the lag allowed to remain while
+    catching up, in `measure`: seconds or upstream epochs. limited_by: what limits the job now, and the command
+    that changes it. held_bytes: of log that the upstream keeps for the job, None where it keeps none. spool:
+    what of the log was taken and is not in the sink yet (strategy chain), None where the log is read directly.
     """
 
     name: str
@@ -83,6 +84,7 @@ class JobView:
     spool: SpoolView | None = None
     as_of_ms: int | None = None
     age_s: float | None = None
+    interval_s: float = 0.0
 
 
 def job_view(
@@ -129,14 +131,15 @@ def job_view(
         log_store_finished_ms=progress.log_store_finished_ms,
         caught_up_ms=row.caught_up_ms,
         pending_commands=tuple(command.verb.value for command in row.waiting),
-        runner=RunnerView(row.lease.host, row.lease.pid, row.lease.renewed_ms, row.live),
+        runner=RunnerView(row.lease.host, row.lease.pid, row.lease.renewed_ms, row.live, row.lease.claimed_ms),
         groups=() if progress.partitions else tuple(groups),
         partitions=tuple(sorted(progress.partitions, key=lambda p: (len(p.partition), p.partition))),
         recent_lag_s=tuple(record.lag_ms / 1000 for record in ledger if record.lag_ms is not None),
         held_bytes=progress.held_bytes,
         spool=progress.spool,
-        as_of_ms=progress.at_ms,
-        age_s=None if now_ms is None or progress.at_ms is None else max(0, now_ms - progress.at_ms) / 1000,
+        as_of_ms=progress.looked_ms,
+        age_s=None if now_ms is None or progress.looked_ms is None else max(0, now_ms - progress.looked_ms) / 1000,
+        interval_s=progress.interval_ms / 1000,
     )
 
 
@@ -147,12 +150,12 @@ def is_dead(row: JobRow) -> bool:
 
 def _lag_s(row: JobRow, progress: Progress, now_ms: int | None) -> float | None:
     """Since the oldest change that the sink lacks; where nobody looks any more, since the last look."""
-    if progress.lag_ms is None or now_ms is None or progress.at_ms is None or row.state == JobState.DONE:
+    if progress.lag_ms is None or now_ms is None or progress.looked_ms is None or row.state == JobState.DONE:
         return None if progress.lag_ms is None else progress.lag_ms / 1000
-    if progress.oldest_ms is None and row.live:
-        return 0.0
-    since_ms = progress.at_ms if progress.oldest_ms is None else progress.oldest_ms
-    return max(0, now_ms - since_ms) / 1000
+    since_ms = progress.looked_ms if progress.oldest_ms is None else progress.oldest_ms
+    lag_s = max(0, now_ms - since_ms) / 1000
+    fresh_s = OLD_S + progress.interval_ms / 1000
+    return 0.0 if progress.oldest_ms is None and row.live and lag_s < fresh_s else lag_s
 
 
 def as_json(views: Sequence[JobView]) -> dict[str, Any]:
@@ -216,7 +219,7 @@ def _runner(row: JobRow) -> str:
 
 def spell_age(view: JobView) -> str | None:
     """`as of 2026-11-21 04:40:12 UTC, 5m ago` where the numbers are older than a live job's; else None."""
-    if view.age_s is None or view.age_s < OLD_S:
+    if view.age_s is None or view.age_s < OLD_S + view.interval_s:
         return None
     return f"as of {spell_moment(view.as_of_ms)}, {spell_duration(view.age_s)} ago"
 

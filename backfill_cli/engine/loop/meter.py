@@ -1,6 +1,6 @@
 """What the loop measures for people: rates, lag, ETA, what limits the job now. It decides nothing."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from backfill_cli.model.checkpoint import EpochRecord, Progress
@@ -42,6 +42,12 @@ class Meter:
         self._observed_ms: int | None = None
         self._view = UpstreamView("{}", START)
         self._settled_ms: int | None = None
+
+    def landed(self, plan: EpochPlan) -> None:
+        """The sink has what this plan reads: of the plan that was seen last, if that is it, the rest is left."""
+        seen, done = self._plan.window, plan.window
+        if seen is not None and done is not None and seen.after <= done.after:
+            self._plan = replace(self._plan, window=None)
 
     def committed(self, record: EpochRecord, barrier_ms: int, committed_ms: int) -> None:
         """One epoch more is in the sink. barrier_ms, committed_ms: by the steady clock."""
@@ -102,6 +108,8 @@ class Meter:
             spool=self._view.spool,
             oldest_ms=_oldest_ms(self._plan),
             settled_ms=self._settled_ms,
+            looked_ms=observed_ms,
+            interval_ms=self._interval_ms,
         )
 
     def _rates(self) -> list[float]:

@@ -22,9 +22,9 @@ from backfill_cli.model.position import START, Position
 from backfill_cli.model.units import spell_size
 from backfill_cli.strategies.chain import window_to_take
 
-REST, MOST_INTERVALS = 3, 10
+REST, MOST_REST_MS = 3, 10_000
 """A taking is followed by a rest of as many times what it took, so that it costs the snapshot a quarter at most;
-by ten intervals at most, for a log that must be taken.
+of 10 s at most, for a log that must be taken.
 """
 
 
@@ -70,7 +70,8 @@ class Taker:
         self._begun: Position | None = None
         self._schemas: Mapping[str, str] = {}
         self._position_ms: int | None = None
-        self._due_ms: int | None = None  # by the steady clock
+        self._due_ms: int | None = None  # by the steady clock, as is the end of its rest
+        self._rested_ms = 0
         self._trouble = Backoff()
         self._failed: BackfillError | None = None
         self._number = 0
@@ -161,8 +162,9 @@ class Taker:
         self.full = window is not None and self._is_full()
         moved = window is not None and not self.full and self._add(window)
         self.behind = window is not None and not view.latest <= self.position
-        took_ms, interval_ms = self._steady_ms() - began_ms, self._settings.interval_ms
-        self._due_ms = began_ms + max(interval_ms, min((1 + REST) * took_ms, MOST_INTERVALS * interval_ms))
+        took_ms = self._steady_ms() - began_ms
+        self._due_ms = began_ms + self._settings.interval_ms
+        self._rested_ms = began_ms + took_ms + min(REST * took_ms, MOST_REST_MS)
         return moved and self.behind
 
     def _is_full(self) -> bool:
@@ -258,7 +260,7 @@ class Taker:
         """
         with self._turn:
             steady_ms = self._steady_ms()
-            due = self._due_ms is None or steady_ms >= self._due_ms
+            due = self._due_ms is None or steady_ms >= max(self._due_ms, self._rested_ms)
             if not self.running or not due or steady_ms < self._trouble.until_ms:
                 return True
             try:

@@ -118,6 +118,7 @@ def test_history_lists_commits_and_commands_oldest_first(run: Run, catalog: Cata
     (newest,) = json.loads(run("history", "--last", "1", "--json").stdout)["epochs"]
     assert (newest["epoch"], newest["mutations"], newest["stage_ms"]) == (1_763_692_801_500, "pause", 250)
     assert run("history", "--last", "none").exit_code == 2
+    assert len(run("history", "--last", "9" * 30).stdout.splitlines()) == 3
 
 
 def test_the_catalog_of_a_folder_above_is_found_unless_a_job_is_made(
@@ -126,7 +127,12 @@ def test_the_catalog_of_a_folder_above_is_found_unless_a_job_is_made(
     (folder / "a" / "b").mkdir(parents=True)
     monkeypatch.chdir(folder / "a" / "b")
     assert run("status", "orders").exit_code == 0
-    assert open_catalog("", makes=True).path == Path.cwd() / ".backfill/catalog.duckdb"
+    assert open_catalog("", above=False).path == Path.cwd() / ".backfill/catalog.duckdb"
+    assert run("stop").exit_code == 4  # of a job that was not named, in a catalog that was not either
+    monkeypatch.setattr(os, "geteuid", lambda: 4711)
+    assert open_catalog("").path == Path.cwd() / ".backfill/catalog.duckdb"
+    monkeypatch.undo()
+    monkeypatch.chdir(folder / "a" / "b")
     assert run("list").stdout == run("status").stdout != ""
 
 
@@ -140,6 +146,8 @@ def test_the_config_is_named_by_an_option_an_argument_or_not_at_all(
     assert config_file("a.toml", None) == config_file(None, "a.toml") == Path("a.toml")
     with pytest.raises(UsageError, match="two configs"):
         config_file("a.toml", "b.toml")
+    with pytest.raises(UsageError, match="is empty"):
+        config_file(None, "")
 
 
 def test_help_has_a_short_form(run: Run) -> None:

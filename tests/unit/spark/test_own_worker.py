@@ -4,7 +4,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,17 @@ def refused(row: str) -> None:
     raise BadData(f"row {row}", "correct it")
 
 
+class Odd(Exception):
+    """Does not come back from being pickled."""
+
+    def __init__(self, one: str, two: str) -> None:
+        super().__init__(one + two)
+
+
+def oddly(_: None) -> None:
+    raise Odd("a ", "row")
+
+
 def killed(_: None) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -34,6 +47,32 @@ def test_a_task_is_done_by_one_other_process_and_our_errors_come_back_whole() ->
     with pytest.raises(BadData, match="row 7") as raised:
         own_worker.run(refused, "7")
     assert raised.value.hint == "correct it"
+
+
+def test_an_exception_that_does_not_travel_comes_as_its_text_and_the_process_stays() -> None:
+    before = own_worker.run(doubled, 1)[1]
+    with pytest.raises(RuntimeError, match="Odd: a row"):
+        own_worker.run(oddly, None)
+    assert own_worker.run(doubled, 1)[1] == before
+
+
+def slept(seconds: float) -> None:
+    time.sleep(seconds)
+
+
+def test_an_interrupt_ends_the_task_with_the_process() -> None:
+    before = own_worker.run(doubled, 1)[1]
+    threading.Timer(0.5, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        own_worker.run(slept, 60)
+    assert time.monotonic() - began < 20
+    assert own_worker.run(doubled, 1)[1] != before
+
+
+def test_tasks_of_several_threads_are_done_one_after_another() -> None:
+    with ThreadPoolExecutor(4) as pool:
+        assert sorted(pool.map(lambda n: own_worker.run(doubled, n)[0], range(8))) == list(range(0, 16, 2))
 
 
 def test_a_process_that_dies_is_transient_and_the_next_task_has_a_new_one() -> None:
@@ -60,7 +99,8 @@ def test_the_process_ends_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         child = int(parent.stdout.readline())
-        os.kill(child, signal.SIGINT)  # Ctrl-C reaches the whole group: the parent answers it
+        assert os.getpgid(child) != os.getpgid(parent.pid)  # Ctrl-C reaches the whole group: the parent answers it
+        os.kill(child, signal.SIGINT)
         time.sleep(0.3)
         assert _lives(child)
         parent.kill()

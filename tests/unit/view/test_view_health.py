@@ -9,7 +9,12 @@ from backfill_cli.view.health import SILENT_S, health
 from backfill_cli.view.model import job_view
 
 NOW_MS = 10_000_000
-FRESH = {"at_ms": NOW_MS - 1_000, "oldest_ms": NOW_MS - 30_000}
+FRESH = {"looked_ms": NOW_MS - 1_000, "oldest_ms": NOW_MS - 30_000}
+
+
+PAUSED = {"control": Control("cli", 5), "state": JobState.PAUSED}
+STARTED = Lease(3, "cli", "box", 4711, NOW_MS - 599_000, NOW_MS)
+STARTED_LONG_AGO = Lease(3, "cli", "box", 4711, NOW_MS - 601_000, NOW_MS)
 
 
 def judged(
@@ -26,8 +31,20 @@ def judged(
     [
         ({}, True, "running, snapshot, lag 30s"),
         ({"state": JobState.DONE, "live": False}, True, "done"),
-        ({"control": Control("cli", 5), "state": JobState.PAUSED}, True, "paused, snapshot, lag 30s"),
-        ({"state": JobState.FAILED, "reason": "part-7: changed", "live": False}, False, "failed: part-7: changed"),
+        (PAUSED, True, "paused, snapshot, lag 30s"),
+        (
+            {"control": Control("cli", 5), "state": JobState.PAUSED, "live": False, "lease": Lease(3)},
+            True,
+            "paused",
+        ),
+        ({"control": Control("cli", 5), "state": JobState.PAUSED, "live": False}, False, "dead: no runner"),
+        (
+            {"state": JobState.FAILED, "reason": "part-7:\nchanged", "live": False},
+            False,
+            "failed: part-7: changed",
+        ),
+        ({"state": JobState.STARTING, "lease": STARTED}, True, "starting since 9m 59s"),
+        ({"state": JobState.STARTING, "lease": STARTED_LONG_AGO}, False, "starting since 10m 1s"),
         ({"state": JobState.STOPPED, "reason": "asked", "live": False}, False, "stopped: asked"),
         ({"live": False}, False, "dead: no runner: the last one, pid 4711 on box, is gone"),
         ({"live": False, "lease": Lease(3)}, False, "running: no runner"),
@@ -46,7 +63,18 @@ def test_a_job_further_behind_than_the_limit_is_not(limit_s: float | None, healt
     assert healthy or "lag 30s, more than 30s; limited by rate 20000 rows/s" in why
 
 
-def test_a_runner_that_says_nothing_any_more_is_not() -> None:
-    silent = {"at_ms": NOW_MS - int(SILENT_S * 1000) - 1, "oldest_ms": NOW_MS}
-    assert judged(told=silent)[0] is False
-    assert judged(told=silent | {"at_ms": NOW_MS - int(SILENT_S * 1000)})[0] is True
+@pytest.mark.parametrize("interval_s", [0, 300])
+def test_a_job_that_looks_at_its_upstream_no_more_is_not_though_its_heart_beats(interval_s: int) -> None:
+    most_ms = int((SILENT_S + interval_s) * 1000)
+    told = {"interval_ms": interval_s * 1000, "at_ms": NOW_MS}
+    found, why = judged(told=told | {"looked_ms": NOW_MS - most_ms - 1})
+    assert not found
+    assert "no look at the upstream for" in why
+    assert judged(told=told | {"looked_ms": NOW_MS - most_ms})[0]
+
+
+def test_a_job_that_is_done_is_healthy_within_the_limit_of_its_last_look() -> None:
+    done = {"state": JobState.DONE, "live": False, "told": {"looked_ms": NOW_MS - 90_000}}
+    assert judged(**done) == (True, "done")
+    assert judged(90.0, **done) == (True, "done")
+    assert judged(89.0, **done) == (False, "done, and its upstream was looked at last 1m 30s ago")
