@@ -5,16 +5,17 @@ must be taken now cannot wait for that. On a cluster Spark has the machines, and
 """
 
 import os
-import pickle
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
 from backfill_cli.errors import Transient
+from backfill_cli.spark.failures import MARK, from_spark, raising_in_worker
 
 Task = TypeVar("Task")
 Done = TypeVar("Done")
@@ -33,10 +34,10 @@ class _Worker:
             self._process.start()
         theirs.close()
 
-    def asked(self, act: Callable[[Any], Any], task: Any) -> tuple[bool, Any]:
-        """Whether it was done, and what came of it. Raises EOFError or OSError where the process died."""
+    def asked(self, act: Callable[[Any], Any], task: Any) -> tuple[Any, str | None]:
+        """What came of it, and how it failed. Raises EOFError or OSError where the process died."""
         self._ours.send((act, task))
-        answer: tuple[bool, Any] = self._ours.recv()
+        answer: tuple[Any, str | None] = self._ours.recv()
         return answer
 
     def end(self) -> None:
@@ -52,22 +53,23 @@ _WORKERS: list[_Worker] = []
 def run(act: Callable[[Task], Done], task: Task) -> Done:
     """What `act` returns for the task, in the process, which is started with the first one; one task at a time.
 
-    act: a function of a module. Raises what `act` raises; Transient where the process died: another one is
-    started with the next task. An interrupt ends the task with the process.
+    act: a function of a module. Raises what `act` raises, RuntimeError for what is not ours; Transient where the
+    process died: another one is started with the next task. An interrupt ends the task with the process.
     """
     with _TURN:
         if not _WORKERS:
             _WORKERS.append(_Worker())
         try:
-            done, answer = _WORKERS[0].asked(act, task)
+            answer, failed = _WORKERS[0].asked(act, task)
         except (EOFError, OSError) as exc:
             _WORKERS.pop().end()
             raise Transient("the process that takes the change log died", "see that nothing ends it") from exc
         except BaseException:
             _WORKERS.pop().end()
             raise
-    if not done:
-        raise answer
+    if failed is not None:
+        failure = RuntimeError(failed)
+        raise from_spark(failure) or failure
     result: Done = answer
     return result
 
@@ -87,25 +89,25 @@ def _serve(pipe: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    while True:
-        try:
-            act, task = pipe.recv()
-        except EOFError:
-            return
-        try:
-            answer: tuple[bool, Any] = True, act(task)
-        except Exception as exc:
-            answer = False, _as_it_travels(exc)
-        pipe.send(answer)
+    with ThreadPoolExecutor(1) as turn:
+        while True:
+            try:
+                act, task = pipe.recv()
+            except EOFError:
+                return
+            done = turn.submit(_done, act, task)
+            failure = done.exception()
+            pipe.send((done.result(), None) if failure is None else (None, _told(failure)))
 
 
-def _as_it_travels(exc: Exception) -> Exception:
-    """The exception, or its text where it does not come back from being pickled."""
-    try:
-        pickle.loads(pickle.dumps(exc))
-    except Exception:
-        return RuntimeError(f"{type(exc).__name__}: {exc}")
-    return exc
+def _done(act: Callable[[Any], Any], task: Any) -> Any:
+    with raising_in_worker():
+        return act(task)
+
+
+def _told(failure: BaseException) -> str:
+    """As text, as it comes through Spark: an exception need not come back from being pickled."""
+    return str(failure) if MARK in str(failure) else f"{type(failure).__name__}: {failure}"
 
 
 def _end_with_parent() -> None:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from importlib.resources import files
 from string import Template
 
-from backfill_cli import __version__
 from backfill_cli.model.checkpoint import EpochRecord, Totals
 from backfill_cli.model.units import spell_duration, spell_size
 from backfill_cli.view.curves import curves
@@ -43,7 +42,6 @@ def report(told: Reported) -> str:
         until=_text(view.until),
         limited_by=_text(view.limited_by),
         made=_text(spell_moment(told.now_ms)),
-        version=_text(__version__),
         facts=_facts(told),
         curves=curves(told.records),
         splits=_splits(view),

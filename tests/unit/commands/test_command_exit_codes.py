@@ -55,7 +55,7 @@ def test_an_error_becomes_message_hint_and_code(
     [
         (["pasue"], "No such command 'pasue'. Did you mean 'pause'?"),
         (["pause", "--wiat"], "No such option: --wiat"),
-        (["start"], "Missing option '--config'"),
+        (["start"], "no config is named, and there is no job.toml in"),
         (["throttle", "--rate", "fast"], "--rate 'fast' is not rows per second"),
         (["throttle", "--rate", "-1"], "--rate '-1' is not rows per second"),
         (["throttle", "--rate", "nan"], "--rate 'nan' is not rows per second"),
