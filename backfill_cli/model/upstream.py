@@ -37,6 +37,7 @@ class UpstreamView:
     long, or a table's columns are no longer those that its changes so far had.
     held_bytes: of log that the job makes the upstream keep; None where it does not.
     spool: what of the log was taken and is not applied yet, `pending` is of it; None where it is read directly.
+    oldest_ms: when the oldest change that is pending was made, where `pending` has only later times of it.
     """
 
     identity: str
@@ -47,6 +48,7 @@ class UpstreamView:
     log_first: bool = False
     held_bytes: int | None = None
     spool: "SpoolView | None" = None
+    oldest_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

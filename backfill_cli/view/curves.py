@@ -21,6 +21,9 @@ COMMANDS = 40
 
 PHASE_COLOUR = {Phase.SNAPSHOT: "#e8f1fb", Phase.LOG_STORE: "#fdf3e1", Phase.UPSTREAM: "#edf7ee"}
 STYLE = {"svg.fonttype": "none", "font.family": "sans-serif", "font.size": 9, "svg.hashsalt": "report"}
+DOTS = {"marker": "o", "markersize": 2.4, "linestyle": "none"}
+"""One for each epoch, or for those that fall together: between two nobody knows."""
+
 INK, BLUE, ORANGE, GREEN, GREY = "#1f2933", "#2b6cb0", "#c05621", "#2f855a", "#829ab1"
 
 
@@ -96,14 +99,14 @@ def _rows(axes: "Axes", bins: Sequence[Bin]) -> None:
 
 def _lag(axes: "Axes", bins: Sequence[Bin]) -> None:
     known = [one for one in bins if one.lag_s is not None]
-    axes.plot([one.end for one in known], [one.lag_s for one in known], color=GREEN, lw=1.4, label="lag")
+    axes.plot([one.end for one in known], [one.lag_s for one in known], color=GREEN, **DOTS, label="lag")
 
 
 def _times(axes: "Axes", bins: Sequence[Bin]) -> None:
     busy = [one for one in bins if one.stage_s or one.commit_s]
     when = [one.end for one in busy]
-    axes.plot(when, [one.stage_s for one in busy], color=BLUE, lw=1.2, label="stage")
-    axes.plot(when, [one.commit_s for one in busy], color=ORANGE, lw=1.2, label="commit")
+    axes.plot(when, [one.stage_s for one in busy], color=BLUE, **DOTS, label="stage")
+    axes.plot(when, [one.commit_s for one in busy], color=ORANGE, **DOTS, label="commit")
 
 
 CURVES: "tuple[tuple[str, str, Callable[[Axes, Sequence[Bin]], None]], ...]" = (

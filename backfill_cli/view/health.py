@@ -43,6 +43,11 @@ def _judged(view: JobView, max_lag_s: float | None, now_ms: int) -> tuple[bool, 
         return True, "done"
     if not view.runner.alive and not paused:
         return False, f"{view.state}: {view.limited_by}"
+    if max_lag_s is not None and (view.lag_s is None or view.lag_s > max_lag_s):
+        far = (
+            "N/A" if view.lag_s is None else f"{spell_duration(view.lag_s)}, more than {spell_duration(max_lag_s)}"
+        )
+        return False, f"{view.state}, {view.phase}, lag {far}; limited by {view.limited_by}"
     if view.state == "starting":
         since_s = (now_ms - (view.runner.claimed_ms or view.created_ms)) / 1000
         return since_s <= STARTING_S, f"starting since {spell_duration(max(0.0, since_s))}: {view.limited_by}"
@@ -50,8 +55,8 @@ def _judged(view: JobView, max_lag_s: float | None, now_ms: int) -> tuple[bool, 
     doing = f"{view.state}, {view.phase}{lag}"
     if view.runner.alive and view.age_s is not None and view.age_s > SILENT_S + view.interval_s:
         return False, f"{doing}: no look at the upstream for {spell_duration(view.age_s)}; {view.limited_by}"
-    if max_lag_s is not None and view.lag_s is not None and view.lag_s > max_lag_s:
-        return False, f"{doing}, more than {spell_duration(max_lag_s)}; limited by {view.limited_by}"
+    if view.spool is not None and (view.spool.full or view.spool.waits is not None):
+        return False, f"{doing}: {view.limited_by}"
     return True, doing
 
 

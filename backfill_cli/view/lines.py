@@ -38,7 +38,7 @@ def job_details(view: JobView) -> str:
         ("phase", view.phase),
         ("epoch", str(view.epoch)),
         ("snapshot", f"{spell_share(view.share)}, {spell_read(view)}"),
-        *((f"  {group.label}", _spell_rows(group)) for group in view.groups),
+        *((f"  {group.label}", spell_rows(group)) for group in view.groups),
         *((f"  partition {p.partition}", spell_partition(p)) for p in view.partitions),
         ("splits", ", ".join(f"{count:,} {status}" for status, count in view.splits.items() if count) or "none"),
         ("rows/s", spell_rate(view.rows_per_s)),
@@ -103,7 +103,7 @@ def spell_part(group: SplitGroup) -> str:
     return f"{group.splits_read:,} of {group.splits:,} split{'' if group.splits == 1 else 's'}"
 
 
-def _spell_rows(group: SplitGroup) -> str:
+def spell_rows(group: SplitGroup) -> str:
     """By rows; what is read whole is no longer what was estimated."""
     read_whole = group.splits_read == group.splits
     return spell_group(group.rows_read, None if read_whole else group.rows_total)

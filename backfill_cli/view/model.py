@@ -207,7 +207,8 @@ def _limited_by(row: JobRow, progress: Progress) -> str:
     if row.shown_state == JobState.STOPPING:
         return progress.waiting_for or "stopping: the current epoch commits first"
     if row.control.paused:
-        return f"paused by {row.control.paused_by} since {spell_moment(row.control.paused_since_ms)}; {go_on}"
+        too = ", the taking of its change log too (pause --all)" if row.control.pause_all else ""
+        return f"paused by {row.control.paused_by} since {spell_moment(row.control.paused_since_ms)}{too}; {go_on}"
     if progress.not_converging:
         return progress.not_converging
     return progress.limited_by or "starting"

@@ -14,7 +14,7 @@ from backfill_cli.model.checkpoint import EpochRecord, Totals
 from backfill_cli.model.units import spell_duration, spell_size
 from backfill_cli.view.curves import curves
 from backfill_cli.view.history import HEAD, history_row
-from backfill_cli.view.lines import spell_group, spell_lag, spell_partition, spell_rate, spell_read, spell_spool
+from backfill_cli.view.lines import spell_lag, spell_partition, spell_rate, spell_read, spell_rows, spell_spool
 from backfill_cli.view.model import JobView, spell_moment, spell_share
 
 LISTED = 30
@@ -76,7 +76,7 @@ def _facts(told: Reported) -> str:
 
 def _splits(view: JobView) -> str:
     """A bar for each group of splits, or for each partition."""
-    bars = [(group.label, group.share, spell_group(group.rows_read, group.rows_total)) for group in view.groups]
+    bars = [(group.label, group.share, spell_rows(group)) for group in view.groups]
     for one in view.partitions:
         share = 1.0 if one.target is None else min(1.0, one.offset / max(1, one.target))
         bars.append((f"partition {one.partition}", share, spell_partition(one)))

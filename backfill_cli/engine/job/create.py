@@ -15,7 +15,7 @@ from backfill_cli.contracts import HeldUpstream, JobDefinition, SinkTable, Upstr
 from backfill_cli.engine.job.ownership import require_lost, require_new, take
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.job.select import choose, require_apart, require_keys, require_whole, strategy_of
-from backfill_cli.engine.spool.folder import owned
+from backfill_cli.engine.spool.folder import holds_entries, owned
 from backfill_cli.engine.staging.files import require_shared
 from backfill_cli.engine.staging.partitions import side_table
 from backfill_cli.engine.staging.schemas import sink_schema
@@ -133,8 +133,17 @@ def _require_staging(staging: str) -> None:
 
 
 def require_same(job: JobDefinition, config: JobConfig) -> None:
-    """The config leads to the same result as the job's own. Raises UsageError with every difference."""
-    name, had = job.name, from_stored(job.config).fingerprint()
+    """The config leads to the same result as the job's own, and its spool is where the config says.
+
+    Raises UsageError with every difference.
+    """
+    name, before = job.name, from_stored(job.config)
+    had = before.fingerprint()
+    if holds_entries(before.spool.path, name) and not owned(config.spool.path, name):
+        raise UsageError(
+            f"job {name!r}: spool.path is now {config.spool.path}, and the spool is in {before.spool.path}",
+            f"move {before.spool.path}/{name} to {config.spool.path}/{name}, or set spool.path back",
+        )
     found = [one for one in differences(had, config.fingerprint()) if not _first_told(one)]
     if found:
         raise UsageError(

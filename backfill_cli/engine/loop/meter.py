@@ -1,6 +1,6 @@
 """What the loop measures for people: rates, lag, ETA, what limits the job now. It decides nothing."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 from backfill_cli.model.checkpoint import EpochRecord, Progress
@@ -42,12 +42,19 @@ class Meter:
         self._observed_ms: int | None = None
         self._view = UpstreamView("{}", START)
         self._settled_ms: int | None = None
+        self._oldest_ms: int | None = None  # when the oldest change was made that was pending at the last look
+        self._flying_ms: int | None = None  # … that an epoch holds which the sink is committing
+        self._seen_since = True  # whether there was a look since that epoch was prepared
 
-    def landed(self, plan: EpochPlan) -> None:
-        """The sink has what this plan reads: of the plan that was seen last, if that is it, the rest is left."""
-        seen, done = self._plan.window, plan.window
-        if seen is not None and done is not None and seen.after <= done.after:
-            self._plan = replace(self._plan, window=None)
+    def flying(self) -> None:
+        """The plan that was seen last is prepared: the sink lacks what it reads until it has `landed`."""
+        self._flying_ms, self._seen_since = self._oldest_ms, False
+
+    def landed(self) -> None:
+        """The sink has what that plan reads."""
+        self._flying_ms = None
+        if not self._seen_since:
+            self._oldest_ms = self._plan.oldest_pending_ms
 
     def committed(self, record: EpochRecord, barrier_ms: int, committed_ms: int) -> None:
         """One epoch more is in the sink. barrier_ms, committed_ms: by the steady clock."""
@@ -62,11 +69,18 @@ class Meter:
         """What a barrier saw, and plans."""
         self._plan = plan
         self._view = view
-        self._observed_ms = now_ms
+        self._observed_ms, self._seen_since = now_ms, True
+        self._oldest_ms = self._oldest_of(plan)
+
+    def _oldest_of(self, plan: EpochPlan) -> int | None:
+        """Upstream time of the oldest change that the sink lacks until this plan is carried out."""
+        if self._view.oldest_ms is not None:
+            return self._view.oldest_ms
+        return plan.window.from_ms if plan.window else plan.oldest_pending_ms
 
     def lag_ms(self, plan: EpochPlan, now_ms: int) -> int:
         """How far the sink is behind at `now_ms`: the age of the oldest change that it lacks; 0 for none."""
-        oldest = _oldest_ms(plan)
+        oldest = self._oldest_of(plan)
         return 0 if oldest is None else max(0, now_ms - oldest)
 
     def progress(
@@ -106,7 +120,7 @@ class Meter:
             partitions=strategy.partitions(state, self._plan.latest)[:PARTITIONS_SHOWN],
             held_bytes=self._view.held_bytes,
             spool=self._view.spool,
-            oldest_ms=_oldest_ms(self._plan),
+            oldest_ms=min((ms for ms in (self._flying_ms, self._oldest_ms) if ms is not None), default=None),
             settled_ms=self._settled_ms,
             looked_ms=observed_ms,
             interval_ms=self._interval_ms,
@@ -194,8 +208,3 @@ class Meter:
             f"not converging: {rate:.1f} upstream epochs/s applied, {growth:.1f}/s arriving; "
             "a larger barrier.target, more cores, or fewer and larger upstream commits would help"
         )
-
-
-def _oldest_ms(plan: EpochPlan) -> int | None:
-    """Upstream time of the oldest change that the sink lacks while this plan is carried out."""
-    return plan.window.from_ms if plan.window else plan.oldest_pending_ms

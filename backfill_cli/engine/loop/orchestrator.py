@@ -182,7 +182,7 @@ class Orchestrator(Generic[S]):
         self._unmarked = replace(flight.record, committed_ms=committed_ms, commit_ms=self._flight.commit_ms)
         self._meter.committed(self._unmarked, flight.barrier_ms, self._ports.steady_ms())
         self._note_caught_up(flight.state, flight.plan)
-        self._meter.landed(flight.plan)
+        self._meter.landed()
         self._meter.settled(flight.state, flight.plan, self._time_of_day(flight.barrier_ms))
         self._ports.upstream.acknowledge(self._strategy.durable(flight.state))
         self._ports.stager.discard(flight.checkpoint.epoch, flight.checkpoint.attempt)
@@ -305,6 +305,7 @@ class Orchestrator(Generic[S]):
         self._ports.store.prepare(ahead.checkpoint, self._unmarked, self.progress())
         self._unmarked = None
         self._flight.begin(ahead, self._committed_epoch)
+        self._meter.flying()
         self._ahead = None
         self.state = ahead.state
         self._schemas = ahead.checkpoint.schemas

@@ -132,6 +132,11 @@ def owned(root: str, job: str) -> bool:
     return (Path(root) / job / OWNER).exists()
 
 
+def holds_entries(root: str, job: str) -> bool:
+    """Whether the job's spool is there and holds some of its log."""
+    return any((Path(root) / job).glob(f"*/{ENTRY}"))
+
+
 def in_order(after: Position, known: Sequence[SpoolEntry], there: Sequence[SpoolEntry]) -> tuple[SpoolEntry, ...]:
     """What follows a position: the entries known, then of those that are there what goes on from their end.
 

@@ -50,7 +50,8 @@ class Taker:
     """`begin` first; then `take` by the loop's thread, and `beside` by a thread of its own, one at a time.
 
     snapshot_open: whether the snapshot is still being read, so that its pin is looked at too. behind: whether the
-    log has more than was taken, when it was looked at last. full: because the spool has no room for it.
+    log has more than was taken, when it was looked at last; untaken_ms: how old that is. full: because the spool
+    has no room for it.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class Taker:
         self.running = self.snapshot_open = self.full = self.behind = False
         self._over = False
         self.held_bytes: int | None = None
+        self.untaken_ms: int | None = None
 
     # -- what it has ---------------------------------------------------------------------------------------------
 
@@ -162,6 +164,9 @@ class Taker:
         self.full = window is not None and self._is_full()
         moved = window is not None and not self.full and self._add(window)
         self.behind = window is not None and not view.latest <= self.position
+        self.untaken_ms = None
+        if window is not None and self.behind:
+            self.untaken_ms = window.up_to_ms if moved else window.from_ms
         took_ms = self._steady_ms() - began_ms
         self._due_ms = began_ms + self._settings.interval_ms
         self._rested_ms = began_ms + took_ms + min(REST * took_ms, MOST_REST_MS)

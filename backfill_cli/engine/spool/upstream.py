@@ -109,6 +109,7 @@ class SpooledUpstream:
             latest=self.taker.position,
             pending=pending,
             held_bytes=self.taker.held_bytes,
+            oldest_ms=entries[0].window.from_ms if entries else self.taker.untaken_ms,
             spool=SpoolView(
                 taken=self._shown(self.taker.position),
                 applied=self._shown(position),

@@ -68,3 +68,25 @@ def test_how_values_are_written_may_be_told_later_and_not_changed(tmp_path: Path
         require_same(then, told(', decimals = "string", timestamps = "us"'))
     with pytest.raises(UsageError, match="decimals"):
         require_same(then, told(""))
+
+
+def test_a_spool_that_holds_something_moves_with_its_path_or_the_change_is_refused(tmp_path: Path) -> None:
+    def of(path: str) -> JobConfig:
+        (tmp_path / "job.toml").write_text(
+            CONFIG.replace('name = "orders"', 'name = "orders"\nstrategy = "chain"', 1)
+            + f'[spool]\npath = "{tmp_path / path}"\n'
+        )
+        return load(tmp_path / "job.toml")
+
+    before = job(of("old"), "chain")
+    require_same(before, of("new"))  # it holds nothing yet
+    entry = tmp_path / "old" / "orders" / "1-a" / "entry.json"
+    entry.parent.mkdir(parents=True)
+    entry.touch()
+    (tmp_path / "old" / "orders" / "owner.json").touch()
+    with pytest.raises(UsageError, match=r"spool\.path is now .*new, and the spool is in .*old") as refused:
+        require_same(before, of("new"))
+    assert f"move {tmp_path}/old/orders to {tmp_path}/new/orders" in refused.value.hint
+    (tmp_path / "new").mkdir()
+    (tmp_path / "old" / "orders").rename(tmp_path / "new" / "orders")
+    require_same(before, of("new"))

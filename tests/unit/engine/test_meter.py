@@ -7,7 +7,7 @@ import pytest
 from backfill_cli.engine.loop.meter import PARTITIONS_SHOWN, Meter
 from backfill_cli.model.checkpoint import EpochRecord, PartitionProgress, Progress
 from backfill_cli.model.job import Control, Phase
-from backfill_cli.model.plan import EpochPlan
+from backfill_cli.model.plan import ChangeWindow, EpochPlan
 from backfill_cli.model.position import START, Position
 from backfill_cli.model.split import Split, SplitProgress, SplitStatus
 from backfill_cli.model.upstream import Pin, UpstreamView
@@ -40,6 +40,24 @@ HALF = state(
     SplitProgress(SplitStatus.FINISHED, 7, 0, 1),
 )
 """Two partitions half-way, one without history, one newer than the pin."""
+
+
+def test_a_change_is_lacking_until_the_epoch_that_holds_it_has_landed() -> None:
+    made, view = Meter("job", "time", 1000), UpstreamView("{}", START)
+    window = ChangeWindow(START, Position.of({"0": 5}), 100, 200, 1)
+    made.observed(EpochPlan(window=window), 1_000, view)
+    assert told(HALF, made).oldest_ms == 100
+    made.flying()
+    made.observed(EpochPlan(), 2_000, view)  # nothing new, and the sink has not got it yet
+    assert told(HALF, made).oldest_ms == 100
+    made.landed()
+    assert told(HALF, made).oldest_ms is None
+    made.observed(EpochPlan(window=window, oldest_pending_ms=300), 3_000, view)
+    made.flying()
+    made.landed()
+    assert told(HALF, made).oldest_ms == 300
+    made.observed(EpochPlan(window=window), 4_000, replace(view, oldest_ms=7))
+    assert (told(HALF, made).oldest_ms, made.lag_ms(EpochPlan(window=window), 1_007)) == (7, 1_000)
 
 
 def told(of: SourceState, made: Meter) -> Progress:

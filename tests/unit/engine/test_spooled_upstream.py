@@ -95,6 +95,25 @@ def test_a_taking_that_takes_long_leaves_the_snapshot_its_time(took_ms: int, due
     assert world.taker.position == at(4)
 
 
+def test_the_oldest_change_that_is_pending_is_told_taken_or_not() -> None:
+    world = World(commits=0, most=1, stops=False)
+    for at_ms in (10, 20, 30):
+        world.ms = at_ms
+        world.commit(1)
+    world.facade.enter(Phase.SNAPSHOT, START, {TABLE: "{}"})
+    world.ms = 5_000
+    assert world.taker.beside()
+    assert world.facade.observe(START, True).oldest_ms == 10
+    world.ms = 6_000
+    world.commit(1)
+    world.ms = 7_000
+    world.taker.beside()
+    assert world.taker.full
+    assert (world.facade.observe(START, True).oldest_ms, world.taker.untaken_ms) == (10, 6_000)
+    world.facade.acknowledge(at(3))
+    assert world.facade.observe(at(3), True).oldest_ms == 6_000
+
+
 def test_a_barrier_that_drains_has_all_that_the_log_has() -> None:
     world = World()
     world.facade.enter(Phase.LOG_STORE, START, {TABLE: "{}"})

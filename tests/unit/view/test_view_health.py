@@ -1,10 +1,13 @@
 """The health check: who is not well, and why, in one line."""
 
+from dataclasses import replace
+
 import pytest
 from view_builders import progress, row
 
 from backfill_cli.catalog import Lease
 from backfill_cli.model.job import Control, JobState
+from backfill_cli.model.upstream import SpoolView
 from backfill_cli.view.health import SILENT_S, health
 from backfill_cli.view.model import job_view
 
@@ -18,7 +21,7 @@ STARTED_LONG_AGO = Lease(3, "cli", "box", 4711, NOW_MS - 601_000, NOW_MS)
 
 
 def judged(
-    max_lag_s: float | None = None, told: dict[str, int] | None = None, **changes: object
+    max_lag_s: float | None = None, told: dict[str, object] | None = None, **changes: object
 ) -> tuple[bool, str]:
     seen = row(progress=progress(**(told or FRESH)), **changes)
     found = health(job_view(seen, now_ms=NOW_MS), max_lag_s, NOW_MS)
@@ -61,6 +64,18 @@ def test_a_job_further_behind_than_the_limit_is_not(limit_s: float | None, healt
     found, why = judged(limit_s)
     assert found == healthy
     assert healthy or "lag 30s, more than 30s; limited by rate 20000 rows/s" in why
+
+
+def test_a_lag_that_nobody_knows_yet_is_within_no_limit() -> None:
+    assert judged(told={"lag_ms": None})[0]
+    assert judged(60.0, told={"lag_ms": None})[0] is False
+
+
+@pytest.mark.parametrize("wrong", [{"full": True}, {"waits": "the disk"}])
+def test_a_job_whose_log_is_not_being_taken_is_not(wrong: dict[str, object]) -> None:
+    spool = SpoolView("0/2", "0/1", 3, 40, 5_000)
+    assert judged(told=FRESH | {"spool": spool})[0]
+    assert judged(told=FRESH | {"spool": replace(spool, **wrong)})[0] is False
 
 
 @pytest.mark.parametrize("interval_s", [0, 300])
