@@ -93,11 +93,11 @@ def config_file(argument: str | None, option: str | None) -> Path:
     if argument is not None and option is not None:
         raise UsageError(f"two configs are named: {argument} and --config {option}", "name one of them")
     if "" in (argument, option):
-        raise UsageError("the name of the config is empty", "backfill start --config FILE")
+        raise UsageError("the name of the config is empty", "name the file: --config FILE")
     if argument is None and option is None and not Path(DEFAULT_CONFIG).exists():
         raise UsageError(
             f"no config is named, and there is no {DEFAULT_CONFIG} in {Path.cwd()}",
-            "backfill start --config FILE, or: backfill init",
+            "name it: --config FILE; or write one: backfill init",
         )
     return Path(argument or option or DEFAULT_CONFIG)
 

@@ -25,7 +25,7 @@ def history(
     from backfill_cli.view.history import show_history
 
     if not last.isdecimal() or int(last) < 1:
-        raise UsageError(f"--last {last}: not a whole number above 0", "backfill history --last 100")
+        raise UsageError(f"--last {last}: not a whole number above 0", "name a number: --last 100")
     store = open_catalog(catalog)
     name = named_job(store, job).name
     show_history(name, store.ledger(name, min(int(last), KEPT)), as_json)

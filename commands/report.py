@@ -40,7 +40,7 @@ def report(
         part.write_text(text, "utf-8")
         part.replace(out)
     except OSError as error:
-        raise UsageError(f"{out}: {error.strerror}", f"backfill report {name} --out FILE") from None
+        raise UsageError(f"{out}: {error.strerror}", "name another file: --out FILE") from None
     if as_json:
         answer_json({"schema": 1, "job": name, "file": out, "bytes": len(text.encode())})
     else:

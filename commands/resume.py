@@ -62,7 +62,7 @@ def resume(
             if metrics_file is not None or metrics_port is not None:
                 raise UsageError(
                     f"job {name!r} has a runner: --metrics-file and --metrics-port are of a run",
-                    f"backfill stop {name} --wait, then this command again",
+                    "leave them out, or stop that runner first",
                 )
             post(catalog, name, Verb.RESUME, rate=None, wait=wait, timeout=timeout, as_json=as_json)
             return

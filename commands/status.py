@@ -32,7 +32,7 @@ def status(
     from backfill_cli.view.read import read_jobs, watched_jobs
 
     if max_lag is not None and not check:
-        raise UsageError("--max-lag is of --check", "backfill status --check --max-lag 60s")
+        raise UsageError("--max-lag is of --check", "add --check")
     if check and watch:
         raise UsageError("--check and --watch cannot be used together", "leave one of them out")
     store = open_catalog(catalog)

@@ -62,8 +62,10 @@ class Scene:
         return hint
 
     def held(self) -> object:
-        """What catalogs and sink hold, and which files are there. Locks are no state."""
-        files = {file for file in self.folder.rglob("*") if file.suffix not in (".lock", ".queue", ".runner")}
+        """What catalogs and sink hold, and which files are there. Locks and calls are no state."""
+        files = {
+            file for file in self.folder.rglob("*") if file.suffix not in (".lock", ".queue", ".runner", ".wake")
+        }
         return files - {self.folder / "other"}, content(self.catalog.path), content(self.sink)
 
     def ended(self, *words: str) -> str:
@@ -175,6 +177,11 @@ def held_elsewhere(s: Scene) -> str:
 def no_checkpoint(s: Scene) -> str:
     s.sql(s.catalog.path, "DELETE FROM checkpoints")
     return s.ended("resume", "orders")
+
+
+def no_config_named(s: Scene) -> str:
+    (s.folder / "job.toml").unlink()
+    return s.refused("start")
 
 
 def no_config(s: Scene) -> str:
@@ -470,7 +477,8 @@ STATES: dict[str, tuple[Callable[[Scene], str], ...]] = {
     "backfill_cli/engine/loop/promises.py:take_back": (refused_between_tables,),
     "backfill_cli/engine/loop/process.py:_beat_by_name": (heartbeat_died,),
     "commands/_posting.py:_waited": (not_taken_in_time,),
-    "commands/_options.py:named_job": (no_job_at_all,),
+    "commands/_options.py:config_file": (no_config_named,),
+    "commands/_options.py:no_job": (no_job_at_all,),
     "commands/wait.py:wait": (stopped_before_caught_up, not_caught_up_in_time),
 }
 
