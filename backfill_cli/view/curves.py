@@ -1,6 +1,7 @@
 """A job's ledger as curves over time, in SVG: rates, lag, how long epochs took; phases and commands on them."""
 
 import io
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,6 +19,8 @@ POINTS = 400
 
 COMMANDS = 40
 """So many of the newest commands are marked; more would hide the curves."""
+
+LABEL_APART = 0.06  # of the axis: a name of ten letters
 
 PHASE_COLOUR = {Phase.SNAPSHOT: "#e8f1fb", Phase.LOG_STORE: "#fdf3e1", Phase.UPSTREAM: "#edf7ee"}
 STYLE = {"svg.fonttype": "none", "font.family": "sans-serif", "font.size": 9, "svg.hashsalt": "report"}
@@ -146,8 +149,14 @@ def _phases(axes: "Axes", records: Sequence[EpochRecord]) -> None:
 
 
 def _commands(axes: "Axes", records: Sequence[EpochRecord]) -> None:
+    """A line for each; of those that stand close the first has its name."""
+    apart_ms = (records[-1].committed_ms - records[0].committed_ms) * LABEL_APART
+    named_ms = -math.inf
     for record in [one for one in records if one.mutations][-COMMANDS:]:
         axes.axvline(_at(record.committed_ms), color=INK, lw=0.8, ls=(0, (3, 2)))
+        if record.committed_ms - named_ms < apart_ms:
+            continue
+        named_ms = record.committed_ms
         place, by = (_at(record.committed_ms), 1.02), ("data", "axes fraction")
         axes.annotate(record.mutations, place, xycoords=by, fontsize=7.5, color=INK, ha="center")
 

@@ -25,7 +25,7 @@ def epochs(count: int) -> list[EpochRecord]:
     for n in range(count):
         phase = (Phase.SNAPSHOT, Phase.LOG_STORE, Phase.UPSTREAM)[min(2, n * 4 // count)]
         at_ms = 1_763_692_800_000 + n * 1_000
-        verbs = {count // 3: "pause", count // 3 + 5: "resume"}.get(n, "")
+        verbs = {count // 3: "pause", count // 3 + 10: "resume"}.get(n, "")
         made.append(EpochRecord(at_ms, at_ms - 1_000, phase, at_ms, 500, 40, 540, 1, 300, 90, n * 10, 3, verbs))
     return made
 
