@@ -33,7 +33,6 @@ VERBS = (
 """In the order of `--help`. Its module in `commands` has a function of that name, or an `app` of its own verbs."""
 
 ALIASES = {"list": "status"}
-SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
 class OnDemand(MutableMapping[str, Any]):
@@ -70,7 +69,7 @@ def _command(module: Any, verb: str) -> Any:
         group.name = verb
         return group
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    alone.command(verb, cls=Verb, context_settings=SETTINGS)(getattr(module, verb))
+    alone.command(verb, cls=Verb)(getattr(module, verb))
     return typer.main.get_command(alone)
 
 
@@ -151,7 +150,7 @@ app = typer.Typer(
     invoke_without_command=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    context_settings=SETTINGS,
+    context_settings={"help_option_names": ["-h", "--help"]},  # those of the verbs inherit it
 )
 
 

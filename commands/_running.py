@@ -39,7 +39,8 @@ class Metrics:
             return nullcontext()
         from backfill_cli.view.metrics import measured
 
-        catalog.lock_job(name).release()  # a runner that has the job has the port, too
+        if catalog.path.exists():
+            catalog.lock_job(name).release()  # a runner that has the job has the port, too
         return measured(lambda: (read_jobs(catalog, name)[0], catalog.totals(name)), self.file, self.port)
 
 

@@ -7,7 +7,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Describe the config file.",
     no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 

@@ -8,8 +8,6 @@ from backfill_cli.errors import UsageError
 
 from ._options import CatalogOption, JobArgument, JsonOption, named_job, open_catalog
 
-KEPT = 10_000
-
 LastOption = Annotated[
     str, typer.Option("--last", metavar="N", help="How many epochs, the newest; at most 10,000 are kept.")
 ]
@@ -22,6 +20,7 @@ def history(
     catalog: CatalogOption = "",
 ) -> None:
     """List a job's newest epochs, oldest first: when, how much, how long, and the commands that acted."""
+    from backfill_cli.catalog.ledger import KEPT
     from backfill_cli.view.history import show_history
 
     if not last.isdecimal() or int(last) < 1:

@@ -15,8 +15,6 @@ OutOption = Annotated[
     str, typer.Option("--out", metavar="FILE", help="Where to write it; replaced if it is there.")
 ]
 
-EPOCHS = 10_000
-
 
 def report(
     job: JobArgument = None,
@@ -25,6 +23,7 @@ def report(
     catalog: CatalogOption = "",
 ) -> None:
     """Write a job's report as one HTML file: progress, curves with the commands that acted, splits, config."""
+    from backfill_cli.catalog.ledger import KEPT
     from backfill_cli.view.read import read_jobs
     from backfill_cli.view.report import Reported
     from backfill_cli.view.report import report as page
@@ -33,7 +32,7 @@ def report(
     name = named_job(store, job).name
     (view,) = read_jobs(store, name)
     now_ms = time.time_ns() // 1_000_000
-    told = Reported(view, store.totals(name), store.ledger(name, EPOCHS), store.definition(name).config, now_ms)
+    told = Reported(view, store.totals(name), store.ledger(name, KEPT), store.definition(name).config, now_ms)
     text = page(told)
     try:
         part = Path(f"{out}.part")

@@ -41,9 +41,10 @@ def wait(
     """
     limit_s = seconds(timeout, "--timeout")
     store = open_catalog(catalog)
-    name = named_job(store, job).name
+    known = named_job(store, job)
+    name = known.name
     began = live = time.monotonic()
-    since_ms = _now_of(store.job(name))
+    since_ms = _now_of(known)
     if goal == "caught-up":
         with suppress(OSError):  # a runner says how its job is every 10 s, too
             store.ask()

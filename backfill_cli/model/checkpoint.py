@@ -96,10 +96,9 @@ class Progress:
     a history, by offsets; None where rows and bytes tell. partitions: of a partitioned log, at most 64, those
     furthest behind first. token: the runner that says so. caught_up_ms: since when in its run. held_bytes: of
     log that the upstream keeps for the job, as last observed; None where it keeps none for it. spool: what of
-    the log was taken and is not in the sink yet; None where the log is read directly. at_ms: when the runner
-    said so. looked_ms: when it looked at the upstream last. interval_ms: between two looks. oldest_ms:
-    upstream time of the oldest change that the sink lacks. settled_ms: what the upstream had then, by the
-    runner's clock, is in the sink.
+    the log was taken and is not in the sink yet; None where the log is read directly. looked_ms: when the
+    runner looked at the upstream last. interval_ms: between two looks. oldest_ms: upstream time of the oldest
+    change that the sink lacks. settled_ms: what the upstream had then, by the runner's clock, is in the sink.
     """
 
     phase: Phase
@@ -127,7 +126,6 @@ class Progress:
     token: int = 0
     held_bytes: int | None = None
     spool: SpoolView | None = None
-    at_ms: int | None = None
     oldest_ms: int | None = None
     settled_ms: int | None = None
     looked_ms: int | None = None

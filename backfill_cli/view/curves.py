@@ -41,7 +41,6 @@ class Bin:
     lag_s: float | None
     stage_s: float
     commit_s: float
-    pending: int
 
 
 def binned(records: Sequence[EpochRecord], points: int = POINTS) -> tuple[Bin, ...]:
@@ -67,7 +66,6 @@ def _bin(from_ms: int, span_ms: int, records: Sequence[EpochRecord]) -> Bin:
         lag_s=max(lags, default=None),
         stage_s=max((record.stage_ms for record in records), default=0) / 1000,
         commit_s=max((record.commit_ms for record in records), default=0) / 1000,
-        pending=max((record.pending_epochs for record in records), default=0),
     )
 
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.errors import BackfillError, UsageError
 from backfill_cli.model.checkpoint import Totals
-from backfill_cli.view.model import JobView
+from backfill_cli.model.job import JobState
+from backfill_cli.view.model import DEAD, JobView
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -45,7 +46,7 @@ COUNTERS: tuple[tuple[str, str, Callable[[Totals], int]], ...] = (
 )
 """As GAUGES; `_total` is added. They go on over restarts: the ledger has them."""
 
-STATES = ("starting", "running", "pausing", "paused", "stopping", "stopped", "failed", "done", "dead")
+STATES = (*(state.value for state in JobState), DEAD)
 
 
 class JobMetrics:

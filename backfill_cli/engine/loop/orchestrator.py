@@ -78,7 +78,7 @@ class Orchestrator(Generic[S]):
         strategy, control = self._strategy, self.state.control
         state = strategy.apply(self._committed_state, Mutations(control))
         told = self._meter.progress(strategy, state, self._committed_epoch, self.waiting_for(), self._caught_up_ms)
-        return replace(told, token=self._job.token, at_ms=self._ports.now_ms())
+        return replace(told, token=self._job.token)
 
     @property
     def caught_up(self) -> bool:

@@ -150,6 +150,13 @@ def test_the_config_is_named_by_an_option_an_argument_or_not_at_all(
         config_file(None, "")
 
 
+def test_a_start_whose_metrics_have_no_place_leaves_nothing_behind(run: Run, folder: Path) -> None:
+    config = write_config(folder)
+    before = set(folder.rglob("*"))
+    assert run("start", "--config", config, "--metrics-port", "http").exit_code == 2
+    assert set(folder.rglob("*")) == before
+
+
 def test_help_has_a_short_form(run: Run) -> None:
     for words in (["-h"], ["status", "-h"], ["config", "-h"]):
         helped = run(*words)

@@ -15,9 +15,10 @@ from backfill_cli.errors import NoSuchJob, UsageError
 from backfill_cli.model.checkpoint import Totals
 from backfill_cli.model.job import Control, JobState
 from backfill_cli.model.upstream import SpoolView
-from backfill_cli.view.metrics import STATES, measured
+from backfill_cli.view.metrics import measured
 from backfill_cli.view.model import JobView, job_view
 
+STATES = ["starting", "running", "pausing", "paused", "stopping", "stopped", "failed", "done", "dead"]
 TOTALS = Totals(7, 84_200, 1_300, 85_000)
 SPOOL = SpoolView("0/2", "0/1", 3, 40, 5_000)
 
