@@ -1,8 +1,8 @@
-"""`backfill drop`: forget a job; the sink's rows stay."""
+"""`backfill drop`: forget a job; the sink's rows stay, or go with it."""
 
 import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,6 +10,9 @@ from backfill_cli.errors import UsageError
 from backfill_cli.view.console import answer_json, say
 
 from ._options import CatalogOption, JsonOption, open_catalog
+
+if TYPE_CHECKING:
+    from backfill_cli.engine.job.drop import Dropped
 
 NameArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job to forget.")]
 ConfirmOption = Annotated[
@@ -25,6 +28,10 @@ WithoutSinkOption = Annotated[
     bool,
     typer.Option("--without-sink", help="The sink is gone for good: forget the job without asking it."),
 ]
+WithRowsOption = Annotated[
+    bool,
+    typer.Option("--with-rows", help="Drop the job's tables in the sink, too, with all their rows."),
+]
 
 
 def drop(
@@ -32,34 +39,46 @@ def drop(
     confirm: ConfirmOption = None,
     sink: SinkOption = None,
     without_sink: WithoutSinkOption = False,
+    with_rows: WithRowsOption = False,
     as_json: JsonOption = False,
     catalog: CatalogOption = "",
 ) -> None:
-    """Forget a job: its progress, its markers in the sink, its staging, its replication slot. Rows stay."""
-    if sink is not None and without_sink:
-        raise UsageError("--sink and --without-sink exclude each other", "name one of them")
+    """Forget a job: its progress, its markers in the sink, its staging, its slot; with --with-rows its tables."""
+    if without_sink and (sink is not None or with_rows):
+        other = "--sink" if sink is not None else "--with-rows"
+        raise UsageError(f"{other} and --without-sink exclude each other", "name one of them")
     store = open_catalog(catalog, above=sink is None)
     name = job if sink is not None else store.job(job).name
     if confirm != name:
         said = "--confirm is missing" if confirm is None else f"--confirm names {confirm!r}"
         where = " --without-sink" if without_sink else "" if sink is None else f" --sink {shlex.quote(sink)}"
+        where += " --with-rows" if with_rows else ""
+        lost = "its progress, and its tables all their rows" if with_rows else "its progress"
         raise UsageError(
-            f"job {name!r} would lose its progress: {said}", f"backfill drop {name}{where} --confirm {name}"
+            f"job {name!r} would lose {lost}: {said}", f"backfill drop {name}{where} --confirm {name}"
         )
     if sink is None:
         from backfill_cli.engine.job.drop import drop as drop_job
 
-        done = drop_job(name, store, without_sink)
+        done = drop_job(name, store, without_sink, with_rows)
     else:
         from backfill_cli.config import load
         from backfill_cli.engine.job.drop import drop_from_sink
 
-        done = drop_from_sink(name, store, load(Path(sink)))
+        done = drop_from_sink(name, store, load(Path(sink)), with_rows)
     if as_json:
-        answer_json({"schema": 1, "job": name, "dropped": True, "left_upstream": done.left})
+        answer_json(
+            {"schema": 1, "job": name, "dropped": True, "tables_dropped": done.gone, "left_upstream": done.left}
+        )
         return
     of_sink = "the sink was not asked" if without_sink else "its sink knows nothing of it"
-    stay = f"the sink's rows stay, in {', '.join(done.tables)}" if done.tables else "the sink's rows stay"
-    say(f"job {name}: dropped; " + (stay if done.known else of_sink))
+    say(f"job {name}: dropped; " + (_of_rows(done) if done.known else of_sink))
     if done.left is not None:
         say(f"left in the upstream: {done.left}")
+
+
+def _of_rows(done: "Dropped") -> str:
+    tables = ", ".join(done.tables)
+    if done.gone:
+        return f"its tables are gone, with their rows: {tables}"
+    return f"the sink's rows stay, in {tables}" if tables else "the sink's rows stay"

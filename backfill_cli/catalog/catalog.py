@@ -126,6 +126,12 @@ class Catalog:
         with self._store.reading() as db:
             return jobs.definition(db, job)
 
+    def has_read_changes(self, job: str) -> bool:
+        """Whether anything of the job's change log was decoded: applied, promised or taken into a spool."""
+        with self._store.reading() as db:
+            at_pin = checkpoints.stands_at(db, job, jobs.definition(db, job).pin.position)
+            return not at_pin or spool.holds_any(db, job)
+
     def jobs(self) -> tuple[JobRow, ...]:
         """All jobs, oldest first; none when there is no catalog."""
         if not self._store.exists():

@@ -12,7 +12,7 @@ from backfill_cli.catalog import jobs
 from backfill_cli.errors import StateConflict
 from backfill_cli.model.checkpoint import Checkpoint, Recovered
 from backfill_cli.model.codec import decode, encode
-from backfill_cli.model.position import cursor_of, cursor_text
+from backfill_cli.model.position import Position, cursor_of, cursor_text
 from backfill_cli.model.split import SplitKey, SplitProgress, SplitStatus
 
 if TYPE_CHECKING:
@@ -63,6 +63,12 @@ def prepare(db: "DuckDBPyConnection", job: str, checkpoint: Checkpoint) -> None:
 
 def _promise(db: "DuckDBPyConnection", job: str, epoch: int) -> None:
     db.execute("UPDATE jobs SET promised_epoch = $1, last_epoch = $1 WHERE name = $2", [epoch, job])
+
+
+def stands_at(db: "DuckDBPyConnection", job: str, position: Position) -> bool:
+    """Whether neither the committed epoch nor a prepared one has moved the change log from a position."""
+    found = (_read(db, job, kind) for kind in (COMMITTED, PREPARED))
+    return all(one is None or one.position == position for one in found)
 
 
 def mark(db: "DuckDBPyConnection", job: str, epoch: int) -> None:

@@ -228,7 +228,7 @@ class MemorySink:
     def saved(self, job: str) -> SavedJob | None:
         return None
 
-    def forget(self, job: str) -> None: ...
+    def forget(self, job: str, drop: Sequence[SinkTable] = ()) -> None: ...
 
 
 @dataclass

@@ -18,6 +18,7 @@ from backfill_cli.engine.job.select import choose, require_apart, require_keys, 
 from backfill_cli.engine.spool.folder import holds_entries, owned
 from backfill_cli.engine.staging.files import require_shared
 from backfill_cli.engine.staging.partitions import side_table
+from backfill_cli.engine.staging.sample import require_readable
 from backfill_cli.engine.staging.schemas import sink_schema
 from backfill_cli.errors import BackfillError, StateConflict, Transient, UsageError
 from backfill_cli.model.checkpoint import Checkpoint
@@ -29,6 +30,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from backfill_cli.catalog.lease import JobLock
+
+
+_HOW_WRITTEN = tuple(
+    f"upstream.{side}{option}"
+    for side in ("changes.", "changes.value.", "value.")
+    for option in ("decimals", "timestamps")
+)
 
 
 def create(
@@ -49,6 +57,7 @@ def create(
     _require_staging(config.job.staging)
     require_spool_free(config)
     require_shared(config, resources.spark)
+    resources.patiently(lambda: require_readable(lambda: resources.spark, upstream, config, pin))
     resources.patiently(lambda: resources.sink.prepare(name, tables, into_existing))
     resources.patiently(lambda: take(name, catalog, resources.sink, held))
     with _holding(upstream, pin, resources) as held_pin:
@@ -132,10 +141,11 @@ def _require_staging(staging: str) -> None:
         raise UsageError(f"job.staging {staging}: {error.strerror}", "name a folder that can be written") from None
 
 
-def require_same(job: JobDefinition, config: JobConfig) -> None:
+def require_same(job: JobDefinition, config: JobConfig, has_read_changes: bool = True) -> None:
     """The config leads to the same result as the job's own, and its spool is where the config says.
 
-    Raises UsageError with every difference.
+    has_read_changes: some change was decoded by the job's own config; until then, how they are written may be
+    corrected. Raises UsageError with every difference.
     """
     name, before = job.name, from_stored(job.config)
     had = before.fingerprint()
@@ -144,7 +154,8 @@ def require_same(job: JobDefinition, config: JobConfig) -> None:
             f"job {name!r}: spool.path is now {config.spool.path}, and the spool is in {before.spool.path}",
             f"move {before.spool.path}/{name} to {config.spool.path}/{name}, or set spool.path back",
         )
-    found = [one for one in differences(had, config.fingerprint()) if not _first_told(one)]
+    found = differences(had, config.fingerprint())
+    found = [one for one in found if not _says_how_written(one, ": nothing → " if has_read_changes else ": ")]
     if found:
         raise UsageError(
             f"job {name!r} exists, and this config would give a different result. These options differ:\n  "
@@ -154,11 +165,9 @@ def require_same(job: JobDefinition, config: JobConfig) -> None:
         )
 
 
-def _first_told(difference: str) -> bool:
-    """Whether it is how values are written, told for the first time: without it none of them was read."""
-    return difference.startswith(
-        tuple(f"upstream.changes.{name}: nothing → " for name in ("decimals", "timestamps"))
-    )
+def _says_how_written(difference: str, told: str) -> bool:
+    """Whether it is how changes are written. told: `: nothing → ` where only what nothing said yet may be said."""
+    return difference.startswith(tuple(f"{option}{told}" for option in _HOW_WRITTEN))
 
 
 def require_same_strategy(job: JobDefinition, config: JobConfig, upstream: Upstream) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from backfill_cli.catalog import Catalog
 from backfill_cli.catalog.actor import user
 from backfill_cli.config import JobConfig, from_stored
-from backfill_cli.contracts import HeldUpstream, JobDefinition, SavedJob
+from backfill_cli.contracts import HeldUpstream, JobDefinition, SavedJob, SinkTable
 from backfill_cli.engine.job.ownership import require_lost
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.errors import BackfillError, NoSuchJob, UsageError
@@ -25,26 +25,28 @@ from backfill_cli.model.upstream import Pin
 class Dropped:
     """known: whether the sink knew the job: one that was dropped half-way, or whose file is gone, it does not.
 
-    left: what is still in the upstream, and how to remove it; None for nothing. tables: the sink's; their rows
-    stay.
+    left: what is still in the upstream, and how to remove it; None for nothing. tables: the sink's. gone: whether
+    they are gone with their rows, which else stay.
     """
 
     known: bool
     left: str | None = None
     tables: tuple[str, ...] = ()
+    gone: bool = False
 
 
-def drop(name: str, catalog: Catalog, without_sink: bool = False) -> Dropped:
-    """Nothing of the job is left in catalog, sink, staging and upstream but the sink's rows.
+def drop(name: str, catalog: Catalog, without_sink: bool = False, with_rows: bool = False) -> Dropped:
+    """Nothing of the job is left in catalog, sink, staging and upstream but, without with_rows, the sink's rows.
 
     Markers in a sink that another catalog took over, its staging and what it holds in the upstream are that
     catalog's and stay. Raises Held while a runner has the job, here or elsewhere. An upstream that cannot be
     reached is no reason to keep a job: what is left in it is told. without_sink: the sink is gone for good and is
-    not asked.
+    not asked. Raises UsageError for tables with_rows that had rows before the job.
     """
     left = None
     with catalog.lock_job(name) as lock, ExitStack() as held_open:
         definition = catalog.definition(name)
+        dropped = _to_drop(definition) if with_rows else ()
         config = from_stored(definition.config)
         resources = held_open.enter_context(Resources(config))
         known, ours = (False, True) if without_sink else _asked(name, catalog, resources)
@@ -54,12 +56,24 @@ def drop(name: str, catalog: Catalog, without_sink: bool = False) -> Dropped:
             if ours:
                 left = _released(resources, definition.pin)
                 if not without_sink:
-                    resources.sink.forget(name)
+                    resources.sink.forget(name, dropped if known else ())
                 hit("drop-forgotten")
                 _remove_files(config, name)
                 hit("drop-unstaged")
             catalog.drop(name, lock)
-            return Dropped(known, left, _tables(definition))
+            return Dropped(known, left, _tables(definition), gone=known and ours and with_rows)
+
+
+def _to_drop(definition: JobDefinition) -> tuple[SinkTable, ...]:
+    """All its tables. Raises UsageError where rows of others may be in one."""
+    name = definition.name
+    for table in definition.tables:
+        if not table.plain_inserts and not table.side:
+            raise UsageError(
+                f"job {name!r} was started --into-existing: {table.target} may have rows that are not the job's",
+                f"backfill drop {name} --confirm {name}, and delete by hand what is to go",
+            )
+    return definition.tables
 
 
 def _tables(definition: JobDefinition) -> tuple[str, ...]:
@@ -90,7 +104,7 @@ def _released(resources: Resources, pin: Pin) -> str | None:
     return None
 
 
-def drop_from_sink(name: str, catalog: Catalog, config: JobConfig) -> Dropped:
+def drop_from_sink(name: str, catalog: Catalog, config: JobConfig, with_rows: bool = False) -> Dropped:
     """As `drop`, of a job whose catalog is lost, in the sink and the upstream of `config`.
 
     Raises NoSuchJob when the sink holds nothing of it, Held while its catalog or a runner of it is there,
@@ -110,11 +124,12 @@ def drop_from_sink(name: str, catalog: Catalog, config: JobConfig) -> Dropped:
         require_lost(name, catalog, sink)
         saved = sink.saved(name)
         definition = None if saved is None else decode(JobDefinition, saved.definition)
+        dropped = _to_drop(definition) if with_rows and definition is not None else ()
         left = None if definition is None else _released(resources, definition.pin)
         _remove_files(_as_saved(saved, config), name)
         hit("drop-unstaged")
-        sink.forget(name)
-        return Dropped(True, left, () if definition is None else _tables(definition))
+        sink.forget(name, dropped)
+        return Dropped(True, left, () if definition is None else _tables(definition), gone=bool(dropped))
 
 
 def _as_saved(saved: SavedJob | None, config: JobConfig) -> JobConfig:

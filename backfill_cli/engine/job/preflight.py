@@ -15,6 +15,7 @@ from backfill_cli.engine.job.ownership import require_kept, require_new
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.job.select import choose, constraints, require_apart, require_keys, require_whole
 from backfill_cli.engine.staging.files import require_shared
+from backfill_cli.engine.staging.sample import require_readable
 from backfill_cli.errors import NoSuchJob, SinkInUse, Transient
 from backfill_cli.model.job import JobState
 from backfill_cli.model.plan_report import PlannedTable, PlanReport
@@ -58,6 +59,8 @@ def plan(config: "JobConfig", catalog: "Catalog", into_existing: bool = False) -
         require_apart(upstream, sink, tables)
         require_staging_place(config.job.staging)
         require_shared(config, resources.spark)
+        if view is not None and not known:
+            require_readable(lambda: resources.spark, upstream, config, pin)
         hold, why = constraints(choice.strategy, upstream.capabilities, sink.transactional)
         try:
             (require_kept if known else require_new)(config.job.name, catalog, sink)
@@ -114,7 +117,7 @@ def _known_job(config: "JobConfig", catalog: "Catalog") -> Iterator[str]:
         row = catalog.job(config.job.name)
     except NoSuchJob:
         return
-    require_same(catalog.definition(row.name), config)
+    require_same(catalog.definition(row.name), config, catalog.has_read_changes(row.name))
     then = "start ends with 5 while its runner lives" if row.live else "start continues it"
     yield f"job {row.name!r} already exists ({row.state}, epoch {row.epoch}): {then}"
     if row.state == JobState.FAILED:

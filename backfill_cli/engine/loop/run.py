@@ -54,7 +54,7 @@ def start(
         if known is None:
             known = create(config, catalog, resources, until, into_existing)
             return run.created(known, config, resources, lock)
-        require_same(known, config)
+        require_same(known, config, catalog.has_read_changes(name))
         require_same_strategy(known, config, resources.upstream)
         changed = changed_keys(known.config, config)
         job = replace(known, until=until, config=config.stored())

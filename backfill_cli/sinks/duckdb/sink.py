@@ -21,6 +21,7 @@ from backfill_cli.sinks.duckdb import owner as owners
 from backfill_cli.sinks.duckdb.apply import apply, check_unique
 from backfill_cli.sinks.duckdb.file import Limits, opened, transaction
 from backfill_cli.sinks.duckdb.options import DuckDBOptions
+from backfill_cli.sinks.duckdb.sql import Target
 from backfill_cli.sinks.duckdb.state import has_state, markers_of, raise_token, record, remove, saved_of
 from backfill_cli.sinks.duckdb.tables import check, prepare
 
@@ -115,7 +116,7 @@ class DuckDBSink:
 
         return copied(self.path, self.limits, job, live, folder)
 
-    def forget(self, job: str) -> None:
+    def forget(self, job: str, drop: Sequence[SinkTable] = ()) -> None:
         if not self.path.exists():
             return
         with self._turn, opened(self.path, self.limits) as con:
@@ -123,3 +124,5 @@ class DuckDBSink:
                 with transaction(con):
                     remove(con, job)
                     owners.remove(con, job)
+                    for table in drop:
+                        con.execute(f"DROP TABLE IF EXISTS {Target.of(table).sql}")

@@ -24,7 +24,7 @@ from backfill_cli.sinks.postgres.session import Connection, Place, opened, run
 from backfill_cli.sinks.postgres.sql import Target
 from backfill_cli.sinks.postgres.staged import Refused
 from backfill_cli.sinks.postgres.state import State, side_targets
-from backfill_cli.sinks.postgres.tables import check, create_state, prepare
+from backfill_cli.sinks.postgres.tables import check, create_state, drop_tables, prepare
 
 if TYPE_CHECKING:
     from backfill_cli.sinks.postgres.verify import PostgresCopy
@@ -106,10 +106,11 @@ class PostgresSink:
 
         return copied(self.place, self.schema, job, folder)
 
-    def forget(self, job: str) -> None:
-        with self._state(f"forgetting job {job!r}") as (con, state):
+    def forget(self, job: str, drop: Sequence[SinkTable] = ()) -> None:
+        with self._state(f"forgetting job {job!r}", drop) as (con, state):
             if state.exists():
                 state.remove(job)
+                drop_tables(con, [Target.of(table, self.schema) for table in drop])
                 con.commit()
 
     @contextmanager

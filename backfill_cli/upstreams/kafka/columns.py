@@ -4,13 +4,13 @@ import difflib
 
 from backfill_cli.contracts import TableSpec
 from backfill_cli.errors import ConfigError
-from backfill_cli.formats import schemas
+from backfill_cli.formats import debezium_forms, schemas
 from backfill_cli.model.schema import Columns
 from backfill_cli.upstreams.kafka.archive.archive import Archive
 from backfill_cli.upstreams.kafka.changes_options import ChangesOptions
 from backfill_cli.upstreams.kafka.decode import debezium, debezium_block, events
 from backfill_cli.upstreams.kafka.log.samples import Samples
-from backfill_cli.upstreams.kafka.options import EVENT_KEY, KafkaOptions
+from backfill_cli.upstreams.kafka.options import EVENT_KEY, KafkaOptions, TopicOptions
 
 
 def of_source(
@@ -27,6 +27,7 @@ def of_source(
         if table.key in ((), EVENT_KEY):
             fault = f"tables: '{table.name}' needs key: debezium values are changes of a table"
             raise ConfigError("config", [fault], 'name its primary key, for example key = ["id"]')
+        _refuse_lacking(value, options, samples)
         debezium.encodings(value, options.value, options.at)
     missing = [name for name in table.key if name not in value and name not in EVENT_KEY]
     if missing:
@@ -61,8 +62,19 @@ def of_changes(options: ChangesOptions, snapshot: Columns, samples: Samples | No
         )
         raise ConfigError("upstream", sorted(faults), hint)
     source = debezium_block.with_told(snapshot, samples.told)
+    _refuse_lacking(source, options, samples)
     debezium.encodings(source, options.value, at)
     return source
+
+
+def _refuse_lacking(value: Columns, options: TopicOptions, samples: Samples | None) -> None:
+    """Raises ConfigError where no schema block says how columns are written, and the options do not either."""
+    said = options.value.timestamps, options.value.decimals
+    rows = samples.blockless if samples is not None else ()
+    untold = {name: column for name, column in value.items() if debezium_block.told_of(column) is None}
+    faults = debezium_forms.lacking(untold, rows, *said, at=f"{options.at}.value")
+    if faults:
+        raise ConfigError("upstream", faults)
 
 
 def of_value(source: Columns) -> Columns:

@@ -208,9 +208,9 @@ def test_drop_wants_the_name_twice(run: Run, catalog: Catalog, monkeypatch: pyte
     dropped: list[str] = []
     left = "replication slot 'orders' is being read"
 
-    def forget(job: str, where: Catalog, without_sink: bool) -> SimpleNamespace:
+    def forget(job: str, where: Catalog, without_sink: bool, with_rows: bool) -> SimpleNamespace:
         dropped.append(job + " without its sink" * without_sink)
-        return SimpleNamespace(known=True, left=left, tables=("orders", "lines"))
+        return SimpleNamespace(known=True, left=left, tables=("orders", "lines"), gone=with_rows)
 
     fake_engine(monkeypatch, "job.drop", drop=forget)
     assert run("drop", "orders").exit_code == 2

@@ -10,12 +10,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from backfill_cli.contracts import TableSpec
 from backfill_cli.errors import BadData, ConfigError
 from backfill_cli.formats import frames
 from backfill_cli.formats.debezium_changes import TABLES_HINT, changes, envelope_columns
+from backfill_cli.formats.debezium_forms import lacking
+from backfill_cli.formats.debezium_forms import undeclared as undeclared_columns
 from backfill_cli.formats.debezium_types import Connect, encoding, own_type
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.formats.schemas import Unsupported
@@ -30,6 +33,10 @@ from backfill_cli.upstreams.files.reading.footers import THREADS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+_SAMPLED = 20
+"""So many lines at each end of a file say how its values are written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +72,7 @@ class Debezium:
             return None
         found = set[str]()
         for file, read in ((files[0], lines.forward), (files[-1], lines.last)):
-            payloads = (_payload(lines.parsed(file, line)) for line in read(where, file, "debezium"))
+            payloads = (payload_of(lines.parsed(file, line)) for line in read(where, file, "debezium"))
             found.add(source_of(next((one for one in payloads if one and one.get("op") != "m"), {})))
         names = sorted(found - {""})
         if len(names) > 1:
@@ -76,12 +83,42 @@ class Debezium:
             )
         return names[0] if names else None
 
+    def refuse_lacking(self, where: Place, files: Sequence[File], known: Columns) -> None:
+        """The options say all that the oldest and the newest of these files take to be read.
+
+        Raises ConfigError with everything that they do not say, and the value that fits.
+        """
+        rows = [row for file in dict.fromkeys((*files[:1], *files[-1:])) for row in self._blockless(where, file)]
+        declared = {**known, **self._declared}
+        faults = lacking(declared, rows, self._options.timestamps, self._options.decimals, "upstream.changes")
+        new = undeclared_columns(declared, rows)
+        if new:
+            ddl = ", ".join(f"{name} {kind}" for name, kind in new.items())
+            faults.append(
+                f"upstream.changes.columns: changes of '{self._table.name}' have columns that the snapshot lacks, "
+                f'and do not say their types: set upstream.changes.columns = "{ddl}", or the types they have'
+            )
+        if faults:
+            raise ConfigError("upstream", faults)
+
+    def _blockless(self, where: Place, file: File) -> list[Mapping[str, Any]]:
+        """Rows of its first lines and its last ones that have no schema block."""
+        found: list[Mapping[str, Any]] = []
+        for read in (lines.forward, lines.last):
+            for line in islice(read(where, file, "debezium"), _SAMPLED):
+                envelope = lines.parsed(file, line, numbers=float)
+                payload = payload_of(envelope) or {}
+                if told_of(envelope) is None and self._known.reads(source_of(payload)):
+                    images = payload.get("before"), payload.get("after")
+                    found += [row for row in images if isinstance(row, dict)]
+        return found
+
     def inspect(self, where: Place, file: File, known: Columns) -> Inspected:
         ms: int | None = None
         # to the last row image, however many deletes, which have none, come after it
         for number, line in enumerate(lines.last(where, file, "debezium")):
             envelope = lines.parsed(file, line)
-            payload = _payload(envelope)
+            payload = payload_of(envelope)
             if payload is None:
                 continue
             refuse_other(file, payload, line)
@@ -91,7 +128,7 @@ class Debezium:
                 continue
             if self._known.is_other(of):
                 raise BadData(f"{file.path}: {self._known.meant}: {of}", TABLES_HINT)
-            told, image = _told(envelope), payload.get("after")
+            told, image = told_of(envelope), payload.get("after")
             if told is not None:
                 return Inspected(file, None, ms, self._told_columns(file, told, known))
             if isinstance(image, dict):
@@ -181,7 +218,7 @@ def refuse_other(file: File, payload: Mapping[str, Any], line: str) -> None:
     )
 
 
-def _payload(envelope: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def payload_of(envelope: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """The envelope itself, out of its schema block if it has one; None for a tombstone."""
     if "payload" in envelope and "op" not in envelope:
         inner = envelope["payload"]
@@ -189,7 +226,7 @@ def _payload(envelope: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return envelope
 
 
-def _told(envelope: Mapping[str, Any]) -> dict[str, Connect] | None:
+def told_of(envelope: Mapping[str, Any]) -> dict[str, Connect] | None:
     """The row's fields by the schema block, by column; None without a block."""
     if "payload" not in envelope or "op" in envelope:
         return None
@@ -216,7 +253,7 @@ def _shape(where: Place, file: File, known: Known) -> _Shape | None:
     last = _first_read(file, lines.last(where, file, "debezium"), known)
     if first is None or last is None:
         return None
-    begin, end = _told(first), _told(last)
+    begin, end = told_of(first), told_of(last)
     if (begin is None) != (end is None):
         raise BadData(f"{file.path}: some lines have a schema block and some do not")
     if begin is None or end is None:
@@ -232,7 +269,7 @@ def _shape(where: Place, file: File, known: Known) -> _Shape | None:
 
 def _first_read(file: File, some: Iterable[str], known: Known) -> Mapping[str, Any] | None:
     envelopes = (lines.parsed(file, line) for line in some)
-    return next((one for one in envelopes if known.reads(source_of(_payload(one) or {}))), None)
+    return next((one for one in envelopes if known.reads(source_of(payload_of(one) or {}))), None)
 
 
 def _meaning(told: Connect) -> Connect:

@@ -50,6 +50,7 @@ class FilesChanges:
         folders = {name: log.where.uri for name, log in self._logs.items()}
         sources = self._sources()
         self._expect(sources)
+        self._refuse_lacking(position, schema)
         identity = {"change_folders": folders} | ({} if sources is None else {"sources": sources})
         return LogStart(position, self._log.ms_at(position), complete_at, schema, identity)
 
@@ -115,13 +116,23 @@ class FilesChanges:
 
     def _sources(self) -> Mapping[str, str | None] | None:
         """Of which table of the source each table's files are, as far as they say it; None without Debezium's."""
-        found = {name: form.source(log.where, list(log.files().values())) for name, form, log in self._debezium()}
+        found = {
+            name: form.source(log.where, [log.files()[one] for one in log.names()])
+            for name, form, log in self._debezium()
+        }
         return found or None
 
     def _expect(self, sources: Mapping[str, str | None] | None) -> None:
         """Lines of other tables of the source are refused from now on."""
         for name, form, log in self._debezium() if sources is not None else ():
             form.expect((sources or {}).get(name), log.where.folder)
+
+    def _refuse_lacking(self, position: Position, schema: Mapping[str, str]) -> None:
+        """Raises ConfigError where the options do not say how the files after a position are written."""
+        for name, form, log in self._debezium():
+            after = self._log.cursor(position, name)
+            files = [log.files()[one] for one in log.names() if after is None or one > after]
+            form.refuse_lacking(log.where, files, columns_of(schema[name]))
 
     def _debezium(self) -> list[tuple[str, Debezium, TableLog]]:
         logs = ((name, log.form, log) for name, log in self._logs.items())

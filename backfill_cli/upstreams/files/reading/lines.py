@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from backfill_cli.errors import BadData
@@ -67,13 +67,13 @@ def _blank(line: bytes) -> bool:
     return line.strip() in (b"", b"null")
 
 
-def parsed(file: File, line: str) -> dict[str, Any]:
-    """One JSON line as an object; numbers with a point stay text, so that nothing is rounded.
+def parsed(file: File, line: str, numbers: Callable[[str], Any] = str) -> dict[str, Any]:
+    """One JSON line as an object; numbers with a point become `numbers`: text, so that nothing is rounded.
 
     Raises BadData naming the file when it is cut short or is no object.
     """
     try:
-        value = json.loads(line.removeprefix("\ufeff"), parse_float=str)
+        value = json.loads(line.removeprefix("\ufeff"), parse_float=numbers)
     except ValueError as exc:
         shown = line if len(line) <= 120 else f"…{line[-120:]}"
         raise BadData(f"{file.path}: not a complete JSON line: {shown}", RENAME_HINT) from exc

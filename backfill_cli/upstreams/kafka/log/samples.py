@@ -1,9 +1,10 @@
 """A few records of a topic, read when a job begins: what they say of the columns that the options do not."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 from backfill_cli.errors import ConfigError
 from backfill_cli.formats.debezium_types import Connect
@@ -22,12 +23,14 @@ _RECORDS, _PARTITIONS, _CLIENTS = 10, 16, 4
 class Samples:
     """told: the row's fields by the schema blocks; empty without one. names: columns that some row has.
 
-    source: the one table that the records are of; None where none says it.
+    source: the one table that the records are of; None where none says it. blockless: rows as JSON parses them, of
+    records without a schema block.
     """
 
     told: dict[str, Connect]
     names: frozenset[str] = frozenset()
     source: str | None = None
+    blockless: tuple[Mapping[str, Any], ...] = ()
 
 
 def of_debezium(connection: Connection, topic: str, seen: Seen, tables: Sequence[str]) -> Samples:
@@ -47,7 +50,13 @@ def of_debezium(connection: Connection, topic: str, seen: Seen, tables: Sequence
     told = together(topic, [block for _, block in mine if block is not None])
     images = [envelope.get("after") for envelope, _ in mine]
     names = frozenset(name for image in images if isinstance(image, dict) for name in image)
-    return Samples(told, names | told.keys(), sources[0] if len(sources) == 1 and not tables else None)
+    source = sources[0] if len(sources) == 1 and not tables else None
+    blockless = [image for envelope, block in mine if block is None for image in _images(envelope)]
+    return Samples(told, names | told.keys(), source, tuple(blockless))
+
+
+def _images(envelope: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [row for row in (envelope.get("before"), envelope.get("after")) if isinstance(row, dict)]
 
 
 def _values(connection: Connection, topic: str, seen: Seen) -> list[bytes]:

@@ -1,0 +1,110 @@
+"""A sample of what a new job will read, staged and thrown away before its sink has a row.
+
+The oldest and the newest changes that wait, or both ends of a topic's partitions, go the way that an epoch's rows
+go: what would stop the job hours later, with a snapshot read for nothing, stops it before it is made.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from backfill_cli.contracts import TakingUpstream, Upstream
+from backfill_cli.engine.staging.schemas import evolved
+from backfill_cli.engine.staging.stage import SparkStager
+from backfill_cli.errors import Transient
+from backfill_cli.model.plan import ChangeWindow, EpochPlan, SnapshotRead
+from backfill_cli.model.position import Cursor, Position
+from backfill_cli.model.split import Split
+from backfill_cli.model.upstream import Pin, UpstreamEpoch, UpstreamView
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from backfill_cli.config import JobConfig
+
+_BYTES = 64 << 20
+"""No change file larger than this is read for a sample: seconds."""
+
+_OFFSETS, _PARTITIONS = 100, 16
+"""So many offsets at each end of so many partitions, the fullest ones."""
+
+_EPOCH = 0
+"""Of no job: its own begin later."""
+
+
+def require_readable(
+    session: "Callable[[], SparkSession]", upstream: Upstream, config: "JobConfig", pin: Pin
+) -> None:
+    """A sample of what a new job will read can be read, and its transform computed.
+
+    Raises what staging raises: BadData naming file and line, or partition and offset. A log that has to be taken
+    is not sampled: its system gives its types. Nor is one that has to be waited for, which the job does.
+    """
+    if isinstance(upstream, TakingUpstream):
+        return
+    try:
+        view = upstream.observe(pin.position, snapshot_open=True)
+    except Transient:
+        return
+    partitioned = upstream.capabilities.partitioned
+    plans = _of_partitions(pin, view) if partitioned else _of_changes(pin, view)
+    stager = SparkStager(session, upstream, config)
+    for plan, schemas in plans:
+        staged = stager.stage(plan, _EPOCH, schemas)
+        stager.discard(_EPOCH, staged.staged.attempt)
+
+
+def _of_partitions(pin: Pin, view: UpstreamView) -> Iterator[tuple[EpochPlan, Mapping[str, str]]]:
+    held = [(split, *_held(split, view)) for split in pin.splits]
+    fullest = sorted((one for one in held if one[2] > one[1]), key=lambda one: one[1] - one[2])[:_PARTITIONS]
+    oldest = tuple(_range(s, begin, min(end, begin + _OFFSETS)) for s, begin, end in fullest)
+    newest = tuple(
+        _range(s, max(begin + _OFFSETS, end - _OFFSETS), end)
+        for s, begin, end in fullest
+        if end > begin + _OFFSETS
+    )
+    for reads in (oldest, newest):
+        if reads:
+            yield EpochPlan(reads=reads), pin.schema
+
+
+def _held(split: Split, view: UpstreamView) -> tuple[int, int]:
+    """Offsets that the log has of a partition, of those that its history begins at."""
+    oldest = int(view.oldest.get(split.id) or 0) if view.oldest is not None else 0
+    return max(split.first or 0, oldest), int(view.latest.get(split.id) or 0)
+
+
+def _range(split: Split, begin: int, end: int) -> SnapshotRead:
+    return SnapshotRead(split.table, split.id, begin, end)
+
+
+def _of_changes(pin: Pin, view: UpstreamView) -> Iterator[tuple[EpochPlan, Mapping[str, str]]]:
+    """The first upstream epoch of each log that has one, and the last of those that have several."""
+    of_log: dict[str, list[UpstreamEpoch]] = {}
+    for epoch in view.pending:
+        for log, _ in epoch.cursors:
+            of_log.setdefault(log, []).append(epoch)
+    first = {log: epochs[:1] for log, epochs in of_log.items()}
+    yield from _window(pin, {log: pin.position.get(log) for log in first}, first, pin.schema)
+    last = {log: epochs[-1:] for log, epochs in of_log.items() if len(epochs) > 1}
+    before = {log: dict(of_log[log][-2].cursors)[log] for log in last}
+    schemas = dict(pin.schema)
+    for epoch in view.pending[:-1]:
+        schemas = evolved(schemas, dict(epoch.schema))
+    yield from _window(pin, before, last, schemas)
+
+
+def _window(
+    pin: Pin,
+    after: Mapping[str, Cursor | None],
+    sampled: Mapping[str, Sequence[UpstreamEpoch]],
+    schemas: Mapping[str, str],
+) -> Iterator[tuple[EpochPlan, Mapping[str, str]]]:
+    """The window of these epochs, each after `after` of its log; none of epochs that are too large."""
+    epochs = list({id(one): one for found in sampled.values() for one in found}.values())
+    if not epochs or sum(one.size_bytes for one in epochs) > _BYTES:
+        return
+    begin = {**dict(pin.position), **{log: cursor for log, cursor in after.items() if cursor is not None}}
+    end = begin | {log: dict(found[-1].cursors)[log] for log, found in sampled.items()}
+    schema = tuple(one for epoch in epochs for one in epoch.schema)
+    window = ChangeWindow(Position.of(begin), Position.of(end), epochs[0].ms, epochs[-1].ms, len(epochs), schema)
+    yield EpochPlan(window=window), schemas

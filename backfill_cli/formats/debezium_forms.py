@@ -1,0 +1,145 @@
+"""Which options a Debezium change log without schema blocks needs, by a few of its rows, before any row is copied.
+
+Without blocks a decimal may be base64, text or a number, and a time a number of any unit: `decimals` and
+`timestamps` say it. What they do not say is found here for all columns at once, with the value that fits.
+"""
+
+import base64
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from backfill_cli.model.schema import Columns, SparkType, shown
+
+_DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_FORMS = ("precise", "string", "double")
+
+_UNITS = (("ms", 10**9, 10**13), ("us", 10**13, 10**16), ("ns", 10**16, 10**19))
+"""Magnitudes of a time between 1970 and 2286 by its unit; in between, a few days of 1970 are taken for another."""
+
+
+def lacking(
+    columns: Columns, rows: Sequence[Mapping[str, Any]], timestamps: str | None, decimals: str | None, at: str
+) -> list[str]:
+    """What the options at `at` do not say and these rows need: a fault for each option, with the value that fits.
+
+    rows: images as JSON parses them, of envelopes without a schema block.
+    """
+    faults = []
+    exact = _leaves_of(columns, rows, lambda kind: kind.startswith("decimal"))
+    if exact and decimals is None:
+        fits = _common(map(_forms_of, exact.values()), _FORMS)
+        faults.append(_fault(f"{at}.decimals", "decimals are", exact, columns, fits, _FORMS))
+    times = _leaves_of(columns, rows, lambda kind: kind.startswith("timestamp"))
+    numbers = {name: found for name, values in times.items() if (found := [v for v in values if _whole(v)])}
+    if numbers and timestamps is None:
+        units = tuple(unit for unit, _, _ in _UNITS)
+        fits = _common(map(_units_of, numbers.values()), units)
+        faults.append(_fault(f"{at}.timestamps", "times are", numbers, columns, fits, units))
+    return faults
+
+
+def undeclared(columns: Columns, rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Columns of these rows that nothing gives a type to, each with the type that its values suggest."""
+    found: dict[str, str] = {}
+    for row in rows:
+        for name, value in row.items():
+            if name not in columns and found.get(name, "STRING") == "STRING":
+                found[name] = _suggested(value)
+    return found
+
+
+def _fault(
+    option: str,
+    what: str,
+    values: Mapping[str, Sequence[Any]],
+    columns: Columns,
+    fits: Sequence[str],
+    all_forms: Sequence[str],
+) -> str:
+    names = ", ".join(f"'{name}' {shown(columns[name]['type'])}" for name in values)
+    example = next((repr(v) for found in values.values() for v in found), None)
+    seen = "" if example is None else f", like {example}"
+    written = " or ".join(f'"{form}"' for form in (fits or all_forms))
+    return f"{option}: nothing says how {what} written ({names}{seen}): set {option} = {written}"
+
+
+def _leaves_of(
+    columns: Columns, rows: Sequence[Mapping[str, Any]], wanted: Callable[[str], bool]
+) -> dict[str, list[Any]]:
+    """The values, NULLs left out, of the columns that hold such a type, also inside arrays, maps and structs."""
+    found: dict[str, list[Any]] = {}
+    for name, column in columns.items():
+        present = [row[name] for row in rows if name in row]
+        if present and _holds(column["type"], wanted):
+            found[name] = [leaf for value in present for leaf in _inner(value, column["type"], wanted)]
+    return found
+
+
+def _holds(kind: SparkType, wanted: Callable[[str], bool]) -> bool:
+    if isinstance(kind, str):
+        return wanted(kind)
+    parts = [kind[part] for part in ("elementType", "valueType") if part in kind]
+    return any(_holds(one, wanted) for one in (*parts, *(f["type"] for f in kind.get("fields", ()))))
+
+
+def _inner(value: Any, kind: SparkType, wanted: Callable[[str], bool]) -> list[Any]:
+    if value is None:
+        return []
+    if isinstance(kind, str):
+        return [value] if wanted(kind) else []
+    if isinstance(value, list) and "elementType" in kind:
+        return [leaf for one in value for leaf in _inner(one, kind["elementType"], wanted)]
+    if isinstance(value, dict) and "valueType" in kind:
+        return [leaf for one in value.values() for leaf in _inner(one, kind["valueType"], wanted)]
+    if isinstance(value, dict):
+        return [leaf for f in kind.get("fields", ()) for leaf in _inner(value.get(f["name"]), f["type"], wanted)]
+    return []
+
+
+def _common(each: Iterable[Sequence[str]], every: Sequence[str]) -> tuple[str, ...]:
+    """The forms that fit all columns; none where they contradict each other."""
+    kept = list(every)
+    for fits in each:
+        kept = [form for form in kept if form in fits]
+    return tuple(kept)
+
+
+def _forms_of(values: Sequence[Any]) -> tuple[str, ...]:
+    return _common(map(_form, values), _FORMS)
+
+
+def _form(value: Any) -> tuple[str, ...]:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return ("double",)
+    if not isinstance(value, str):
+        return ()
+    fits = ["precise"] if _is_base64(value) else []
+    return (*fits, *(["string"] if _DECIMAL.fullmatch(value) else []))
+
+
+def _is_base64(text: str) -> bool:
+    try:
+        return 0 < len(base64.b64decode(text, validate=True)) <= 16  # 38 digits
+    except ValueError:
+        return False
+
+
+def _units_of(values: Sequence[int]) -> tuple[str, ...]:
+    return _common(
+        (
+            [unit for unit, low, high in _UNITS if low <= abs(v) < high] or [u for u, _, _ in _UNITS]
+            for v in values
+        ),
+        [unit for unit, _, _ in _UNITS],
+    )
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _suggested(value: Any) -> str:
+    if isinstance(value, bool):
+        return "BOOLEAN"
+    return {int: "BIGINT", float: "DOUBLE"}.get(type(value), "STRING")
