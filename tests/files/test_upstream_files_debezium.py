@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from files_values import ONE, UTC, changes_of, event, failure, logical, opened, read, unscaled
+from files_values import FAILURES, ONE, UTC, changes_of, event, failure, logical, opened, read, unscaled
+
+from backfill_cli.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -224,10 +226,31 @@ def test_a_timestamp_of_no_known_unit_is_an_error_that_names_the_option(
     tmp_path: Path, spark: "SparkSession"
 ) -> None:
     upstream = opened(tmp_path, {"id": pa.int64(), "at": pa.timestamp("us")}, {"format": "debezium"})
+    pin = upstream.pin()  # before there is a line that needs it
     (tmp_path / "changes" / "1.json").write_text(event("c", None, {"id": 1, "at": 5}))
-    error = failure(upstream, spark)
+    latest = upstream.observe(pin.position, False).latest
+    with pytest.raises(FAILURES) as raised:
+        upstream.changes(spark, "t", pin.position, latest, dict(pin.schema)["t"]).toArrow()
+    error = upstream.failure(raised.value)
+    assert error is not None
     assert "'at'" in error.message
     assert "upstream.changes.timestamps" in error.hint
+
+
+def test_everything_that_the_options_lack_is_told_when_a_job_begins(tmp_path: Path) -> None:
+    columns = {"id": pa.int64(), "at": pa.timestamp("us"), "price": pa.decimal128(5, 2)}
+    upstream = opened(tmp_path, columns, {"format": "debezium"})
+    told = {"id": {"type": "int64"}, "v": {"type": "string"}}
+    (tmp_path / "changes" / "0.json").write_text(event("c", None, {"id": 1, "v": "a"}, told))
+    (tmp_path / "changes" / "1.json").write_text(event("c", None, {"id": 2, "at": 1_767_225_600_000_000}))
+    more = {"id": 2, "at": None, "price": "1.25", "new": 7}
+    (tmp_path / "changes" / "2.json").write_text(event("u", {"id": 2}, more) + "\n" + event("d", {"id": 2}, None))
+    with pytest.raises(ConfigError) as refused:
+        upstream.pin()
+    assert [fault.rpartition("set ")[2] for fault in refused.value.faults] == [
+        'upstream.changes.decimals = "string"',
+        'upstream.changes.columns = "new BIGINT", or the types they have',
+    ]
 
 
 def test_case_26_a_column_added_in_the_log_is_null_before_and_exact_after(

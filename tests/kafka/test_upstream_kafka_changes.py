@@ -281,3 +281,6 @@ def test_debezium_without_a_key_or_a_unit_is_told(topic: Topic) -> None:
         topic.open(value=value).pin()
     with pytest.raises(ConfigError, match=r"value\.decimals"):
         topic.open(["id"], value=value).pin()
+    topic.write([envelope("c", None, {"id": 1, "d": "1.25"})])
+    with pytest.raises(ConfigError, match=r'like \'1\.25\'\): set upstream\.value\.decimals = "string"'):
+        topic.open(["id"], value=value).pin()

@@ -63,7 +63,7 @@ class SparkStager:
             raise
         except Exception as exc:
             shutil.rmtree(folder, ignore_errors=True)
-            failure = self._upstream.failure(exc) or no_room(exc, self._root)
+            failure = self._upstream.failure(exc) or no_room(exc, self._root) or transform.failure(exc)
             if failure is None:
                 raise
             raise failure from exc
