@@ -99,6 +99,8 @@ class Progress:
     the log was taken and is not in the sink yet; None where the log is read directly. looked_ms: when the
     runner looked at the upstream last. interval_ms: between two looks. oldest_ms: upstream time of the oldest
     change that the sink lacks. settled_ms: what the upstream had then, by the runner's clock, is in the sink.
+    changes_per_s: that the sink took lately, None in the snapshot phase. doing: what the runner is at, and since
+    when by its clock; None between two barriers.
     """
 
     phase: Phase
@@ -130,6 +132,9 @@ class Progress:
     settled_ms: int | None = None
     looked_ms: int | None = None
     interval_ms: int = 0
+    changes_per_s: float | None = None
+    doing: str | None = None
+    doing_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

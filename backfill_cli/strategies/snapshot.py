@@ -24,7 +24,6 @@ from backfill_cli.strategies.reading import BYTES_A_ROW, Reading
 
 Measure = Literal["time", "barriers"]
 
-DEMAND_AT_MOST = 10  # times the target: how much the allowed lag may ask of one epoch
 OVER_BEFORE_SAID = 3  # barriers in a row over the allowed lag before we say "not converging"
 
 
@@ -150,21 +149,7 @@ class SnapshotStrategy:
         if not pending:
             return 0
         cut = next((i for i, epoch in enumerate(pending) if i > 0 and epoch.schema), len(pending))
-        fits = max(1, fitting(pending, budget.rows))
-        most = max(1, fitting(pending, budget.rows * DEMAND_AT_MOST))
-        if state.phase == Phase.UPSTREAM:
-            return min(cut, most)
-        return min(cut, max(fits, min(most, self._demanded(state, pending))))
-
-    def _demanded(self, state: SnapshotState, pending: Sequence[UpstreamEpoch]) -> int:
-        """The fewest epochs after which no more lag remains than is allowed."""
-        begun_ms = state.position_ms if state.position_ms is not None else pending[0].ms
-        for n, epoch in enumerate(pending, 1):
-            at_ms = max(epoch.ms, begun_ms)
-            remaining = max(0, pending[-1].ms - at_ms) if self.measure == "time" else len(pending) - n
-            if not self._next_allowed(state, at_ms - begun_ms, n, remaining)[1]:
-                return n
-        return len(pending)
+        return min(cut, max(1, fitting(pending, budget.rows)))
 
     def _advance_log(
         self, state: SnapshotState, plan: EpochPlan, window: ChangeWindow, budget: Budget

@@ -99,3 +99,15 @@ def recall(upstream: Upstream, checkpoint: Checkpoint) -> None:
     """The upstream knows again what a checkpoint says it applied. One of an older version says nothing."""
     if checkpoint.memory and isinstance(upstream, RememberingUpstream):
         upstream.recall(checkpoint.memory)
+
+
+def spelled(plan: EpochPlan) -> str:
+    """What staging it means, for people: `reading 8 splits of the snapshot and 3 upstream epochs`."""
+    parts = []
+    if plan.reads:
+        splits = len({(read.table, read.split) for read in plan.reads})
+        parts.append(f"{splits:,} split{'' if splits == 1 else 's'} of the snapshot")
+    if plan.window is not None:
+        epochs = plan.window.epochs
+        parts.append(f"{epochs:,} upstream epoch{'' if epochs == 1 else 's'}" if epochs else "the change log")
+    return f"reading {' and '.join(parts)}" if parts else "moving on without rows"

@@ -1,5 +1,7 @@
 """What the loop measures for people: rates, lag, ETA, what limits the job now. It decides nothing."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -12,6 +14,8 @@ from backfill_cli.model.upstream import UpstreamView
 from backfill_cli.strategies import S, Strategy, StrategyState
 
 WINDOW = 8  # epochs that a rate is taken over
+LONG_MS = 1_000  # what takes longer is told while it lasts
+LATELY_MS = 5_000
 PARTITIONS_SHOWN = 64  # more would fill a screen, and the catalog with every heartbeat
 
 
@@ -45,6 +49,22 @@ class Meter:
         self._oldest_ms: int | None = None  # when the oldest change was made that was pending at the last look
         self._flying_ms: int | None = None  # … that an epoch holds which the sink is committing
         self._seen_since = True  # whether there was a look since that epoch was prepared
+        self._doing: tuple[str, int] | None = None
+        self._told: tuple[str, int] | None = None
+
+    @contextmanager
+    def busy(self, doing: str, now_ms: int) -> Iterator[None]:
+        """The runner is at that from now on, while this lasts."""
+        self._doing = (doing, now_ms)
+        try:
+            yield
+        finally:
+            self._doing = None
+
+    def untold(self, now_ms: int) -> bool:
+        """Whether the runner has been at something for a while that `progress` has not told yet."""
+        doing = self._doing
+        return doing is not None and doing != self._told and now_ms - doing[1] >= LONG_MS
 
     def flying(self) -> None:
         """The plan that was seen last is prepared: the sink lacks what it reads until it has `landed`."""
@@ -95,6 +115,8 @@ class Meter:
         read = strategy.read_so_far(state)
         rates = self._rates()
         observed_ms = self._observed_ms
+        self._told = self._doing
+        doing, doing_ms = self._doing or (None, None)
         return Progress(
             phase=state.phase,
             epoch=epoch,
@@ -124,6 +146,9 @@ class Meter:
             settled_ms=self._settled_ms,
             looked_ms=observed_ms,
             interval_ms=self._interval_ms,
+            changes_per_s=None if state.phase == Phase.SNAPSHOT else self._changes_rate(),
+            doing=doing,
+            doing_ms=doing_ms,
         )
 
     def _rates(self) -> list[float]:
@@ -147,9 +172,16 @@ class Meter:
         return rate if limit is None else min(rate, limit)
 
     def _eta(self, state: StrategyState, rates: list[float], read: ReadSoFar) -> tuple[float, float] | None:
-        """Seconds until the snapshot is read, from the fastest to the slowest recent rate; None when not known."""
-        if state.phase != Phase.SNAPSHOT or state.control.paused:
+        """Seconds until the snapshot is read, from the fastest to the slowest recent rate; None when not known.
+
+        While catching up until nothing is pending: as if nothing came any more, to as if it came as lately.
+        """
+        if state.control.paused or state.phase == Phase.UPSTREAM:
             return None
+        if state.phase == Phase.LOG_STORE:
+            applied, arriving = self._applied()
+            left_epochs = self._plan.pending_after
+            return (left_epochs / applied, left_epochs / (applied - arriving)) if applied > arriving else None
         if read.done:
             left = read.rows / read.done * (read.total - read.done)  # rows: as dense as before
         elif read.rows_total is not None or read.share is not None:
@@ -195,15 +227,30 @@ class Meter:
         committed = sum(epoch.record.commit_ms for epoch in self._recent)
         return "sink (commits take longer than reads)" if committed > staged else "upstream reads"
 
-    def _not_converging(self) -> str:
-        """Both rates, and what would help."""
+    def _changes_rate(self) -> float:
+        """Changes per second of the recent epochs; 0 where none has come for a while."""
+        recent = [epoch for epoch in self._recent if epoch.record.phase != Phase.SNAPSHOT]
+        quiet_ms = max(LATELY_MS, 3 * self._interval_ms)
+        if not recent or (self._observed_ms or 0) - recent[-1].record.committed_ms > quiet_ms:
+            return 0.0
+        span_ms = max(1, recent[-1].committed_ms - recent[0].barrier_ms)
+        return sum(epoch.record.changes_read for epoch in recent) * 1000 / span_ms
+
+    def _applied(self) -> tuple[float, float]:
+        """Upstream epochs per second, lately: applied, and arriving meanwhile."""
         recent = [epoch for epoch in self._recent if epoch.record.upstream_epochs]
         span_s = (recent[-1].committed_ms - recent[0].barrier_ms) / 1000 if recent else 0.0
+        if span_s <= 0:
+            return 0.0, 0.0
         applied = sum(epoch.record.upstream_epochs for epoch in recent)
-        more = recent[-1].record.pending_epochs - recent[0].record.pending_epochs if recent else 0
-        grown = applied + more
-        rate = applied / span_s if span_s else 0.0
-        growth = grown / span_s if span_s else 0.0
+        # What is pending after an epoch was so at its barrier: what its own barrier saw did not arrive meanwhile.
+        more = recent[-1].record.pending_epochs - recent[0].record.pending_epochs
+        arrived = max(0, applied - recent[0].record.upstream_epochs + more)
+        return applied / span_s, arrived / span_s
+
+    def _not_converging(self) -> str:
+        """Both rates, and what would help."""
+        rate, growth = self._applied()
         return (
             f"not converging: {rate:.1f} upstream epochs/s applied, {growth:.1f}/s arriving; "
             "a larger barrier.target, more cores, or fewer and larger upstream commits would help"

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Generic
 
 from backfill_cli.contracts import HeldUpstream, SpoolingUpstream
-from backfill_cli.engine.loop.epoch import Epoch, closed, left_of, remembered
+from backfill_cli.engine.loop.epoch import Epoch, closed, left_of, remembered, spelled
 from backfill_cli.engine.loop.flight import Flight
 from backfill_cli.engine.loop.meter import Meter
 from backfill_cli.engine.loop.ports import Job, Ports, Settings
@@ -169,6 +169,10 @@ class Orchestrator(Generic[S]):
         """Renew the lease and the numbers for people. Raises Held when the lease is no longer ours."""
         self._ports.store.heartbeat(self._ports.now_ms(), self.progress())
 
+    def has_news(self) -> bool:
+        """Whether people would learn something from a heartbeat before it is due. Called by another thread."""
+        return self._meter.untold(self._ports.now_ms())
+
     def _settle(self) -> None:
         """Take the result of the commit under way; start it again when it failed in passing."""
         flight = self._flight.landed()
@@ -191,15 +195,15 @@ class Orchestrator(Generic[S]):
         """Begin the next barrier if it is time: None once an epoch is staged, else what is waited for."""
         since_ms = self._since_barrier(steady_ms)
         early = since_ms is not None and since_ms < self._settings.interval_ms
-        if early and not self._behind and not self._stop_asked:
+        if early and not self._behind and not self._stop_wanted():
             return Tick.IDLE if self._flight.epoch is None else Tick.WAITING
         commands = self._ports.store.commands()
-        if (commands or self._stop_asked) and self._flight.epoch is not None:
-            return Tick.WAITING  # control acts once the epoch in flight is known to be committed
         barrier = self._next(commands)
         if commands:
-            self._take(barrier)
+            self._take(barrier)  # also while the sink commits: else it would wait for two epochs
         if self._stop_wanted():
+            if self._flight.epoch is not None:
+                return Tick.WAITING
             self._mark()
             return Tick.STOPPED
         if self._is_done():  # though more came since: else a busy upstream would keep it for ever
@@ -253,7 +257,8 @@ class Orchestrator(Generic[S]):
         if not plan:
             return self._idle(plan, budget)
         began_ms = self._ports.steady_ms()
-        done = self._ports.stager.stage(plan, barrier.epoch, self._schemas)
+        with self._meter.busy(spelled(plan), self._ports.now_ms()):
+            done = self._ports.stager.stage(plan, barrier.epoch, self._schemas)
         hit("after-stage")
         stage_ms = self._ports.steady_ms() - began_ms
         took_ms = max(stage_ms, self._flight.commit_ms)

@@ -16,6 +16,7 @@ from backfill_cli.model.pace import Backoff
 from backfill_cli.strategies import StrategyState
 
 HEARTBEAT_S = 10.0  # the lease of a runner on another machine counts as dead after three of them
+LOOK_S = 0.5  # how often the heartbeat looks whether there is something to tell before
 WAITING_S = 1.0  # how old what `status` says may be while the loop waits for somebody
 
 
@@ -92,13 +93,15 @@ class Signals:
 class Heartbeat:
     """The lease is renewed every 10 s while `with` lasts, whatever the run's own thread is at.
 
-    renew: what it does; the loop's own once there is one. limit_ms: how long it may fail in a row. A failure for
-    good (the lease is another's, a fault of ours) wakes the loop, and `check` raises it there.
+    renew: what it does; the loop's own once there is one. has_news: whether to do it before it is due. limit_ms:
+    how long it may fail in a row. A failure for good (the lease is another's, a fault of ours) wakes the loop, and
+    `check` raises it there.
     """
 
     def __init__(self, job: str, renew: Callable[[], None], limit_ms: int, wake: Wake) -> None:
         self._job = job
         self.renew = renew
+        self.has_news: Callable[[], bool] = lambda: False
         self._limit_ms = limit_ms
         self._wake = wake
         self._turn = threading.Lock()
@@ -128,7 +131,11 @@ class Heartbeat:
             raise self._failed
 
     def _go_on(self) -> None:
-        while not self._over.wait(HEARTBEAT_S):
+        due_s = time.monotonic() + HEARTBEAT_S
+        while not self._over.wait(min(LOOK_S, HEARTBEAT_S)):
+            if time.monotonic() < due_s and not self.has_news():
+                continue
+            due_s = time.monotonic() + HEARTBEAT_S
             try:
                 self._beat_by_name()
             except BackfillError as exc:

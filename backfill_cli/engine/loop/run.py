@@ -196,7 +196,7 @@ class _Run:
             ports = Ports(upstream, resources.sink, store, stager, self._submits(pool), _now_ms, steady_ms)
             loop = Orchestrator(job, ports, strategy, settings, recovered, meter)
             self.signals.ask(loop)
-            heartbeat.renew = loop.heartbeat
+            heartbeat.renew, heartbeat.has_news = loop.heartbeat, loop.has_news
             heartbeat.beat()
             self.watcher.progressed()
             try:

@@ -6,6 +6,8 @@ from backfill_cli.model.job import Phase
 from backfill_cli.model.pace import Sizer
 from backfill_cli.model.plan import Staged
 
+FIRST_CHANGES = 100_000  # JSON of a machine that is busy: within the target; four times as many at the next
+
 
 @dataclass(slots=True)
 class Sizes:
@@ -13,7 +15,7 @@ class Sizes:
 
     target_ms: int
     snapshot: Sizer = field(default_factory=Sizer)
-    log: Sizer = field(default_factory=Sizer)
+    log: Sizer = field(default_factory=lambda: Sizer(FIRST_CHANGES))
 
     def of(self, phase: Phase) -> Sizer:
         return self.snapshot if phase == Phase.SNAPSHOT else self.log

@@ -26,8 +26,8 @@ def failure(exc: Exception) -> BadData | None:
     sql = " ".join(line for line in where.splitlines()[1:] if line.strip(" ^=")).strip()
     return BadData(
         f"the transform cannot be computed of a row{f', in {sql!r}' if sql else ''}: {said}",
-        "correct [transform]: try_divide, try_cast, or a where that leaves such rows out; a job that has begun keeps "
-        "its transform, so drop it first: backfill drop JOB --with-rows --confirm JOB",
+        "correct [transform]: try_divide, try_cast, or a where that leaves such rows out; a job that has begun "
+        "keeps its transform, so drop it first: backfill drop JOB --with-rows --confirm JOB",
     )
 
 

@@ -219,6 +219,12 @@ def test_drop_wants_the_name_twice(run: Run, catalog: Catalog, monkeypatch: pyte
     assert done.exit_code == 0
     assert f"dropped; the sink's rows stay, in orders, lines\nleft in the upstream: {left}" in done.stderr
     assert dropped == ["orders"]
+    asked = run("drop", "orders", "--with-rows")
+    assert (asked.exit_code, dropped) == (2, ["orders"])
+    assert "its tables all their rows" in asked.stderr
+    gone = run("drop", "orders", "--with-rows", "--confirm", "orders")
+    assert "dropped; its tables are gone, with their rows: orders, lines" in gone.stderr
+    assert run("drop", "orders", "--with-rows", "--without-sink", "--confirm", "orders").exit_code == 2
 
 
 def test_init_writes_a_config_that_loads_and_never_over_another(run: Run, folder: Path) -> None:

@@ -394,6 +394,14 @@ def not_confirmed(s: Scene) -> str:
     return s.refused("drop", "orders")
 
 
+def rows_of_others_to_drop(s: Scene) -> str:
+    with s.catalog.claim("orders", "test", 5) as claim:
+        committed = claim.store.load().committed
+    existing = tuple(replace(table, plain_inserts=False) for table in s.job.tables)
+    s.catalog.rebuild(replace(s.job, tables=existing), committed, Control(), 9)
+    return s.refused("drop", "orders", "--with-rows", "--confirm", "orders")
+
+
 def not_confirmed_for_a_sink(s: Scene) -> str:
     s.catalog.path.unlink()
     return s.refused("drop", "orders", "--sink", "job.toml")
@@ -469,6 +477,7 @@ STATES: dict[str, tuple[Callable[[Scene], str], ...]] = {
         of_a_lost_catalog_before_the_first_commit,
         of_a_catalog_elsewhere,
     ),
+    "backfill_cli/engine/job/drop.py:_to_drop": (rows_of_others_to_drop,),
     "backfill_cli/engine/job/drop.py:drop_from_sink": (drop_sink_of_a_known_job,),
     "backfill_cli/view/verdict.py:show_verify": (differs, differs_while_converging),
     "commands/init.py:init": (config_is_there,),
@@ -499,10 +508,11 @@ NEEDS_A_RUN = {
     "backfill_cli/engine/job/create.py:require_same_strategy",
     "backfill_cli/engine/spool/folder.py:_damaged",
     "backfill_cli/engine/spool/folder.py:require_reach",
+    "backfill_cli/engine/staging/transform.py:failure",
     "backfill_cli/engine/verify/job.py:verify",
 }
 """Their states are those of a chain that took its log: tests/crash/test_kill_chain.py reaches them, and
-tests/postgres/test_chain_jobs.py; their commands (drop, wait, pause --all) are typed in other states here.
+tests/postgres/test_chain_jobs.py; of a transform that fails for a row: tests/unit/engine/test_sample.py. Their commands (drop, wait, pause --all) are typed in other states here.
 """
 
 
