@@ -512,7 +512,8 @@ NEEDS_A_RUN = {
     "backfill_cli/engine/verify/job.py:verify",
 }
 """Their states are those of a chain that took its log: tests/crash/test_kill_chain.py reaches them, and
-tests/postgres/test_chain_jobs.py; of a transform that fails for a row: tests/unit/engine/test_sample.py. Their commands (drop, wait, pause --all) are typed in other states here.
+tests/postgres/test_chain_jobs.py; of a transform that fails for a row: tests/unit/engine/test_sample.py. Their
+commands (drop, wait, pause --all) are typed in other states here.
 """
 
 

@@ -211,24 +211,31 @@ def test_a_throttled_epoch_says_nothing_about_the_size() -> None:
 # -- control -----------------------------------------------------------------------------------------------------
 
 
-def test_a_command_waits_for_the_epoch_in_flight_and_acts_before_the_next_read() -> None:
+def test_a_command_acts_before_the_next_read_and_a_pause_is_reached_once_the_epoch_in_flight_is_there() -> None:
     world = World(rows=100)
     world.step()
+    world.seen()
     world.post(Verb.PAUSE)
     world.step()
-    assert "take pause" not in world.trace
+    assert world.seen() == ["take pause", "observe"]
+    assert world.store.control == Control("ann", world.now_ms)
+    assert world.store.state == JobState.PAUSING
+    world.finish()
+    world.step()
+    assert "stage" not in world.seen()
+    assert world.store.state == JobState.PAUSED
+
+
+def test_a_stop_ends_the_run_once_the_epoch_in_flight_is_marked() -> None:
+    world = World(rows=100)
+    world.step()
+    world.post(Verb.STOP)
+    assert world.step() == Tick.WAITING
+    assert world.store.state == JobState.STOPPING
     world.finish()
     world.seen()
-    world.step()
-    assert world.seen() == [
-        "acknowledge 0",
-        "discard a1",
-        f"mark {world.store.committed.epoch}",
-        "take pause",
-        "observe",
-    ]
-    assert world.store.control == Control("ann", world.now_ms)
-    assert world.store.state == JobState.PAUSED
+    assert world.step() == Tick.STOPPED
+    assert f"mark {world.store.committed.epoch}" in world.seen()
 
 
 def test_a_command_never_lands_between_the_reads_of_one_epoch() -> None:

@@ -125,7 +125,7 @@ def test_the_phase_ends_while_the_apply_rate_is_at_least_twice_the_growth(
     for _ in range(queued // max(1, growth) + 2):
         run.barrier(Beat(rows=budget, arriving=tuple(epoch(next(clock), rows) for _ in range(growth))))
         # counted in epochs, all that comes meanwhile is over what is allowed: it must end all the same
-        assert run.state.over == 0 or measure == "barriers"
+        assert not run.state.not_converging or measure == "barriers"
         if run.state.phase == Phase.UPSTREAM:
             break
     assert run.state.phase == Phase.UPSTREAM
@@ -150,7 +150,7 @@ def test_one_good_barrier_begins_the_count_anew() -> None:
     run = Run(SMALL, measure="barriers")
     run.barrier(Beat(rows=20, arriving=(epoch(0, 10),) * 20))
     for arriving in (40, 40, 0, 40, 40):
-        run.barrier(Beat(rows=200 if arriving == 0 else 1, arriving=(epoch(0, 10),) * arriving))
+        run.barrier(Beat(rows=10**9 if arriving == 0 else 1, arriving=(epoch(0, 10),) * arriving))
         assert not run.state.not_converging
 
 
