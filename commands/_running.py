@@ -19,6 +19,7 @@ from backfill_cli.view.journal import (
     Journal,
     Known,
     Weight,
+    event_json,
     known_before,
     look,
     stamped,
@@ -30,10 +31,12 @@ from backfill_cli.view.read import read_jobs
 from backfill_cli.view.running import Viewer
 
 from ._detached import bounded_log, in_background
+from ._hooks import HookRunner
 from ._options import seconds
 
 if TYPE_CHECKING:
     from backfill_cli.catalog import Catalog
+    from backfill_cli.config.sections import Hooks
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,17 +105,29 @@ def telling(
 
 
 class Voice:
-    """Where a run's entries go: its log, stderr where nothing is drawn. In the background stderr is the
+    """Where a run's entries go: its log, stderr where nothing is drawn, its hooks. In the background stderr is the
     log."""
 
-    def __init__(self, name: str, catalog: Path, telling: Telling) -> None:
+    def __init__(self, name: str, catalog: Path, telling: Telling, hooks: "Hooks") -> None:
         self._name = name
         self._telling = telling
         self._log = None if in_background() else JobLog(log_of(catalog, name), say)
+        self._hooks = HookRunner(hooks, {"BACKFILL_CATALOG": str(catalog)}, self._of_hook)
+
+    def _of_hook(self, line: str, warning: bool) -> None:
+        self.tell(Entry(line, Weight.WARNING if warning else Weight.INFO))
 
     def tell(self, entry: Entry) -> None:
-        if not entry.text:
-            return
+        if entry.event is not None:
+            self._hooks.hear(event_json(entry.event, time.time_ns() // 1_000_000))
+        if entry.text:
+            self._tell(entry)
+
+    def hooks_ended(self) -> None:
+        """Hooks that wait have had their time."""
+        self._hooks.close()
+
+    def _tell(self, entry: Entry) -> None:
         lines = stamped(self._name, entry.text, time.time_ns() // 1_000_000)
         if self._log is None:
             say(lines)
@@ -133,6 +148,7 @@ def run_shown(
     name: str,
     catalog: "Catalog",
     telling: Telling,
+    hooks: "Hooks",
     run: Callable[[Viewer], JobState],
     *,
     rebuilt: bool = False,
@@ -144,7 +160,7 @@ def run_shown(
     """
     journal = Journal(REBUILT if rebuilt else known_before(catalog, name), telling.every_s, time.monotonic)
     began_s = time.monotonic()
-    voice = Voice(name, catalog.path, telling)
+    voice = Voice(name, catalog.path, telling, hooks)
     viewer = Viewer(
         name,
         lambda after: look(catalog, name, after, time.time_ns() // 1_000_000),
@@ -153,9 +169,12 @@ def run_shown(
         (lambda: read_jobs(catalog, name)) if telling.drawn else None,
     )
     with closing(voice):
-        with telling.metrics.kept(name, catalog), bounded_log(), viewer.shown():
-            state = run(viewer)
-        took_s = time.monotonic() - began_s
+        try:
+            with telling.metrics.kept(name, catalog), bounded_log(), viewer.shown():
+                state = run(viewer)
+            took_s = time.monotonic() - began_s
+        finally:
+            voice.hooks_ended()
         after = known_before(catalog, name)
         told = run_view(name, journal.before, after, took_s)
         if state == JobState.DONE:

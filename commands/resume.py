@@ -86,12 +86,14 @@ def resume(
         words = ["resume", name, *told.words]
         start_detached(name, store, words if from_sink is None else [*words, "--from-sink", from_sink], as_json)
         return
+    from backfill_cli.config import stored_hooks
     from backfill_cli.engine.loop.run import resume as resume_job
 
     run_shown(
         name,
         store,
         told,
+        sink_config.hooks if sink_config is not None else stored_hooks(store.definition(name).config),
         lambda viewer: resume_job(name, store, sink_config, viewer),
         rebuilt=sink_config is not None,
     )

@@ -56,5 +56,5 @@ def start(
     from backfill_cli.engine.loop.run import start as start_job
 
     run_shown(
-        job.job.name, store, told, lambda viewer: start_job(job, store, until, into_existing, viewer)
+        job.job.name, store, told, job.hooks, lambda viewer: start_job(job, store, until, into_existing, viewer)
     )

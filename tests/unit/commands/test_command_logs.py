@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_builders import Run, fake_engine, make_job, write_config
+from command_builders import CONFIG, Run, fake_engine, make_job, write_config
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.errors import BackfillError, BadData, Held, Transient
@@ -176,6 +176,37 @@ def test_what_failed_before_it_began_is_in_the_log_and_what_was_refused_is_not(
     assert (folder / LOG).exists() == logged
     if logged:
         assert said((folder / LOG).read_text()) == ["failed: no broker"]
+
+
+def test_hooks_get_the_events_of_the_run(
+    run: Run, folder: Path, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hooks = '[hooks]\non = ["done", "failed", "quarantined"]\ncommand = ["sh", "-c", "cat >> events"]\n'
+    config = write_config(folder, CONFIG + hooks)
+    engine(monkeypatch, catalog, quarantined=2)
+    assert run("start", "--config", config).exit_code == 0
+    engine(monkeypatch, catalog, fails=True)
+    assert run("start", "--config", config).exit_code == 1
+    told = [json.loads(line) for line in (folder / "events").read_text().splitlines()]
+    assert [(one["event"], one["job"], one["quarantined"]) for one in told] == [
+        ("quarantined", "orders", {SIDE: 2}),
+        ("done", "orders", {SIDE: 2}),
+        ("failed", "orders", told[2]["quarantined"]),
+    ]
+    assert set(told[0]) == {
+        "schema",
+        "job",
+        "event",
+        "time",
+        "epoch",
+        "phase",
+        "state",
+        "reason",
+        "hint",
+        "quarantined",
+    }
+    assert (told[2]["reason"], told[2]["hint"]) == ("part-7: changed", "restore it")
+    assert "hook for failed: ran" in said((folder / LOG).read_text())
 
 
 def test_logs_prints_the_newest_lines_and_json_tells_their_times(run: Run, folder: Path, catalog: Catalog) -> None:
