@@ -18,6 +18,7 @@ VERBS = (
     "start",
     "status",
     "history",
+    "logs",
     "pause",
     "resume",
     "throttle",

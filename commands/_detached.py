@@ -14,13 +14,13 @@ import typer
 
 from backfill_cli.errors import NoSuchJob, UsageError
 from backfill_cli.view.console import answer_json, say
+from backfill_cli.view.log import LOG_BYTES, kept, log_of, opened
 
 if TYPE_CHECKING:
     from backfill_cli.catalog import Catalog
 
 POLL_S = 0.2
 LOG = "BACKFILL_DETACHED_LOG"  # tells the process in the background where its output goes
-LOG_BYTES = 10_000_000  # months of a job; one such file is kept beside the one that is written
 LOOK_S = 5.0
 
 
@@ -31,7 +31,7 @@ def start_detached(job: str, catalog: "Catalog", words: list[str], as_json: bool
     output on stderr, when it failed at once.
     """
     catalog.lock_job(job).release()
-    log = catalog.path.parent / "logs" / f"{job}.log"
+    log = log_of(catalog.path, job)
     command = [sys.executable, "-m", "backfill_cli", *words, "--catalog", str(catalog.path)]
     if log.exists() and log.stat().st_size >= LOG_BYTES:
         os.replace(log, kept(log))
@@ -64,11 +64,6 @@ def start_detached(job: str, catalog: "Catalog", words: list[str], as_json: bool
 def in_background() -> bool:
     """Whether this is the process that another one started."""
     return LOG in os.environ
-
-
-def kept(log: Path) -> Path:
-    """Where the log before this one is."""
-    return log.with_name(f"{log.name}.1")
 
 
 @contextmanager
@@ -109,15 +104,13 @@ def rotate(log: Path) -> None:
 
 
 def _opened(log: Path) -> BinaryIO:
-    """The log, for appending; only its owner reads it. Raises UsageError when it cannot be written."""
+    """The log, for appending. Raises UsageError when it cannot be written."""
     try:
-        log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+        return opened(log)
     except OSError as error:
         raise UsageError(
             f"log {log}: {error.strerror}", "run it without --detach, or make it a file that can be written"
         ) from None
-    return os.fdopen(handle, "ab")
 
 
 def _holds(catalog: "Catalog", job: str, pid: int) -> bool:

@@ -56,6 +56,24 @@ MetricsPortOption = Annotated[
         "--metrics-port", metavar="[HOST:]PORT", help="Serve Prometheus metrics; on loopback unless HOST is named."
     ),
 ]
+QuietOption = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Show warnings, errors and the end alone; the log has all lines.")
+]
+IntervalOption = Annotated[
+    str | None,
+    typer.Option(
+        "--progress-interval",
+        metavar="TIME",
+        help='Between two lines of progress, in the log and off a terminal: "1m". Default: 10s.',
+        show_default=False,
+    ),
+]
+FailOnQuarantineOption = Annotated[
+    bool,
+    typer.Option(
+        "--fail-on-quarantine", help="End with exit code 1 where rows of the job were quarantined, in any run."
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON to stdout.")]
 WaitOption = Annotated[
     bool, typer.Option("--wait", help="Wait until the command has taken effect; print the epoch.")

@@ -1,21 +1,42 @@
-"""A job run in the foreground: shown while it runs, told what came of it."""
+"""A job run in the foreground: shown while it runs, written into its log, told what came of it."""
 
+import sys
+import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backfill_cli.view.console import answer_json
-from backfill_cli.view.live import Viewer, following
+from backfill_cli.errors import BadData, UsageError
+from backfill_cli.model.job import JobState
+from backfill_cli.view.closing import RunView, Tally, closing_lines, run_json
+from backfill_cli.view.console import answer_json, interactive, say
+from backfill_cli.view.journal import (
+    EVERY_S,
+    REBUILT,
+    Entry,
+    Journal,
+    Known,
+    Weight,
+    event_json,
+    known_before,
+    look,
+    stamped,
+)
+from backfill_cli.view.log import JobLog, log_of
 from backfill_cli.view.model import as_json as to_json
+from backfill_cli.view.quarantine import look_at, spell_quarantined
 from backfill_cli.view.read import read_jobs
+from backfill_cli.view.running import Viewer
 
-from ._detached import bounded_log
+from ._detached import bounded_log, in_background
+from ._hooks import HookRunner
+from ._options import seconds
 
 if TYPE_CHECKING:
     from backfill_cli.catalog import Catalog
-    from backfill_cli.model.job import JobState
+    from backfill_cli.config.sections import Hooks
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +65,130 @@ class Metrics:
         return measured(lambda: (read_jobs(catalog, name)[0], catalog.totals(name)), self.file, self.port)
 
 
+@dataclass(frozen=True, slots=True)
+class Telling:
+    """How a run is told. every_s: between lines of progress. quiet: warnings, errors and the end alone."""
+
+    metrics: Metrics
+    every_s: float
+    quiet: bool
+    fail_on_quarantine: bool
+    as_json: bool
+
+    @property
+    def words(self) -> list[str]:
+        """As they are typed, for a run in the background: its log has all lines."""
+        return [
+            *self.metrics.words,
+            *(("--progress-interval", f"{self.every_s:g}") if self.every_s != EVERY_S else ()),
+            *(("--fail-on-quarantine",) if self.fail_on_quarantine else ()),
+        ]
+
+    @property
+    def drawn(self) -> bool:
+        return interactive(sys.stderr) and not self.quiet
+
+
+def telling(
+    metrics_file: str | None,
+    metrics_port: str | None,
+    progress_interval: str | None,
+    quiet: bool,
+    fail_on_quarantine: bool,
+    as_json: bool,
+) -> Telling:
+    """Of what was typed. Raises UsageError for an interval that is no time, or too short."""
+    every_s = EVERY_S if progress_interval is None else seconds(progress_interval, "--progress-interval")
+    if every_s < 1:
+        raise UsageError(f"--progress-interval {progress_interval}: less than a second", "--progress-interval 1m")
+    return Telling(Metrics(metrics_file, metrics_port), every_s, quiet, fail_on_quarantine, as_json)
+
+
+class Voice:
+    """Where a run's entries go: its log, stderr where nothing is drawn, its hooks. In the background stderr is the
+    log."""
+
+    def __init__(self, name: str, catalog: Path, telling: Telling, hooks: "Hooks") -> None:
+        self._name = name
+        self._telling = telling
+        self._log = None if in_background() else JobLog(log_of(catalog, name), say)
+        self._hooks = HookRunner(hooks, {"BACKFILL_CATALOG": str(catalog)}, self._of_hook)
+
+    def _of_hook(self, line: str, warning: bool) -> None:
+        self.tell(Entry(line, Weight.WARNING if warning else Weight.INFO))
+
+    def tell(self, entry: Entry) -> None:
+        if entry.event is not None:
+            self._hooks.hear(event_json(entry.event, time.time_ns() // 1_000_000))
+        if entry.text:
+            self._tell(entry)
+
+    def hooks_ended(self) -> None:
+        """Hooks that wait have had their time."""
+        self._hooks.close()
+
+    def _tell(self, entry: Entry) -> None:
+        lines = stamped(self._name, entry.text, time.time_ns() // 1_000_000)
+        if self._log is None:
+            say(lines)
+            return
+        self._log.write(lines)
+        # An error ends the process, which tells it then.
+        if entry.weight is Weight.ERROR or (self._telling.drawn and entry.weight is not Weight.END):
+            return
+        if entry.weight is not Weight.INFO or not self._telling.quiet:
+            say(entry.text if self._telling.drawn else lines)
+
+    def close(self) -> None:
+        if self._log is not None:
+            self._log.close()
+
+
 def run_shown(
-    name: str, catalog: "Catalog", as_json: bool, metrics: Metrics, run: "Callable[[Viewer], JobState]"
+    name: str,
+    catalog: "Catalog",
+    telling: Telling,
+    hooks: "Hooks",
+    run: Callable[[Viewer], JobState],
+    *,
+    rebuilt: bool = False,
 ) -> None:
-    """Run a job to its end with a view of it on stderr; the error that ends it passes through."""
-    watched = following(name, lambda: read_jobs(catalog, name))
-    with metrics.kept(name, catalog), bounded_log(), watched as viewer:
-        run(viewer)
-    if as_json:
-        answer_json(to_json(read_jobs(catalog, name)))
+    """Run a job to its end and tell it; the error that ends it passes through.
+
+    rebuilt: the run begins with a catalog made anew, whatever it holds of the job. Raises BadData for quarantined
+    rows, when asked to.
+    """
+    journal = Journal(REBUILT if rebuilt else known_before(catalog, name), telling.every_s, time.monotonic)
+    began_s = time.monotonic()
+    voice = Voice(name, catalog.path, telling, hooks)
+    viewer = Viewer(
+        name,
+        lambda after: look(catalog, name, after, time.time_ns() // 1_000_000),
+        journal,
+        voice.tell,
+        (lambda: read_jobs(catalog, name)) if telling.drawn else None,
+    )
+    with closing(voice):
+        try:
+            with telling.metrics.kept(name, catalog), bounded_log(), viewer.shown():
+                state = run(viewer)
+            took_s = time.monotonic() - began_s
+        finally:
+            voice.hooks_ended()
+        after = known_before(catalog, name)
+        told = run_view(name, journal.before, after, took_s)
+        if state == JobState.DONE:
+            voice.tell(Entry("\n".join(closing_lines(told)), Weight.END))
+    if telling.as_json:
+        answer_json(to_json(read_jobs(catalog, name)) | {"run": run_json(told)})
+    if telling.fail_on_quarantine and after.quarantined:
+        raise BadData(
+            f"job {name!r}: quarantined {spell_quarantined(after.quarantined)}: they could not be read",
+            f"look at them in the sink: {look_at(after.quarantined)}",
+        )
+
+
+def run_view(name: str, before: Known, after: Known, took_s: float) -> RunView:
+    """What the run came to."""
+    then, now = (Tally(known.totals, known.quarantined or {}) for known in (before, after))
+    return RunView(name, now.since(then), now, took_s)

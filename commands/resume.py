@@ -12,10 +12,13 @@ from ._detached import in_background, start_detached
 from ._options import (
     CatalogOption,
     DetachOption,
+    FailOnQuarantineOption,
+    IntervalOption,
     JobArgument,
     JsonOption,
     MetricsFileOption,
     MetricsPortOption,
+    QuietOption,
     TimeoutOption,
     WaitOption,
     named_job,
@@ -39,6 +42,9 @@ def resume(
     timeout: TimeoutOption = "5m",
     metrics_file: MetricsFileOption = None,
     metrics_port: MetricsPortOption = None,
+    fail_on_quarantine: FailOnQuarantineOption = False,
+    quiet: QuietOption = False,
+    progress_interval: IntervalOption = None,
     as_json: JsonOption = False,
     catalog: CatalogOption = "",
 ) -> None:
@@ -59,20 +65,35 @@ def resume(
         row = named_job(store, job)
         name = row.name
         if row.live and not in_background():
-            if metrics_file is not None or metrics_port is not None:
+            of_a_run = {
+                "--metrics-file": metrics_file is not None,
+                "--metrics-port": metrics_port is not None,
+                "--fail-on-quarantine": fail_on_quarantine,
+                "--progress-interval": progress_interval is not None,
+            }
+            if any(of_a_run.values()):
+                typed = " and ".join(option for option, given in of_a_run.items() if given)
                 raise UsageError(
-                    f"job {name!r} has a runner: --metrics-file and --metrics-port are of a run",
-                    "leave them out, or stop that runner first",
+                    f"job {name!r} has a runner, which was told how to run: {typed}",
+                    "leave that out, or stop that runner first",
                 )
             post(catalog, name, Verb.RESUME, rate=None, wait=wait, timeout=timeout, as_json=as_json)
             return
-    from ._running import Metrics, run_shown
+    from ._running import run_shown, telling
 
-    metrics = Metrics(metrics_file, metrics_port)
+    told = telling(metrics_file, metrics_port, progress_interval, quiet, fail_on_quarantine, as_json)
     if detach:
-        words = ["resume", name, *metrics.words]
+        words = ["resume", name, *told.words]
         start_detached(name, store, words if from_sink is None else [*words, "--from-sink", from_sink], as_json)
         return
+    from backfill_cli.config import stored_hooks
     from backfill_cli.engine.loop.run import resume as resume_job
 
-    run_shown(name, store, as_json, metrics, lambda viewer: resume_job(name, store, sink_config, viewer))
+    run_shown(
+        name,
+        store,
+        told,
+        sink_config.hooks if sink_config is not None else stored_hooks(store.definition(name).config),
+        lambda viewer: resume_job(name, store, sink_config, viewer),
+        rebuilt=sink_config is not None,
+    )

@@ -9,10 +9,13 @@ from ._options import (
     ConfigOption,
     DetachOption,
     ExistingOption,
+    FailOnQuarantineOption,
     FileArgument,
+    IntervalOption,
     JsonOption,
     MetricsFileOption,
     MetricsPortOption,
+    QuietOption,
     config_file,
     open_catalog,
 )
@@ -29,6 +32,9 @@ def start(
     into_existing: ExistingOption = False,
     metrics_file: MetricsFileOption = None,
     metrics_port: MetricsPortOption = None,
+    fail_on_quarantine: FailOnQuarantineOption = False,
+    quiet: QuietOption = False,
+    progress_interval: IntervalOption = None,
     as_json: JsonOption = False,
     catalog: CatalogOption = "",
 ) -> None:
@@ -38,17 +44,17 @@ def start(
     path = config_file(file, config)
     job = load(path)
     store = open_catalog(catalog, above=False)
-    from ._running import Metrics, run_shown
+    from ._running import run_shown, telling
 
-    metrics = Metrics(metrics_file, metrics_port)
+    told = telling(metrics_file, metrics_port, progress_interval, quiet, fail_on_quarantine, as_json)
     if detach:
         from ._detached import start_detached
 
-        words = ["start", "--config", str(path.resolve()), "--until", until, *metrics.words]
+        words = ["start", "--config", str(path.resolve()), "--until", until, *told.words]
         start_detached(job.job.name, store, [*words, "--into-existing"] if into_existing else words, as_json)
         return
     from backfill_cli.engine.loop.run import start as start_job
 
     run_shown(
-        job.job.name, store, as_json, metrics, lambda view: start_job(job, store, until, into_existing, view)
+        job.job.name, store, told, job.hooks, lambda viewer: start_job(job, store, until, into_existing, viewer)
     )

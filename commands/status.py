@@ -17,6 +17,9 @@ MaxLagOption = Annotated[
     str | None,
     typer.Option("--max-lag", metavar="TIME", help='With --check: not healthy when further behind: "60s".'),
 ]
+QuarantineOption = Annotated[
+    bool, typer.Option("--fail-on-quarantine", help="With --check: not healthy with quarantined rows.")
+]
 
 
 def status(
@@ -24,6 +27,7 @@ def status(
     watch: WatchOption = False,
     check: CheckOption = False,
     max_lag: MaxLagOption = None,
+    fail_on_quarantine: QuarantineOption = False,
     as_json: JsonOption = False,
     catalog: CatalogOption = "",
 ) -> None:
@@ -31,8 +35,9 @@ def status(
     from backfill_cli.view.model import as_json as to_json
     from backfill_cli.view.read import read_jobs, watched_jobs
 
-    if max_lag is not None and not check:
-        raise UsageError("--max-lag is of --check", "add --check")
+    if (max_lag is not None or fail_on_quarantine) and not check:
+        named = "--fail-on-quarantine" if max_lag is None else "--max-lag"
+        raise UsageError(f"{named} is of --check", "add --check")
     if check and watch:
         raise UsageError("--check and --watch cannot be used together", "leave one of them out")
     store = open_catalog(catalog)
@@ -43,7 +48,7 @@ def status(
         views = read_jobs(store, job)
         if not views:
             raise no_job(store)
-        if not show_health(views, limit_s, as_json):
+        if not show_health(views, limit_s, as_json, fail_on_quarantine):
             raise typer.Exit(1)
         return
     if watch:

@@ -2,7 +2,8 @@
 
 from backfill_cli.catalog.catalog import Catalog, Claim
 from backfill_cli.catalog.groups import SplitGroup
+from backfill_cli.catalog.inbox import Taken
 from backfill_cli.catalog.jobs import JobRow
 from backfill_cli.catalog.lease import JobLock, Lease
 
-__all__ = ["Catalog", "Claim", "JobLock", "JobRow", "Lease", "SplitGroup"]
+__all__ = ["Catalog", "Claim", "JobLock", "JobRow", "Lease", "SplitGroup", "Taken"]

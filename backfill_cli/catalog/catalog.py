@@ -232,6 +232,16 @@ class Catalog:
                 raise jobs.unknown(job, tuple(rows))
             return rows[job], groups.split_groups(db, job, at_most), ledger.newest(db, job, last)
 
+    def news(self, job: str, after: int) -> tuple[JobRow, Totals, tuple[inbox.Taken, ...]]:
+        """One job at one moment: its row, what its ledger comes to, and the commands that were taken after that
+        epoch. Raises NoSuchJob."""
+        check_name(job)
+        with self._store.reading() as db:
+            rows = {row.name: row for row in self._rows(db)}
+            if job not in rows:
+                raise jobs.unknown(job, tuple(rows))
+            return rows[job], ledger.totals(db, job), inbox.taken_after(db, job, after)
+
     def lock_job(self, job: str) -> JobLock:
         """Nobody else runs the job, or creates it, while the lock is held. Raises Held. Use `with`."""
         check_name(job)

@@ -29,7 +29,8 @@ Change nothing in it: commands (`backfill pause`, `throttle`, `resume`, `stop`) 
 milliseconds since 1970, UTC.
 
 Beside `catalog.duckdb` lie `.lock` and `.queue` (who may open it), `.JOB.runner` (held while a runner of the job
-lives), `.wake` (touched by each command) and, after an upgrade, `.v1`, `.v2`, … (the file before it).
+lives), `.wake` (touched by each command) and, after an upgrade, `.v1`, `.v2`, … (the file before it). What the
+runners of its jobs say is in `logs/JOB.log`, in the same folder.
 """
 
 

@@ -6,7 +6,7 @@ seen at the next look, or the stamp has changed once more by then.
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,14 @@ if TYPE_CHECKING:
 KEPT_TAKEN = 1_000
 
 Stamp = tuple[int, int, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A command that acted. epoch: the barrier that took it; the last committed one where no runner lived."""
+
+    command: Command
+    epoch: int
 
 
 def add(db: "DuckDBPyConnection", job: str, verb: Verb, rate: float | None, by: str, now_ms: int) -> Command:
@@ -39,6 +47,16 @@ def waiting(db: "DuckDBPyConnection", job: str) -> tuple[Command, ...]:
         'SELECT id, verb, "by", at_ms, rate FROM commands WHERE job = ? AND taken_epoch IS NULL ORDER BY id', [job]
     ).fetchall()
     return tuple(Command(id, Verb(verb), by, at_ms, rate) for id, verb, by, at_ms, rate in found)
+
+
+def taken_after(db: "DuckDBPyConnection", job: str, epoch: int) -> tuple[Taken, ...]:
+    """Commands that were taken after that epoch, in their order."""
+    found = db.execute(
+        """SELECT id, verb, "by", at_ms, rate, taken_epoch FROM commands
+           WHERE job = ? AND taken_epoch > ? ORDER BY taken_epoch, id""",
+        [job, epoch],
+    ).fetchall()
+    return tuple(Taken(Command(row[0], Verb(row[1]), *row[2:5]), row[5]) for row in found)
 
 
 def take(db: "DuckDBPyConnection", job: str, commands: Sequence[Command], epoch: int, now_ms: int) -> None:

@@ -43,10 +43,17 @@ def totals(db: "DuckDBPyConnection", job: str) -> Totals:
     """All lines that there ever were, those that were folded too."""
     summed = db.execute(
         """SELECT coalesce(sum(epochs), 0)::BIGINT, coalesce(sum(snapshot_rows), 0)::BIGINT,
-                  coalesce(sum(changes_read), 0)::BIGINT, coalesce(sum(rows_written), 0)::BIGINT
-           FROM (SELECT 1 AS epochs, snapshot_rows, changes_read, rows_written FROM ledger WHERE job = $job
+                  coalesce(sum(changes_read), 0)::BIGINT, coalesce(sum(rows_written), 0)::BIGINT,
+                  coalesce(sum(commits), 0)::BIGINT, coalesce(sum(stage_ms), 0)::BIGINT,
+                  coalesce(sum(commit_ms), 0)::BIGINT
+           FROM (SELECT 1 AS epochs, snapshot_rows, changes_read, rows_written, stage_ms, commit_ms,
+                        (mutations IN ('', 'recovered') OR snapshot_rows + changes_read + rows_written > 0)::BIGINT
+                        AS commits
+                 FROM ledger WHERE job = $job
                  UNION ALL BY NAME
-                 SELECT epochs, snapshot_rows, changes_read, rows_written FROM ledger_hours WHERE job = $job)""",
+                 SELECT epochs, snapshot_rows, changes_read, rows_written, stage_ms, commit_ms,
+                        epochs - commands AS commits
+                 FROM ledger_hours WHERE job = $job)""",
         {"job": job},
     ).fetchone()
     assert summed is not None

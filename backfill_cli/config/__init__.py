@@ -19,12 +19,14 @@ from backfill_cli.config.connectors import (
 )
 from backfill_cli.config.event_key import with_event_key, with_primary_keys, without_key
 from backfill_cli.config.faults import spell_faults, spell_path
+from backfill_cli.config.hooks import hook_faults
 from backfill_cli.config.paths import absolute
 from backfill_cli.config.references import REFERENCE, each_string, reference_faults, resolve
 from backfill_cli.config.secrets import secret_faults
 from backfill_cli.config.sections import (
     Barrier,
     CatchUp,
+    Hooks,
     Job,
     JobFile,
     Retry,
@@ -66,6 +68,7 @@ class JobConfig:
     retry: Retry
     spool: SpoolSection
     spark: Spark
+    hooks: Hooks
 
     def table(self, name: str) -> Table:
         return next(table for table in self.tables if table.name == name)
@@ -137,12 +140,17 @@ def load(path: Path) -> JobConfig:
         place = f"line {error.lineno}, column {error.colno}"
         raise ConfigError(str(path), [f"{place}: not TOML: {error.msg}"]) from None
     settled = absolute(tree, Path.cwd())
-    return _checked(settled, str(path), _written_secrets(settled))
+    return _checked(settled, str(path), _written_secrets(settled) + hook_faults(settled))
 
 
 def from_stored(stored: str) -> JobConfig:
     """The config that `JobConfig.stored` wrote. Raises ConfigError where this version no longer takes it."""
     return _checked(json.loads(stored), "the stored config", [])  # a secret in it is stored by now
+
+
+def stored_hooks(stored: str) -> Hooks:
+    """Those of a stored config, without a look at the rest of it."""
+    return Hooks.model_validate(json.loads(stored).get("hooks", {}))
 
 
 def _checked(tree: Tree, source: str, faults: list[str]) -> JobConfig:
@@ -176,6 +184,7 @@ def _checked(tree: Tree, source: str, faults: list[str]) -> JobConfig:
         retry=file.retry,
         spool=file.spool,
         spark=file.spark,
+        hooks=file.hooks,
     )
 
 

@@ -20,6 +20,7 @@ def absolute(tree: Tree, base: Path) -> Tree:
         is_path = path in (("job", "staging"), ("spool", "path")) or (
             path[0] in ("upstream", "sink") and path[-1] == "path"
         )
+        is_path = is_path or (path == ("hooks", "command", 0) and "/" in text)
         return _absolute_path(text, base) if is_path and text else text
 
     if isinstance(job := tree.get("job"), dict):

@@ -184,8 +184,8 @@ A job is one TOML file; `backfill init` writes one to start from, `backfill plan
 * What decides the result may not change once a job exists: upstream, tables, keys, targets, transforms and sink.
   What lets a job that met something new go on may (`ignore`, `sparse`, `accept_growth`; of change files
   `consecutive`, `columns` and `tables`, and `decimals` and `timestamps` where they were not given before); so may
-  `[barrier]`, `[throttle]`, `[catch_up]`, `[retry]`, `[spool]`, `[spark]` and `job.staging`. Move the spool's
-  folder along with its path.
+  `[barrier]`, `[throttle]`, `[catch_up]`, `[retry]`, `[spool]`, `[spark]`, `[hooks]` and `job.staging`. Move the
+  spool's folder along with its path.
 
 This page is written by `python -m backfill_cli.config.reference > docs/config.md`.
 """

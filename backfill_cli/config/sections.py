@@ -226,6 +226,31 @@ class Spark(Section):
         return self
 
 
+class Hooks(Section):
+    on: list[Literal["caught-up", "done", "failed", "paused", "quarantined", "resumed", "stopped"]] = Field(
+        default_factory=list,
+        description="Events that the command is run at: the run is `caught-up` with its upstream, or ended as "
+        "`done`, `failed` or `stopped`; the job is `paused`, or `resumed`; rows were `quarantined`.",
+    )
+    command: list[Annotated[str, Field(min_length=1)]] = Field(
+        default_factory=list,
+        description='Program and arguments, run without a shell: `["./notify.sh"]`. It gets the event as one JSON '
+        "object on its stdin. It reads its secrets itself: what stands here is kept in the catalog.",
+    )
+    timeout_s: Duration = Field(
+        default=30.0,
+        alias="timeout",
+        ge=0.1,
+        description="How long one run of the command may take; then it is killed.",
+    )
+
+    @model_validator(mode="after")
+    def _both(self) -> "Hooks":
+        if bool(self.on) != bool(self.command):
+            raise ValueError("give on and command, both")
+        return self
+
+
 class JobFile(Section):
     """The whole file. `upstream` and `sink` are checked by their connector's model."""
 
@@ -240,3 +265,4 @@ class JobFile(Section):
     retry: Retry = Retry()
     spool: SpoolSection = SpoolSection()
     spark: Spark = Spark()
+    hooks: Hooks = Hooks()

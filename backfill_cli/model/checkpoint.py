@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Annotated
 
 from backfill_cli.model.codec import Pairs
@@ -53,6 +53,7 @@ class Checkpoint:
     schemas, sink_schemas: table -> Spark schema as JSON, before and after the transform, as of this epoch.
     memory: what the upstream knows again of what it applied (contracts.RememberingUpstream); empty for nothing.
     taken: up to where the log was in the spool (strategy chain); the spool has to reach there.
+    quarantined: table of the sink → rows that could not be read and are in it, since the job began.
     """
 
     epoch: int
@@ -69,6 +70,7 @@ class Checkpoint:
     sink_schemas: Mapping[str, str] = field(default_factory=dict)
     memory: str = ""
     taken: Position = START
+    quarantined: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,7 @@ class Progress:
     change that the sink lacks. settled_ms: what the upstream had then, by the runner's clock, is in the sink.
     changes_per_s: that the sink took lately, None in the snapshot phase. doing: what the runner is at, and since
     when by its clock; None between two barriers.
+    quarantined: see Checkpoint.
     """
 
     phase: Phase
@@ -135,6 +138,7 @@ class Progress:
     changes_per_s: float | None = None
     doing: str | None = None
     doing_ms: int | None = None
+    quarantined: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,12 +162,24 @@ class EpochRecord:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """The whole ledger of a job, summed. epochs: its lines, those that carried only a command too."""
+    """The whole ledger of a job, summed, or a part of it.
 
-    epochs: int
-    snapshot_rows: int
-    changes_read: int
-    rows_written: int
+    epochs: its lines, those that carried only a command too. commits: without these; of lines that were folded,
+    without all that took a command. stage_ms, commit_ms: how long staging and the sink's commits took.
+    """
+
+    epochs: int = 0
+    snapshot_rows: int = 0
+    changes_read: int = 0
+    rows_written: int = 0
+    commits: int = 0
+    stage_ms: int = 0
+    commit_ms: int = 0
+
+    def since(self, before: "Totals") -> "Totals":
+        """What came since the ledger was as `before` says."""
+        now, then = astuple(self), astuple(before)
+        return Totals(*(later - earlier for later, earlier in zip(now, then, strict=True)))
 
 
 @dataclass(frozen=True, slots=True)

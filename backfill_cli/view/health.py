@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from backfill_cli.model.units import spell_duration
 from backfill_cli.view.console import answer, answer_json
 from backfill_cli.view.model import DEAD, SCHEMA, JobView
+from backfill_cli.view.quarantine import look_at, spell_quarantined
 
 SILENT_S = 60.0
 """Without a look at the upstream, beyond the interval; the longest that is ordinary is the staging of an epoch."""
@@ -24,12 +25,16 @@ class Health:
     reason: str
 
 
-def health(view: JobView, max_lag_s: float | None, now_ms: int) -> Health:
+def health(view: JobView, max_lag_s: float | None, now_ms: int, fail_on_quarantine: bool = False) -> Health:
     """Not healthy: failed, stopped, dead, no look at the upstream for a minute, further behind than `max_lag_s`.
 
     A job that is done is healthy, within `max_lag_s` of its last look; a paused one while its lag is within it.
+    fail_on_quarantine: nor is one that has quarantined rows.
     """
     healthy, reason = _judged(view, max_lag_s, now_ms)
+    if healthy and fail_on_quarantine and view.quarantined:
+        kept = f"quarantined {spell_quarantined(view.quarantined)}; look at them: {look_at(view.quarantined)}"
+        healthy, reason = False, f"{reason}, {kept}"
     return Health(view.name, healthy, " ".join(reason.split()))
 
 
@@ -60,10 +65,12 @@ def _judged(view: JobView, max_lag_s: float | None, now_ms: int) -> tuple[bool, 
     return True, doing
 
 
-def show_health(views: Sequence[JobView], max_lag_s: float | None, as_json: bool) -> bool:
+def show_health(
+    views: Sequence[JobView], max_lag_s: float | None, as_json: bool, fail_on_quarantine: bool = False
+) -> bool:
     """Print a line per job. Returns whether all are healthy."""
     now_ms = time.time_ns() // 1_000_000
-    found = [health(view, max_lag_s, now_ms) for view in views]
+    found = [health(view, max_lag_s, now_ms, fail_on_quarantine) for view in views]
     all_well = all(one.healthy for one in found)
     if as_json:
         answer_json({"schema": SCHEMA, "healthy": all_well, "jobs": [asdict(one) for one in found]})

@@ -6,7 +6,7 @@ from typing import Any
 
 # A command in a hint, to its end.
 _COMMAND = re.compile(
-    r"backfill (?:start|status|history|report|pause|resume|throttle|stop|wait|plan|verify|drop)"
+    r"backfill (?:start|status|history|logs|report|pause|resume|throttle|stop|wait|plan|verify|drop)"
     r"(?: (?!or\b)(?:'[^']*'|[^\s;,('])+)*"
 )
 

@@ -3,15 +3,17 @@
 from collections.abc import Sequence
 
 from backfill_cli.catalog import SplitGroup
-from backfill_cli.model.checkpoint import PartitionProgress
+from backfill_cli.model.checkpoint import PartitionProgress, Totals
 from backfill_cli.model.units import spell_duration, spell_size
 from backfill_cli.model.upstream import SpoolView
 from backfill_cli.view.model import JobView, spell_age, spell_eta, spell_share
+from backfill_cli.view.quarantine import spell_count, spell_quarantined
 
 
 def jobs_table(views: Sequence[JobView]) -> str:
-    """One line a job, columns aligned, the open-ended one last."""
-    rows = [("JOB", "STATE", "PHASE", "DONE", "ROWS/S", "LAG", "LIMITED BY")]
+    """One line a job, columns aligned, the open-ended one last; quarantined rows where there are any."""
+    some = any(view.quarantined for view in views)
+    rows = [("JOB", "STATE", "PHASE", "DONE", "ROWS/S", "LAG", *(("QUARANTINED",) if some else ()), "LIMITED BY")]
     rows += [
         (
             view.name,
@@ -20,13 +22,15 @@ def jobs_table(views: Sequence[JobView]) -> str:
             spell_share(view.share),
             spell_rate(view.rows_per_s),
             spell_lag(view.lag_s),
+            *((f"{sum(view.quarantined.values()):,}",) if some else ()),
             view.limited_by,
         )
         for view in views
     ]
-    widths = [max(len(row[column]) for row in rows) for column in range(6)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
     return "\n".join(
-        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[6]]) for row in rows
+        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]])
+        for row in rows
     )
 
 
@@ -50,6 +54,7 @@ def job_details(view: JobView) -> str:
         *((("taken up to", view.spool.taken),) if view.spool is not None else ()),
         *((("applied up to", view.spool.applied),) if view.spool is not None else ()),
         *((("allowed lag", spell_allowed(view)),) if view.allowed is not None else ()),
+        *((("quarantined", spell_quarantined(view.quarantined)),) if view.quarantined else ()),
         *((("converging", "until the change log passes the end of the load"),) if view.converging else ()),
         ("limited by", view.limited_by),
         *((("waiting commands", ", ".join(view.pending_commands)),) if view.pending_commands else ()),
@@ -69,8 +74,13 @@ def spell_partition(partition: PartitionProgress) -> str:
 
 
 def progress_line(view: JobView) -> str:
-    """What one log line says while a job runs."""
-    parts = [f"{view.name}: {view.state}, {view.phase}"]
+    """A job in one line, as `status --watch` says it."""
+    return f"{view.name}: {spell_progress(view)}"
+
+
+def spell_progress(view: JobView, since: Totals | None = None) -> str:
+    """How far a job is, and what limits it. since: what was committed since it was said last."""
+    parts = [f"{view.state}, {view.phase}"]
     if view.phase == "snapshot":
         parts.append(f"{spell_share(view.share)} ({spell_read(view)})")
         if view.rows_per_s is not None:
@@ -81,9 +91,20 @@ def progress_line(view: JobView) -> str:
         parts.append(f"lag {spell_lag(view.lag_s)}")
     if view.pending_epochs:
         parts.append(f"{view.pending_epochs:,} upstream epochs pending")
+    if view.quarantined:
+        parts.append(f"quarantined {spell_quarantined(view.quarantined)}")
+    if since is not None and since.commits:
+        parts.append(spell_commits(since))
     parts.append(f"epoch {view.epoch}")
     parts.append(f"limited by {view.limited_by}")
     return "; ".join(parts)
+
+
+def spell_commits(done: Totals) -> str:
+    """`3 commits: 27,000 rows and 40 changes read, 3.9s of staging, 0.4s of the sink`."""
+    read = f"{spell_count(done.snapshot_rows, 'row')} and {spell_count(done.changes_read, 'change')} read"
+    stage, commit = spell_duration(done.stage_ms / 1000), spell_duration(done.commit_ms / 1000)
+    return f"{spell_count(done.commits, 'commit')}: {read}, {stage} of staging, {commit} of the sink"
 
 
 def spell_read(view: JobView) -> str:

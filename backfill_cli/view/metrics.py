@@ -33,6 +33,7 @@ GAUGES: tuple[tuple[str, str, Callable[[JobView], float | None]], ...] = (
     ("converging", "1 while the sink is no state of the upstream yet.", lambda v: float(v.converging)),
     ("epoch_timestamp_seconds", "The last committed epoch, as a Unix time.", lambda v: v.epoch / 1000),
     ("upstream_log_held_bytes", "Log that the upstream keeps for the job.", lambda v: v.held_bytes),
+    ("quarantined_rows", "Rows that could not be read, kept in the sink.", lambda v: sum(v.quarantined.values())),
     ("spool_bytes", "Size of the spool on disk.", lambda v: None if v.spool is None else v.spool.size_bytes),
     ("spool_changes", "Changes in the spool.", lambda v: None if v.spool is None else v.spool.changes),
 )

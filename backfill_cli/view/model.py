@@ -43,6 +43,7 @@ class JobView:
     catching up, in `measure`: seconds or upstream epochs. limited_by: what limits the job now, and the command
     that changes it. held_bytes: of log that the upstream keeps for the job, None where it keeps none. spool:
     what of the log was taken and is not in the sink yet (strategy chain), None where the log is read directly.
+    quarantined: table of the sink → rows that could not be read and are kept in it, since the job began.
     """
 
     name: str
@@ -85,6 +86,7 @@ class JobView:
     as_of_ms: int | None = None
     age_s: float | None = None
     interval_s: float = 0.0
+    quarantined: Mapping[str, int] = field(default_factory=dict)
 
 
 def job_view(
@@ -140,6 +142,7 @@ def job_view(
         as_of_ms=progress.looked_ms,
         age_s=None if now_ms is None or progress.looked_ms is None else max(0, now_ms - progress.looked_ms) / 1000,
         interval_s=progress.interval_ms / 1000,
+        quarantined=dict(progress.quarantined),
     )
 
 

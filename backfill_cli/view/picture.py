@@ -20,6 +20,7 @@ from backfill_cli.view.lines import (
     spell_spool,
 )
 from backfill_cli.view.model import DEAD, ENDED, JobView, spell_age, spell_eta, spell_share
+from backfill_cli.view.quarantine import spell_quarantined
 from backfill_cli.view.text import shown
 
 PHASES = ("snapshot", "log-store", "upstream")
@@ -77,7 +78,8 @@ def jobs_picture(views: Sequence[JobView]) -> RenderableType:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", expand=True)
     for name in ("job", "state", "phase"):
         table.add_column(name, no_wrap=True, overflow="ellipsis", ratio=None)
-    for name in ("done", "rows/s", "lag"):
+    some = any(view.quarantined for view in views)
+    for name in ("done", "rows/s", "lag", *(("quarantined",) if some else ())):
         table.add_column(name, no_wrap=True, justify="right")
     table.add_column("limited by", no_wrap=True, overflow="ellipsis", ratio=1)
     for view in views:
@@ -88,6 +90,7 @@ def jobs_picture(views: Sequence[JobView]) -> RenderableType:
             Text(spell_share(view.share)),
             Text(spell_rate(view.rows_per_s)),
             Text(spell_lag(view.lag_s)),
+            *((Text(f"{sum(view.quarantined.values()):,}", style=WARN),) if some else ()),
             Text(shown(view.limited_by), style=QUIET),
         )
     return table
@@ -238,6 +241,8 @@ def _limit(view: JobView) -> RenderableType:
     if command:
         word, _, what = command.partition(": ")
         facts.append((word, what, CALM))
+    if view.quarantined:
+        facts.append(("quarantined", spell_quarantined(view.quarantined), WARN))
     if view.converging:
         facts.append(("converging", "until the change log passes the end of the load", WARN))
     if view.held_bytes is not None:

@@ -142,8 +142,16 @@ def test_a_detached_run_and_the_cron_job_that_repeats_it(place: Place) -> None:
         assert f"pid {told['pid']}" in again.stderr
     assert place.typed("throttle", "--rate", "none").returncode == 0
     assert place.typed("wait", "--for", "done", "--timeout", "2m").returncode == 0
+    with place.began("logs", "-f"):  # the job is let go of before the last lines are said
+        place.until_said("rows/s: ")
     log = Path(told["log"]).read_text()
-    assert log.startswith("orders: starting Spark\norders: running, snapshot; ")
+    said = [line.split(" orders: ", 1)[1] for line in log.splitlines() if " orders: " in line]
+    assert said[0] == "starting Spark"
+    assert said[1].startswith("running, snapshot; ")
+    assert any(line.startswith("throttle to no limit by ") and " taken at epoch " in line for line in said)
+    assert [line.split(":")[0] for line in said[-5:]] == ["rows", "changes", "rejected", "time", "rows/s"]
+    assert "6,000 of the snapshot read, " in said[-5]
+    assert place.typed("logs", "--last", "5").stdout.splitlines() == log.splitlines()[-5:]
     assert "\x1b" not in log
     assert "is held" not in log
     after = place.typed(*CAUGHT_UP)

@@ -1,6 +1,7 @@
 """Whole jobs over a real topic into DuckDB: history, live, what cannot be read, all through the engine."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,9 +11,10 @@ from kafka_topics import Topic, new_topic
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import load
-from backfill_cli.engine.loop.run import start
+from backfill_cli.engine.loop.run import resume, start
 from backfill_cli.engine.verify.job import verify
 from backfill_cli.errors import BadData, HistoryGone, StateConflict
+from backfill_cli.view.read import read_jobs
 
 if TYPE_CHECKING:
     from broker import Broker
@@ -72,6 +74,11 @@ class Run:
     ) -> list[Any]:
         with duckdb.connect(str(self.folder / "sink.duckdb"), read_only=True) as db:
             return db.execute(sql).fetchall()
+
+    def quarantined(self) -> Mapping[str, int]:
+        """As `status` says."""
+        (view,) = read_jobs(self.catalog, "orders")
+        return view.quarantined
 
     def verified(self) -> bool:
         return verify("orders", self.catalog).equal
@@ -166,11 +173,16 @@ def test_a_record_that_cannot_be_read_is_set_aside_with_its_bytes_and_the_reason
     aside = run.rows("SELECT kafka_partition, kafka_offset, value, reason FROM _backfill_quarantine_orders")
     assert [found[:3] for found in aside] == [(0, 1, b"not json")]
     assert aside[0][3]
+    assert run.quarantined() == {"_backfill_quarantine_orders": 1}
     topic.write([b"{", b'{"id": 3, "name": "c"}'])
     run.catch_up()
     assert run.rows("SELECT id FROM orders ORDER BY 1") == [(2,), (3,)]
     assert run.rows("SELECT kafka_offset FROM _backfill_quarantine_orders ORDER BY 1") == [(1,), (3,)]
+    assert run.quarantined() == {"_backfill_quarantine_orders": 2}
     assert run.verified()
+    (run.folder / "catalog.duckdb").unlink()
+    resume("orders", run.catalog, load(run.config), None)
+    assert run.quarantined() == {"_backfill_quarantine_orders": 2}
 
 
 def test_a_surprise_after_plain_records_is_set_aside_in_the_same_epoch(

@@ -31,6 +31,9 @@ type = "duckdb"
 path = "sink.duckdb"
 [retry]
 limit = "2s"
+[hooks]
+on = ["failed", "done", "caught-up"]
+command = ["sh", "-c", "cat >> hooked.jsonl"]
 [spark]
 master = "local[2]"
 [spark.conf]
@@ -89,6 +92,10 @@ def test_a_password_is_in_nothing_that_a_job_leaves_or_says(broker: "Broker", tm
     for file in ("catalog.duckdb", "sink.duckdb"):
         assert "${env:KAFKA_PASSWORD}" in job.held(file)
         assert PASSWORD not in job.held(file)
+    log, hooked = (tmp_path / "logs/secret.log").read_text(), (tmp_path / "hooked.jsonl").read_text()
+    for said in ("access denied", "offset 1 cannot be read", "rejected: none"):
+        assert said in log
+    assert '"event": "failed"' in hooked
     events = [file for file in (tmp_path / "events").rglob("*") if file.is_file()]
     assert any(b"SparkListenerApplicationStart" in file.read_bytes() for file in events)
     left = [file for file in tmp_path.rglob("*") if file.is_file()]

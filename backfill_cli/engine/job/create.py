@@ -160,8 +160,9 @@ def require_same(job: JobDefinition, config: JobConfig, has_read_changes: bool =
         raise UsageError(
             f"job {name!r} exists, and this config would give a different result. These options differ:\n  "
             + "\n  ".join(found),
-            "undo these changes (throttle, barrier, catch_up, retry, spool, spark, staging, and what a hint told "
-            f"to add may change), or name another job, or start over: backfill drop {name} --confirm {name}",
+            "undo these changes (throttle, barrier, catch_up, retry, spool, spark, hooks, staging, and what a "
+            "hint told to add may change), or name another job, or start over: backfill drop "
+            f"{name} --confirm {name}",
         )
 
 

@@ -1,9 +1,10 @@
 """An epoch between its staging and its mark: the checkpoint that a barrier commits, its line of the ledger."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Generic
 
-from backfill_cli.contracts import RememberingUpstream, Upstream
+from backfill_cli.contracts import RememberingUpstream, SinkTable, Upstream
 from backfill_cli.engine.loop.ports import StagedEpoch
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord
 from backfill_cli.model.job import Barrier
@@ -36,12 +37,13 @@ def closed(
     barrier_ms: int,
     memory: str,
     taken: Position,
+    aside: Mapping[str, int],
 ) -> Epoch[S]:
     """The epoch of a plan that is staged.
 
     before, after: the strategy's states, frozen: the latter as JSON. token: the runner's. stage_ms: how long
     staging took. lag_ms: how far the sink is behind. barrier_ms: when its barrier was, by the steady clock.
-    memory: the upstream's, of what is applied by then. taken: see Checkpoint.
+    memory: the upstream's, of what is applied by then. taken: see Checkpoint. aside: its `quarantined`.
     """
     changed = {key: p for key, p in after.splits.items() if before.splits.get(key) is not p}
     checkpoint = Checkpoint(
@@ -59,6 +61,7 @@ def closed(
         sink_schemas=done.sink_schemas,
         memory=memory,
         taken=taken,
+        quarantined=aside,
     )
     record = EpochRecord(
         epoch=barrier.epoch,
@@ -75,6 +78,14 @@ def closed(
         mutations=", ".join(command.verb for command in barrier.mutations.commands),
     )
     return Epoch(checkpoint, plan, record, after, barrier_ms)
+
+
+def quarantined(before: Mapping[str, int], tables: Iterable[SinkTable], staged: Staged) -> Mapping[str, int]:
+    """Rows kept aside since the job began, by the sink's table: those `before`, and those that were staged."""
+    counts = {t.target: staged.tables[t.name].rows for t in tables if t.side and t.name in staged.tables}
+    if not counts:
+        return before
+    return {**before, **{target: before.get(target, 0) + rows for target, rows in counts.items()}}
 
 
 def left_of(plan: EpochPlan, staged: Staged) -> EpochPlan:

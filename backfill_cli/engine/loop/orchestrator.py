@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Generic
 
 from backfill_cli.contracts import HeldUpstream, SpoolingUpstream
-from backfill_cli.engine.loop.epoch import Epoch, closed, left_of, remembered, spelled
+from backfill_cli.engine.loop.epoch import Epoch, closed, left_of, quarantined, remembered, spelled
 from backfill_cli.engine.loop.flight import Flight
 from backfill_cli.engine.loop.meter import Meter
 from backfill_cli.engine.loop.ports import Job, Ports, Settings
@@ -63,6 +63,7 @@ class Orchestrator(Generic[S]):
         self._barrier_ms: int | None = None  # when one was looked for last
         self._passed_ms: int | None = None  # when one passed last: with rows, or idle and with no epoch in flight
         self._committed_state = self.state
+        self._quarantined = self._committed_quarantined = committed.quarantined
         self._backoff = Backoff()
         self._stop_asked = False
         self._caught_up_ms: int | None = None
@@ -78,7 +79,7 @@ class Orchestrator(Generic[S]):
         strategy, control = self._strategy, self.state.control
         state = strategy.apply(self._committed_state, Mutations(control))
         told = self._meter.progress(strategy, state, self._committed_epoch, self.waiting_for(), self._caught_up_ms)
-        return replace(told, token=self._job.token)
+        return replace(told, token=self._job.token, quarantined=self._committed_quarantined)
 
     @property
     def caught_up(self) -> bool:
@@ -182,6 +183,7 @@ class Orchestrator(Generic[S]):
         self._backoff = Backoff()
         self._committed_epoch = flight.checkpoint.epoch
         self._committed_state = flight.state
+        self._committed_quarantined = flight.checkpoint.quarantined
         committed_ms = self._ports.now_ms()
         self._unmarked = replace(flight.record, committed_ms=committed_ms, commit_ms=self._flight.commit_ms)
         self._meter.committed(self._unmarked, flight.barrier_ms, self._ports.steady_ms())
@@ -270,8 +272,9 @@ class Orchestrator(Generic[S]):
         memory = remembered(self._ports.upstream, state.position)
         taken = upstream.taken if isinstance(upstream, SpoolingUpstream) else START
         before, token = self.state, self._job.token
+        aside = quarantined(self._quarantined, self._job.tables, done.staged)
         self._ahead = closed(
-            barrier, plan, done, before, state, frozen, token, stage_ms, lag_ms, steady_ms, memory, taken
+            barrier, plan, done, before, state, frozen, token, stage_ms, lag_ms, steady_ms, memory, taken, aside
         )
         self._passed_ms = self._barrier_ms
         self._backoff = Backoff() if self._flight.epoch is None else self._backoff
@@ -314,6 +317,7 @@ class Orchestrator(Generic[S]):
         self._ahead = None
         self.state = ahead.state
         self._schemas = ahead.checkpoint.schemas
+        self._quarantined = ahead.checkpoint.quarantined
         self._last_epoch = ahead.checkpoint.epoch
         self._behind = self._more(ahead)
         hit("after-prepare")

@@ -97,8 +97,10 @@ def test_totals_are_of_the_whole_life_folded_or_not(
         assert ledger.totals(db, "orders") == Totals(0, 0, 0, 0)
         for n in range(1, 10):
             line = replace(record(n * HOUR // 2), snapshot_rows=n, changes_read=10 * n, rows_written=100 * n)
-            ledger.record(db, "orders", line)
-        assert ledger.totals(db, "orders") == Totals(9, 45, 450, 4_500)
+            ledger.record(db, "orders", replace(line, stage_ms=10, commit_ms=n))
+        alone = replace(record(10 * HOUR, "pause"), rows_written=0, stage_ms=0)  # a command, no commit
+        ledger.record(db, "orders", alone)
+        assert ledger.totals(db, "orders") == Totals(10, 45, 450, 4_500, 9, 90, 45)
 
 
 @pytest.mark.seconds

@@ -5,6 +5,7 @@ import os
 import stat
 import subprocess
 import sys
+from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -55,9 +56,11 @@ def test_start_off_a_terminal_tells_plain_lines_of_what_it_does_and_how_far_it_i
     fake_engine(monkeypatch, "loop.run", start=start)
     result = run("start", "--config", write_config(folder))
     assert "\x1b" not in result.output
-    lines = result.stderr.splitlines()
-    assert lines[:2] == ["orders: starting Spark", "orders: waiting: it is held"]
+    stamps, lines = zip(*(line.split("Z ", 1) for line in result.stderr.splitlines()), strict=True)
+    assert [datetime.fromisoformat(stamp) for stamp in stamps] == sorted(map(datetime.fromisoformat, stamps))
+    assert lines[:2] == ("orders: starting Spark", "orders: waiting: it is held")
     assert lines[2].startswith("orders: done, snapshot; ")
+    assert (folder / ".backfill/logs/orders.log").read_text() == result.stderr
 
 
 def test_status_is_one_line_a_job_or_one_job_in_full(run: Run, catalog: Catalog) -> None:
@@ -247,6 +250,7 @@ READ_OR_POST = [
     ["status", "orders"],
     ["status", "--check"],
     ["history"],
+    ["logs"],
     ["pause"],
     ["throttle", "--rate", "5"],
     ["stop"],

@@ -62,10 +62,9 @@ class Scene:
         return hint
 
     def held(self) -> object:
-        """What catalogs and sink hold, and which files are there. Locks and calls are no state."""
-        files = {
-            file for file in self.folder.rglob("*") if file.suffix not in (".lock", ".queue", ".runner", ".wake")
-        }
+        """What catalogs and sink hold, and which files are there. Locks, calls and logs are no state."""
+        stateless = (".lock", ".queue", ".runner", ".wake", ".log")
+        files = {file for file in self.folder.rglob("*") if file.suffix not in stateless and file.name != "logs"}
         return files - {self.folder / "other"}, content(self.catalog.path), content(self.sink)
 
     def ended(self, *words: str) -> str:

@@ -76,8 +76,8 @@ def test_all_faults_come_at_once_each_with_its_path(load_text: Load) -> None:
     """
     assert sorted(faults_of(load_text, text)) == sorted(
         [
-            "nonsense: unknown; known here: barrier, catch_up, job, retry, sink, spark, spool, tables, throttle, "
-            "transform, upstream",
+            "nonsense: unknown; known here: barrier, catch_up, hooks, job, retry, sink, spark, spool, tables, "
+            "throttle, transform, upstream",
             "job.name: a job's name is 1 to 63 of a-z, 0-9, _ and -; it is not a path",
             "job.stratgy: unknown; did you mean strategy?",
             "upstream.snapshot.path: missing",
@@ -170,6 +170,7 @@ def fingerprint(config: JobConfig) -> dict[str, object]:
         '[catch_up]\nmeasure = "barriers"\n',
         '[spark]\nconf = { "spark.x" = 1 }\n',
         '[retry]\nlimit = "1s"\n',
+        '[hooks]\non = ["failed"]\ncommand = ["true"]\n',
     ],
 )
 def test_rates_sizes_and_spark_do_not_change_the_fingerprint(load_text: Load, harmless: str) -> None:

@@ -1,10 +1,11 @@
-"""What a window that ended before its planned end leaves pending."""
+"""What a window that ended before its planned end leaves pending, and what an epoch keeps aside."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backfill_cli.engine.loop.epoch import left_of
-from backfill_cli.model.plan import ChangeWindow, EpochPlan, Staged
+from backfill_cli.contracts import SinkTable
+from backfill_cli.engine.loop.epoch import left_of, quarantined
+from backfill_cli.model.plan import ChangeWindow, EpochPlan, Staged, StagedTable
 from backfill_cli.model.position import Position
 
 AT = st.integers(0, 50)
@@ -37,3 +38,17 @@ def test_an_open_window_that_went_further_than_was_planned_leaves_what_the_plan_
 def test_a_plan_without_a_window_leaves_what_it_did() -> None:
     plan = EpochPlan(pending_after=2)
     assert left_of(plan, Staged("a")) is plan
+
+
+TABLES = (
+    SinkTable("orders", "main.orders", ("id",), "{}"),
+    SinkTable("orders.quarantine", "main._backfill_quarantine_orders", ("p", "o"), "{}", side=True),
+)
+
+
+def test_rows_that_are_kept_aside_are_counted_by_their_table_and_no_others() -> None:
+    epoch = Staged("a", {"orders": StagedTable(rows=9), "orders.quarantine": StagedTable(rows=2)})
+    once = quarantined({}, TABLES, epoch)
+    assert once == {"main._backfill_quarantine_orders": 2}
+    assert quarantined(once, TABLES, epoch) == {"main._backfill_quarantine_orders": 4}
+    assert quarantined(once, TABLES, Staged("b", {"orders": StagedTable(rows=9)})) is once

@@ -1,5 +1,6 @@
 """The barrier loop's order of things: what comes first, what waits for what, and what is never done."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
 
@@ -8,10 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from loop_world import SETTINGS, World
 
+from backfill_cli.contracts import SinkTable
 from backfill_cli.engine.loop.orchestrator import Tick
+from backfill_cli.engine.loop.ports import StagedEpoch
 from backfill_cli.errors import BadData, Transient
 from backfill_cli.model.job import Control, JobState, Phase, Verb
 from backfill_cli.model.pace import Sizer
+from backfill_cli.model.plan import EpochPlan, StagedTable
 from backfill_cli.model.position import Position
 from backfill_cli.strategies.snapshot import SnapshotState, SnapshotStrategy
 
@@ -357,6 +361,35 @@ def test_a_command_during_a_failing_commit_throws_away_what_was_read_ahead() -> 
     world.steps(3, 1_000)
     assert [e for e in world.seen() if e.startswith("commit")] == ["commit a1", "commit a3", "commit a4"]
     assert [line.snapshot_rows for line in world.store.ledger] == [10, 3]
+
+
+def test_rows_kept_aside_count_once_committed_and_not_where_what_was_read_ahead_is_thrown_away() -> None:
+    world = World(rows=100)
+    side = SinkTable("aside", "_backfill_quarantine_t", ("k",), "{}", side=True)
+    world.job = replace(world.job, tables=(*world.job.tables, side))
+    staged = world.stager.stage
+
+    def stage(plan: EpochPlan, epoch: int, schemas: Mapping[str, str]) -> StagedEpoch:
+        done = staged(plan, epoch, schemas)
+        tables = {**done.staged.tables, "aside": StagedTable(rows=3)}
+        return replace(done, staged=replace(done.staged, tables=tables))
+
+    world.stager.stage = stage  # type: ignore[method-assign]
+    world.loop = world.loop_from(world.store.load())
+    world.step()
+    world.step()
+    assert world.loop.progress().quarantined == {}  # one is committing, one is read ahead
+    world.sink.failures = [Transient("held")]
+    world.finish()
+    world.step()
+    world.post(Verb.THROTTLE, rate=3.0)
+    world.step()
+    assert "discard a2" in world.seen()
+    world.steps(6, 1_000)
+    held = world.store.load()
+    committed = [line for line in world.store.ledger if line.snapshot_rows]
+    assert held.committed.quarantined == {"_backfill_quarantine_t": 3 * len(committed)}
+    assert world.loop_from(held).progress().quarantined == held.committed.quarantined
 
 
 def test_while_a_failure_waits_the_loop_is_looked_at_at_least_each_interval() -> None:

@@ -42,7 +42,7 @@ def in_file(folder: Path, **changes: object) -> dict[str, float]:
 
 
 def test_the_file_has_what_status_says(tmp_path: Path) -> None:
-    told = in_file(tmp_path, progress=progress(spool=SPOOL, held_bytes=12))
+    told = in_file(tmp_path, progress=progress(spool=SPOOL, held_bytes=12, quarantined={"q": 3}))
     expected = {
         "backfill_up": 1,
         "backfill_lag_seconds": 1.2,
@@ -55,6 +55,7 @@ def test_the_file_has_what_status_says(tmp_path: Path) -> None:
         "backfill_converging": 0,
         "backfill_epoch_timestamp_seconds": 1_763_692_800.123,
         "backfill_upstream_log_held_bytes": 12,
+        "backfill_quarantined_rows": 3,
         "backfill_spool_bytes": 5_000,
         "backfill_spool_changes": 40,
         "backfill_epochs_total": 7,

@@ -1,0 +1,256 @@
+"""What happens to a job while it is run, as lines: those of its log, and of a run that is not on a terminal.
+
+Looks at the catalog come in, now and then; each thing that is new since the last one becomes an entry, once.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+
+from backfill_cli.catalog import Catalog, Taken
+from backfill_cli.errors import WAY_ON, BackfillError, NoSuchJob, StoppedEarly
+from backfill_cli.model.checkpoint import Totals
+from backfill_cli.model.job import Verb
+from backfill_cli.view.lines import spell_progress
+from backfill_cli.view.model import ENDED, SCHEMA, JobView, job_view
+from backfill_cli.view.quarantine import look_at, spell_quarantined
+from backfill_cli.view.text import shown
+
+EVERY_S = 10.0
+
+
+class Weight(StrEnum):
+    """How much an entry matters. END: what a run says last."""
+
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+    END = "end"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What hooks are run at. name: as `hooks.on` has it. hint: what to do about it."""
+
+    name: str
+    view: JobView
+    reason: str
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Something that happened; a line, or several, or none."""
+
+    text: str
+    weight: Weight = Weight.INFO
+    event: Event | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What of a job is told already.
+
+    epoch: commands up to it. quarantined: see Progress; None until a runner says it. token: of its last runner.
+    """
+
+    totals: Totals
+    epoch: int
+    quarantined: Mapping[str, int] | None
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """One look.
+
+    taken: commands that barriers took since what is known, in their order. token: of the newest runner. caught_up:
+    that runner has been. told: a runner has said how far it is.
+    """
+
+    view: JobView
+    totals: Totals
+    taken: Sequence[Taken]
+    token: int
+    caught_up: bool
+    told: bool
+
+    @property
+    def known(self) -> Known:
+        epoch = max((self.view.epoch, *(one.epoch for one in self.taken)))
+        return Known(self.totals, epoch, self.view.quarantined, self.token)
+
+
+NOTHING = Known(Totals(), 0, {}, 0)
+REBUILT = Known(Totals(), 0, None, 0)
+"""Of a job that is not there, and of one whose catalog is made anew: its sink knows what was quarantined."""
+
+
+def look(catalog: Catalog, job: str, after: int, now_ms: int) -> News:
+    """The job now, and the commands taken after that epoch. Raises NoSuchJob."""
+    row, totals, taken = catalog.news(job, after)
+    told = row.progress
+    caught_up = told is not None and told.token == row.lease.token and told.caught_up_ms is not None
+    return News(job_view(row, now_ms=now_ms), totals, taken, row.lease.token, caught_up, told is not None)
+
+
+def known_before(catalog: Catalog, job: str) -> Known:
+    """What a run finds; NOTHING of a job that is not there."""
+    try:
+        return look(catalog, job, 0, 0).known
+    except NoSuchJob:
+        return NOTHING
+
+
+class Journal:
+    """Turns looks into entries. every_s: between two lines of progress. now_s: a monotonic clock.
+
+    before: what the run found. known: what is told by now.
+    """
+
+    def __init__(self, before: Known, every_s: float, now_s: Callable[[], float]) -> None:
+        self.before = self.known = before
+        self._token_before = before.token
+        self._state = ""
+        self._caught_up = False
+        self._every_s = every_s
+        self._now_s = now_s
+        self._seen: tuple[str, str] | None = None
+        self._told_s = 0.0
+        self._told = before.totals
+        self._doing = ""
+        self._waits_for: str | None = None
+        self._waits_told_s = 0.0
+
+    def doing(self, what: str) -> Iterator[Entry]:
+        """What a run does or waits for before its first barrier."""
+        if what != self._doing:
+            yield Entry(what, Weight.WARNING if what.startswith("waiting: ") else Weight.INFO)
+        self._doing = what
+
+    def look(self, news: News) -> Iterator[Entry]:
+        """What is new: commands, what is waited for, rows kept aside, then how far the job is."""
+        for taken in news.taken:
+            yield Entry(spell_taken(taken))
+        yield from self._waits(news.view)
+        yield from self._quarantines(news)
+        now = news.known
+        self.known = replace(now, epoch=max(now.epoch, self.known.epoch), quarantined=self.known.quarantined)
+        yield from self._progress(news.view)
+        if self._is_ours(news):
+            yield from self._turns(news)
+
+    def ended(self, news: News | None, error: Exception | None) -> Iterator[Entry]:
+        """How the run ended. news: the last look, None where there is no job to look at. error: what ended it."""
+        said, hint = ("", "") if error is None else _said(error)
+        text = said if error is None or isinstance(error, StoppedEarly) else f"failed: {said}"
+        event = None
+        if news is not None and self._is_ours(news) and news.view.state in ENDED:
+            event = Event(news.view.state, news.view, said or news.view.reason, hint)
+        yield Entry(f"{text}{WAY_ON}{hint}" if hint else text, Weight.ERROR, event)
+
+    def _quarantines(self, news: News) -> Iterator[Entry]:
+        """Rows kept aside since the last look."""
+        known, now = self.known.quarantined, news.view.quarantined
+        if not news.told:
+            return
+        self.known = replace(self.known, quarantined=now)
+        if known is None:
+            self.before = replace(self.before, quarantined=now)
+            return
+        more = {table: rows - known.get(table, 0) for table, rows in now.items() if rows > known.get(table, 0)}
+        if more:
+            said = f"quarantined, because they cannot be read: {spell_quarantined(more)}"
+            yield Entry(
+                said, Weight.WARNING, Event("quarantined", news.view, said, f"look at them: {look_at(now)}")
+            )
+
+    def _is_ours(self, news: News) -> bool:
+        """Whether this run has claimed the job: what the runner before did is no news."""
+        return news.token > self._token_before
+
+    def _turns(self, news: News) -> Iterator[Entry]:
+        """Events of a job that goes on; the lines say them already."""
+        view, before = news.view, self._state
+        self._state = view.state
+        if view.state == "paused" != before:
+            yield Entry("", event=Event("paused", view, view.reason, f"backfill resume {view.name}"))
+        if before == "paused" and view.state == "running":
+            yield Entry("", event=Event("resumed", view, view.reason))
+        if news.caught_up and not self._caught_up:
+            self._caught_up = True
+            yield Entry("caught up with its upstream", event=Event("caught-up", view, "caught up"))
+
+    def due_in_s(self) -> float | None:
+        """When a line of progress is due that has something to tell; None for never."""
+        if self._seen is None or self.known.totals == self._told:
+            return None
+        return max(0.0, self._told_s + self._every_s - self._now_s())
+
+    def _progress(self, view: JobView) -> Iterator[Entry]:
+        """At each change of state or phase, and every so often."""
+        seen = (view.state, view.phase)
+        now_s = self._now_s()
+        if view.state == "starting" or (seen == self._seen and now_s - self._told_s < self._every_s):
+            return
+        line = spell_progress(view, self.known.totals.since(self._told))
+        self._seen, self._told_s, self._told = seen, now_s, self.known.totals
+        yield Entry(line)
+
+    def _waits(self, view: JobView) -> Iterator[Entry]:
+        """What the loop waits for, when that begins and every so often, and its end."""
+        waiting = view.waiting_for if view.runner.alive and view.state not in ENDED else None
+        now_s = self._now_s()
+        if waiting is None:
+            if self._waits_for is not None:
+                yield Entry("goes on: what it waited for is over")
+            self._waits_for = None
+        elif self._waits_for is None or (
+            waiting != self._waits_for and now_s - self._waits_told_s >= self._every_s
+        ):
+            self._waits_for, self._waits_told_s = waiting, now_s
+            yield Entry(f"waiting: {waiting}", Weight.WARNING)
+
+
+def _said(error: Exception) -> tuple[str, str]:
+    """What ended a run, and the way on."""
+    if isinstance(error, BackfillError):
+        return error.message, error.hint
+    return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[-1]}", ""
+
+
+def event_json(event: Event, now_ms: int) -> dict[str, object]:
+    """What a hook reads."""
+    view = event.view
+    return {
+        "schema": SCHEMA,
+        "job": view.name,
+        "event": event.name,
+        "time": spell_instant(now_ms),
+        "epoch": view.epoch,
+        "phase": view.phase,
+        "state": view.state,
+        "reason": event.reason,
+        "hint": event.hint,
+        "quarantined": dict(view.quarantined),
+    }
+
+
+def spell_taken(taken: Taken) -> str:
+    """`throttle to 500 rows/s by me@box, taken at epoch 1795249844808`."""
+    command = taken.command
+    rate = ""
+    if command.verb is Verb.THROTTLE:
+        rate = " to no limit" if command.rate is None else f" to {command.rate:g} rows/s"
+    return f"{command.verb}{rate} by {command.by}, taken at epoch {taken.epoch}"
+
+
+def stamped(job: str, text: str, now_ms: int) -> str:
+    """The lines of the log: `2026-11-21T04:40:12.345Z orders: …`."""
+    return "\n".join(f"{spell_instant(now_ms)} {job}: {shown(line)}" for line in text.splitlines())
+
+
+def spell_instant(now_ms: int) -> str:
+    """`2026-11-21T04:40:12.345Z`."""
+    return datetime.fromtimestamp(now_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

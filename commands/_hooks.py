@@ -1,0 +1,116 @@
+"""A job's hooks: the user's command, run at events beside the job. What becomes of it is a line in the log."""
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import IO, TYPE_CHECKING, Any
+
+from ._detached import LOG
+
+if TYPE_CHECKING:
+    from backfill_cli.config.sections import Hooks
+
+WAITING_AT_MOST = 100
+SAID_BYTES = 4_000
+
+Told = Callable[[str, bool], None]
+
+
+class HookRunner:
+    """Runs the command for one event after the other, in a thread of its own; who tells of an event never waits.
+
+    environment: what the command gets beside this process's own. told: a line for the log, and whether it is a
+    warning.
+    """
+
+    def __init__(self, hooks: "Hooks", environment: Mapping[str, str], told: Told) -> None:
+        self._hooks = hooks
+        # The command may type commands of ours: they are not the process in the background.
+        inherited = {name: value for name, value in os.environ.items() if name != LOG}
+        self._environment = {**inherited, **environment}
+        self._told = told
+        self._events: queue.Queue[Mapping[str, Any] | None] = queue.Queue(WAITING_AT_MOST)
+        self._thread: threading.Thread | None = None
+        self._ends_s: float | None = None  # monotonic; once the run has ended
+        self._running: subprocess.Popen[bytes] | None = None
+
+    def hear(self, event: Mapping[str, Any]) -> None:
+        """The command will be run, if it is one of the events asked for; not if too many wait."""
+        if event["event"] not in self._hooks.on:
+            return
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._go_on, name="hooks", daemon=True)
+            self._thread.start()
+        try:
+            self._events.put_nowait(event)
+        except queue.Full:
+            self._told(f"hook for {event['event']}: dropped, {WAITING_AT_MOST} events wait already", True)
+
+    def close(self) -> None:
+        """What waits has been run, within one more time limit in all; the rest is dropped."""
+        if self._thread is None:
+            return
+        self._ends_s = time.monotonic() + self._hooks.timeout_s
+        try:
+            self._events.put(None)
+            self._thread.join()
+        except BaseException:  # a signal: nobody waits any more
+            if self._running is not None:
+                _kill(self._running)
+            raise
+
+    def _go_on(self) -> None:
+        while (event := self._events.get()) is not None:
+            limit_s = self._hooks.timeout_s
+            if self._ends_s is not None:
+                limit_s = min(limit_s, self._ends_s - time.monotonic())
+            if limit_s <= 0:
+                self._told(f"hook for {event['event']}: dropped, the run has ended and its time is over", True)
+                continue
+            wrong = self._run(event, limit_s)
+            self._told(f"hook for {event['event']}: {wrong or 'ran'}", wrong is not None)
+
+    def _run(self, event: Mapping[str, Any], limit_s: float) -> str | None:
+        """Run the command to its end. Returns what went wrong."""
+        try:
+            with tempfile.TemporaryFile() as said:
+                self._running = hook = subprocess.Popen(
+                    self._hooks.command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.DEVNULL,
+                    stderr=said,
+                    env=self._environment,
+                    start_new_session=True,
+                )
+                try:
+                    hook.communicate(json.dumps(event).encode() + b"\n", timeout=limit_s)
+                except subprocess.TimeoutExpired:
+                    _kill(hook)
+                    return f"killed after {limit_s:.3g} s"
+                return None if hook.returncode == 0 else f"exit code {hook.returncode}{_last_line(said)}"
+        except OSError as error:
+            return f"{self._hooks.command[0]}: {error.strerror}"
+        finally:
+            self._running = None
+
+
+def _kill(hook: "subprocess.Popen[bytes]") -> None:
+    """The command is gone, and what it started with it."""
+    with suppress(ProcessLookupError):
+        os.killpg(hook.pid, signal.SIGKILL)
+    hook.wait()
+
+
+def _last_line(said: IO[bytes]) -> str:
+    """What the command wrote last to its stderr."""
+    size = said.seek(0, os.SEEK_END)
+    said.seek(max(0, size - SAID_BYTES))
+    lines = said.read().decode(errors="replace").strip().splitlines()
+    return f": {lines[-1][:200]}" if lines else ""

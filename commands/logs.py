@@ -1,0 +1,68 @@
+"""`backfill logs`: a job's log, as its runners wrote it. Changes nothing."""
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from backfill_cli.errors import UsageError
+from backfill_cli.view.console import answer, answer_json, say
+from backfill_cli.view.log import follow, log_of, newest
+
+from ._options import CatalogOption, JobArgument, JsonOption, named_job, open_catalog
+
+STAMPED = re.compile(r"(\d{4}-\d\d-\d\dT[\d:.]+Z) (.*)")
+MOST = 10_000_000  # more lines than both files can hold
+
+FollowOption = Annotated[
+    bool, typer.Option("--follow", "-f", help="Go on with each line that is written, until Ctrl-C.")
+]
+LastOption = Annotated[str, typer.Option("--last", metavar="N", help="How many lines, the newest.")]
+
+
+def logs(
+    job: JobArgument = None,
+    following: FollowOption = False,
+    last: LastOption = "100",
+    as_json: JsonOption = False,
+    catalog: CatalogOption = "",
+) -> None:
+    """Print a job's log, oldest line first: progress and commits, commands, waits, failures. Times are UTC."""
+    if not last.isdecimal() or int(last) < 1:
+        raise UsageError(f"--last {last}: not a whole number above 0", "name a number: --last 1000")
+    from backfill_cli.catalog.jobs import check_name
+
+    store = open_catalog(catalog)
+    # A start that failed before there was a job has a log, too.
+    alone = job is not None and log_of(store.path, check_name(job)).exists()
+    name = job if job is not None and alone else named_job(store, job).name
+    log = log_of(store.path, name)
+    lines, file = newest(log, min(int(last), MOST))
+    if not following and as_json:
+        answer_json({"schema": 1, "job": name, "log": str(log), "lines": [_parts(line) for line in lines]})
+        return
+    if not lines and file is None:
+        _say_there_is_none(name, log)
+    for line in lines:
+        _show(line, as_json)
+    if following:
+        for line in follow(log, file):
+            _show(line, as_json)
+
+
+def _say_there_is_none(job: str, log: Path) -> None:
+    say(f"job {job}: there is no log yet in {log}\nTry: backfill resume {job}, which writes one")
+
+
+def _show(line: str, as_json: bool) -> None:
+    if as_json:
+        answer_json(_parts(line))
+    else:
+        answer(line)
+
+
+def _parts(line: str) -> dict[str, str | None]:
+    """A line's time and what it says; what a library wrote has no time."""
+    found = STAMPED.fullmatch(line)
+    return {"time": None, "text": line} if found is None else {"time": found[1], "text": found[2]}

@@ -1,0 +1,63 @@
+"""`[hooks]`: known events, a command that can be run, no secret; the rest of the job stays as it is."""
+
+import json
+from pathlib import Path
+
+import pytest
+from config_builders import GOOD, Load
+
+from backfill_cli.config import load, stored_hooks
+from backfill_cli.errors import ConfigError
+
+EVENTS = "'caught-up', 'done', 'failed', 'paused', 'quarantined', 'resumed' or 'stopped'"
+
+
+@pytest.mark.parametrize(
+    ("hooks", "fault"),
+    [
+        ('on = ["finished"]\ncommand = ["true"]', f"hooks.on[0]: must be {EVENTS}"),
+        ('on = ["failed"]', "hooks: give on and command, both"),
+        ('command = ["true"]', "hooks: give on and command, both"),
+        ('on = ["failed"]\ncommand = "true"', "hooks.command: "),
+        ('on = ["failed"]\ncommand = ["no-such-program-here"]', "hooks.command[0]: no-such-program-here: no such"),
+        ('on = ["failed"]\ncommand = ["./plain.txt"]', "plain.txt: it may not be executed: chmod +x"),
+        ('on = ["failed"]\ncommand = ["true", "--token=abc"]', "hooks.command[1]: what stands here is kept in"),
+        ('on = ["failed"]\ncommand = ["true", "${env:TOKEN}"]', "hooks.command[1]: references are read in"),
+        ('on = ["failed"]\ncommand = ["true"]\ntimeout = 0', "hooks.timeout: must be greater"),
+    ],
+)
+def test_what_is_wrong_is_a_fault_before_anything_runs(load_text: Load, hooks: str, fault: str) -> None:
+    Path("plain.txt").write_text("")
+    with pytest.raises(ConfigError) as caught:
+        load_text(f"{GOOD}[hooks]\n{hooks}\n")
+    (found,) = caught.value.faults
+    assert fault in found
+    assert "abc" not in str(caught.value)
+
+
+def test_a_command_of_this_folder_is_found_from_everywhere(load_text: Load) -> None:
+    script = Path("notify.sh")
+    script.write_text("#!/bin/sh\n")
+    script.chmod(0o700)
+    config = load_text(
+        GOOD + '[hooks]\non = ["failed", "done"]\ncommand = ["./notify.sh", "a/b"]\ntimeout = "5s"\n'
+    )
+    assert config.hooks.command == [str(script.absolute()), "a/b"]
+    assert stored_hooks(config.stored()) == config.hooks
+    assert config.hooks.timeout_s == 5
+
+
+def test_a_job_of_an_earlier_version_has_none(load_text: Load) -> None:
+    assert stored_hooks("{}").on == []
+    assert "hooks" not in json.loads(load_text(GOOD).stored())
+
+
+def test_a_program_that_is_gone_does_not_hold_up_a_job_that_is_there(tmp_path: Path, load_text: Load) -> None:
+    script = tmp_path / "notify.sh"
+    script.write_text("#!/bin/sh\n")
+    script.chmod(0o700)
+    config = load_text(GOOD + '[hooks]\non = ["failed"]\ncommand = ["./notify.sh"]\n')
+    script.unlink()
+    assert stored_hooks(config.stored()).command == [str(script)]
+    with pytest.raises(ConfigError, match="no such program"):
+        load(tmp_path / "job.toml")

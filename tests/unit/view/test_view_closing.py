@@ -1,0 +1,59 @@
+"""What a run says last: its own numbers, and the job's where they are others."""
+
+from backfill_cli.model.checkpoint import Totals
+from backfill_cli.view.closing import RunView, Tally, closing_lines, run_json
+
+SIDE = "_backfill_quarantine_orders"
+BEFORE = Tally(Totals(9, 1_000, 10, 1_015, 8), {SIDE: 5})
+AFTER = Tally(Totals(13, 6_000, 60, 6_067, 11), {SIDE: 7})
+
+
+def test_a_first_run_says_each_number_once() -> None:
+    assert closing_lines(RunView("orders", AFTER, AFTER, 12.0)) == [
+        "rows:     6,000 of the snapshot read, 6,060 written",
+        "changes:  60 read",
+        "rejected: 7 rows in _backfill_quarantine_orders",
+        "time:     12s, 11 commits",
+        "rows/s:   505 rows and changes read a second, from the command on",
+    ]
+
+
+def test_a_later_run_says_its_own_numbers_and_those_of_all() -> None:
+    told = closing_lines(RunView("orders", AFTER.since(BEFORE), AFTER, 10.0))
+    all_runs = "(this run; all runs in the ledger:"
+    assert told == [
+        f"rows:     5,000 of the snapshot read, 5,050 written {all_runs} 6,000 of the snapshot read, "
+        "6,060 written)",
+        f"changes:  50 read {all_runs} 60 read)",
+        "rejected: 2 rows in _backfill_quarantine_orders (this run; all runs in the ledger: 7 rows in "
+        "_backfill_quarantine_orders)",
+        f"time:     10s, 3 commits {all_runs} 11 commits)",
+        "rows/s:   505 rows and changes read a second, from the command on",
+    ]
+
+
+def test_a_run_without_anything_to_read_has_no_rate() -> None:
+    told = closing_lines(RunView("orders", BEFORE.since(BEFORE), BEFORE, 3.0))
+    assert told[-1] == "rows/s:   N/A: there was nothing to read"
+    assert told[2].startswith("rejected: none (this run; ")
+
+
+def test_json_has_the_same_numbers() -> None:
+    told = run_json(RunView("orders", AFTER.since(BEFORE), AFTER, 10.0))
+    assert told == {
+        "job": "orders",
+        "snapshot_rows": 5_000,
+        "rows_written": 5_050,
+        "changes_read": 50,
+        "quarantined": {SIDE: 2},
+        "commits": 3,
+        "seconds": 10.0,
+        "rows_per_s": 505.0,
+        "all_runs": {
+            "snapshot_rows": 6_000,
+            "rows_written": 6_060,
+            "changes_read": 60,
+            "quarantined": {SIDE: 7},
+            "commits": 11,
+        },
+    }

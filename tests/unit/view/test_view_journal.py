@@ -1,0 +1,183 @@
+"""A run's lines and events: each thing that happens is said once, and nothing of the run before."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+from view_builders import progress, row
+
+from backfill_cli.catalog import Taken
+from backfill_cli.errors import StoppedEarly, Transient
+from backfill_cli.model.checkpoint import Totals
+from backfill_cli.model.job import Command, Control, JobState, Phase, Verb
+from backfill_cli.view.journal import NOTHING, REBUILT, Entry, Journal, Known, News, Weight, stamped
+from backfill_cli.view.model import job_view
+
+SIDE = "_backfill_quarantine_orders"
+OURS, BEFORE = 7, 6
+
+
+def seen(
+    totals: Totals | None = None,
+    taken: Sequence[Taken] = (),
+    token: int = OURS,
+    caught_up: bool = False,
+    told: dict[str, Any] | None = None,
+    **changes: Any,
+) -> News:
+    view = job_view(row(progress=progress(**(told or {})), **changes))
+    return News(view, totals or Totals(), taken, token, caught_up, True)
+
+
+def journal(every_s: float = 10.0, step_s: float = 1.0) -> Journal:
+    """One whose clock goes on with each look at it."""
+    clock = count(0.0, step_s)
+    return Journal(Known(Totals(), 0, {}, BEFORE), every_s, lambda: next(clock))
+
+
+def texts(entries: Sequence[Entry]) -> list[str]:
+    return [entry.text for entry in entries if entry.text]
+
+
+def events(entries: Sequence[Entry]) -> list[str]:
+    return [entry.event.name for entry in entries if entry.event is not None]
+
+
+def test_a_command_is_told_with_who_posted_it_and_its_epoch() -> None:
+    taken = (
+        Taken(Command(1, Verb.PAUSE, "ann@box", 5), 70),
+        Taken(Command(2, Verb.THROTTLE, "bob@box", 6, 500.0), 70),
+        Taken(Command(3, Verb.THROTTLE, "bob@box", 7), 71),
+    )
+    one = journal()
+    assert texts(list(one.look(seen(taken=taken))))[:3] == [
+        "pause by ann@box, taken at epoch 70",
+        "throttle to 500 rows/s by bob@box, taken at epoch 70",
+        "throttle to no limit by bob@box, taken at epoch 71",
+    ]
+    assert one.known.epoch >= 71
+
+
+def test_a_line_of_progress_says_what_was_committed_since_the_line_before() -> None:
+    one = journal(every_s=3.0, step_s=0.9)  # two looks at the clock a look at the job
+    said = []
+    for commits in (1, 2, 3, 4):
+        total = Totals(commits, 100 * commits, 7 * commits, 107 * commits, commits, 1_000 * commits, 200 * commits)
+        said += texts(list(one.look(seen(total))))
+    assert len(said) == 2
+    assert "; 1 commit: 100 rows and 7 changes read, 1s of staging, 0.2s of the sink; " in said[0]
+    assert "; 2 commits: 200 rows and 14 changes read, 2s of staging, 0.4s of the sink; " in said[1]
+    due_in_s = one.due_in_s()
+    assert due_in_s is not None
+    assert 0 < due_in_s < 3
+    list(one.look(seen(total, state=JobState.DONE, live=False)))  # a change of state is told at once
+    assert one.due_in_s() is None
+
+
+def test_a_wait_is_told_when_it_begins_and_ends_not_each_second() -> None:
+    one = journal(every_s=4.0)
+    held = [f"self-paused, no barrier for {n} s: the sink" for n in range(4)]
+    said = []
+    for waiting in (None, *held, None, None):
+        said += list(one.look(seen(told={"waiting_for": waiting, "phase": Phase.UPSTREAM})))
+    waits = [entry for entry in said if entry.text.startswith(("waiting", "goes on"))]
+    assert [entry.text for entry in waits] == [
+        f"waiting: {held[0]}",
+        f"waiting: {held[2]}",
+        "goes on: what it waited for is over",
+    ]
+    assert [entry.weight for entry in waits] == [Weight.WARNING, Weight.WARNING, Weight.INFO]
+
+
+def test_rows_that_are_quarantined_are_told_as_they_come() -> None:
+    one = journal()
+    said = []
+    for rows in (2, 2, 5):
+        said += list(one.look(seen(told={"quarantined": {SIDE: rows}})))
+    warned = [entry for entry in said if entry.weight is Weight.WARNING]
+    assert [entry.text for entry in warned] == [
+        f"quarantined, because they cannot be read: 2 rows in {SIDE}",
+        f"quarantined, because they cannot be read: 3 rows in {SIDE}",
+    ]
+    assert events(warned) == ["quarantined", "quarantined"]
+    assert warned[0].event is not None
+    assert f"SELECT * FROM {SIDE} LIMIT 20" in warned[0].event.hint
+
+
+def test_those_of_earlier_runs_are_not_told_again() -> None:
+    one = Journal(Known(Totals(), 0, {SIDE: 2}, BEFORE), 10.0, lambda: 0.0)
+    assert events(list(one.look(seen(told={"quarantined": {SIDE: 2}})))) == []
+
+
+def test_those_that_a_sink_remembers_for_a_lost_catalog_are_of_earlier_runs() -> None:
+    one = Journal(REBUILT, 10.0, lambda: 0.0)
+    silent = replace(seen(token=1), told=False)
+    assert events(list(one.look(silent))) == []
+    assert events(list(one.look(seen(told={"quarantined": {SIDE: 2}})))) == []
+    assert one.before.quarantined == {SIDE: 2}
+    assert events(list(one.look(seen(told={"quarantined": {SIDE: 3}})))) == ["quarantined"]
+
+
+def test_events_come_once_each_and_in_order() -> None:
+    one = journal()
+    paused = {"state": JobState.PAUSED, "control": Control("cli", 5)}
+    happened = []
+    for news in (
+        seen(),
+        seen(**paused),
+        seen(**paused),
+        seen(),
+        seen(caught_up=True),
+        seen(caught_up=True),
+    ):
+        happened += events(list(one.look(news)))
+    last = seen(caught_up=True, state=JobState.DONE, live=False)
+    happened += events(list(one.look(last))) + events(list(one.ended(last, None)))
+    assert happened == ["paused", "resumed", "caught-up", "done"]
+
+
+def test_what_the_runner_before_left_is_no_event() -> None:
+    for state in (JobState.PAUSED, JobState.DONE, JobState.STOPPED, JobState.FAILED):
+        one = journal()
+        left = seen(token=BEFORE, caught_up=True, state=state, live=False)
+        assert events(list(one.look(left))) == []
+        assert events(list(one.ended(left, None))) == []
+        assert events(list(one.ended(left, Transient("it was refused")))) == []
+
+
+def test_a_failure_is_told_with_the_way_on_and_is_an_event_of_the_job_that_failed() -> None:
+    error = Transient("the sink is held", "close it")
+    failed = seen(state=JobState.FAILED, reason="the sink is held; to go on: close it", live=False)
+    (entry,) = journal().ended(failed, error)
+    assert (entry.text, entry.weight) == ("failed: the sink is held; to go on: close it", Weight.ERROR)
+    assert entry.event is not None
+    assert (entry.event.name, entry.event.reason, entry.event.hint) == ("failed", "the sink is held", "close it")
+    (entry,) = journal().ended(None, error)
+    assert entry.event is None
+    (entry,) = journal().ended(None, ValueError("first\nlast"))
+    assert entry.text == "failed: ValueError: last"
+
+
+def test_a_run_that_was_stopped_early_did_not_fail() -> None:
+    stopped = seen(state=JobState.STOPPED, reason="a stop was asked for", live=False)
+    (entry,) = journal().ended(stopped, StoppedEarly("it was stopped before it was caught up", "resume it"))
+    assert entry.text == "it was stopped before it was caught up; to go on: resume it"
+    assert entry.event is not None
+    assert entry.event.name == "stopped"
+
+
+def test_a_start_says_what_it_does_once_and_what_it_waits_for_as_a_warning() -> None:
+    one = Journal(NOTHING, 10.0, lambda: 0.0)
+    said = [
+        entry for text in ("starting Spark", "starting Spark", "waiting: it is held") for entry in one.doing(text)
+    ]
+    assert [(entry.text, entry.weight) for entry in said] == [
+        ("starting Spark", Weight.INFO),
+        ("waiting: it is held", Weight.WARNING),
+    ]
+
+
+def test_each_line_has_the_time_and_the_job_and_no_control_codes() -> None:
+    told = stamped("orders", "first\nsecond \x1b[31mred", 1_763_692_800_123)
+    assert told == "2025-11-21T02:40:00.123Z orders: first\n2025-11-21T02:40:00.123Z orders: second [31mred"
