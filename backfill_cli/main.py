@@ -27,6 +27,7 @@ VERBS = (
     "verify",
     "report",
     "drop",
+    "doctor",
     "init",
     "config",
 )
