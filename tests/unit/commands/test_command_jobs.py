@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from command_builders import Run, end_job, fake_engine, make_job, write_config
+from command_builders import CONFIG, Run, end_job, fake_engine, make_job, write_config
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.commands._options import config_file, open_catalog
@@ -198,12 +198,6 @@ def test_a_plan_that_start_would_refuse_ends_with_2_and_names_the_catalog_that_w
     assert "change log  from LSN 0/1\n" in ended.stdout
 
 
-def test_a_resume_in_the_background_waits_for_no_barrier(run: Run, catalog: Catalog) -> None:
-    ended = run("resume", "orders", "--detach", "--wait")
-    assert (ended.exit_code, ended.stdout) == (2, "")
-    assert "--detach and --wait cannot be used together" in ended.stderr
-
-
 def test_drop_wants_the_name_twice(run: Run, catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     dropped: list[str] = []
     left = "replication slot 'orders' is being read"
@@ -229,6 +223,63 @@ def test_init_writes_a_config_that_loads_and_never_over_another(run: Run, folder
     assert result.exit_code == 2
     assert (folder / "job.toml").read_text() == "mine"
     assert run("init", "other.toml").exit_code == 0
+    assert run("init", "k.toml", "--upstream", "kafka", "--sink", "postgres").exit_code == 0
+    assert load(folder / "k.toml").tree["sink"]["type"] == "postgres"
+
+
+def test_init_for_a_type_that_is_not_there_writes_nothing(run: Run, folder: Path) -> None:
+    result = run("init", "--upstream", "kafak")
+    assert result.exit_code == 2
+    assert "unknown upstream type 'kafak'; known: kafka, " in result.stderr
+    assert list(folder.iterdir()) == []
+
+
+def test_config_show_says_where_each_value_comes_from_and_no_secret(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WAREHOUSE_DSN", "postgresql://me:hunter2@h/w")
+    (folder / "secret").write_text("hunter3")
+    text = CONFIG.replace(
+        'type = "duckdb"\npath = "warehouse.duckdb"', 'type = "postgres"\ndsn = "${env:WAREHOUSE_DSN}"'
+    )
+    text += '[barrier]\ninterval = "500ms"\n[spark.conf]\n'
+    text += '"a.password" = "${file:secret}"\n"b.token" = "${env:NOT_THERE}"\n'
+    file = write_config(folder, text)
+    done = run("config", "show", "--json")
+    told = {one["path"]: (one["value"], one["origin"], one["note"]) for one in json.loads(done.stdout)["options"]}
+    assert told["job.name"] == ("orders", "file", "")
+    assert told["job.strategy"] == ("auto", "default", "")
+    assert told["upstream.type"] == ("files", "file", "")
+    assert told["upstream.snapshot.path"] == (str(folder / "data/snapshot"), "file", "")
+    assert told["upstream.snapshot.csv.header"] == (True, "default", "")
+    assert told["tables[0].key"] == (["id"], "file", "")
+    assert told["sink.dsn"] == ("${env:WAREHOUSE_DSN}", "environment", "WAREHOUSE_DSN")
+    assert told["sink.schema"] == ("public", "default", "")
+    assert told["barrier.interval"] == ("0.5s", "file", "")
+    assert told["barrier.target"] == ("5s", "default", "")
+    assert told['spark.conf."a.password"'] == (f"${{file:{folder}/secret}}", "secret file", "secret")
+    assert told['spark.conf."b.token"'] == ("${env:NOT_THERE}", "environment", "NOT_THERE, which is not set")
+    shown = run("config", "show", file)
+    assert "barrier.interval" in shown.stdout
+    assert "hunter" not in done.output + shown.output
+    assert max(len(line.split("  ")) for line in shown.stdout.splitlines()) >= 3
+
+
+def test_config_show_of_a_key_that_the_upstream_knows(run: Run, folder: Path) -> None:
+    text = '[job]\nname = "o"\n[upstream]\ntype = "kafka"\nbootstrap_servers = "h:1"\ntopic = "o"\n'
+    text += (
+        'value = { schema = "id BIGINT" }\n[[tables]]\nname = "o"\n[sink]\ntype = "duckdb"\npath = "w.duckdb"\n'
+    )
+    done = run("config", "show", write_config(folder, text), "--json")
+    told = {one["path"]: (one["value"], one["origin"]) for one in json.loads(done.stdout)["options"]}
+    assert told["tables[0].key"] == (["kafka_partition", "kafka_offset"], "upstream")
+    assert told["upstream.value.schema"] == ("id BIGINT", "file")
+
+
+def test_config_show_of_a_file_with_faults_is_code_2(run: Run, folder: Path) -> None:
+    done = run("config", "show", write_config(folder, "[job]\nname = 'A B'\n"))
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "job.name" in done.stderr
 
 
 def test_config_schema_is_json(run: Run) -> None:
