@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -39,6 +39,7 @@ ConfigOption = Annotated[
 FileArgument = Annotated[
     str | None, typer.Argument(metavar="FILE", help="The same as --config FILE.", show_default=False)
 ]
+Until = Literal["caught-up", "forever"]
 DetachOption = Annotated[bool, typer.Option("--detach", help="Run in the background, with a log file.")]
 ExistingOption = Annotated[bool, typer.Option("--into-existing", help="Allow sink tables that already have rows.")]
 MetricsFileOption = Annotated[

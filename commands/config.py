@@ -9,14 +9,14 @@ from ._options import ConfigOption, FileArgument, JsonOption, config_file
 app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Describe the config file.",
+    help="Describe the config file, and what is in force of one.",
     no_args_is_help=True,
 )
 
 
 @app.callback()
 def config() -> None:
-    """Describe the config file."""
+    """Describe the config file, and what is in force of one."""
 
 
 @app.command()

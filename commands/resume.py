@@ -17,9 +17,10 @@ from ._options import (
     MetricsFileOption,
     MetricsPortOption,
     TimeoutOption,
-    WaitOption,
+    Until,
     named_job,
     open_catalog,
+    seconds,
 )
 from ._posting import post
 
@@ -29,10 +30,27 @@ FromSinkOption = Annotated[
         "--from-sink", metavar="CONFIG", help="Rebuild a lost catalog from what the sink of this config keeps."
     ),
 ]
+UntilOption = Annotated[
+    Until | None,
+    typer.Option(
+        "--until",
+        help="Where this run and later ones end; recorded for the job. Default: as recorded.",
+        show_default=False,
+    ),
+]
+WaitOption = Annotated[
+    bool,
+    typer.Option(
+        "--wait",
+        help="With a runner: wait until its barrier took the command; print the epoch. With --detach: wait for "
+        "the new runner's first barrier. Without both the run itself is waited for.",
+    ),
+]
 
 
 def resume(
     job: JobArgument = None,
+    until: UntilOption = None,
     from_sink: FromSinkOption = None,
     detach: DetachOption = False,
     wait: WaitOption = False,
@@ -44,10 +62,9 @@ def resume(
 ) -> None:
     """Continue a job: end its pause where a runner has it; else run it from its last checkpoint.
 
-    --detach: where no runner has it, run it in the background.
+    --detach: where no runner has it, run it in the background. --timeout is of --wait, and ends no run.
     """
-    if detach and wait:
-        raise UsageError("--detach and --wait cannot be used together", "leave one of them out")
+    limit_s = seconds(timeout, "--timeout")
     store = open_catalog(catalog, above=job is not None and from_sink is None)
     sink_config = None
     if from_sink is not None:
@@ -59,9 +76,9 @@ def resume(
         row = named_job(store, job)
         name = row.name
         if row.live and not in_background():
-            if metrics_file is not None or metrics_port is not None:
+            if metrics_file is not None or metrics_port is not None or until is not None:
                 raise UsageError(
-                    f"job {name!r} has a runner: --metrics-file and --metrics-port are of a run",
+                    f"job {name!r} has a runner: --until, --metrics-file and --metrics-port are of a run",
                     "leave them out, or stop that runner first",
                 )
             post(catalog, name, Verb.RESUME, rate=None, wait=wait, timeout=timeout, as_json=as_json)
@@ -70,9 +87,10 @@ def resume(
 
     metrics = Metrics(metrics_file, metrics_port)
     if detach:
-        words = ["resume", name, *metrics.words]
-        start_detached(name, store, words if from_sink is None else [*words, "--from-sink", from_sink], as_json)
+        words = ["resume", name, *(() if until is None else ("--until", until)), *metrics.words]
+        words += [] if from_sink is None else ["--from-sink", from_sink]
+        start_detached(name, store, words, as_json, limit_s if wait else None)
         return
     from backfill_cli.engine.loop.run import resume as resume_job
 
-    run_shown(name, store, as_json, metrics, lambda viewer: resume_job(name, store, sink_config, viewer))
+    run_shown(name, store, as_json, metrics, lambda viewer: resume_job(name, store, sink_config, until, viewer))

@@ -120,8 +120,18 @@ def test_resume_without_a_runner_runs_the_job_here(
     result = run("resume")
     assert result.exit_code == 0
     assert asked[0][0] == "orders"
-    assert asked[0][2] is None
+    assert asked[0][2:4] == (None, None)
     assert result.stderr.startswith("orders: stopped, snapshot; ")
+    assert run("resume", "--until", "caught-up", "--wait", "--timeout", "1s").exit_code == 0
+    assert asked[1][3] == "caught-up"
+
+
+@pytest.mark.usefixtures("claim")
+def test_a_runner_keeps_the_until_that_it_began_with(run: Run, catalog: Catalog) -> None:
+    result = run("resume", "--until", "caught-up")
+    assert result.exit_code == 2
+    assert "has a runner: --until, --metrics-file and --metrics-port are of a run" in result.stderr
+    assert (catalog.job("orders").waiting, catalog.job("orders").until) == ((), "forever")
 
 
 def test_the_name_may_be_left_out_only_when_it_is_clear(run: Run, catalog: Catalog) -> None:

@@ -369,6 +369,57 @@ def test_a_detached_job_runs_on_with_a_private_log(folder: Path, run: Run) -> No
     assert run("stop", "--json").exit_code == 0
 
 
+RESUMING = """
+import sys, time, types
+sys.path[:0] = {paths!r}
+fake = types.ModuleType("backfill_cli.engine.loop.run")
+def resume(name, catalog, sink_config, until, watcher):
+    from dataclasses import replace
+    from backfill_cli.model.job import JobState
+    from view_builders import PROGRESS
+    with catalog.claim(name, "test", int(time.time() * 1000)) as claim:
+        claim.store.become(JobState.STARTING, "")
+        claim.store.become(JobState.RUNNING, "")
+        claim.store.heartbeat(5, replace(PROGRESS, token=claim.token))
+        time.sleep(0.5)
+        if {passes!r}:
+            claim.store.heartbeat(5, replace(PROGRESS, token=claim.token, looked_ms=5))
+        while not claim.store.commands():
+            time.sleep(0.02)
+        claim.store.become(JobState.STOPPING, "")
+        claim.store.become(JobState.STOPPED, until)
+    return "stopped"
+fake.resume = resume
+sys.modules["backfill_cli.engine.loop.run"] = fake
+"""
+
+
+@pytest.mark.seconds
+@pytest.mark.parametrize(("passes", "code"), [(True, 0), (False, 8)])
+def test_a_resume_in_the_background_waits_for_the_first_barrier_within_the_time(
+    folder: Path, catalog: Catalog, run: Run, passes: bool, code: int
+) -> None:
+    end_job(catalog, "orders", JobState.STOPPED)
+    site = folder / "site"
+    site.mkdir()
+    tests = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "view")]
+    (site / "sitecustomize.py").write_text(RESUMING.format(paths=tests, passes=passes))
+    words = ["resume", "orders", "--until", "caught-up", "--detach", "--wait", "--timeout", "6s"]
+    ended = subprocess.run(
+        [sys.executable, "-m", "backfill_cli", *words],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(site)},
+        timeout=60,
+    )
+    assert ended.returncode == code, ended.stderr
+    said = "past its first barrier" if passes else "had no barrier within 6 s, and goes on"
+    assert said in ended.stderr
+    assert catalog.job("orders").live
+    assert run("stop", "--wait", "--json").exit_code == 0
+    assert catalog.job("orders").reason == "caught-up"
+
+
 @pytest.mark.seconds
 def test_a_detached_job_that_fails_at_once_passes_its_error_on(folder: Path) -> None:
     ended = background(folder, fails=True)

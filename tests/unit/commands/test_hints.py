@@ -414,6 +414,18 @@ def not_taken_in_time(s: Scene) -> str:
         return s.ended("pause", "--wait", "--timeout", "1ms")
 
 
+def no_barrier_in_time(s: Scene) -> str:
+    class Runner:
+        pid = 1
+
+        def poll(self) -> None:
+            """It lives, and is still starting."""
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("backfill_cli.commands._detached.subprocess.Popen", lambda *_, **__: Runner())
+        return s.ended("resume", "orders", "--detach", "--wait", "--timeout", "1ms")
+
+
 def no_job_at_all(s: Scene) -> str:
     s.run("drop", "orders", "--confirm", "orders")
     s.sql(s.sink, "DROP TABLE orders")
@@ -442,7 +454,7 @@ STATES: dict[str, tuple[Callable[[Scene], str], ...]] = {
     "backfill_cli/catalog/lease.py:held": (held_elsewhere,),
     "backfill_cli/catalog/checkpoints.py:recover": (no_checkpoint,),
     "backfill_cli/catalog/checkpoints.py:_conflict": (never_prepared,),
-    "backfill_cli/config/__init__.py:load": (no_config,),
+    "backfill_cli/config/__init__.py:read": (no_config,),
     "backfill_cli/config/__init__.py:_checked": (faulty_config,),
     "backfill_cli/sinks/duckdb/tables.py:check": (table_dropped,),
     "backfill_cli/sinks/duckdb/tables.py:_ddl": (table_in_use,),
@@ -477,6 +489,7 @@ STATES: dict[str, tuple[Callable[[Scene], str], ...]] = {
     "backfill_cli/engine/loop/promises.py:take_back": (refused_between_tables,),
     "backfill_cli/engine/loop/process.py:_beat_by_name": (heartbeat_died,),
     "commands/_posting.py:_waited": (not_taken_in_time,),
+    "commands/_detached.py:start_detached": (no_barrier_in_time,),
     "commands/_options.py:config_file": (no_config_named,),
     "commands/_options.py:no_job": (no_job_at_all,),
     "commands/wait.py:wait": (stopped_before_caught_up, not_caught_up_in_time),
