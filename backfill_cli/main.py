@@ -149,7 +149,6 @@ def _end(error: BackfillError) -> None:
 app = typer.Typer(
     cls=Verbs,
     invoke_without_command=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},  # those of the verbs inherit it
 )
