@@ -160,12 +160,12 @@ class Catalog:
         """
         if name is not None:
             check_name(name)
+            with self._store.reading() as db:
+                named = {row.name: row for row in self._rows(db)}
+            if name not in named:
+                raise jobs.unknown(name, tuple(named))
+            return named[name]
         known = self.jobs()
-        if name is not None:
-            for row in known:
-                if row.name == name:
-                    return row
-            raise jobs.unknown(name, tuple(row.name for row in known))
         active = [row.name for row in known if not row.ended]
         if len(active) > 1:
             raise UsageError(

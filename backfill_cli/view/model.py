@@ -213,6 +213,15 @@ def _runner(row: JobRow) -> str:
     return f"pid {row.lease.pid} on {row.lease.host}" if row.lease.pid else "which left no name"
 
 
+PHASE_WORDS = {Phase.LOG_STORE.value: "catching up", Phase.UPSTREAM.value: "live"}
+"""What the phases mean to people, beside their names."""
+
+
+def spell_phase(phase: str) -> str:
+    """`log-store (catching up)`, `upstream (live)`, `snapshot`."""
+    return f"{phase} ({PHASE_WORDS[phase]})" if phase in PHASE_WORDS else phase
+
+
 def spell_age(view: JobView) -> str | None:
     """`as of 2026-11-21 04:40:12 UTC, 5m ago` where the numbers are older than a live job's; else None."""
     if view.age_s is None or view.age_s < OLD_S + view.interval_s:
