@@ -134,7 +134,7 @@ def exit_codes() -> Iterator[None]:
     except typer.TyperException as error:
         where = getattr(error, "ctx", None)
         hint = f"{where.command_path} --help" if where is not None else "backfill --help"
-        _end(UsageError(error.format_message(), hint))
+        _end(UsageError(error.format_message().replace("Value error, ", "", 1), hint))  # pydantic's own prefix
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
 

@@ -282,6 +282,13 @@ def test_config_show_of_a_file_with_faults_is_code_2(run: Run, folder: Path) -> 
     assert "job.name" in done.stderr
 
 
+@pytest.mark.parametrize("words", [["start", "--until", "x"], ["wait", "--for", "x"], ["resume", "--until", "x"]])
+def test_a_wrong_choice_is_told_in_plain_words(run: Run, folder: Path, words: list[str]) -> None:
+    result = run(*words)
+    assert result.exit_code == 2
+    assert f"error: Invalid value for '{words[1]}': 'x' is not one of 'caught-up', " in result.stderr
+
+
 def test_config_schema_is_json(run: Run) -> None:
     assert json.loads(run("config", "schema").stdout)["title"] == "backfill job"
 

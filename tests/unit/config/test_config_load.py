@@ -1,10 +1,14 @@
 """Reading a config file: what it becomes, and every fault of it at once."""
 
+import copy
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import tomli
 from config_builders import GOOD, Load
 from hypothesis import given
 from hypothesis import strategies as st
@@ -278,3 +282,42 @@ def test_staging_and_spool_are_two_folders(load_text: Load, staging: str, spool:
     assert load_text(text + '[spool]\npath = "elsewhere"\n').spool.path.endswith("elsewhere")
     (fault,) = faults_of(load_text, text + '[spool]\npath = "x[1]"\n')
     assert "as a pattern" in fault
+
+
+WRONG = ["a/../b", -1, ["a", "a"], {"a": "b"}]
+
+
+@pytest.mark.seconds
+def test_no_fault_is_told_in_the_checkers_own_words(load_text: Load) -> None:
+    """Each option of each upstream with each wrong value: no prefix of pydantic's, no name of a class."""
+    sections = {"barrier": {"interval": 1}, "throttle": {"rate": 1}, "retry": {"limit": 1}, "spool": {"path": "s"}}
+    told = set()
+    for kind in ("kafka", "files+kafka"):
+        whole = {**tomli.loads(template(kind, "duckdb")), **sections, "spark": {"conf": {}}, "transform": {}}
+        for path in list(_paths(whole)):
+            for wrong in WRONG:
+                told |= set(_faults_with(whole, path, wrong))
+    assert len(told) > 50
+    own = re.compile(r"value error|assertion failed|input should|instance of|valid dictionary", re.IGNORECASE)
+    assert not [fault for fault in told if own.search(fault)]
+
+
+def _paths(tree: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    for key, item in tree.items() if isinstance(tree, dict) else enumerate(tree):
+        yield (*at, key)
+        if isinstance(item, dict | list):
+            yield from _paths(item, (*at, key))
+
+
+def _faults_with(whole: dict[str, Any], path: tuple[Any, ...], wrong: object) -> tuple[str, ...]:
+    """The faults of a stored config in which this value stands at this path."""
+    tree = copy.deepcopy(whole)
+    place: Any = tree
+    for step in path[:-1]:
+        place = place[step]
+    place[path[-1]] = wrong
+    try:
+        from_stored(json.dumps(tree))
+    except ConfigError as error:
+        return error.faults
+    return ()
