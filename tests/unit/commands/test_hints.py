@@ -624,3 +624,15 @@ def test_each_command_of_a_hint_works_where_it_is_told(
         done = s.run(*words)
         assert done.exit_code == 0, (found[index], done.stderr, done.exception)
         index += 1
+
+
+def test_resume_records_the_until_that_it_is_given_and_says_so(scene: Callable[[str], Scene]) -> None:
+    s = scene("0")
+    before = s.catalog.definition("orders").until
+    given = "forever" if before == "caught-up" else "caught-up"
+    done = s.run("resume", "orders", "--until", given)
+    assert done.exit_code == 0, done.stderr
+    assert s.catalog.definition("orders").until == given
+    assert f"until {given} from now on, as it is recorded; it was until {before}" in done.stderr
+    assert "from now on" not in s.run("resume", "orders").stderr
+    assert s.catalog.definition("orders").until == given
