@@ -28,6 +28,7 @@ VERBS = (
     "verify",
     "report",
     "drop",
+    "doctor",
     "init",
     "config",
 )
@@ -134,7 +135,7 @@ def exit_codes() -> Iterator[None]:
     except typer.TyperException as error:
         where = getattr(error, "ctx", None)
         hint = f"{where.command_path} --help" if where is not None else "backfill --help"
-        _end(UsageError(error.format_message(), hint))
+        _end(UsageError(error.format_message().replace("Value error, ", "", 1), hint))  # pydantic's own prefix
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
 
@@ -149,7 +150,6 @@ def _end(error: BackfillError) -> None:
 app = typer.Typer(
     cls=Verbs,
     invoke_without_command=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},  # those of the verbs inherit it
 )

@@ -53,6 +53,17 @@ def two_systems(snapshot: str, changes: str) -> UpstreamConnector:
     return UpstreamConnector(options, opened, fingerprint)
 
 
+def pairs() -> tuple[tuple[str, str], ...]:
+    """(the snapshot's type, the changes' type) of every upstream of two systems that there can be."""
+    kinds = [(kind, upstream(kind)) for kind in known(UPSTREAMS)]
+    return tuple(
+        (one, other)
+        for one, held in kinds
+        for other, log in kinds
+        if one != other and held.snapshot is not None and log.changes is not None
+    )
+
+
 def sink(kind: str) -> SinkConnector:
     """The sink connector of that name. Raises UsageError listing the known ones, nearest first."""
     found = _find(SINKS, "sink", kind).load()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import typer
 
-from backfill_cli.errors import NoSuchJob, UsageError
+from backfill_cli.errors import NoSuchJob, UsageError, WaitTimedOut
 from backfill_cli.view.console import answer_json, say
 from backfill_cli.view.log import LOG_BYTES, kept, log_of, opened
 
@@ -24,11 +24,14 @@ LOG = "BACKFILL_DETACHED_LOG"  # tells the process in the background where its o
 LOOK_S = 5.0
 
 
-def start_detached(job: str, catalog: "Catalog", words: list[str], as_json: bool) -> None:
+def start_detached(
+    job: str, catalog: "Catalog", words: list[str], as_json: bool, barrier_within_s: float | None = None
+) -> None:
     """The job runs in the background and holds its lease, or has ended well already.
 
-    Raises Held while another runner has it, before anything reaches the log; Exit with the runner's exit code, its
-    output on stderr, when it failed at once.
+    barrier_within_s: its first barrier is waited for, too, so long. Raises Held while another runner has it,
+    before anything reaches the log; Exit with the runner's exit code, its output on stderr, when it failed at
+    once; WaitTimedOut, and the runner goes on.
     """
     catalog.lock_job(job).release()
     log = log_of(catalog.path, job)
@@ -45,7 +48,9 @@ def start_detached(job: str, catalog: "Catalog", words: list[str], as_json: bool
             start_new_session=True,
             env={**os.environ, LOG: str(log)},
         )
-    while not _holds(catalog, job, runner.pid):
+    deadline = time.monotonic() + (barrier_within_s or 0.0)
+    there = _holds if barrier_within_s is None else _passed_barrier
+    while not there(catalog, job, runner.pid):
         code = runner.poll()
         if code is not None and code != 0:
             with log.open(errors="replace") as written:
@@ -54,11 +59,17 @@ def start_detached(job: str, catalog: "Catalog", words: list[str], as_json: bool
             raise typer.Exit(code if code > 0 else 128 - code)
         if code == 0:
             break
+        if barrier_within_s is not None and time.monotonic() > deadline:
+            raise WaitTimedOut(
+                f"job {job!r}: runner {runner.pid} had no barrier within {barrier_within_s:g} s, and goes on",
+                f"backfill status {job}, and its log: {log}",
+            )
         time.sleep(POLL_S)
     if as_json:
         answer_json({"schema": 1, "job": job, "pid": runner.pid, "log": str(log)})
     else:
-        say(f"job {job}: started in the background, pid {runner.pid}, log {log}")
+        after = "" if barrier_within_s is None else ", past its first barrier"
+        say(f"job {job}: started in the background, pid {runner.pid}{after}, log {log}")
 
 
 def in_background() -> bool:
@@ -120,3 +131,12 @@ def _holds(catalog: "Catalog", job: str, pid: int) -> bool:
     except NoSuchJob:
         return False
     return row.live and row.lease.pid == pid
+
+
+def _passed_barrier(catalog: "Catalog", job: str, pid: int) -> bool:
+    """Whether the runner has looked at the upstream, under what was asked of the job before: a resume, too."""
+    if not _holds(catalog, job, pid):
+        return False
+    row = catalog.job(job)
+    told = row.progress
+    return told is not None and told.token == row.lease.token and told.looked_ms is not None and not row.waiting

@@ -2,17 +2,29 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from backfill_cli.errors import NoSuchJob, UsageError
+from backfill_cli.errors import BackfillError, NoSuchJob, UsageError
 
 if TYPE_CHECKING:
     from backfill_cli.catalog import Catalog, JobRow
 
 DEFAULT_CATALOG = ".backfill/catalog.duckdb"
 DEFAULT_CONFIG = "job.toml"
+
+
+def job_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """For a shell: the jobs whose names begin so; none where the catalog is absent or busy: no waiting here."""
+    from backfill_cli.catalog import Catalog
+
+    try:
+        known = Catalog(catalog_file(ctx.params.get("catalog") or "", above=True), wait_s=0.0).names()
+    except BackfillError:
+        return []
+    return [name for name in known if name.startswith(incomplete)]
+
 
 CatalogOption = Annotated[
     str,
@@ -30,6 +42,7 @@ JobArgument = Annotated[
         metavar="JOB",
         help="May be left out when there is only one job, or only one that has not ended.",
         show_default=False,
+        autocompletion=job_names,
     ),
 ]
 ConfigOption = Annotated[
@@ -39,6 +52,7 @@ ConfigOption = Annotated[
 FileArgument = Annotated[
     str | None, typer.Argument(metavar="FILE", help="The same as --config FILE.", show_default=False)
 ]
+Until = Literal["caught-up", "forever"]
 DetachOption = Annotated[bool, typer.Option("--detach", help="Run in the background, with a log file.")]
 ExistingOption = Annotated[bool, typer.Option("--into-existing", help="Allow sink tables that already have rows.")]
 MetricsFileOption = Annotated[
@@ -84,22 +98,27 @@ TimeoutOption = Annotated[
 
 
 def open_catalog(path: str, *, above: bool = True) -> "Catalog":
-    """The catalog file; nothing is opened or made yet.
+    """The catalog file; nothing is opened or made yet. above: see `catalog_file`."""
+    from backfill_cli.catalog import Catalog
+
+    return Catalog(catalog_file(path, above))
+
+
+def catalog_file(path: str, above: bool) -> Path:
+    """Where the catalog is, or would be.
 
     above: look in the folders above, too, up to the home folder, for one that is this user's. Not for a verb that
     may make a job, nor where one that acts names none.
     """
-    from backfill_cli.catalog import Catalog
-
     here = Path(DEFAULT_CATALOG)
     if path or not above or os.path.lexists(here):
-        return Catalog(Path(path or here))
+        return Path(path or here)
     for folder in Path.cwd().parents:
         if _is_mine(folder / here):
-            return Catalog(folder / here)
+            return folder / here
         if folder == Path.home():
             break
-    return Catalog(here)
+    return here
 
 
 def _is_mine(file: Path) -> bool:

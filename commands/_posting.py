@@ -3,15 +3,16 @@
 import time
 from typing import TYPE_CHECKING
 
+from backfill_cli.catalog.moments import spell_epoch, spell_moment
 from backfill_cli.errors import WaitTimedOut
-from backfill_cli.model.job import Verb
+from backfill_cli.model.job import Phase, Verb
 from backfill_cli.view.console import answer_json, say
 from backfill_cli.view.lines import spell_held
 
 from ._options import named_job, open_catalog, seconds
 
 if TYPE_CHECKING:
-    from backfill_cli.catalog import Catalog
+    from backfill_cli.catalog import Catalog, JobRow
 
 POLL_S = 0.1
 
@@ -35,18 +36,33 @@ def post(
     from backfill_cli.catalog.actor import actor
 
     store = open_catalog(catalog, above=job is not None)
-    name = job or named_job(store, None).name
+    before = named_job(store, job)
+    name = before.name
     command = store.post(name, verb, rate, actor(), time.time_ns() // 1_000_000)
     epoch = _waited(store, name, command, verb, limit_s) if wait else store.taken(name, command)
     if as_json:
-        answer_json({"schema": 1, "job": name, "command": verb.value, "rate": rate, "id": command, "epoch": epoch})
+        told = {"command": verb.value, "rate": rate, "id": command, "epoch": epoch, "note": _note(before, verb)}
+        answer_json({"schema": 1, "job": name, **told})
     elif epoch is None:
         say(f"job {name}: {verb.value} requested; it takes effect at the next barrier")
     else:
-        say(f"job {name}: {DONE[verb]}{_rate(verb, rate)}, at epoch {epoch}")
+        say(f"job {name}: {DONE[verb]}{_rate(verb, rate)}, at epoch {spell_epoch(epoch)}")
+    if (note := _note(before, verb)) is not None and not as_json:
+        say(note)
     held = None if verb in (Verb.RESUME, Verb.THROTTLE) else _held_back(store, name, verb)
     if held is not None and not as_json:
         say(f"{held}, and keeps more until it goes on: backfill resume {name}")
+
+
+def _note(before: "JobRow", verb: Verb) -> str | None:
+    """Why a command changes nothing, None where it does. before: the job as it was."""
+    asked = before.asked
+    if (verb is Verb.PAUSE and asked.paused) or (verb is Verb.PAUSE_ALL and asked.pause_all):
+        return f"it was paused already, by {asked.paused_by} since {spell_moment(asked.paused_since_ms)}"
+    phase = before.phase if before.progress is None else before.progress.phase
+    if verb is Verb.THROTTLE and phase != Phase.SNAPSHOT:
+        return "it has no effect now: the snapshot is read, and changes are not limited"
+    return None
 
 
 def _held_back(store: "Catalog", name: str, verb: Verb) -> str | None:

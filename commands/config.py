@@ -1,18 +1,22 @@
-"""`backfill config`: what may stand in a config file."""
+"""`backfill config`: what may stand in a config file, and what stands in one."""
+
+from dataclasses import asdict
 
 import typer
+
+from ._options import ConfigOption, FileArgument, JsonOption, config_file
 
 app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Describe the config file.",
+    help="Describe the config file, and what is in force of one.",
     no_args_is_help=True,
 )
 
 
 @app.callback()
 def config() -> None:
-    """Describe the config file."""
+    """Describe the config file, and what is in force of one."""
 
 
 @app.command()
@@ -22,3 +26,25 @@ def schema() -> None:
     from backfill_cli.view.console import answer_json
 
     answer_json(json_schema())
+
+
+@app.command()
+def show(file: FileArgument = None, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """Print every option in force and where its value comes from: the file, the environment, a default.
+
+    A secret is shown as the reference that stands in the file, never looked up.
+    """
+    from backfill_cli.config import load, read
+    from backfill_cli.config.effective import effective
+
+    path = config_file(file, config)
+    settings = effective(load(path), read(path))
+    if as_json:
+        from backfill_cli.view.console import answer_json
+
+        answer_json({"schema": 1, "file": str(path), "options": [asdict(one) for one in settings]})
+        return
+    from backfill_cli.view.settings import show_settings
+
+    noted = [(one.path, f"{one.origin}: {one.note}" if one.note else one.origin, one.value) for one in settings]
+    show_settings(noted)

@@ -9,14 +9,15 @@ import typer
 from backfill_cli.errors import UsageError
 from backfill_cli.view.console import answer_json, say
 
-from ._options import CatalogOption, JsonOption, open_catalog
+from ._options import CatalogOption, JsonOption, job_names, open_catalog
 
 if TYPE_CHECKING:
     from backfill_cli.engine.job.drop import Dropped
 
-NameArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job to forget.")]
+NameArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job to forget.", autocompletion=job_names)]
 ConfirmOption = Annotated[
-    str | None, typer.Option("--confirm", metavar="JOB", help="Required: the job's name once more.")
+    str | None,
+    typer.Option("--confirm", metavar="JOB", help="Required: the job's name once more.", autocompletion=job_names),
 ]
 SinkOption = Annotated[
     str | None,

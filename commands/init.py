@@ -14,10 +14,28 @@ from ._options import JsonOption
 FileArgument = Annotated[str, typer.Argument(metavar="FILE", help="Where to write it.")]
 
 
-def init(file: FileArgument = "job.toml", as_json: JsonOption = False) -> None:
-    """Write a commented config to start from. Fails if the file exists."""
-    from backfill_cli.config.template import TEMPLATE
+UpstreamOption = Annotated[
+    str,
+    typer.Option(
+        "--upstream",
+        metavar="TYPE",
+        help="Where rows come from: files, kafka, postgres; files+kafka for a snapshot of files with changes in a "
+        "topic.",
+    ),
+]
+SinkOption = Annotated[str, typer.Option("--sink", metavar="TYPE", help="Where they go: duckdb, postgres.")]
 
+
+def init(
+    file: FileArgument = "job.toml",
+    upstream: UpstreamOption = "files",
+    sink: SinkOption = "duckdb",
+    as_json: JsonOption = False,
+) -> None:
+    """Write a config to start from, with every option of an upstream and a sink. Fails if the file exists."""
+    from backfill_cli.config.template import template
+
+    text = template(upstream, sink)
     try:
         handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     except FileExistsError:
@@ -25,8 +43,8 @@ def init(file: FileArgument = "job.toml", as_json: JsonOption = False) -> None:
     except OSError as error:
         raise UsageError(f"{file}: {error.strerror}") from None
     with os.fdopen(handle, "w", encoding="utf-8") as written:
-        written.write(TEMPLATE)
+        written.write(text)
     if as_json:
         answer_json({"schema": 1, "file": file})
     else:
-        say(f"wrote {file}\nTry: edit it, then: backfill plan --config {shlex.quote(str(file))}")
+        say(f"wrote {file}\nTry: fill in what is marked, then: backfill plan --config {shlex.quote(str(file))}")

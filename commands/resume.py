@@ -20,9 +20,10 @@ from ._options import (
     MetricsPortOption,
     QuietOption,
     TimeoutOption,
-    WaitOption,
+    Until,
     named_job,
     open_catalog,
+    seconds,
 )
 from ._posting import post
 
@@ -32,10 +33,27 @@ FromSinkOption = Annotated[
         "--from-sink", metavar="CONFIG", help="Rebuild a lost catalog from what the sink of this config keeps."
     ),
 ]
+UntilOption = Annotated[
+    Until | None,
+    typer.Option(
+        "--until",
+        help="Where this run and later ones end; recorded for the job. Default: as recorded.",
+        show_default=False,
+    ),
+]
+WaitOption = Annotated[
+    bool,
+    typer.Option(
+        "--wait",
+        help="With a runner: wait until its barrier took the command; print the epoch. With --detach: wait for "
+        "the new runner's first barrier. Without both the run itself is waited for.",
+    ),
+]
 
 
 def resume(
     job: JobArgument = None,
+    until: UntilOption = None,
     from_sink: FromSinkOption = None,
     detach: DetachOption = False,
     wait: WaitOption = False,
@@ -50,10 +68,9 @@ def resume(
 ) -> None:
     """Continue a job: end its pause where a runner has it; else run it from its last checkpoint.
 
-    --detach: where no runner has it, run it in the background.
+    --detach: where no runner has it, run it in the background. --timeout is of --wait, and ends no run.
     """
-    if detach and wait:
-        raise UsageError("--detach and --wait cannot be used together", "leave one of them out")
+    limit_s = seconds(timeout, "--timeout")
     store = open_catalog(catalog, above=job is not None and from_sink is None)
     sink_config = None
     if from_sink is not None:
@@ -66,6 +83,7 @@ def resume(
         name = row.name
         if row.live and not in_background():
             of_a_run = {
+                "--until": until is not None,
                 "--metrics-file": metrics_file is not None,
                 "--metrics-port": metrics_port is not None,
                 "--fail-on-quarantine": fail_on_quarantine,
@@ -83,8 +101,9 @@ def resume(
 
     told = telling(metrics_file, metrics_port, progress_interval, quiet, fail_on_quarantine, as_json)
     if detach:
-        words = ["resume", name, *told.words]
-        start_detached(name, store, words if from_sink is None else [*words, "--from-sink", from_sink], as_json)
+        words = ["resume", name, *(() if until is None else ("--until", until)), *told.words]
+        words += [] if from_sink is None else ["--from-sink", from_sink]
+        start_detached(name, store, words, as_json, limit_s if wait else None)
         return
     from backfill_cli.config import stored_hooks
     from backfill_cli.engine.loop.run import resume as resume_job
@@ -94,6 +113,6 @@ def resume(
         store,
         told,
         sink_config.hooks if sink_config is not None else stored_hooks(store.definition(name).config),
-        lambda viewer: resume_job(name, store, sink_config, viewer),
+        lambda viewer: resume_job(name, store, sink_config, until, viewer),
         rebuilt=sink_config is not None,
     )

@@ -1,6 +1,6 @@
 """`backfill start`: create a job, or go on with it, and run it here or in the background."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -16,11 +16,11 @@ from ._options import (
     MetricsFileOption,
     MetricsPortOption,
     QuietOption,
+    Until,
     config_file,
     open_catalog,
 )
 
-Until = Literal["caught-up", "forever"]
 UntilOption = Annotated[Until, typer.Option("--until", help="End once caught up, or follow until stopped.")]
 
 

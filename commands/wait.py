@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from backfill_cli.catalog.lease import this_host
+from backfill_cli.catalog.moments import spell_epoch
 from backfill_cli.errors import WAY_ON, Fatal, StoppedEarly, WaitTimedOut
 from backfill_cli.model.job import JobState, Phase
 from backfill_cli.view.console import answer_json, say
@@ -66,7 +67,7 @@ def wait(
     if as_json:
         answer_json({"schema": 1, "job": name, "for": goal, "state": row.state.value, "epoch": row.epoch})
     else:
-        say(f"job {name}: {goal}, at epoch {row.epoch}")
+        say(f"job {name}: {goal}, at epoch {spell_epoch(row.epoch)}")
 
 
 def _now_of(row: "JobRow") -> int:
@@ -80,7 +81,7 @@ def reached(row: "JobRow", goal: Goal, since_ms: int) -> bool:
     """Whether the job is there; caught up: with all that the upstream had at `since_ms`.
 
     A job that is done has been caught up and has stopped. Stopped and done are reached once the runner has gone:
-    whoever waits may start the job again.
+    whoever waits may start the job again. Paused is a job, too, that was stopped while it was.
     """
     done = row.state is JobState.DONE and not row.live
     if goal == "caught-up":
@@ -89,7 +90,8 @@ def reached(row: "JobRow", goal: Goal, since_ms: int) -> bool:
         return done or (row.state is JobState.STOPPED and not row.live)
     if goal == "done":
         return done
-    return row.state == goal
+    stays = not row.live and row.control.paused and row.state is not JobState.FAILED  # a stop leaves a pause
+    return stays or row.state is JobState.PAUSED
 
 
 def _follows(row: "JobRow", since_ms: int) -> bool:

@@ -139,6 +139,20 @@ class Catalog:
         with self._store.reading() as db:
             return self._rows(db)
 
+    def look(self) -> tuple[JobRow, ...]:
+        """As `jobs`, of a file that stays as it is. Raises UsageError for one of another version."""
+        if not self._store.exists():
+            return ()
+        with self._store.looking() as db:
+            return self._rows(db)
+
+    def names(self) -> tuple[str, ...]:
+        """The jobs' names, oldest first, of a file that stays as it is. Raises as `look` does."""
+        if not self._store.exists():
+            return ()
+        with self._store.looking() as db:
+            return jobs.names(db)
+
     def _rows(self, db: "DuckDBPyConnection") -> tuple[JobRow, ...]:
         return tuple(
             replace(row, live=self._is_live(row.lease, row.name), waiting=inbox.waiting(db, row.name))
@@ -152,12 +166,12 @@ class Catalog:
         """
         if name is not None:
             check_name(name)
+            with self._store.reading() as db:
+                named = {row.name: row for row in self._rows(db)}
+            if name not in named:
+                raise jobs.unknown(name, tuple(named))
+            return named[name]
         known = self.jobs()
-        if name is not None:
-            for row in known:
-                if row.name == name:
-                    return row
-            raise jobs.unknown(name, tuple(row.name for row in known))
         active = [row.name for row in known if not row.ended]
         if len(active) > 1:
             raise UsageError(
@@ -285,7 +299,7 @@ class Catalog:
 
     def _is_live(self, known: lease.Lease, job: str) -> bool:
         """For who only looks: as `_is_held`, but by the clocks of both machines, without waiting."""
-        return known.binds(lease.this_host(), self._now_ms()) or lease.is_locked(self.path, job)
+        return known.binds(lease.this_host(), self._now_ms()) or lease.runs_at(self.path, job)
 
     def _refuse_live(self, known: lease.Lease, job: str, lock: JobLock | None, dead: lease.Lease | None) -> None:
         """Raise Held while somebody else runs the job. dead: see `_watched`."""

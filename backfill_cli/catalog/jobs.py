@@ -68,18 +68,28 @@ class JobRow:
         return self.state in ENDED
 
     @property
+    def dead(self) -> bool:
+        """Whether the job's runner went without saying so: killed, or its machine is gone."""
+        return not self.ended and not self.live and self.lease.pid is not None
+
+    @property
     def shown_state(self) -> JobState:
         """The state, or what it is on its way to: asked and reached are two states."""
         if self.ended:
             return self.state
+        if self.asked.stop:
+            return JobState.STOPPING
+        if self.asked.paused and not self.control.paused:
+            return JobState.PAUSING
+        return self.state
+
+    @property
+    def asked(self) -> Control:
+        """The control once the commands that wait have been taken."""
         asked = self.control
         for command in self.waiting:
             asked = apply_command(asked, command, command.at_ms)
-        if asked.stop:
-            return JobState.STOPPING
-        if asked.paused and not self.control.paused:
-            return JobState.PAUSING
-        return self.state
+        return asked
 
 
 @dataclass(frozen=True, slots=True)

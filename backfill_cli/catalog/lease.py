@@ -7,6 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from backfill_cli.catalog.moments import spell_moment
 from backfill_cli.errors import Held
 
 if TYPE_CHECKING:
@@ -151,9 +152,6 @@ def held(job: str, lease: Lease, now_ms: int) -> Held:
 
 
 def _holder(lease: Lease) -> str:
-    from datetime import UTC, datetime
-
     if lease.host is None:
         return "released since"
-    since = datetime.fromtimestamp((lease.claimed_ms or 0) / 1000, UTC)
-    return f"{lease.owner} on {lease.host}, pid {lease.pid}, since {since:%Y-%m-%d %H:%M:%S} UTC"
+    return f"{lease.owner} on {lease.host}, pid {lease.pid}, since {spell_moment(lease.claimed_ms)}"

@@ -86,6 +86,28 @@ class Store:
             yield db
 
     @contextmanager
+    def looking(self) -> Iterator["DuckDBPyConnection"]:
+        """As `reading`, of the file as it is: not brought to this version, nor made private.
+
+        Raises UsageError for one of another version.
+        """
+        with self.locked("look"):
+            refuse_unsafe(self.path)
+            db = self._connect(self.path, read_only=True)
+            try:
+                version, known = self._version(db), len(self._scripts())
+                if version != known:
+                    raise UsageError(
+                        f"catalog {self.path} has version {version}, this backfill works with version {known}",
+                        "pip install --upgrade backfill-cli"
+                        if version > known
+                        else "any command that reads or writes jobs brings it there, and keeps a copy",
+                    )
+                yield db
+            finally:
+                db.close()
+
+    @contextmanager
     def writing(self) -> Iterator["DuckDBPyConnection"]:
         """One transaction: committed at the end; an exception leaves the file as it was."""
         with self._opened(read_only=False, act="write") as db:

@@ -127,10 +127,16 @@ class JobConfig:
 
 def load(path: Path) -> JobConfig:
     """The config of a TOML file. Raises ConfigError with all its faults."""
+    settled = absolute(read(path), Path.cwd())
+    return _checked(settled, str(path), _written_secrets(settled) + hook_faults(settled))
+
+
+def read(path: Path) -> Tree:
+    """What a TOML file says, as it stands there. Raises ConfigError where it cannot be read."""
     import tomli
 
     try:
-        tree = tomli.loads(path.read_text("utf-8"))
+        return tomli.loads(path.read_text("utf-8"))
     except OSError as error:
         reason = (error.strerror or "cannot be read").lower()
         raise ConfigError(str(path), [reason], "backfill init   # writes a job.toml to start from") from None
@@ -139,8 +145,6 @@ def load(path: Path) -> JobConfig:
     except tomli.TOMLDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         raise ConfigError(str(path), [f"{place}: not TOML: {error.msg}"]) from None
-    settled = absolute(tree, Path.cwd())
-    return _checked(settled, str(path), _written_secrets(settled) + hook_faults(settled))
 
 
 def from_stored(stored: str) -> JobConfig:

@@ -55,6 +55,8 @@ def _what(fault: ErrorDetails, model: type[BaseModel], data: Any) -> str:
         return "missing"
     if fault["type"] in ("too_short", "string_too_short"):
         return "must not be empty"
+    if fault["type"] in ("model_type", "dict_type"):
+        return "must be a table"
     if fault["type"] == "extra_forbidden":
         *parents, name = _steps(fault, data)
         return _unknown(str(name), _keys(model, [step for step in parents if isinstance(step, str)]))

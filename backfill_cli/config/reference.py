@@ -56,13 +56,7 @@ def _options(part: str) -> list[tuple[str, type[BaseModel]]]:
 
 def _two_systems() -> list[tuple[str, str, type[BaseModel]]]:
     """(the snapshot's type, the changes' type, the options of both) of every upstream of two systems."""
-    kinds = [(kind, registry.upstream(kind)) for kind in registry.known(registry.UPSTREAMS)]
-    return [
-        (one, other, registry.two_systems(one, other).options)
-        for one, snapshot in kinds
-        for other, changes in kinds
-        if one != other and snapshot.snapshot is not None and changes.changes is not None
-    ]
+    return [(one, other, registry.two_systems(one, other).options) for one, other in registry.pairs()]
 
 
 def _of_two_systems() -> list[str]:

@@ -1,34 +1,176 @@
-"""The config that `backfill init` writes: every option of a first job, explained."""
+"""The config that `backfill init` writes: every option of the connectors that it is told, explained."""
 
-TEMPLATE = """\
+import json
+import textwrap
+from collections.abc import Sequence
+from typing import Any, Literal, get_args, get_origin
+
+import tomli
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from backfill_cli import registry
+from backfill_cli.contracts import UpstreamConnector
+from backfill_cli.contracts.example import Example
+from backfill_cli.errors import UsageError
+
+FILL_IN = "# <- fill in"
+"""Behind a value that is an example, or none."""
+
+WIDTH = 100
+
+
+def template(upstream: str, sink: str) -> str:
+    """A config for an upstream of this type (`files+kafka` for one of two systems) and this sink.
+
+    It has no fault once what is marked is filled in. Raises UsageError for types that are not known, with
+    those that are, nearest first.
+    """
+    connector = _upstream(upstream)
+    told = _part("upstream", None if "+" in upstream else upstream, connector.options)
+    sides = upstream.split("+")
+    for name, kind in zip(("snapshot", "changes"), sides, strict=False):
+        told = told if len(sides) == 1 else _typed(told, f"[upstream.{name}]", kind)
+    into = _part("sink", sink, registry.sink(sink).options)
+    return "\n".join([JOB, told, _table(connector, told), into, REST])
+
+
+def kinds() -> tuple[str, ...]:
+    """The types of upstreams that there are, those of two systems too."""
+    return (*registry.known(registry.UPSTREAMS), *(f"{one}+{other}" for one, other in registry.pairs()))
+
+
+def _upstream(kind: str) -> UpstreamConnector:
+    if kind not in kinds():
+        listed = ", ".join(registry.nearest_first(kind, kinds()))
+        raise UsageError(f"unknown upstream type {kind!r}; known: {listed}", "name one of them: --upstream TYPE")
+    one, _, other = kind.partition("+")
+    return registry.two_systems(one, other) if other else registry.upstream(one)
+
+
+def _part(name: str, kind: str | None, options: type[BaseModel]) -> str:
+    """`[upstream]` or `[sink]`, with the tables in it."""
+    own, tables = _options(options, [name])
+    lines = [] if kind is None else [f'type = "{kind}"', *own]
+    return "\n".join([*([f"[{name}]"] if lines else []), *lines, *tables]).lstrip() + "\n"
+
+
+def _typed(text: str, header: str, kind: str) -> str:
+    """A side of an upstream of two systems says its own type first."""
+    return text.replace(f"{header}\n", f'{header}\ntype = "{kind}"\n', 1)
+
+
+def _options(
+    model: type[BaseModel], at: Sequence[str], defaults: BaseModel | None = None
+) -> tuple[list[str], list[str]]:
+    """The lines of a table's own options, and those of the tables in it: TOML has them in this order.
+
+    defaults: what the table has where it stands, over its model's own.
+    """
+    own: list[str] = []
+    tables: list[str] = []
+    for name, field in model.model_fields.items():
+        key = field.alias or name
+        if key == "type":
+            continue
+        inner = _model(field.annotation)
+        if inner is None:
+            default = field.get_default(call_default_factory=True) if defaults is None else getattr(defaults, name)
+            own += ["", *_comment(field.description), _option(key, field, default)]
+        else:
+            tables += _nested(inner, field, [*at, key])
+    return own, tables
+
+
+def _nested(model: type[BaseModel], field: FieldInfo, at: Sequence[str]) -> list[str]:
+    """A table in a table; commented out as a whole where nothing in it has to be given."""
+    own, tables = _options(model, at, field.default if isinstance(field.default, BaseModel) else None)
+    left_out = not field.is_required() and field.default is None and _example(field) is None
+    if left_out:
+        own, tables = [_commented(line) for line in own], [_commented(line) for line in tables]
+    live = any(line and not line.startswith("#") for line in own)
+    header = f"[{'.'.join(at)}]"
+    return ["", *_comment(field.description), header if live else f"# {header}", *own, *tables]
+
+
+def _option(key: str, field: FieldInfo, default: Any) -> str:
+    """`key = value`: one to fill in where it must be given or mostly is, else its default, commented out."""
+    example = _example(field)
+    if example is not None:
+        return f"{key} = {_toml(example.value)}   {FILL_IN}"
+    if field.is_required():
+        return f"{key} = {_toml(_first(field.annotation))}   {FILL_IN}"
+    return f"# {key} =" if default is None else f"# {key} = {_toml(default)}"
+
+
+def _example(field: FieldInfo) -> Example | None:
+    return next((mark for mark in field.metadata if isinstance(mark, Example)), None)
+
+
+def _first(kind: Any) -> Any:
+    """A value to begin with, of a type: the first of a choice, else nothing, as that type has it."""
+    if get_origin(kind) is Literal:
+        return get_args(kind)[0]
+    return {int: 0, float: 0.0, bool: False, list: [], dict: {}}.get(get_origin(kind) or kind, "")
+
+
+def _model(annotation: Any) -> type[BaseModel] | None:
+    """The model of an option that is a table with options of its own."""
+    for one in (annotation, *get_args(annotation)):
+        if isinstance(one, type) and issubclass(one, BaseModel):
+            return one
+    return None
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        pairs = ", ".join(f"{json.dumps(key)} = {_toml(one)}" for key, one in value.items())
+        return f"{{ {pairs} }}" if pairs else "{}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_toml(one) for one in value)}]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _comment(text: str | None) -> list[str]:
+    told = (text or "").replace("`", "").rstrip(".")
+    return [f"# {line}" for line in textwrap.wrap(f"{told[:1].upper()}{told[1:]}.", WIDTH)] if told else []
+
+
+def _commented(line: str) -> str:
+    return line if not line or line.startswith("#") else f"# {line}"
+
+
+def _table(connector: UpstreamConnector, told: str) -> str:
+    """`[[tables]]`; the key is left out where the upstream knows it."""
+    options = {key: value for key, value in tomli.loads(told)["upstream"].items() if key != "type"}
+    known = connector.primary_keys is not None or connector.event_key(connector.options.model_validate(options))
+    key = '# key = ["id"]                        # left out: what identifies a row upstream' if known else KEY
+    return TABLE.format(key=key)
+
+
+KEY = f'key = ["id"]   {FILL_IN}: the columns that identify a row'
+
+JOB = """\
 # A backfill job. Check it:   backfill plan --config job.toml
 # Run it:                     backfill start --config job.toml
 # Every option:               backfill config schema, and docs/config.md
+# Secrets are written as references, never as values: "${env:NAME}" or "${file:/path}".
 
 [job]
 name = "orders"                      # in the catalog and in commands: a-z, 0-9, _ and -
 # strategy = "auto"                  # auto chooses; plan says which and why
 # staging = ".backfill/staging"      # a cluster needs a path that driver and executors share
+"""
 
-[upstream]
-type = "files"
-# The load to start from: a folder or a glob of parquet, json (one object per line) or csv.
-snapshot = { path = "data/orders/snapshot", format = "parquet" }
-# Where change files land, read in name order: debezium, dms or change-feed.
-changes = { path = "data/orders/changes", format = "debezium" }
-# When the load was not taken at one point of the change log, name the change files around it:
-# snapshot.as_of: the last one finished before the load began; snapshot.complete_at: the first one
-# finished after it ended. Without as_of every change file is replayed.
-
-[[tables]]                           # one of these a table; with several, the paths hold {table}
-name = "orders"
-key = ["id"]                         # the columns that identify a row
+TABLE = f"""\
+[[tables]]                           # one of these a table; with several, paths of files hold {{{{table}}}}
+name = "orders"   {FILL_IN}
+{{key}}
 # target = "main.orders"             # the sink's table; default: the name
+# immutable_key = false              # a promise, for change logs that do not send the old key
+"""
 
-[sink]
-type = "duckdb"
-path = "warehouse.duckdb"
-
+REST = """\
 # [transform]                        # Spark SQL over one row; a [tables.transform] replaces it for its table
 # select = ["id", "upper(status) AS status", "amount"]   # key columns stay as they are, renamed at most
 # where = "amount > 0"               # a row that no longer meets it is deleted from the sink
@@ -49,6 +191,4 @@ path = "warehouse.duckdb"
 # [spark]
 # master = "local[*]"                # or remote = "sc://host:15002"
 # conf = { "spark.driver.memory" = "2g" }
-
-# Secrets are written as references, never as values: "${env:NAME}" or "${file:/path}".
 """

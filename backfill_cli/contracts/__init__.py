@@ -4,6 +4,7 @@ All of them raise `errors.Transient` (the engine tries again with backoff, up to
 `errors.Fatal` (nothing is committed, the last epoch stays, the job fails). Anything else is a bug.
 """
 
+from backfill_cli.contracts.clock import Clocked
 from backfill_cli.contracts.pair import Pair
 from backfill_cli.contracts.sides import ChangeLog, ChangesConnector, SnapshotConnector, SnapshotSide
 from backfill_cli.contracts.sink import (
@@ -50,6 +51,7 @@ __all__ = [
     "ChangeLog",
     "ChangesConnector",
     "CheckedSink",
+    "Clocked",
     "DirectUpstream",
     "EpochCommit",
     "HeldUpstream",

@@ -11,6 +11,8 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 from backfill_cli.spark.java import Java
@@ -33,14 +35,15 @@ def archive_file(java: Java, settings: Mapping[str, str]) -> Path | None:
     own_classes = settings.get("spark.driver.extraClassPath") or os.environ.get("SPARK_DIST_CLASSPATH")
     if os.environ.get(SWITCH) == "off" or own_classes:
         return None
-    import pyspark
-
-    jars = Path(pyspark.__file__).parent / "jars"
-    key = hashlib.sha256(f"{java.described}\n{java.path.resolve()}\n{pyspark.__version__}\n{jars}".encode())
+    package = find_spec("pyspark")
+    assert package is not None
+    assert package.origin is not None
+    jars, spark = Path(package.origin).parent / "jars", version("pyspark")
+    key = hashlib.sha256(f"{java.described}\n{java.path.resolve()}\n{spark}\n{jars}".encode())
     for jar in sorted(os.scandir(jars), key=lambda entry: entry.name):
         status = jar.stat()
         key.update(f"\n{jar.name} {status.st_size} {status.st_mtime_ns}".encode())
-    return cache_folder(os.environ) / f"spark-{pyspark.__version__}-java-{java.major}-{key.hexdigest()[:16]}.jsa"
+    return cache_folder(os.environ) / f"spark-{spark}-java-{java.major}-{key.hexdigest()[:16]}.jsa"
 
 
 def flags_to_use(archive: Path | None) -> list[str]:

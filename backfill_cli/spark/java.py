@@ -35,7 +35,7 @@ def find_java(env: Mapping[str, str]) -> Java:
     path = Path(found)
     if not path.exists():
         raise UsageError(f"JAVA_HOME is {home}, and it has no bin/java", INSTALL)
-    described = _release(path.resolve()) or _asked(path)
+    described = _release(path.resolve()) or asked(path)
     version = re.search(r'version[^0-9"]*"([0-9]+)(?:\.([0-9]+))?', described, re.IGNORECASE)
     major = int(version[1]) if version else 0
     if version and major == 1 and version[2]:
@@ -56,11 +56,16 @@ def _release(java: Path) -> str:
     return "\n".join(sorted(line for line in lines if line.startswith(wanted)))
 
 
-def _asked(java: Path) -> str:
+def asked(java: Path) -> str:
+    """What `java -version` prints. Raises UsageError when it does not run."""
     try:
         done = subprocess.run(
             [java, "-version"], capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise UsageError(f"{java} does not run: {error}", INSTALL) from error
-    return f"{done.stdout}{done.stderr}".strip()
+    said = f"{done.stdout}{done.stderr}".strip()
+    if done.returncode != 0:
+        last = said.splitlines()[-1:] or [f"it ends with {done.returncode}"]
+        raise UsageError(f"{java} does not run: {last[0]}", INSTALL)
+    return said

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 
 from backfill_cli.model.units import spell_duration
 from backfill_cli.view.console import answer, answer_json
-from backfill_cli.view.model import DEAD, SCHEMA, JobView
+from backfill_cli.view.model import DEAD, SCHEMA, JobView, spell_phase
 from backfill_cli.view.quarantine import look_at, spell_quarantined
 
 SILENT_S = 60.0
@@ -52,12 +52,12 @@ def _judged(view: JobView, max_lag_s: float | None, now_ms: int) -> tuple[bool, 
         far = (
             "N/A" if view.lag_s is None else f"{spell_duration(view.lag_s)}, more than {spell_duration(max_lag_s)}"
         )
-        return False, f"{view.state}, {view.phase}, lag {far}; limited by {view.limited_by}"
+        return False, f"{view.state}, {spell_phase(view.phase)}, lag {far}; limited by {view.limited_by}"
     if view.state == "starting":
         since_s = (now_ms - (view.runner.claimed_ms or view.created_ms)) / 1000
         return since_s <= STARTING_S, f"starting since {spell_duration(max(0.0, since_s))}: {view.limited_by}"
     lag = "" if view.lag_s is None else f", lag {spell_duration(view.lag_s)}"
-    doing = f"{view.state}, {view.phase}{lag}"
+    doing = f"{view.state}, {spell_phase(view.phase)}{lag}"
     if view.runner.alive and view.age_s is not None and view.age_s > SILENT_S + view.interval_s:
         return False, f"{doing}: no look at the upstream for {spell_duration(view.age_s)}; {view.limited_by}"
     if view.spool is not None and (view.spool.full or view.spool.waits is not None):

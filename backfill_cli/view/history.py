@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from backfill_cli.catalog.moments import spell_moment
 from backfill_cli.model.checkpoint import EpochRecord
 from backfill_cli.model.units import spell_duration
 from backfill_cli.view.console import answer, answer_json, say
-from backfill_cli.view.model import SCHEMA, spell_moment
+from backfill_cli.view.model import SCHEMA
 
 HEAD = (
     "TIME (UTC)",

@@ -3,11 +3,15 @@
 from collections.abc import Sequence
 
 from backfill_cli.catalog import SplitGroup
+from backfill_cli.catalog.moments import spell_epoch
 from backfill_cli.model.checkpoint import PartitionProgress, Totals
 from backfill_cli.model.units import spell_duration, spell_size
 from backfill_cli.model.upstream import SpoolView
-from backfill_cli.view.model import JobView, spell_age, spell_eta, spell_share
+from backfill_cli.view.model import JobView, spell_age, spell_eta, spell_phase, spell_share
 from backfill_cli.view.quarantine import spell_count, spell_quarantined
+
+FOLLOWED, LIVE = "finished", "live"
+"""A partition whose history is finished, as the catalog has it and as people see it."""
 
 
 def jobs_table(views: Sequence[JobView]) -> str:
@@ -18,7 +22,7 @@ def jobs_table(views: Sequence[JobView]) -> str:
         (
             view.name,
             view.state,
-            view.phase,
+            spell_phase(view.phase),
             spell_share(view.share),
             spell_rate(view.rows_per_s),
             spell_lag(view.lag_s),
@@ -39,12 +43,12 @@ def job_details(view: JobView) -> str:
     facts = [
         ("job", view.name),
         ("state", f"{view.state} ({view.reason})" if view.reason else view.state),
-        ("phase", view.phase),
-        ("epoch", str(view.epoch)),
+        ("phase", spell_phase(view.phase)),
+        ("epoch", spell_epoch(view.epoch)),
         ("snapshot", f"{spell_share(view.share)}, {spell_read(view)}"),
         *((f"  {group.label}", spell_rows(group)) for group in view.groups),
         *((f"  partition {p.partition}", spell_partition(p)) for p in view.partitions),
-        ("splits", ", ".join(f"{count:,} {status}" for status, count in view.splits.items() if count) or "none"),
+        ("splits", spell_splits(view)),
         ("rows/s", spell_rate(view.rows_per_s)),
         ("eta", spell_eta(view.eta_s)),
         ("lag", spell_lag(view.lag_s)),
@@ -65,12 +69,23 @@ def job_details(view: JobView) -> str:
     return "\n".join(f"{(name + ':').ljust(width)} {value}" for name, value in facts)
 
 
+def spell_splits(view: JobView) -> str:
+    """`8 consumed, 1 consuming, 11 not started`."""
+    told = {LIVE if view.partitions and status == FOLLOWED else status: n for status, n in view.splits.items()}
+    return ", ".join(f"{count:,} {status}" for status, count in told.items() if count) or "none"
+
+
 def spell_partition(partition: PartitionProgress) -> str:
     """`backfilling, next offset 1,200 of 50,000; 48,800 behind`."""
     target = "" if partition.target is None else f" of {partition.target:,}"
     history = target if partition.state in ("not started", "backfilling") else ""
     lag = "" if partition.lag is None else f"; {partition.lag:,} behind"
-    return f"{partition.state}, next offset {partition.offset:,}{history}{lag}"
+    return f"{spell_partition_state(partition)}, next offset {partition.offset:,}{history}{lag}"
+
+
+def spell_partition_state(partition: PartitionProgress) -> str:
+    """Once its history is finished it is followed: live."""
+    return LIVE if partition.state == FOLLOWED else partition.state
 
 
 def progress_line(view: JobView) -> str:
@@ -80,7 +95,7 @@ def progress_line(view: JobView) -> str:
 
 def spell_progress(view: JobView, since: Totals | None = None) -> str:
     """How far a job is, and what limits it. since: what was committed since it was said last."""
-    parts = [f"{view.state}, {view.phase}"]
+    parts = [f"{view.state}, {spell_phase(view.phase)}"]
     if view.phase == "snapshot":
         parts.append(f"{spell_share(view.share)} ({spell_read(view)})")
         if view.rows_per_s is not None:

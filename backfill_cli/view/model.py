@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
 from backfill_cli.catalog import JobRow, SplitGroup
+from backfill_cli.catalog.moments import spell_moment
 from backfill_cli.errors import WAY_ON
 from backfill_cli.model.checkpoint import EpochRecord, PartitionProgress, Progress
 from backfill_cli.model.job import ENDED as ENDED_STATES
@@ -103,7 +103,7 @@ def job_view(
     in_snapshot = progress.phase == Phase.SNAPSHOT
     return JobView(
         name=row.name,
-        state=DEAD if is_dead(row) else row.shown_state.value,
+        state=DEAD if row.dead else row.shown_state.value,
         phase=progress.phase.value,
         epoch=row.epoch,
         rows_read=progress.rows_read,
@@ -117,7 +117,7 @@ def job_view(
         share=share,
         bytes_read=progress.bytes_read,
         bytes_total=progress.bytes_total,
-        reason="" if is_dead(row) else row.reason.partition(WAY_ON)[0],
+        reason="" if row.dead else row.reason.partition(WAY_ON)[0],
         strategy=row.strategy,
         until=row.until,
         rate=row.control.rate,
@@ -144,11 +144,6 @@ def job_view(
         interval_s=progress.interval_ms / 1000,
         quarantined=dict(progress.quarantined),
     )
-
-
-def is_dead(row: JobRow) -> bool:
-    """Whether the job's runner went without saying so: killed, or its machine is gone."""
-    return not row.ended and not row.live and row.lease.pid is not None
 
 
 def _lag_s(row: JobRow, progress: Progress, now_ms: int | None) -> float | None:
@@ -203,7 +198,7 @@ def _limited_by(row: JobRow, progress: Progress) -> str:
     if row.ended:
         return f"stopped{paused}; {go_on}"
     if not row.live:
-        seen = f" since {spell_moment(row.lease.renewed_ms)}" if is_dead(row) else ""
+        seen = f" since {spell_moment(row.lease.renewed_ms)}" if row.dead else ""
         return f"no runner: the last one, {_runner(row)}, is gone{seen}{paused}; {go_on}"
     if row.state == JobState.STARTING:
         return row.reason
@@ -221,16 +216,20 @@ def _runner(row: JobRow) -> str:
     return f"pid {row.lease.pid} on {row.lease.host}" if row.lease.pid else "which left no name"
 
 
+PHASE_WORDS = {Phase.LOG_STORE.value: "catching up", Phase.UPSTREAM.value: "live"}
+"""What the phases mean to people, beside their names."""
+
+
+def spell_phase(phase: str) -> str:
+    """`log-store (catching up)`, `upstream (live)`, `snapshot`."""
+    return f"{phase} ({PHASE_WORDS[phase]})" if phase in PHASE_WORDS else phase
+
+
 def spell_age(view: JobView) -> str | None:
     """`as of 2026-11-21 04:40:12 UTC, 5m ago` where the numbers are older than a live job's; else None."""
     if view.age_s is None or view.age_s < OLD_S + view.interval_s:
         return None
     return f"as of {spell_moment(view.as_of_ms)}, {spell_duration(view.age_s)} ago"
-
-
-def spell_moment(ms: int | None) -> str:
-    """`2026-11-21 04:40:12 UTC`."""
-    return "N/A" if ms is None else f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def spell_eta(eta_s: tuple[float, float] | None) -> str:

@@ -1,31 +1,36 @@
 """A job drawn for a terminal of 80 columns: phases, a bar a group of splits, the lag's curve, what limits it."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.measure import Measurement
 from rich.padding import Padding
 from rich.segment import Segment
 from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
+from backfill_cli.catalog.moments import spell_epoch
 from backfill_cli.view.lines import (
     spell_allowed,
     spell_held,
     spell_lag,
     spell_part,
+    spell_partition_state,
     spell_rate,
     spell_read,
     spell_runner,
     spell_spool,
 )
-from backfill_cli.view.model import DEAD, ENDED, JobView, spell_age, spell_eta, spell_share
+from backfill_cli.view.model import DEAD, ENDED, JobView, spell_age, spell_eta, spell_phase, spell_share
 from backfill_cli.view.quarantine import spell_quarantined
 from backfill_cli.view.text import shown
 
 PHASES = ("snapshot", "log-store", "upstream")
 CURVE = "▁▂▃▄▅▆▇█"
 PARTITIONS_SHOWN = 8
+WIDEST = 10_000  # columns, to see how wide a table would be
 ASCII_CURVE = "_.-~=+*#"
 
 CALM, DONE, WARN, BAD, QUIET = "cyan", "green", "yellow", "red", "dim"
@@ -73,20 +78,43 @@ class Curve:
         yield Segment("".join(blocks[level] for level in levels), Style.parse(CALM))
 
 
-def jobs_picture(views: Sequence[JobView]) -> RenderableType:
-    """All jobs, one line each; what does not fit is cut off with an ellipsis."""
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", expand=True)
+class Jobs:
+    """All jobs: a line each where all fits; else a few, and nothing is cut off, least of all what limits them."""
+
+    def __init__(self, views: Sequence[JobView]) -> None:
+        self._views = views
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        table = _jobs_table(self._views)
+        if Measurement.get(console, options.update(width=WIDEST), table).maximum <= options.max_width:
+            yield table
+            return
+        for view in self._views:
+            name = Text.assemble((shown(view.name), "bold"), "  ", _state(view))
+            numbers = (
+                f"{spell_share(view.share)}  {spell_rate(view.rows_per_s)} rows/s  lag {spell_lag(view.lag_s)}"
+            )
+            yield _row(name, Text(f"{spell_phase(view.phase)}  {numbers}"))
+            yield from (
+                Padding(Text(shown(told), style=style), (0, 0, 0, 2))
+                for told, style in zip(_parted(view.limited_by), (QUIET, CALM), strict=True)
+                if told
+            )
+
+
+def _jobs_table(views: Sequence[JobView]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for name in ("job", "state", "phase"):
-        table.add_column(name, no_wrap=True, overflow="ellipsis", ratio=None)
+        table.add_column(name, no_wrap=True)
     some = any(view.quarantined for view in views)
     for name in ("done", "rows/s", "lag", *(("quarantined",) if some else ())):
         table.add_column(name, no_wrap=True, justify="right")
-    table.add_column("limited by", no_wrap=True, overflow="ellipsis", ratio=1)
+    table.add_column("limited by", no_wrap=True)
     for view in views:
         table.add_row(
             Text(shown(view.name), style="bold"),
             _state(view),
-            Text(view.phase),
+            Text(spell_phase(view.phase)),
             Text(spell_share(view.share)),
             Text(spell_rate(view.rows_per_s)),
             Text(spell_lag(view.lag_s)),
@@ -96,12 +124,30 @@ def jobs_picture(views: Sequence[JobView]) -> RenderableType:
     return table
 
 
+class Fitted:
+    """A job in full, on a screen that cannot be scrolled: what is told in other lines, too, goes first."""
+
+    def __init__(self, view: JobView, footer: RenderableType) -> None:
+        self._view = view
+        self._footer = footer
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        view = self._view
+        less = replace(view, groups=())
+        least = replace(less, recent_lag_s=(), partitions=view.partitions[:0])
+        for one in (view, less, replace(less, recent_lag_s=()), least):
+            picture = Group(job_picture(one), self._footer)
+            if len(console.render_lines(picture, options.update(height=None))) <= options.size.height:
+                break
+        yield picture
+
+
 def live_picture(views: Sequence[JobView], footer: str) -> RenderableType:
     """The jobs as a live view shows them. footer: what Ctrl-C does here."""
     if not views:
         return Text("no jobs yet")
-    picture = job_picture(views[0]) if len(views) == 1 else Padding(jobs_picture(views), (1, 2))
-    return Group(picture, Padding(Text(footer, style=QUIET), (0, 2)))
+    told = Padding(Text(footer, style=QUIET), (0, 2))
+    return Fitted(views[0], told) if len(views) == 1 else Group(Padding(Jobs(views), (1, 2)), told)
 
 
 def beginning_picture(name: str, doing: str, footer: str) -> RenderableType:
@@ -133,8 +179,9 @@ def job_picture(view: JobView) -> RenderableType:
 
 
 def _row(left: RenderableType, right: RenderableType) -> Table:
-    grid = Table.grid(expand=True)
-    grid.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
+    """Both in a line; a left one that is too long is folded."""
+    grid = Table.grid(expand=True, padding=(0, 1, 0, 0), pad_edge=False)
+    grid.add_column(ratio=1, overflow="fold")
     grid.add_column(justify="right", no_wrap=True)
     grid.add_row(left, right)
     return grid
@@ -152,7 +199,7 @@ def _title(view: JobView) -> RenderableType:
 
 
 def _phases(view: JobView) -> RenderableType:
-    """`✓ snapshot ─── ● log-store ─── ○ upstream`, and the epoch."""
+    """`✓ snapshot ─── ● log-store (catching up) ─── ○ upstream (live)`."""
     ahead = [phase for phase in PHASES if phase != "log-store" or not view.partitions]  # partitions have none
     now = ahead.index(view.phase) if view.phase in ahead else 0
     line = Text()
@@ -162,8 +209,8 @@ def _phases(view: JobView) -> RenderableType:
         here = index == now and view.state != "done"
         finished = index < now or view.state == "done"
         mark, style = ("✓", DONE) if finished else ("●", f"bold {CALM}") if here else ("○", QUIET)
-        line.append(f"{mark} {phase}", style)
-    return _row(line, Text(f"epoch {view.epoch}", style=QUIET))
+        line.append(f"{mark} {spell_phase(phase)}", style)
+    return line
 
 
 def _bars(view: JobView) -> RenderableType:
@@ -196,7 +243,7 @@ def _partitions(view: JobView) -> RenderableType:
     grid.add_row(*(Text(name, style=QUIET) for name in names))
     for one in view.partitions[:PARTITIONS_SHOWN]:
         told = (f"{one.offset:,}", *("" if n is None else f"{n:,}" for n in (one.target, one.lag)))
-        state = Text(one.state, style=DONE if one.state == "finished" else CALM)
+        state = Text(spell_partition_state(one), style=DONE if one.state == "finished" else CALM)
         grid.add_row(Text(f"  {shown(one.partition)}"), state, *(Text(number) for number in told))
     more = len(view.partitions) - PARTITIONS_SHOWN
     if more > 0:
@@ -207,7 +254,7 @@ def _partitions(view: JobView) -> RenderableType:
 def _numbers(view: JobView) -> RenderableType:
     grid = Table.grid(expand=True, padding=(0, 2, 0, 0))
     for _ in range(4):
-        grid.add_column(no_wrap=True, ratio=1)
+        grid.add_column(ratio=1, overflow="fold")
     pending = f"{view.pending_epochs:,} upstream epochs" if view.pending_epochs != 1 else "1 upstream epoch"
     cells = [
         ("rows/s", spell_rate(view.rows_per_s)),
@@ -251,6 +298,7 @@ def _limit(view: JobView) -> RenderableType:
         facts.append(("spool", spell_spool(view.spool), QUIET))
     if view.pending_commands:
         facts.append(("asked for", ", ".join(view.pending_commands), ""))
+    facts.append(("epoch", spell_epoch(view.epoch), QUIET))
     facts.append(("runner", spell_runner(view), QUIET))
     if (age := spell_age(view)) is not None:
         facts.append(("numbers", age, QUIET if view.state in ENDED else WARN))

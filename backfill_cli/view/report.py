@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from importlib.resources import files
 from string import Template
 
+from backfill_cli.catalog.moments import spell_moment
 from backfill_cli.model.checkpoint import EpochRecord, Totals
 from backfill_cli.model.units import spell_duration, spell_size
 from backfill_cli.view.curves import curves
 from backfill_cli.view.history import HEAD, history_row
 from backfill_cli.view.lines import spell_lag, spell_partition, spell_rate, spell_read, spell_rows, spell_spool
-from backfill_cli.view.model import JobView, spell_moment, spell_share
+from backfill_cli.view.model import JobView, spell_share
 
 LISTED = 30
 

@@ -24,7 +24,7 @@ def show_status(views: Sequence[JobView], in_full: bool, catalog: Path) -> None:
 def _draw(views: Sequence[JobView], in_full: bool) -> None:
     from rich.console import Console
 
-    from backfill_cli.view.picture import job_picture, jobs_picture
+    from backfill_cli.view.picture import Jobs, job_picture
 
     console = Console(no_color=not coloured(sys.stdout), highlight=False)
-    console.print(job_picture(views[0]) if in_full else jobs_picture(views))
+    console.print(job_picture(views[0]) if in_full else Jobs(views))

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import asdict
 
+from backfill_cli.catalog.moments import spell_epoch
 from backfill_cli.errors import VerifyMismatch
 from backfill_cli.model.units import spell_duration
 from backfill_cli.model.verify import DifferentRow, TableVerdict, VerifyReport
@@ -40,7 +41,9 @@ def show_verify(report: VerifyReport, as_json: bool) -> None:
 def verify_text(report: VerifyReport) -> str:
     """A verdict in lines: the job, its tables, for each that differs the ranges and the first rows."""
     equal = "upstream and sink are equal" if report.equal else "upstream and sink differ"
-    lines = [f"job {report.job}, epoch {report.epoch}: {equal} (took {spell_duration(report.seconds)})"]
+    lines = [
+        f"job {report.job}, epoch {spell_epoch(report.epoch)}: {equal} (took {spell_duration(report.seconds)})"
+    ]
     for table in report.tables:
         lines += _table_lines(table)
         changed = report.not_compared.get(table.table, 0)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from backfill_cli.catalog.moments import spell_epoch
 from backfill_cli.contracts import AdvisingUpstream, CheckedSink, HeldUpstream, SinkTable
 from backfill_cli.engine.job.create import (
     require_same,
@@ -119,7 +120,7 @@ def _known_job(config: "JobConfig", catalog: "Catalog") -> Iterator[str]:
         return
     require_same(catalog.definition(row.name), config, catalog.has_read_changes(row.name))
     then = "start ends with 5 while its runner lives" if row.live else "start continues it"
-    yield f"job {row.name!r} already exists ({row.state}, epoch {row.epoch}): {then}"
+    yield f"job {row.name!r} already exists ({row.state}, epoch {spell_epoch(row.epoch)}): {then}"
     if row.state == JobState.FAILED:
         yield f"its last run failed: {row.reason}"
 

@@ -61,17 +61,23 @@ def start(
         return run.taken_up(job, config, resources, lock, unpause=False, changed=changed)
 
 
-def resume(name: str, catalog: Catalog, sink_config: JobConfig | None, watcher: Watcher | None) -> JobState:
+def resume(
+    name: str, catalog: Catalog, sink_config: JobConfig | None, until: str | None, watcher: Watcher | None
+) -> JobState:
     """Run a job from its last checkpoint on, from the catalog alone, or from what a sink keeps of it.
 
-    A pause ends with it. Raises Held while another runner has the job.
+    A pause ends with it. until: kept in the catalog, for later runs too; None: as it was kept. Raises Held while
+    another runner has the job.
     """
     run = _Run(name, catalog, watcher or NoWatcher())
     with catalog.lock_job(name) as lock, run.signals.installed():
         if sink_config is not None:
             with Resources(sink_config, run.watcher.tell) as resources:
                 rebuild(name, catalog, sink_config, resources, lock)
-        known = catalog.definition(name)
+        kept = catalog.definition(name)
+        known = kept if until is None else replace(kept, until=until)
+        if known != kept:
+            run.watcher.tell(f"until {known.until} from now on, as it is recorded; it was until {kept.until}")
         config = from_stored(known.config)
         with Resources(config, run.watcher.tell) as resources:
             return run.taken_up(known, config, resources, lock, unpause=True, changed=())

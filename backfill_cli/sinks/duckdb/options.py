@@ -1,6 +1,10 @@
 """The options of the DuckDB sink."""
 
+from typing import Annotated
+
 from pydantic import BaseModel, ConfigDict, Field
+
+from backfill_cli.contracts.example import Example
 
 
 class DuckDBOptions(BaseModel):
@@ -9,7 +13,7 @@ class DuckDBOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     type: str = Field("duckdb", pattern="^duckdb$", description="This sink.")
-    path: str = Field(
+    path: Annotated[str, Example("warehouse.duckdb")] = Field(
         min_length=1, description="The DuckDB file; created when it does not exist. Its folder must exist."
     )
     memory_limit: str = Field(

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from backfill_cli.contracts.example import Example
 from backfill_cli.contracts.secrets import Secret
 
 
@@ -15,7 +16,7 @@ class PostgresOptions(BaseModel):
     )
 
     type: str = Field("postgres", pattern="^postgres$", description="This sink.")
-    dsn: Annotated[str, Secret()] = Field(
+    dsn: Annotated[str, Secret(), Example("${env:WAREHOUSE_DSN}")] = Field(
         min_length=1,
         description='Where the database is, as libpq has it, a reference: "${env:WAREHOUSE_DSN}" for '
         "postgresql://user:password@host:5432/database. The role needs CREATE on the schema and TEMPORARY on the "

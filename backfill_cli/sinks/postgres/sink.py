@@ -20,7 +20,7 @@ from backfill_cli.sinks.postgres.edge import client
 from backfill_cli.sinks.postgres.explain import deferred, explained
 from backfill_cli.sinks.postgres.options import PostgresOptions
 from backfill_cli.sinks.postgres.places import places
-from backfill_cli.sinks.postgres.session import Connection, Place, opened, run
+from backfill_cli.sinks.postgres.session import Connection, Place, opened, rows_of, run
 from backfill_cli.sinks.postgres.sql import Target
 from backfill_cli.sinks.postgres.staged import Refused
 from backfill_cli.sinks.postgres.state import State, side_targets
@@ -112,6 +112,11 @@ class PostgresSink:
                 state.remove(job)
                 drop_tables(con, [Target.of(table, self.schema) for table in drop])
                 con.commit()
+
+    def clock_ms(self) -> int:
+        with opened(self.place, "looking at its clock") as con:
+            ((now_ms,),) = rows_of(con, "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")
+            return int(now_ms)
 
     @contextmanager
     def _state(self, doing: str, tables: Sequence[SinkTable] = ()) -> Iterator[tuple[Connection, State]]:

@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from backfill_cli.contracts.example import Example
 from backfill_cli.contracts.secrets import NoSecret
 from backfill_cli.errors import ConfigError
 
@@ -60,7 +61,7 @@ class CsvOptions(_Options):
 class SnapshotFiles(_Options):
     """The files of a snapshot."""
 
-    path: str = Field(
+    path: Annotated[str, Example("data/orders/snapshot")] = Field(
         min_length=1,
         description="folder (read with its subfolders) or glob; a local path or a URI that pyarrow and Spark both "
         "reach; holds {table} when there are several tables",
@@ -116,7 +117,9 @@ class SnapshotOptions(SnapshotFiles):
 class ChangesOptions(_Options):
     """The landing zone of change files, read in name order."""
 
-    path: str = Field(min_length=1, description="as for the snapshot's path")
+    path: Annotated[str, Example("data/orders/changes")] = Field(
+        min_length=1, description="as for the snapshot's path"
+    )
     format: ChangeFormat = Field(description="what the changes look like: debezium, dms or change-feed")
     file_format: FileFormat | None = Field(
         default=None,
@@ -188,7 +191,7 @@ class FilesOptions(_Options):
 
     type: Literal["files"] = Field(default="files", description="this connector")
     snapshot: SnapshotOptions = Field(description="the load that the job starts from")
-    changes: ChangesOptions | None = Field(
+    changes: Annotated[ChangesOptions | None, Example()] = Field(
         default=None,
         description="where change files land; left out: the job is caught up once the snapshot is read",
     )

@@ -5,6 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from backfill_cli.contracts.example import Example
 from backfill_cli.upstreams.kafka.options import ChangedRows, TopicOptions, ms_of, require_time
 
 Offsets = dict[str, int]
@@ -32,7 +33,7 @@ class ChangesOptions(TopicOptions):
     type: Literal["kafka"] = Field(description="which connector")
 
     value: ChangedRows = Field(default=ChangedRows(), description="what the records' values are")
-    from_: Annotated[str | Offsets, BeforeValidator(_a_place)] = Field(
+    from_: Annotated[str | Offsets, BeforeValidator(_a_place), Example("2026-01-31T00:00:00Z")] = Field(
         alias="from",
         description="where the log goes on after the snapshot: the next offset of every partition, as in "
         '{ "0" = 120, "1" = 97 }, where the snapshot is exactly that state; else a time before the snapshot was '

@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
+from backfill_cli.contracts.example import Example
 from backfill_cli.contracts.secrets import NoSecret, SecretKeys
 from backfill_cli.upstreams.kafka.client_properties import CLIENT_PROPERTIES, SECRETS
 
@@ -60,7 +61,7 @@ class ValueOptions(Values):
         description="json: an object per record; debezium: an envelope with before and after, with or without its "
         "schema block; bytes: as they are, in the column `value`",
     )
-    ddl: Annotated[str | None, NoSecret()] = Field(
+    ddl: Annotated[str | None, NoSecret(), Example("id BIGINT, note STRING")] = Field(
         default=None,
         alias="schema",
         description='the table\'s columns as Spark DDL ("id BIGINT, note STRING"); may be left out when the '
@@ -141,8 +142,12 @@ class TopicOptions(_Options):
     at: ClassVar[str] = "upstream"
 
     type: Literal["kafka"] = Field(default="kafka", description="which connector")
-    bootstrap_servers: str = Field(min_length=1, description="`host:port`, several with commas between them")
-    topic: str = Field(min_length=1, max_length=249, pattern=r"^[A-Za-z0-9._-]+$", description="the topic's name")
+    bootstrap_servers: Annotated[str, Example("127.0.0.1:9092")] = Field(
+        min_length=1, description="`host:port`, several with commas between them"
+    )
+    topic: Annotated[str, Example("orders")] = Field(
+        min_length=1, max_length=249, pattern=r"^[A-Za-z0-9._-]+$", description="the topic's name"
+    )
     value: ValueOptions | ChangedRows
     isolation: Literal["read_committed", "read_uncommitted"] = Field(
         default="read_committed", description="whether records of open and aborted transactions are left out"

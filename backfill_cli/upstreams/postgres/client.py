@@ -87,3 +87,11 @@ def server_of(connection: "psycopg.Connection[Any]") -> str:
         row = connection.execute(SERVER.encode()).fetchone()
     assert row is not None
     return str(row[0])
+
+
+def clock_ms(connection: "psycopg.Connection[Any]") -> int:
+    """The server's time of day, milliseconds since 1970."""
+    with asking("looking at its clock"):
+        row = connection.execute("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint").fetchone()
+    assert row is not None
+    return int(row[0])

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from backfill_cli.contracts.example import Example
 from backfill_cli.contracts.secrets import Secret
 from backfill_cli.model.units import size_bytes
 
@@ -13,11 +14,11 @@ _NAME = r"^[a-z0-9_]{1,63}$"
 class PostgresOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
-    dsn: Annotated[str, Secret()] = Field(
+    dsn: Annotated[str, Secret(), Example("${env:ORDERS_DSN}")] = Field(
         description='Where the database is, as libpq has it, a reference: "${env:ORDERS_DSN}" for '
         "postgresql://user:password@host:5432/database. The role needs REPLICATION and SELECT on the tables.",
     )
-    slot: str = Field(
+    slot: Annotated[str, Example("backfill_orders")] = Field(
         pattern=_NAME,
         description="The logical replication slot of this job and of no other; start makes it, drop removes it.",
     )

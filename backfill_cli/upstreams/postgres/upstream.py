@@ -22,7 +22,7 @@ from backfill_cli.model.upstream import Pin, UpstreamView
 from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.failures import from_spark
 from backfill_cli.upstreams.postgres import checks, chunks, identity, publications, slot, taking
-from backfill_cli.upstreams.postgres.client import connected, lsn_text, server_of
+from backfill_cli.upstreams.postgres.client import clock_ms, connected, lsn_text, server_of
 from backfill_cli.upstreams.postgres.log.window import TakeRequest
 from backfill_cli.upstreams.postgres.look import Look, schema_of_columns
 from backfill_cli.upstreams.postgres.memory import Known, Memory
@@ -296,6 +296,9 @@ class PostgresUpstream:
     def close(self) -> None:
         if "_connection" in self.__dict__:
             self._connection.close()
+
+    def clock_ms(self) -> int:
+        return clock_ms(self._alive())
 
     def _alive(self) -> Any:
         """The connection, a new one where it was lost."""

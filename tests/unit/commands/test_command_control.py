@@ -120,8 +120,58 @@ def test_resume_without_a_runner_runs_the_job_here(
     result = run("resume")
     assert result.exit_code == 0
     assert asked[0][0] == "orders"
-    assert asked[0][2] is None
+    assert asked[0][2:4] == (None, None)
     assert " orders: stopped, snapshot; " in result.stderr.splitlines()[0]
+    assert run("resume", "--until", "caught-up", "--wait", "--timeout", "1s").exit_code == 0
+    assert asked[1][3] == "caught-up"
+
+
+@pytest.mark.usefixtures("claim")
+def test_a_runner_keeps_the_until_that_it_began_with(run: Run, catalog: Catalog) -> None:
+    result = run("resume", "--until", "caught-up")
+    assert result.exit_code == 2
+    assert "has a runner, which was told how to run: --until" in result.stderr
+    assert (catalog.job("orders").waiting, catalog.job("orders").until) == ((), "forever")
+
+
+def test_a_second_pause_says_who_paused_and_since_when(run: Run, catalog: Catalog) -> None:
+    with Store(catalog.path).writing() as db:
+        db.execute("UPDATE jobs SET paused_by = 'ann@box', paused_since_ms = 1763692800123")
+    again = run("pause")
+    assert again.exit_code == 0
+    said = "it was paused already, by ann@box since 2025-11-21 02:40:00 UTC"
+    assert again.stderr.splitlines() == ["job orders: paused, at epoch 0", said]
+    assert json.loads(run("pause", "--json").stdout)["note"] == said
+    assert json.loads(run("pause", "--all", "--json").stdout)["note"] is None, "the log is paused from here on"
+    assert json.loads(run("pause", "--all", "--json").stdout)["note"] == said
+
+
+@pytest.mark.usefixtures("claim")
+def test_a_pause_that_waits_for_its_barrier_counts_as_one(run: Run) -> None:
+    assert json.loads(run("pause", "--json").stdout)["note"] is None
+    assert "it was paused already, by " in run("pause").stderr
+
+
+def test_a_limit_that_changes_nothing_says_so(run: Run, catalog: Catalog, claim: Claim) -> None:
+    assert "no effect" not in run("throttle", "--rate", "5").stderr
+    claim.store.heartbeat(6, NOW)
+    told = run("throttle", "--rate", "5")
+    assert told.exit_code == 0
+    assert "it has no effect now: the snapshot is read, and changes are not limited" in told.stderr
+
+
+def test_an_epoch_is_told_with_its_time(run: Run, catalog: Catalog) -> None:
+    with Store(catalog.path).writing() as db:
+        db.execute("UPDATE jobs SET epoch = 1763692800123, last_epoch = 1763692800123")
+    assert run("pause").stderr == "job orders: paused, at epoch 1763692800123 (2025-11-21 02:40:00 UTC)\n"
+
+
+def test_a_job_that_was_stopped_while_paused_is_paused(run: Run, catalog: Catalog) -> None:
+    end_job(catalog, "orders", JobState.STOPPED)
+    assert run("wait", "--for", "paused").exit_code == 9
+    run("pause")
+    done = run("wait", "--for", "paused", "--timeout", "1s")
+    assert (done.exit_code, done.stderr) == (0, "job orders: paused, at epoch 0\n")
 
 
 def test_the_name_may_be_left_out_only_when_it_is_clear(run: Run, catalog: Catalog) -> None:

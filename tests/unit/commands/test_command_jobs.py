@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from command_builders import Run, end_job, fake_engine, make_job, write_config
+from command_builders import CONFIG, Run, end_job, fake_engine, make_job, write_config
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.commands._options import config_file, open_catalog
@@ -201,12 +201,6 @@ def test_a_plan_that_start_would_refuse_ends_with_2_and_names_the_catalog_that_w
     assert "change log  from LSN 0/1\n" in ended.stdout
 
 
-def test_a_resume_in_the_background_waits_for_no_barrier(run: Run, catalog: Catalog) -> None:
-    ended = run("resume", "orders", "--detach", "--wait")
-    assert (ended.exit_code, ended.stdout) == (2, "")
-    assert "--detach and --wait cannot be used together" in ended.stderr
-
-
 def test_drop_wants_the_name_twice(run: Run, catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     dropped: list[str] = []
     left = "replication slot 'orders' is being read"
@@ -238,6 +232,70 @@ def test_init_writes_a_config_that_loads_and_never_over_another(run: Run, folder
     assert result.exit_code == 2
     assert (folder / "job.toml").read_text() == "mine"
     assert run("init", "other.toml").exit_code == 0
+    assert run("init", "k.toml", "--upstream", "kafka", "--sink", "postgres").exit_code == 0
+    assert load(folder / "k.toml").tree["sink"]["type"] == "postgres"
+
+
+def test_init_for_a_type_that_is_not_there_writes_nothing(run: Run, folder: Path) -> None:
+    result = run("init", "--upstream", "kafak")
+    assert result.exit_code == 2
+    assert "unknown upstream type 'kafak'; known: kafka, " in result.stderr
+    assert list(folder.iterdir()) == []
+
+
+def test_config_show_says_where_each_value_comes_from_and_no_secret(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WAREHOUSE_DSN", "postgresql://me:hunter2@h/w")
+    (folder / "secret").write_text("hunter3")
+    text = CONFIG.replace(
+        'type = "duckdb"\npath = "warehouse.duckdb"', 'type = "postgres"\ndsn = "${env:WAREHOUSE_DSN}"'
+    )
+    text += '[barrier]\ninterval = "500ms"\n[spark.conf]\n'
+    text += '"a.password" = "${file:secret}"\n"b.token" = "${env:NOT_THERE}"\n'
+    file = write_config(folder, text)
+    done = run("config", "show", "--json")
+    told = {one["path"]: (one["value"], one["origin"], one["note"]) for one in json.loads(done.stdout)["options"]}
+    assert told["job.name"] == ("orders", "file", "")
+    assert told["job.strategy"] == ("auto", "default", "")
+    assert told["upstream.type"] == ("files", "file", "")
+    assert told["upstream.snapshot.path"] == (str(folder / "data/snapshot"), "file", "")
+    assert told["upstream.snapshot.csv.header"] == (True, "default", "")
+    assert told["tables[0].key"] == (["id"], "file", "")
+    assert told["sink.dsn"] == ("${env:WAREHOUSE_DSN}", "environment", "WAREHOUSE_DSN")
+    assert told["sink.schema"] == ("public", "default", "")
+    assert told["barrier.interval"] == ("0.5s", "file", "")
+    assert told["barrier.target"] == ("5s", "default", "")
+    assert told['spark.conf."a.password"'] == (f"${{file:{folder}/secret}}", "secret file", "secret")
+    assert told['spark.conf."b.token"'] == ("${env:NOT_THERE}", "environment", "NOT_THERE, which is not set")
+    shown = run("config", "show", file)
+    assert "barrier.interval" in shown.stdout
+    assert "hunter" not in done.output + shown.output
+    assert max(len(line.split("  ")) for line in shown.stdout.splitlines()) >= 3
+
+
+def test_config_show_of_a_key_that_the_upstream_knows(run: Run, folder: Path) -> None:
+    text = '[job]\nname = "o"\n[upstream]\ntype = "kafka"\nbootstrap_servers = "h:1"\ntopic = "o"\n'
+    text += (
+        'value = { schema = "id BIGINT" }\n[[tables]]\nname = "o"\n[sink]\ntype = "duckdb"\npath = "w.duckdb"\n'
+    )
+    done = run("config", "show", write_config(folder, text), "--json")
+    told = {one["path"]: (one["value"], one["origin"]) for one in json.loads(done.stdout)["options"]}
+    assert told["tables[0].key"] == (["kafka_partition", "kafka_offset"], "upstream")
+    assert told["upstream.value.schema"] == ("id BIGINT", "file")
+
+
+def test_config_show_of_a_file_with_faults_is_code_2(run: Run, folder: Path) -> None:
+    done = run("config", "show", write_config(folder, "[job]\nname = 'A B'\n"))
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "job.name" in done.stderr
+
+
+@pytest.mark.parametrize("words", [["start", "--until", "x"], ["wait", "--for", "x"], ["resume", "--until", "x"]])
+def test_a_wrong_choice_is_told_in_plain_words(run: Run, folder: Path, words: list[str]) -> None:
+    result = run(*words)
+    assert result.exit_code == 2
+    assert f"error: Invalid value for '{words[1]}': 'x' is not one of 'caught-up', " in result.stderr
 
 
 def test_config_schema_is_json(run: Run) -> None:
@@ -326,6 +384,57 @@ def test_a_detached_job_runs_on_with_a_private_log(folder: Path, run: Run) -> No
     assert (row.live, row.lease.pid) == (True, told["pid"])
     assert os.getsid(told["pid"]) == told["pid"]
     assert run("stop", "--json").exit_code == 0
+
+
+RESUMING = """
+import sys, time, types
+sys.path[:0] = {paths!r}
+fake = types.ModuleType("backfill_cli.engine.loop.run")
+def resume(name, catalog, sink_config, until, watcher):
+    from dataclasses import replace
+    from backfill_cli.model.job import JobState
+    from view_builders import PROGRESS
+    with catalog.claim(name, "test", int(time.time() * 1000)) as claim:
+        claim.store.become(JobState.STARTING, "")
+        claim.store.become(JobState.RUNNING, "")
+        claim.store.heartbeat(5, replace(PROGRESS, token=claim.token))
+        time.sleep(0.5)
+        if {passes!r}:
+            claim.store.heartbeat(5, replace(PROGRESS, token=claim.token, looked_ms=5))
+        while not claim.store.commands():
+            time.sleep(0.02)
+        claim.store.become(JobState.STOPPING, "")
+        claim.store.become(JobState.STOPPED, until)
+    return "stopped"
+fake.resume = resume
+sys.modules["backfill_cli.engine.loop.run"] = fake
+"""
+
+
+@pytest.mark.seconds
+@pytest.mark.parametrize(("passes", "code"), [(True, 0), (False, 8)])
+def test_a_resume_in_the_background_waits_for_the_first_barrier_within_the_time(
+    folder: Path, catalog: Catalog, run: Run, passes: bool, code: int
+) -> None:
+    end_job(catalog, "orders", JobState.STOPPED)
+    site = folder / "site"
+    site.mkdir()
+    tests = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "view")]
+    (site / "sitecustomize.py").write_text(RESUMING.format(paths=tests, passes=passes))
+    words = ["resume", "orders", "--until", "caught-up", "--detach", "--wait", "--timeout", "6s"]
+    ended = subprocess.run(
+        [sys.executable, "-m", "backfill_cli", *words],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(site)},
+        timeout=60,
+    )
+    assert ended.returncode == code, ended.stderr
+    said = "past its first barrier" if passes else "had no barrier within 6 s, and goes on"
+    assert said in ended.stderr
+    assert catalog.job("orders").live
+    assert run("stop", "--wait", "--json").exit_code == 0
+    assert catalog.job("orders").reason == "caught-up"
 
 
 @pytest.mark.seconds

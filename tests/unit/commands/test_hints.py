@@ -421,6 +421,18 @@ def not_taken_in_time(s: Scene) -> str:
         return s.ended("pause", "--wait", "--timeout", "1ms")
 
 
+def no_barrier_in_time(s: Scene) -> str:
+    class Runner:
+        pid = 1
+
+        def poll(self) -> None:
+            """It lives, and is still starting."""
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("backfill_cli.commands._detached.subprocess.Popen", lambda *_, **__: Runner())
+        return s.ended("resume", "orders", "--detach", "--wait", "--timeout", "1ms")
+
+
 def no_job_at_all(s: Scene) -> str:
     s.run("drop", "orders", "--confirm", "orders")
     s.sql(s.sink, "DROP TABLE orders")
@@ -449,7 +461,7 @@ STATES: dict[str, tuple[Callable[[Scene], str], ...]] = {
     "backfill_cli/catalog/lease.py:held": (held_elsewhere,),
     "backfill_cli/catalog/checkpoints.py:recover": (no_checkpoint,),
     "backfill_cli/catalog/checkpoints.py:_conflict": (never_prepared,),
-    "backfill_cli/config/__init__.py:load": (no_config,),
+    "backfill_cli/config/__init__.py:read": (no_config,),
     "backfill_cli/config/__init__.py:_checked": (faulty_config,),
     "backfill_cli/sinks/duckdb/tables.py:check": (table_dropped,),
     "backfill_cli/sinks/duckdb/tables.py:_ddl": (table_in_use,),
@@ -485,6 +497,7 @@ STATES: dict[str, tuple[Callable[[Scene], str], ...]] = {
     "backfill_cli/engine/loop/promises.py:take_back": (refused_between_tables,),
     "backfill_cli/engine/loop/process.py:_beat_by_name": (heartbeat_died,),
     "commands/_posting.py:_waited": (not_taken_in_time,),
+    "commands/_detached.py:start_detached": (no_barrier_in_time,),
     "commands/_options.py:config_file": (no_config_named,),
     "commands/_options.py:no_job": (no_job_at_all,),
     "commands/wait.py:wait": (stopped_before_caught_up, not_caught_up_in_time),
@@ -621,3 +634,15 @@ def test_each_command_of_a_hint_works_where_it_is_told(
         done = s.run(*words)
         assert done.exit_code == 0, (found[index], done.stderr, done.exception)
         index += 1
+
+
+def test_resume_records_the_until_that_it_is_given_and_says_so(scene: Callable[[str], Scene]) -> None:
+    s = scene("0")
+    before = s.catalog.definition("orders").until
+    given = "forever" if before == "caught-up" else "caught-up"
+    done = s.run("resume", "orders", "--until", given)
+    assert done.exit_code == 0, done.stderr
+    assert s.catalog.definition("orders").until == given
+    assert f"until {given} from now on, as it is recorded; it was until {before}" in done.stderr
+    assert "from now on" not in s.run("resume", "orders").stderr
+    assert s.catalog.definition("orders").until == given

@@ -1,9 +1,14 @@
 """Reading a config file: what it becomes, and every fault of it at once."""
 
+import copy
 import json
+import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import tomli
 from config_builders import GOOD, Load
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +16,7 @@ from hypothesis import strategies as st
 from backfill_cli.config import JobConfig, from_stored, load
 from backfill_cli.config.differences import differences
 from backfill_cli.config.sections import JOB_NAME
-from backfill_cli.config.template import TEMPLATE
+from backfill_cli.config.template import template
 from backfill_cli.errors import ConfigError
 
 
@@ -35,14 +40,9 @@ def test_durations_carry_units(load_text: Load) -> None:
     assert (config.barrier.interval_s, config.barrier.target_s, config.retry.limit_s) == (0.5, 8.0, 5400.0)
 
 
-def test_the_template_of_init_is_a_config_without_faults(load_text: Load) -> None:
-    uncommented = "\n".join(
-        line.removeprefix("# ")
-        if line.startswith(("# [", "# select", "# where", "# interval", "# rate"))
-        else line
-        for line in TEMPLATE.splitlines()
-    )
-    assert load_text(TEMPLATE).job.name == "orders"
+def test_the_template_of_init_has_no_fault_with_its_other_sections_either(load_text: Load) -> None:
+    text = template("files", "duckdb")
+    uncommented = re.sub(r"^# (?=\[|(?:select|where|interval|rate) = )", "", text, flags=re.MULTILINE)
     assert load_text(uncommented).throttle.rate == 20000
 
 
@@ -283,3 +283,42 @@ def test_staging_and_spool_are_two_folders(load_text: Load, staging: str, spool:
     assert load_text(text + '[spool]\npath = "elsewhere"\n').spool.path.endswith("elsewhere")
     (fault,) = faults_of(load_text, text + '[spool]\npath = "x[1]"\n')
     assert "as a pattern" in fault
+
+
+WRONG = ["a/../b", -1, ["a", "a"], {"a": "b"}]
+
+
+@pytest.mark.seconds
+def test_no_fault_is_told_in_the_checkers_own_words(load_text: Load) -> None:
+    """Each option of each upstream with each wrong value: no prefix of pydantic's, no name of a class."""
+    sections = {"barrier": {"interval": 1}, "throttle": {"rate": 1}, "retry": {"limit": 1}, "spool": {"path": "s"}}
+    told = set()
+    for kind in ("kafka", "files+kafka"):
+        whole = {**tomli.loads(template(kind, "duckdb")), **sections, "spark": {"conf": {}}, "transform": {}}
+        for path in list(_paths(whole)):
+            for wrong in WRONG:
+                told |= set(_faults_with(whole, path, wrong))
+    assert len(told) > 50
+    own = re.compile(r"value error|assertion failed|input should|instance of|valid dictionary", re.IGNORECASE)
+    assert not [fault for fault in told if own.search(fault)]
+
+
+def _paths(tree: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    for key, item in tree.items() if isinstance(tree, dict) else enumerate(tree):
+        yield (*at, key)
+        if isinstance(item, dict | list):
+            yield from _paths(item, (*at, key))
+
+
+def _faults_with(whole: dict[str, Any], path: tuple[Any, ...], wrong: object) -> tuple[str, ...]:
+    """The faults of a stored config in which this value stands at this path."""
+    tree = copy.deepcopy(whole)
+    place: Any = tree
+    for step in path[:-1]:
+        place = place[step]
+    place[path[-1]] = wrong
+    try:
+        from_stored(json.dumps(tree))
+    except ConfigError as error:
+        return error.faults
+    return ()

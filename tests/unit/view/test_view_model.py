@@ -56,7 +56,7 @@ def test_partitions_stand_in_the_place_of_splits_in_order_with_their_share() -> 
     told = job_details(view)
     assert "partition 10:" in told
     assert "backfilling, next offset 5 of 50; 45 behind" in told
-    assert "finished, next offset 60\n" in told
+    assert "live, next offset 60\n" in told
     assert "backfilling" in drawn(job_picture(view))
 
 

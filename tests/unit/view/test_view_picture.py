@@ -1,19 +1,25 @@
 """What terminals and pipes are shown."""
 
+import io
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
+from rich.live_render import LiveRender
 from view_builders import GROUPS, drawn, ledger, progress, row
 
 from backfill_cli.catalog import Lease, SplitGroup
+from backfill_cli.model.checkpoint import PartitionProgress
 from backfill_cli.model.job import Control, JobState, Phase
 from backfill_cli.view.lines import job_details, jobs_table, progress_line
 from backfill_cli.view.live import Lines
 from backfill_cli.view.model import job_view
-from backfill_cli.view.picture import beginning_picture, job_picture, jobs_picture, live_picture
+from backfill_cli.view.picture import Jobs, beginning_picture, job_picture, live_picture
 from backfill_cli.view.text import shown, shown_lines
 
 FULL = job_view(row(), GROUPS, ledger([1000, 3000, 2000]))
+FULL_OF_SPLITS = job_view(row(), tuple(SplitGroup(f"splits {n}", 4, 1, 10, 40, 0.25) for n in range(6)))
 STRANGE = ["a[/b]", "x[red]y", "\x1b[31mred\x1b[0m", "\x9b31m", "a\rb", "\u202egnp.exe", "a\\", "[bold", "\ud800"]
 
 
@@ -23,7 +29,7 @@ def test_the_picture_keeps_to_the_width(width: int) -> None:
     assert max(map(len, text.splitlines())) <= width
     for expected in (
         "orders  running",
-        "● snapshot ─── ○ log-store ─── ○ upstream",
+        "● snapshot ─── ○ log-store (catching up) ─── ○ upstream (live)",
         "42.1%  84,200 of 200,000 rows",
         "splits 5–8",
         "25.0%",
@@ -44,9 +50,9 @@ def test_bars_can_be_told_apart_without_colour() -> None:
 
 def test_phases_gone_through_are_ticked() -> None:
     view = job_view(row(progress=progress(phase=Phase.LOG_STORE)))
-    assert "✓ snapshot ─── ● log-store ─── ○ upstream" in drawn(job_picture(view))
+    assert "✓ snapshot ─── ● log-store (catching up) ─── ○ upstream (live)" in drawn(job_picture(view))
     done = job_view(row(state=JobState.DONE, live=False, progress=progress(phase=Phase.UPSTREAM)))
-    assert "✓ snapshot ─── ✓ log-store ─── ✓ upstream" in drawn(job_picture(done))
+    assert "✓ snapshot ─── ✓ log-store (catching up) ─── ✓ upstream (live)" in drawn(job_picture(done))
 
 
 def test_a_job_whose_runner_died_does_not_look_well() -> None:
@@ -83,7 +89,7 @@ def test_case_48_names_and_values_cannot_command_the_terminal(name: str) -> None
         "state": JobState.FAILED,
     }
     view = job_view(row(**changes), (SplitGroup(name, 1, 0, 0, 1, 0.0), *GROUPS))
-    for text in (drawn(job_picture(view), 200), drawn(jobs_picture([view]), 200), shown_lines(job_details(view))):
+    for text in (drawn(job_picture(view), 200), drawn(Jobs([view]), 200), shown_lines(job_details(view))):
         assert shown(name) in text
         assert [char for char in text if not char.isprintable() and char != "\n"] == []
 
@@ -118,7 +124,7 @@ def test_a_log_gets_a_line_every_ten_seconds_and_at_each_change(capsys: pytest.C
     told = capsys.readouterr().err.splitlines()
     assert len(told) == 3
     assert told[0] == progress_line(FULL)
-    assert "orders: running, upstream; lag 1.2s" in told[2]
+    assert "orders: running, upstream (live); lag 1.2s" in told[2]
 
 
 def test_what_holds_a_job_up_is_told_whole_with_the_command_below() -> None:
@@ -139,3 +145,76 @@ def test_a_start_that_is_not_in_the_catalog_yet_tells_what_it_does() -> None:
         "to go on: lsof it",
         "Ctrl-C ends it",
     ]
+
+
+LONG = "a-job-whose-name-is-as-long-as-a-name-may-be-in-this-catalog-abc"[:63]
+REASON = (
+    "failed: file:///srv/landing/orders/2026/11/23/part-00017-of-00200.parquet: it was changed since it was pinned"
+)
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_what_limits_a_job_is_never_cut_off_in_a_list(width: int) -> None:
+    failed = job_view(row(name=LONG, state=JobState.FAILED, live=False, reason=REASON.removeprefix("failed: ")))
+    behind = progress(phase=Phase.LOG_STORE, limited_by="catching up: 12,345 upstream epochs left")
+    several = [failed, job_view(row(progress=behind))]
+    for picture in (Jobs(several), live_picture(several, "Ctrl-C leaves")):
+        text = drawn(picture, width)
+        assert "…" not in text
+        assert max(map(len, text.splitlines())) <= width
+        whole = "".join(text.split())
+        for told in (LONG, REASON, "backfill resume " + LONG, "12,345 upstream epochs left", "failed", "42.1%"):
+            assert "".join(told.split()) in whole, told
+
+
+def test_a_list_that_fits_is_a_table() -> None:
+    first, second = drawn(Jobs([job_view(row())]), 160).splitlines()
+    assert first.split() == ["job", "state", "phase", "done", "rows/s", "lag", "limited", "by"]
+    assert first.index("limited by") == second.index("rate 20000")
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_a_job_in_full_cuts_nothing_off(width: int) -> None:
+    many = progress(pending_epochs=1_234_567, eta_s=(345_600.0, 777_600.0), phase=Phase.SNAPSHOT)
+    told = row(name=LONG, state=JobState.FAILED, live=False, reason=REASON.removeprefix("failed: "), progress=many)
+    text = drawn(job_picture(job_view(told)), width)
+    assert "…" not in text
+    whole = "".join(text.split())
+    for said in (LONG, "failed", REASON, "1,234,567", "until forever"):
+        assert "".join(said.split()) in whole, said
+
+
+def test_a_live_view_of_a_job_says_what_limits_it_on_a_screen_of_24_lines() -> None:
+    told = progress(
+        converging=True,
+        held_bytes=1 << 30,
+        limited_by="waiting: " + "x" * 150 + "; to go on: backfill resume orders",
+    )
+    view = job_view(row(progress=told), FULL_OF_SPLITS.groups, ledger([1000, 3000, 2000]))
+    console = Console(file=io.StringIO(), width=80, height=24, color_system=None, highlight=False)
+    console.print(LiveRender(live_picture([view], "Ctrl-C leaves this view")))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert len(text.splitlines()) <= 24
+    for said in ("42.1%", "backfill resume orders", "Ctrl-C leaves", "the upstream keeps 1.0 GB"):
+        assert said in text, text
+    assert "splits 3" in drawn(live_picture([FULL_OF_SPLITS], ""), 80)
+
+
+def test_a_partition_that_is_followed_is_live_and_keeps_its_name_in_json() -> None:
+    partition = PartitionProgress("0", "finished", 60, 50, 0)
+    view = job_view(row(progress=progress(partitions=(partition,), splits={"finished": 3, "backfilling": 1})))
+    assert view.partitions[0].state == "finished"
+    assert view.splits["finished"] == 3
+    for text in (job_details(view), drawn(job_picture(view))):
+        assert "live" in text
+        assert "finished" not in text
+
+
+def test_phases_and_epochs_are_told_in_words_and_times() -> None:
+    for phase, said in ((Phase.LOG_STORE, "log-store (catching up)"), (Phase.UPSTREAM, "upstream (live)")):
+        view = job_view(row(progress=progress(phase=phase)))
+        assert view.phase == phase.value
+        for text in (job_details(view), jobs_table([view]), drawn(Jobs([view]), 80), drawn(Jobs([view]), 200)):
+            assert said in text
+    for text in (job_details(FULL), drawn(job_picture(FULL))):
+        assert "1763692800123 (2025-11-21 02:40:00 UTC)" in text

@@ -77,7 +77,7 @@ def test_a_plan_as_json_goes_to_stdout(capsys: pytest.CaptureFixture[str]) -> No
 def test_equal_sides_are_told_and_raise_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     show_verify(VerifyReport("orders", 7, (SAME,), 2.12), as_json=False)
     assert capsys.readouterr().out.splitlines() == [
-        "job orders, epoch 7: upstream and sink are equal (took 2.1s)",
+        "job orders, epoch 7 (1970-01-01 00:00:00 UTC): upstream and sink are equal (took 2.1s)",
         "table orders: equal, 200,000 rows",
         "independent of the staged files, the catalog's counts and how the sink applied them; not of how this "
         "version reads the upstream: a value that it misreads looks equal",

@@ -1,0 +1,105 @@
+"""What a job needs beyond the machine: its plan, as `plan` makes it, room for staging, and the others' clocks."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from backfill_cli.contracts import Clocked
+from backfill_cli.engine.doctor.place import room
+from backfill_cli.engine.job.preflight import plan
+from backfill_cli.errors import BackfillError, HistoryGone
+from backfill_cli.model.checkup import Check, failed, ok, refused, warning
+from backfill_cli.model.plan_report import PlanReport
+from backfill_cli.model.units import spell_duration, spell_size
+
+if TYPE_CHECKING:
+    from backfill_cli.catalog import Catalog
+    from backfill_cli.config import JobConfig
+
+APART_MS = 1_000
+"""A lag is told in steps of a tenth of a second, and a barrier's interval is one: below it nobody is misled."""
+
+
+def extras(config: "JobConfig") -> frozenset[str]:
+    """The extras that the job cannot do without; a connector of ours is called as its extra."""
+    told = config.tree["upstream"]
+    sides = [told, *(side for side in told.values() if isinstance(side, dict)), config.tree["sink"]]
+    kinds = {side["type"] for side in sides if isinstance(side.get("type"), str)}
+    return frozenset(kinds | ({"connect"} if config.spark.remote else set()))
+
+
+def described(config: "JobConfig") -> Check:
+    """What the config says, in a line; a cluster's own Python is named, which nobody here can look at."""
+    said = f"job {config.job.name!r}, no fault"
+    if config.spark.remote or not (config.spark.master or "local").startswith("local"):
+        theirs = config.spark.conf.get("spark.pyspark.python", "the cluster's")
+        said += f"; executors use their own Python ({theirs}), which must be of this machine's minor version"
+    return ok("config", said)
+
+
+def checks(config: "JobConfig", catalog: "Catalog") -> Iterator[Check]:
+    """Connects to upstream, sink and Spark."""
+    try:
+        report = plan(config, catalog)
+    except HistoryGone as error:
+        yield refused("retention", error)
+        return
+    except BackfillError as error:
+        yield refused("plan", error)
+        return
+    yield from _planned(report)
+    size = sum(table.size_bytes for table in report.tables)
+    yield room(
+        "staging", Path(config.job.staging), size, "the whole snapshot, of which it has two epochs at a time"
+    )
+    if config.job.strategy == "chain":
+        most = config.spool.max_size
+        of = "spool.max_size" if most else "of the log there waits"
+        yield room("spool", Path(config.spool.path), most or report.pending_bytes, of)
+    yield from _clocks(config)
+
+
+def _planned(report: PlanReport) -> Iterator[Check]:
+    rows = [table.rows for table in report.tables]
+    count = "rows unknown until read" if None in rows else f"{sum(row or 0 for row in rows):,} rows"
+    size = spell_size(sum(table.size_bytes for table in report.tables))
+    if not report.refused:
+        yield ok("plan", f"strategy {report.strategy}, {count}, {size}; nothing that start would refuse")
+    for refusal in report.refused:
+        said, _, fix = refusal.partition(". Try: ")
+        yield failed("plan", said, fix)
+    for one in report.warnings:
+        yield warning("plan", one, "backfill plan --config FILE")
+    if report.retention:
+        yield ok("retention", f"the upstream has to keep {report.retention}")
+
+
+def _clocks(config: "JobConfig") -> Iterator[Check]:
+    """Of those whose system tells the time."""
+    with ExitStack() as stack:
+        upstream = stack.enter_context(closing(config.open_upstream()))
+        for side, system in (("upstream", upstream), ("sink", config.open_sink())):
+            if isinstance(system, Clocked):
+                try:
+                    yield clock(side, system, _now_ms)
+                except BackfillError as error:
+                    yield refused(f"{side} clock", error)
+
+
+def clock(side: str, system: Clocked, now_ms: Callable[[], int]) -> Check:
+    """A system's time against this machine's; the answer was under way for as long as it took."""
+    before_ms = now_ms()
+    theirs_ms = system.clock_ms()
+    after_ms = now_ms()
+    ahead_ms = theirs_ms - (before_ms + after_ms) / 2
+    apart = spell_duration(abs(ahead_ms) / 1000)
+    if abs(ahead_ms) > APART_MS + (after_ms - before_ms) / 2:
+        said = f"{apart} {'ahead of' if ahead_ms > 0 else 'behind'} this machine's"
+        return warning(f"{side} clock", said, "set the clocks (ntp); lag and --max-lag are wrong by as much")
+    return ok(f"{side} clock", f"within {apart} of this machine's")
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

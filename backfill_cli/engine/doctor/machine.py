@@ -1,0 +1,146 @@
+"""What this machine has: Java, Python, packages and the connectors' clients. No JVM session is opened."""
+
+import operator
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib import import_module, metadata
+
+from backfill_cli.errors import UsageError
+from backfill_cli.model.checkup import Check, failed, ok, refused
+from backfill_cli.spark import class_data
+from backfill_cli.spark.java import Java, asked, find_java
+
+OURS = "backfill-cli"
+SHOWN = ("pyspark", "pyarrow", "duckdb")
+"""Of what is always needed; the rest is Python alone."""
+
+NATIVE = {
+    "pyarrow": "pyarrow",
+    "duckdb": "duckdb",
+    "confluent-kafka": "confluent_kafka",
+    "psycopg": "psycopg",
+    "adbc-driver-postgresql": "adbc_driver_postgresql",
+    "grpcio": "grpc",
+}
+"""Packages with compiled parts, which may be installed and not load; by name, the module that loads them."""
+
+_REQUIREMENT = re.compile(r"([\w.-]+)(?:\[[^]]*\])?\s*\(?([^;)]*)\)?(?:;.*extra == ['\"]([\w-]+)['\"])?")
+_BOUND = re.compile(r"(>=|<=|==|!=|>|<)\s*([\w.]+)")
+_COMPARE = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    "==": operator.eq,
+    "!=": operator.ne,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """A package, the versions of it that will do (`>=3.2,<4`), and the extra that needs it, empty for none."""
+
+    name: str
+    bounds: str
+    extra: str
+
+
+def checks(env: Mapping[str, str], needed: frozenset[str]) -> Iterator[Check]:
+    """needed: the extras that a job at hand cannot do without."""
+    java: Java | None = None
+    try:
+        java = find_java(env)
+        asked(java.path)
+        where = "JAVA_HOME" if env.get("JAVA_HOME") else "PATH"
+        yield ok("java", f"Java {java.major}, {java.path}, from {where}")
+    except UsageError as error:
+        yield refused("java", error)
+    yield _python()
+    required = requirements()
+    for one in required:
+        if not one.extra and one.name in SHOWN:
+            yield _package(one)
+    for extra in sorted({one.extra for one in required if one.extra}):
+        yield _extra(extra, [one for one in required if one.extra == extra], extra in needed)
+    if java is not None and _version("pyspark") is not None:
+        yield _class_archive(java)
+
+
+def requirements() -> list[Requirement]:
+    """What our own package says that it needs."""
+    found = (_REQUIREMENT.match(line) for line in metadata.requires(OURS) or ())
+    return [Requirement(one[1], one[2].strip(), one[3] or "") for one in found if one is not None]
+
+
+def fits(version: str, bounds: str) -> bool:
+    """Whether a version is within bounds like `>=4.1.4,<4.2`."""
+    return all(_COMPARE[how](_numbers(version), _numbers(bound)) for how, bound in _BOUND.findall(bounds))
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    numbers = [int(number) for number in re.findall(r"\d+", version)[:6]]
+    return (*numbers, *([0] * (6 - len(numbers))))
+
+
+def _python() -> Check:
+    version = ".".join(str(part) for part in sys.version_info[:3])
+    bounds = metadata.metadata(OURS)["Requires-Python"]
+    if not fits(version, bounds):
+        return failed(
+            "python", f"Python {version} at {sys.executable}; needed: {bounds}", "python3.12 -m venv .venv"
+        )
+    return ok("python", f"Python {version}, {sys.executable}, of driver and local workers")
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _fault(one: Requirement) -> str | None:
+    """What is wrong with a package, None for nothing. One with compiled parts is loaded."""
+    version = _version(one.name)
+    if version is None:
+        return f"{one.name} is not installed"
+    if not fits(version, one.bounds):
+        return f"{one.name} is {version}, and has to be {one.bounds}"
+    if one.name in NATIVE:
+        try:
+            import_module(NATIVE[one.name])
+        except ImportError as error:
+            return f"{one.name} {version} does not load: {error}"
+    return None
+
+
+def _package(one: Requirement) -> Check:
+    fault = _fault(one)
+    if fault is not None:
+        return failed(one.name, fault, f"pip install '{one.name}{one.bounds}'")
+    return ok(one.name, f"{_version(one.name)}")
+
+
+def _extra(extra: str, parts: list[Requirement], needed: bool) -> Check:
+    """A set of packages that some jobs need. One that is incomplete is a fault only where the job at hand does."""
+    name, install = f"extra {extra}", f"pip install '{OURS}[{extra}]'"
+    faults = [fault for one in parts if (fault := _fault(one)) is not None]
+    if not faults:
+        return ok(name, ", ".join(f"{one.name} {_version(one.name)}" for one in parts))
+    if needed:
+        return failed(name, f"this job needs it: {'; '.join(faults)}", install)
+    return ok(name, f"not there ({'; '.join(faults)}); a job that needs it: {install}")
+
+
+def _class_archive(java: Java) -> Check:
+    """Whether Java will start the quick way. It never fails: without one it starts as it would anyhow."""
+    file = class_data.archive_file(java, {})
+    if file is None:
+        return ok("class archive", "turned off, or Spark has classes of your own: Java starts without one")
+    if not file.exists():
+        return ok("class archive", f"none yet for this Java and Spark; the first run leaves one in {file.parent}")
+    if not class_data.flags_to_use(file):
+        return ok("class archive", f"this Java cannot make one ({file} is empty): it starts without")
+    return ok("class archive", str(file))

@@ -1,0 +1,134 @@
+"""Where the catalog is, or would be: files, locks, room, clocks, and what dead runners left."""
+
+import fcntl
+import os
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING
+
+from backfill_cli.catalog.moments import spell_moment
+from backfill_cli.catalog.permissions import refuse_unsafe
+from backfill_cli.errors import BackfillError
+from backfill_cli.model.checkup import Check, failed, ok, refused, warning
+from backfill_cli.model.units import spell_duration, spell_size
+
+if TYPE_CHECKING:
+    from backfill_cli.catalog import Catalog, JobRow
+
+LITTLE_BYTES = 1 << 30
+"""A catalog is megabytes, and staging has two epochs of seconds each: less than this may be too little."""
+
+CLOCKS_APART_MS = 2_000
+"""File systems keep times in steps of up to 2 s."""
+
+ELSEWHERE = "name a file on a local disk: --catalog FILE"
+
+
+def checks(catalog: "Catalog") -> Iterator[Check]:
+    """Nothing stays there: the file that is tried is removed."""
+    path = catalog.path
+    there = nearest(path.parent)
+    try:
+        handle, probe = tempfile.mkstemp(prefix=".backfill-doctor-", dir=there)
+    except OSError as error:
+        fix = f"chmod u+wx {quote(str(there))}, or name another file: --catalog FILE"
+        yield failed("catalog", f"{there} cannot be written: {error.strerror}", fix)
+        return
+    try:
+        made_ms, now_ms = os.fstat(handle).st_mtime_ns // 1_000_000, time.time_ns() // 1_000_000
+        yield _place(path, there)
+        yield _lock(handle, Path(probe))
+    finally:
+        os.close(handle)
+        os.unlink(probe)
+    yield room("disk", there)
+    rows: tuple[JobRow, ...] = ()
+    if path.exists():
+        try:
+            refuse_unsafe(path)
+            yield _private(path)
+            rows = catalog.look()
+            yield from _left_behind(rows, path)
+        except BackfillError as error:
+            yield refused("jobs", error)
+    yield _clock(now_ms, made_ms, rows, there)
+
+
+def nearest(folder: Path) -> Path:
+    """The folder, or the nearest one above it that is there."""
+    return next(one for one in (folder, *folder.parents) if os.path.lexists(one))
+
+
+def room(name: str, folder: Path, needed: int = 0, of: str = "") -> Check:
+    """Whether the disk of a folder has room. needed: bytes, `of` what."""
+    free = shutil.disk_usage(nearest(folder)).free
+    said = f"{spell_size(free)} free in {folder}"
+    fix = "free disk space there, or name a folder on another disk"
+    if needed:
+        said += f"; {of}: {spell_size(needed)}"
+    if free == 0:
+        return failed(name, f"{folder} is full", fix)
+    return warning(name, said, fix) if free < max(needed, LITTLE_BYTES) else ok(name, said)
+
+
+def _place(path: Path, there: Path) -> Check:
+    if path.exists():
+        return ok("catalog", str(path))
+    if path.parent.exists():
+        return ok("catalog", f"{path}: not there yet, can be made")
+    return ok("catalog", f"{path}: not there yet, nor its folder; both can be made in {there}")
+
+
+def _lock(handle: int, probe: Path) -> Check:
+    """The lock that runners and commands use is taken, and refused to a second one."""
+    second = os.open(probe, os.O_RDWR)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(second, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return ok("lock", f"flock holds in {probe.parent}")
+    except OSError as error:
+        return failed("lock", f"no flock in {probe.parent}: {error.strerror}", ELSEWHERE)
+    finally:
+        os.close(second)
+    return failed("lock", f"flock in {probe.parent} keeps nobody out: two runners could have one job", ELSEWHERE)
+
+
+def _private(path: Path) -> Check:
+    """refuse_unsafe passed: nobody else can write it."""
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & 0o077:
+        said = f"{path} can be read by others (mode {mode:o}); it holds configs and positions, no secrets"
+        return warning("permissions", said, f"chmod 600 {quote(str(path))}, which any other command does too")
+    return ok("permissions", f"{path} is its owner's alone")
+
+
+def _left_behind(rows: "tuple[JobRow, ...]", path: Path) -> Iterator[Check]:
+    dead = [row for row in rows if row.dead]
+    for row in dead:
+        runner = f"pid {row.lease.pid} on {row.lease.host}"
+        said = f"job {row.name!r}: its runner, {runner}, is gone since {spell_moment(row.lease.renewed_ms)}"
+        yield warning("jobs", said, f"backfill resume {row.name}")
+    if not dead:
+        live = sum(row.live for row in rows)
+        yield ok("jobs", f"{len(rows)} in {path}, {live} with a runner, none left by one that died")
+
+
+def _clock(now_ms: int, made_ms: int, rows: "tuple[JobRow, ...]", there: Path) -> Check:
+    """This machine's time against a file made just now, and against the newest that the catalog has seen."""
+    newest_ms = max((max(row.epoch, row.lease.renewed_ms or 0) for row in rows), default=0)
+    fix = "set the clocks (ntp); until then times and lags are wrong, what is read and committed is not"
+    if abs(made_ms - now_ms) > CLOCKS_APART_MS:
+        apart = spell_duration(abs(made_ms - now_ms) / 1000)
+        return warning("clock", f"the file system of {there} and this machine are {apart} apart", fix)
+    if newest_ms > now_ms + CLOCKS_APART_MS:
+        ahead = spell_duration((newest_ms - now_ms) / 1000)
+        return warning(
+            "clock", f"{spell_moment(now_ms)}, and the catalog has an epoch or lease {ahead} later", fix
+        )
+    return ok("clock", spell_moment(now_ms))

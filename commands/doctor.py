@@ -1,0 +1,30 @@
+"""`backfill doctor`: whether this machine, and the job of a config, have what they need. Changes nothing."""
+
+import os
+from dataclasses import replace
+
+import typer
+
+from backfill_cli.view.hints import as_typed
+
+from ._options import CatalogOption, ConfigOption, FileArgument, JsonOption, config_file, open_catalog
+
+
+def doctor(
+    ctx: typer.Context,
+    file: FileArgument = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+    catalog: CatalogOption = "",
+) -> None:
+    """Check Java, Python, packages, the catalog's place, clocks; with a config also what its job connects to.
+
+    Without FILE or --config the machine alone. Exit code 1 when a check failed.
+    """
+    from backfill_cli.engine.doctor import examine
+    from backfill_cli.view.checkup import show_checks
+
+    named = None if file is None and config is None else config_file(file, config)
+    found = examine(named, open_catalog(catalog, above=named is None), os.environ)
+    if not show_checks((replace(one, fix=as_typed(one.fix, ctx)) for one in found), as_json):
+        raise typer.Exit(1)
