@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import SinkTable
 from backfill_cli.model.digest import (
+    PARTS,
     RANGES,
     Dialect,
     Digest,
@@ -16,6 +17,7 @@ from backfill_cli.model.digest import (
     WordColumn,
     range_sql,
     ranges_sql,
+    sampled_sql,
     whole_sql,
 )
 from backfill_cli.model.schema import columns_of
@@ -109,6 +111,14 @@ def hashed_part(table: SinkTable) -> str:
     """The number of the part that a row is in where the key has no word."""
     key = ", ".join(comparable(table, name) for name in table.key)
     return f"pmod(xxhash64({key}), {RANGES}L)"
+
+
+def sampled(table: SinkTable, spec: DigestSpec | None, parts: int) -> str:
+    """SQL of whether a row's key is in the sample of so many of PARTS. spec: None where the key has no word."""
+    if spec is not None:
+        return sampled_sql(spec, DIALECT)
+    key = ", ".join(comparable(table, name) for name in table.key)
+    return f"pmod(xxhash64({key}), {PARTS}L) < {parts}L"
 
 
 def key_part(spec: DigestSpec, ranges: KeyRanges) -> str:
