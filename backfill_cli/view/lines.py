@@ -6,7 +6,7 @@ from backfill_cli.catalog import SplitGroup
 from backfill_cli.model.checkpoint import PartitionProgress
 from backfill_cli.model.units import spell_duration, spell_size
 from backfill_cli.model.upstream import SpoolView
-from backfill_cli.view.model import JobView, spell_age, spell_eta, spell_share
+from backfill_cli.view.model import JobView, spell_age, spell_eta, spell_share, spell_verified
 
 
 def jobs_table(views: Sequence[JobView]) -> str:
@@ -52,6 +52,7 @@ def job_details(view: JobView) -> str:
         *((("allowed lag", spell_allowed(view)),) if view.allowed is not None else ()),
         *((("converging", "until the change log passes the end of the load"),) if view.converging else ()),
         ("limited by", view.limited_by),
+        *((("verified", spell_verified(view.verified)),) if view.verified is not None else ()),
         *((("waiting commands", ", ".join(view.pending_commands)),) if view.pending_commands else ()),
         ("runner", spell_runner(view)),
         *((("numbers", age),) if (age := spell_age(view)) is not None else ()),

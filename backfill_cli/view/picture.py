@@ -19,7 +19,7 @@ from backfill_cli.view.lines import (
     spell_runner,
     spell_spool,
 )
-from backfill_cli.view.model import DEAD, ENDED, JobView, spell_age, spell_eta, spell_share
+from backfill_cli.view.model import DEAD, ENDED, JobView, spell_age, spell_eta, spell_share, spell_verified
 from backfill_cli.view.text import shown
 
 PHASES = ("snapshot", "log-store", "upstream")
@@ -246,6 +246,8 @@ def _limit(view: JobView) -> RenderableType:
         facts.append(("spool", spell_spool(view.spool), QUIET))
     if view.pending_commands:
         facts.append(("asked for", ", ".join(view.pending_commands), ""))
+    if view.verified is not None:
+        facts.append(("verified", spell_verified(view.verified), QUIET if view.verified.equal else WARN))
     facts.append(("runner", spell_runner(view), QUIET))
     if (age := spell_age(view)) is not None:
         facts.append(("numbers", age, QUIET if view.state in ENDED else WARN))

@@ -12,7 +12,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from .test_kill import CONFIG, FILES, ROWS, backfill, held, resume_to_the_end, upstream
+from .test_kill import CHANGE_FILES, CONFIG, FILES, ROWS, backfill, held, resume_to_the_end, upstream
 
 WRONG, MISSING, STRANGERS, TWICE = (5, 77, 4_000), (6, 3_001), (-8, 900_000), 9
 FIX_POINTS = (
@@ -212,3 +212,18 @@ def test_history_that_is_gone_is_named_and_nobody_is_told_to_start_over(job: tup
     assert "1 of the 6 change files" in done.stderr
     assert "may be right all the same" in done.stderr
     assert "drop" not in done.stderr
+
+
+def test_a_chain_whose_spool_is_drained_is_fixed_and_goes_on(tmp_path: Path) -> None:
+    expected = upstream(tmp_path)
+    text = CONFIG.replace("rate = 8000", "rate = 1000000")
+    (tmp_path / "job.toml").write_text(text.replace('name = "crash"', 'name = "crash"\nstrategy = "chain"'))
+    later = tmp_path / "later.parquet"
+    (tmp_path / "changes" / f"{CHANGE_FILES:04d}.parquet").rename(later)
+    assert backfill(tmp_path, "start", "--config", "job.toml", "--until", "caught-up").returncode == 0
+    before = held(tmp_path)
+    damaged(tmp_path, before)
+    code, told = verified(tmp_path, "--fix", "--confirm", "crash")
+    assert (code, told["equal"], held(tmp_path)) == (0, True, before)
+    later.rename(tmp_path / "changes" / f"{CHANGE_FILES:04d}.parquet")
+    resume_to_the_end(tmp_path, expected)

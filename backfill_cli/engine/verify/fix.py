@@ -31,6 +31,7 @@ from backfill_cli.engine.verify.job import (
     Verification,
     converging,
     history_named,
+    noted,
     require_drained,
     require_known,
     verify,
@@ -88,7 +89,8 @@ def fix(
                 stager = SparkStager(lambda: resources.spark, resources.upstream, config)
                 runner = Job(job, claim.token, definition.tables, encode(definition))
                 fixing = _Fixing(runner, definition, claim.store, resources, stager, heartbeat)
-                return fixing.done(verification, before)
+                report = fixing.done(verification, before)
+    return noted(report, catalog)
 
 
 def _require_fixable(job: str, catalog: "Catalog", asked: Asked) -> JobDefinition:

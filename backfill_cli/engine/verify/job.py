@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from pathlib import Path
@@ -61,7 +61,15 @@ def verify(
     require_drained(definition, catalog, live)
     config = from_stored(definition.config)
     with history_named(job), Resources(config) as resources, Steps(job, tell, time.monotonic) as steps:
-        return Verification.of(definition, config, resources, live, asked, steps, independent).report()
+        report = Verification.of(definition, config, resources, live, asked, steps, independent).report()
+    return noted(report, catalog)
+
+
+def noted(report: VerifyReport, catalog: "Catalog") -> VerifyReport:
+    """The report, which the catalog keeps for `status`."""
+    with suppress(BackfillError):  # a catalog that cannot be written makes it worth no less
+        catalog.note_verified(report)
+    return report
 
 
 def require_known(definition: JobDefinition, asked: Asked) -> None:
