@@ -5,14 +5,18 @@ What the sink must hold is a dict that the upstream was made from; nothing of ou
 
 import json
 import shlex
+import shutil
 import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
 
-from .test_kill import CHANGE_FILES, CONFIG, FILES, ROWS, backfill, held, resume_to_the_end, upstream
+from .test_kill import CHANGE_FILES, CONFIG, FILES, ROWS, backfill, environment, held, resume_to_the_end, upstream
 
 WRONG, MISSING, STRANGERS, TWICE = (5, 77, 4_000), (6, 3_001), (-8, 900_000), 9
 FIX_POINTS = (
@@ -25,15 +29,29 @@ FIX_POINTS = (
 )
 
 
-@pytest.fixture
-def job(tmp_path: Path) -> tuple[Path, dict[int, int]]:
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[int, int]]:
     """A job that is done, and what its table must hold."""
-    expected = upstream(tmp_path)
-    (tmp_path / "job.toml").write_text(CONFIG.replace("rate = 8000", "rate = 1000000"))
-    ended = backfill(tmp_path, "start", "--config", "job.toml", "--until", "caught-up")
+    folder = tmp_path_factory.mktemp("fix")
+    expected = upstream(folder)
+    (folder / "job.toml").write_text(CONFIG.replace("rate = 8000", "rate = 1000000"))
+    ended = backfill(folder, "start", "--config", "job.toml", "--until", "caught-up")
     assert ended.returncode == 0, ended.stderr
-    assert held(tmp_path) == expected
-    return tmp_path, expected
+    assert held(folder) == expected
+    (folder / "kept").mkdir()
+    for name in ("sink.duckdb", "catalog.duckdb"):
+        shutil.copy(folder / name, folder / "kept" / name)
+    return folder, expected
+
+
+@pytest.fixture
+def job(done: tuple[Path, dict[int, int]]) -> tuple[Path, dict[int, int]]:
+    """The same, sink and catalog as they were then."""
+    folder, _ = done
+    for name in ("sink.duckdb", "catalog.duckdb"):
+        shutil.copy(folder / "kept" / name, folder / name)
+        (folder / f"{name}.wal").unlink(missing_ok=True)
+    return done
 
 
 def damaged(folder: Path, expected: dict[int, int]) -> None:
@@ -59,9 +77,19 @@ def counts(told: dict[str, Any]) -> tuple[int, int, int]:
     return table["missing"], table["extra"], table["changed"]
 
 
+def killed(folder: Path, failpoint: str) -> None:
+    died = backfill(folder, "verify", "crash", "--fix", "--confirm", "crash", failpoint=failpoint)
+    assert died.returncode == -signal.SIGKILL, f"{failpoint}: {died.stderr}"
+
+
+def rows(folder: Path) -> list[tuple[int, int]]:
+    with duckdb.connect(str(folder / "sink.duckdb"), read_only=True) as db:
+        return db.execute("FROM t ORDER BY ALL").fetchall()
+
+
 def everything(folder: Path) -> object:
     with duckdb.connect(str(folder / "sink.duckdb"), read_only=True) as db:
-        return db.execute("FROM t ORDER BY ALL").fetchall(), db.execute("FROM _backfill_markers").fetchall()
+        return rows(folder), db.execute("FROM _backfill_markers").fetchall()
 
 
 def test_what_others_wrote_is_counted_shown_and_put_right(job: tuple[Path, dict[int, int]]) -> None:
@@ -94,29 +122,30 @@ def test_what_others_wrote_is_counted_shown_and_put_right(job: tuple[Path, dict[
     assert verified(folder)[0] == 0
 
 
-def test_a_fix_killed_at_every_point_in_turn_is_finished_by_a_resume(job: tuple[Path, dict[int, int]]) -> None:
-    folder, expected = job
-    for failpoint in FIX_POINTS:
-        damaged(folder, expected)
-        died = backfill(folder, "verify", "crash", "--fix", "--confirm", "crash", failpoint=failpoint)
-        assert died.returncode == -signal.SIGKILL, f"{failpoint}: {died.stderr}"
-        resume_to_the_end(folder, expected)
-
-
-def test_a_fix_killed_before_its_promise_has_changed_nothing(job: tuple[Path, dict[int, int]]) -> None:
+def test_a_fix_that_is_killed_is_whole_or_undone_and_a_resume_ends_it(job: tuple[Path, dict[int, int]]) -> None:
     folder, expected = job
     damaged(folder, expected)
-    with duckdb.connect(str(folder / "sink.duckdb"), read_only=True) as db:
-        before = db.execute("FROM t ORDER BY ALL").fetchall()
-    died = backfill(folder, "verify", "crash", "--fix", "--confirm", "crash", failpoint="fix-staged")
-    assert died.returncode == -signal.SIGKILL, died.stderr
-    with duckdb.connect(str(folder / "sink.duckdb"), read_only=True) as db:
-        assert db.execute("FROM t ORDER BY ALL").fetchall() == before
-    ended = backfill(folder, "resume", "crash")
-    assert ended.returncode == 0, ended.stderr
-    code, told = verified(folder, "--fix", "--confirm", "crash")
-    assert (code, told["equal"], told["fix"]["epoch"] > 0) == (0, True, True)
-    assert held(folder) == expected
+    before = rows(folder)
+    killed(folder, "fix-staged")
+    assert rows(folder) == before
+    killed(folder, "fix-prepared")
+    assert rows(folder) == before
+    resume_to_the_end(folder, expected)
+    damaged(folder, expected)
+    killed(folder, "sink-before-close")
+    resume_to_the_end(folder, expected)
+    assert verified(folder)[0] == 0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("failpoint", FIX_POINTS)
+def test_a_fix_killed_at_any_point_is_finished_by_a_resume(
+    job: tuple[Path, dict[int, int]], failpoint: str
+) -> None:
+    folder, expected = job
+    damaged(folder, expected)
+    killed(folder, failpoint)
+    resume_to_the_end(folder, expected)
 
 
 def test_a_sample_finds_what_is_in_it_and_says_that_it_is_one(job: tuple[Path, dict[int, int]]) -> None:
@@ -160,12 +189,6 @@ def test_a_fix_is_refused_where_it_would_not_be_right(job: tuple[Path, dict[int,
 
 
 def test_a_fix_leaves_a_job_with_a_runner_alone_and_names_the_way_on(tmp_path: Path) -> None:
-    import subprocess
-    import sys
-    import time
-
-    from .test_kill import environment
-
     expected = upstream(tmp_path)
     (tmp_path / "job.toml").write_text(CONFIG.replace("rate = 8000", "rate = 1000000"))
     command = [sys.executable, "-m", "backfill_cli", "start", "--config", "job.toml"]
@@ -196,7 +219,8 @@ def test_a_fix_leaves_a_job_with_a_runner_alone_and_names_the_way_on(tmp_path: P
 
 def test_a_job_in_its_snapshot_is_not_fixed(tmp_path: Path) -> None:
     upstream(tmp_path)
-    died = backfill(tmp_path, "start", "--config", "job.toml", "--until", "caught-up", failpoint="commit-known:2")
+    (tmp_path / "job.toml").write_text(CONFIG.replace("rate = 8000", "rate = 60"))
+    died = backfill(tmp_path, "start", "--config", "job.toml", "--until", "caught-up", failpoint="commit-known")
     assert died.returncode == -signal.SIGKILL, died.stderr
     assert 0 < len(held(tmp_path)) < FILES * ROWS
     refused = backfill(tmp_path, "verify", "crash", "--fix", "--confirm", "crash")
@@ -206,8 +230,9 @@ def test_a_job_in_its_snapshot_is_not_fixed(tmp_path: Path) -> None:
 
 def test_history_that_is_gone_is_named_and_nobody_is_told_to_start_over(job: tuple[Path, dict[int, int]]) -> None:
     folder, _ = job
-    (folder / "changes" / "0002.parquet").unlink()
+    away = (folder / "changes" / "0002.parquet").rename(folder / "away")
     done = backfill(folder, "verify", "crash")
+    away.rename(folder / "changes" / "0002.parquet")
     assert done.returncode == 7
     assert "1 of the 6 change files" in done.stderr
     assert "may be right all the same" in done.stderr
