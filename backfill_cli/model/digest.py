@@ -114,14 +114,15 @@ class Dialect:
 def spec_of(schema: str, key: Sequence[str], few: frozenset[str]) -> DigestSpec | None:
     """The columns of a Spark schema (JSON) that have a word, strings only among `few`. None: the key has none."""
     fields = columns_of(schema)
-    words = {name: word for name, field in fields.items() if (word := _word_of(field, few)) is not None}
+    words = {name: word for name, field in fields.items() if (word := word_of(field, few)) is not None}
     if any(name not in words for name in key):
         return None
     rest = [word for name, word in words.items() if name not in key]
     return DigestSpec(tuple(key), (*(words[name] for name in key), *rest))
 
 
-def _word_of(field: Mapping[str, Any], few: frozenset[str]) -> WordColumn | None:
+def word_of(field: Mapping[str, Any], few: frozenset[str]) -> WordColumn | None:
+    """The word of a column, a string's only where it is one of `few`; None where it has none."""
     name, kind = field["name"], field["type"]
     if not isinstance(kind, str) or (field.get("metadata") or {}).get("logical"):
         return None
@@ -168,22 +169,24 @@ def sample_parts(share: float) -> int:
     return max(1, round(share * PARTS))
 
 
-def sampled_sql(spec: DigestSpec, dialect: Dialect, words: Sequence[str] = ()) -> str:
-    """Whether a row's key is in the sample; every engine says the same of a key.
+def sampled_sql(parts: int, words: Sequence[str], dialect: Dialect) -> str:
+    """Whether a row's key is in the sample of so many of PARTS; every engine says the same of a key.
 
-    words: SQL of the key's words, where they have names already. The key's hash takes the middle of a product,
-    which low bits of all words reach.
+    words: SQL of the words of the key's columns. What counts is the middle of a product, which low bits of all
+    words reach.
     """
-    words = words or [dialect.word(column) for column in spec.columns[: len(spec.key)]]
     spread = reduce(dialect.xor, (_spread(at, word, dialect) for at, word in enumerate(words)))
     low, high = (_splitmix64(5000 + half) % 2**29 | 2**29 | 1 for half in range(2))
     mixed = f"((({spread}) & {_LOW31}) * {low} + (({spread}) >> 31) * {high})"
-    return f"((({dialect.xor(mixed, f'({mixed} >> 29)')}) >> 16) & {PARTS - 1}) < {spec.sample}"
+    return f"((({dialect.xor(mixed, f'({mixed} >> 29)')}) >> 16) & {PARTS - 1}) < {parts}"
 
 
 def and_sampled(spec: DigestSpec, dialect: Dialect) -> str:
     """What follows a WHERE that takes rows of the sample alone; nothing where all are wanted."""
-    return "" if spec.sample is None else f" AND {sampled_sql(spec, dialect)}"
+    if spec.sample is None:
+        return ""
+    words = [dialect.word(column) for column in spec.columns[: len(spec.key)]]
+    return f" AND {sampled_sql(spec.sample, words, dialect)}"
 
 
 def _mixed(spec: DigestSpec, groups: Sequence[Sequence[int]], part: str, dialect: Dialect, source: str) -> str:
@@ -213,7 +216,7 @@ def _products(spec: DigestSpec, part: str, dialect: Dialect, source: str) -> str
     rows = f"SELECT {part} AS part, {products} FROM (SELECT {values} FROM {source}{dialect.level}) AS v"
     if spec.sample is None:
         return rows
-    return f"{rows} WHERE {sampled_sql(spec, dialect, [f'v{at}' for at in range(len(spec.key))])}"
+    return f"{rows} WHERE {sampled_sql(spec.sample, [f'v{at}' for at in range(len(spec.key))], dialect)}"
 
 
 def _spread(at: int, word: str, dialect: Dialect) -> str:

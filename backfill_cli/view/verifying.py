@@ -17,14 +17,12 @@ CLEARED = "\r\x1b[K"
 
 
 def progress_text(at: VerifyProgress) -> str:
-    """`orders: comparing table orders, 42%, 3s to 5s left`."""
-    told = [at.doing]
-    if at.share:
-        told.append(f"{at.share * 100:.0f}%")
+    """`orders: 42%, 3s to 5s left: comparing table orders`: what is cut off on a narrow terminal stands last."""
+    told = [f"{at.share * 100:.0f}%"] if at.share else []
     if at.eta_s is not None:
         least, most = (spell_duration(seconds) for seconds in at.eta_s)
         told.append(f"{least} to {most} left" if least != most else f"about {least} left")
-    return f"{at.job}: {', '.join(told)}"
+    return ": ".join([at.job, *([", ".join(told)] if told else []), at.doing])
 
 
 @contextmanager

@@ -120,7 +120,7 @@ class _Comparison:
         if share is not None:
             parts = sample_parts(share)
             spec = None if spec is None else replace(spec, sample=parts)
-            sample = sampled(table, spec, parts)
+            sample = sampled(table, parts)
             rows = rows.where(sample)
         return cls(spark, rows, copy, table, spec, rest, _ranges(spec, survey), sample)
 
