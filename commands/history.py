@@ -22,9 +22,10 @@ def history(
     """List a job's newest epochs, oldest first: when, how much, how long, and the commands that acted."""
     from backfill_cli.catalog.ledger import KEPT
     from backfill_cli.view.history import show_history
+    from backfill_cli.view.read import read_jobs
 
     if not last.isdecimal() or int(last) < 1:
         raise UsageError(f"--last {last}: not a whole number above 0", "name a number: --last 100")
     store = open_catalog(catalog)
-    name = named_job(store, job).name
-    show_history(name, store.ledger(name, min(int(last), KEPT)), as_json)
+    (view,) = read_jobs(store, named_job(store, job).name)
+    show_history(view, store.ledger(view.name, min(int(last), KEPT)), as_json)

@@ -1,8 +1,10 @@
-"""`backfill verify`: compare upstream and sink at one checkpoint. Changes nothing."""
+"""`backfill verify`: compare upstream and sink at one checkpoint; with --fix, make them equal."""
 
 from typing import Annotated
 
 import typer
+
+from backfill_cli.errors import UsageError
 
 from ._options import CatalogOption, JobArgument, JsonOption, named_job, open_catalog
 
@@ -12,18 +14,79 @@ IndependentOption = Annotated[
         "--independent", help="Read the snapshot's files with DuckDB; not with a transform or applied changes."
     ),
 ]
+TableOption = Annotated[
+    list[str] | None,
+    typer.Option("--table", metavar="NAME", help="Only this table of the job; may be given again."),
+]
+SampleOption = Annotated[
+    str | None,
+    typer.Option(
+        "--sample",
+        metavar="SHARE",
+        help="Compare only so many of the keys, the same on both sides at each call: 1%, 0.01. The upstream is "
+        "read whole all the same.",
+    ),
+]
+FixOption = Annotated[
+    bool,
+    typer.Option(
+        "--fix",
+        help="Write rows that are missing or differ, remove those of others; without --confirm, only say so.",
+    ),
+]
+ConfirmOption = Annotated[
+    str | None, typer.Option("--confirm", metavar="JOB", help="The job's name: --fix changes the sink.")
+]
 
 
 def verify(
     job: JobArgument = None,
     independent: IndependentOption = False,
+    table: TableOption = None,
+    sample: SampleOption = None,
+    fix: FixOption = False,
+    confirm: ConfirmOption = None,
     as_json: JsonOption = False,
     catalog: CatalogOption = "",
 ) -> None:
-    """Compare counts and hashes by key range, then name the rows that differ. Exit 3: they differ."""
-    store = open_catalog(catalog)
-    name = named_job(store, job).name
-    from backfill_cli.engine.verify.job import verify as verify_job
-    from backfill_cli.view.verdict import show_verify
+    """Compare counts and hashes by key range, then count and name the rows that differ. Exit 3: they differ."""
+    from backfill_cli.model.verify import Asked
 
-    show_verify(verify_job(name, store, independent), as_json)
+    asked = Asked(tuple(dict.fromkeys(table or ())), None if sample is None else _share(sample))
+    if fix and (independent or sample is not None):
+        other = "--independent" if independent else "--sample"
+        raise UsageError(f"--fix and {other} cannot be used together", f"leave {other} out: a fix takes every row")
+    store = open_catalog(catalog, above=confirm is None)
+    name = named_job(store, job).name
+    if confirm is not None and (not fix or confirm != name):
+        raise UsageError(
+            f"--confirm names {confirm!r}, the job is {name!r}" if fix else "--confirm is for --fix alone",
+            f"backfill verify {name} --fix --confirm {name}" if fix else "leave --confirm out",
+        )
+    from backfill_cli.view.verdict import show_verify
+    from backfill_cli.view.verifying import shown, tell_before
+
+    with shown() as tell:
+        if not fix:
+            from backfill_cli.engine.verify.job import verify as verify_job
+
+            report = verify_job(name, store, independent, asked, tell)
+        elif confirm is None:
+            from backfill_cli.engine.verify.fix import would_fix
+
+            report = would_fix(name, store, asked, tell)
+        else:
+            from backfill_cli.engine.verify.fix import fix as fix_job
+
+            report = fix_job(name, store, asked, tell, tell_before)
+    show_verify(report, as_json)
+
+
+def _share(text: str) -> float:
+    """Raises UsageError naming the option."""
+    from backfill_cli.model.units import share
+
+    try:
+        return share(text)
+    except ValueError as error:
+        raise UsageError(f"--sample {text!r}: {error}", "--sample 1%") from None

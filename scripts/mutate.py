@@ -22,6 +22,7 @@ NEED_A_SERVER = (
     "tests/contract/test_sink_postgres",
     "tests/unit/engine/test_taking.py",
     "tests/unit/engine/test_drain.py",
+    "tests/unit/engine/test_verify.py",
 )
 """A server, or Spark: `--quick` leaves these out."""
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from backfill_cli.catalog import checkpoints, groups, inbox, jobs, lease, ledger, spool
+from backfill_cli.catalog import checkpoints, groups, inbox, jobs, lease, ledger, spool, verified
 from backfill_cli.catalog.jobs import JobRow, check_name
 from backfill_cli.catalog.lease import JobLock
 from backfill_cli.catalog.runner import RunnerStore
@@ -18,6 +18,7 @@ from backfill_cli.contracts import JobDefinition
 from backfill_cli.errors import BackfillError, NoSuchJob, UsageError
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Owner, Totals
 from backfill_cli.model.job import Control, Verb
+from backfill_cli.model.verify import VerifyReport
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -155,7 +156,12 @@ class Catalog:
 
     def _rows(self, db: "DuckDBPyConnection") -> tuple[JobRow, ...]:
         return tuple(
-            replace(row, live=self._is_live(row.lease, row.name), waiting=inbox.waiting(db, row.name))
+            replace(
+                row,
+                live=self._is_live(row.lease, row.name),
+                waiting=inbox.waiting(db, row.name),
+                verified=verified.newest(db, row.name),
+            )
             for row in jobs.rows(db)
         )
 
@@ -221,6 +227,12 @@ class Catalog:
         check_name(job)
         with self._store.reading() as db:
             return spool.holds_any(db, job)
+
+    def note_verified(self, report: VerifyReport) -> None:
+        """What a verify found is known until the next one."""
+        with self._store.writing() as db:
+            jobs.standing(db, report.job)
+            verified.record(db, report, self._now_ms())
 
     def ledger(self, job: str, last: int) -> tuple[EpochRecord, ...]:
         """The newest `last` epochs, oldest first."""

@@ -23,6 +23,7 @@ from backfill_cli.model.job import (
 )
 from backfill_cli.model.split import Split
 from backfill_cli.model.upstream import Pin, SpoolView
+from backfill_cli.model.verify import Verified
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -46,6 +47,7 @@ class JobRow:
     """A job as people see it.
 
     epoch: the last committed one, 0 for none. live: a runner has it now. waiting: commands not yet taken.
+    verified: the tables of its last verify.
     """
 
     name: str
@@ -62,6 +64,7 @@ class JobRow:
     lease: Lease
     live: bool
     waiting: tuple[Command, ...] = ()
+    verified: tuple[Verified, ...] = ()
 
     @property
     def ended(self) -> bool:
@@ -234,7 +237,7 @@ def set_progress(db: "DuckDBPyConnection", job: str, progress: Progress) -> None
 
 
 def rows(db: "DuckDBPyConnection") -> tuple[JobRow, ...]:
-    """All jobs, oldest first; `live` and `waiting` are for the caller to fill in."""
+    """All jobs, oldest first; `live`, `waiting` and `verified` are for the caller to fill in."""
     found = db.execute(
         """SELECT name, state, reason, phase, epoch, paused_by, paused_since_ms, rate, stop_asked, pause_all,
                   progress, strategy, until, created_ms, caught_up_ms,
@@ -281,7 +284,16 @@ def read_progress(text: str) -> Progress:
 def forget(db: "DuckDBPyConnection", job: str) -> None:
     """Nothing of the job is left but its token, so that a runner that outlived it is still told apart."""
     db.execute("DELETE FROM jobs WHERE name = ?", [job])
-    for table in ("splits", "split_progress", "checkpoints", "commands", "ledger", "ledger_hours", "spool"):
+    for table in (
+        "splits",
+        "split_progress",
+        "checkpoints",
+        "commands",
+        "ledger",
+        "ledger_hours",
+        "spool",
+        "verified",
+    ):
         db.execute(f"DELETE FROM {table} WHERE job = ?", [job])
 
 

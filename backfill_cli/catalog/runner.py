@@ -55,12 +55,13 @@ class RunnerStore:
             jobs.use_epoch(db, self._job, record.epoch)
             ledger.record(db, self._job, record)
 
-    def prepare(self, checkpoint: Checkpoint, committed: EpochRecord | None, progress: Progress) -> None:
+    def prepare(self, checkpoint: Checkpoint, committed: EpochRecord | None, progress: Progress | None) -> None:
         with self._ours() as db:
             if committed is not None:
                 self._mark(db, committed)
             checkpoints.prepare(db, self._job, checkpoint)
-            jobs.set_progress(db, self._job, progress)
+            if progress is not None:
+                jobs.set_progress(db, self._job, progress)
 
     def mark(self, committed: EpochRecord, progress: Progress | None) -> None:
         with self._ours() as db:

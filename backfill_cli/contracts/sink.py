@@ -169,7 +169,10 @@ class SinkCopy(Protocol):
         columns: Sequence[str],
         only: tuple[DigestSpec, KeyRanges, Sequence[int]] | None,
     ) -> "DataFrame":
-        """These columns of the table's rows, as the types of its Spark schema; `only` those of some ranges."""
+        """These columns of the table's rows, as the types of its Spark schema; `only` those of some ranges.
+
+        Where the spec has a sample, rows outside it may be left out.
+        """
         ...
 
 

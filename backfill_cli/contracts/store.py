@@ -47,8 +47,8 @@ class JobStore(Protocol):
         """Take commands at a barrier: the control they lead to, and the barrier that took them."""
         ...
 
-    def prepare(self, checkpoint: Checkpoint, committed: EpochRecord | None, progress: Progress) -> None:
-        """Promise an epoch; `committed` marks the epoch before it.
+    def prepare(self, checkpoint: Checkpoint, committed: EpochRecord | None, progress: Progress | None) -> None:
+        """Promise an epoch; `committed` marks the epoch before it. progress None leaves the numbers as they were.
 
         Raises Held when the runner's lease is no longer its own.
         """

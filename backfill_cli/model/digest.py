@@ -18,6 +18,8 @@ from typing import Any
 from backfill_cli.model.schema import columns_of
 
 RANGES = 64
+PARTS = 2**30
+"""Equal parts of all keys, by a hash of theirs; a sample is the first so many."""
 _LOW31 = 2**31 - 1
 _LOW33 = 2**33 - 1
 
@@ -70,10 +72,14 @@ class KeyRanges:
 
 @dataclass(frozen=True, slots=True)
 class DigestSpec:
-    """Which columns of a table are compared by their words; key columns first, all of them among the words."""
+    """Which columns of a table are compared by their words; key columns first, all of them among the words.
+
+    sample: only rows whose key is in one of so many of PARTS; None for all rows.
+    """
 
     key: tuple[str, ...]
     columns: tuple[WordColumn, ...]
+    sample: int | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -108,14 +114,15 @@ class Dialect:
 def spec_of(schema: str, key: Sequence[str], few: frozenset[str]) -> DigestSpec | None:
     """The columns of a Spark schema (JSON) that have a word, strings only among `few`. None: the key has none."""
     fields = columns_of(schema)
-    words = {name: word for name, field in fields.items() if (word := _word_of(field, few)) is not None}
+    words = {name: word for name, field in fields.items() if (word := word_of(field, few)) is not None}
     if any(name not in words for name in key):
         return None
     rest = [word for name, word in words.items() if name not in key]
     return DigestSpec(tuple(key), (*(words[name] for name in key), *rest))
 
 
-def _word_of(field: Mapping[str, Any], few: frozenset[str]) -> WordColumn | None:
+def word_of(field: Mapping[str, Any], few: frozenset[str]) -> WordColumn | None:
+    """The word of a column, a string's only where it is one of `few`; None where it has none."""
     name, kind = field["name"], field["type"]
     if not isinstance(kind, str) or (field.get("metadata") or {}).get("logical"):
         return None
@@ -157,6 +164,31 @@ def range_sql(ranges: KeyRanges, dialect: Dialect, word: str = "v0") -> str:
     return f"CAST({dialect.quotient(f'({inside} - {ranges.low})', ranges.width)} AS BIGINT)"
 
 
+def sample_parts(share: float) -> int:
+    """How many of PARTS a share of the keys is, at least one."""
+    return max(1, round(share * PARTS))
+
+
+def sampled_sql(parts: int, words: Sequence[str], dialect: Dialect) -> str:
+    """Whether a row's key is in the sample of so many of PARTS; every engine says the same of a key.
+
+    words: SQL of the words of the key's columns. What counts is the middle of a product, which low bits of all
+    words reach.
+    """
+    spread = reduce(dialect.xor, (_spread(at, word, dialect) for at, word in enumerate(words)))
+    low, high = (_splitmix64(5000 + half) % 2**29 | 2**29 | 1 for half in range(2))
+    mixed = f"((({spread}) & {_LOW31}) * {low} + (({spread}) >> 31) * {high})"
+    return f"((({dialect.xor(mixed, f'({mixed} >> 29)')}) >> 16) & {PARTS - 1}) < {parts}"
+
+
+def and_sampled(spec: DigestSpec, dialect: Dialect) -> str:
+    """What follows a WHERE that takes rows of the sample alone; nothing where all are wanted."""
+    if spec.sample is None:
+        return ""
+    words = [dialect.word(column) for column in spec.columns[: len(spec.key)]]
+    return f" AND {sampled_sql(spec.sample, words, dialect)}"
+
+
 def _mixed(spec: DigestSpec, groups: Sequence[Sequence[int]], part: str, dialect: Dialect, source: str) -> str:
     """`(part, x0…)`: each row's hash of each group of columns, after three rounds that mix it.
 
@@ -180,12 +212,17 @@ def _mixed(spec: DigestSpec, groups: Sequence[Sequence[int]], part: str, dialect
 def _products(spec: DigestSpec, part: str, dialect: Dialect, source: str) -> str:
     """`(part, p0…)`: each column's word spread over 62 bits by constants of its own; another one for NULL."""
     values = ", ".join(f"{dialect.word(column)} AS v{at}" for at, column in enumerate(spec.columns))
-    products = []
-    for at in range(len(spec.columns)):
-        low, high, null = _constants(at)
-        spread = dialect.xor(f"(v{at} & {_LOW31}) * {low}", f"((v{at} >> 31) & {_LOW33}) * {high}")
-        products.append(f"coalesce({spread}, {null}) AS p{at}")
-    return f"SELECT {part} AS part, {', '.join(products)} FROM (SELECT {values} FROM {source}{dialect.level}) AS v"
+    products = ", ".join(f"{_spread(at, f'v{at}', dialect)} AS p{at}" for at in range(len(spec.columns)))
+    rows = f"SELECT {part} AS part, {products} FROM (SELECT {values} FROM {source}{dialect.level}) AS v"
+    if spec.sample is None:
+        return rows
+    return f"{rows} WHERE {sampled_sql(spec.sample, [f'v{at}' for at in range(len(spec.key))], dialect)}"
+
+
+def _spread(at: int, word: str, dialect: Dialect) -> str:
+    low, high, null = _constants(at)
+    spread = dialect.xor(f"({word} & {_LOW31}) * {low}", f"(({word} >> 31) & {_LOW33}) * {high}")
+    return f"coalesce({spread}, {null})"
 
 
 def _constants(at: int) -> tuple[int, int, int]:

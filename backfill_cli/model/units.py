@@ -41,6 +41,25 @@ def size_bytes(value: object) -> int:
     raise ValueError('a size is a number of bytes or like "512m", "2g", "1GB"')
 
 
+def share(text: str) -> float:
+    """More than 0, at most 1, of `"1%"`, `"0.1%"`, `"0.01"`. Raises ValueError for all else, a bare 1 too."""
+    told = text.strip()
+    number = told.removesuffix("%").strip()
+    if not re.fullmatch(r"\d+(\.\d+)?|\.\d+", number):
+        raise ValueError('a share is like "1%", "0.1%" or "0.01"')
+    if number == told and float(number) >= 1:
+        raise ValueError(f'a share without % is less than 1; {number} of a hundred is "{number}%"')
+    found = float(number) / (1 if number == told else 100)
+    if not 0 < found <= 1:
+        raise ValueError("a share is more than 0% and at most 100%")
+    return found
+
+
+def spell_share(value: float) -> str:
+    """A share for people: `1%`, `0.1%`."""
+    return f"{value * 100:.6g}%"
+
+
 def spell_duration(seconds: float) -> str:
     """Two units at most, for people: `0.4s`, `12s`, `3m 20s`, `2h 5m`, `4d 1h`."""
     if seconds < 9.95:

@@ -36,7 +36,9 @@ class DifferentRow:
 class TableVerdict:
     """ranges: how many ranges were compared (1 when the first hash over all rows settled it).
 
-    rows: the first that differ, at most as many as were asked for.
+    missing: rows that the sink lacks. extra: rows that it has and the upstream has not, further copies of one
+    included. changed: keys that are there once on both sides, with other values. rows: the first that differ, at
+    most as many as were asked for.
     """
 
     table: str
@@ -47,6 +49,67 @@ class TableVerdict:
     ranges: int = 1
     different: tuple[DifferentRange, ...] = ()
     rows: tuple[DifferentRow, ...] = ()
+    missing: int = 0
+    extra: int = 0
+    changed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What of a job is compared. tables: names; none for all. sample: share of the keys, None for all of them."""
+
+    tables: tuple[str, ...] = ()
+    sample: float | None = None
+
+
+EVERYTHING = Asked()
+
+
+@dataclass(frozen=True, slots=True)
+class TableFix:
+    """Rows of one table that a fix writes anew, because they are missing or have other values, and removes."""
+
+    table: str
+    target: str
+    inserted: int
+    replaced: int
+    removed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """What makes the sink equal to its upstream. epoch: that it was committed as; None: nothing was changed."""
+
+    tables: tuple[TableFix, ...]
+    epoch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What the last verify of a job found of one table. epoch: the checkpoint. share: of the keys; None: all."""
+
+    table: str
+    epoch: int
+    at_ms: int
+    share: float | None
+    missing: int
+    extra: int
+    changed: int
+    equal: bool
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyProgress:
+    """How far a verify is, for people.
+
+    doing: what it does now. share: 0 to 1 of all that is known to be done, eta_s: (least, most) seconds until
+    then; None while nothing tells.
+    """
+
+    job: str
+    doing: str
+    share: float | None = None
+    eta_s: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +119,9 @@ class VerifyReport:
     converging: a fuzzy load whose end is not reached yet, so that a difference may still pass.
     independent: DuckDB read the upstream, not our readers.
     not_compared: by table, how many keys changed upstream since the checkpoint, and so could not be.
+    sample: the share of the keys that was compared, None for all. left_out: tables that were not asked for.
+    fixable: whether `verify --fix` may repair it, live: whether a runner has the job. fix: what `--fix` did, or,
+    not confirmed, would do.
     """
 
     job: str
@@ -65,6 +131,11 @@ class VerifyReport:
     converging: bool = False
     independent: bool = False
     not_compared: Mapping[str, int] = field(default_factory=dict)
+    sample: float | None = None
+    left_out: tuple[str, ...] = ()
+    fixable: bool = False
+    live: bool = False
+    fix: Fix | None = None
 
     @property
     def equal(self) -> bool:

@@ -7,7 +7,7 @@ from backfill_cli.catalog.moments import spell_moment
 from backfill_cli.model.checkpoint import EpochRecord
 from backfill_cli.model.units import spell_duration
 from backfill_cli.view.console import answer, answer_json, say
-from backfill_cli.view.model import SCHEMA
+from backfill_cli.view.model import SCHEMA, JobView, spell_verified
 
 HEAD = (
     "TIME (UTC)",
@@ -24,12 +24,16 @@ HEAD = (
 )
 
 
-def show_history(job: str, records: Sequence[EpochRecord], as_json: bool) -> None:
-    """Print them to stdout, oldest first."""
+def show_history(view: JobView, records: Sequence[EpochRecord], as_json: bool) -> None:
+    """Print them to stdout, oldest first, and what the last verify found."""
+    job, found = view.name, view.verified
     if as_json:
-        answer_json({"schema": SCHEMA, "job": job, "epochs": [asdict(one) for one in records]})
+        epochs = [asdict(one) for one in records]
+        verified = None if found is None else asdict(found)
+        answer_json({"schema": SCHEMA, "job": job, "epochs": epochs, "verified": verified})
     elif records:
-        answer(history_table(records))
+        said = "" if found is None else f"\nverified: {spell_verified(found)}"
+        answer(history_table(records) + said)
     else:
         say(f"job {job}: nothing committed and no command taken yet")
 

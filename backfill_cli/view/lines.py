@@ -7,7 +7,7 @@ from backfill_cli.catalog.moments import spell_epoch
 from backfill_cli.model.checkpoint import PartitionProgress, Totals
 from backfill_cli.model.units import spell_duration, spell_size
 from backfill_cli.model.upstream import SpoolView
-from backfill_cli.view.model import JobView, spell_age, spell_eta, spell_phase, spell_share
+from backfill_cli.view.model import JobView, spell_age, spell_eta, spell_phase, spell_share, spell_verified
 from backfill_cli.view.quarantine import spell_count, spell_quarantined
 
 FOLLOWED, LIVE = "finished", "live"
@@ -50,6 +50,7 @@ def job_details(view: JobView) -> str:
         *((f"  partition {p.partition}", spell_partition(p)) for p in view.partitions),
         ("splits", spell_splits(view)),
         ("rows/s", spell_rate(view.rows_per_s)),
+        *((("changes/s", spell_rate(view.changes_per_s)),) if view.changes_per_s is not None else ()),
         ("eta", spell_eta(view.eta_s)),
         ("lag", spell_lag(view.lag_s)),
         ("pending upstream epochs", f"{view.pending_epochs:,}"),
@@ -61,6 +62,8 @@ def job_details(view: JobView) -> str:
         *((("quarantined", spell_quarantined(view.quarantined)),) if view.quarantined else ()),
         *((("converging", "until the change log passes the end of the load"),) if view.converging else ()),
         ("limited by", view.limited_by),
+        *((("now", spell_doing(view)),) if view.doing is not None else ()),
+        *((("verified", spell_verified(view.verified)),) if view.verified is not None else ()),
         *((("waiting commands", ", ".join(view.pending_commands)),) if view.pending_commands else ()),
         ("runner", spell_runner(view)),
         *((("numbers", age),) if (age := spell_age(view)) is not None else ()),
@@ -153,6 +156,11 @@ def spell_group(rows_read: int, rows_total: int | None) -> str:
 
 def spell_rate(rows_per_s: float | None) -> str:
     return "N/A" if rows_per_s is None else f"{rows_per_s:,.0f}"
+
+
+def spell_doing(view: JobView) -> str:
+    """`reading 602 upstream epochs, 21s`."""
+    return f"{view.doing}, {spell_duration(view.doing_s or 0)}"
 
 
 def spell_held(size_bytes: int) -> str:

@@ -5,13 +5,14 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from backfill_cli.catalog import JobRow, SplitGroup
-from backfill_cli.catalog.moments import spell_moment
+from backfill_cli.catalog.moments import spell_epoch, spell_moment
 from backfill_cli.errors import WAY_ON
 from backfill_cli.model.checkpoint import EpochRecord, PartitionProgress, Progress
 from backfill_cli.model.job import ENDED as ENDED_STATES
 from backfill_cli.model.job import JobState, Phase
 from backfill_cli.model.units import spell_duration
 from backfill_cli.model.upstream import SpoolView
+from backfill_cli.model.verify import Verified
 
 SCHEMA = 1
 ENDED = frozenset(state.value for state in ENDED_STATES)
@@ -33,6 +34,21 @@ class RunnerView:
 
 
 @dataclass(frozen=True, slots=True)
+class VerifiedView:
+    """What the last verify found, all its tables together. share: of the keys; None: all. age_s: how long ago."""
+
+    equal: bool
+    epoch: int
+    at_ms: int
+    age_s: float | None
+    share: float | None
+    tables: Sequence[str]
+    missing: int
+    extra: int
+    changed: int
+
+
+@dataclass(frozen=True, slots=True)
 class JobView:
     """A job as `status` tells it; the fields of `--json`, to which new ones are only ever added.
 
@@ -44,6 +60,9 @@ class JobView:
     that changes it. held_bytes: of log that the upstream keeps for the job, None where it keeps none. spool:
     what of the log was taken and is not in the sink yet (strategy chain), None where the log is read directly.
     quarantined: table of the sink → rows that could not be read and are kept in it, since the job began.
+    verified: what the last verify found, None before one. changes_per_s: that the sink took lately, None while
+    the snapshot is read. doing: what the runner is at, and for how long; None between two barriers, and where the
+    runner has not said it.
     """
 
     name: str
@@ -87,6 +106,10 @@ class JobView:
     age_s: float | None = None
     interval_s: float = 0.0
     quarantined: Mapping[str, int] = field(default_factory=dict)
+    verified: VerifiedView | None = None
+    changes_per_s: float | None = None
+    doing: str | None = None
+    doing_s: float | None = None
 
 
 def job_view(
@@ -143,7 +166,43 @@ def job_view(
         age_s=None if now_ms is None or progress.looked_ms is None else max(0, now_ms - progress.looked_ms) / 1000,
         interval_s=progress.interval_ms / 1000,
         quarantined=dict(progress.quarantined),
+        verified=_verified(row.verified, now_ms),
+        changes_per_s=_rounded(progress.changes_per_s) if at_work else None,
+        doing=progress.doing if row.live else None,
+        doing_s=_doing_s(row, progress, now_ms),
     )
+
+
+def _doing_s(row: JobRow, progress: Progress, now_ms: int | None) -> float | None:
+    if not row.live or now_ms is None or progress.doing_ms is None:
+        return None
+    return max(0, now_ms - progress.doing_ms) / 1000
+
+
+def _verified(tables: Sequence[Verified], now_ms: int | None) -> VerifiedView | None:
+    if not tables:
+        return None
+    first = tables[0]
+    return VerifiedView(
+        all(one.equal for one in tables),
+        first.epoch,
+        first.at_ms,
+        None if now_ms is None else max(0, now_ms - first.at_ms) / 1000,
+        first.share,
+        tuple(one.table for one in tables),
+        sum(one.missing for one in tables),
+        sum(one.extra for one in tables),
+        sum(one.changed for one in tables),
+    )
+
+
+def spell_verified(found: VerifiedView) -> str:
+    """`equal at epoch 1795465042722, 2h ago`; how many rows of how much were not, and of what it was a sample."""
+    counted = f": {found.missing:,} missing, {found.extra:,} extra, {found.changed:,} changed"
+    said = "equal" if found.equal else "different"
+    sample = "" if found.share is None else f", in a sample of {found.share * 100:.6g}% of the keys"
+    ago = spell_moment(found.at_ms) if found.age_s is None else f"{spell_duration(found.age_s)} ago"
+    return f"{said} at epoch {spell_epoch(found.epoch)}{'' if found.equal else counted}{sample}, {ago}"
 
 
 def _lag_s(row: JobRow, progress: Progress, now_ms: int | None) -> float | None:

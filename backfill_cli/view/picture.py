@@ -12,8 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from backfill_cli.catalog.moments import spell_epoch
+from backfill_cli.model.units import spell_duration
 from backfill_cli.view.lines import (
     spell_allowed,
+    spell_doing,
     spell_held,
     spell_lag,
     spell_part,
@@ -23,7 +25,16 @@ from backfill_cli.view.lines import (
     spell_runner,
     spell_spool,
 )
-from backfill_cli.view.model import DEAD, ENDED, JobView, spell_age, spell_eta, spell_phase, spell_share
+from backfill_cli.view.model import (
+    DEAD,
+    ENDED,
+    JobView,
+    spell_age,
+    spell_eta,
+    spell_phase,
+    spell_share,
+    spell_verified,
+)
 from backfill_cli.view.quarantine import spell_quarantined
 from backfill_cli.view.text import shown
 
@@ -256,15 +267,26 @@ def _numbers(view: JobView) -> RenderableType:
     for _ in range(4):
         grid.add_column(ratio=1, overflow="fold")
     pending = f"{view.pending_epochs:,} upstream epochs" if view.pending_epochs != 1 else "1 upstream epoch"
+    follows = view.phase == "upstream"
     cells = [
-        ("rows/s", spell_rate(view.rows_per_s)),
-        ("eta", spell_eta(view.eta_s)),
+        ("rows/s", spell_rate(view.rows_per_s))
+        if view.phase == "snapshot"
+        else ("changes/s", spell_rate(view.changes_per_s)),
+        ("running for", _running_for(view)) if follows else ("eta", spell_eta(view.eta_s)),
         ("lag", spell_lag(view.lag_s)),
         ("pending", pending),
     ]
     grid.add_row(*(Text(name, style=QUIET) for name, _ in cells))
     grid.add_row(*(Text(value, style="bold") for _, value in cells))
     return grid
+
+
+def _running_for(view: JobView) -> str:
+    """Since its runner took it."""
+    begun_ms = view.runner.claimed_ms
+    if not view.runner.alive or begun_ms is None or view.as_of_ms is None:
+        return "N/A"
+    return spell_duration(max(0.0, (view.as_of_ms - begun_ms) / 1000 + (view.age_s or 0)))
 
 
 def _lag(view: JobView, lags: Sequence[float]) -> RenderableType:
@@ -296,9 +318,13 @@ def _limit(view: JobView) -> RenderableType:
         facts.append(("held back", spell_held(view.held_bytes), WARN if _held_up(view) else QUIET))
     if view.spool is not None:
         facts.append(("spool", spell_spool(view.spool), QUIET))
+    if view.doing is not None:
+        facts.append(("now", spell_doing(view), QUIET))
     if view.pending_commands:
         facts.append(("asked for", ", ".join(view.pending_commands), ""))
     facts.append(("epoch", spell_epoch(view.epoch), QUIET))
+    if view.verified is not None:
+        facts.append(("verified", spell_verified(view.verified), QUIET if view.verified.equal else WARN))
     facts.append(("runner", spell_runner(view), QUIET))
     if (age := spell_age(view)) is not None:
         facts.append(("numbers", age, QUIET if view.state in ENDED else WARN))

@@ -16,7 +16,7 @@ from backfill_cli.model.units import spell_duration, spell_size
 from backfill_cli.view.curves import curves
 from backfill_cli.view.history import HEAD, history_row
 from backfill_cli.view.lines import spell_lag, spell_partition, spell_rate, spell_read, spell_rows, spell_spool
-from backfill_cli.view.model import JobView, spell_share
+from backfill_cli.view.model import JobView, spell_share, spell_verified
 
 LISTED = 30
 
@@ -71,6 +71,7 @@ def _facts(told: Reported) -> str:
         *((("caught up", spell_moment(view.caught_up_ms)),) if view.caught_up_ms else ()),
         *((("upstream log held", spell_size(view.held_bytes)),) if view.held_bytes is not None else ()),
         *((("spool", spell_spool(view.spool)),) if view.spool is not None else ()),
+        *((("verified", spell_verified(view.verified)),) if view.verified is not None else ()),
     ]
     return "\n".join(f"<div><dt>{_text(name)}</dt><dd>{_text(value)}</dd></div>" for name, value in facts)
 

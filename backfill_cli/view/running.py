@@ -21,6 +21,8 @@ REFUSALS = (UsageError, NoSuchJob, Held)
 
 Told = Callable[[Entry], None]
 
+DRAWN_S = 2.0  # how long a screen may stand still: what the run is at, and for how long, is on it
+
 
 class Viewer:
     """The engine calls the first four methods; `shown` follows the run meanwhile, in a thread of its own.
@@ -84,7 +86,7 @@ class Viewer:
         """
         ended = False
         while not ended:
-            self._news.wait(self._journal.due_in_s())
+            self._news.wait(self._journal.due_in_s() if self._look is None else DRAWN_S)
             self._news.clear()
             ended = self._ended.is_set()
             if not self._began:

@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 from backfill_cli.catalog.moments import spell_epoch
 from backfill_cli.errors import VerifyMismatch
-from backfill_cli.model.units import spell_duration
+from backfill_cli.model.units import spell_duration, spell_share
 from backfill_cli.model.verify import DifferentRow, TableVerdict, VerifyReport
 from backfill_cli.view.console import answer, answer_json
 from backfill_cli.view.model import SCHEMA
@@ -14,6 +14,8 @@ INDEPENDENT_OF = (
     "independent of the staged files, the catalog's counts and how the sink applied them; not of how this version "
     "reads the upstream: a value that it misreads looks equal"
 )
+
+RANGES_SHOWN = 10  # of 64; JSON has them all
 
 READ_BY_DUCKDB = (
     "the upstream was read by DuckDB; not independent of which files the job pinned, and of their schema"
@@ -31,37 +33,86 @@ def show_verify(report: VerifyReport, as_json: bool) -> None:
         hint = (
             f"backfill wait {report.job} --for caught-up, then verify again: the sink is converging"
             if report.converging
-            else f"backfill drop {report.job} --confirm {report.job}, then start into a new table"
+            else fix_hint(report)
+            or f"backfill drop {report.job} --confirm {report.job}, then start into a new table"
         )
         raise VerifyMismatch(
             f"job {report.job!r}: {', '.join(different)} differs from its upstream at epoch {report.epoch}", hint
         )
 
 
+def fix_hint(report: VerifyReport) -> str:
+    """What to type to make the sink equal; nothing where a fix would be refused."""
+    if not report.fixable:
+        return ""
+    only = "".join(f" --table {table.table}" for table in report.tables) if report.left_out else ""
+    verify = f"backfill verify {report.job}{only}"
+    if report.fix is not None and report.fix.epoch is not None:
+        return f"somebody else writes to it: end that, then {verify} --fix"
+    if report.fix is not None:
+        return f"{verify} --fix --confirm {report.job}"
+    if report.live:
+        return f"backfill stop {report.job} --wait; {verify} --fix; backfill resume {report.job}"
+    return f"see what would make it equal: {verify} --fix"
+
+
 def verify_text(report: VerifyReport) -> str:
     """A verdict in lines: the job, its tables, for each that differs the ranges and the first rows."""
     equal = "upstream and sink are equal" if report.equal else "upstream and sink differ"
-    lines = [
-        f"job {report.job}, epoch {spell_epoch(report.epoch)}: {equal} (took {spell_duration(report.seconds)})"
-    ]
+    part = "" if report.sample is None else f" in a sample of {spell_share(report.sample)} of the keys"
+    took = spell_duration(report.seconds)
+    lines = [f"job {report.job}, epoch {spell_epoch(report.epoch)}: {equal}{part} (took {took})"]
     for table in report.tables:
         lines += _table_lines(table)
         changed = report.not_compared.get(table.table, 0)
         if changed:
             lines.append(f"  {changed:,} of its keys changed upstream since then, and were not compared")
+    if report.left_out:
+        lines.append(f"not compared, as not asked for: {', '.join(report.left_out)}")
+    if report.sample is not None:
+        lines.append("a sample: keys outside it were not compared, and may differ")
+    if report.fix is not None:
+        lines += _told_of(report)
     lines.append(READ_BY_DUCKDB if report.independent else INDEPENDENT_OF)
     return "\n".join(lines)
+
+
+def _told_of(report: VerifyReport) -> list[str]:
+    assert report.fix is not None
+    if not report.fix.tables:
+        return ["nothing to fix"]
+    if report.fix.epoch is not None:
+        return fix_lines(report, f"was fixed, as epoch {report.fix.epoch}")
+    return [*fix_lines(report, "would be fixed"), "nothing was changed"]
+
+
+def fix_lines(report: VerifyReport, what: str) -> list[str]:
+    """A line for each table that a fix changes."""
+    assert report.fix is not None
+    return [
+        f"table {one.target} {what}: {one.inserted:,} missing inserted, {one.replaced:,} changed replaced, "
+        f"{one.removed:,} extra removed"
+        for one in report.fix.tables
+    ]
 
 
 def _table_lines(table: TableVerdict) -> Iterator[str]:
     name = table.table if table.table == table.target else f"{table.table} → {table.target}"
     if table.equal:
-        yield f"table {name}: equal, {table.rows_upstream:,} rows"
+        yield f"table {name}: equal, {table.rows_upstream:,} rows compared"
         return
-    yield f"table {name}: different, {table.rows_upstream:,} rows upstream, {table.rows_sink:,} in the sink"
-    for part in table.different:
+    yield (
+        f"table {name}: different, {table.rows_upstream:,} rows upstream, {table.rows_sink:,} in the sink: "
+        f"{table.missing:,} missing, {table.extra:,} extra, {table.changed:,} changed"
+    )
+    for part in table.different[:RANGES_SHOWN]:
         counts = f"{part.rows_upstream:,} rows upstream, {part.rows_sink:,} in the sink"
         yield f"  {part.name}: {counts}; columns {', '.join(part.columns)}"
+    if len(table.different) > RANGES_SHOWN:
+        yield f"  and {len(table.different) - RANGES_SHOWN} more ranges of {table.ranges}"
+    keys = len({row.key for row in table.rows})
+    if keys < table.missing + table.extra + table.changed:
+        yield f"  the first {keys:,} of them:"
     for row in table.rows:
         yield f"  {_row(row)}"
 

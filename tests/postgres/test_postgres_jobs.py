@@ -14,8 +14,10 @@ from backfill_cli.config import load
 from backfill_cli.engine.job.drop import drop
 from backfill_cli.engine.job.preflight import plan
 from backfill_cli.engine.loop.run import start
+from backfill_cli.engine.verify.fix import fix
 from backfill_cli.engine.verify.job import verify
 from backfill_cli.errors import BackfillError, HistoryGone, Transient, UsageError
+from backfill_cli.model.verify import EVERYTHING
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -242,3 +244,22 @@ def test_verify_compares_what_has_not_changed_since_and_counts_what_has(
     assert {(row.key[0][1], row.column) for row in table.rows} == {("20", "n"), ("30", None)}
     run.catch_up()
     assert {row.key[0][1] for table in verify("orders", run.catalog).tables for row in table.rows} == {"20", "30"}
+
+
+def test_a_fix_writes_what_others_changed_and_leaves_keys_that_have_changed_upstream_to_the_log(
+    spark: "SparkSession", db: Database, tmp_path: Path
+) -> None:
+    run = Run(db, tmp_path, "t", more='[transform]\nselect = ["id", "n", "large AS big"]')
+    run.catch_up()
+    db("UPDATE t SET n = 5 WHERE id <= 3", "DELETE FROM t WHERE id = 9")
+    with duckdb.connect(str(tmp_path / "sink.duckdb")) as sink:
+        sink.execute("UPDATE t SET big = 'x' WHERE id IN (2, 20); DELETE FROM t WHERE id = 30")
+        sink.execute("INSERT INTO t VALUES (77, 1, 'of others')")
+    report = fix("orders", run.catalog, EVERYTHING, lambda _: None, lambda _: None)
+    assert (report.equal, dict(report.not_compared)) == (True, {"t": 4})
+    assert report.fix is not None
+    assert [(t.inserted, t.replaced, t.removed) for t in report.fix.tables] == [(1, 1, 1)]
+    kept = "WHERE id NOT IN (1, 2, 3, 9) ORDER BY 1"
+    assert run.rows(f"SELECT id, n, big FROM t {kept}") == db(f"SELECT id, n, large FROM t {kept}")
+    run.catch_up()
+    assert run.rows("SELECT id, n FROM t ORDER BY 1") == db("SELECT id, n FROM t ORDER BY 1")

@@ -12,8 +12,10 @@ from kafka_topics import Topic, new_topic
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import load
 from backfill_cli.engine.loop.run import resume, start
+from backfill_cli.engine.verify.fix import fix
 from backfill_cli.engine.verify.job import verify
 from backfill_cli.errors import BadData, HistoryGone, StateConflict
+from backfill_cli.model.verify import EVERYTHING, VerifyReport
 from backfill_cli.view.read import read_jobs
 
 if TYPE_CHECKING:
@@ -82,6 +84,14 @@ class Run:
 
     def verified(self) -> bool:
         return verify("orders", self.catalog).equal
+
+    def fixed(self) -> VerifyReport:
+        return fix("orders", self.catalog, EVERYTHING, lambda _: None, lambda _: None)
+
+    def damaged(self, *statements: str) -> None:
+        with duckdb.connect(str(self.folder / "sink.duckdb")) as db:
+            for sql in statements:
+                db.execute(sql)
 
 
 def rows(begin: int, end: int) -> list[dict[str, Any]]:
@@ -181,8 +191,33 @@ def test_a_record_that_cannot_be_read_is_set_aside_with_its_bytes_and_the_reason
     assert run.quarantined() == {"_backfill_quarantine_orders": 2}
     assert run.verified()
     (run.folder / "catalog.duckdb").unlink()
-    resume("orders", run.catalog, load(run.config), None)
+    resume("orders", run.catalog, load(run.config), None, None)
     assert run.quarantined() == {"_backfill_quarantine_orders": 2}
+
+
+def test_events_that_others_changed_are_fixed_by_partition_and_offset_those_set_aside_too(
+    spark: "SparkSession", broker: "Broker", tmp_path: Path
+) -> None:
+    topic = new_topic(broker, 1)
+    topic.write([b'{"id": 1, "name": "a"}', b"not json", b'{"id": 2, "name": "b"}', b'{"id": 3, "name": "c"}'])
+    run = Run(topic, tmp_path, 'on_error = "quarantine"', more=NO_RETRY)
+    run.catch_up()
+    whole = [(0, 0, 1, "a"), (0, 2, 2, "b"), (0, 3, 3, "c")]
+    run.damaged(
+        "DELETE FROM orders WHERE id = 1",
+        "INSERT INTO orders SELECT * FROM orders WHERE id = 2",
+        "UPDATE orders SET name = 'z' WHERE id = 3",
+        "DELETE FROM _backfill_quarantine_orders",
+    )
+    report = run.fixed()
+    assert report.equal
+    assert report.fix is not None
+    assert [(t.inserted, t.replaced, t.removed) for t in report.fix.tables] == [(1, 1, 1), (1, 0, 0)]
+    assert run.rows() == whole
+    assert run.rows("SELECT kafka_offset, value FROM _backfill_quarantine_orders") == [(1, b"not json")]
+    topic.write([b'{"id": 4, "name": "d"}'])
+    run.catch_up()
+    assert run.rows() == [*whole, (0, 4, 4, "d")]
 
 
 def test_a_surprise_after_plain_records_is_set_aside_in_the_same_epoch(

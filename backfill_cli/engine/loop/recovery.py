@@ -15,12 +15,15 @@ from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Marker, Recov
 from backfill_cli.model.job import Phase
 
 
-def recover(job: Job, store: JobStore, sink: Sink, stager: Stager, now_ms: int) -> Recovered:
+def recover(
+    job: Job, store: JobStore, sink: Sink, stager: Stager, now_ms: int, mutations: str = "recovered"
+) -> Recovered:
     """Bring sink and catalog to the same epoch; returns what the loop starts with (nothing prepared).
 
-    Fences first, so that a commit of an older runner either is in the marker or never will be. Raises
-    StateConflict when one side was restored to an older point, or staging is damaged and only some tables have the
-    epoch; Fatal when the sink can never take the promised epoch, which is then promised no more.
+    mutations: what the ledger says of an epoch that was promised. Fences first, so that a commit of an older
+    runner either is in the marker or never will be. Raises StateConflict when one side was restored to an older
+    point, or staging is damaged and only some tables have the epoch; Fatal when the sink can never take the
+    promised epoch, which is then promised no more.
     """
     sink.fence(job.name, job.token)
     hit("recovery-fenced")
@@ -29,7 +32,8 @@ def recover(job: Job, store: JobStore, sink: Sink, stager: Stager, now_ms: int) 
     if start.prepared is None:
         _require_agreement(job, markers, start.committed.epoch)
         return start
-    kept = _keep_promise(job, start, start.prepared, markers, store, sink, stager, now_ms)
+    record = _record(start.prepared, now_ms, mutations)
+    kept = _keep_promise(job, start, start.prepared, record, markers, store, sink, stager)
     hit("recovery-done")
     return kept
 
@@ -43,13 +47,13 @@ def _keep_promise(
     job: Job,
     start: Recovered,
     prepared: Checkpoint,
+    record: EpochRecord,
     markers: Mapping[str, Marker],
     store: JobStore,
     sink: Sink,
     stager: Stager,
-    now_ms: int,
 ) -> Recovered:
-    """Apply the prepared epoch again from the same files, to the tables that lack it."""
+    """Apply the prepared epoch again from the same files, to the tables that lack it. record: for the ledger."""
     has = {name for name, m in markers.items() if (m.epoch, m.attempt) == (prepared.epoch, prepared.attempt)}
     lacks = {name: m for name, m in markers.items() if name not in has}
     _require_agreement(job, lacks, start.committed.epoch)
@@ -66,7 +70,7 @@ def _keep_promise(
             Promises(job, store, sink, stager).take_back(prepared, refusal)
             raise
         hit("recovery-committed")
-    store.mark(_record(prepared, now_ms), None)
+    store.mark(record, None)
     splits = {**start.committed.splits, **prepared.splits}
     committed = replace(prepared, splits=splits, plan=None, staged=None)
     stager.discard(prepared.epoch, prepared.attempt)
@@ -101,7 +105,7 @@ def _require_agreement(job: Job, markers: Mapping[str, Marker], committed: int) 
         )
 
 
-def _record(prepared: Checkpoint, now_ms: int) -> EpochRecord:
+def _record(prepared: Checkpoint, now_ms: int, mutations: str) -> EpochRecord:
     """The ledger's line of an epoch that recovery found or finished; durations are not known."""
     assert prepared.staged is not None
     assert prepared.plan is not None
@@ -116,5 +120,5 @@ def _record(prepared: Checkpoint, now_ms: int) -> EpochRecord:
         rows_written=prepared.staged.rows,
         upstream_epochs=prepared.plan.window.epochs if prepared.plan.window else 0,
         pending_epochs=prepared.plan.pending_after,
-        mutations="recovered",
+        mutations=mutations,
     )

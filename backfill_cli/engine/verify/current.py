@@ -32,13 +32,17 @@ if TYPE_CHECKING:
 
 @dataclass
 class CurrentRows:
-    """folder: for what is read, shared with Spark. live: a runner has the job. not_compared: see VerifyReport."""
+    """folder: for what is read, shared with Spark. live: a runner has the job. only: tables, none for all.
+
+    not_compared: see VerifyReport.
+    """
 
     spark: "SparkSession"
     upstream: Upstream
     config: "JobConfig"
     folder: Path
     live: bool
+    only: tuple[str, ...] = ()
     not_compared: dict[str, int] = field(default_factory=dict)
     _taken: Mapping[str, TakenTable] | None = None
 
@@ -68,6 +72,8 @@ class CurrentRows:
         """All tables' rows are files, as far as the job had read them; and the log from the checkpoint on."""
         recall(self.upstream, at)
         for table in self.config.tables:
+            if table.name not in (self.only or (table.name,)):
+                continue
             reads = _reads(table.name, at)
             frame = self.upstream.scan(self.spark, table.name, reads).drop("_read")
             write(transform.rows(frame, self.config.transform_of(table.name)), self.folder / table.name)

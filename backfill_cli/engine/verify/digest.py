@@ -16,7 +16,9 @@ from backfill_cli.model.digest import (
     WordColumn,
     range_sql,
     ranges_sql,
+    sampled_sql,
     whole_sql,
+    word_of,
 )
 from backfill_cli.model.schema import columns_of
 from backfill_cli.spark.names import backticked
@@ -109,6 +111,19 @@ def hashed_part(table: SinkTable) -> str:
     """The number of the part that a row is in where the key has no word."""
     key = ", ".join(comparable(table, name) for name in table.key)
     return f"pmod(xxhash64({key}), {RANGES}L)"
+
+
+def sampled(table: SinkTable, parts: int) -> str:
+    """SQL of whether a row's key is in the sample of so many of PARTS.
+
+    The same whatever a sink can hash of the key by itself, which its statistics say anew at each verify.
+    """
+    columns = [word_of(_field(table, name), frozenset(table.key)) for name in table.key]
+    words = [
+        f"xxhash64({comparable(table, name)})" if column is None else _word(column)
+        for name, column in zip(table.key, columns, strict=True)
+    ]
+    return sampled_sql(parts, words, DIALECT)
 
 
 def key_part(spec: DigestSpec, ranges: KeyRanges) -> str:

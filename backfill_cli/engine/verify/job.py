@@ -2,47 +2,91 @@
 
 import json
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.contracts import JobDefinition, SinkTable, TakingUpstream, VerifiableSink
+from backfill_cli.engine.job.resources import Resources
+from backfill_cli.engine.verify.current import CurrentRows
+from backfill_cli.engine.verify.expected import Expected
+from backfill_cli.engine.verify.fixable import why_not
 from backfill_cli.engine.verify.folder import folder_of
+from backfill_cli.engine.verify.independent import IndependentRows
+from backfill_cli.engine.verify.progress import Steps
 from backfill_cli.engine.verify.table import compare
-from backfill_cli.errors import BackfillError, Transient, UsageError
+from backfill_cli.errors import BackfillError, HistoryGone, Transient, UsageError
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.position import Position
-from backfill_cli.model.verify import VerifyReport
+from backfill_cli.model.verify import EVERYTHING, Asked, VerifyProgress, VerifyReport
+from backfill_cli.spark.tasks import TaskCounts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from backfill_cli.catalog import Catalog
-    from backfill_cli.engine.verify.current import CurrentRows
 
 ROWS_NAMED = 20
 
 Rows = Callable[[SinkTable, Checkpoint], "DataFrame"]
 """f(upstream at the checkpoint) of one table: the sink's columns, unique by key."""
 
+Tell = Callable[[VerifyProgress], None]
 
-def verify(job: str, catalog: "Catalog", independent: bool = False) -> VerifyReport:
+Changes = Callable[[SinkTable, "DataFrame"], None]
+"""Takes what would make a table that differs equal: net changes `(_op, row…)`, while both sides can be read."""
+
+
+def verify(
+    job: str,
+    catalog: "Catalog",
+    independent: bool = False,
+    asked: Asked = EVERYTHING,
+    tell: Tell = lambda _said: None,
+) -> VerifyReport:
     """Compare a job's upstream and sink at the sink's last checkpoint, in a Spark session of its own.
 
     independent: DuckDB reads the upstream instead of our readers (see independent.py for what it refuses).
+    tell: is told how far it is, from another thread too.
 
     Raises UsageError for a sink that cannot be read back or holds nothing yet, and what the connectors raise.
     """
-    from backfill_cli.config import from_stored
-    from backfill_cli.engine.job.resources import Resources
-    from backfill_cli.engine.verify.current import CurrentRows
-    from backfill_cli.engine.verify.expected import Expected
-    from backfill_cli.engine.verify.independent import IndependentRows
-
     definition = catalog.definition(job)
-    config = from_stored(definition.config)
     live = catalog.job(job).live
+    require_known(definition, asked)
+    require_drained(definition, catalog, live)
+    config = from_stored(definition.config)
+    with history_named(job), Resources(config) as resources, Steps(job, tell, time.monotonic) as steps:
+        report = Verification.of(definition, config, resources, live, asked, steps, independent).report()
+    return noted(report, catalog)
+
+
+def noted(report: VerifyReport, catalog: "Catalog") -> VerifyReport:
+    """The report, which the catalog keeps for `status`."""
+    with suppress(BackfillError):  # a catalog that cannot be written makes it worth no less
+        catalog.note_verified(report)
+    return report
+
+
+def require_known(definition: JobDefinition, asked: Asked) -> None:
+    """Raises UsageError for a table that the job has not, with those that it has, nearest first."""
+    known = [table.name for table in definition.tables]
+    for name in asked.tables:
+        if name not in known:
+            nearest = sorted(known, key=lambda one: -SequenceMatcher(None, name, one).ratio())
+            raise UsageError(
+                f"job {definition.name!r} has no table {name!r}; its tables: {', '.join(nearest)}",
+                f"backfill verify {definition.name} --table {nearest[0]}",
+            )
+
+
+def require_drained(definition: JobDefinition, catalog: "Catalog", live: bool) -> None:
+    """Raises Transient while a chain's spool holds what is not applied yet."""
+    job = definition.name
     if definition.strategy == "chain" and catalog.holds_spool(job):
         run = "" if live else f"backfill resume {job} --detach; "
         raise Transient(
@@ -51,48 +95,114 @@ def verify(job: str, catalog: "Catalog", independent: bool = False) -> VerifyRep
             f"{run}backfill wait {job} --for caught-up; backfill pause {job} --all --wait; backfill verify {job}; "
             f"backfill resume {job}",
         )
-    with Resources(config) as resources:
+
+
+@contextmanager
+def history_named(job: str) -> Iterator[None]:
+    """Where the upstream no longer has what a comparison needs, that is said, and nothing against the sink's rows.
+
+    An error of the same kind takes the place of what a run would be told: to start over. What the sink holds may
+    be right all the same.
+    """
+    try:
+        yield
+    except HistoryGone as gone:
+        over = "start over" in gone.hint or not gone.hint
+        keep = "" if over else f"{gone.hint}; "
+        raise HistoryGone(
+            f"job {job!r} cannot be verified: {gone.message}",
+            f"{keep}its tables stay as they are, and may be right all the same; how it is: backfill status {job}",
+        ) from gone
+
+
+@dataclass(frozen=True)
+class Verification:
+    """One job's comparison, as often as it is asked for. live: a runner has the job."""
+
+    definition: JobDefinition
+    config: JobConfig
+    resources: Resources
+    sink: VerifiableSink
+    live: bool
+    asked: Asked
+    steps: Steps
+    independent: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        definition: JobDefinition,
+        config: JobConfig,
+        resources: Resources,
+        live: bool,
+        asked: Asked,
+        steps: Steps,
+        independent: bool = False,
+    ) -> "Verification":
+        """Spark runs and the pin is taken up. Raises UsageError for a sink that cannot be read back."""
         sink = resources.sink
         if not isinstance(sink, VerifiableSink):
             kind = config.tree["sink"]["type"]
-            raise UsageError(f"the sink of job {job!r} ({kind}) cannot be read back, so not verified")
+            raise UsageError(f"the sink of job {definition.name!r} ({kind}) cannot be read back, so not verified")
+        steps.doing("starting Spark")
         upstream, spark = resources.upstream, resources.spark
+        steps.counts = TaskCounts(spark)
+        steps.doing("looking at the upstream")
         upstream.restore(definition.pin)
-        staging = Path(config.job.staging)
-        rows = Expected(spark, upstream, config, definition.pin)
+        return cls(definition, config, resources, sink, live, asked, steps, independent)
 
-        def compared() -> VerifyReport:
-            try:
-                if not independent and isinstance(upstream, TakingUpstream):
-                    with folder_of(staging / job) as folder:
-                        now = CurrentRows(spark, upstream, config, folder, live)
-                        report = verify_against(spark, definition, sink, live, staging, now)
-                    return replace(report, not_compared=now.not_compared)
-                if not independent:
-                    return verify_against(spark, definition, sink, live, staging, rows)
-                with folder_of(staging / job) as folder:
-                    read = IndependentRows(spark, upstream, config, definition.pin, folder)
-                    report = verify_against(spark, definition, sink, live, staging, read)
-                return replace(report, independent=True)
-            except BackfillError:
+    def report(self, begin: Callable[[], Changes] | None = None) -> VerifyReport:
+        """Upstream and sink as they are now. begin: called at each try, gives what takes the changes of a fix.
+
+        What fails in passing is tried a second time: a reader that asks to read again, a commit in the way.
+        """
+        import tenacity
+
+        passing = tenacity.retry_if_exception_type(Transient)
+        retrying = tenacity.Retrying(retry=passing, stop=tenacity.stop_after_attempt(2), reraise=True)
+        return retrying(lambda: self._tried(None if begin is None else begin()))
+
+    def _tried(self, take: Changes | None) -> VerifyReport:
+        upstream, spark = self.resources.upstream, self.resources.spark
+        rows = Expected(spark, upstream, self.config, self.definition.pin)
+        try:
+            return self._compared(rows, take)
+        except BackfillError:
+            raise
+        except Exception as exc:
+            if rows.again_checked(exc):
+                raise Transient("some records have to take the checked path") from exc
+            failure = upstream.failure(exc)
+            if failure is None:
                 raise
-            except Exception as exc:
-                if rows.again_checked(exc):
-                    raise Transient("some records have to take the checked path") from exc
-                failure = upstream.failure(exc)
-                if failure is None:
-                    raise
-                raise failure from exc
+            raise failure from exc
 
-        return _once_more(compared)
+    def _compared(self, rows: Expected, take: Changes | None) -> VerifyReport:
+        upstream, spark = self.resources.upstream, self.resources.spark
+        staging = Path(self.config.job.staging)
+        taken = isinstance(upstream, TakingUpstream)
+        needs = folder_of(staging / self.definition.name) if self.independent or taken else nullcontext(Path())
+        with needs as folder:
+            if self.independent:
+                read = IndependentRows(spark, upstream, self.config, self.definition.pin, folder)
+                return replace(self._against(staging, read, take), independent=True)
+            if not taken:
+                return self._against(staging, rows, take)
+            now = CurrentRows(spark, upstream, self.config, folder, self.live, self.asked.tables)
+            return replace(self._against(staging, now, take), not_compared=now.not_compared)
 
-
-def _once_more(compared: Callable[[], VerifyReport]) -> VerifyReport:
-    """A second try for what fails in passing: a reader that asks to read again, a commit in the way."""
-    import tenacity
-
-    passing = tenacity.retry_if_exception_type(Transient)
-    return tenacity.Retrying(retry=passing, stop=tenacity.stop_after_attempt(2), reraise=True)(compared)
+    def _against(self, staging: Path, expected: "Rows | CurrentRows", take: Changes | None) -> VerifyReport:
+        return verify_against(
+            self.resources.spark,
+            self.definition,
+            self.sink,
+            self.live,
+            staging,
+            expected,
+            self.asked,
+            self.steps,
+            take,
+        )
 
 
 def verify_against(
@@ -102,14 +212,20 @@ def verify_against(
     live: bool,
     staging: Path,
     expected: "Rows | CurrentRows",
+    asked: Asked = EVERYTHING,
+    steps: Steps | None = None,
+    take: Changes | None = None,
 ) -> VerifyReport:
     """Compare the sink, as it is between two commits, with what the upstream says at the checkpoint it holds.
 
     The checkpoint is read from the same copy as the rows, so that they belong together while the job goes on.
-    live: a runner has the job. staging: where both Spark and the sink may write; left as it was.
+    take: called with each table that differs. live: a runner has the job. staging: where both Spark and the sink
+    may write; left as it was.
     Raises UsageError when the sink holds nothing of the job yet.
     """
     began_s = time.monotonic()
+    steps = steps or Steps.untold()
+    steps.doing("taking a copy of the sink" if live else "opening the sink")
     with folder_of(staging / definition.name) as folder, sink.copied(definition.name, live, folder) as copy:
         saved = copy.saved()
         if saved is None:
@@ -118,14 +234,43 @@ def verify_against(
                 f"backfill status {definition.name}",
             )
         at = saved.checkpoint
-        tables = [replace(t, schema=at.sink_schemas.get(t.name, t.schema)) for t in definition.tables]
+        tables = [one for one in tables_at(definition, at) if one.name in (asked.tables or (one.name,))]
+        weights = [_weight(table.name, at) for table in tables]
+        steps.expect(weights)
         rows = expected if callable(expected) else expected.beside(copy)
-        verdicts = tuple(compare(spark, rows(table, at), copy, table, ROWS_NAMED) for table in tables)
-    converging = _converging(definition, at)
-    return VerifyReport(definition.name, at.epoch, verdicts, time.monotonic() - began_s, converging)
+        verdicts = []
+        for table, weight in zip(tables, weights, strict=True):
+            steps.table(weight)
+            compared = compare(spark, rows(table, at), copy, table, ROWS_NAMED, asked.sample, steps)
+            verdicts.append(compared.verdict)
+            if take is not None and not compared.verdict.equal:
+                steps.more(1)
+                with steps.work(f"writing the rows that make table {table.target} equal"):
+                    take(table, compared.changes())
+    return VerifyReport(
+        definition.name,
+        at.epoch,
+        tuple(verdicts),
+        time.monotonic() - began_s,
+        converging(definition, at),
+        sample=asked.sample,
+        left_out=tuple(t.name for t in definition.tables if asked.tables and t.name not in asked.tables),
+        fixable=why_not(definition, at, converging(definition, at)) is None,
+        live=live,
+    )
 
 
-def _converging(definition: JobDefinition, at: Checkpoint) -> bool:
+def tables_at(definition: JobDefinition, at: Checkpoint) -> Sequence[SinkTable]:
+    """The job's tables with the columns that they have at a checkpoint."""
+    return [replace(t, schema=at.sink_schemas.get(t.name, t.schema)) for t in definition.tables]
+
+
+def _weight(table: str, at: Checkpoint) -> float:
+    """About how much work a pass over a table is: rows that were read for it."""
+    return 1.0 + sum(progress.rows for (of, _), progress in at.splits.items() if of == table)
+
+
+def converging(definition: JobDefinition, at: Checkpoint) -> bool:
     """Whether changes are still to come that the snapshot shows: of a fuzzy load, or of rows read as they were."""
     state = json.loads(at.state)
     if state.get("uncovered"):

@@ -1,5 +1,10 @@
-"""The rows that differ between what the upstream says and what the sink holds, named."""
+"""The rows that differ between what the upstream says and what the sink holds: counted, named, and put right.
 
+One pass over both sides for each of these: they are put together by key, and a key's row of each side compared.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Any
@@ -8,98 +13,132 @@ from backfill_cli.contracts import SinkTable
 from backfill_cli.engine.verify.digest import comparable, shown
 from backfill_cli.model.schema import names_of
 from backfill_cli.model.verify import DifferentRow
+from backfill_cli.spark.names import backticked
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 
-def different_rows(
-    expected: "DataFrame", held: "DataFrame", table: SinkTable, limit: int
-) -> tuple[DifferentRow, ...]:
-    """At most `limit` differences: first rows that are not there once on both sides, then values; in key order."""
-    found = _uneven(expected, held, table, limit)
-    if len(found) < limit:
-        keys = {row.key for row in found}
-        values = _unequal(expected, held, table, limit)
-        found += tuple(row for row in dict.fromkeys(values) if row.key not in keys)
-    return found[:limit]
+@dataclass(frozen=True, slots=True)
+class Differences:
+    """missing, extra, changed: as in TableVerdict. rows: the first of them."""
+
+    missing: int
+    extra: int
+    changed: int
+    rows: tuple[DifferentRow, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.missing or self.extra or self.changed)
 
 
-def _uneven(expected: "DataFrame", held: "DataFrame", table: SinkTable, limit: int) -> tuple[DifferentRow, ...]:
-    """Keys that one side has more often than the other."""
+def differences(expected: "DataFrame", held: "DataFrame", table: SinkTable, limit: int) -> Differences:
+    """All differences counted, and at most `limit` named: rows that are not there once on both sides, then values.
+
+    Each in key order. They are counted by the job that finds the first ones.
+    """
+    from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
-    ours = _keys(expected, table, "k").select("*", F.lit(1).alias("upstream"), F.lit(0).alias("sink"))
-    theirs = _keys(held, table, "k").select("*", F.lit(0).alias("upstream"), F.lit(1).alias("sink"))
+    seen = Observation()
+    more = F.col("upstream") - F.col("sink")
+    counted = {
+        "missing": F.sum(F.greatest(more, F.lit(0))),
+        "extra": F.sum(F.greatest(-more, F.lit(0))),
+        "changed": F.sum(F.when(more == 0, 1).otherwise(0)),
+    }
+    names = names_of(table.schema)
     keys = [F.col(f"k{at}") for at in range(len(table.key))]
-    counted = ours.unionAll(theirs).groupBy(*keys).agg(F.sum("upstream").alias("u"), F.sum("sink").alias("s"))
-    uneven = counted.where(F.col("u") != F.col("s")).orderBy(*keys).limit(limit)
-    return tuple(
-        DifferentRow(_key(row, table), None, _count(row["u"]), _count(row["s"]))
-        for row in uneven.select(*_key_texts(table, "k"), "u", "s").toArrow().to_pylist()
+    first = (
+        _different(expected, held, table)
+        .observe(seen, *(count.alias(name) for name, count in counted.items()))
+        .orderBy(more == 0, *keys)
+        .limit(limit)
+        .select(
+            *(F.expr(shown(table, name, f"k{at}")).alias(f"t{at}") for at, name in enumerate(table.key)),
+            "upstream",
+            "sink",
+            *(_pair(at, table, name) for at, name in enumerate(names)),
+        )
     )
+    found = [row for one in first.toArrow().to_pylist() for row in _named(one, table, names)]
+    told = seen.get
+    missing, extra, changed = (int(told.get(name) or 0) for name in counted)
+    return Differences(missing, extra, changed, tuple(found[:limit]))
 
 
-def _unequal(expected: "DataFrame", held: "DataFrame", table: SinkTable, limit: int) -> tuple[DifferentRow, ...]:
-    """Values that differ where both sides have the key."""
+def changes(expected: "DataFrame", held: "DataFrame", table: SinkTable) -> "DataFrame":
+    """What makes the sink's rows those of `expected`: `(_op 'U'|'D', row…)`, unique by key, as net changes are.
+
+    A key that is there more than once is deleted whole and written once.
+    """
     from pyspark.sql import functions as F
 
     names = names_of(table.schema)
-    values = [name for name in names if name not in table.key]
-    if not values:
-        return ()
-    ours, theirs = _side(expected, table, values, "u"), _side(held, table, values, "s")
-    same = [F.col(f"u_k{at}").eqNullSafe(F.col(f"s_k{at}")) for at in range(len(table.key))]
-    differs = [~F.col(f"u_c{at}").eqNullSafe(F.col(f"s_c{at}")) for at in range(len(values))]
-    found = (
-        ours.join(theirs, same)
-        .where(reduce(or_, differs))
-        .orderBy(*(F.col(f"u_k{at}") for at in range(len(table.key))))
-        .limit(limit)
-        .select(*_key_texts(table, "u_k"), *(_pair(at, differs[at]) for at in range(len(values))))
+    there = F.col("upstream") > 0
+    row, key = F.col("row"), F.col("key")
+    columns = [
+        F.when(there, row.getField(name)).otherwise(key.getField(name)).alias(name)
+        if name in table.key
+        else row.getField(name).alias(name)
+        for name in names
+    ]
+    op = F.when(there, "U").otherwise("D").alias("_op")
+    return _different(expected, held, table).select(op, *columns)
+
+
+def _different(expected: "DataFrame", held: "DataFrame", table: SinkTable) -> "DataFrame":
+    """The keys that differ, one row each: `(k…, upstream, sink, ours, theirs, row, key)`.
+
+    upstream, sink: how many rows there are. ours, theirs: a row of each as it is compared. row: upstream's, as it
+    is. key: the sink's.
+    """
+    from pyspark.sql import functions as F
+
+    keys = [F.expr(comparable(table, name)).alias(f"k{at}") for at, name in enumerate(table.key)]
+    names = names_of(table.schema)
+    compared = F.struct(*(F.expr(comparable(table, name)).alias(f"c{at}") for at, name in enumerate(names)))
+    row = F.struct(*(F.col(backticked(name)) for name in names))
+    key = F.struct(*(F.col(backticked(name)) for name in table.key))
+    ours = expected.select(*keys, compared.alias("ours"), row.alias("row"))
+    theirs = held.select(*keys, compared.alias("theirs"), key.alias("key"))
+    together = (
+        ours.unionByName(theirs, allowMissingColumns=True)
+        .groupBy(*(f"k{at}" for at in range(len(table.key))))
+        .agg(
+            F.count("ours").alias("upstream"),
+            F.count("theirs").alias("sink"),
+            *(F.first(name, ignorenulls=True).alias(name) for name in ("ours", "theirs", "row", "key")),
+        )
     )
-    return tuple(
-        DifferentRow(_key(row, table), name, row[f"v{at}"]["upstream"], row[f"v{at}"]["sink"])
-        for row in found.toArrow().to_pylist()
-        for at, name in enumerate(values)
-        if row[f"v{at}"]["differs"]
-    )
+    return together.where(reduce(or_, map(_differs, range(len(names))), F.col("upstream") != F.col("sink")))
 
 
-def _keys(rows: "DataFrame", table: SinkTable, prefix: str) -> "DataFrame":
+def _differs(at: int) -> "Column":
+    """Whether a value does. Column by column: their types may be compared where those of two rows may not."""
     from pyspark.sql import functions as F
 
-    return rows.select(
-        *(F.expr(comparable(table, name)).alias(f"{prefix}{at}") for at, name in enumerate(table.key))
-    )
+    return ~F.col(f"ours.c{at}").eqNullSafe(F.col(f"theirs.c{at}"))
 
 
-def _side(rows: "DataFrame", table: SinkTable, values: list[str], side: str) -> "DataFrame":
-    """`(k…, c… as they are compared, v… as text)`, prefixed by the side."""
+def _pair(at: int, table: SinkTable, name: str) -> "Column":
+    """`v<at>`: whether a value differs, and both as text."""
     from pyspark.sql import functions as F
 
-    keys = [F.expr(comparable(table, name)).alias(f"{side}_k{at}") for at, name in enumerate(table.key)]
-    compared = [F.expr(comparable(table, name)).alias(f"{side}_c{at}") for at, name in enumerate(values)]
-    texts = [F.expr(shown(table, name)).alias(f"{side}_v{at}") for at, name in enumerate(values)]
-    return rows.select(*keys, *compared, *texts)
+    ours, theirs = (F.expr(shown(table, name, f"{side}.c{at}")) for side in ("ours", "theirs"))
+    return F.struct(_differs(at).alias("differs"), ours.alias("upstream"), theirs.alias("sink")).alias(f"v{at}")
 
 
-def _pair(at: int, differs: "Column") -> "Column":
-    from pyspark.sql import functions as F
-
-    pair = F.struct(differs.alias("differs"), F.col(f"u_v{at}").alias("upstream"), F.col(f"s_v{at}").alias("sink"))
-    return pair.alias(f"v{at}")
-
-
-def _key_texts(table: SinkTable, prefix: str) -> "list[Column]":
-    """t0…: the key as text."""
-    from pyspark.sql import functions as F
-
-    return [F.expr(shown(table, name, f"{prefix}{at}")).alias(f"t{at}") for at, name in enumerate(table.key)]
-
-
-def _key(row: dict[str, Any], table: SinkTable) -> tuple[tuple[str, str | None], ...]:
-    return tuple((name, row[f"t{at}"]) for at, name in enumerate(table.key))
+def _named(found: dict[str, Any], table: SinkTable, names: list[str]) -> Iterator[DifferentRow]:
+    """The differences of one key."""
+    key = tuple((name, found[f"t{at}"]) for at, name in enumerate(table.key))
+    if found["upstream"] != found["sink"]:
+        yield DifferentRow(key, None, _count(found["upstream"]), _count(found["sink"]))
+        return
+    for at, name in enumerate(names):
+        pair = found[f"v{at}"]
+        if pair["differs"]:
+            yield DifferentRow(key, name, pair["upstream"], pair["sink"])
 
 
 def _count(rows: int) -> str:

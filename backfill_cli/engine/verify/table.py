@@ -2,57 +2,92 @@
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import SinkCopy, SinkTable, Survey
-from backfill_cli.engine.verify.digest import hashed_part, key_part, spark_digest, words_digest
-from backfill_cli.engine.verify.rows import different_rows
-from backfill_cli.model.digest import NO_ROWS, RANGES, Digest, DigestSpec, KeyRanges, Word, spec_of
+from backfill_cli.engine.verify.digest import hashed_part, key_part, sampled, spark_digest, words_digest
+from backfill_cli.engine.verify.progress import Steps
+from backfill_cli.engine.verify.rows import changes, differences
+from backfill_cli.model.digest import (
+    NO_ROWS,
+    RANGES,
+    Digest,
+    DigestSpec,
+    KeyRanges,
+    Word,
+    sample_parts,
+    spec_of,
+)
 from backfill_cli.model.schema import names_of
-from backfill_cli.model.verify import DifferentRange, DifferentRow, TableVerdict
+from backfill_cli.model.verify import DifferentRange, TableVerdict
 from backfill_cli.spark.names import backticked
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# Rows are looked for in a few ranges at a time: 4 of 64 of a table are joined, not all of it.
-RANGES_AT_ONCE = 4
+EVERY_KEY = KeyRanges(0, 1, 1)
+"""One range that holds all keys."""
 
 Digests = Mapping[int, Digest]
 
 
 def compare(
-    spark: "SparkSession", expected: "DataFrame", copy: SinkCopy, table: SinkTable, limit: int
-) -> TableVerdict:
-    """Whether the sink's table holds exactly the rows of `expected`, and at most `limit` rows that differ.
+    spark: "SparkSession",
+    expected: "DataFrame",
+    copy: SinkCopy,
+    table: SinkTable,
+    limit: int,
+    sample: float | None = None,
+    steps: Steps | None = None,
+) -> "Compared":
+    """Whether the sink's table holds exactly the rows of `expected`; how many differ, at most `limit` named.
 
     expected: the table's columns, unique by key. A difference between hashes alone is no verdict: rows are
-    compared before anything is called different.
+    compared before anything is called different. sample: the share of the keys that is compared, on both sides.
     """
-    comparison = _Comparison.of(spark, expected, copy, table)
-    upstream, sink = comparison.digests(None)
+    steps = steps or Steps.untold()
+    with steps.work(f"comparing table {table.target}"):
+        comparison = _Comparison.of(spark, expected, copy, table, sample)
+        upstream, sink = comparison.digests(None)
     rows = (_rows(upstream), _rows(sink))
     if upstream == sink:
-        return TableVerdict(table.name, table.target, True, *rows)
+        return Compared(TableVerdict(table.name, table.target, True, *rows), comparison, ())
     ranges = comparison.ranges
-    upstream, sink = comparison.digests(ranges)
-    parts = [part for part in sorted({*upstream, *sink}) if upstream.get(part) != sink.get(part)]
-    found = _search(comparison, ranges, parts, limit)
-    different = tuple(comparison.described(ranges, part, upstream, sink) for part in parts) if found else ()
-    return TableVerdict(table.name, table.target, not found, *rows, _count(ranges), different, found)
+    steps.more(2)
+    with steps.work(f"comparing table {table.target}: it differs, looking for the ranges"):
+        upstream, sink = comparison.digests(ranges)
+    parts = tuple(part for part in sorted({*upstream, *sink}) if upstream.get(part) != sink.get(part))
+    with steps.work(f"comparing table {table.target}: rows of {len(parts)} of {_count(ranges)} ranges"):
+        found = differences(*comparison.rows_in(ranges, parts), table, limit)
+    described = (comparison.described(ranges, part, upstream, sink) for part in parts)
+    verdict = TableVerdict(
+        table.name,
+        table.target,
+        not found,
+        *rows,
+        _count(ranges),
+        tuple(described) if found else (),
+        found.rows,
+        found.missing,
+        found.extra,
+        found.changed,
+    )
+    return Compared(verdict, comparison, parts)
 
 
-def _search(
-    comparison: "_Comparison", ranges: KeyRanges | None, parts: Sequence[int], limit: int
-) -> tuple[DifferentRow, ...]:
-    """The first rows that differ, in the order of the ranges."""
-    found: list[DifferentRow] = []
-    for at in range(0, len(parts), RANGES_AT_ONCE):
-        if len(found) < limit:
-            expected, held = comparison.rows_in(ranges, parts[at : at + RANGES_AT_ONCE])
-            found += different_rows(expected, held, comparison.table, limit - len(found))
-    return tuple(found)
+@dataclass(frozen=True)
+class Compared:
+    """A table's verdict, and what it was found by. parts: the ranges whose hashes differ."""
+
+    verdict: TableVerdict
+    _comparison: "_Comparison"
+    _parts: tuple[int, ...]
+
+    def changes(self) -> "DataFrame":
+        """What makes the sink's table equal, as net changes `(_op, row…)`; both sides are read once more."""
+        comparison = self._comparison
+        return changes(*comparison.rows_in(comparison.ranges, self._parts), comparison.table)
 
 
 @dataclass(frozen=True)
@@ -60,6 +95,7 @@ class _Comparison:
     """Which columns both engines hash (spec), which Spark hashes for both sides (rest), and how keys are ranged.
 
     spec is None where the key itself has no word: then Spark hashes everything, in parts by the key's hash.
+    sample: SQL of which rows count, of Spark's; the sink's own hashes go by the spec's.
     """
 
     spark: "SparkSession"
@@ -69,15 +105,24 @@ class _Comparison:
     spec: DigestSpec | None
     rest: tuple[str, ...]
     ranges: KeyRanges | None
+    sample: str | None
 
     @classmethod
-    def of(cls, spark: "SparkSession", expected: "DataFrame", copy: SinkCopy, table: SinkTable) -> "_Comparison":
+    def of(
+        cls, spark: "SparkSession", expected: "DataFrame", copy: SinkCopy, table: SinkTable, share: float | None
+    ) -> "_Comparison":
         survey = copy.survey(table)
         spec = spec_of(table.schema, table.key, survey.few)
         names = names_of(table.schema)
         rest = tuple(name for name in names if name not in (spec.names if spec else table.key))
         rows = expected.select(*map(backticked, names))
-        return cls(spark, rows, copy, table, spec, rest, _ranges(spec, survey))
+        sample = None
+        if share is not None:
+            parts = sample_parts(share)
+            spec = None if spec is None else replace(spec, sample=parts)
+            sample = sampled(table, parts)
+            rows = rows.where(sample)
+        return cls(spark, rows, copy, table, spec, rest, _ranges(spec, survey), sample)
 
     def digests(self, ranges: KeyRanges | None) -> tuple[Digests, Digests]:
         """(upstream's, sink's), computed at the same time; without ranges one hash for all in range 0."""
@@ -87,7 +132,8 @@ class _Comparison:
             sink = pool.submit(self._sink, ranges, groups)
             upstream = [spark_digest(self.expected, self.table, groups, self._part(ranges))] if groups else []
             if self.spec is not None:
-                upstream.insert(0, words_digest(self.spark, self.expected, self.spec, ranges))
+                spec = replace(self.spec, sample=None)  # `expected` has the sample alone
+                upstream.insert(0, words_digest(self.spark, self.expected, spec, ranges))
             return _merged(upstream), _merged(sink.result())
 
     def _sink(self, ranges: KeyRanges | None, groups: Sequence[Sequence[str]]) -> list[Digests]:
@@ -95,7 +141,7 @@ class _Comparison:
         if self.spec is not None:
             found.append(self.copy.digest(self.table, self.spec, ranges))
         if groups:
-            held = self.copy.frame(self.spark, self.table, [*self.table.key, *self.rest], None)
+            held = self._held([*self.table.key, *self.rest], None, ())
             found.append(spark_digest(held, self.table, groups, self._part(ranges)))
         return found
 
@@ -115,12 +161,17 @@ class _Comparison:
         """(upstream's, sink's) rows of some ranges."""
         names = names_of(self.table.schema)
         wanted = f"{self._part(ranges)} IN ({', '.join(str(part) for part in parts)})"
-        if self.spec is None or ranges is None:
-            held = self.copy.frame(self.spark, self.table, names, None).where(wanted)
-        else:
-            key = DigestSpec(self.spec.key, self.spec.columns[: len(self.spec.key)])
-            held = self.copy.frame(self.spark, self.table, names, (key, ranges, parts))
-        return self.expected.where(wanted), held
+        held = self._held(names, ranges, parts)
+        return self.expected.where(wanted), held.where(wanted) if self.spec is None or ranges is None else held
+
+    def _held(self, columns: Sequence[str], ranges: KeyRanges | None, parts: Sequence[int]) -> "DataFrame":
+        """Columns of the sink's rows: of some ranges where those are by words, and of the sample."""
+        only = None
+        if self.spec is not None and (ranges is not None or self.sample is not None):
+            key = replace(self.spec, columns=self.spec.columns[: len(self.spec.key)])
+            only = (key, EVERY_KEY, [0]) if ranges is None else (key, ranges, parts)
+        held = self.copy.frame(self.spark, self.table, columns, only)
+        return held if self.sample is None else held.where(self.sample)
 
     def described(self, ranges: KeyRanges | None, part: int, upstream: Digests, sink: Digests) -> DifferentRange:
         key = ", ".join(self.table.key)

@@ -16,6 +16,7 @@ from backfill_cli.model.digest import (
     KeyRanges,
     Word,
     WordColumn,
+    and_sampled,
     range_sql,
     ranges_sql,
     spec_of,
@@ -89,6 +90,7 @@ class DuckDBCopy:
                 part = range_sql(ranges, _dialect(spec), _dialect(spec).word(spec.columns[0]))
                 wanted = ", ".join(str(number) for number in parts)
                 rows = f"SELECT {exported} FROM {_source(con, table, spec)} WHERE {part} IN ({wanted})"
+                rows += and_sampled(spec, _dialect(spec))
             con.execute(f"COPY ({rows}) TO {literal(str(folder))} (FORMAT parquet, PER_THREAD_OUTPUT)")
         folder.mkdir(exist_ok=True)  # DuckDB writes nothing for no rows
         schema = {field.name: field for field in StructType.fromJson(json.loads(table.schema))}

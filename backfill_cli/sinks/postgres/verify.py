@@ -16,6 +16,7 @@ from backfill_cli.model.digest import (
     KeyRanges,
     Word,
     WordColumn,
+    and_sampled,
     range_sql,
     ranges_sql,
     spec_of,
@@ -134,6 +135,7 @@ class PostgresCopy:
                 part = range_sql(ranges, _dialect(spec), _dialect(spec).word(spec.columns[0]))
                 numbers = ", ".join(str(number) for number in parts)
                 rows = f"SELECT {_selected(wanted)} FROM {self._source(table, spec)} WHERE {part} IN ({numbers})"
+                rows += and_sampled(spec, _dialect(spec))
             self._export(rows, wanted, table, folder)
         fields = columns_of(read_back(table.schema))
         schema = {"type": "struct", "fields": [fields[name] for name in columns]}

@@ -15,18 +15,14 @@ from backfill_cli.spark.names import quoted
 from backfill_cli.upstreams.kafka import columns
 from backfill_cli.upstreams.kafka.changes_options import ChangesOptions
 from backfill_cli.upstreams.kafka.decode.columns_of_row import names_column
-from backfill_cli.upstreams.kafka.log import reader, spark_source
+from backfill_cli.upstreams.kafka.log import spark_source
 from backfill_cli.upstreams.kafka.log.cluster import Offsets, Seen
-from backfill_cli.upstreams.kafka.log.growth import Growth
+from backfill_cli.upstreams.kafka.log.growth import PART_ROWS, Growth
 from backfill_cli.upstreams.kafka.options import ms_of
-from backfill_cli.upstreams.kafka.tasks import Range
 from backfill_cli.upstreams.kafka.topic import Topic, position_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-PART_ROWS = 50_000
-"""About how many offsets an upstream epoch has: a log that grew while nobody looked is several."""
 
 _NEWER = "take a newer snapshot, and start from its time"
 _OVER = (
@@ -79,11 +75,12 @@ class KafkaChanges:
         self._topic.same(seen, json.loads(self._identity))
         self._topic.refuse_growth(seen, self._partitions | {p for p, _ in position})
         self._refuse_gone(seen, position, "drop the job and start over, with a newer snapshot and from its time")
-        begun_ms = None if self._looked else self._time_at(reached, seen)
+        begun_ms = None if self._looked else self._topic.written_ms(reached, seen)
         self._looked = True
         self._growth.observe(seen.oldest, seen.ends, int(self._now_s() * 1000), reached, begun_ms)
         pending = self._growth.pending(position)
-        return UpstreamView("{}", position_of(seen.ends), pending, position_of(seen.oldest))
+        oldest_ms = self._growth.oldest_ms
+        return UpstreamView("{}", position_of(seen.ends), pending, position_of(seen.oldest), oldest_ms=oldest_ms)
 
     def changes(
         self, spark: "SparkSession", table: str, after: Position, up_to: Position, schema: str
@@ -208,17 +205,6 @@ class KafkaChanges:
                 "set cleanup.policy=delete on the topic while the job reads its snapshot; or accept it: "
                 "upstream.changes.accept_compaction = true",
             )
-
-    def _time_at(self, reached: Offsets, seen: Seen) -> int | None:
-        """The time of the first record that is pending in the fullest partition, ms; None where nothing is."""
-        pending = {p: end - reached.get(p, 0) for p, end in seen.ends.items() if end > reached.get(p, 0)}
-        if sum(pending.values()) <= PART_ROWS:
-            return None
-        fullest = max(pending, key=lambda p: pending[p])
-        first = max(reached.get(fullest, 0), seen.oldest.get(fullest, 0))
-        one = Range(0, fullest, first, min(first + 100, seen.ends[fullest]))
-        found = [m for part in reader.messages(self._topic.connection, self._options.topic, one) for m in part]
-        return int(found[0].timestamp()[1]) if found else None
 
     def _refuse_gone(self, seen: Seen, position: Position, hint: str) -> None:
         for p, offset in position:

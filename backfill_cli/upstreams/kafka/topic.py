@@ -13,7 +13,7 @@ from backfill_cli.model.position import Position
 from backfill_cli.model.schema import Columns
 from backfill_cli.upstreams.kafka.archive.archive import Archive
 from backfill_cli.upstreams.kafka.decode import debezium, foreign, upserts
-from backfill_cli.upstreams.kafka.log import samples
+from backfill_cli.upstreams.kafka.log import reader, samples
 from backfill_cli.upstreams.kafka.log.cluster import Cluster, Connection, Offsets, Seen
 from backfill_cli.upstreams.kafka.log.samples import Samples
 from backfill_cli.upstreams.kafka.options import TopicOptions
@@ -22,6 +22,10 @@ from backfill_cli.upstreams.kafka.tasks import Range
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+_ASKED = 8
+"""So many partitions are asked how old what they hold is: some 20 ms each."""
 
 
 class Topic:
@@ -56,6 +60,22 @@ class Topic:
         if self._options.value.format != "debezium":
             return None
         return samples.of_debezium(self.connection, self._options.topic, seen, self._options.value.tables)
+
+    def written_ms(self, reached: Mapping[int, int], seen: Seen) -> int | None:
+        """When the oldest record was written that follows where a job stands; None where none does, or says it.
+
+        Of the fullest partitions: a record of each is read.
+        """
+        pending = {p: end - reached.get(p, 0) for p, end in seen.ends.items() if end > reached.get(p, 0)}
+        found = []
+        for p in sorted(pending, key=lambda p: -pending[p])[:_ASKED]:
+            first = max(reached.get(p, 0), seen.oldest.get(p, 0))
+            one = Range(0, p, first, min(first + 100, seen.ends[p]))
+            messages = next(
+                (part for part in reader.messages(self.connection, self._options.topic, one) if part), ()
+            )
+            found += [ms for message in messages[:1] if (ms := int(message.timestamp()[1])) > 0]
+        return min(found, default=None)
 
     def identity(self, seen: Seen, found: Samples | None = None) -> dict[str, Any]:
         """What must never change. found: samples, of which one table's changes the topic holds."""

@@ -21,7 +21,7 @@ from backfill_cli.upstreams.kafka.decode import events
 from backfill_cli.upstreams.kafka.log import plain, spark_source
 from backfill_cli.upstreams.kafka.log.breaker import CircuitBreaker
 from backfill_cli.upstreams.kafka.log.cluster import Seen
-from backfill_cli.upstreams.kafka.log.growth import Growth
+from backfill_cli.upstreams.kafka.log.growth import PART_ROWS, Growth
 from backfill_cli.upstreams.kafka.options import EVENT_KEY, KafkaOptions
 from backfill_cli.upstreams.kafka.tasks import Range
 from backfill_cli.upstreams.kafka.topic import Topic, position_of
@@ -52,7 +52,8 @@ class KafkaUpstream:
             quarantines=options.on_error == "quarantine",
             keeps="the log's records until they are read; those of an archive's range may go from the log",
         )
-        self._growth = Growth()
+        self._growth = Growth(PART_ROWS)
+        self._looked = False
         self._breaker = CircuitBreaker()
         self._pin: Pin | None = None
 
@@ -90,11 +91,15 @@ class KafkaUpstream:
         self._topic.same(seen, json.loads(pin.identity))
         if not self.capabilities.appends and len(seen.ends) != len(pin.splits):
             self._topic.refuse_growth(seen, {split.id for split in pin.splits} | {p for p, _ in position})
-        self._growth.observe(seen.oldest, seen.ends, int(self._now_s() * 1000))
+        begun_ms = None if self._looked or read is None else self._topic.written_ms(read, seen)
+        self._looked = True
+        self._growth.observe(seen.oldest, seen.ends, int(self._now_s() * 1000), read, begun_ms)
+        pending = self._growth.pending(position)
         return UpstreamView(
             identity=pin.identity,
             latest=position_of(seen.ends),
-            pending=self._growth.pending(position),
+            pending=pending,
+            oldest_ms=self._growth.oldest_ms,
             oldest=position_of(seen.oldest),
             archived=self._archived(seen, snapshot_open),
         )

@@ -184,7 +184,7 @@ def test_plan_and_verify_print_what_the_engine_found(
         plan=lambda config, where, existing: PlanReport(config.job.name, "snapshot", "x", (), "0"),
     )
     verdict = VerifyReport("orders", 5, (TableVerdict("orders", "orders", True, 1, 1),), 1.0)
-    fake_engine(monkeypatch, "verify.job", verify=lambda job, where, independent: verdict)
+    fake_engine(monkeypatch, "verify.job", verify=lambda *_: verdict)
     assert run("plan", "--config", write_config(folder)).stdout.startswith("job         orders\n")
     assert json.loads(run("verify", "--json").stdout)["equal"] is True
 

@@ -264,6 +264,16 @@ def nothing_to_verify(s: Scene) -> str:
     return s.failed(lambda: verify_against(None, s.job, sink, False, s.folder / "v", None))  # type: ignore[arg-type]
 
 
+def history_gone_for_verify(s: Scene) -> str:
+    from backfill_cli.engine.verify.job import history_named
+
+    def compared() -> None:
+        with history_named("orders"):
+            raise errors.HistoryGone("a change file is gone", "put it back, or drop the job and start over")
+
+    return s.failed(compared)
+
+
 def sink_gone_for_verify(s: Scene) -> str:
     s.sink.unlink()
     sink: Any = s.config.open_sink()
@@ -475,6 +485,7 @@ STATES: dict[str, tuple[Callable[[Scene], str], ...]] = {
     "backfill_cli/sinks/duckdb/owner.py:own": (owned_just_now,),
     "backfill_cli/sinks/duckdb/verify.py:copied": (sink_gone_for_verify,),
     "backfill_cli/engine/verify/job.py:verify_against": (nothing_to_verify,),
+    "backfill_cli/engine/verify/job.py:history_named": (history_gone_for_verify,),
     "backfill_cli/engine/loop/recovery.py:_drop": (staging_damaged_between_tables,),
     "backfill_cli/engine/loop/recovery.py:_require_agreement": (sink_newer, sink_older),
     "backfill_cli/engine/loop/run.py:_ended": (stopped_early,),
@@ -521,11 +532,15 @@ NEEDS_A_RUN = {
     "backfill_cli/engine/spool/folder.py:_damaged",
     "backfill_cli/engine/spool/folder.py:require_reach",
     "backfill_cli/engine/staging/transform.py:failure",
-    "backfill_cli/engine/verify/job.py:verify",
+    "backfill_cli/engine/verify/fix.py:_require_fixable",
+    "backfill_cli/engine/verify/job.py:require_drained",
+    "backfill_cli/engine/verify/job.py:require_known",
+    "commands/verify.py:verify",
 }
 """Their states are those of a chain that took its log: tests/crash/test_kill_chain.py reaches them, and
 tests/postgres/test_chain_jobs.py; of a transform that fails for a row: tests/unit/engine/test_sample.py. Their
-commands (drop, wait, pause --all) are typed in other states here.
+commands (drop, wait, pause --all) are typed in other states here. Or their commands compare, which takes Spark:
+tests/crash/test_kill_fix.py types them.
 """
 
 

@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backfill_cli.model.units import BYTES, SECONDS, duration_s, size_bytes, spell_duration, spell_size
+from backfill_cli.model.units import (
+    BYTES,
+    SECONDS,
+    duration_s,
+    share,
+    size_bytes,
+    spell_duration,
+    spell_share,
+    spell_size,
+)
 
 
 @given(st.integers(0, 10**6), st.sampled_from(sorted(SECONDS)))
@@ -60,3 +69,21 @@ def test_spelled_durations_and_sizes_are_short() -> None:
         "5.0 MB",
         "34 GB",
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [("1%", 0.01), ("0.1%", 0.001), ("0.01", 0.01), (" 100 % ", 1.0), (".5", 0.5), ("33%", 0.33)],
+)
+def test_a_share_is_of_a_hundred_or_less_than_one(text: str, meant: float) -> None:
+    assert math.isclose(share(text), meant)
+
+
+@pytest.mark.parametrize("bad", ["", "%", "0", "0%", "0.0", "100.1%", "1", "5", "-1%", "1e-3", "nan%", "one"])
+def test_anything_else_is_no_share(bad: str) -> None:
+    with pytest.raises(ValueError, match="share"):
+        share(bad)
+
+
+def test_a_spelled_share_is_what_was_typed() -> None:
+    assert [spell_share(share(text)) for text in ("1%", "0.1%", "0.01", "100%")] == ["1%", "0.1%", "1%", "100%"]

@@ -118,11 +118,11 @@ class Case:
             con.execute("SET TimeZone = 'UTC'")
             con.execute(sql)
 
-    def verdict(self, limit: int = 20) -> TableVerdict:
+    def verdict(self, limit: int = 20, sample: float | None = None) -> TableVerdict:
         folder = self.folder / f"v{time.monotonic_ns()}"
         folder.mkdir()
         with self.sink.copied("j", False, folder) as copy:
-            return compare(self.spark, self.expected(), copy, self.table, limit)
+            return compare(self.spark, self.expected(), copy, self.table, limit, sample).verdict
 
 
 @pytest.fixture
@@ -222,6 +222,7 @@ def test_case_47_what_a_stranger_wrote_is_named(orders: Case) -> None:
     verdict = orders.verdict()
     assert not verdict.equal
     assert (verdict.rows_upstream, verdict.rows_sink) == (ROWS, ROWS + 2)
+    assert (verdict.missing, verdict.extra, verdict.changed) == (1, 3, 1)
     assert set(verdict.rows) == {
         DifferentRow((("id", "-8"),), None, "0 rows", "1 row"),
         DifferentRow((("id", "5"),), None, "1 row", "0 rows"),
@@ -250,12 +251,14 @@ def test_no_more_rows_are_named_than_asked_for(orders: Case) -> None:
     verdict = orders.verdict(limit=3)
     assert [row.key[0][1] for row in verdict.rows] == ["0", "1", "2"]
     assert len(verdict.different) == verdict.ranges
+    assert (verdict.missing, verdict.extra, verdict.changed) == (0, 0, ROWS)
 
 
 def test_an_emptied_sink_and_an_empty_upstream_are_told_apart(orders: Case) -> None:
     orders.stranger("DELETE FROM t")
     verdict = orders.verdict(limit=2)
     assert (verdict.equal, verdict.rows_upstream, verdict.rows_sink) == (False, ROWS, 0)
+    assert (verdict.missing, verdict.extra, verdict.changed) == (ROWS, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -324,6 +327,47 @@ def test_a_difference_of_hashes_without_a_row_that_differs_is_no_alarm(
     assert (verdict.equal, verdict.different, verdict.ranges > 1) == (True, (), True)
 
 
+SAMPLED = [  # a key with a word, one that only Spark hashes, one of several columns, a column without a word
+    (("id",), "i AS id", "long", ("whole", "word")),
+    (("id",), "'key ' || i AS id", "string", ("whole",)),
+    (("id",), "i::DOUBLE / 7 AS id", "double", ("note",)),
+    (("id", "whole"), "i AS id", "long", ("whole", "note")),
+]
+
+
+@pytest.mark.parametrize(("keys", "key", "kind", "names"), SAMPLED)
+def test_of_a_sample_every_difference_is_found_and_of_the_rest_none(
+    spark: "SparkSession",
+    tmp_path: Path,
+    keys: tuple[str, ...],
+    key: str,
+    kind: str,
+    names: tuple[str, ...],
+) -> None:
+    """Which keys are in it is learnt by emptying the sink: those are the ones that are missing."""
+    rows = 2_400
+    sql = ", ".join(f"{COLUMNS[name][1]} AS {name}" for name in names)
+    fields = [a_field("id", kind), *(COLUMNS[name][0] for name in names)]
+    case = Case.of(spark, tmp_path, keys, fields, f"SELECT {key}, {sql} FROM range({rows}) r(i)")
+    assert case.verdict(sample=0.1).equal
+    case.stranger("CREATE TABLE kept AS FROM t; DELETE FROM t")
+    emptied = case.verdict(limit=rows, sample=0.1)
+    chosen = {row.key[0][1] for row in emptied.rows}
+    assert emptied.missing == emptied.rows_upstream == len(chosen)
+    assert 0.07 < len(chosen) / rows < 0.13
+
+    listed = ", ".join(f"'{text}'" for text in chosen)
+    inside = f"CAST(id AS VARCHAR) IN ({listed})"
+    case.stranger(f"INSERT INTO t FROM kept; UPDATE t SET {names[-1]} = NULL WHERE NOT {inside}")
+    assert case.verdict(sample=0.1).equal
+    case.stranger(f"DELETE FROM t WHERE NOT {inside}")
+    assert case.verdict(sample=0.1).equal
+    case.stranger(f"UPDATE t SET {names[-1]} = NULL WHERE {inside} AND {names[-1]} IS NOT NULL")
+    case.stranger(f"INSERT INTO t SELECT * FROM t WHERE CAST(id AS VARCHAR) = '{min(chosen)}'")
+    found = case.verdict(sample=0.1)
+    assert (found.extra, found.changed > len(chosen) // 2, found.missing) == (1, True, 0)
+
+
 # The job goes on
 
 
@@ -339,7 +383,7 @@ def test_a_live_job_commits_while_it_is_verified(orders: Case) -> None:
         return orders.expected()
 
     report = verify_against(orders.spark, definition(orders), orders.sink, True, orders.folder / "st", expected)
-    assert (report.equal, report.epoch) == (True, 1)
+    assert (report.equal, report.epoch, report.live) == (True, 1, True)
     assert orders.sink.committed("j")["t"].epoch == 2
     assert list((orders.folder / "st").glob("*")) == []
 

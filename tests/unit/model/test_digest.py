@@ -1,6 +1,8 @@
 """The digest is the same for the same rows, and another for rows that differ in the least."""
 
+import math
 import random
+from dataclasses import replace
 from typing import Any
 
 import duckdb
@@ -9,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backfill_cli.model.digest import (
+    PARTS,
     RANGES,
     Dialect,
     DigestSpec,
@@ -16,6 +19,8 @@ from backfill_cli.model.digest import (
     Word,
     WordColumn,
     ranges_sql,
+    sample_parts,
+    sampled_sql,
     spec_of,
     whole_sql,
 )
@@ -158,3 +163,51 @@ def test_strings_have_a_word_only_where_they_are_few_and_a_key_without_one_has_n
     spec = spec_of(schema, ("v",), frozenset({"k"}))
     assert spec is not None
     assert spec.names == ("v", "k")
+
+
+SAMPLED_KEYS = {
+    "one after the other": "i",
+    "every thousandth": "i * 1000",
+    "below zero": "-i * 7",
+    "far apart": "9223372036854775807 - i * 90000000000000",
+    "times": "1700000000000000 + i * 86400000000",
+}
+
+
+@pytest.mark.parametrize("keys", SAMPLED_KEYS.values(), ids=SAMPLED_KEYS.keys())
+@pytest.mark.parametrize("share", [0.5, 0.1, 0.01])
+def test_a_sample_is_about_its_share_of_keys_of_any_kind(con: Any, keys: str, share: float) -> None:
+    rows = 100_000
+    con.execute(f"CREATE OR REPLACE TEMP TABLE t AS SELECT ({keys})::BIGINT AS k, i AS v FROM range({rows}) r(i)")
+    sampled = replace(SPEC, sample=sample_parts(share))
+    (counted,) = con.execute(f"SELECT n FROM ({whole_sql(sampled, DUCKDB, 't')})").fetchone()
+    spread = 5 * math.sqrt(rows * share * (1 - share))
+    assert abs(counted - rows * share) < spread
+    one_by_one = con.execute(
+        f"SELECT count(*) FROM t WHERE {sampled_sql(sample_parts(share), ['t.k'], DUCKDB)}"
+    ).fetchone()
+    assert one_by_one == (counted,)
+
+
+def test_a_sample_goes_by_the_whole_key_and_nothing_else(con: Any) -> None:
+    """Half of the second key column's values are in it for each value of the first; other columns do not count."""
+    con.execute(
+        "CREATE OR REPLACE TEMP TABLE t AS SELECT i // 100 AS a, i % 100 AS b, i AS v FROM range(10000) r(i)"
+    )
+    columns = tuple(WordColumn(name, Word.INTEGER) for name in ("a", "b", "v"))
+    spec = DigestSpec(("a", "b"), columns, sample_parts(0.5))
+    taken = (
+        f"SELECT a, count(*) AS n FROM t WHERE {sampled_sql(sample_parts(0.5), ['t.a', 't.b'], DUCKDB)} GROUP BY a"
+    )
+    low, high, groups = con.execute(f"SELECT min(n), max(n), count(*) FROM ({taken})").fetchone()
+    assert groups == 100
+    assert 20 < low <= high < 80
+    before = con.execute(f"{taken} ORDER BY a").fetchall()
+    con.execute("UPDATE t SET v = -v")
+    assert con.execute(f"{taken} ORDER BY a").fetchall() == before
+    counted = con.execute(f"SELECT n FROM ({whole_sql(spec, DUCKDB, 't')})").fetchone()
+    assert counted == (sum(n for _, n in before),)
+
+
+def test_the_smallest_share_is_a_part_and_the_largest_all() -> None:
+    assert (sample_parts(1e-12), sample_parts(1.0)) == (1, PARTS)

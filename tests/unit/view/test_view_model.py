@@ -1,6 +1,7 @@
 """The read model: what is told, when it is not told, and that its fields only grow."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,7 @@ from view_builders import GROUPS, drawn, ledger, progress, row
 from backfill_cli.catalog import Lease
 from backfill_cli.model.checkpoint import PartitionProgress
 from backfill_cli.model.job import Command, Control, JobState, Phase, Verb
+from backfill_cli.model.verify import Verified
 from backfill_cli.view.lines import job_details
 from backfill_cli.view.model import as_json, job_view, spell_eta, spell_share
 from backfill_cli.view.picture import job_picture
@@ -20,7 +22,7 @@ FIELDS = """
     bytes_read bytes_total reason strategy until rate paused_by paused_since_ms allowed measure converging
     not_converging waiting_for created_ms snapshot_finished_ms log_store_finished_ms caught_up_ms
     pending_commands runner groups partitions recent_lag_s held_bytes spool as_of_ms age_s interval_s
-    quarantined
+    quarantined verified changes_per_s doing doing_s
 """
 
 
@@ -181,3 +183,20 @@ def test_lag_allowed_is_in_the_measure_it_was_told_in() -> None:
     assert job_view(row(progress=by_time)).allowed == 4.0
     by_count = progress(phase=Phase.LOG_STORE, allowed=4_000, measure="barriers")
     assert job_view(row(progress=by_count)).allowed == 4_000
+
+
+def test_what_the_last_verify_found_is_one_line_of_a_job() -> None:
+    hour = 3_600_000
+    same = Verified("orders", 7, 2 * hour, None, 0, 0, 0, True)
+    other = Verified("lines", 7, 2 * hour, None, 30, 7, 400, False)
+
+    def said(*tables: Verified, now_ms: int | None = 4 * hour) -> str:
+        view = job_view(row(verified=tables), now_ms=now_ms)
+        assert drawn(job_picture(view), 120).count("verified") == len(tables[:1])
+        return next((line for line in job_details(view).splitlines() if line.startswith("verified:")), "")
+
+    assert said() == ""
+    assert said(same).endswith(" equal at epoch 7, 2h ago")
+    assert said(same, now_ms=None).endswith(" equal at epoch 7, 1970-01-01 02:00:00 UTC")
+    assert said(same, other).endswith(" different at epoch 7: 30 missing, 7 extra, 400 changed, 2h ago")
+    assert said(replace(same, share=0.01)).endswith(" equal at epoch 7, in a sample of 1% of the keys, 2h ago")

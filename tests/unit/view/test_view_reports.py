@@ -47,6 +47,8 @@ DIFFERENT = TableVerdict(
         DifferentRow((("id", "3"),), None, "1 row", "0 rows"),
         DifferentRow((("id", "4"),), "status", "A", None),
     ),
+    missing=1,
+    changed=1,
 )
 
 
@@ -78,7 +80,7 @@ def test_equal_sides_are_told_and_raise_nothing(capsys: pytest.CaptureFixture[st
     show_verify(VerifyReport("orders", 7, (SAME,), 2.12), as_json=False)
     assert capsys.readouterr().out.splitlines() == [
         "job orders, epoch 7 (1970-01-01 00:00:00 UTC): upstream and sink are equal (took 2.1s)",
-        "table orders: equal, 200,000 rows",
+        "table orders: equal, 200,000 rows compared",
         "independent of the staged files, the catalog's counts and how the sink applied them; not of how this "
         "version reads the upstream: a value that it misreads looks equal",
     ]
@@ -90,7 +92,7 @@ def test_different_rows_are_named_and_the_exit_code_is_3(capsys: pytest.CaptureF
     assert caught.value.exit_code == 3
     out = capsys.readouterr().out
     for fact in (
-        "table lines → main.lines: different, 10 rows upstream, 9 in the sink",
+        "table lines → main.lines: different, 10 rows upstream, 9 in the sink: 1 missing, 0 extra, 1 changed\n",
         "  id 0 to 9: 10 rows upstream, 9 in the sink; columns id, status",
         "  id = '3': 1 row upstream, 0 rows in the sink",
         "  id = '4': status is 'A' upstream, NULL in the sink",

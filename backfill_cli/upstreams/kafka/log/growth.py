@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from backfill_cli.model.position import Position
 from backfill_cli.model.upstream import UpstreamEpoch
 
+PART_ROWS = 50_000
+"""About how many offsets an upstream epoch has: a log that grew while nobody looked is several."""
+
 KEPT = 1_000
 """So many observations are remembered; beyond that neighbours are folded, and their lag is the older one's."""
 
@@ -23,13 +26,17 @@ Offsets = Mapping[int, int]
 
 @dataclass(frozen=True, slots=True)
 class _Grown:
-    """One observation. ends: next offset of each partition that moved and is not covered yet."""
+    """One observation. ends: next offset of each partition that moved and is not covered yet.
+
+    since_ms: of a first look, about when its first record was written; None where it came after another look.
+    """
 
     ms: int
     ends: Offsets
+    since_ms: int | None = None
 
     def folded(self, later: "_Grown") -> "_Grown":
-        return _Grown(self.ms, {**self.ends, **later.ends})
+        return _Grown(self.ms, {**self.ends, **later.ends}, self.since_ms)
 
 
 class Growth:
@@ -59,7 +66,7 @@ class Growth:
     ) -> None:
         """One more look at the log. Time never goes back along it.
 
-        reached, begun_ms: of a first look that is cut, where the job stands and the time of the log there.
+        reached, begun_ms: of a first look, where the job stands and the time of the log there.
         """
         for p in oldest.keys() - self._begin.keys():
             self._begin[p] = oldest[p]
@@ -69,22 +76,27 @@ class Growth:
         moved = {p: end for p, end in ends.items() if end > before[p]}
         self._ends = {**self._ends, **ends}
         if moved:
-            since_ms = self._last_ms or (now_ms if begun_ms is None else begun_ms)
+            since_ms, tells = self._last_ms or begun_ms, not self._last_ms and begun_ms is not None
             self._last_ms = max(now_ms, self._last_ms)
-            self._seen += self._cut(before, moved, min(since_ms, self._last_ms))
+            begun = self._last_ms if since_ms is None else min(since_ms, self._last_ms)
+            self._seen += self._cut(before, moved, begun, tells)
             self._fold()
             self._asked = None
 
-    def _cut(self, before: Offsets, ends: Offsets, since_ms: int) -> list[_Grown]:
-        """One look as observations of which each takes the same share of every partition."""
+    def _cut(self, before: Offsets, ends: Offsets, since_ms: int, tells: bool) -> list[_Grown]:
+        """One look as observations of which each takes the same share of every partition.
+
+        tells: whether `since_ms` is a record's own time.
+        """
         rows = sum(end - before[p] for p, end in ends.items())
         most = max(1, min(KEPT, KEPT_ENDS // len(ends)) // 2)
         parts = min(-(-rows // self._part_rows), most) if self._part_rows else 1
         found, at = [], before
         for part in range(1, parts + 1):
             now = {p: before[p] + (end - before[p]) * part // parts for p, end in ends.items()}
-            ms = since_ms + (self._last_ms - since_ms) * part // parts
-            found.append(_Grown(ms, {p: offset for p, offset in now.items() if offset > at[p]}))
+            first_ms, ms = (since_ms + (self._last_ms - since_ms) * n // parts for n in (part - 1, part))
+            new = {p: offset for p, offset in now.items() if offset > at[p]}
+            found.append(_Grown(ms, new, first_ms if tells else None))
             at = now
         return found
 
@@ -93,6 +105,11 @@ class Growth:
         if position != self._asked:
             self._asked, self._pending = position, self._not_covered(position)
         return self._pending
+
+    @property
+    def oldest_ms(self) -> int | None:
+        """About when the first record was written of what was pending at the last call; None: when it was seen."""
+        return self._seen[0].since_ms if self._seen else None
 
     def _not_covered(self, position: Position) -> tuple[UpstreamEpoch, ...]:
         at = {int(p): int(offset) for p, offset in position}
@@ -105,7 +122,7 @@ class Growth:
                 rows = sum(end - reached[p] for p, end in ends.items())
                 cursors = tuple(sorted((str(p), end) for p, end in ends.items()))
                 found.append(UpstreamEpoch(cursors, grown.ms, rows, 0))
-                kept.append(grown if len(ends) == len(grown.ends) else _Grown(grown.ms, ends))
+                kept.append(grown if len(ends) == len(grown.ends) else _Grown(grown.ms, ends, grown.since_ms))
                 reached |= ends
         self._seen = kept
         return tuple(found)

@@ -23,6 +23,21 @@ def test_each_observation_that_moved_is_an_epoch() -> None:
     ]
 
 
+def test_a_first_look_tells_since_when_what_is_pending_waits() -> None:
+    growth = Growth(10)
+    growth.observe({0: 0}, {0: 40}, 9_000, {0: 20}, 1_000)
+    assert [(e.ms, e.rows) for e in growth.pending(Position.of({"0": 20}))] == [(5_000, 10), (9_000, 10)]
+    assert growth.oldest_ms == 1_000
+    growth.pending(Position.of({"0": 31}))
+    assert growth.oldest_ms == 5_000
+    growth.observe({0: 0}, {0: 45}, 10_000)
+    growth.pending(Position.of({"0": 40}))
+    assert growth.oldest_ms is None, "it came between two looks"
+    growth.pending(Position.of({"0": 45}))
+    assert growth.oldest_ms is None
+    assert grown(3).oldest_ms is None
+
+
 def test_what_a_position_covers_is_not_pending() -> None:
     assert [e.rows for e in grown(3, 5).pending(Position.of({"0": 4}))] == [1]
     assert grown(3, 5).pending(Position.of({"0": 5})) == ()

@@ -1,0 +1,237 @@
+"""`backfill verify --fix`: what differs is made equal, as one epoch of the job whose position stays where it is.
+
+Who fixes is the job's runner meanwhile: takes its lock and lease, fences, keeps what was promised before, and
+compares at the checkpoint, which nobody else can move then. The rows that make the sink equal are staged as net
+changes, the epoch is prepared, and `recover` keeps that promise as it keeps every other. A fix that dies on the
+way leaves nothing but files, or an epoch that the next runner applies.
+"""
+
+import shutil
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from backfill_cli.catalog.actor import user
+from backfill_cli.config import from_stored
+from backfill_cli.contracts import JobDefinition, JobStore, SinkTable
+from backfill_cli.engine.job.ownership import require_kept, take
+from backfill_cli.engine.job.resources import Resources
+from backfill_cli.engine.loop.ports import Job
+from backfill_cli.engine.loop.process import Heartbeat, Wake
+from backfill_cli.engine.loop.recovery import recover
+from backfill_cli.engine.staging.files import footers, listed, require_all, sync, write
+from backfill_cli.engine.staging.stage import SparkStager
+from backfill_cli.engine.verify.fixable import why_not
+from backfill_cli.engine.verify.job import (
+    Changes,
+    Tell,
+    Verification,
+    converging,
+    history_named,
+    noted,
+    require_drained,
+    require_known,
+    verify,
+)
+from backfill_cli.engine.verify.progress import Steps
+from backfill_cli.errors import BadData, Held, UsageError
+from backfill_cli.failpoint import hit
+from backfill_cli.model.checkpoint import Checkpoint, Recovered
+from backfill_cli.model.codec import encode
+from backfill_cli.model.job import Barrier, Mutations
+from backfill_cli.model.plan import EpochPlan, Staged, StagedTable
+from backfill_cli.model.verify import Asked, Fix, TableFix, VerifyReport
+from backfill_cli.spark.names import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from backfill_cli.catalog import Catalog
+
+FIXED = "verify --fix"
+"""What the ledger says of such an epoch."""
+
+
+def would_fix(job: str, catalog: "Catalog", asked: Asked, tell: Tell) -> VerifyReport:
+    """What `fix` would do; changes nothing. Raises what `fix` would refuse the job with."""
+    _require_fixable(job, catalog, asked)
+    report = verify(job, catalog, asked=asked, tell=tell)
+    return replace(report, fix=_of(report))
+
+
+def fix(
+    job: str, catalog: "Catalog", asked: Asked, tell: Tell, before: Callable[[VerifyReport], None]
+) -> VerifyReport:
+    """The sink's rows are the upstream's at the job's checkpoint; the report of a comparison after that.
+
+    before: is told what was found and will be done, right before it is. Raises Held while a runner has the job,
+    UsageError where the upstream's rows at the checkpoint are not what the sink must hold.
+    """
+    definition = _require_fixable(job, catalog, asked)
+    config = from_stored(definition.config)
+    with (
+        catalog.lock_job(job) as lock,
+        history_named(job),
+        Steps(job, tell, time.monotonic) as steps,
+        Resources(config, steps.doing) as resources,
+    ):
+        require_kept(job, catalog, resources.sink)
+        with catalog.claim(job, user(), _now_ms(), lock) as claim:
+            limit_ms = int(config.retry.limit_s * 1000)
+            heartbeat = Heartbeat(job, lambda: claim.store.heartbeat(_now_ms(), None), limit_ms, Wake())
+            with heartbeat:
+                held = resources.patiently(lambda: require_kept(job, catalog, resources.sink))
+                verification = Verification.of(definition, config, resources, False, asked, steps)
+                resources.patiently(lambda: take(job, catalog, resources.sink, held))
+                stager = SparkStager(lambda: resources.spark, resources.upstream, config)
+                runner = Job(job, claim.token, definition.tables, encode(definition))
+                fixing = _Fixing(runner, definition, claim.store, resources, stager, heartbeat)
+                report = fixing.done(verification, before)
+    return noted(report, catalog)
+
+
+def _require_fixable(job: str, catalog: "Catalog", asked: Asked) -> JobDefinition:
+    """The job's definition. Raises Held, Transient, UsageError: see `fix`."""
+    definition = catalog.definition(job)
+    require_known(definition, asked)
+    if catalog.job(job).live:
+        again = " ".join(["backfill verify", job, *(f"--table {name}" for name in asked.tables), "--fix"])
+        raise Held(
+            f"job {job!r} has a runner, and what it commits next would be compared with what was before",
+            f"backfill stop {job} --wait; {again}; backfill resume {job}",
+        )
+    require_drained(definition, catalog, False)
+    with Resources(from_stored(definition.config)) as resources:
+        saved = resources.sink.saved(job)
+    if saved is not None:
+        _refuse(definition, saved.checkpoint)
+    return definition
+
+
+def _refuse(definition: JobDefinition, at: Checkpoint) -> None:
+    """Raises UsageError where the checkpoint is none to fix at."""
+    found = why_not(definition, at, converging(definition, at))
+    if found is not None:
+        why, instead = found
+        raise UsageError(f"job {definition.name!r} cannot be fixed now: {why}", instead)
+
+
+def _of(report: VerifyReport, epoch: int | None = None) -> Fix:
+    return Fix(
+        tuple(
+            TableFix(one.table, one.target, one.missing, one.changed, one.extra)
+            for one in report.tables
+            if not one.equal
+        ),
+        epoch,
+    )
+
+
+@dataclass(frozen=True)
+class _Fixing:
+    """A job that is ours, from its recovery to the comparison after the fix."""
+
+    job: Job
+    definition: JobDefinition
+    store: JobStore
+    resources: Resources
+    stager: SparkStager
+    heartbeat: Heartbeat
+
+    def done(self, verification: Verification, before: Callable[[VerifyReport], None]) -> VerifyReport:
+        recovered = self._recovered("recovered")
+        at = recovered.committed
+        _refuse(self.definition, at)
+        epoch = Barrier.next(recovered.last_epoch, _now_ms(), Mutations(recovered.control))
+        self.stager.begin()
+        stage = _Stage(lambda attempt: Path(self.stager.folder(epoch.epoch, attempt)))
+        try:
+            found = verification.report(stage.begun)
+            if found.equal:
+                return replace(found, fix=Fix(()))
+            sync(stage.folder)
+            hit("fix-staged")
+            before(replace(found, fix=_of(found)))
+            self._commit(at, epoch, stage, found)
+        finally:
+            if not stage.promised:
+                stage.remove()
+        return replace(verification.report(), fix=_of(found, epoch.epoch))
+
+    def _recovered(self, what: str) -> Recovered:
+        """Nothing is promised any more: the sink has it. what: for the ledger."""
+        sink, now_ms = self.resources.sink, _now_ms
+        return self.resources.patiently(lambda: recover(self.job, self.store, sink, self.stager, now_ms(), what))
+
+    def _commit(self, at: Checkpoint, epoch: Barrier, stage: "_Stage", found: VerifyReport) -> None:
+        """The staged changes are in the sink: an epoch like any other, with the state and position of `at`."""
+        self.heartbeat.check()
+        assert found.epoch == at.epoch, "nobody else commits while the job is ours"
+        prepared = replace(
+            at,
+            epoch=epoch.epoch,
+            prev_ms=epoch.prev_ms,
+            token=self.job.token,
+            attempt=stage.attempt,
+            splits={},
+            plan=EpochPlan(),
+            staged=Staged(stage.attempt, stage.tables),
+        )
+        stage.promised = True
+        self.store.prepare(prepared, None, None)
+        hit("fix-prepared")
+        self._recovered(FIXED)
+
+
+@dataclass
+class _Stage:
+    """The net changes of the last try, in files that stay once an epoch is promised of them.
+
+    folder_of: where an attempt's files are.
+    """
+
+    folder_of: Callable[[str], Path]
+    attempt: str = ""
+    tables: dict[str, StagedTable] = field(default_factory=dict)
+    promised: bool = False
+
+    @property
+    def folder(self) -> Path:
+        return self.folder_of(self.attempt)
+
+    def begun(self) -> Changes:
+        """Another try: what the one before wrote is gone."""
+        self.remove()
+        self.attempt, self.tables = uuid.uuid4().hex[:12], {}
+        return self._take
+
+    def remove(self) -> None:
+        if self.attempt:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _take(self, table: SinkTable, changes: "DataFrame") -> None:
+        """Raises BadData for a row of the sink that no key names, and so nothing by key removes."""
+        from pyspark.sql import functions as F
+
+        folder, path = self.folder, self.folder / table.name / "changes"
+        nameless = F.lit(False)
+        for name in table.key:
+            nameless = nameless | quoted(name).isNull()
+        counts = {"U": F.when(F.col("_op") == "U", 1), "D": F.when(F.col("_op") == "D", 1)}
+        written = write(changes, path, counts={**counts, "nameless": F.when(nameless, 1)})
+        if written["nameless"]:
+            raise BadData(
+                f"table {table.target!r} of the sink has {written['nameless']} row(s) whose key "
+                f"({', '.join(table.key)}) is NULL: a fix goes by keys",
+                "delete them there by SQL, then verify again",
+            )
+        files = listed(path, folder)
+        require_all(path, written["rows"], footers(folder, files, ()))
+        self.tables[table.name] = StagedTable(changes=files, changed=written["U"], deleted=written["D"])
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

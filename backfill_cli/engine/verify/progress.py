@@ -1,0 +1,136 @@
+"""How far a `verify` is: what it does now, how much of the work is done, and when it may end."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+
+from backfill_cli.model.verify import VerifyProgress
+from backfill_cli.spark.tasks import TaskCounts
+
+TICK_S = 0.5
+LEAST_SHARE = 0.01  # under this an ETA is a guess
+RECENT_S = 10.0
+SPREAD = 0.1  # no ETA is more certain than a tenth either way
+
+
+@dataclass
+class Work:
+    """Passes over tables, each as much work as its table has rows. share: of the pass in hand that is done."""
+
+    began_s: float
+    total: float = 0.0
+    done: float = 0.0
+    now: float = 0.0
+    share: float = 0.0
+    _recent: deque[tuple[float, float]] = field(default_factory=deque)
+
+    def begin(self, weight: float) -> None:
+        self.now, self.share = weight, 0.0
+
+    def at(self, share: float) -> None:
+        """So much of the pass is done; it never goes back."""
+        self.share = max(self.share, min(share, 1.0))
+
+    def end(self) -> None:
+        self.done, self.now, self.share = self.done + self.now, 0.0, 0.0
+
+    @property
+    def reached(self) -> float:
+        return self.done + self.now * self.share
+
+    def told(self, now_s: float) -> tuple[float | None, tuple[float, float] | None]:
+        """(share of all work, seconds left at least and at most), by the rates of all the time and of late."""
+        if not self.total:
+            return None, None
+        while self._recent and now_s - self._recent[0][0] > RECENT_S:
+            self._recent.popleft()
+        since_s, from_ = self._recent[0] if self._recent else (self.began_s, 0.0)
+        self._recent.append((now_s, self.reached))
+        share = self.reached / self.total
+        if share < LEAST_SHARE or now_s <= self.began_s:
+            return share, None
+        rates = [self.reached / (now_s - self.began_s)]
+        if now_s > since_s and self.reached > from_:
+            rates.append((self.reached - from_) / (now_s - since_s))
+        left = self.total - self.reached
+        return share, (left / max(rates) * (1 - SPREAD), left / min(rates) * (1 + SPREAD))
+
+
+class Steps:
+    """What is done is told when it begins, and how far it is each half second while `with` lasts.
+
+    tell: called from another thread too. counts: what knows how much of a pass is done, once there is one.
+    """
+
+    def __init__(self, job: str, tell: Callable[[VerifyProgress], None], now_s: Callable[[], float]) -> None:
+        self._tell, self._now_s = tell, now_s
+        self._said = VerifyProgress(job, "")
+        self._work = Work(now_s())
+        self._weight = 1.0
+        self._turn = threading.Lock()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._go_on, name="progress", daemon=True)
+        self.counts: TaskCounts | None = None
+
+    @classmethod
+    def untold(cls) -> "Steps":
+        """Nobody is told."""
+        return cls("", lambda _said: None, time.monotonic)
+
+    def doing(self, what: str) -> None:
+        """Something begins whose end nobody can tell."""
+        with self._turn:
+            self._said = replace(self._said, doing=what)
+        self._say()
+
+    def expect(self, weights: Sequence[float]) -> None:
+        """One pass over each table is to come."""
+        self._work.total += sum(weights)
+
+    def more(self, passes: int) -> None:
+        """So many further passes over the table in hand turned out to be needed."""
+        self._work.total += passes * self._weight
+
+    def table(self, weight: float) -> None:
+        """What follows is of a table of this weight."""
+        self._weight = weight
+
+    @contextmanager
+    def work(self, doing: str) -> Iterator[None]:
+        """One pass over the table in hand."""
+        with self._turn:
+            self._work.begin(self._weight)
+            if self.counts is not None:
+                self.counts.begin()
+        self.doing(doing)
+        yield
+        with self._turn:
+            self._work.end()
+
+    def _say(self) -> None:
+        with self._turn:
+            reached = self.counts.reached() if self.counts is not None and self._work.now else None
+            if reached is not None:
+                self._work.at(reached)
+            share, eta_s = self._work.told(self._now_s())
+            said = replace(self._said, share=share, eta_s=eta_s)
+        if said.doing:
+            self._tell(said)
+
+    def _go_on(self) -> None:
+        while not self._over.wait(TICK_S):
+            self._say()
+
+    def __enter__(self) -> "Steps":
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._thread.join()

@@ -1,0 +1,81 @@
+"""What `verify` does and how far it is, on stderr: one line drawn anew on a terminal, else a line now and then."""
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from backfill_cli.model.units import spell_duration
+from backfill_cli.model.verify import VerifyProgress, VerifyReport
+from backfill_cli.view.console import interactive, say
+from backfill_cli.view.live import LINE_S
+from backfill_cli.view.text import shown_lines
+from backfill_cli.view.verdict import fix_lines
+
+CLEARED = "\r\x1b[K"
+
+
+def progress_text(at: VerifyProgress) -> str:
+    """`orders: 42%, 3s to 5s left: comparing table orders`: what is cut off on a narrow terminal stands last."""
+    told = [f"{at.share * 100:.0f}%"] if at.share else []
+    if at.eta_s is not None:
+        least, most = (spell_duration(seconds) for seconds in at.eta_s)
+        told.append(f"{least} to {most} left" if least != most else f"about {least} left")
+    return ": ".join([at.job, *([", ".join(told)] if told else []), at.doing])
+
+
+@contextmanager
+def shown() -> Iterator[Callable[[VerifyProgress], None]]:
+    """What to tell how far it is; the drawn line is gone at the end."""
+    if not interactive(sys.stderr):
+        yield Lines(time.monotonic).tell
+        return
+    line = Drawn()
+    try:
+        yield line.tell
+    finally:
+        line.clear()
+
+
+class Lines:
+    """A plain line when something else begins, and every 10 s. now_s: a monotonic clock."""
+
+    def __init__(self, now_s: Callable[[], float]) -> None:
+        self._now_s = now_s
+        self._told = ("", 0.0)
+        self._turn = threading.Lock()
+
+    def tell(self, at: VerifyProgress) -> None:
+        with self._turn:
+            doing, told_s = self._told
+            if at.doing == doing and self._now_s() - told_s < LINE_S:
+                return
+            self._told = (at.doing, self._now_s())
+            say(progress_text(at))
+
+
+class Drawn:
+    """One line of a terminal, written over; cut where the terminal ends."""
+
+    def __init__(self) -> None:
+        self._turn = threading.Lock()
+
+    def tell(self, at: VerifyProgress) -> None:
+        import shutil
+
+        with self._turn:
+            width = shutil.get_terminal_size().columns - 1
+            print(f"{CLEARED}{shown_lines(progress_text(at))[:width]}", end="", file=sys.stderr, flush=True)
+
+    def clear(self) -> None:
+        with self._turn:
+            print(CLEARED, end="", file=sys.stderr, flush=True)
+
+
+def tell_before(report: VerifyReport) -> None:
+    """Say what is about to be changed."""
+    if interactive(sys.stderr):
+        print(CLEARED, end="", file=sys.stderr)
+    for line in fix_lines(report, "is about to be made equal"):
+        say(line)

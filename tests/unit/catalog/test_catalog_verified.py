@@ -1,0 +1,37 @@
+"""What `verify` found last: of each table one row, of a job the tables of its last verify."""
+
+from pathlib import Path
+
+from catalog_builders import Clock, with_job
+
+from backfill_cli.catalog.store import Store
+from backfill_cli.model.verify import TableVerdict, Verified, VerifyReport
+
+SAME = TableVerdict("orders", "orders", True, 10, 10)
+OTHER = TableVerdict("lines", "lines", False, 10, 11, missing=1, extra=2, changed=3)
+
+
+def test_the_last_verify_is_told_with_the_job_and_an_earlier_ones_other_tables_are_not(path: Path) -> None:
+    clock = Clock()
+    catalog = with_job(path, clock)
+    assert catalog.job("orders").verified == ()
+    catalog.note_verified(VerifyReport("orders", 5, (SAME, OTHER), 1.0))
+    first = clock()
+    assert catalog.job("orders").verified == (
+        Verified("lines", 5, first, None, 1, 2, 3, False),
+        Verified("orders", 5, first, None, 0, 0, 0, True),
+    )
+    clock.ms += 1_000
+    catalog.note_verified(VerifyReport("orders", 6, (SAME,), 1.0, sample=0.01))
+    assert catalog.jobs()[0].verified == (Verified("orders", 6, clock(), 0.01, 0, 0, 0, True),)
+    with Store(path).reading() as db:
+        kept = db.execute("SELECT table_name, epoch, verdict FROM verified ORDER BY ALL").fetchall()
+    assert kept == [("lines", 5, "different"), ("orders", 6, "equal")]
+
+
+def test_a_job_that_is_dropped_leaves_nothing_of_it(path: Path) -> None:
+    catalog = with_job(path, Clock())
+    catalog.note_verified(VerifyReport("orders", 5, (SAME,), 1.0))
+    catalog.drop("orders")
+    with Store(path).reading() as db:
+        assert db.execute("SELECT count(*) FROM verified").fetchall() == [(0,)]

@@ -1,0 +1,61 @@
+"""How far a verify is: shares that never go back within a pass, and an ETA between two rates."""
+
+import pytest
+
+from backfill_cli.engine.verify.progress import Steps, Work
+from backfill_cli.model.verify import VerifyProgress
+
+
+def test_work_that_nobody_planned_has_no_share() -> None:
+    assert Work(0.0).told(5.0) == (None, None)
+
+
+def test_passes_weigh_as_much_as_their_tables() -> None:
+    work = Work(0.0, total=400.0)
+    work.begin(100.0)
+    work.at(0.5)
+    assert work.told(1.0)[0] == pytest.approx(0.125)
+    work.end()
+    work.begin(300.0)
+    assert work.told(2.0)[0] == pytest.approx(0.25)
+
+
+def test_a_pass_does_not_go_back_when_spark_begins_another_stage() -> None:
+    work = Work(0.0, total=100.0)
+    work.begin(100.0)
+    work.at(0.8)
+    work.at(0.3)
+    assert work.told(1.0)[0] == pytest.approx(0.8)
+
+
+def test_the_eta_lies_between_the_rate_of_all_the_time_and_that_of_late() -> None:
+    work = Work(0.0, total=1000.0)
+    work.begin(1000.0)
+    work.at(0.1)
+    work.told(50.0)  # 2 a second so far
+    work.at(0.2)
+    share, eta = work.told(60.0)  # 10 a second of late, 3.3 since the beginning
+    assert share == pytest.approx(0.2)
+    assert eta is not None
+    assert eta == pytest.approx((800 / 10 * 0.9, 800 / (200 / 60) * 1.1))
+
+
+def test_under_a_hundredth_nobody_guesses() -> None:
+    work = Work(0.0, total=1000.0)
+    work.begin(1000.0)
+    work.at(0.009)
+    assert work.told(9.0) == (pytest.approx(0.009), None)
+
+
+def test_a_table_that_differs_is_more_work() -> None:
+    said: list[VerifyProgress] = []
+    steps = Steps("orders", said.append, lambda: 1.0)
+    steps.expect([50.0, 50.0])
+    steps.table(50.0)
+    with steps.work("comparing table a"):
+        pass
+    steps.doing("between")
+    assert (said[-1].job, said[-1].doing, said[-1].share) == ("orders", "between", pytest.approx(0.5))
+    steps.more(2)
+    steps.doing("looking closer")
+    assert said[-1].share == pytest.approx(0.25)
