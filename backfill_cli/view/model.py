@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from backfill_cli.catalog import JobRow, SplitGroup
-from backfill_cli.catalog.moments import spell_epoch, spell_moment
+from backfill_cli.catalog.moments import spell_moment
 from backfill_cli.errors import WAY_ON
 from backfill_cli.model.checkpoint import EpochRecord, PartitionProgress, Progress
 from backfill_cli.model.job import ENDED as ENDED_STATES
@@ -202,7 +202,7 @@ def spell_verified(found: VerifiedView) -> str:
     said = "equal" if found.equal else "different"
     sample = "" if found.share is None else f", in a sample of {found.share * 100:.6g}% of the keys"
     ago = spell_moment(found.at_ms) if found.age_s is None else f"{spell_duration(found.age_s)} ago"
-    return f"{said} at epoch {spell_epoch(found.epoch)}{'' if found.equal else counted}{sample}, {ago}"
+    return f"{said} at epoch {found.epoch}{'' if found.equal else counted}{sample}, {ago}"
 
 
 def _lag_s(row: JobRow, progress: Progress, now_ms: int | None) -> float | None:
