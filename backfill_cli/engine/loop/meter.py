@@ -213,9 +213,8 @@ class Meter:
             return self._snapshot_limit(control)
         if state.phase == Phase.LOG_STORE:
             left = self._plan.pending_after
-            return (
-                f"catching up: {left:,} upstream epochs left" if left else "catching up: the last upstream epochs"
-            )
+            epochs = "upstream epoch" if left == 1 else "upstream epochs"
+            return f"catching up: {left:,} {epochs} left" if left else "catching up: the last upstream epochs"
         if state.converging:
             return "following; the sink is converging until the change log passes the end of the load"
         return f"nothing: following, a barrier every {self._interval_ms / 1000:g} s"

@@ -11,7 +11,7 @@ from backfill_cli.model.plan import ChangeWindow, EpochPlan
 from backfill_cli.model.position import START, Position
 from backfill_cli.model.split import Split, SplitProgress, SplitStatus
 from backfill_cli.model.upstream import Pin, UpstreamView
-from backfill_cli.strategies.snapshot import SnapshotStrategy
+from backfill_cli.strategies.snapshot import SnapshotState, SnapshotStrategy
 from backfill_cli.strategies.source import SourceState, SourceStrategy
 
 SPLITS = (Split("t", "0", 100, 0, first=50), Split("t", "1", 0, 0, first=9), Split("t", "2", 300, 0))
@@ -152,3 +152,50 @@ def test_files_are_counted_in_their_own_states() -> None:
     progress = Meter("job", "time", 1000).progress(strategy, files, 1, None, None)
     assert progress.splits == {"not started": 1, "consuming": 1, "consumed": 0}
     assert (progress.rows_read, progress.rows_total, progress.share, progress.partitions) == (4, 20, None, ())
+
+
+SNAPSHOT = SnapshotStrategy((), "time")
+LOG_STORE = SnapshotState(Control(), Phase.LOG_STORE, START, None, None, {})
+
+
+def applied(*epochs: tuple[int, int, int]) -> Meter:
+    """(upstream epochs taken, pending after it, changes) a second, each committed at its end."""
+    made = Meter("job", "time", 1000)
+    for n, (taken, pending, changes) in enumerate(epochs):
+        record = EpochRecord(n, n - 1, Phase.LOG_STORE, 1000 * (n + 1), changes_read=changes)
+        record = replace(record, upstream_epochs=taken, pending_epochs=pending)
+        made.committed(record, 1000 * n, 1000 * (n + 1))
+    made.observed(EpochPlan(pending_after=epochs[-1][1]), 1000 * len(epochs), UpstreamView("{}", START))
+    return made
+
+
+def follows(made: Meter, phase: Phase = Phase.LOG_STORE) -> Progress:
+    return made.progress(SNAPSHOT, replace(LOG_STORE, phase=phase), 1, None, None)
+
+
+def test_while_catching_up_the_time_left_goes_by_what_is_applied_and_what_arrives() -> None:
+    assert follows(applied((10, 90, 1), (10, 80, 1), (10, 70, 1))).eta_s == (7.0, 7.0)  # nothing arrives
+    arriving = follows(applied((10, 90, 1), (10, 84, 1), (10, 78, 1))).eta_s
+    assert arriving is not None
+    assert arriving == (pytest.approx(7.8), pytest.approx(78 / (10 - 8 / 3)))
+    assert follows(applied((10, 90, 1), (10, 95, 1), (10, 100, 1))).eta_s is None, "it falls behind"
+    assert follows(applied((10, 90, 1), (10, 80, 1)), Phase.UPSTREAM).eta_s is None
+
+
+def test_changes_a_second_are_those_of_the_recent_epochs_and_none_of_a_quiet_while() -> None:
+    made = applied((1, 0, 500), (1, 0, 1500))
+    assert follows(made, Phase.UPSTREAM).changes_per_s == 1000.0
+    made.observed(EpochPlan(), 2000 + 5_001, UpstreamView("{}", START))
+    assert follows(made, Phase.UPSTREAM).changes_per_s == 0.0
+    assert told(HALF, meter()).changes_per_s is None, "the snapshot is read"
+
+
+def test_what_lasts_is_news_once_and_what_is_quick_never() -> None:
+    made = Meter("job", "time", 1000)
+    with made.busy("reading", 1_000):
+        assert not made.untold(1_999)
+        assert made.untold(2_000)
+        assert (told(HALF, made).doing, told(HALF, made).doing_ms) == ("reading", 1_000)
+        assert not made.untold(9_000)
+    assert not made.untold(9_000)
+    assert told(HALF, made).doing is None

@@ -235,3 +235,11 @@ def test_a_heartbeat_that_ends_for_good_ends_an_idle_run_at_once_and_by_name(
         run(Stepping([], heart), heart)
     assert time.monotonic() - began < 10
     assert heart.beats == 1
+
+
+def test_what_is_new_is_told_before_a_heartbeat_is_due() -> None:
+    told = threading.Event()
+    beat = Heartbeat("job", told.set, 1000, Wake())
+    beat.has_news = lambda: not told.is_set()
+    with beat:
+        assert told.wait(5), "the next was due in ten seconds"
