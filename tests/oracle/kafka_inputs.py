@@ -5,7 +5,7 @@ from backfill_cli.formats.schemas import of_ddl
 from oracle import tokens
 from oracle.readers import kinds
 
-RECORDS = 1500
+RECORDS = 1000
 SHORT = {n: k for n, k in tokens.COLUMNS.items() if fast_json.fast_path(of_ddl(kinds.ddl_of({n: k})))}
 """The columns that need no expression of Spark's."""
 WAY = fast_json.fast_path(of_ddl(kinds.ddl_of(SHORT)))

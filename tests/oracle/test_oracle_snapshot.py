@@ -30,14 +30,14 @@ CASES = [(form, route.name) for form in FORMS for route in routes.of(form)]
 def drawn(form: str) -> list[Drawn]:
     match form:
         case "json":
-            made = [*generated(json_inputs.cells(), 300), *generated(json_inputs.files(), 60)]
+            made = [*generated(json_inputs.cells(), 190), *generated(json_inputs.files(), 40)]
             return [*written(json_inputs.EXAMPLES), *made]
         case "csv":
-            made = [*generated(csv_inputs.cells(), 300), *generated(csv_inputs.files(), 90)]
+            made = [*generated(csv_inputs.cells(), 190), *generated(csv_inputs.files(), 55)]
             return [*written(csv_inputs.EXAMPLES), *made]
         case "parquet":
-            return [*written(parquet_examples.EXAMPLES), *generated(parquet_inputs.files(), 80)]
-    return [*written(parquet_examples.WIDE_EXAMPLES), *generated(parquet_inputs.wide(), 16)]
+            return [*written(parquet_examples.EXAMPLES), *generated(parquet_inputs.files(), 50)]
+    return [*written(parquet_examples.WIDE_EXAMPLES), *generated(parquet_inputs.wide(), 11)]
 
 
 @pytest.mark.parametrize(("form", "route"), CASES)
