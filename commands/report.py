@@ -1,39 +1,43 @@
-"""`backfill report`: a job as one HTML page. Changes nothing."""
+"""`backfill report`: a job as one HTML page, or two side by side. Changes nothing."""
 
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from backfill_cli.errors import UsageError
 from backfill_cli.view.console import answer_json, say
 
-from ._options import CatalogOption, JobArgument, JsonOption, named_job, open_catalog
+from ._options import CatalogOption, JobArgument, JsonOption, job_names, named_job, open_catalog
+
+if TYPE_CHECKING:
+    from backfill_cli.catalog import Catalog
+    from backfill_cli.view.report import Reported
 
 OutOption = Annotated[
     str, typer.Option("--out", metavar="FILE", help="Where to write it; replaced if it is there.")
+]
+BesideOption = Annotated[
+    str | None,
+    typer.Option("--beside", metavar="JOB", help="Another job, to compare with.", autocompletion=job_names),
 ]
 
 
 def report(
     job: JobArgument = None,
     out: OutOption = "report.html",
+    beside: BesideOption = None,
     as_json: JsonOption = False,
     catalog: CatalogOption = "",
 ) -> None:
     """Write a job's report as one HTML file: progress, curves with the commands that acted, splits, config."""
-    from backfill_cli.catalog.ledger import KEPT
-    from backfill_cli.view.read import read_jobs
-    from backfill_cli.view.report import Reported
     from backfill_cli.view.report import report as page
 
     store = open_catalog(catalog)
     name = named_job(store, job).name
-    (view,) = read_jobs(store, name)
-    now_ms = time.time_ns() // 1_000_000
-    told = Reported(view, store.totals(name), store.ledger(name, KEPT), store.definition(name).config, now_ms)
-    text = page(told)
+    jobs = [name] if beside is None else [name, named_job(store, beside).name]
+    text = page(*(_reported(store, one) for one in jobs))
     try:
         part = Path(f"{out}.part")
         part.write_text(text, "utf-8")
@@ -41,6 +45,16 @@ def report(
     except OSError as error:
         raise UsageError(f"{out}: {error.strerror}", "name another file: --out FILE") from None
     if as_json:
-        answer_json({"schema": 1, "job": name, "file": out, "bytes": len(text.encode())})
+        answer_json({"schema": 1, "job": name, "beside": beside, "file": out, "bytes": len(text.encode())})
     else:
-        say(f"job {name}: wrote {out}")
+        say(f"job {' beside '.join(jobs)}: wrote {out}")
+
+
+def _reported(store: "Catalog", name: str) -> "Reported":
+    from backfill_cli.catalog.ledger import KEPT
+    from backfill_cli.view.read import read_jobs
+    from backfill_cli.view.report import Reported
+
+    (view,) = read_jobs(store, name)
+    now_ms = time.time_ns() // 1_000_000
+    return Reported(view, store.totals(name), store.ledger(name, KEPT), store.definition(name).config, now_ms)

@@ -1,4 +1,4 @@
-"""A job as one HTML page: how far it is, curves over time with the commands that acted, splits, config.
+"""A job as one HTML page: how far it is, curves over time with the commands that acted, splits, config. Or two.
 
 Self-contained: the curves are SVG drawn by matplotlib, there is no script, and nothing is fetched.
 """
@@ -32,17 +32,28 @@ class Reported:
     now_ms: int
 
 
-def report(told: Reported) -> str:
-    """The page. Raises UsageError where the plotting library is not installed."""
-    page = Template((files("backfill_cli.view") / "report.html").read_text("utf-8"))
+def report(*jobs: Reported) -> str:
+    """The page, of one job or two side by side. Raises UsageError where the plotting library is not installed."""
+    return _template("report.html").substitute(
+        title=_text(" and ".join(told.view.name for told in jobs)),
+        count=len(jobs),
+        jobs="\n".join(map(_job, jobs)),
+        made=_text(spell_moment(jobs[0].now_ms)),
+    )
+
+
+def _template(name: str) -> Template:
+    return Template((files("backfill_cli.view") / name).read_text("utf-8"))
+
+
+def _job(told: Reported) -> str:
     view = told.view
-    return page.substitute(
+    return _template("report_job.html").substitute(
         job=_text(view.name),
         state=_text(view.state),
         strategy=_text(view.strategy),
         until=_text(view.until),
         limited_by=_text(view.limited_by),
-        made=_text(spell_moment(told.now_ms)),
         facts=_facts(told),
         curves=curves(told.records),
         splits=_splits(view),

@@ -110,3 +110,14 @@ def test_binning_loses_no_row_and_no_peak(told: list[tuple[int, int, int | None]
     known = [lag for _, _, lag in told if lag is not None]
     assert max(lags, default=None) == (max(known) / 1000 if known else None)
     assert max(one.stage_s for one in bins) == max(one[1] for one in told) / 1000
+
+
+def test_two_jobs_are_side_by_side_each_whole() -> None:
+    first, other = (job_view(row(name=name), GROUPS, ledger([5])) for name in ("first", "other"))
+    told = Reported(first, TOTALS, epochs(20), "{}", NOW_MS)
+    text = report(told, Reported(other, TOTALS, epochs(9), '{"of": "other"}', NOW_MS))
+    assert '<main class="of-2">' in text
+    assert text.count("<section>") == text.count("</section>") == text.count("<figure>") == 2
+    assert text.index("<h1>other") > text.index("</section>")
+    assert "&quot;of&quot;: &quot;other&quot;" in text
+    assert '<main class="of-1">' in report(told)
