@@ -51,13 +51,16 @@ class Sizer:
     def after(self, read: int, took_ms: int, target_ms: int) -> "Sizer":
         """The next size once `read` rows took `took_ms`: grow under half the target, shrink over it.
 
-        An epoch that was small because there was no more to read says nothing about the size: only one that read
-        at least 9/10 of it may grow it.
+        An epoch that was small because there was no more to read says little about the size: only one that read
+        at least 9/10 of it may grow it, at least half of it shrink it. What a smaller one took is a busy machine,
+        or what every epoch takes: with fewer rows each it would be more of it.
         """
         took_ms = max(took_ms, 1)
         if took_ms > target_ms:
+            if read < self.rows / 2:
+                return self
             factor = max(SHRINK_AT_MOST, target_ms / took_ms)
-            least = max(LEAST_ROWS, int(self.rows * SHRINK_AT_MOST))  # one slow small epoch must not undo the rest
+            least = max(LEAST_ROWS, int(self.rows * SHRINK_AT_MOST))
             return Sizer(max(least, int(min(self.rows, read) * factor)))
         if took_ms < target_ms / 2 and read >= self.rows * 0.9:
             factor = min(GROW_AT_MOST, target_ms / took_ms)

@@ -89,9 +89,8 @@ class Viewer:
             self._news.wait(self._journal.due_in_s() if self._look is None else DRAWN_S)
             self._news.clear()
             ended = self._ended.is_set()
-            if not self._began:
-                return
-            yield
+            if self._began:
+                yield
             self._ended.wait(REFRESH_S)
 
     def _follow(self) -> None:

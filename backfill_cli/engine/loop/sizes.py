@@ -6,6 +6,7 @@ from backfill_cli.model.job import Phase
 from backfill_cli.model.pace import Sizer
 from backfill_cli.model.plan import Staged
 
+LEAST_CHANGES = 10_000  # less than a second: fewer would be no quicker where the machine is slow, and never done
 FIRST_CHANGES = 100_000  # JSON of a machine that is busy: within the target; four times as many at the next
 
 
@@ -23,7 +24,8 @@ class Sizes:
     def learn(self, phase: Phase, limited: bool, staged: Staged, took_ms: int) -> None:
         """What was staged took so long. limited: whether a rate limits the snapshot."""
         if phase != Phase.SNAPSHOT:
-            self.log = self.log.after(staged.changes_read, took_ms, self.target_ms)
+            learnt = self.log.after(staged.changes_read, took_ms, self.target_ms)
+            self.log = Sizer(max(learnt.rows, LEAST_CHANGES))
         elif not limited or staged.changes_read:
             # A limit is for history alone: live rows beside it say how much an epoch can take.
             read = sum(rows for _, rows in staged.reads) + staged.changes_read

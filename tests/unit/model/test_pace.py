@@ -137,9 +137,14 @@ def test_an_epoch_that_was_small_for_want_of_rows_does_not_grow_it(rows: int, sh
     assert Sizer(rows).after(int(rows * share), took_ms, TARGET_MS) == Sizer(rows)
 
 
-@given(sizes, st.integers(0, 10**9), st.integers(TARGET_MS + 1, 10**7))
-def test_an_epoch_over_the_target_shrinks_it_to_a_quarter_at_most(rows: int, read: int, took_ms: int) -> None:
-    after = Sizer(rows).after(read, took_ms, TARGET_MS).rows
+@given(sizes, st.floats(0, 0.49), st.integers(TARGET_MS + 1, 10**7))
+def test_a_small_epoch_that_was_slow_does_not_shrink_it(rows: int, share: float, took_ms: int) -> None:
+    assert Sizer(rows).after(int(rows * share), took_ms, TARGET_MS) == Sizer(rows)
+
+
+@given(sizes, st.floats(0.51, 10), st.integers(TARGET_MS + 1, 10**7))
+def test_an_epoch_over_the_target_shrinks_it_to_a_quarter_at_most(rows: int, share: float, took_ms: int) -> None:
+    after = Sizer(rows).after(int(rows * share), took_ms, TARGET_MS).rows
     assert after <= rows
     assert after >= max(LEAST_ROWS, int(rows * SHRINK_AT_MOST))
     assert after < rows or rows == LEAST_ROWS
