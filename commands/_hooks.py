@@ -38,12 +38,16 @@ class HookRunner:
         self._told = told
         self._events: queue.Queue[Mapping[str, Any] | None] = queue.Queue(WAITING_AT_MOST)
         self._thread: threading.Thread | None = None
+        self._closed = False
         self._ends_s: float | None = None  # monotonic; once the run has ended
         self._running: subprocess.Popen[bytes] | None = None
 
     def hear(self, event: Mapping[str, Any]) -> None:
         """The command will be run, if it is one of the events asked for; not if too many wait."""
         if event["event"] not in self._hooks.on:
+            return
+        if self._closed:
+            self._told(f"hook for {event['event']}: dropped, the run has ended", True)
             return
         if self._thread is None:
             self._thread = threading.Thread(target=self._go_on, name="hooks", daemon=True)
@@ -55,6 +59,7 @@ class HookRunner:
 
     def close(self) -> None:
         """What waits has been run, within one more time limit in all; the rest is dropped."""
+        self._closed = True
         if self._thread is None:
             return
         self._ends_s = time.monotonic() + self._hooks.timeout_s
@@ -95,8 +100,8 @@ class HookRunner:
                     _kill(hook)
                     return f"killed after {limit_s:.3g} s"
                 return None if hook.returncode == 0 else f"exit code {hook.returncode}{_last_line(said)}"
-        except OSError as error:
-            return f"{self._hooks.command[0]}: {error.strerror}"
+        except (OSError, ValueError) as error:  # ValueError: a NUL in an argument
+            return f"{self._hooks.command[0]}: {getattr(error, 'strerror', None) or error}"
         finally:
             self._running = None
 

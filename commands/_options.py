@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from backfill_cli.errors import BackfillError, NoSuchJob, UsageError
+from backfill_cli.view.console import say
 
 if TYPE_CHECKING:
     from backfill_cli.catalog import Catalog, JobRow
@@ -102,6 +103,12 @@ def open_catalog(path: str, *, above: bool = True) -> "Catalog":
     from backfill_cli.catalog import Catalog
 
     return Catalog(catalog_file(path, above))
+
+
+def tell_if_above(store: "Catalog") -> None:
+    """Who looks is told whose jobs these are, where they are not this folder's."""
+    if store.path.parent.parent in Path.cwd().parents and store.path.parts[-2:] == Path(DEFAULT_CATALOG).parts:
+        say(f"catalog {store.path}")
 
 
 def catalog_file(path: str, above: bool) -> Path:

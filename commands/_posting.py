@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.catalog.moments import spell_epoch, spell_moment
 from backfill_cli.errors import WaitTimedOut
-from backfill_cli.model.job import Phase, Verb
+from backfill_cli.model.job import JobState, Phase, Verb
 from backfill_cli.view.console import answer_json, say
 from backfill_cli.view.lines import spell_held
 
@@ -84,13 +84,21 @@ def _rate(verb: Verb, rate: float | None) -> str:
     return ": no limit" if rate is None else f" to {rate:g} rows/s"
 
 
+def _goes_on(row: "JobRow", verb: Verb) -> bool:
+    """Whether a command that was taken is not reached yet."""
+    return row.live and (
+        verb is Verb.STOP or (verb in (Verb.PAUSE, Verb.PAUSE_ALL) and row.state == JobState.PAUSING)
+    )
+
+
 def _waited(catalog: "Catalog", job: str, command: int, verb: Verb, limit_s: float) -> int:
-    """The epoch of the barrier that took a command; a stop is over once its runner has gone.
+    """The epoch of the barrier that took a command; a stop is over once its runner has gone, a pause once it is
+    reached: the sink has all that was being committed.
 
     A runner may die with the command untaken: then it is written here, as without a runner.
     """
     deadline = time.monotonic() + limit_s
-    while (epoch := catalog.taken(job, command)) is None or (verb is Verb.STOP and catalog.job(job).live):
+    while (epoch := catalog.taken(job, command)) is None or _goes_on(catalog.job(job), verb):
         if epoch is None and not catalog.job(job).live:
             catalog.settle(job, time.time_ns() // 1_000_000, deadline - time.monotonic())
         if time.monotonic() > deadline:

@@ -6,7 +6,7 @@ import typer
 
 from backfill_cli.errors import UsageError
 
-from ._options import CatalogOption, JobArgument, JsonOption, named_job, open_catalog
+from ._options import CatalogOption, JobArgument, JsonOption, named_job, open_catalog, tell_if_above
 
 LastOption = Annotated[
     str, typer.Option("--last", metavar="N", help="How many epochs, the newest; at most 10,000 are kept.")
@@ -27,5 +27,6 @@ def history(
     if not last.isdecimal() or int(last) < 1:
         raise UsageError(f"--last {last}: not a whole number above 0", "name a number: --last 100")
     store = open_catalog(catalog)
+    tell_if_above(store)
     (view,) = read_jobs(store, named_job(store, job).name)
     show_history(view, store.ledger(view.name, min(int(last), KEPT)), as_json)

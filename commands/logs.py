@@ -10,7 +10,7 @@ from backfill_cli.errors import UsageError
 from backfill_cli.view.console import answer, answer_json, say
 from backfill_cli.view.log import follow, log_of, newest
 
-from ._options import CatalogOption, JobArgument, JsonOption, named_job, open_catalog
+from ._options import CatalogOption, JobArgument, JsonOption, named_job, open_catalog, tell_if_above
 
 STAMPED = re.compile(r"(\d{4}-\d\d-\d\dT[\d:.]+Z) (.*)")
 MOST = 10_000_000  # more lines than both files can hold
@@ -34,6 +34,7 @@ def logs(
     from backfill_cli.catalog.jobs import check_name
 
     store = open_catalog(catalog)
+    tell_if_above(store)
     # A start that failed before there was a job has a log, too.
     alone = job is not None and log_of(store.path, check_name(job)).exists()
     name = job if job is not None and alone else named_job(store, job).name

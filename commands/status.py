@@ -6,7 +6,7 @@ import typer
 
 from backfill_cli.errors import UsageError
 
-from ._options import CatalogOption, JobArgument, JsonOption, no_job, open_catalog, seconds
+from ._options import CatalogOption, JobArgument, JsonOption, no_job, open_catalog, seconds, tell_if_above
 
 WatchOption = Annotated[bool, typer.Option("--watch", help="Show it live until Ctrl-C or the job's end.")]
 CheckOption = Annotated[
@@ -40,7 +40,9 @@ def status(
         raise UsageError(f"{named} is of --check", "add --check")
     if check and watch:
         raise UsageError("--check and --watch cannot be used together", "leave one of them out")
-    store = open_catalog(catalog)
+    store = open_catalog(catalog, above=not check or job is not None)  # another folder's health is not this one's
+    if not as_json:
+        tell_if_above(store)
     if check:
         from backfill_cli.view.health import show_health
 

@@ -56,7 +56,7 @@ def verify(
     if fix and (independent or sample is not None):
         other = "--independent" if independent else "--sample"
         raise UsageError(f"--fix and {other} cannot be used together", f"leave {other} out: a fix takes every row")
-    store = open_catalog(catalog, above=confirm is None)
+    store = open_catalog(catalog, above=confirm is None or job is not None)
     name = named_job(store, job).name
     if confirm is not None and (not fix or confirm != name):
         raise UsageError(

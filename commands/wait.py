@@ -13,7 +13,16 @@ from backfill_cli.errors import WAY_ON, Fatal, StoppedEarly, WaitTimedOut
 from backfill_cli.model.job import JobState, Phase
 from backfill_cli.view.console import answer_json, say
 
-from ._options import CatalogOption, JobArgument, JsonOption, TimeoutOption, named_job, open_catalog, seconds
+from ._options import (
+    CatalogOption,
+    JobArgument,
+    JsonOption,
+    TimeoutOption,
+    named_job,
+    open_catalog,
+    seconds,
+    tell_if_above,
+)
 
 if TYPE_CHECKING:
     from backfill_cli.catalog import JobRow
@@ -42,6 +51,7 @@ def wait(
     """
     limit_s = seconds(timeout, "--timeout")
     store = open_catalog(catalog)
+    tell_if_above(store)
     known = named_job(store, job)
     name = known.name
     began = live = time.monotonic()
@@ -64,10 +74,13 @@ def wait(
                 f"backfill status {name}",
             )
         time.sleep(POLL_S)
+    from backfill_cli.view.model import committed_epoch
+
+    epoch = committed_epoch(row)
     if as_json:
-        answer_json({"schema": 1, "job": name, "for": goal, "state": row.state.value, "epoch": row.epoch})
+        answer_json({"schema": 1, "job": name, "for": goal, "state": row.state.value, "epoch": epoch})
     else:
-        say(f"job {name}: {goal}, at epoch {spell_epoch(row.epoch)}")
+        say(f"job {name}: {goal}, at epoch {spell_epoch(epoch)}")
 
 
 def _now_of(row: "JobRow") -> int:

@@ -123,12 +123,15 @@ class Sink(Protocol):
         """What `commit` kept, None when this sink holds nothing of the job."""
         ...
 
-    def forget(self, job: str, drop: Sequence[SinkTable] = ()) -> None:
-        """Remove the job's markers, its owner and its side rows. Later commits are refused.
+    def drop(self, tables: Sequence[SinkTable]) -> None:
+        """These tables are gone with their rows, those that are not there stay so. The job's markers stay.
 
-        The data stays, but for the tables of `drop`: they are gone, in the same transaction where there are any.
-        Raises UsageError where something else depends on such a table; nothing is removed then.
+        Raises UsageError where something else depends on one of them; all are there then.
         """
+        ...
+
+    def forget(self, job: str) -> None:
+        """Remove the job's markers, its owner and its side rows; the data stays. Later commits are refused."""
         ...
 
 

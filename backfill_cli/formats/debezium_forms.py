@@ -14,8 +14,8 @@ from backfill_cli.model.schema import Columns, SparkType, shown
 _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _FORMS = ("precise", "string", "double")
 
-_UNITS = (("ms", 10**9, 10**13), ("us", 10**13, 10**16), ("ns", 10**16, 10**19))
-"""Magnitudes of a time between 1970 and 2286 by its unit; in between, a few days of 1970 are taken for another."""
+_BEGIN_S, _END_S = 946_684_800, 4_102_444_800  # 2000 and 2100: in one unit alone a number is in between
+_UNITS = {"ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 def lacking(
@@ -33,9 +33,8 @@ def lacking(
     times = _leaves_of(columns, rows, lambda kind: kind.startswith("timestamp"))
     numbers = {name: found for name, values in times.items() if (found := [v for v in values if _whole(v)])}
     if numbers and timestamps is None:
-        units = tuple(unit for unit, _, _ in _UNITS)
-        fits = _common(map(_units_of, numbers.values()), units)
-        faults.append(_fault(f"{at}.timestamps", "times are", numbers, columns, fits, units))
+        fits = _common(map(_units_of, numbers.values()), tuple(_UNITS))
+        faults.append(_fault(f"{at}.timestamps", "times are", numbers, columns, fits, tuple(_UNITS)))
     return faults
 
 
@@ -44,8 +43,8 @@ def undeclared(columns: Columns, rows: Iterable[Mapping[str, Any]]) -> dict[str,
     found: dict[str, str] = {}
     for row in rows:
         for name, value in row.items():
-            if name not in columns and found.get(name, "STRING") == "STRING":
-                found[name] = _suggested(value)
+            if name not in columns:
+                found[name] = max(found.get(name, ""), _suggested(value), key=_SUGGESTED.index)
     return found
 
 
@@ -126,20 +125,19 @@ def _is_base64(text: str) -> bool:
 
 
 def _units_of(values: Sequence[int]) -> tuple[str, ...]:
-    return _common(
-        (
-            [unit for unit, low, high in _UNITS if low <= abs(v) < high] or [u for u, _, _ in _UNITS]
-            for v in values
-        ),
-        [unit for unit, _, _ in _UNITS],
-    )
+    """The units in which these may be; a number that is of our times in none of them says nothing."""
+    told = ([u for u, per_s in _UNITS.items() if _BEGIN_S <= v / per_s < _END_S] for v in values)
+    return _common((units or list(_UNITS) for units in told), tuple(_UNITS))
 
 
 def _whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
+_SUGGESTED = ("", "BOOLEAN", "BIGINT", "DOUBLE", "STRING")
+"""From what says nothing to what holds anything."""
+
+
 def _suggested(value: Any) -> str:
-    if isinstance(value, bool):
-        return "BOOLEAN"
-    return {int: "BIGINT", float: "DOUBLE"}.get(type(value), "STRING")
+    kinds = {bool: "BOOLEAN", int: "BIGINT", float: "DOUBLE", type(None): ""}
+    return kinds.get(type(value), "STRING")

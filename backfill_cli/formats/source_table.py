@@ -50,7 +50,7 @@ class Known:
     def meant(self) -> str:
         """What is wrong with an envelope of another table."""
         one = self.source or (self.named[1] if self.named else "")
-        return f"a line of another table than '{one}'"
+        return f"a line of another table than '{one}', or one whose source does not say its table"
 
     def read(self, of: "Column") -> "Column":
         """`reads` as an expression."""

@@ -39,6 +39,7 @@ TRANSITIONS: dict[tuple[JobState, JobState], str] = {
     (S.PAUSED, S.FAILED): "the upstream was seen to have changed identity",
     (S.PAUSED, S.STARTING): "a new runner takes the paused job over",
     (S.STOPPING, S.STOPPED): "the last epoch has committed",
+    (S.STOPPING, S.RUNNING): "a resume came before the last epoch had committed",
     (S.STOPPING, S.FAILED): "the last epoch failed",
     (S.STOPPING, S.STARTING): "the runner before died while stopping; a new one was started",
     (S.STOPPED, S.STARTING): "started or resumed again",

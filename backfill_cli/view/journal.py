@@ -196,7 +196,7 @@ class Journal:
             return
         line = spell_progress(view, self.known.totals.since(self._told))
         self._seen, self._told_s, self._told = seen, now_s, self.known.totals
-        yield Entry(line)
+        yield Entry(line, Weight.WARNING if view.state == "paused" else Weight.INFO)
 
     def _waits(self, view: JobView) -> Iterator[Entry]:
         """What the loop waits for, when that begins and every so often, and its end."""

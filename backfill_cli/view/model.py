@@ -128,7 +128,7 @@ def job_view(
         name=row.name,
         state=DEAD if row.dead else row.shown_state.value,
         phase=progress.phase.value,
-        epoch=row.epoch,
+        epoch=committed_epoch(row),
         rows_read=progress.rows_read,
         rows_total=progress.rows_total,
         rows_per_s=_rounded(progress.rows_per_s) if at_work and in_snapshot else None,
@@ -205,6 +205,12 @@ def spell_verified(found: VerifiedView) -> str:
     return f"{said} at epoch {found.epoch}{'' if found.equal else counted}{sample}, {ago}"
 
 
+def committed_epoch(row: JobRow) -> int:
+    """The newest that the sink has: a runner says it before the catalog does, which learns it with the next one."""
+    told = row.progress
+    return max(row.epoch, told.epoch if told is not None and told.token == row.lease.token else 0)
+
+
 def _lag_s(row: JobRow, progress: Progress, now_ms: int | None) -> float | None:
     """Since the oldest change that the sink lacks; where nobody looks any more, since the last look."""
     if progress.lag_ms is None or now_ms is None or progress.looked_ms is None or row.state == JobState.DONE:
@@ -251,9 +257,11 @@ def _limited_by(row: JobRow, progress: Progress) -> str:
     go_on = f"to go on: backfill resume {row.name}"
     if row.state == JobState.FAILED:
         return f"failed: {row.reason}" if WAY_ON in row.reason else f"failed: {row.reason}; {go_on}"
-    if row.state == JobState.DONE:
-        return f"done: {row.reason}; to follow: backfill start --config FILE --until forever"
     paused = f", paused by {row.control.paused_by}" if row.control.paused else ""
+    if row.state == JobState.DONE and not paused:
+        return f"done: {row.reason}; to follow: backfill start --config FILE --until forever"
+    if row.state == JobState.DONE:
+        return f"done: {row.reason}{paused}: the next run will wait; {go_on}"
     if row.ended:
         return f"stopped{paused}; {go_on}"
     if not row.live:

@@ -17,11 +17,13 @@ CLEARED = "\r\x1b[K"
 
 
 def progress_text(at: VerifyProgress) -> str:
-    """`orders: 42%, 3s to 5s left: comparing table orders`: what is cut off on a narrow terminal stands last."""
-    told = [f"{at.share * 100:.0f}%"] if at.share else []
-    if at.eta_s is not None:
-        least, most = (spell_duration(seconds) for seconds in at.eta_s)
-        told.append(f"{least} to {most} left" if least != most else f"about {least} left")
+    """`orders: 42%, at least 3s left: comparing table orders`: what is cut off on a narrow terminal stands last.
+
+    At least: rows that differ are looked for again, and compared again after a fix.
+    """
+    told = [f"{min(at.share, 0.99) * 100:.0f}%"] if at.share else []
+    if at.eta_s is not None and at.eta_s[0] >= 1:
+        told.append(f"at least {spell_duration(at.eta_s[0])} left")
     return ": ".join([at.job, *([", ".join(told)] if told else []), at.doing])
 
 

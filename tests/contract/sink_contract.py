@@ -477,15 +477,17 @@ class SinkContract:
         assert set(sink.committed("other")) == {"items"}
         assert read("orders") == rows((1, "a"))
 
-    def test_forget_drops_the_tables_that_it_is_told_and_no_other(
+    def test_drop_drops_the_tables_that_it_is_told_and_no_other(
         self, sink: Sink, read: Read, epochs: Epochs
     ) -> None:
         other = Epochs(epochs.folder, "other", tables=(a_table("items"),), epoch=epochs.epoch)
         sink.prepare("other", other.tables, into_existing=False)
         sink.commit(other.next(inserts=rows((5, "e"))))
         sink.commit(epochs.next(inserts=rows((1, "a"))))
-        sink.forget("orders", epochs.tables)
-        assert sink.committed("orders") == {}
+        sink.drop(epochs.tables)
+        assert set(sink.committed("orders")) == {"orders"}, "who dies now finds the job again"
+        sink.drop(epochs.tables)
+        sink.forget("orders")
         assert read("items") == rows((5, "e"))
         sink.prepare("orders", epochs.tables, into_existing=False)
         assert read("orders") == []

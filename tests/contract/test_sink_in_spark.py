@@ -86,7 +86,8 @@ class SparkFolder:
     def saved(self, job: str) -> SavedJob | None:
         return None
 
-    def forget(self, job: str, drop: Sequence[SinkTable] = ()) -> None: ...
+    def drop(self, tables: Sequence[SinkTable]) -> None: ...
+    def forget(self, job: str) -> None: ...
 
     def _mark(self, name: str, marker: Marker) -> None:
         (self.root / f"{name}.marker").write_text(json.dumps(asdict(marker)))

@@ -15,7 +15,7 @@ from backfill_cli.engine.loop.ports import StagedEpoch
 from backfill_cli.errors import BadData, Held, HistoryGone, StateConflict, Transient
 from backfill_cli.failpoint import hit
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Marker, Progress, Recovered
-from backfill_cli.model.job import Command, Control, JobState, Phase
+from backfill_cli.model.job import Command, Control, JobState, Phase, may_become
 from backfill_cli.model.plan import EpochPlan, SnapshotRead, Staged, StagedFile, StagedTable
 from backfill_cli.model.position import Cursor, Position
 from backfill_cli.model.split import Split, SplitKey, SplitProgress
@@ -228,7 +228,8 @@ class MemorySink:
     def saved(self, job: str) -> SavedJob | None:
         return None
 
-    def forget(self, job: str, drop: Sequence[SinkTable] = ()) -> None: ...
+    def drop(self, tables: Sequence[SinkTable]) -> None: ...
+    def forget(self, job: str) -> None: ...
 
 
 @dataclass
@@ -265,6 +266,7 @@ class MemoryStore:
 
     def take(self, commands: Sequence[Command], control: Control, state: JobState, record: EpochRecord) -> None:
         assert record.epoch > self.last_epoch
+        assert may_become(self.state, state), (self.state, state)
         self.inbox = [c for c in self.inbox if c not in commands]
         self.control, self.state, self.last_epoch = control, state, record.epoch
 

@@ -54,9 +54,12 @@ def drop(name: str, catalog: Catalog, without_sink: bool = False, with_rows: boo
         with catalog.claim(name, user(), time.time_ns() // 1_000_000, lock):
             hit("drop-claimed")
             if ours:
+                if known and dropped:  # first, as it may be refused: then nothing has changed
+                    resources.sink.drop(dropped)
+                    hit("drop-tables-dropped")
                 left = _released(resources, definition.pin)
                 if not without_sink:
-                    resources.sink.forget(name, dropped if known else ())
+                    resources.sink.forget(name)
                 hit("drop-forgotten")
                 _remove_files(config, name)
                 hit("drop-unstaged")
@@ -125,10 +128,13 @@ def drop_from_sink(name: str, catalog: Catalog, config: JobConfig, with_rows: bo
         saved = sink.saved(name)
         definition = None if saved is None else decode(JobDefinition, saved.definition)
         dropped = _to_drop(definition) if with_rows and definition is not None else ()
+        if dropped:
+            sink.drop(dropped)
+            hit("drop-tables-dropped")
         left = None if definition is None else _released(resources, definition.pin)
         _remove_files(_as_saved(saved, config), name)
         hit("drop-unstaged")
-        sink.forget(name, dropped)
+        sink.forget(name)
         return Dropped(True, left, () if definition is None else _tables(definition), gone=bool(dropped))
 
 

@@ -61,7 +61,10 @@ def plan(config: "JobConfig", catalog: "Catalog", into_existing: bool = False) -
         require_staging_place(config.job.staging)
         require_shared(config, resources.spark)
         if view is not None and not known:
-            require_readable(lambda: resources.spark, upstream, config, pin)
+            try:
+                require_readable(lambda: resources.spark, upstream, config, pin)
+            except Transient as error:
+                warnings.append(f"{error.message}; start would wait: {error.hint}")
         hold, why = constraints(choice.strategy, upstream.capabilities, sink.transactional)
         try:
             (require_kept if known else require_new)(config.job.name, catalog, sink)

@@ -31,6 +31,15 @@ class _Measured:
     committed_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Doing:
+    """since_ms: by the clock that people read; since_steady_ms: by the one that nobody sets."""
+
+    what: str
+    since_ms: int
+    since_steady_ms: int
+
+
 class Meter:
     """Counts what was committed, in memory only: a new runner starts with no rates.
 
@@ -49,22 +58,24 @@ class Meter:
         self._oldest_ms: int | None = None  # when the oldest change was made that was pending at the last look
         self._flying_ms: int | None = None  # … that an epoch holds which the sink is committing
         self._seen_since = True  # whether there was a look since that epoch was prepared
-        self._doing: tuple[str, int] | None = None
-        self._told: tuple[str, int] | None = None
+        self._doing: _Doing | None = None
+        self._told: _Doing | None = None
 
     @contextmanager
-    def busy(self, doing: str, now_ms: int) -> Iterator[None]:
+    def busy(self, doing: str, now_ms: int, steady_ms: int) -> Iterator[None]:
         """The runner is at that from now on, while this lasts."""
-        self._doing = (doing, now_ms)
+        self._doing = _Doing(doing, now_ms, steady_ms)
         try:
             yield
         finally:
             self._doing = None
 
-    def untold(self, now_ms: int) -> bool:
-        """Whether the runner has been at something for a while that `progress` has not told yet."""
-        doing = self._doing
-        return doing is not None and doing != self._told and now_ms - doing[1] >= LONG_MS
+    def untold(self, steady_ms: int) -> bool:
+        """Whether the runner has been at something for a while that `progress` has not told, or is no longer."""
+        doing, told = self._doing, self._told
+        if doing is None:
+            return told is not None
+        return doing != told and steady_ms - doing.since_steady_ms >= LONG_MS
 
     def flying(self) -> None:
         """The plan that was seen last is prepared: the sink lacks what it reads until it has `landed`."""
@@ -110,13 +121,14 @@ class Meter:
         epoch: int,
         waiting: str | None,
         caught_up_ms: int | None,
+        steady_ms: int = 0,
     ) -> Progress:
         """The numbers as of the committed `state`."""
         read = strategy.read_so_far(state)
         rates = self._rates()
         observed_ms = self._observed_ms
         self._told = self._doing
-        doing, doing_ms = self._doing or (None, None)
+        doing = self._told
         return Progress(
             phase=state.phase,
             epoch=epoch,
@@ -146,9 +158,9 @@ class Meter:
             settled_ms=self._settled_ms,
             looked_ms=observed_ms,
             interval_ms=self._interval_ms,
-            changes_per_s=None if state.phase == Phase.SNAPSHOT else self._changes_rate(),
-            doing=doing,
-            doing_ms=doing_ms,
+            changes_per_s=None if state.phase == Phase.SNAPSHOT else self._changes_rate(steady_ms),
+            doing=None if doing is None else doing.what,
+            doing_ms=None if doing is None else doing.since_ms,
         )
 
     def _rates(self) -> list[float]:
@@ -226,11 +238,11 @@ class Meter:
         committed = sum(epoch.record.commit_ms for epoch in self._recent)
         return "sink (commits take longer than reads)" if committed > staged else "upstream reads"
 
-    def _changes_rate(self) -> float:
+    def _changes_rate(self, steady_ms: int) -> float:
         """Changes per second of the recent epochs; 0 where none has come for a while."""
         recent = [epoch for epoch in self._recent if epoch.record.phase != Phase.SNAPSHOT]
         quiet_ms = max(LATELY_MS, 3 * self._interval_ms)
-        if not recent or (self._observed_ms or 0) - recent[-1].record.committed_ms > quiet_ms:
+        if not recent or steady_ms - recent[-1].committed_ms > quiet_ms:
             return 0.0
         span_ms = max(1, recent[-1].committed_ms - recent[0].barrier_ms)
         return sum(epoch.record.changes_read for epoch in recent) * 1000 / span_ms

@@ -78,7 +78,9 @@ class Orchestrator(Generic[S]):
         """The numbers for people: what the sink holds, under the control in force."""
         strategy, control = self._strategy, self.state.control
         state = strategy.apply(self._committed_state, Mutations(control))
-        told = self._meter.progress(strategy, state, self._committed_epoch, self.waiting_for(), self._caught_up_ms)
+        told = self._meter.progress(
+            strategy, state, self._committed_epoch, self.waiting_for(), self._caught_up_ms, self._ports.steady_ms()
+        )
         return replace(told, token=self._job.token, quarantined=self._committed_quarantined)
 
     @property
@@ -172,7 +174,7 @@ class Orchestrator(Generic[S]):
 
     def has_news(self) -> bool:
         """Whether people would learn something from a heartbeat before it is due. Called by another thread."""
-        return self._meter.untold(self._ports.now_ms())
+        return self._meter.untold(self._ports.steady_ms())
 
     def _settle(self) -> None:
         """Take the result of the commit under way; start it again when it failed in passing."""
@@ -237,6 +239,7 @@ class Orchestrator(Generic[S]):
             paused = JobState.PAUSED if self._flight.epoch is None else JobState.PAUSING
             self._job_state = paused if control.paused else JobState.RUNNING
         self._ports.store.take(barrier.mutations.commands, control, self._job_state, record)
+        self._passed_ms = self._ports.steady_ms()
         hit("after-take")
         self.state = self._strategy.apply(self.state, barrier.mutations)
         self._last_epoch = barrier.epoch
@@ -259,7 +262,7 @@ class Orchestrator(Generic[S]):
         if not plan:
             return self._idle(plan, budget)
         began_ms = self._ports.steady_ms()
-        with self._meter.busy(spelled(plan), self._ports.now_ms()):
+        with self._meter.busy(spelled(plan), self._ports.now_ms(), began_ms):
             done = self._ports.stager.stage(plan, barrier.epoch, self._schemas)
         hit("after-stage")
         stage_ms = self._ports.steady_ms() - began_ms

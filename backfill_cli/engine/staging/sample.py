@@ -5,6 +5,9 @@ go: what would stop the job hours later, with a snapshot read for nothing, stops
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import TakingUpstream, Upstream
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from backfill_cli.config import JobConfig
+    from backfill_cli.config.sections import Table
 
 _BYTES = 64 << 20
 """No change file larger than this is read for a sample: seconds."""
@@ -47,10 +51,22 @@ def require_readable(
         return
     partitioned = upstream.capabilities.partitioned
     plans = _of_partitions(pin, view) if partitioned else _of_changes(pin, view)
-    stager = SparkStager(session, upstream, config)
     for plan, schemas in plans:
+        stager = SparkStager(session, upstream, replace(config, tables=_moved(config, plan)))
         staged = stager.stage(plan, _EPOCH, schemas)
         stager.discard(_EPOCH, staged.staged.attempt)
+    with suppress(OSError):  # a job of that name has it, or another sample
+        Path(config.job.staging, config.job.name).rmdir()
+
+
+def _moved(config: "JobConfig", plan: EpochPlan) -> "tuple[Table, ...]":
+    """The tables that the plan may have rows of: where each table has a log of its own, those whose log moves."""
+    names = {table.name for table in config.tables}
+    window = plan.window
+    if window is None or not {log for log, _ in window.up_to} <= names:
+        return config.tables
+    moved = {log for log, cursor in window.up_to if window.after.get(log) != cursor}
+    return tuple(table for table in config.tables if table.name in moved)
 
 
 def _of_partitions(pin: Pin, view: UpstreamView) -> Iterator[tuple[EpochPlan, Mapping[str, str]]]:

@@ -63,7 +63,9 @@ class SparkStager:
             raise
         except Exception as exc:
             shutil.rmtree(folder, ignore_errors=True)
-            failure = self._upstream.failure(exc) or no_room(exc, self._root) or transform.failure(exc)
+            failure = (
+                self._upstream.failure(exc) or no_room(exc, self._root) or transform.failure(exc, self._config)
+            )
             if failure is None:
                 raise
             raise failure from exc

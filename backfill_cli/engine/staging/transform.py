@@ -9,25 +9,29 @@ from backfill_cli.spark.names import quoted
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+    from backfill_cli.config import JobConfig
     from backfill_cli.config.sections import Transform
 
 _DATA_EXCEPTION = "22"
 """The class of SQLSTATE of a value that an expression cannot take: a division by zero, a cast, an overflow."""
 
 
-def failure(exc: Exception) -> BadData | None:
-    """What a failure of Spark means that says a value does not suit an expression; None for another one."""
+def failure(exc: Exception, config: "JobConfig") -> BadData | None:
+    """What a failure of Spark means that says a value does not suit an expression of the transform; else None."""
     from pyspark.errors import PySparkException
 
     if not isinstance(exc, PySparkException) or not (exc.getSqlState() or "").startswith(_DATA_EXCEPTION):
         return None
+    if all(config.transform_of(table.name).is_empty for table in config.tables):
+        return None
+    job = config.job.name
     said, _, where = str(exc).partition("== SQL")
     said = " ".join(said.partition(" SQLSTATE")[0].partition(" If necessary set ")[0].split())
     sql = " ".join(line for line in where.splitlines()[1:] if line.strip(" ^=")).strip()
     return BadData(
         f"the transform cannot be computed of a row{f', in {sql!r}' if sql else ''}: {said}",
         "correct [transform]: try_divide, try_cast, or a where that leaves such rows out; a job that has begun "
-        "keeps its transform, so drop it first: backfill drop JOB --with-rows --confirm JOB",
+        f"keeps its transform, so drop it first: backfill drop {job} --confirm {job}",
     )
 
 

@@ -10,6 +10,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,7 +42,7 @@ from backfill_cli.errors import BadData, Held, UsageError
 from backfill_cli.failpoint import hit
 from backfill_cli.model.checkpoint import Checkpoint, Recovered
 from backfill_cli.model.codec import encode
-from backfill_cli.model.job import Barrier, Mutations
+from backfill_cli.model.job import ENDED, Barrier, JobState, Mutations
 from backfill_cli.model.plan import EpochPlan, Staged, StagedTable
 from backfill_cli.model.verify import Asked, Fix, TableFix, VerifyReport
 from backfill_cli.spark.names import quoted
@@ -75,9 +76,12 @@ def fix(
     with (
         catalog.lock_job(job) as lock,
         history_named(job),
-        Steps(job, tell, time.monotonic) as steps,
-        Resources(config, steps.doing) as resources,
+        ExitStack() as opened,
     ):
+        steps = Steps(job, tell, time.monotonic)
+        resources = opened.enter_context(Resources(config, steps.doing))
+        opened.enter_context(steps)  # it asks Spark how far it is, so it ends first
+        require_drained(definition, catalog, False)
         require_kept(job, catalog, resources.sink)
         with catalog.claim(job, user(), _now_ms(), lock) as claim:
             limit_ms = int(config.retry.limit_s * 1000)
@@ -90,6 +94,7 @@ def fix(
                 runner = Job(job, claim.token, definition.tables, encode(definition))
                 fixing = _Fixing(runner, definition, claim.store, resources, stager, heartbeat)
                 report = fixing.done(verification, before)
+            _leave(claim.store, catalog.job(job).state)
     return noted(report, catalog)
 
 
@@ -109,6 +114,13 @@ def _require_fixable(job: str, catalog: "Catalog", asked: Asked) -> JobDefinitio
     if saved is not None:
         _refuse(definition, saved.checkpoint)
     return definition
+
+
+def _leave(store: JobStore, state: JobState) -> None:
+    """Of a job whose runner died nobody is left who did: it is stopped from here on."""
+    if state not in ENDED:
+        for then in (JobState.STARTING, JobState.STOPPING, JobState.STOPPED):
+            store.become(then, FIXED)
 
 
 def _refuse(definition: JobDefinition, at: Checkpoint) -> None:

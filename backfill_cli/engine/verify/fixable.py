@@ -1,5 +1,9 @@
 """Which jobs `verify --fix` may repair: those whose upstream's rows at the checkpoint are the ones to hold."""
 
+import json
+from collections.abc import Mapping
+from typing import Any
+
 from backfill_cli.contracts import JobDefinition
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.job import Phase
@@ -8,6 +12,18 @@ from backfill_cli.model.job import Phase
 def why_not(definition: JobDefinition, at: Checkpoint, converging: bool) -> tuple[str, str] | None:
     """Why a job cannot be repaired at a checkpoint, and what to do instead; None where it can."""
     name = definition.name
+    others = [table.target for table in definition.tables if not table.plain_inserts and not table.side]
+    if others:
+        return (
+            f"it was started --into-existing, and rows that were in {', '.join(others)} before are not told apart "
+            "from extra ones",
+            "correct by SQL what verify names",
+        )
+    if _thins(json.loads(definition.config)["upstream"]):
+        return (
+            "its topic is compacted: what compaction took away looks missing or extra, and may be neither",
+            "correct by SQL what verify names",
+        )
     if at.phase == Phase.SNAPSHOT:
         return (
             "its snapshot is still being read",
@@ -19,3 +35,10 @@ def why_not(definition: JobDefinition, at: Checkpoint, converging: bool) -> tupl
             f"backfill resume {name} --detach; backfill wait {name} --for caught-up; then stop it, and fix",
         )
     return None
+
+
+def _thins(upstream: Mapping[str, Any]) -> bool:
+    """Whether its config says that records go from the log, other than from its begin."""
+    changes = upstream.get("changes")
+    sides = (upstream, changes if isinstance(changes, Mapping) else {})
+    return any(side.get(option) is True for side in sides for option in ("compacted", "accept_compaction"))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.contracts import JobDefinition, SinkTable, TakingUpstream, VerifiableSink
 from backfill_cli.engine.job.resources import Resources
+from backfill_cli.engine.staging import transform
 from backfill_cli.engine.verify.current import CurrentRows
 from backfill_cli.engine.verify.expected import Expected
 from backfill_cli.engine.verify.fixable import why_not
@@ -172,7 +173,7 @@ class Verification:
         except Exception as exc:
             if rows.again_checked(exc):
                 raise Transient("some records have to take the checked path") from exc
-            failure = upstream.failure(exc)
+            failure = upstream.failure(exc) or transform.failure(exc, self.config)
             if failure is None:
                 raise
             raise failure from exc

@@ -23,7 +23,7 @@ from backfill_cli.sinks.duckdb.file import Limits, opened, transaction
 from backfill_cli.sinks.duckdb.options import DuckDBOptions
 from backfill_cli.sinks.duckdb.sql import Target
 from backfill_cli.sinks.duckdb.state import has_state, markers_of, raise_token, record, remove, saved_of
-from backfill_cli.sinks.duckdb.tables import check, prepare
+from backfill_cli.sinks.duckdb.tables import check, drop_tables, prepare
 
 if TYPE_CHECKING:
     from backfill_cli.sinks.duckdb.verify import DuckDBCopy
@@ -116,7 +116,12 @@ class DuckDBSink:
 
         return copied(self.path, self.limits, job, live, folder)
 
-    def forget(self, job: str, drop: Sequence[SinkTable] = ()) -> None:
+    def drop(self, tables: Sequence[SinkTable]) -> None:
+        if self.path.exists():
+            with self._turn, opened(self.path, self.limits) as con, transaction(con):
+                drop_tables(con, [Target.of(table) for table in tables])
+
+    def forget(self, job: str) -> None:
         if not self.path.exists():
             return
         with self._turn, opened(self.path, self.limits) as con:
@@ -124,5 +129,3 @@ class DuckDBSink:
                 with transaction(con):
                     remove(con, job)
                     owners.remove(con, job)
-                    for table in drop:
-                        con.execute(f"DROP TABLE IF EXISTS {Target.of(table).sql}")

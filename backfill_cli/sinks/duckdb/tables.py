@@ -18,6 +18,21 @@ if TYPE_CHECKING:
     import duckdb
 
 
+def drop_tables(con: "duckdb.DuckDBPyConnection", targets: Sequence[Target]) -> None:
+    """They are gone; those that refer to others are listed after them. Raises UsageError: see contracts.Sink."""
+    import duckdb
+
+    for target in reversed(targets):
+        try:
+            con.execute(f"DROP TABLE IF EXISTS {target.sql}")
+        except duckdb.Error as exc:
+            said = str(exc).splitlines()[0]
+            raise UsageError(
+                f"table {target} cannot be dropped: {said}",
+                "drop what depends on it first, or leave --with-rows out and the tables where they are",
+            ) from exc
+
+
 @dataclass(frozen=True, slots=True)
 class _Wanted:
     """A table as the job wants it."""

@@ -106,11 +106,15 @@ class PostgresSink:
 
         return copied(self.place, self.schema, job, folder)
 
-    def forget(self, job: str, drop: Sequence[SinkTable] = ()) -> None:
-        with self._state(f"forgetting job {job!r}", drop) as (con, state):
+    def drop(self, tables: Sequence[SinkTable]) -> None:
+        with opened(self.place, "dropping the job's tables", self._names(tables)) as con:
+            drop_tables(con, [Target.of(table, self.schema) for table in tables])
+            con.commit()
+
+    def forget(self, job: str) -> None:
+        with self._state(f"forgetting job {job!r}") as (con, state):
             if state.exists():
                 state.remove(job)
-                drop_tables(con, [Target.of(table, self.schema) for table in drop])
                 con.commit()
 
     def clock_ms(self) -> int:

@@ -169,8 +169,8 @@ def applied(*epochs: tuple[int, int, int]) -> Meter:
     return made
 
 
-def follows(made: Meter, phase: Phase = Phase.LOG_STORE) -> Progress:
-    return made.progress(SNAPSHOT, replace(LOG_STORE, phase=phase), 1, None, None)
+def follows(made: Meter, phase: Phase = Phase.LOG_STORE, steady_ms: int = 0) -> Progress:
+    return made.progress(SNAPSHOT, replace(LOG_STORE, phase=phase), 1, None, None, steady_ms)
 
 
 def test_while_catching_up_the_time_left_goes_by_what_is_applied_and_what_arrives() -> None:
@@ -185,17 +185,17 @@ def test_while_catching_up_the_time_left_goes_by_what_is_applied_and_what_arrive
 def test_changes_a_second_are_those_of_the_recent_epochs_and_none_of_a_quiet_while() -> None:
     made = applied((1, 0, 500), (1, 0, 1500))
     assert follows(made, Phase.UPSTREAM).changes_per_s == 1000.0
-    made.observed(EpochPlan(), 2000 + 5_001, UpstreamView("{}", START))
-    assert follows(made, Phase.UPSTREAM).changes_per_s == 0.0
+    assert follows(made, Phase.UPSTREAM, 2000 + 5_001).changes_per_s == 0.0
     assert told(HALF, meter()).changes_per_s is None, "the snapshot is read"
 
 
 def test_what_lasts_is_news_once_and_what_is_quick_never() -> None:
     made = Meter("job", "time", 1000)
-    with made.busy("reading", 1_000):
-        assert not made.untold(1_999)
-        assert made.untold(2_000)
+    with made.busy("reading", 1_000, 70):
+        assert not made.untold(1_069)
+        assert made.untold(1_070)
         assert (told(HALF, made).doing, told(HALF, made).doing_ms) == ("reading", 1_000)
         assert not made.untold(9_000)
-    assert not made.untold(9_000)
+    assert made.untold(9_000), "it is over, and people were told that it lasts"
     assert told(HALF, made).doing is None
+    assert not made.untold(9_000)

@@ -9,7 +9,7 @@ from backfill_cli.view.verifying import Lines, progress_text, shown
 def test_a_line_says_what_is_done_how_far_it_is_and_until_when() -> None:
     assert progress_text(VerifyProgress("orders", "starting Spark")) == "orders: starting Spark"
     at = VerifyProgress("orders", "comparing table t", 0.424, (61.0, 130.0))
-    assert progress_text(at) == "orders: 42%, 1m 1s to 2m 10s left: comparing table t"
+    assert progress_text(at) == "orders: 42%, at least 1m 1s left: comparing table t"
 
 
 def test_off_a_terminal_a_line_comes_when_something_else_begins_and_every_10_s(
