@@ -206,7 +206,7 @@ def spell_verified(found: VerifiedView) -> str:
 
 
 def committed_epoch(row: JobRow) -> int:
-    """The newest that the sink has: a runner says it before the catalog does, which learns it with the next one."""
+    """The newest that the sink has: a runner says it before the catalog, which learns it with the next one."""
     told = row.progress
     return max(row.epoch, told.epoch if told is not None and told.token == row.lease.token else 0)
 
