@@ -41,7 +41,7 @@ master = "local[2]"
 """
 
 LOOP_POINTS = (
-    "table-staged:2",
+    "table-staged:3",  # after the two of the sample
     "after-stage:2",
     "after-prepare",
     "before-commit:2",
@@ -123,6 +123,8 @@ def resume_to_the_end(folder: Path, expected: dict[int, int]) -> None:
 def test_a_job_killed_at_every_point_in_turn_resumes_to_the_upstream(tmp_path: Path) -> None:
     expected = upstream(tmp_path)
     (tmp_path / "job.toml").write_text(CONFIG.replace("rate = 8000", "rate = 60"))
+    start_killed(tmp_path, "table-staged")  # in the sample: there is no job yet
+    assert not (tmp_path / "catalog.duckdb").exists()
     start_killed(tmp_path, IN_TURN[0])
     for failpoint in IN_TURN[1:]:
         if failpoint == "after-mark":  # of a barrier without rows: one comes once nothing is left to read

@@ -36,7 +36,7 @@ master = "local[2]"
 """
 
 POINTS = (
-    "table-staged",
+    "table-staged:2",  # after that of the sample
     "after-prepare",
     "recovery-before-commit",
     "before-commit",
@@ -50,7 +50,7 @@ POINTS = (
 """In this order: those of a recovery come after a death that leaves an epoch promised."""
 
 IN_TURN = (
-    "table-staged",
+    "table-staged:2",  # after that of the sample
     "after-prepare",
     "recovery-before-commit",
     "sink-before-commit",

@@ -242,7 +242,7 @@ class MemoryStore:
     inbox: list[Command] = field(default_factory=list)
     token: int = 0
     last_epoch: int = 0
-    state: JobState = JobState.STARTING
+    state: JobState = JobState.RUNNING
     progress: Progress | None = None
     spool_entries: list[SpoolEntry] = field(default_factory=list)
 
@@ -256,6 +256,8 @@ class MemoryStore:
         self.spool_entries = [one for one in self.spool_entries if one.number > number]
 
     def load(self) -> Recovered:
+        """Asked by each new runner, which then is at work."""
+        self.state = JobState.PAUSED if self.control.paused else JobState.RUNNING
         return Recovered(self.control, self.committed, self.prepared, self.last_epoch)
 
     def commands(self) -> tuple[Command, ...]:

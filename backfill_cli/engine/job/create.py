@@ -57,7 +57,6 @@ def create(
     _require_staging(config.job.staging)
     require_spool_free(config)
     require_shared(config, resources.spark)
-    resources.tell("trying a sample of what it will read")
     resources.patiently(lambda: require_readable(lambda: resources.spark, upstream, config, pin))
     resources.patiently(lambda: resources.sink.prepare(name, tables, into_existing))
     resources.patiently(lambda: take(name, catalog, resources.sink, held))

@@ -19,7 +19,7 @@ def why_not(definition: JobDefinition, at: Checkpoint, converging: bool) -> tupl
             "from extra ones",
             "correct by SQL what verify names",
         )
-    if _thins(json.loads(definition.config)["upstream"]):
+    if _thins(json.loads(definition.config).get("upstream", {})):
         return (
             "its topic is compacted: what compaction took away looks missing or extra, and may be neither",
             "correct by SQL what verify names",

@@ -230,6 +230,18 @@ def test_a_command_acts_before_the_next_read_and_a_pause_is_reached_once_the_epo
     assert world.store.state == JobState.PAUSED
 
 
+def test_a_resume_overtakes_a_stop_that_waits_for_the_epoch_in_flight() -> None:
+    world = World(rows=100)
+    world.step()
+    world.post(Verb.STOP)
+    world.step()
+    world.post(Verb.RESUME)
+    world.step()
+    assert world.store.state == JobState.RUNNING
+    world.finish()
+    assert world.steps(3)[-1] != Tick.STOPPED
+
+
 def test_a_stop_ends_the_run_once_the_epoch_in_flight_is_marked() -> None:
     world = World(rows=100)
     world.step()
