@@ -661,3 +661,27 @@ def test_resume_records_the_until_that_it_is_given_and_says_so(scene: Callable[[
     assert f"until {given} from now on, as it is recorded; it was until {before}" in done.stderr
     assert "from now on" not in s.run("resume", "orders").stderr
     assert s.catalog.definition("orders").until == given
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["in its catalog", "by its sink"])
+def test_a_drop_that_the_sink_refuses_has_changed_nothing(scene: Callable[[str], Scene], lost: bool) -> None:
+    s = scene("orders")
+    s.sql(s.sink, "DROP TABLE orders; CREATE TABLE orders (id BIGINT PRIMARY KEY, name VARCHAR)")
+    s.sql(s.sink, "CREATE TABLE lines (of_order BIGINT REFERENCES orders (id))")
+    staged = s.folder / ".backfill/staging/orders/1-a/rows.parquet"
+    staged.parent.mkdir(parents=True)
+    staged.touch()
+    if lost:
+        s.catalog.path.unlink()
+    by = ("--sink", "job.toml") if lost else ()
+    before = content(s.sink)
+    said = s.ended("drop", "orders", *by, "--with-rows", "--confirm", "orders")
+    assert "drop what depends on it first" in said
+    assert (content(s.sink), staged.exists()) == (before, True)
+    assert [row.name for row in s.catalog.jobs()] == ([] if lost else ["orders"])
+    s.sql(s.sink, "DROP TABLE lines")
+    done = s.run("drop", "orders", *by, "--with-rows", "--confirm", "orders")
+    assert done.exit_code == 0, done.output
+    assert not staged.exists()
+    with duckdb.connect(str(s.sink)) as db:
+        assert ("orders",) not in db.execute("SELECT table_name FROM duckdb_tables()").fetchall()
