@@ -137,6 +137,11 @@ def test_the_catalog_of_a_folder_above_is_found_unless_a_job_is_made(
     monkeypatch.undo()
     monkeypatch.chdir(folder / "a" / "b")
     assert run("list").stdout == run("status").stdout != ""
+    assert f"catalog {folder}/.backfill/catalog.duckdb" in run("status").stderr.splitlines()
+    assert run("status", "--check").exit_code == 4, "another folder's health is not this one's"
+    assert run("status", "orders", "--check").exit_code != 4
+    monkeypatch.chdir(folder)
+    assert "catalog " not in run("status").stderr
 
 
 def test_the_config_is_named_by_an_option_an_argument_or_not_at_all(

@@ -68,3 +68,26 @@ def test_what_brings_history_back_is_still_told() -> None:
     with pytest.raises(HistoryGone) as caught, history_named("shop"):
         raise HistoryGone("2 of 9 change files are gone", "put them back to compare with them")
     assert caught.value.hint.startswith("put them back to compare with them; ")
+
+
+@pytest.mark.parametrize(
+    "upstream",
+    [
+        {"type": "kafka", "compacted": True},
+        {"snapshot": {}, "changes": {"type": "kafka", "accept_compaction": True}},
+    ],
+)
+def test_a_fix_goes_by_no_log_that_compaction_thins(upstream: dict[str, object]) -> None:
+    found = why_not(replace(JOB, config=json.dumps({"upstream": upstream})), AT, False)
+    assert found is not None
+    assert "compacted" in found[0]
+    assert why_not(replace(JOB, config=json.dumps({"upstream": {"compacted": False}})), AT, False) is None
+
+
+def test_a_fix_leaves_tables_alone_that_had_rows_of_others() -> None:
+    existing = replace(JOB, tables=tuple(replace(table, plain_inserts=False) for table in JOB.tables))
+    found = why_not(existing, AT, False)
+    assert found is not None
+    assert "--into-existing" in found[0]
+    quarantine = tuple(replace(table, plain_inserts=False, side=True) for table in JOB.tables)
+    assert why_not(replace(JOB, tables=quarantine), AT, False) is None

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from view_builders import GROUPS, drawn, ledger, progress, row
+from view_builders import GROUPS, ROW, drawn, ledger, progress, row
 
 from backfill_cli.catalog import Lease
 from backfill_cli.model.checkpoint import PartitionProgress
@@ -116,6 +116,10 @@ def test_a_job_that_does_not_read_has_neither_rate_nor_eta(changes: dict[str, ob
             "done: caught up; to follow: backfill start --config FILE --until forever",
         ),
         (
+            {"state": JobState.DONE, "reason": "caught up", "live": False, "control": Control("me@box", 5_000)},
+            "done: caught up, paused by me@box: the next run will wait; to go on: backfill resume orders",
+        ),
+        (
             {"progress": progress(not_converging="not converging: 1/s against 2/s")},
             "not converging: 1/s against 2/s",
         ),
@@ -200,3 +204,10 @@ def test_what_the_last_verify_found_is_one_line_of_a_job() -> None:
     assert said(same, now_ms=None).endswith(" equal at epoch 7, 1970-01-01 02:00:00 UTC")
     assert said(same, other).endswith(" different at epoch 7: 30 missing, 7 extra, 400 changed, 2h ago")
     assert said(replace(same, share=0.01)).endswith(" equal at epoch 7, in a sample of 1% of the keys, 2h ago")
+
+
+def test_the_epoch_is_the_newest_that_the_sink_has_by_its_own_runner() -> None:
+    newer = progress(epoch=ROW.epoch + 5, token=ROW.lease.token)
+    assert job_view(row(progress=newer)).epoch == ROW.epoch + 5
+    assert job_view(row(progress=replace(newer, token=1))).epoch == ROW.epoch, "said by a runner before"
+    assert job_view(row(progress=None)).epoch == ROW.epoch
