@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.formats import exact
-from backfill_cli.formats.source_table import PARTS, Known, name_in
+from backfill_cli.formats.source_table import NAMELESS, PARTS, Known, name_in
 from backfill_cli.formats.unsent import UNAVAILABLE, unsent
 from backfill_cli.formats.values import Encoding, convert, raw_type
 from backfill_cli.model.schema import Columns, SparkType, field, schema_text
@@ -78,7 +78,10 @@ def _ops(at: str, key: Sequence[str], known: Known) -> "Column":
         moved |= old.isNotNull() & ~old.eqNullSafe(new)
     of = name_in(f"{at}.source")
     return (
-        F.when(known.other(of) & (op != "m"), refuse(known.meant, of, TABLES_HINT))
+        F.when(
+            known.other(of) & (op != "m"),
+            refuse(known.meant, F.when(of == "", NAMELESS).otherwise(of), TABLES_HINT),
+        )
         .when(broken.isNotNull(), refuse("not a Debezium envelope of the table's columns", broken))
         .when(op.isin("c", "r", "u") & after.isNull(), refuse("no 'after' in a line with op", op))
         .when((op == "u") & moved, F.array(F.lit("D"), F.lit("U")))

@@ -17,6 +17,10 @@ PARTS = ("db", "schema", "table")
 _TABLE, _QUALIFIED = r"[^.]*$", r"[^.]*[.][^.]*$"
 
 
+NAMELESS = "its source does not say of which"
+"""Stands for the table of an envelope that names none."""
+
+
 @dataclass(frozen=True, slots=True)
 class Known:
     """Which tables are read.
@@ -50,7 +54,7 @@ class Known:
     def meant(self) -> str:
         """What is wrong with an envelope of another table."""
         one = self.source or (self.named[1] if self.named else "")
-        return f"a line of another table than '{one}', or one whose source does not say its table"
+        return f"a line of another table than '{one}'"
 
     def read(self, of: "Column") -> "Column":
         """`reads` as an expression."""

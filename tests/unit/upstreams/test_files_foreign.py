@@ -155,6 +155,15 @@ def test_a_file_of_another_table_is_named_with_the_option(root: Path) -> None:
     assert "upstream.changes.tables" in caught.value.hint
 
 
+def test_a_file_that_names_no_table_says_so(root: Path) -> None:
+    upstream = opened(root)
+    land(root / "changes", "1.json", of("orders"))
+    upstream.pin()
+    land(root / "changes", "2.json", event(1))
+    with pytest.raises(BadData, match="its source does not say of which"):
+        upstream.observe(START, False)
+
+
 @pytest.mark.parametrize(("table", "refused"), [("t", False), ("orders", True)])
 def test_in_a_folder_that_was_empty_lines_are_of_the_configured_table(
     root: Path, table: str, refused: bool

@@ -22,7 +22,7 @@ from backfill_cli.formats.debezium_forms import undeclared as undeclared_columns
 from backfill_cli.formats.debezium_types import Connect, encoding, own_type
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.formats.schemas import Unsupported
-from backfill_cli.formats.source_table import Known, source_of
+from backfill_cli.formats.source_table import NAMELESS, Known, source_of
 from backfill_cli.formats.values import Encoding, read_as_text, schemaless, textual
 from backfill_cli.model.schema import Columns, SparkType, field
 from backfill_cli.upstreams.files.changes.change_format import Inspected
@@ -127,7 +127,7 @@ class Debezium:
             if not self._known.reads(of) or payload.get("op") == "m":
                 continue
             if self._known.is_other(of):
-                raise BadData(f"{file.path}: {self._known.meant}: {of}", TABLES_HINT)
+                raise BadData(f"{file.path}: {self._known.meant}: {of or NAMELESS}", TABLES_HINT)
             told, image = told_of(envelope), payload.get("after")
             if told is not None:
                 return Inspected(file, None, ms, self._told_columns(file, told, known))
