@@ -114,7 +114,7 @@ def test_plain_records_made_in_workers(
     plain_ones = [raw for raw in tried if fast_json.read([raw], WAY) is not None]
     topic = written(broker, [Message(raw) for raw in plain_ones])
     found = read(topic, tmp_path / "job", {"format": "json", "schema": kinds.ddl_of(SHORT)}, transform=transform)
-    assert ways == [True]
+    assert set(ways) == {True}  # the sample's too
     agrees(SHORT, plain_ones, found, judged)
 
 
