@@ -60,6 +60,7 @@ class Meter:
         self._seen_since = True  # whether there was a look since that epoch was prepared
         self._doing: _Doing | None = None
         self._told: _Doing | None = None
+        self._told_oldest_ms: int | None = None
 
     @contextmanager
     def busy(self, doing: str, now_ms: int, steady_ms: int) -> Iterator[None]:
@@ -76,6 +77,11 @@ class Meter:
         if doing is None:
             return told is not None
         return doing != told and steady_ms - doing.since_steady_ms >= LONG_MS
+
+    @property
+    def lag_untold(self) -> bool:
+        """Whether the sink lacks something, and people were told last that it lacks nothing."""
+        return self._oldest_ms is not None and self._told_oldest_ms is None
 
     def flying(self) -> None:
         """The plan that was seen last is prepared: the sink lacks what it reads until it has `landed`."""
@@ -128,6 +134,8 @@ class Meter:
         rates = self._rates()
         observed_ms = self._observed_ms
         self._told = self._doing
+        oldest_ms = min((ms for ms in (self._flying_ms, self._oldest_ms) if ms is not None), default=None)
+        self._told_oldest_ms = oldest_ms
         doing = self._told
         return Progress(
             phase=state.phase,
@@ -154,7 +162,7 @@ class Meter:
             partitions=strategy.partitions(state, self._plan.latest)[:PARTITIONS_SHOWN],
             held_bytes=self._view.held_bytes,
             spool=self._view.spool,
-            oldest_ms=min((ms for ms in (self._flying_ms, self._oldest_ms) if ms is not None), default=None),
+            oldest_ms=oldest_ms,
             settled_ms=self._settled_ms,
             looked_ms=observed_ms,
             interval_ms=self._interval_ms,

@@ -174,7 +174,9 @@ class Orchestrator(Generic[S]):
 
     def has_news(self) -> bool:
         """Whether people would learn something from a heartbeat before it is due. Called by another thread."""
-        return self._meter.untold(self._ports.steady_ms())
+        # paused, no epoch comes that would tell it
+        paused = self.state.control.paused and self._meter.lag_untold
+        return paused or self._meter.untold(self._ports.steady_ms())
 
     def _settle(self) -> None:
         """Take the result of the commit under way; start it again when it failed in passing."""

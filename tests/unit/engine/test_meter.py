@@ -60,6 +60,17 @@ def test_a_change_is_lacking_until_the_epoch_that_holds_it_has_landed() -> None:
     assert (told(HALF, made).oldest_ms, made.lag_ms(EpochPlan(window=window), 1_007)) == (7, 1_000)
 
 
+def test_what_came_since_people_were_told_that_nothing_is_lacking_is_news() -> None:
+    made, view = Meter("job", "time", 1000), UpstreamView("{}", START)
+    made.observed(EpochPlan(), 1_000, view)
+    assert told(HALF, made).oldest_ms is None
+    assert not made.lag_untold
+    made.observed(EpochPlan(oldest_pending_ms=1_500), 2_000, view)
+    assert made.lag_untold
+    assert told(HALF, made).oldest_ms == 1_500
+    assert not made.lag_untold
+
+
 def told(of: SourceState, made: Meter) -> Progress:
     return made.progress(STRATEGY, of, 1, None, None)
 
