@@ -33,13 +33,16 @@ def examine(file: Path | None, catalog: "Catalog", env: Mapping[str, str]) -> It
     for check in machine.checks(env, frozenset() if config is None else job.extras(config)):
         unfit = unfit or check.status is Status.FAILED
         yield check
-    yield from place.checks(catalog)
+    for check in place.checks(catalog):
+        # a plan would bring the catalog to this version
+        unfit = unfit or (check.name == "jobs" and check.status is Status.FAILED)
+        yield check
     if fault is not None:
         yield refused("config", fault)
     if config is None:
         return
     yield job.described(config)
     if unfit:
-        yield warning("plan", "not looked at, because this machine cannot run it", "correct what failed above")
+        yield warning("plan", "not looked at, because of what failed above", "correct that first")
         return
     yield from job.checks(config, catalog)
