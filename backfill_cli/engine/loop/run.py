@@ -76,11 +76,9 @@ def resume(
                 rebuild(name, catalog, sink_config, resources, lock)
         kept = catalog.definition(name)
         known = kept if until is None else replace(kept, until=until)
-        if known != kept:
-            run.watcher.tell(f"until {known.until} from now on, as it is recorded; it was until {kept.until}")
         config = from_stored(known.config)
         with Resources(config, run.watcher.tell) as resources:
-            return run.taken_up(known, config, resources, lock, unpause=True, changed=())
+            return run.taken_up(known, config, resources, lock, unpause=True, changed=(), was_until=kept.until)
 
 
 def _definition(catalog: Catalog, name: str) -> JobDefinition | None:
@@ -114,15 +112,18 @@ class _Run:
         lock: "JobLock",
         unpause: bool,
         changed: Sequence[str],
+        was_until: str | None = None,
     ) -> JobState:
         """Run a job that was there before: upstream and sink must be as they were left.
 
-        changed: keys of the config that the catalog has otherwise.
+        changed: keys of the config that the catalog has otherwise. was_until: what it has of `until`.
         """
         with suppress(Transient):  # before the claim: a refused command has changed nothing
             require_kept(job.name, self.catalog, resources.sink)
         with self._claimed(job, config, resources, lock) as (claim, heartbeat):
             resources.patiently(lambda: claim.store.redefine(job.config, job.until))
+            if was_until not in (None, job.until):
+                resources.tell(f"until {job.until} from now on, as it is recorded; it was until {was_until}")
             if changed:
                 resources.tell(f"the config has changed, and is stored: {', '.join(changed)}")
             held = resources.patiently(lambda: require_kept(job.name, self.catalog, resources.sink))
