@@ -215,10 +215,8 @@ def test_chain_holds_back_no_more_than_an_epoch_through_a_snapshot_a_kill_and_a_
             shop.follows(2, runner)
             assert shop.typed("pause", "--wait").returncode == 0
             sums = shop.held(SUMS)
-            began = time.monotonic()
-            held = max(held, most_held(shop, lambda _job: time.monotonic() > began + 8))
+            held = max(held, most_held(shop, lambda job: job["spool"]["changes"] > 1_000))
             assert shop.held(SUMS) == sums
-            assert shop.job()["spool"]["changes"] > 1_000
             assert shop.typed("resume", "--wait").returncode == 0
             shop.follows(2, runner)
             assert shop.typed("stop", "--wait").returncode == 0
