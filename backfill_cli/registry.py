@@ -50,7 +50,8 @@ def two_systems(snapshot: str, changes: str) -> UpstreamConnector:
         types = {"snapshot": snapshot, "changes": changes}
         return {name: {"type": types[name], **side} for name, side in sides.items()}
 
-    return UpstreamConnector(options, opened, fingerprint)
+    formats = (*upstream(snapshot).formats, *upstream(changes).formats)
+    return UpstreamConnector(options, opened, fingerprint, formats=formats)
 
 
 def pairs() -> tuple[tuple[str, str], ...]:

@@ -86,7 +86,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def spark() -> "Iterator[SparkSession]":
     from backfill_cli.spark.session import open_session
 
-    session = open_session("local[2]", {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "2g"})
+    small = {"spark.sql.shuffle.partitions": "2", "spark.databricks.delta.snapshotPartitions": "2"}
+    conf = {**small, "spark.driver.memory": "2g"}
+    session = open_session("local[2]", conf, formats=("delta", "iceberg"))
     yield session
     session.stop()
 

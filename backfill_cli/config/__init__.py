@@ -99,6 +99,10 @@ class JobConfig:
         """The sink, secrets resolved. Raises ConfigError for a reference that leads nowhere."""
         return sink_of(self.tree["sink"]).open(resolve(self.sink, "sink"))
 
+    def table_formats(self) -> tuple[str, ...]:
+        """Of lake tables on either side: what Spark needs jars for."""
+        return (*upstream_of(self.tree["upstream"]).formats, *sink_of(self.tree["sink"]).formats)
+
     def spark_conf(self) -> dict[str, str]:
         """The user's Spark settings, secrets resolved."""
         return dict(resolve(self.spark, "spark").conf)

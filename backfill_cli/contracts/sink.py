@@ -229,3 +229,4 @@ class SinkConnector:
     options: type["BaseModel"]
     open: Callable[[Any], Sink]
     fingerprint: Callable[[Any], Mapping[str, Any]]
+    formats: tuple[str, ...] = ()

@@ -292,6 +292,7 @@ class UpstreamConnector:
     event_key: columns that identify a row of a table whose config names no key; none where it must.
     primary_keys: the same asked of the upstream, by table, for those of these names; None where it knows none.
     snapshot, changes: its sides beside one of another system; None for a side that it has not.
+    formats: of lake tables that Spark needs jars for, see spark/table_formats.py.
     """
 
     options: type["BaseModel"]
@@ -301,3 +302,4 @@ class UpstreamConnector:
     primary_keys: Callable[[Any, Sequence[str]], Mapping[str, Sequence[str]]] | None = None
     snapshot: SnapshotConnector | None = None
     changes: ChangesConnector | None = None
+    formats: tuple[str, ...] = ()

@@ -9,7 +9,11 @@ from functools import cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from filelock import FileLock
+
 from backfill_cli.errors import Fatal
+from backfill_cli.spark.class_data import cache_folder
+from backfill_cli.spark.table_formats import JARS, PACKAGES
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
@@ -38,16 +42,23 @@ def start(conf: Mapping[str, str]) -> "JavaGateway":
     from pyspark.errors import PySparkRuntimeError
     from pyspark.java_gateway import launch_gateway
 
-    with _submit_arguments(conf):
+    with _submit_arguments(conf), _fetching(conf):
         try:
             # A session of its own: a signal to the group reaches the runner alone, which commits first.
             gateway: JavaGateway = launch_gateway(  # type: ignore[no-untyped-call]
                 popen_kwargs={"stderr": log(), "start_new_session": True}
             )
         except PySparkRuntimeError as error:
-            raise Fatal(f"Spark's driver did not start\n{last_words()}", "check [spark] in the config") from error
+            raise _not_started(conf) from error
     _started.append(gateway)
     return gateway
+
+
+def _not_started(conf: Mapping[str, str]) -> Fatal:
+    hint = "check [spark] in the config"
+    if PACKAGES in conf:
+        hint += f"; where {conf[PACKAGES]} cannot be fetched, give the jars: [spark.conf] {JARS!r}"
+    return Fatal(f"Spark's driver did not start\n{last_words()}", hint)
 
 
 def end(timeout_s: float) -> None:
@@ -56,6 +67,18 @@ def end(timeout_s: float) -> None:
         if gateway.proc is not None:
             gateway.proc.stdin.close()
             gateway.proc.wait(timeout=timeout_s)
+
+
+@contextmanager
+def _fetching(conf: Mapping[str, str]) -> Iterator[None]:
+    """One process at a time, where jars may have to be fetched: Ivy's cache is not made for two."""
+    if PACKAGES not in conf:
+        yield
+        return
+    folder = cache_folder(os.environ)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with FileLock(folder / "fetching.lock"):
+        yield
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import re
 import socket
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 from backfill_cli.errors import Fatal, Transient, UsageError
 from backfill_cli.spark import class_data, driver
 from backfill_cli.spark.java import find_java
+from backfill_cli.spark.table_formats import session_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -87,18 +88,21 @@ LOCAL = {
 LOG4J = Path(__file__).with_name("log4j2.properties")
 
 
-def open_session(master: str, conf: Mapping[str, str], remote: str | None = None) -> "SparkSession":
+def open_session(
+    master: str, conf: Mapping[str, str], remote: str | None = None, formats: Sequence[str] = ()
+) -> "SparkSession":
     """A session on `master`, or by Spark Connect on `remote` (`sc://…`); our settings below the user's `conf`.
 
-    Raises UsageError for a missing or old Java, a setting that is not the user's, a Connect client that is not
-    installed; Transient when the driver or the server cannot be reached.
+    formats: of lake tables (`spark.table_formats`), which a Connect server must have by itself. Raises UsageError
+    for a missing or old Java, a setting that is not the user's, a Connect client that is not installed, a format
+    without a jar for this Spark; Transient when the driver or the server cannot be reached.
     """
     for name, value in ALWAYS.items():
         if conf.get(name, value) != value:
             raise UsageError(f"spark.conf.{name}: {conf[name]!r}, but results depend on {value!r}", "leave it out")
     if remote is not None:
         return _connect(remote, {**ALWAYS, **EXPRESSIONS, **conf})
-    return _launch(master, {**_settings(master), **conf})
+    return _launch(master, {**_settings(master), **session_settings(formats, conf)})
 
 
 @contextmanager
@@ -107,7 +111,9 @@ def session_of(config: "JobConfig") -> "Iterator[SparkSession]":
     from pyspark.sql import SparkSession
 
     ours = SparkSession.getActiveSession() is None
-    spark = open_session(config.spark.master or "local[*]", config.spark_conf(), config.spark.remote)
+    spark = open_session(
+        config.spark.master or "local[*]", config.spark_conf(), config.spark.remote, config.table_formats()
+    )
     try:
         yield spark
     finally:

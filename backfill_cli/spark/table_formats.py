@@ -1,0 +1,91 @@
+"""What a Spark session needs to read and write tables of a lake: jars for this Spark, extensions, settings.
+
+Connectors name the formats that they need (`UpstreamConnector.formats`). Spark itself fetches the jars, from
+Maven's repositories, or given by the user in `spark.jars` where there is no network.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+
+from backfill_cli.errors import UsageError
+
+JARS, PACKAGES, EXCLUDES = "spark.jars", "spark.jars.packages", "spark.jars.excludes"
+EXTENSIONS = "spark.sql.extensions"
+
+
+@dataclass(frozen=True, slots=True)
+class TableFormat:
+    """packages: Spark's minor version -> Maven coordinates of the one jar that brings all.
+
+    jar: how the name of that jar's file begins. settings: of the session, the user's come before them.
+    """
+
+    jar: str
+    packages: Mapping[str, str]
+    extension: str
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+FORMATS = {
+    "delta": TableFormat(
+        jar="delta-spark",
+        packages={"4.1": "io.delta:delta-spark_4.1_2.13:4.4.0"},
+        extension="io.delta.sql.DeltaSparkSessionExtension",
+        settings={"spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog"},
+    ),
+    "iceberg": TableFormat(
+        jar="iceberg-spark-runtime",
+        packages={"4.1": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"},
+        extension="org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+    ),
+}
+
+IN_SPARK = (
+    "com.fasterxml.jackson.core:*",
+    "com.fasterxml.jackson.datatype:*",
+    "com.google.code.findbugs:*",
+    "io.unitycatalog:*",
+    "org.apache.hadoop:*",
+    "org.apache.logging.log4j:*",
+    "org.apache.parquet:*",
+    "org.apache.spark:*",
+    "org.roaringbitmap:*",
+    "org.scala-lang:*",
+    "org.slf4j:*",
+)
+"""What Spark has already, or tables by path and Spark's own catalogs do not need: 63 MB that would be fetched, and
+versions of classes that Spark has others of."""
+
+
+def session_settings(formats: Sequence[str], conf: Mapping[str, str]) -> dict[str, str]:
+    """`conf`, and what a new session needs beside it for these formats; `conf` itself where there are none.
+
+    Raises UsageError where there is no jar of a format for this Spark, and the user's `spark.jars` has none.
+    """
+    settings = dict(conf)
+    for name in dict.fromkeys(formats):
+        needed = FORMATS[name]
+        settings = {**needed.settings, **settings}
+        settings[EXTENSIONS] = _joined(settings.get(EXTENSIONS, ""), needed.extension)
+        if needed.jar not in settings.get(JARS, "") + settings.get(PACKAGES, ""):
+            settings[PACKAGES] = _joined(settings.get(PACKAGES, ""), _package(name, needed))
+            settings[EXCLUDES] = _joined(conf.get(EXCLUDES, ""), *IN_SPARK)
+    return settings
+
+
+def _package(name: str, needed: TableFormat) -> str:
+    spark = version("pyspark")
+    minor = ".".join(spark.split(".")[:2])
+    if minor not in needed.packages:
+        known = ", ".join(sorted(needed.packages))
+        raise UsageError(
+            f"{name} tables: no jar of {needed.jar} is known for pyspark {spark}, only for {known}",
+            f"pip install 'pyspark=={known.split(', ')[-1]}.*', or give jars that fit in [spark.conf] {JARS!r}",
+        )
+    return needed.packages[minor]
+
+
+def _joined(told: str, *more: str) -> str:
+    """A comma-separated list with these in it, each once."""
+    return ",".join(dict.fromkeys([*filter(None, told.split(",")), *more]))
