@@ -26,6 +26,7 @@ VERBS = (
     "wait",
     "plan",
     "verify",
+    "cutover",
     "report",
     "drop",
     "doctor",

@@ -234,12 +234,25 @@ def _table_faults(tree: Tree) -> list[str]:
             first = seen.setdefault((word, name.lower()), index)
             if first != index and not (word == "target" and table.target is None):
                 faults.append(f"tables[{index}].{word}: {name} is the {word} of tables[{first}] too")
+        if table.live is not None:
+            faults += _live_faults(index, table.live, tables)
         if table.transform is not None:
             faults += _transform_faults(table.transform, [table], ("tables", index, "transform"))
     sharing = [table for table in tables.values() if table.transform is None]
     for transform in _well_formed(Transform, [tree.get("transform", {})]).values():
         faults += _transform_faults(transform, sharing, ("transform",))
     return faults
+
+
+def _live_faults(index: int, live: str, tables: Mapping[int, Table]) -> list[str]:
+    """The name that people query is neither a table that a job writes nor another one's."""
+    at = f"tables[{index}].live: {live}"
+    own = [f"tables[{other}]" for other, table in tables.items() if table.sink_name.lower() == live.lower()]
+    if own:
+        return [f"{at} is the target of {own[0]}: name that one otherwise, for example {live}_v2"]
+    before = (other for other in tables if other < index)
+    twins = [other for other in before if (tables[other].live or "").lower() == live.lower()]
+    return [f"{at} is the live of tables[{twins[0]}] too"] if twins else []
 
 
 def _transform_faults(transform: Transform, tables: Sequence[Table], at: tuple[str | int, ...]) -> list[str]:

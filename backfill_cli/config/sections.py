@@ -121,13 +121,19 @@ class Table(Section):
         min_length=1,
         description='The sink\'s table, `"schema.name"` or a name. Default: the same name.',
     )
+    live: str | None = Field(
+        default=None,
+        min_length=1,
+        description='The name that people query, `"schema.name"` or a name. `backfill cutover` makes it a view of '
+        "the target, and keeps what was there.",
+    )
     immutable_key: bool = Field(
         default=False,
         description="Promise that a row's key never changes, for change logs that do not send the old key.",
     )
     transform: Transform | None = Field(default=None, description="Replaces `[transform]` for this table.")
 
-    @field_validator("name", "target")
+    @field_validator("name", "target", "live")
     @classmethod
     def _no_path(cls, name: str | None) -> str | None:
         # Names become parts of paths: staged files, log files, {table} of an upstream.

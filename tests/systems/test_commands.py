@@ -6,6 +6,7 @@ import shutil
 import signal
 from pathlib import Path
 
+import duckdb
 import pytest
 from typed import Place
 
@@ -160,3 +161,35 @@ def test_a_detached_run_and_the_cron_job_that_repeats_it(place: Place) -> None:
     assert resumed.returncode == 0, resumed.stderr
     assert json.loads(resumed.stdout)["log"] == told["log"]
     assert place.typed("wait", "--for", "done", "--timeout", "2m").returncode == 0
+
+
+def test_people_query_the_new_table_once_every_gate_is_open(place: Place) -> None:
+    place.configured(
+        ('key = ["id"]', 'key = ["id"]\ntarget = "orders_v2"\nlive = "orders"'), ("rate = 100", "rate = 1e6")
+    )
+    with duckdb.connect(str(place.folder / "warehouse.duckdb")) as con:
+        con.execute("CREATE TABLE orders AS SELECT 1 AS id")
+    assert place.typed(*CAUGHT_UP).returncode == 0
+
+    early = place.typed("cutover", "--json")
+    assert early.returncode == 2
+    closed = [gate for gate in json.loads(early.stdout)["gates"] if not gate["open"]]
+    assert [(gate["name"], gate["fix"]) for gate in closed] == [("verified", "backfill verify orders")]
+    assert place.typed("verify").returncode == 0
+    looked = place.typed("cutover", "--dry-run")
+    assert (looked.returncode, "every gate is open" in looked.stdout) == (0, True)
+
+    done = place.typed("cutover")
+    assert done.returncode == 0, done.stderr
+    assert "may be reversed until" in done.stdout
+    rows = "SELECT count(*) FROM orders"
+    with duckdb.connect(str(place.folder / "warehouse.duckdb"), read_only=True) as con:
+        assert con.sql(rows).fetchall() == con.sql("SELECT count(*) FROM orders_v2").fetchall() != [(1,)]
+    assert place.typed("cutover").returncode == 0
+    held = place.typed("drop", "orders", "--with-rows", "--confirm", "orders")
+    assert (held.returncode, "--reverse" in held.stderr) == (2, True)
+
+    assert place.typed("cutover", "--reverse").returncode == 0
+    with duckdb.connect(str(place.folder / "warehouse.duckdb"), read_only=True) as con:
+        assert con.sql(rows).fetchall() == [(1,)]
+    assert place.typed("cutover", "--reverse").returncode == 2

@@ -13,10 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import EpochCommit, SavedJob, SinkTable
+from backfill_cli.contracts.cutover import Swap
 from backfill_cli.contracts.marker import gone, is_due, refuse_old_token
 from backfill_cli.errors import UsageError
 from backfill_cli.failpoint import hit
 from backfill_cli.model.checkpoint import Marker, Owner
+from backfill_cli.model.cutover import Lives
+from backfill_cli.sinks.duckdb import live
 from backfill_cli.sinks.duckdb import owner as owners
 from backfill_cli.sinks.duckdb.apply import apply, check_unique
 from backfill_cli.sinks.duckdb.file import Limits, opened, transaction
@@ -116,6 +119,18 @@ class DuckDBSink:
 
         return copied(self.path, self.limits, job, live, folder)
 
+    def live(self, job: str, swaps: Sequence[Swap]) -> Lives:
+        with self._turn, opened(self.path, self.limits, read_only=True) as con:
+            return live.live(con, job, swaps)
+
+    def cut_over(self, job: str, swaps: Sequence[Swap], epoch: int, now_ms: int, until_ms: int) -> None:
+        with self._turn, opened(self.path, self.limits) as con:
+            live.cut_over(con, job, swaps, epoch, now_ms, until_ms)
+
+    def reverse(self, job: str, swaps: Sequence[Swap]) -> None:
+        with self._turn, opened(self.path, self.limits) as con:
+            live.reverse(con, job, swaps)
+
     def drop(self, tables: Sequence[SinkTable]) -> None:
         if self.path.exists():
             with self._turn, opened(self.path, self.limits) as con, transaction(con):
@@ -129,3 +144,4 @@ class DuckDBSink:
                 with transaction(con):
                     remove(con, job)
                     owners.remove(con, job)
+                    live.remove(con, job)

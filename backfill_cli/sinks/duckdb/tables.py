@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from backfill_cli.contracts import SinkTable
 from backfill_cli.errors import BadData, Held, SinkInUse, StateConflict, UsageError
 from backfill_cli.sinks.duckdb.file import rows_of, transaction
+from backfill_cli.sinks.duckdb.live import views_of
 from backfill_cli.sinks.duckdb.owner import owner_of_job
 from backfill_cli.sinks.duckdb.sql import Target, quoted
 from backfill_cli.sinks.duckdb.state import SIDE_TABLES, claim, has_state, markers_of, owner_of, upgrades
@@ -22,6 +23,12 @@ def drop_tables(con: "duckdb.DuckDBPyConnection", targets: Sequence[Target]) -> 
     """They are gone; those that refer to others are listed after them. Raises UsageError: see contracts.Sink."""
     import duckdb
 
+    views = views_of(con, [target.identity for target in targets])
+    if views:
+        raise UsageError(
+            f"{', '.join(views)}: views of the job's tables, made by a cut over, are queried",
+            "reverse it first: backfill cutover --reverse; or leave --with-rows out and the tables where they are",
+        )
     for target in reversed(targets):
         try:
             con.execute(f"DROP TABLE IF EXISTS {target.sql}")

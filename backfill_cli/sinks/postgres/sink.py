@@ -12,9 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import EpochCommit, SavedJob, SinkTable
+from backfill_cli.contracts.cutover import Swap
 from backfill_cli.contracts.marker import gone, is_due, refuse_old_token
 from backfill_cli.failpoint import hit
 from backfill_cli.model.checkpoint import Marker, Owner
+from backfill_cli.model.cutover import Lives
+from backfill_cli.sinks.postgres import live
 from backfill_cli.sinks.postgres.apply import apply, check_unique
 from backfill_cli.sinks.postgres.edge import client
 from backfill_cli.sinks.postgres.explain import deferred, explained
@@ -106,6 +109,18 @@ class PostgresSink:
 
         return copied(self.place, self.schema, job, folder)
 
+    def live(self, job: str, swaps: Sequence[Swap]) -> Lives:
+        with opened(self.place, "looking at the names that people query") as con:
+            return live.live(con, self.schema, job, swaps)
+
+    def cut_over(self, job: str, swaps: Sequence[Swap], epoch: int, now_ms: int, until_ms: int) -> None:
+        with opened(self.place, f"cutting over to job {job!r}") as con:
+            live.cut_over(con, self.schema, job, swaps, epoch, now_ms, until_ms)
+
+    def reverse(self, job: str, swaps: Sequence[Swap]) -> None:
+        with opened(self.place, f"reversing the cut over to job {job!r}") as con:
+            live.reverse(con, self.schema, job, swaps)
+
     def drop(self, tables: Sequence[SinkTable]) -> None:
         with opened(self.place, "dropping the job's tables", self._names(tables)) as con:
             drop_tables(con, [Target.of(table, self.schema) for table in tables])
@@ -115,6 +130,7 @@ class PostgresSink:
         with self._state(f"forgetting job {job!r}") as (con, state):
             if state.exists():
                 state.remove(job)
+                live.remove(con, self.schema, job)
                 con.commit()
 
     def clock_ms(self) -> int:

@@ -9,6 +9,7 @@ from backfill_cli.contracts import SinkTable
 from backfill_cli.errors import BadData, Held, SinkInUse, StateConflict, Transient, UsageError
 from backfill_cli.sinks.postgres import session
 from backfill_cli.sinks.postgres.edge import client, said, state_of, told
+from backfill_cli.sinks.postgres.live import widened
 from backfill_cli.sinks.postgres.references import refuse_references
 from backfill_cli.sinks.postgres.rights import require_on_database, require_on_schema, require_on_table
 from backfill_cli.sinks.postgres.session import Connection, Place, rows_of, run
@@ -153,7 +154,8 @@ def check(
             )
         if there:
             # A marker alone makes rows ours no more than a start that ended before it made the job.
-            ddl += _added(con, place, want, ours=into_existing or (marker is not None and marker.epoch > 0))
+            added = list(_added(con, place, want, ours=into_existing or (marker is not None and marker.epoch > 0)))
+            ddl += [*added, *(widened(con, schema, job, [(want.table.name, want.target)]) if added else ())]
             present.append((want.table.name, want.target))
         else:
             require_on_schema(con, place, want.target.schema)

@@ -1,0 +1,173 @@
+"""`backfill cutover`: the names that people query become views of the job's tables, once every gate is open.
+
+What is done, the sink does in one transaction, and remembers: the catalog is only looked at, and a runner goes on.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from backfill_cli.config import from_stored
+from backfill_cli.contracts import JobDefinition, Sink
+from backfill_cli.contracts.cutover import CutoverSink, Swap
+from backfill_cli.engine.job.ownership import require_kept
+from backfill_cli.engine.job.resources import Resources
+from backfill_cli.errors import UsageError
+from backfill_cli.failpoint import hit
+from backfill_cli.model.cutover import CutoverReport, Found, Gate, LiveName, Lives
+from backfill_cli.model.job import Phase
+
+if TYPE_CHECKING:
+    from backfill_cli.catalog import Catalog, JobRow
+
+
+def look(job: str, catalog: "Catalog") -> CutoverReport:
+    """The gates of a cut over as they are now; changes nothing. Raises as `cut_over` does."""
+    definition, swaps = _swaps(job, catalog)
+    with Resources(from_stored(definition.config)) as resources:
+        sink = _cutting(resources.sink, definition)
+        return _report(catalog, resources.sink, swaps, sink.live(job, swaps), job)
+
+
+def cut_over(job: str, catalog: "Catalog", window_s: float) -> CutoverReport:
+    """Each name is a view of its table, if every gate is open; else the report says which one is closed.
+
+    window_s: how long `reverse` may be asked for. What is cut over already stays as it is.
+    Raises UsageError for a sink that has no views, for tables without `live` and for names that cannot be made,
+    Held for a job of another catalog.
+    """
+    definition, swaps = _swaps(job, catalog)
+    with Resources(from_stored(definition.config)) as resources:
+        sink = _cutting(resources.sink, definition)
+        before = _report(catalog, resources.sink, swaps, sink.live(job, swaps), job)
+        if not before.open or before.is_cut_over:
+            return before
+        now_ms = time.time_ns() // 1_000_000
+        hit("cutover-gates-open")
+        sink.cut_over(job, swaps, before.epoch, now_ms, now_ms + int(window_s * 1000))
+        return replace(before, names=_names(swaps, sink.live(job, swaps)), changed=True)
+
+
+def reverse(job: str, catalog: "Catalog") -> CutoverReport:
+    """Each name is what it was before the cut over. Raises UsageError where none was, or its time is over."""
+    definition, swaps = _swaps(job, catalog)
+    with Resources(from_stored(definition.config)) as resources:
+        sink = _cutting(resources.sink, definition)
+        require_kept(job, catalog, resources.sink)
+        lives = sink.live(job, swaps)
+        _require_reversible(job, lives)
+        sink.reverse(job, swaps)
+        epoch = catalog.job(job).epoch
+        return CutoverReport(job, epoch, _names(swaps, sink.live(job, swaps)), (), changed=True, reversed=True)
+
+
+def _swaps(job: str, catalog: "Catalog") -> tuple[JobDefinition, tuple[Swap, ...]]:
+    """Every table of the job with the name that people query."""
+    definition = catalog.definition(job)
+    config = from_stored(definition.config)
+    own = [table for table in definition.tables if not table.side]
+    named = {table.name: table.live for table in config.tables if table.live is not None}
+    lacking = [table.name for table in own if table.name not in named]
+    if lacking:
+        raise UsageError(
+            f"job {job!r}: table {lacking[0]!r} does not say which name people query",
+            f'set tables.live, for example live = "{lacking[0]}"; then: backfill start --config FILE, '
+            f"and backfill cutover {job}",
+        )
+    return definition, tuple(Swap(table, named[table.name]) for table in own)
+
+
+def _cutting(sink: Sink, definition: JobDefinition) -> CutoverSink:
+    if not isinstance(sink, CutoverSink):
+        kind = from_stored(definition.config).tree["sink"]["type"]
+        raise UsageError(
+            f"a sink of type {kind!r} has no views that a cut over could make",
+            "make the view in the system that people query through, once `backfill verify` found the tables equal",
+        )
+    return sink
+
+
+def _report(catalog: "Catalog", sink: Sink, swaps: Sequence[Swap], lives: Lives, job: str) -> CutoverReport:
+    require_kept(job, catalog, sink)
+    row = catalog.job(job)
+    gates = (_caught_up(row), _verified(row, [swap.table.name for swap in swaps]), _alone(row, sink), _free(lives))
+    return CutoverReport(job, row.epoch, _names(swaps, lives), gates)
+
+
+def _names(swaps: Sequence[Swap], lives: Lives) -> tuple[LiveName, ...]:
+    return tuple(LiveName(one.table.name, one.table.target, one.live, lives[one.table.name]) for one in swaps)
+
+
+def _caught_up(row: "JobRow") -> Gate:
+    told = row.progress
+    if row.phase != Phase.UPSTREAM or told is None or told.converging:
+        run = "" if row.live else f"backfill resume {row.name} --detach; "
+        fix = f"{run}backfill wait {row.name} --for caught-up"
+        return Gate("caught up", False, f"the job is in its phase {row.phase}", fix)
+    waiting = f", {told.pending_epochs:,} upstream epochs are not applied yet" if told.pending_epochs else ""
+    return Gate("caught up", True, f"the job is {row.shown_state}, past its snapshot and its log store{waiting}")
+
+
+def _verified(row: "JobRow", tables: Sequence[str]) -> Gate:
+    """Equal at this very checkpoint, each table, all keys."""
+    name, job = "verified", row.name
+    found = {one.table: one for one in row.verified}
+    again = f"backfill verify {job}"
+    if row.live and not row.control.paused:
+        again = (
+            f"backfill pause {job} --wait; backfill verify {job}; backfill cutover {job}; backfill resume {job}"
+        )
+    for table in tables:
+        one = found.get(table)
+        if one is None:
+            return Gate(name, False, f"table {table!r} was not verified", again)
+        if not one.equal:
+            fix = f"backfill verify {job} --fix --confirm {job}"
+            return Gate(name, False, f"table {table!r} differs from its upstream at epoch {one.epoch}", fix)
+        if one.share is not None:
+            return Gate(name, False, f"only {one.share:.0%} of the keys of table {table!r} were compared", again)
+        if one.epoch != row.epoch:
+            since = f"table {table!r} was verified at epoch {one.epoch}, the sink is at {row.epoch}"
+            return Gate(name, False, since, again)
+    return Gate(name, True, f"every table is equal to its upstream at epoch {row.epoch}")
+
+
+def _alone(row: "JobRow", sink: Sink) -> Gate:
+    """The sink is where this catalog says, so nobody else committed for the job."""
+    name = "no other writer"
+    other = [table for table, marker in sink.committed(row.name).items() if marker.epoch != row.epoch]
+    if other:
+        said = f"table {other[0]!r} is not at epoch {row.epoch}, the last that the catalog knows"
+        return Gate(name, False, said, f"backfill cutover {row.name}   # again: a commit may have been under way")
+    return Gate(name, True, f"the sink is at epoch {row.epoch}, as the catalog says")
+
+
+def _free(lives: Lives) -> Gate:
+    """Nothing would go on to use what is renamed."""
+    behind = [depends for live in lives.values() for depends in live.depends]
+    if behind:
+        more = f", and {len(behind) - 3} more" if len(behind) > 3 else ""
+        return Gate(
+            "nothing left behind",
+            False,
+            f"these would go on to use what is renamed: {'; '.join(behind[:3])}{more}",
+            "drop them, and create them again after the cut over",
+        )
+    return Gate("nothing left behind", True, "no view and no foreign key would go on to use what is renamed")
+
+
+def _require_reversible(job: str, lives: Lives) -> None:
+    ours = [live for live in lives.values() if live.found is Found.OURS]
+    if not ours:
+        raise UsageError(
+            f"job {job!r} is not cut over: no name that people query is a view of its tables",
+            f"backfill cutover {job} --dry-run",
+        )
+    until_ms = min(live.until_ms or 0 for live in ours)
+    if until_ms < time.time_ns() // 1_000_000:
+        kept = ", ".join(live.kept for live in ours if live.kept) or "nothing"
+        raise UsageError(
+            f"job {job!r}: the time in which its cut over may be reversed is over; what was before is {kept}",
+            "rename it by hand, in one transaction, if its rows are still wanted",
+        )

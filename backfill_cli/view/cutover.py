@@ -1,0 +1,54 @@
+"""A cut over for people: each gate with its state, each name as it is now; or one JSON document."""
+
+import sys
+from dataclasses import asdict
+
+from backfill_cli.catalog.moments import spell_moment
+from backfill_cli.model.cutover import CutoverReport, Found, Gate, LiveName
+from backfill_cli.view.console import RED, RESET, answer, answer_json, coloured
+from backfill_cli.view.model import SCHEMA
+
+GREEN = "\x1b[32m"
+NAMES = 21
+"""As wide as the longest name of a gate, and two blanks."""
+
+
+def show_cutover(report: CutoverReport, as_json: bool) -> None:
+    """Print it to stdout."""
+    if as_json:
+        answer_json({"schema": SCHEMA, "open": report.open, "cut_over": report.is_cut_over, **asdict(report)})
+        return
+    for gate in report.gates:
+        _show(gate)
+    for name in report.names:
+        answer(_name_text(name))
+    answer(_end_text(report))
+
+
+def _show(gate: Gate) -> None:
+    word = "open    " if gate.open else "closed  "
+    colour = GREEN if gate.open else RED
+    print(f"{colour}{word}{RESET}" if coloured(sys.stdout) else word, end="")
+    answer(f"{gate.name:<{NAMES}}{gate.said}" + (f"\n        Try: {gate.fix}" if gate.fix else ""))
+
+
+def _name_text(name: LiveName) -> str:
+    if name.now.found is not Found.OURS:
+        return f"{name.live}  is {name.now.found}"
+    since = f" since {spell_moment(name.now.since_ms)}" if name.now.since_ms is not None else ""
+    before = f"; what was there before is {name.now.kept}" if name.now.kept else ""
+    return f"{name.live}  is a view of {name.target}{since}{before}"
+
+
+def _end_text(report: CutoverReport) -> str:
+    job = report.job
+    if report.reversed:
+        return f"job {job}: the cut over is reversed; its tables stay, and the job goes on"
+    if report.changed:
+        until = min(name.now.until_ms or 0 for name in report.names)
+        return (
+            f"job {job}: cut over; may be reversed until {spell_moment(until)}: backfill cutover {job} --reverse"
+        )
+    if report.is_cut_over:
+        return f"job {job}: is cut over"
+    return f"job {job}: not cut over; every gate is open" if report.open else f"job {job}: not cut over"

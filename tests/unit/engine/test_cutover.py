@@ -1,0 +1,99 @@
+"""The gates of a cut over, each closed by what it stands for, and when one may be reversed."""
+
+import time
+from dataclasses import replace
+
+import pytest
+
+from backfill_cli.catalog.jobs import JobRow
+from backfill_cli.catalog.lease import Lease
+from backfill_cli.engine.cutover import _caught_up, _free, _require_reversible, _verified
+from backfill_cli.errors import UsageError
+from backfill_cli.model.checkpoint import Progress
+from backfill_cli.model.cutover import Found, Gate, Live
+from backfill_cli.model.job import Control, JobState, Phase
+from backfill_cli.model.verify import Verified
+
+EPOCH = 100
+PROGRESS = Progress(Phase.UPSTREAM, EPOCH, 10, 10, 1, 1, {}, 0, 0, None, None, "")
+EQUAL = Verified("orders", EPOCH, 1, None, 0, 0, 0, True)
+ROW = JobRow(
+    "shop",
+    JobState.DONE,
+    "",
+    Phase.UPSTREAM,
+    EPOCH,
+    Control(),
+    PROGRESS,
+    "snapshot",
+    "forever",
+    1,
+    2,
+    Lease(),
+    False,
+)
+
+
+def verified(row: JobRow, *found: Verified) -> Gate:
+    return _verified(replace(row, verified=found), ["orders"])
+
+
+def test_a_job_past_its_log_store_is_caught_up_and_says_what_waits() -> None:
+    gate = _caught_up(replace(ROW, progress=replace(PROGRESS, pending_epochs=3)))
+    assert (gate.open, "3 upstream epochs" in gate.said) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("changed", "fix"),
+    [
+        ({"phase": Phase.SNAPSHOT, "live": True}, "backfill wait shop --for caught-up"),
+        ({"phase": Phase.LOG_STORE}, "backfill resume shop --detach; backfill wait shop --for caught-up"),
+        ({"progress": None}, "backfill resume shop --detach; backfill wait shop --for caught-up"),
+        ({"progress": replace(PROGRESS, converging=True), "live": True}, "backfill wait shop --for caught-up"),
+    ],
+)
+def test_a_job_that_is_not_there_yet_says_how_to_wait_for_it(changed: dict[str, object], fix: str) -> None:
+    gate = _caught_up(replace(ROW, **changed))  # type: ignore[arg-type]
+    assert (gate.open, gate.fix) == (False, fix)
+
+
+def test_equal_at_the_last_checkpoint_is_verified() -> None:
+    assert verified(ROW, EQUAL).open
+
+
+@pytest.mark.parametrize(
+    ("found", "said", "fix"),
+    [
+        ((), "was not verified", "backfill verify shop"),
+        ((replace(EQUAL, epoch=EPOCH - 1),), "the sink is at 100", "backfill verify shop"),
+        ((replace(EQUAL, share=0.01),), "only 1% of the keys", "backfill verify shop"),
+        ((replace(EQUAL, table="lines"),), "was not verified", "backfill verify shop"),
+        ((replace(EQUAL, equal=False),), "differs", "backfill verify shop --fix --confirm shop"),
+    ],
+)
+def test_less_than_that_is_not(found: tuple[Verified, ...], said: str, fix: str) -> None:
+    gate = verified(ROW, *found)
+    assert (gate.open, said in gate.said, gate.fix) == (False, True, fix)
+
+
+def test_a_job_that_goes_on_is_paused_for_it() -> None:
+    gate = verified(replace(ROW, live=True), replace(EQUAL, epoch=EPOCH - 1))
+    assert gate.fix == (
+        "backfill pause shop --wait; backfill verify shop; backfill cutover shop; backfill resume shop"
+    )
+
+
+def test_what_would_be_left_behind_closes_a_gate_that_names_it() -> None:
+    gate = _free({"orders": Live(Found.TABLE, depends=("view orders is read by v1", "w", "x", "y"))})
+    assert (gate.open, "v1; w; x, and 1 more" in gate.said) == (False, True)
+    assert _free({"orders": Live(Found.TABLE)}).open
+
+
+def test_only_what_was_cut_over_lately_is_reversed() -> None:
+    now_ms = time.time_ns() // 1_000_000
+    ours = Live(Found.OURS, "orders_before_100", 1, now_ms + 60_000)
+    _require_reversible("shop", {"orders": ours, "lines": Live(Found.NOTHING)})
+    with pytest.raises(UsageError, match="is not cut over"):
+        _require_reversible("shop", {"orders": Live(Found.VIEW)})
+    with pytest.raises(UsageError, match=r"is over; what was before is orders_before_100"):
+        _require_reversible("shop", {"orders": replace(ours, until_ms=now_ms - 1)})
