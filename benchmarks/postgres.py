@@ -15,7 +15,6 @@ import argparse
 import json
 import os
 import random
-import shutil
 import statistics
 import subprocess
 import sys
@@ -23,15 +22,12 @@ import time
 from bisect import bisect_left
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-import duckdb
 import measure
 from control import wait_for
 from measure import JOB, ROOT, Figure, percentile, quartiles, scratch
 from pgbench import (
     CHANGES,
-    ORDERS,
     SCALE,
     SETTINGS,
     TELLING,
@@ -42,90 +38,11 @@ from pgbench import (
     our_cpu_s,
     sums,
 )
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from postgres_ways import caught_up, debezium_way, our_way, partitions, plain_way, session
 
 SECTIONS = ("pairs", "busy", "follow", "live", "killed")
-PEERS = ROOT / "benchmarks" / "peers"
 TARGET_S = 5.0
 POINTS = ("after-stage:2", "after-prepare:2", "sink-before-commit:3", "after-commit:2", "commit-known:3")
-
-
-def jars(name: str) -> str:
-    import maven_jars  # in scripts/
-
-    return str(maven_jars.fetched(PEERS / f"{name}.xml", name))
-
-
-def session() -> "SparkSession":
-    """The one that all ways share."""
-    from backfill_cli.spark.session import open_session
-
-    return open_session("local[*]", {"spark.jars": ",".join(str(jar) for jar in Path(jars("jdbc")).glob("*.jar"))})
-
-
-def partitions(db: Database) -> int:
-    """As many as the job has splits."""
-    from backfill_cli.config import load
-
-    upstream = load(PgJob(db.folder / "ours", db.folder).write().config).open_upstream()
-    try:
-        return len(upstream.pin().splits)
-    finally:
-        upstream.close()
-
-
-def plain_way(spark: "SparkSession", db: Database, folder: Path, many: int) -> float:
-    """Seconds for copy, then load."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    url = db.dsn.replace("postgresql://postgres@", "jdbc:postgresql://") + "?user=postgres"
-    cut = {"partitionColumn": "id", "lowerBound": "1", "upperBound": str(db.rows), "numPartitions": str(many)}
-    began = time.perf_counter()
-    source = spark.read.format("jdbc").options(url=url, driver="org.postgresql.Driver")
-    source = source.options(dbtable="orders", fetchsize="20000", **cut)
-    source.load().write.parquet(str(folder / "copy"))
-    with duckdb.connect(str(folder / "plain.duckdb")) as con:
-        con.execute(f"CREATE TABLE orders AS SELECT * FROM read_parquet('{folder}/copy/*.parquet')")
-    took = time.perf_counter() - began
-    shutil.rmtree(folder)
-    return took
-
-
-def debezium_way(db: Database) -> float:
-    """Seconds from its engine's start to its last row."""
-    told = [str(db.server.port), "bench", "public.orders", "peer", str(db.rows)]
-    command = ["java", "-Xmx2g", "-cp", f"{jars('debezium')}/*", str(PEERS / "Snapshot.java"), *told]
-    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
-    if done.returncode:
-        raise RuntimeError(done.stdout + done.stderr)
-    db("DROP PUBLICATION IF EXISTS peer")
-    return float(done.stdout.split()[1])
-
-
-def our_way(db: Database, tables: tuple[str, ...] = ORDERS) -> float:
-    """Seconds for the whole job in this process, slot and publication made by it; the session is there already."""
-    job = PgJob(db.folder / "ours", db.folder, tables=tables)
-    job.forget()
-    db.forget_slot()
-    took = caught_up(job.write())
-    if tables == ORDERS:
-        with duckdb.connect(str(job.warehouse), read_only=True) as con:
-            found = con.execute("SELECT count(*), count(DISTINCT id) FROM orders").fetchone()
-        assert found == (db.rows, db.rows), found
-    return took
-
-
-def caught_up(job: PgJob) -> float:
-    """Seconds until the job has caught up and ended, in this process."""
-    from backfill_cli.catalog import Catalog
-    from backfill_cli.config import load
-    from backfill_cli.engine.loop.run import start
-
-    began = time.perf_counter()
-    start(load(job.config), Catalog(job.catalog), "caught-up", False, None)
-    return time.perf_counter() - began
 
 
 def pairs(db: Database, count: int, watch: Watch) -> list[Figure]:

@@ -1,9 +1,10 @@
 """The catalog: what the tool remembers of its jobs, in one small DuckDB file that people may query."""
 
-from backfill_cli.catalog.catalog import Catalog, Claim
+from backfill_cli.catalog.catalog import Catalog
+from backfill_cli.catalog.claim import Claim
 from backfill_cli.catalog.groups import SplitGroup
 from backfill_cli.catalog.inbox import Taken
-from backfill_cli.catalog.jobs import JobRow
+from backfill_cli.catalog.job_rows import JobRow
 from backfill_cli.catalog.lease import JobLock, Lease
 
 __all__ = ["Catalog", "Claim", "JobLock", "JobRow", "Lease", "SplitGroup", "Taken"]

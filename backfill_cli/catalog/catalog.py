@@ -1,21 +1,21 @@
 """The catalog as commands and the engine use it. Every method is short: lock, open, one transaction, close."""
 
-import math
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING
 
-from backfill_cli.catalog import checkpoints, groups, inbox, jobs, lease, ledger, spool, verified
-from backfill_cli.catalog.jobs import JobRow, check_name
+from backfill_cli.catalog import checkpoints, groups, inbox, job_rows, jobs, lease, ledger, spool, verified
+from backfill_cli.catalog.claim import Claim
+from backfill_cli.catalog.job_rows import JobRow
+from backfill_cli.catalog.jobs import check_name
 from backfill_cli.catalog.lease import JobLock
+from backfill_cli.catalog.liveness import Liveness
 from backfill_cli.catalog.runner import RunnerStore
 from backfill_cli.catalog.store import Store
 from backfill_cli.contracts import JobDefinition
-from backfill_cli.errors import BackfillError, NoSuchJob, UsageError
+from backfill_cli.errors import NoSuchJob, UsageError
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Owner, Totals
 from backfill_cli.model.job import Control, Verb
 from backfill_cli.model.verify import VerifyReport
@@ -26,31 +26,6 @@ if TYPE_CHECKING:
 
 def wall_clock_ms() -> int:
     return int(time.time() * 1000)
-
-
-class Claim:
-    """A runner's hold on a job, until `with` ends or the process dies.
-
-    token: larger than any before it. store: the job's part of the catalog. lock: the held lock file.
-    """
-
-    def __init__(self, store: RunnerStore, token: int, lock: JobLock) -> None:
-        self.store = store
-        self.token = token
-        self.lock = lock
-
-    def __enter__(self) -> "Claim":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            # A lease that cannot be released now ends by itself in 30 s; what happened before matters more.
-            with suppress(BackfillError):
-                self.store.release()
-        finally:
-            self.lock.release()
 
 
 class Catalog:
@@ -70,7 +45,7 @@ class Catalog:
     ) -> None:
         self._store = Store(path, wait_s)
         self._now_ms = now_ms
-        self._watch_s = lease.LEASE_MS / 1000 if watch_s is None else watch_s
+        self._liveness = Liveness(self._store, now_ms, lease.LEASE_MS / 1000 if watch_s is None else watch_s)
 
     @property
     def path(self) -> Path:
@@ -114,9 +89,9 @@ class Catalog:
         """
         job = check_name(definition.name)
         self._store.create()
-        dead = self._watched(job)
+        dead = self._liveness.watched(job)
         with self._store.writing() as db:
-            self._refuse_live(lease.read(db, job), job, lock, dead)
+            self._liveness.refuse_live(lease.read(db, job), job, lock, dead)
             jobs.forget(db, job)
             jobs.create(db, definition, control, self._now_ms())
             checkpoints.start_from(db, job, checkpoint)
@@ -158,11 +133,11 @@ class Catalog:
         return tuple(
             replace(
                 row,
-                live=self._is_live(row.lease, row.name),
+                live=self._liveness.seems_live(row.lease, row.name),
                 waiting=inbox.waiting(db, row.name),
                 verified=verified.newest(db, row.name),
             )
-            for row in jobs.rows(db)
+            for row in job_rows.rows(db)
         )
 
     def job(self, name: str | None) -> JobRow:
@@ -191,11 +166,11 @@ class Catalog:
     def post(self, job: str, verb: Verb, rate: float | None, by: str, now_ms: int) -> int:
         """The command is in the job's inbox, or, when no runner lives, has been applied. Returns its id."""
         check_name(job)
-        dead = self._watched(job)
+        dead = self._liveness.watched(job)
         with self._store.writing() as db:
             jobs.standing(db, job)
             command = inbox.add(db, job, verb, rate, by, now_ms)
-            if not self._is_held(lease.read(db, job), job, dead):
+            if not self._liveness.is_held(lease.read(db, job), job, dead):
                 inbox.apply(db, job, now_ms)
         inbox.touch(self.path)
         return command.id
@@ -211,9 +186,9 @@ class Catalog:
         within_s: whether one of another machine does may take longer to tell; then nothing is applied.
         """
         check_name(job)
-        dead = self._watched(job, within_s)
+        dead = self._liveness.watched(job, within_s)
         with self._store.writing() as db:
-            if not self._is_held(lease.read(db, job), job, dead):
+            if not self._liveness.is_held(lease.read(db, job), job, dead):
                 inbox.apply(db, job, now_ms)
 
     def taken(self, job: str, command_id: int) -> int | None:
@@ -287,7 +262,7 @@ class Catalog:
         check_name(job)
         taken = lock or JobLock(self.path, job)
         try:
-            dead = self._watched(job)
+            dead = self._liveness.watched(job)
             with self._store.writing() as db:
                 jobs.standing(db, job)
                 if not taken.held and not taken.take():
@@ -303,39 +278,8 @@ class Catalog:
     def drop(self, job: str, lock: JobLock | None = None) -> None:
         """Nothing of the job is left in the catalog. Raises Held while a runner other than `lock`'s has it."""
         check_name(job)
-        dead = self._watched(job)
+        dead = self._liveness.watched(job)
         with self._store.writing() as db:
             jobs.standing(db, job)
-            self._refuse_live(lease.read(db, job), job, lock, dead)
+            self._liveness.refuse_live(lease.read(db, job), job, lock, dead)
             jobs.forget(db, job)
-
-    def _is_live(self, known: lease.Lease, job: str) -> bool:
-        """For who only looks: as `_is_held`, but by the clocks of both machines, without waiting."""
-        return known.binds(lease.this_host(), self._now_ms()) or lease.runs_at(self.path, job)
-
-    def _refuse_live(self, known: lease.Lease, job: str, lock: JobLock | None, dead: lease.Lease | None) -> None:
-        """Raise Held while somebody else runs the job. dead: see `_watched`."""
-        ours = lock is not None and lock.held
-        if known.elsewhere(dead) if ours else self._is_held(known, job, dead):
-            raise lease.held(job, known, self._now_ms())
-
-    def _is_held(self, known: lease.Lease, job: str, dead: lease.Lease | None) -> bool:
-        return known.elsewhere(dead) or lease.is_locked(self.path, job)
-
-    def _watched(self, job: str, within_s: float = math.inf) -> lease.Lease | None:
-        """The lease of a runner on another machine that is dead; None also where `within_s` was not enough.
-
-        The time that it was renewed at is the other machine's, and clocks are set: one that looks run out is
-        watched, and a runner that lives renews it meanwhile.
-        """
-        with self._store.reading() as db:
-            seen = lease.read(db, job)
-        if not seen.doubtful(lease.this_host(), self._now_ms()):
-            return None
-        ends = time.monotonic() + min(self._watch_s, within_s)
-        while time.monotonic() < ends:
-            time.sleep(min(1.0, self._watch_s))
-            with self._store.reading() as db:
-                if lease.read(db, job) != seen:
-                    return None
-        return seen if within_s >= self._watch_s else None

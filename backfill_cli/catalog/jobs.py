@@ -1,34 +1,26 @@
 """Jobs in the catalog: what each one is, its state and control, and the row that people see."""
 
-import json
 import re
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from backfill_cli.catalog.lease import Lease
 from backfill_cli.contracts import JobDefinition, SinkTable
 from backfill_cli.errors import NoSuchJob, StateConflict, UsageError
-from backfill_cli.model.checkpoint import PartitionProgress, Progress
+from backfill_cli.model.checkpoint import Progress
 from backfill_cli.model.codec import decode, encode
 from backfill_cli.model.job import (
-    ENDED,
     TRANSITIONS,
-    Command,
     Control,
     JobState,
-    Phase,
-    apply_command,
     may_become,
 )
 from backfill_cli.model.split import Split
-from backfill_cli.model.upstream import Pin, SpoolView
-from backfill_cli.model.verify import Verified
+from backfill_cli.model.upstream import Pin
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-_PARTITION_FIELDS = frozenset(field.name for field in fields(PartitionProgress))
 _NAME = re.compile(r"[a-z0-9_-]{1,63}")
 
 
@@ -40,59 +32,6 @@ def check_name(job: str) -> str:
             "name it in the config: [job] name",
         )
     return job
-
-
-@dataclass(frozen=True, slots=True)
-class JobRow:
-    """A job as people see it.
-
-    epoch: the last committed one, 0 for none. live: a runner has it now. waiting: commands not yet taken.
-    verified: the tables of its last verify.
-    """
-
-    name: str
-    state: JobState
-    reason: str
-    phase: Phase
-    epoch: int
-    control: Control
-    progress: Progress | None
-    strategy: str
-    until: str
-    created_ms: int
-    caught_up_ms: int | None
-    lease: Lease
-    live: bool
-    waiting: tuple[Command, ...] = ()
-    verified: tuple[Verified, ...] = ()
-
-    @property
-    def ended(self) -> bool:
-        return self.state in ENDED
-
-    @property
-    def dead(self) -> bool:
-        """Whether the job's runner went without saying so: killed, or its machine is gone."""
-        return not self.ended and not self.live and self.lease.pid is not None
-
-    @property
-    def shown_state(self) -> JobState:
-        """The state, or what it is on its way to: asked and reached are two states."""
-        if self.ended:
-            return self.state
-        if self.asked.stop:
-            return JobState.STOPPING
-        if self.asked.paused and not self.control.paused:
-            return JobState.PAUSING
-        return self.state
-
-    @property
-    def asked(self) -> Control:
-        """The control once the commands that wait have been taken."""
-        asked = self.control
-        for command in self.waiting:
-            asked = apply_command(asked, command, command.at_ms)
-        return asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,51 +173,6 @@ def set_progress(db: "DuckDBPyConnection", job: str, progress: Progress) -> None
         "UPDATE jobs SET progress = ?, caught_up_ms = coalesce(caught_up_ms, ?) WHERE name = ?",
         [encode(progress), progress.caught_up_ms, job],
     )
-
-
-def rows(db: "DuckDBPyConnection") -> tuple[JobRow, ...]:
-    """All jobs, oldest first; `live`, `waiting` and `verified` are for the caller to fill in."""
-    found = db.execute(
-        """SELECT name, state, reason, phase, epoch, paused_by, paused_since_ms, rate, stop_asked, pause_all,
-                  progress, strategy, until, created_ms, caught_up_ms,
-                  coalesce(token, 0), owner, host, pid, claimed_ms, renewed_ms
-           FROM jobs LEFT JOIN leases ON leases.job = jobs.name ORDER BY created_ms, name"""
-    ).fetchall()
-    return tuple(_row(row) for row in found)
-
-
-def _row(row: tuple[Any, ...]) -> JobRow:
-    name, state, reason, phase, epoch, *control = row[:10]
-    progress, strategy, until, created_ms, caught_up_ms = row[10:15]
-    return JobRow(
-        name=name,
-        state=JobState(state),
-        reason=reason,
-        phase=Phase(phase),
-        epoch=epoch,
-        control=Control(*control),
-        progress=None if progress is None else read_progress(progress),
-        strategy=strategy,
-        until=until,
-        created_ms=created_ms,
-        caught_up_ms=caught_up_ms,
-        lease=Lease(*row[15:]),
-        live=False,
-    )
-
-
-def read_progress(text: str) -> Progress:
-    """As the codec reads it, without pydantic: its import costs `status` more than all else that it does."""
-    known = {field.name for field in fields(Progress)}
-    told = {name: value for name, value in json.loads(text).items() if name in known}
-    eta_s = told.get("eta_s")
-    listed = tuple(
-        PartitionProgress(**{name: value for name, value in partition.items() if name in _PARTITION_FIELDS})
-        for partition in told.get("partitions", ())
-    )
-    spool = told.get("spool")
-    shaped = {"eta_s": eta_s and tuple(eta_s), "partitions": listed, "spool": spool and SpoolView(**spool)}
-    return Progress(**told | shaped | {"phase": Phase(told["phase"])})
 
 
 def forget(db: "DuckDBPyConnection", job: str) -> None:

@@ -23,21 +23,17 @@ from backfill_cli.contracts.sink import (
 from backfill_cli.contracts.spool import SpoolEntry
 from backfill_cli.contracts.store import JobDefinition, JobStore
 from backfill_cli.contracts.table import TableSpec
+from backfill_cli.contracts.taking import HeldUpstream, SpoolingUpstream, Taken, TakenTable, TakingUpstream
 from backfill_cli.contracts.upstream import (
     AdvisingUpstream,
     ApartUpstream,
     ArrowTasks,
     BatchedUpstream,
     DirectUpstream,
-    HeldUpstream,
     LocatedUpstream,
     Piece,
     RememberingUpstream,
     ShowingUpstream,
-    SpoolingUpstream,
-    Taken,
-    TakenTable,
-    TakingUpstream,
     Upstream,
     UpstreamCapabilities,
     UpstreamConnector,

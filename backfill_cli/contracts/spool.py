@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from backfill_cli.contracts.upstream import TakenTable
+from backfill_cli.contracts.taking import TakenTable
 from backfill_cli.model.plan import ChangeWindow
 
 

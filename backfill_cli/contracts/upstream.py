@@ -6,10 +6,8 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from backfill_cli.contracts.sides import ChangeReads, ChangesConnector, Connected, SnapshotConnector, SnapshotReads
 from backfill_cli.contracts.table import TableSpec
-from backfill_cli.model.job import Phase
-from backfill_cli.model.plan import ChangeWindow, SnapshotRead, StagedFile
-from backfill_cli.model.position import Cursor, Position
-from backfill_cli.model.split import SplitKey
+from backfill_cli.model.plan import SnapshotRead
+from backfill_cli.model.position import Position
 from backfill_cli.model.upstream import Pin, UpstreamView
 
 if TYPE_CHECKING:
@@ -110,99 +108,6 @@ class BatchedUpstream(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class TakenTable:
-    """One table's changes of a window, in files: columns `(_op 'U'|'D', _seq, _ms, row…)`, as `changes` has them.
-
-    files: paths are relative to the folder that `take` was given. netted: each key is there once, by its last
-    change; else a key is once in a file, and its last `_seq` counts, of each column the last that has it.
-    changes: how many there were before, of which some may not count. changed, deleted: rows in the files, by op.
-    truncated: rows from before the window are gone. partial: columns that some 'U' rows do not carry; such a row
-    names them in one more column, `_unsent ARRAY<STRING>`.
-    """
-
-    files: tuple[StagedFile, ...] = ()
-    netted: bool = True
-    changes: int = 0
-    changed: int = 0
-    deleted: int = 0
-    truncated: bool = False
-    partial: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """A window of a log, taken. window: closed. schemas: of tables whose columns changed at its begin."""
-
-    window: ChangeWindow
-    tables: Mapping[str, TakenTable]
-    schemas: Mapping[str, str]
-
-
-@runtime_checkable
-class TakingUpstream(Protocol):
-    """An upstream whose log must be taken to be had, all tables at once; its `changes` is not called."""
-
-    def may_lack(self, table: str) -> frozenset[str]:
-        """Columns that a change may leave out where it left them as they were. After `pin` or `restore`."""
-        ...
-
-    def take(
-        self,
-        spark: "SparkSession",
-        window: ChangeWindow,
-        within: Mapping[SplitKey, Cursor | None] | None,
-        schemas: Mapping[str, str],
-        folder: str,
-    ) -> Taken:
-        """The window's changes are files in `folder`, durable once the caller synchronised them.
-
-        Called once the epoch's reads are written: an open window is closed at or after every transaction that they
-        saw. within: see EpochPlan, after the reads. schemas: in force, table -> Spark schema as JSON.
-        Raises Transient while the log cannot be had, HistoryGone when it no longer holds what follows
-        `window.after`, BadData for a value or a change of columns that cannot be followed.
-        """
-        ...
-
-
-@runtime_checkable
-class HeldUpstream(Protocol):
-    """An upstream in which a job must hold something of its own: a replication slot."""
-
-    def may_hold(self) -> None:
-        """Nothing stands in the way of `hold`. Called after `pin`, before anything is changed for a new job.
-
-        Raises UsageError with what would make it possible.
-        """
-        ...
-
-    def would_refuse(self) -> Sequence[str]:
-        """What `may_hold` would raise now, one sentence each with what makes it possible."""
-        ...
-
-    def would_hold(self) -> Sequence[str]:
-        """What `hold` would make, one sentence each, for people."""
-        ...
-
-    def hold(self) -> None:
-        """It is there. Called once by the start of a new job, when nothing else can refuse it; `pin` follows."""
-        ...
-
-    def keep_within(self, position: Position) -> None:
-        """What it costs its owner is within what the options allow; else it is given up, and HistoryGone raised.
-
-        Called at each barrier, by the runner of the job alone. position: what the job has applied.
-        """
-        ...
-
-    def release(self, pin: Pin) -> None:
-        """It is gone, as far as this job made it. Called when the job is dropped; may be repeated.
-
-        pin: the job's. Raises StateConflict where the options lead to another system than it was taken of.
-        """
-        ...
-
-
 @runtime_checkable
 class LocatedUpstream(Protocol):
     """An upstream whose tables could be those of a sink of its kind."""
@@ -263,23 +168,6 @@ class ApartUpstream(Protocol):
 
     def read_apart(self, begun: bool) -> None:
         """Columns that are added are left out: the log has them. begun: some rows were read by now."""
-        ...
-
-
-@runtime_checkable
-class SpoolingUpstream(Protocol):
-    """An upstream whose log is taken into a spool while the loop is elsewhere (strategy chain)."""
-
-    @property
-    def taken(self) -> Position:
-        """Up to where the log is in the spool: kept with each checkpoint, so that a lost spool is noticed."""
-        ...
-
-    def enter(self, phase: Phase, position: Position, schemas: Mapping[str, str], takes: bool) -> None:
-        """A barrier begins, before `observe`. schemas: in force at `position`, table -> Spark schema as JSON.
-
-        takes: whether the log may be taken; if not it waits with its owner.
-        """
         ...
 
 

@@ -138,3 +138,10 @@ class Barrier:
     def next(cls, prev_ms: int, now_ms: int, mutations: Mutations) -> "Barrier":
         """The barrier after `prev_ms`: physical time, or one millisecond on when the clock did not advance."""
         return cls(prev_ms, max(now_ms, prev_ms + 1), mutations)
+
+    @classmethod
+    def taking(cls, commands: tuple[Command, ...], prev_ms: int, now_ms: int, control: Control) -> "Barrier":
+        """The barrier after `prev_ms` at which these commands act. control: in force until then."""
+        for command in commands:
+            control = apply_command(control, command, now_ms)
+        return cls.next(prev_ms, now_ms, Mutations(control, commands))

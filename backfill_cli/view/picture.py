@@ -6,8 +6,6 @@ from dataclasses import replace
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.measure import Measurement
 from rich.padding import Padding
-from rich.segment import Segment
-from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
@@ -36,57 +34,12 @@ from backfill_cli.view.model import (
     spell_verified,
 )
 from backfill_cli.view.quarantine import spell_quarantined
+from backfill_cli.view.shapes import BAD, CALM, DONE, QUIET, STATE_STYLE, WARN, Bar, Curve, row
 from backfill_cli.view.text import shown
 
 PHASES = ("snapshot", "log-store", "upstream")
-CURVE = "▁▂▃▄▅▆▇█"
 PARTITIONS_SHOWN = 8
 WIDEST = 10_000  # columns, to see how wide a table would be
-ASCII_CURVE = "_.-~=+*#"
-
-CALM, DONE, WARN, BAD, QUIET = "cyan", "green", "yellow", "red", "dim"
-STATE_STYLE = {
-    "running": DONE,
-    "done": DONE,
-    "starting": CALM,
-    "pausing": WARN,
-    "paused": WARN,
-    "stopping": WARN,
-    "stopped": QUIET,
-    "failed": BAD,
-    "dead": BAD,
-}
-
-
-class Bar:
-    """How much of something is done, as wide as there is room. share: 0 to 1, None when nothing tells."""
-
-    def __init__(self, share: float | None, style: str) -> None:
-        self._share = share
-        self._style = style
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        width = options.max_width
-        full, half, rest = ("#", "", "-") if options.ascii_only else ("━", "╸", "─")
-        halves = round((self._share or 0.0) * width * 2)
-        filled = full * (halves // 2) + (half if halves % 2 else "")
-        filled = filled[:width]
-        yield Segment(filled, Style.parse(self._style))
-        yield Segment(rest * (width - len(filled)), Style.parse("bright_black"))
-
-
-class Curve:
-    """Values as a line of blocks, newest at the right; from 0 to the largest one."""
-
-    def __init__(self, values: Sequence[float]) -> None:
-        self._values = values
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        blocks = ASCII_CURVE if options.ascii_only else CURVE
-        values = self._values[-options.max_width :]
-        top = max(values, default=0.0)
-        levels = (round(value / top * (len(blocks) - 1)) if top > 0 else 0 for value in values)
-        yield Segment("".join(blocks[level] for level in levels), Style.parse(CALM))
 
 
 class Jobs:
@@ -105,7 +58,7 @@ class Jobs:
             numbers = (
                 f"{spell_share(view.share)}  {spell_rate(view.rows_per_s)} rows/s  lag {spell_lag(view.lag_s)}"
             )
-            yield _row(name, Text(f"{spell_phase(view.phase)}  {numbers}"))
+            yield row(name, Text(f"{spell_phase(view.phase)}  {numbers}"))
             yield from (
                 Padding(Text(shown(told), style=style), (0, 0, 0, 2))
                 for told, style in zip(_parted(view.limited_by), (QUIET, CALM), strict=True)
@@ -189,15 +142,6 @@ def job_picture(view: JobView) -> RenderableType:
     return Padding(Group(*parts), (1, 2))
 
 
-def _row(left: RenderableType, right: RenderableType) -> Table:
-    """Both in a line; a left one that is too long is folded."""
-    grid = Table.grid(expand=True, padding=(0, 1, 0, 0), pad_edge=False)
-    grid.add_column(ratio=1, overflow="fold")
-    grid.add_column(justify="right", no_wrap=True)
-    grid.add_row(left, right)
-    return grid
-
-
 def _state(view: JobView) -> Text:
     if view.runner.alive or view.state in (*ENDED, DEAD):
         return Text(view.state, style=STATE_STYLE.get(view.state, ""))
@@ -206,7 +150,7 @@ def _state(view: JobView) -> Text:
 
 def _title(view: JobView) -> RenderableType:
     name = Text.assemble((shown(view.name), "bold"), "  ", _state(view))
-    return _row(name, Text(f"{shown(view.strategy)}, until {shown(view.until)}", style=QUIET))
+    return row(name, Text(f"{shown(view.strategy)}, until {shown(view.until)}", style=QUIET))
 
 
 def _phases(view: JobView) -> RenderableType:

@@ -15,6 +15,7 @@ from psycopg.pq import ExecStatus
 
 from backfill_cli.errors import BadData, Fatal, Transient
 from backfill_cli.model.codec import decode, encode
+from backfill_cli.upstreams.postgres.log import peek
 from backfill_cli.upstreams.postgres.log import take as taking
 from backfill_cli.upstreams.postgres.log.window import Taken
 
@@ -135,7 +136,7 @@ def test_a_windows_changes_make_the_sink_what_the_database_is(
     now = world.now()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(taking, "HELD_BYTES", held)
-        patch.setattr(taking, "BLOCK_ROWS", 3)
+        patch.setattr(peek, "BLOCK_ROWS", 3)
         patch.setattr(taking, "MORE_MESSAGES", 2)
         for up_to in [*sorted(begin + int(cut * (now - begin)) for cut in cuts), now]:
             for _ in range(200):
@@ -214,7 +215,7 @@ def test_a_window_beyond_what_is_flushed_is_not_taken(world: World) -> None:
 
 
 def test_rows_of_any_size_are_fetched_in_blocks_that_fit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(taking, "BLOCK_BYTES", 10_000)
+    monkeypatch.setattr(peek, "BLOCK_BYTES", 10_000)
     world.db(f"INSERT INTO whole SELECT g, g, {BIG.format('x')} FROM generate_series(1, 300) g")
     world.db("UPDATE whole SET v = v + 1", "INSERT INTO two SELECT g, g, g FROM generate_series(1, 300) g")
     world.follow()
@@ -290,7 +291,7 @@ def test_a_value_that_is_not_needed_any_more_is_not_missed(
     world: World, monkeypatch: pytest.MonkeyPatch, held: int, then: str
 ) -> None:
     monkeypatch.setattr(taking, "HELD_BYTES", held)
-    monkeypatch.setattr(taking, "BLOCK_ROWS", 1)
+    monkeypatch.setattr(peek, "BLOCK_ROWS", 1)
     _lost(world)
     world.db(then)
     world.follow()
@@ -308,7 +309,7 @@ def test_a_row_that_moves_takes_its_value_from_what_was_written_before(
     world: World, monkeypatch: pytest.MonkeyPatch, held: int
 ) -> None:
     monkeypatch.setattr(taking, "HELD_BYTES", held)
-    monkeypatch.setattr(taking, "BLOCK_ROWS", 1)
+    monkeypatch.setattr(peek, "BLOCK_ROWS", 1)
     world.db(f"INSERT INTO part SELECT 1, g, {BIG.format('b')}, 'sad', NULL FROM generate_series(1, 3) g")
     world.db("UPDATE part SET v = 2, id = 7 WHERE id = 1")
     world.follow()
@@ -317,7 +318,7 @@ def test_a_row_that_moves_takes_its_value_from_what_was_written_before(
 
 def test_more_than_is_held_is_written_in_several_files(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(taking, "HELD_BYTES", 50_000)
-    monkeypatch.setattr(taking, "BLOCK_ROWS", 50)
+    monkeypatch.setattr(peek, "BLOCK_ROWS", 50)
     with psycopg.connect(world.db.dsn) as connection:
         for _ in range(2):
             connection.execute(

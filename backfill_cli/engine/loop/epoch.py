@@ -6,8 +6,9 @@ from typing import Generic
 
 from backfill_cli.contracts import RememberingUpstream, SinkTable, Upstream
 from backfill_cli.engine.loop.ports import StagedEpoch
+from backfill_cli.engine.loop.sizes import Sizes
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord
-from backfill_cli.model.job import Barrier
+from backfill_cli.model.job import Barrier, Phase
 from backfill_cli.model.plan import EpochPlan, Staged
 from backfill_cli.model.position import Position
 from backfill_cli.strategies import S
@@ -122,3 +123,10 @@ def spelled(plan: EpochPlan) -> str:
         epochs = plan.window.epochs
         parts.append(f"{epochs:,} upstream epoch{'' if epochs == 1 else 's'}" if epochs else "the change log")
     return f"reading {' and '.join(parts)}" if parts else "moving on without rows"
+
+
+def leaves_more(epoch: Epoch[S], sizes: Sizes) -> bool:
+    """Whether the barrier after it need not wait for the interval."""
+    if epoch.state.phase == Phase.SNAPSHOT:
+        return epoch.state.control.rate is None or sizes.full(epoch.record.changes_read)
+    return epoch.plan.pending_after > 0 or epoch.record.phase == Phase.SNAPSHOT

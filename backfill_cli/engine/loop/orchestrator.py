@@ -12,21 +12,21 @@ from enum import StrEnum
 from typing import Generic
 
 from backfill_cli.contracts import HeldUpstream, SpoolingUpstream
-from backfill_cli.engine.loop.epoch import Epoch, closed, left_of, quarantined, remembered, spelled
+from backfill_cli.engine.loop.caught_up import CaughtUp
+from backfill_cli.engine.loop.epoch import Epoch, closed, leaves_more, left_of, quarantined, remembered, spelled
 from backfill_cli.engine.loop.flight import Flight
 from backfill_cli.engine.loop.meter import Meter
 from backfill_cli.engine.loop.ports import Job, Ports, Settings
+from backfill_cli.engine.loop.rhythm import Rhythm
 from backfill_cli.engine.loop.sizes import Sizes
 from backfill_cli.errors import Transient
 from backfill_cli.failpoint import hit
 from backfill_cli.model.checkpoint import EpochRecord, Progress, Recovered
-from backfill_cli.model.job import Barrier, Command, Control, JobState, Mutations, Phase, apply_command
+from backfill_cli.model.job import Barrier, Command, JobState, Mutations, Phase
 from backfill_cli.model.pace import Backoff, Budget
 from backfill_cli.model.plan import EpochPlan
 from backfill_cli.model.position import START
 from backfill_cli.strategies import S, Strategy
-
-SELF_PAUSED_AFTER = 6  # times the longer of interval and target without a barrier
 
 
 class Tick(StrEnum):
@@ -58,15 +58,12 @@ class Orchestrator(Generic[S]):
         self._flight: Flight[S] = Flight(job, ports, committed.sink_schemas)
         self._unmarked: EpochRecord | None = None  # committed, the catalog does not say so yet
         self._sizes = Sizes(settings.target_ms)
-        self._behind = True
-        # By the steady clock, as all that waits: somebody may set the other one, an hour or a day off.
-        self._barrier_ms: int | None = None  # when one was looked for last
-        self._passed_ms: int | None = None  # when one passed last: with rows, or idle and with no epoch in flight
+        self._rhythm = Rhythm(settings.interval_ms, settings.target_ms)
+        self._caught_up = CaughtUp(settings.until, ports.now_ms)
         self._committed_state = self.state
         self._quarantined = self._committed_quarantined = committed.quarantined
         self._backoff = Backoff()
         self._stop_asked = False
-        self._caught_up_ms: int | None = None
 
     # -- what the runner around it uses --------------------------------------------------------------------------
 
@@ -76,24 +73,20 @@ class Orchestrator(Generic[S]):
 
     def progress(self) -> Progress:
         """The numbers for people: what the sink holds, under the control in force."""
-        strategy, control = self._strategy, self.state.control
-        state = strategy.apply(self._committed_state, Mutations(control))
-        told = self._meter.progress(
-            strategy, state, self._committed_epoch, self.waiting_for(), self._caught_up_ms, self._ports.steady_ms()
-        )
+        strategy, steady_ms, at_ms = self._strategy, self._ports.steady_ms(), self._caught_up.at_ms
+        state = strategy.apply(self._committed_state, Mutations(self.state.control))
+        told = self._meter.progress(strategy, state, self._committed_epoch, self.waiting_for(), at_ms, steady_ms)
         return replace(told, token=self._job.token, quarantined=self._committed_quarantined)
 
     @property
     def caught_up(self) -> bool:
         """Whether it was, in this run."""
-        return self._caught_up_ms is not None
+        return self._caught_up.at_ms is not None
 
     def waiting_for(self) -> str | None:
         """What holds the loop up now, None for nothing."""
-        flight, passed_ms = self._flight.epoch, self._passed_ms
-        patience_ms = SELF_PAUSED_AFTER * max(self._settings.interval_ms, self._settings.target_ms)
-        silent_ms = 0 if passed_ms is None else self._ports.steady_ms() - passed_ms
-        if flight is not None and silent_ms > patience_ms:
+        flight, silent_ms = self._flight.epoch, self._rhythm.silent_ms(self._ports.steady_ms())
+        if flight is not None and silent_ms is not None:
             reason = self._backoff.reason or f"the sink to commit epoch {flight.checkpoint.epoch}"
             return f"self-paused, no barrier for {silent_ms / 1000:.0f} s: {reason}"
         return self._backoff.reason
@@ -113,11 +106,7 @@ class Orchestrator(Generic[S]):
 
     def wait_ms(self) -> int:
         """How long nothing will happen, at most: until the next barrier, or the next try."""
-        steady_ms = self._ports.steady_ms()
-        if self._backoff.until_ms > steady_ms:
-            return min(self._backoff.until_ms - steady_ms, self._settings.interval_ms)
-        since_ms = self._since_barrier(steady_ms)
-        return 0 if since_ms is None else max(0, self._settings.interval_ms - since_ms)
+        return self._rhythm.wait_ms(self._ports.steady_ms(), self._backoff.until_ms)
 
     def committing(self) -> "Future[None] | None":
         """The commit under way, for a runner that would rather wait for it than ask again."""
@@ -140,9 +129,6 @@ class Orchestrator(Generic[S]):
     def _time_of_day(self, steady_ms: int) -> int:
         """When that was, by the clock as it is set now; the numbers of epochs go on where it was set back."""
         return self._ports.now_ms() - (self._ports.steady_ms() - steady_ms)
-
-    def _since_barrier(self, steady_ms: int) -> int | None:
-        return None if self._barrier_ms is None else steady_ms - self._barrier_ms
 
     def _control_alone(self) -> Tick:
         """While a failure waits for its next try, commands act all the same: nothing is read meanwhile."""
@@ -191,7 +177,7 @@ class Orchestrator(Generic[S]):
         committed_ms = self._ports.now_ms()
         self._unmarked = replace(flight.record, committed_ms=committed_ms, commit_ms=self._flight.commit_ms)
         self._meter.committed(self._unmarked, flight.barrier_ms, self._ports.steady_ms())
-        self._note_caught_up(flight.state, flight.plan)
+        self._caught_up.note(flight.state, flight.plan)
         self._meter.landed()
         self._meter.settled(flight.state, flight.plan, self._time_of_day(flight.barrier_ms))
         self._ports.upstream.acknowledge(self._strategy.durable(flight.state))
@@ -199,9 +185,7 @@ class Orchestrator(Generic[S]):
 
     def _barrier(self, steady_ms: int) -> Tick | None:
         """Begin the next barrier if it is time: None once an epoch is staged, else what is waited for."""
-        since_ms = self._since_barrier(steady_ms)
-        early = since_ms is not None and since_ms < self._settings.interval_ms
-        if early and not self._behind and not self._stop_wanted():
+        if self._rhythm.is_early(steady_ms) and not self._stop_wanted():
             return Tick.IDLE if self._flight.epoch is None else Tick.WAITING
         commands = self._ports.store.commands()
         barrier = self._next(commands)
@@ -212,28 +196,24 @@ class Orchestrator(Generic[S]):
                 return Tick.WAITING
             self._mark()
             return Tick.STOPPED
-        if self._is_done():  # though more came since: else a busy upstream would keep it for ever
+        # Though more came since: else a busy upstream would keep it for ever.
+        if self._caught_up.ends(self.state.control):
             if self._flight.epoch is not None:
                 return Tick.WAITING
             self._mark()
             return Tick.DONE
-        self._barrier_ms = steady_ms
+        self._rhythm.looked_ms = steady_ms
         return self._read(barrier, steady_ms)
 
     def _next(self, commands: tuple[Command, ...]) -> Barrier:
         """The next barrier; its number is the only thing that the time of day decides."""
-        control: Control = self.state.control
-        now_ms = self._ports.now_ms()
-        for command in commands:
-            control = apply_command(control, command, now_ms)
-        return Barrier.next(self._last_epoch, now_ms, Mutations(control, commands))
+        return Barrier.taking(commands, self._last_epoch, self._ports.now_ms(), self.state.control)
 
     def _take(self, barrier: Barrier) -> None:
         """The barrier's commands act from here on, and the catalog knows it first."""
         control = barrier.mutations.control
         verbs = ", ".join(c.verb for c in barrier.mutations.commands)
-        phase: Phase = self.state.phase
-        record = EpochRecord(barrier.epoch, barrier.prev_ms, phase, barrier.epoch, mutations=verbs)
+        record = EpochRecord(barrier.epoch, barrier.prev_ms, self.state.phase, barrier.epoch, mutations=verbs)
         self._mark()
         if control.stop:
             self._job_state = JobState.STOPPING
@@ -241,7 +221,7 @@ class Orchestrator(Generic[S]):
             paused = JobState.PAUSED if self._flight.epoch is None else JobState.PAUSING
             self._job_state = paused if control.paused else JobState.RUNNING
         self._ports.store.take(barrier.mutations.commands, control, self._job_state, record)
-        self._passed_ms = self._ports.steady_ms()
+        self._rhythm.passed_ms = self._ports.steady_ms()
         hit("after-take")
         self.state = self._strategy.apply(self.state, barrier.mutations)
         self._last_epoch = barrier.epoch
@@ -257,8 +237,7 @@ class Orchestrator(Generic[S]):
         view = upstream.observe(self.state.position, phase == Phase.SNAPSHOT)
         if isinstance(upstream, HeldUpstream):
             upstream.keep_within(self.state.position)
-        size = self._sizes.of(self.state.phase)
-        budget = Budget(barrier.epoch, size.rows, self._settings.interval_ms, steady_ms)
+        budget = Budget(barrier.epoch, self._sizes.of(phase).rows, self._settings.interval_ms, steady_ms)
         plan = self._strategy.plan(self.state, view, budget)
         self._meter.observed(plan, self._ports.now_ms(), view)
         if not plan:
@@ -269,11 +248,10 @@ class Orchestrator(Generic[S]):
         hit("after-stage")
         stage_ms = self._ports.steady_ms() - began_ms
         took_ms = max(stage_ms, self._flight.commit_ms)
-        self._sizes.learn(self.state.phase, self.state.control.rate is not None, done.staged, took_ms)
+        self._sizes.learn(phase, self.state.control.rate is not None, done.staged, took_ms)
         state = self._strategy.advance(self.state, plan, done.staged, budget)
         plan = left_of(replace(plan, closes_snapshot=self._strategy.closes(self.state, state)), done.staged)
-        frozen = self._strategy.freeze(state)
-        lag_ms = self._meter.lag_ms(plan, self._ports.now_ms())
+        frozen, lag_ms = self._strategy.freeze(state), self._meter.lag_ms(plan, self._ports.now_ms())
         memory = remembered(self._ports.upstream, state.position)
         taken = upstream.taken if isinstance(upstream, SpoolingUpstream) else START
         before, token = self.state, self._job.token
@@ -281,7 +259,7 @@ class Orchestrator(Generic[S]):
         self._ahead = closed(
             barrier, plan, done, before, state, frozen, token, stage_ms, lag_ms, steady_ms, memory, taken, aside
         )
-        self._passed_ms = self._barrier_ms
+        self._rhythm.passed()
         self._backoff = Backoff() if self._flight.epoch is None else self._backoff
         return None
 
@@ -290,26 +268,13 @@ class Orchestrator(Generic[S]):
         if self._flight.epoch is not None:
             return Tick.WAITING
         self.state = self._strategy.advance(self.state, plan, None, budget)
-        self._behind = False
-        self._passed_ms = self._barrier_ms
+        self._rhythm.behind = False
+        self._rhythm.passed()
         self._backoff = Backoff()
-        self._note_caught_up(self.state, plan)
+        self._caught_up.note(self.state, plan)
         self._meter.settled(self.state, plan, self._time_of_day(budget.steady_ms))
         self._mark()
-        return Tick.DONE if self._is_done() else Tick.IDLE
-
-    def _note_caught_up(self, state: S, plan: EpochPlan) -> None:
-        """Caught up from the first barrier of the upstream phase that leaves nothing pending, nor converging."""
-        live = state.phase == Phase.UPSTREAM and not state.control.paused
-        if live and plan.pending_after == 0 and not state.converging and self._caught_up_ms is None:
-            self._caught_up_ms = self._ports.now_ms()
-
-    def _is_done(self) -> bool:
-        return (
-            self._settings.until == "caught-up"
-            and self._caught_up_ms is not None
-            and not self.state.control.paused
-        )
+        return Tick.DONE if self._caught_up.ends(self.state.control) else Tick.IDLE
 
     def _prepare(self) -> None:
         """Promise the staged epoch, then let the sink commit it."""
@@ -324,15 +289,9 @@ class Orchestrator(Generic[S]):
         self._schemas = ahead.checkpoint.schemas
         self._quarantined = ahead.checkpoint.quarantined
         self._last_epoch = ahead.checkpoint.epoch
-        self._behind = self._more(ahead)
+        self._rhythm.behind = leaves_more(ahead, self._sizes)
         hit("after-prepare")
         self._settle()
-
-    def _more(self, epoch: Epoch[S]) -> bool:
-        """Whether the next barrier need not wait for the interval."""
-        if epoch.state.phase == Phase.SNAPSHOT:
-            return epoch.state.control.rate is None or self._sizes.full(epoch.record.changes_read)
-        return epoch.plan.pending_after > 0 or epoch.record.phase == Phase.SNAPSHOT
 
     def _mark(self) -> None:
         if self._unmarked is not None:

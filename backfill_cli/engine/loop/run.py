@@ -31,7 +31,7 @@ from backfill_cli.model.codec import encode
 from backfill_cli.model.job import JobState, Verb
 
 if TYPE_CHECKING:
-    from backfill_cli.catalog.catalog import Claim
+    from backfill_cli.catalog.claim import Claim
     from backfill_cli.catalog.lease import JobLock
 
 SIGNALLED = "a signal"

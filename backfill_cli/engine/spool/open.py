@@ -9,8 +9,9 @@ from backfill_cli.contracts import JobDefinition, JobStore
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.spool import take
 from backfill_cli.engine.spool.folder import Spool
+from backfill_cli.engine.spool.limits import TakerSettings
 from backfill_cli.engine.spool.stage import SpooledStager
-from backfill_cli.engine.spool.taker import Taker, TakerSettings
+from backfill_cli.engine.spool.taker import Taker
 from backfill_cli.engine.spool.upstream import SpooledUpstream
 from backfill_cli.model.codec import encode
 

@@ -7,19 +7,19 @@ durable, then the catalog knows it, then it is acknowledged upstream: never in a
 import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
 from backfill_cli.contracts import HeldUpstream, JobStore, RememberingUpstream, SpoolEntry, Taken, Upstream
 from backfill_cli.engine.spool.folder import Spool
+from backfill_cli.engine.spool.limits import TakerSettings
 from backfill_cli.engine.staging.schemas import evolved
-from backfill_cli.errors import BackfillError, Fatal, SpoolFull, Transient
+from backfill_cli.errors import BackfillError, Fatal, Transient
 from backfill_cli.failpoint import hit
 from backfill_cli.model.pace import Backoff
 from backfill_cli.model.plan import ChangeWindow
 from backfill_cli.model.position import START, Position
-from backfill_cli.model.units import spell_size
 from backfill_cli.strategies.chain import window_to_take
 
 REST, MOST_REST_MS = 3, 10_000
@@ -32,18 +32,6 @@ class Takes(Protocol):
     """What writes a window's changes: with Spark, or into lists."""
 
     def __call__(self, window: ChangeWindow, schemas: Mapping[str, str], folder: Path) -> Taken: ...
-
-
-@dataclass(frozen=True, slots=True)
-class TakerSettings:
-    """interval_ms: between two takings, at least. max_bytes: of the spool, None for no limit. stops_when_full: the
-    job stops then; else the log waits upstream. retry_limit_ms: of failures in passing, in a row.
-    """
-
-    interval_ms: int
-    max_bytes: int | None
-    stops_when_full: bool
-    retry_limit_ms: int
 
 
 class Taker:
@@ -161,7 +149,7 @@ class Taker:
         if isinstance(self._log, HeldUpstream):
             self._log.keep_within(at)
         window = window_to_take(at, self._position_ms, view)
-        self.full = window is not None and self._is_full()
+        self.full = window is not None and self._settings.is_full(self.size_bytes, self.snapshot_open)
         moved = window is not None and not self.full and self._add(window)
         self.behind = window is not None and not view.latest <= self.position
         self.untaken_ms = None
@@ -171,18 +159,6 @@ class Taker:
         self._due_ms = began_ms + self._settings.interval_ms
         self._rested_ms = began_ms + took_ms + min(REST * took_ms, MOST_REST_MS)
         return moved and self.behind
-
-    def _is_full(self) -> bool:
-        most, size = self._settings.max_bytes, self.size_bytes
-        if most is None or size < most:
-            return False
-        if self._settings.stops_when_full and self.snapshot_open:  # else draining makes room
-            raise SpoolFull(
-                f"the spool holds {spell_size(size)}, and spool.max_size is {spell_size(most)}: the log is no "
-                "longer taken",
-                'raise spool.max_size, or let the log wait upstream: spool.on_full = "wait"',
-            )
-        return True
 
     def _add(self, window: ChangeWindow) -> bool:
         """The window is an entry; False where the log did not move with it."""

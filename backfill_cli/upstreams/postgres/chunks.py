@@ -6,12 +6,13 @@ lost, for the log will not tell it again. Until it does the snapshot is taken ag
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli import postgres_driver
+from backfill_cli.contracts import Piece
 from backfill_cli.errors import BackfillError, Transient, UsageError
 from backfill_cli.postgres_says import INSTALL
 from backfill_cli.upstreams.postgres.client import SERVER, completed, of_state
@@ -76,6 +77,15 @@ def batches(chunk: Chunk) -> "Iterator[pa.RecordBatch]":
             with of_table(chunk.name):
                 arrays = [from_adbc(c, array) for c, array in zip(chunk.columns, batch.columns, strict=True)]
             yield pa.RecordBatch.from_arrays(arrays, names=[column.name for column in chunk.columns])
+
+
+def with_read(pieces: Sequence[Piece]) -> "Iterator[pa.RecordBatch]":
+    """Runs in a worker: the rows of some chunks, each with the read that it is of."""
+    import pyarrow as pa
+
+    for piece in pieces:
+        for batch in batches(piece.what):
+            yield batch.append_column("_read", pa.repeat(pa.scalar(piece.read, pa.int32()), batch.num_rows))
 
 
 def select(chunk: Chunk) -> str:

@@ -1,12 +1,17 @@
 """A window of the log is taken by one task, which writes the files; its answer comes back as JSON from Spark's."""
 
+import uuid
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from backfill_cli.model.codec import decode, encode
+from backfill_cli.model.plan import ChangeWindow
 from backfill_cli.spark import arrow_tasks, own_worker
 from backfill_cli.upstreams.postgres.log.take import take
 from backfill_cli.upstreams.postgres.log.window import LogTable, Taken, TakeRequest
+from backfill_cli.upstreams.postgres.options import PostgresOptions
+from backfill_cli.upstreams.postgres.pending import position_of
 from backfill_cli.upstreams.postgres.tables import PgTable
 from backfill_cli.upstreams.postgres.types import Column
 
@@ -43,4 +48,39 @@ def log_tables(tables: Mapping[str, PgTable], in_force: Mapping[str, tuple[Colum
     return tuple(
         LogTable(name, table.oid, in_force[name], tuple(column.name for column in table.key))
         for name, table in tables.items()
+    )
+
+
+def request(
+    options: PostgresOptions,
+    after: int,
+    up_to: int,
+    tables: tuple[LogTable, ...],
+    folder: str,
+    limit: int | None,
+    covered: Mapping[str, str | None],
+) -> TakeRequest:
+    """One taking, its files named like no other's. covered: see TakeRequest."""
+    return TakeRequest(
+        dsn=options.dsn,
+        slot=options.slot,
+        publication=options.publication,
+        after=after,
+        up_to=up_to,
+        tables=tables,
+        folder=folder,
+        attempt=uuid.uuid4().hex,
+        limit=limit,
+        covered=covered,
+    )
+
+
+def closed(window: ChangeWindow, taken: Taken) -> ChangeWindow:
+    """The window as it was taken: where it ends, its times, and how many transactions it has."""
+    return replace(
+        window,
+        up_to=position_of(taken.up_to),
+        up_to_ms=window.up_to_ms if taken.up_to_ms is None else taken.up_to_ms,
+        from_ms=window.from_ms if taken.from_ms is None else taken.from_ms,
+        epochs=max(taken.transactions, window.epochs),
     )

@@ -5,9 +5,7 @@ what the database compares.
 """
 
 import json
-import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +21,6 @@ from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.failures import from_spark
 from backfill_cli.upstreams.postgres import checks, chunks, identity, publications, slot, taking
 from backfill_cli.upstreams.postgres.client import clock_ms, connected, lsn_text, server_of
-from backfill_cli.upstreams.postgres.log.window import TakeRequest
 from backfill_cli.upstreams.postgres.look import Look, schema_of_columns
 from backfill_cli.upstreams.postgres.memory import Known, Memory
 from backfill_cli.upstreams.postgres.options import PostgresOptions
@@ -32,7 +29,6 @@ from backfill_cli.upstreams.postgres.ranges import Ranges
 from backfill_cli.upstreams.postgres.tables import PgTable, places, schema_of, splits
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 LONG_LOG_BYTES = 1 << 30
@@ -208,7 +204,7 @@ class PostgresUpstream:
         assert tasks is not None
         shape = json.loads(tasks.schema)
         shape["fields"].append(schema_field("_read", "integer"))
-        return arrow_tasks.frame(spark, _with_read, tasks.parts, StructType.fromJson(shape))
+        return arrow_tasks.frame(spark, chunks.with_read, tasks.parts, StructType.fromJson(shape))
 
     # -- the log -------------------------------------------------------------------------------------------------
 
@@ -230,18 +226,9 @@ class PostgresUpstream:
         if self._pending.nothing_to(up_to):
             taken = taking.nothing(up_to)
         else:
-            request = TakeRequest(
-                dsn=self._options.dsn,
-                slot=self._options.slot,
-                publication=self._options.publication,
-                after=after,
-                up_to=up_to,
-                tables=taking.log_tables(self._look.tables, self._look.in_force),
-                folder=folder,
-                attempt=uuid.uuid4().hex,
-                limit=window.limit,
-                covered=self._ranges.covered(self._look.tables, within),
-            )
+            tables = taking.log_tables(self._look.tables, self._look.in_force)
+            covered = self._ranges.covered(self._look.tables, within)
+            request = taking.request(self._options, after, up_to, tables, folder, window.limit, covered)
             taken = taking.in_worker(spark, request)
         if window.open and taken.up_to < up_to:
             raise Transient("a table's columns changed while it was read", "wait: the log is applied first now")
@@ -257,14 +244,7 @@ class PostgresUpstream:
         in_force_then = {name: names_of(text) for name, text in {**schemas, **changed}.items()}
         read, storage = known.read or window.open, self._look.storage()
         self._memory.keep(after, taken.up_to, Known(hidden, read, in_force_then, storage))
-        end = replace(
-            window,
-            up_to=position_of(taken.up_to),
-            up_to_ms=window.up_to_ms if taken.up_to_ms is None else taken.up_to_ms,
-            from_ms=window.from_ms if taken.from_ms is None else taken.from_ms,
-            epochs=max(taken.transactions, window.epochs),
-        )
-        return Taken(end, taken.tables, changed)
+        return Taken(taking.closed(window, taken), taken.tables, changed)
 
     def changes(
         self, spark: "SparkSession", table: str, after: Position, up_to: Position, schema: str
@@ -310,12 +290,3 @@ class PostgresUpstream:
         if self._pin is None:
             raise RuntimeError("pin() or restore() comes first")
         return self._pin
-
-
-def _with_read(pieces: Sequence[Piece]) -> "Iterator[pa.RecordBatch]":
-    """Runs in a worker: the rows of some chunks, each with the read that it is of."""
-    import pyarrow as pa
-
-    for piece in pieces:
-        for batch in chunks.batches(piece.what):
-            yield batch.append_column("_read", pa.repeat(pa.scalar(piece.read, pa.int32()), batch.num_rows))

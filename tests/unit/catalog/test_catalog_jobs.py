@@ -25,8 +25,6 @@ from hypothesis import strategies as st
 from backfill_cli.catalog import Catalog, Claim, jobs
 from backfill_cli.catalog.store import Store
 from backfill_cli.errors import Held, NoSuchJob, StateConflict, UsageError
-from backfill_cli.model.checkpoint import PartitionProgress, Progress
-from backfill_cli.model.codec import decode, encode
 from backfill_cli.model.job import TRANSITIONS, Command, Control, JobState, Verb
 from backfill_cli.model.split import Split, SplitProgress
 
@@ -223,25 +221,6 @@ def test_a_rebuilt_job_keeps_partitions_newer_than_its_pin(path: Path, clock: Cl
 def test_a_lost_catalog_is_rebuilt_where_there_was_none(path: Path, clock: Clock) -> None:
     Catalog(path, clock).rebuild(definition(), checkpoint(900), Control(), token=41)
     assert Catalog(path, clock).job("orders").epoch == 900
-
-
-COUNTS = st.dictionaries(st.text("abc ", max_size=3), st.integers(0), max_size=3)
-TOLD = st.builds(
-    Progress,
-    splits=COUNTS,
-    limited_by=st.text("añ'\"", max_size=5),
-    rows_per_s=st.none() | st.floats(0),
-    eta_s=st.none() | st.tuples(st.floats(0), st.floats(0)),
-    share=st.none() | st.floats(0, 1),
-    partitions=st.lists(st.from_type(PartitionProgress), max_size=2).map(tuple),
-)
-
-
-@given(TOLD)
-def test_progress_is_read_as_the_codec_reads_it(told: Progress) -> None:
-    newer = encode(told).replace("{", '{"field_of_a_newer_version": [1], ', 1)
-    newer = newer.replace('{"partition"', '{"another": 1, "partition"')
-    assert jobs.read_progress(newer) == decode(Progress, newer) == told
 
 
 def test_no_field_of_a_split_is_forgotten() -> None:

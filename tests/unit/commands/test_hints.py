@@ -518,7 +518,7 @@ STATES: dict[str, tuple[Callable[[Scene], str], ...]] = {
 NEEDS_A_SERVER = {
     "backfill_cli/engine/verify/current.py:_require_all",
     "backfill_cli/sinks/postgres/state.py:own",
-    "backfill_cli/sinks/postgres/tables.py:_added",
+    "backfill_cli/sinks/postgres/existing.py:added",
     "backfill_cli/sinks/postgres/tables.py:_refuse_other_owner",
     "backfill_cli/sinks/postgres/tables.py:check",
     "backfill_cli/sinks/postgres/verify.py:_export",

@@ -11,7 +11,8 @@ from simulation.chain_world import MemorySpool, MemoryTakes, VolatileLog
 from simulation.world import TABLE, MemoryStore
 
 from backfill_cli.contracts import Taken
-from backfill_cli.engine.spool.taker import Taker, TakerSettings
+from backfill_cli.engine.spool.limits import TakerSettings
+from backfill_cli.engine.spool.taker import Taker
 from backfill_cli.engine.spool.upstream import SpooledUpstream
 from backfill_cli.errors import Fatal, SpoolFull, Transient
 from backfill_cli.model.checkpoint import Checkpoint

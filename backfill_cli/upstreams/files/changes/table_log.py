@@ -12,9 +12,9 @@ from dataclasses import replace
 from backfill_cli.errors import Fatal, HistoryGone
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.model.schema import Columns, differing, same_type, schema_text
-from backfill_cli.upstreams.files.changes import holes, order
+from backfill_cli.upstreams.files.changes import holes, order, refusals
 from backfill_cli.upstreams.files.changes.change_format import ChangeFormat, Inspected
-from backfill_cli.upstreams.files.changes.consumed import Consumed, Entry, Fault
+from backfill_cli.upstreams.files.changes.consumed import Consumed, Fault
 from backfill_cli.upstreams.files.changes.landing import Landing
 from backfill_cli.upstreams.files.reading.footers import THREADS
 
@@ -182,7 +182,7 @@ class TableLog:
             return
         memory = self._memory(cursor)
         for fault in memory.faults(there):
-            raise self._fault(fault, cursor or "")
+            raise refusals.changed(self.table, fault, cursor or "")
         seen = self._landing.between(cursor, memory.newest) if memory.waiting else ()
         if len(seen) < memory.waiting:
             gone = memory.waiting - len(seen)
@@ -239,26 +239,21 @@ class TableLog:
         at = self._landing.files.get(cursor or "")
         for file in there if at is not None else ():
             if at is not None and file.name < at.name and file.mtime_ns > at.mtime_ns + _LATE_NS:
-                raise self._late(file, at.name, f"if it was there before: touch -r '{at.path}' '{file.path}'")
+                raise refusals.late(
+                    self.table, file, at.name, f"if it was there before: touch -r '{at.path}' '{file.path}'"
+                )
 
     def _compare(self, added: Iterable[File], gone: Iterable[str], cursor: str | None) -> None:
         for file in added:
             if cursor is not None and file.name <= cursor:
-                raise self._late(file, cursor, "give it a name after that one, if its changes are not in the sink")
+                raise refusals.late(self.table, file, cursor, refusals.NAME_IT_LATER)
         for name in gone:
             if cursor is None or name > cursor:
-                raise HistoryGone(
-                    f"table '{self.table}': change file {self.where.folder}/{name} is gone and was not read yet",
-                    "put it back, or drop the job and start over",
-                )
+                raise refusals.gone_unread(self.table, f"{self.where.folder}/{name}")
 
     def _refuse_renamed(self, fresh: Sequence[File], cursor: str | None) -> None:
         for file, (was, *_) in self._memory(cursor).renamed(fresh, self._landing.files):
-            raise Fatal(
-                f"table '{self.table}': {file.path} is '{was}', which was applied already, under another name: "
-                "the same inode, size and time, and that name is gone",
-                f"if it holds other changes: touch '{file.path}'; if not, rename it back to '{was}'",
-            )
+            raise refusals.renamed(self.table, file, was)
 
     def _look_again(self, cursor: str | None) -> None:
         """Stat pending files and some applied ones: writing in place does not change their folder."""
@@ -269,30 +264,12 @@ class TableLog:
             before = self._landing.files[name]
             now = self._landing.again(name)
             if now is not None and now != before:
-                raise self._fault(Fault(now, (before.name, before.size, before.mtime_ns)), cursor or "")
+                raise refusals.changed(
+                    self.table, Fault(now, (before.name, before.size, before.mtime_ns)), cursor or ""
+                )
         for name in self._landing.between(cursor, None)[:_WATCHED]:
             if self._landing.again(name) is None:
                 self._compare((), (name,), cursor)
-
-    def _fault(self, fault: Fault, cursor: str) -> Fatal:
-        file, was = fault.file, fault.was
-        if was is None:
-            return self._late(file, cursor, "give it a name after that one, if its changes are not in the sink")
-        if was[1] != file.size:
-            return Fatal(
-                f"table '{self.table}': {file.path} changed from {was[1]} to {file.size} bytes after it was read",
-                f"land what was added as a file of its own, with a later name, and put this one back: truncate -s "
-                f"{was[1]} '{file.path}' && touch -d @{_stamp(was)} '{file.path}'"
-                if file.size > was[1]
-                else "put the file back as it was; land changes as files of their own, with later names",
-            )
-        return Fatal(
-            f"table '{self.table}': {file.path} was written again after it was read (its time changed)",
-            f"if it holds what it held, give it its time back: touch -d @{_stamp(was)} '{file.path}'",
-        )
-
-    def _late(self, file: File, cursor: str, hint: str) -> Fatal:
-        return Fatal(f"table '{self.table}': {file.path} came late: the job is at '{cursor}' already", hint)
 
 
 def _in_order(old: Columns, new: Columns) -> Columns:
@@ -302,11 +279,6 @@ def _in_order(old: Columns, new: Columns) -> Columns:
         **{n: c if same_type(c["type"], new[n]["type"]) else new[n] for n, c in kept.items()},
         **{name: column for name, column in new.items() if name not in old},
     }
-
-
-def _stamp(entry: Entry) -> str:
-    """Its time, as `touch -d @` takes it."""
-    return f"{entry[2] // 10**9}.{entry[2] % 10**9:09d}"
 
 
 def ms_of(found: Inspected) -> int:

@@ -5,21 +5,22 @@ window was read; it is read anew then, with what was learnt (`_Bounds`).
 """
 
 import gc
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import TakenTable
-from backfill_cli.errors import BadData, Transient
-from backfill_cli.upstreams.postgres.client import asking, connected, lsn_text
+from backfill_cli.errors import BadData
+from backfill_cli.upstreams.postgres.client import asking, connected
+from backfill_cli.upstreams.postgres.log import peek
 from backfill_cli.upstreams.postgres.log import pgoutput as log
 from backfill_cli.upstreams.postgres.log.covered import keep_covered
 from backfill_cli.upstreams.postgres.log.files import TableFiles
 from backfill_cli.upstreams.postgres.log.net import NeedsAll, NetTable
 from backfill_cli.upstreams.postgres.log.window import Taken, TakeRequest
-from backfill_cli.upstreams.postgres.types import DESCRIBED, Column, by_table, quoted, spark_type
+from backfill_cli.upstreams.postgres.types import DESCRIBED, Column, by_table, spark_type
 
 if TYPE_CHECKING:
     import psycopg
@@ -32,9 +33,6 @@ ROW_BYTES = 460
 
 _ROWS = frozenset({log.INSERT, log.UPDATE, log.DELETE})
 
-BLOCK_ROWS, BLOCK_BYTES = 10_000, 8 << 20
-"""At most so many rows are fetched at once, and about so much, by the size of those before."""
-
 MORE_MESSAGES = 1_000
 """Beyond the limit: what a window that begins before `after` may have to skip, and each transaction's B and C."""
 
@@ -46,7 +44,7 @@ def take(request: TakeRequest) -> Taken:
     """
     bounds = _Bounds(request.after, request.up_to, request.up_to, (request.limit or 0) + MORE_MESSAGES)
     with _no_garbage(), asking(f"reading the slot {request.slot!r}"), connected(request.dsn) as connection:
-        _require_flushed(connection, request.up_to)
+        peek.require_flushed(connection, request.up_to)
         while True:
             window = _Window(request, connection, bounds)
             try:
@@ -60,15 +58,6 @@ def take(request: TakeRequest) -> Taken:
             except BaseException:
                 window.discard()
                 raise
-
-
-def _require_flushed(connection: "psycopg.Connection[Any]", up_to: int) -> None:
-    """The server decodes what is flushed and no more: beyond it transactions would be missed."""
-    end = "CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END"
-    with asking("how far its log is flushed"):
-        row = connection.execute(f"SELECT {end} >= %s::pg_lsn".encode(), (lsn_text(up_to),)).fetchone()
-    if row is None or not row[0]:
-        raise Transient(f"the log is not yet flushed up to {lsn_text(up_to)}", "wait until the server wrote it")
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +133,10 @@ class _Window:
     def _read(self) -> int:
         """All changes of the window are in the tables. Returns where it ends."""
         count = 0
-        with closing(self._blocks()) as blocks:
-            for block in blocks:
+        messages = None if self._request.limit is None else self._bounds.messages
+        with closing(peek.blocks(self._connection, self._request, self._bounds.up_to, messages)) as blocks:
+            for block, size in blocks:
+                self._held += size + ROW_BYTES * len(block)
                 for (message,) in block:
                     kind = message[0]
                     if kind in _ROWS:
@@ -174,24 +165,6 @@ class _Window:
         if self._end is None:  # all that the server decoded is before the window
             raise _Again(replace(self._bounds, messages=self._bounds.messages * 4))
         return self._end
-
-    def _blocks(self) -> Generator[list[tuple[bytes]], None, None]:
-        """The slot's messages in order, up to the last transaction that begins to commit in the window."""
-        request = self._request
-        query = (
-            "SELECT data FROM pg_catalog.pg_logical_slot_peek_binary_changes"
-            "(%s, %s::pg_lsn, %s::int, 'proto_version', '1', 'publication_names', %s)"
-        )
-        messages = None if request.limit is None else self._bounds.messages
-        given = (request.slot, lsn_text(self._bounds.up_to), messages, quoted(request.publication))
-        with asking(f"reading the slot {request.slot!r}"), self._connection.cursor("backfill_log") as cursor:
-            cursor.execute(query, given, binary=True)
-            many = min(100, BLOCK_ROWS)
-            while block := cursor.fetchmany(many):
-                size = sum(len(message) for (message,) in block)
-                many = max(1, min(BLOCK_ROWS, BLOCK_BYTES * len(block) // size))
-                self._held += size + ROW_BYTES * len(block)
-                yield block
 
     def _commit(self, message: bytes) -> None:
         """The transaction is the window's, or is not: its end decides, its beginning let us read it or not."""

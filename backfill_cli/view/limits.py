@@ -1,0 +1,38 @@
+"""What limits a job now, in a sentence that ends with the command that changes it."""
+
+from backfill_cli.catalog import JobRow
+from backfill_cli.catalog.moments import spell_moment
+from backfill_cli.errors import WAY_ON
+from backfill_cli.model.checkpoint import Progress
+from backfill_cli.model.job import JobState
+
+
+def limited_by(row: JobRow, progress: Progress) -> str:
+    """What limits the job now, and the command that changes it; a job without a runner is limited by that."""
+    go_on = f"to go on: backfill resume {row.name}"
+    if row.state == JobState.FAILED:
+        return f"failed: {row.reason}" if WAY_ON in row.reason else f"failed: {row.reason}; {go_on}"
+    paused = f", paused by {row.control.paused_by}" if row.control.paused else ""
+    if row.state == JobState.DONE and not paused:
+        return f"done: {row.reason}; to follow: backfill start --config FILE --until forever"
+    if row.state == JobState.DONE:
+        return f"done: {row.reason}{paused}: the next run will wait; {go_on}"
+    if row.ended:
+        return f"stopped{paused}; {go_on}"
+    if not row.live:
+        seen = f" since {spell_moment(row.lease.renewed_ms)}" if row.dead else ""
+        return f"no runner: the last one, {_runner(row)}, is gone{seen}{paused}; {go_on}"
+    if row.state == JobState.STARTING:
+        return row.reason
+    if row.shown_state == JobState.STOPPING:
+        return progress.waiting_for or "stopping: the current epoch commits first"
+    if row.control.paused:
+        too = ", the taking of its change log too (pause --all)" if row.control.pause_all else ""
+        return f"paused by {row.control.paused_by} since {spell_moment(row.control.paused_since_ms)}{too}; {go_on}"
+    if progress.not_converging:
+        return progress.not_converging
+    return progress.limited_by or "starting"
+
+
+def _runner(row: JobRow) -> str:
+    return f"pid {row.lease.pid} on {row.lease.host}" if row.lease.pid else "which left no name"

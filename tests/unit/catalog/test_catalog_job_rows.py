@@ -1,0 +1,26 @@
+"""Rows of jobs: the numbers of one are read without the codec, and as it reads them."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backfill_cli.catalog import job_rows
+from backfill_cli.model.checkpoint import PartitionProgress, Progress
+from backfill_cli.model.codec import decode, encode
+
+COUNTS = st.dictionaries(st.text("abc ", max_size=3), st.integers(0), max_size=3)
+TOLD = st.builds(
+    Progress,
+    splits=COUNTS,
+    limited_by=st.text("añ'\"", max_size=5),
+    rows_per_s=st.none() | st.floats(0),
+    eta_s=st.none() | st.tuples(st.floats(0), st.floats(0)),
+    share=st.none() | st.floats(0, 1),
+    partitions=st.lists(st.from_type(PartitionProgress), max_size=2).map(tuple),
+)
+
+
+@given(TOLD)
+def test_progress_is_read_as_the_codec_reads_it(told: Progress) -> None:
+    newer = encode(told).replace("{", '{"field_of_a_newer_version": [1], ', 1)
+    newer = newer.replace('{"partition"', '{"another": 1, "partition"')
+    assert job_rows.read_progress(newer) == decode(Progress, newer) == told
