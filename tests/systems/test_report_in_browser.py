@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -54,7 +53,7 @@ def browser() -> str:
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report of a job that ran to its end, throttled meanwhile, as `backfill report` wrote it."""
     place = Place(tmp_path_factory.mktemp("report"))
     place.configured(("rate = 100", "rate = 2000"))
@@ -65,7 +64,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     assert place.typed("verify").returncode == 0
     written = place.typed("report", "--out", "report.html")
     assert written.returncode == 0, written.stderr
-    yield place.folder / "report.html"
+    return place.folder / "report.html"
 
 
 def browsed(browser: str, page: Path, *words: str) -> str:
@@ -79,7 +78,7 @@ def browsed(browser: str, page: Path, *words: str) -> str:
 
 
 def looked(browser: str, page: Path, name: str = "looked.html") -> dict[str, Any]:
-    """What the browser makes of the page. A copy says it: the page itself has no script, and is allowed none here."""
+    """What the browser makes of the page. A copy says it: the page itself has no script."""
     allowed = f'<meta http-equiv="Content-Security-Policy" content="{NOTHING_FETCHED}">'
     text = page.read_text("utf-8")
     copy = page.with_name(name)
