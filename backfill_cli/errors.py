@@ -37,6 +37,8 @@ class BackfillError(Exception):
     """
 
     exit_code = 1
+    answered = False
+    """Whether stdout has the command's answer already, where that is JSON: it gets no second object."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -109,6 +111,7 @@ class StoppedEarly(BackfillError):
 
 class VerifyMismatch(BackfillError):
     exit_code = 3
+    answered = True  # what differs
 
 
 class Fatal(BackfillError):

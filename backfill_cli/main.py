@@ -35,6 +35,8 @@ VERBS = (
 )
 """In the order of `--help`. Its module in `commands` has a function of that name, or an `app` of its own verbs."""
 
+JSON = "--json"
+
 ALIASES = {"list": "status"}
 
 
@@ -117,34 +119,48 @@ class Verbs(TyperGroup):
     def get_params(self, ctx: Any) -> list[Any]:
         return _as_typed(super().get_params(ctx))
 
-    def make_context(self, *args: Any, **settings: Any) -> Any:
-        with exit_codes():
-            return super().make_context(*args, **settings)
+    def make_context(self, info_name: Any, args: list[str], *rest: Any, **settings: Any) -> Any:
+        as_json = JSON in args  # what is wrong with the others is told as JSON, too
+        with exit_codes(as_json):
+            made = super().make_context(info_name, args, *rest, **settings)
+        made.meta[JSON] = as_json
+        return made
 
     def invoke(self, ctx: Any) -> Any:
-        with exit_codes():
+        with exit_codes(ctx.meta[JSON]):
             return super().invoke(ctx)
 
 
 @contextmanager
-def exit_codes() -> Iterator[None]:
-    """The one place where an error becomes a message, a hint and an exit code."""
+def exit_codes(as_json: bool) -> Iterator[None]:
+    """The one place where an error becomes message, hint and exit code; as JSON an object on stdout, too."""
     try:
         yield
     except BackfillError as error:
-        _end(error)
+        _end(error, as_json)
     except typer.TyperException as error:
         where = getattr(error, "ctx", None)
         hint = f"{where.command_path} --help" if where is not None else "backfill --help"
-        _end(UsageError(error.format_message().replace("Value error, ", "", 1), hint))  # pydantic's own prefix
+        message = error.format_message().replace("Value error, ", "", 1)  # pydantic's own prefix
+        _end(UsageError(message, hint), as_json)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
+    except (typer.Exit, typer.Abort):
+        raise
+    except Exception as error:  # a fault of ours: Python tells it on stderr
+        if as_json:
+            from backfill_cli.view.console import complain_json
+
+            complain_json(error)
+        raise
 
 
-def _end(error: BackfillError) -> None:
-    from backfill_cli.view.console import complain
+def _end(error: BackfillError, as_json: bool) -> None:
+    from backfill_cli.view.console import complain, complain_json
 
     complain(error)
+    if as_json:
+        complain_json(error)
     raise typer.Exit(error.exit_code) from None
 
 

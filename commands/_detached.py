@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import typer
 
-from backfill_cli.errors import NoSuchJob, UsageError, WaitTimedOut
-from backfill_cli.view.console import answer_json, say
+from backfill_cli.errors import BackfillError, NoSuchJob, UsageError, WaitTimedOut
+from backfill_cli.view.console import answer_json, complain_json, say
 from backfill_cli.view.log import LOG_BYTES, kept, log_of, opened
 
 if TYPE_CHECKING:
@@ -55,7 +55,10 @@ def start_detached(
         if code is not None and code != 0:
             with log.open(errors="replace") as written:
                 written.seek(began)
-                say(written.read().rstrip())
+                said = written.read().rstrip()
+            say(said)
+            if as_json:
+                complain_json(_told_last(said, code))
             raise typer.Exit(code if code > 0 else 128 - code)
         if code == 0:
             break
@@ -70,6 +73,15 @@ def start_detached(
     else:
         after = "" if barrier_within_s is None else ", past its first barrier"
         say(f"job {job}: started in the background, pid {runner.pid}{after}, log {log}")
+
+
+def _told_last(said: str, code: int) -> BackfillError:
+    """The error that a runner ended with, of what it said; all of that where it was no error of ours."""
+    before, found, told = said.rpartition("error: ")
+    message, _, hint = (told if found else before).partition("\nTry: ")
+    error = BackfillError(message, hint)
+    error.exit_code = code if code > 0 else 128 - code
+    return error
 
 
 def in_background() -> bool:

@@ -43,14 +43,15 @@ def post(
     if as_json:
         told = {"command": verb.value, "rate": rate, "id": command, "epoch": epoch, "note": _note(before, verb)}
         answer_json({"schema": 1, "job": name, **told})
-    elif epoch is None:
+        return
+    if epoch is None:
         say(f"job {name}: {verb.value} requested; it takes effect at the next barrier")
     else:
         say(f"job {name}: {DONE[verb]}{_rate(verb, rate)}, at epoch {spell_epoch(epoch)}")
-    if (note := _note(before, verb)) is not None and not as_json:
+    if (note := _note(before, verb)) is not None:
         say(note)
     held = None if verb in (Verb.RESUME, Verb.THROTTLE) else _held_back(store, name, verb)
-    if held is not None and not as_json:
+    if held is not None:
         say(f"{held}, and keeps more until it goes on: backfill resume {name}")
 
 

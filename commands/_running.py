@@ -182,10 +182,12 @@ def run_shown(
     if telling.as_json:
         answer_json(to_json(read_jobs(catalog, name)) | {"run": run_json(told)})
     if telling.fail_on_quarantine and after.quarantined:
-        raise BadData(
+        error = BadData(
             f"job {name!r}: quarantined {spell_quarantined(after.quarantined)}: they could not be read",
             f"look at them in the sink: {look_at(after.quarantined)}",
         )
+        error.answered = telling.as_json
+        raise error
 
 
 def run_view(name: str, before: Known, after: Known, took_s: float) -> RunView:

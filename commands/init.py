@@ -41,7 +41,7 @@ def init(
     except FileExistsError:
         raise UsageError(f"{file} already exists", "name another file: backfill init other.toml") from None
     except OSError as error:
-        raise UsageError(f"{file}: {error.strerror}") from None
+        raise UsageError(f"{file}: {error.strerror}", "name another file: backfill init job.toml") from None
     with os.fdopen(handle, "w", encoding="utf-8") as written:
         written.write(text)
     if as_json:

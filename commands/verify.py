@@ -14,6 +14,9 @@ IndependentOption = Annotated[
         "--independent", help="Read the snapshot's files with DuckDB; not with a transform or applied changes."
     ),
 ]
+RestartOption = Annotated[
+    bool, typer.Option("--restart", help="Read tables again, too, that a verify which did not end found equal.")
+]
 TableOption = Annotated[
     list[str] | None,
     typer.Option("--table", metavar="NAME", help="Only this table of the job; may be given again."),
@@ -46,6 +49,7 @@ def verify(
     sample: SampleOption = None,
     fix: FixOption = False,
     confirm: ConfirmOption = None,
+    restart: RestartOption = False,
     as_json: JsonOption = False,
     catalog: CatalogOption = "",
 ) -> None:
@@ -53,8 +57,8 @@ def verify(
     from backfill_cli.model.verify import Asked
 
     asked = Asked(tuple(dict.fromkeys(table or ())), None if sample is None else _share(sample))
-    if fix and (independent or sample is not None):
-        other = "--independent" if independent else "--sample"
+    if fix and (independent or sample is not None or restart):
+        other = "--independent" if independent else "--restart" if sample is None else "--sample"
         raise UsageError(f"--fix and {other} cannot be used together", f"leave {other} out: a fix takes every row")
     store = open_catalog(catalog, above=confirm is None or job is not None)
     name = named_job(store, job).name
@@ -70,7 +74,7 @@ def verify(
         if not fix:
             from backfill_cli.engine.verify.job import verify as verify_job
 
-            report = verify_job(name, store, independent, asked, tell)
+            report = verify_job(name, store, independent, asked, tell, restart)
         elif confirm is None:
             from backfill_cli.engine.verify.fix import would_fix
 

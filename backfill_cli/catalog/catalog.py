@@ -18,7 +18,7 @@ from backfill_cli.contracts import JobDefinition
 from backfill_cli.errors import NoSuchJob, UsageError
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Owner, Totals
 from backfill_cli.model.job import Control, Verb
-from backfill_cli.model.verify import VerifyReport
+from backfill_cli.model.verify import TableVerdict, VerifyReport
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -208,6 +208,21 @@ class Catalog:
         with self._store.writing() as db:
             jobs.standing(db, report.job)
             verified.record(db, report, self._now_ms())
+
+    def note_compared(self, job: str, basis: str, equal: TableVerdict) -> None:
+        """A verify that goes on found a table equal: known on this basis alone, until it or another one ends."""
+        with self._store.writing() as db:
+            jobs.standing(db, job)
+            verified.note_compared(db, job, basis, equal, self._now_ms())
+
+    def compared(self, job: str, basis: str) -> tuple[tuple[str, int, int, int], ...]:
+        """What `note_compared` was told: (table, rows upstream, rows in the sink, when in ms)."""
+        with self._store.reading() as db:
+            return verified.compared(db, job, basis)
+
+    def forget_compared(self, job: str) -> None:
+        with self._store.writing() as db:
+            verified.forget_compared(db, job)
 
     def ledger(self, job: str, last: int) -> tuple[EpochRecord, ...]:
         """The newest `last` epochs, oldest first."""

@@ -187,6 +187,7 @@ def forget(db: "DuckDBPyConnection", job: str) -> None:
         "ledger_hours",
         "spool",
         "verified",
+        "compared",
     ):
         db.execute(f"DELETE FROM {table} WHERE job = ?", [job])
 

@@ -155,6 +155,13 @@ class SinkCopy(Protocol):
         """As `Sink.saved`, of this copy: the checkpoint that its rows are at."""
         ...
 
+    def mark(self) -> str | None:
+        """What is another one as soon as anybody has written to the sink; None where nothing is.
+
+        Two copies with one mark hold the same rows: what was equal to one is equal to the other.
+        """
+        ...
+
     def survey(self, table: SinkTable) -> Survey: ...
 
     def digest(self, table: SinkTable, spec: DigestSpec, ranges: KeyRanges | None) -> Mapping[int, Digest]:

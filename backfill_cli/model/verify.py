@@ -121,7 +121,7 @@ class VerifyReport:
     not_compared: by table, how many keys changed upstream since the checkpoint, and so could not be.
     sample: the share of the keys that was compared, None for all. left_out: tables that were not asked for.
     fixable: whether `verify --fix` may repair it, live: whether a runner has the job. fix: what `--fix` did, or,
-    not confirmed, would do.
+    not confirmed, would do. recalled: by table, when it was compared, ms, by a verify that did not end.
     """
 
     job: str
@@ -136,6 +136,7 @@ class VerifyReport:
     fixable: bool = False
     live: bool = False
     fix: Fix | None = None
+    recalled: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def equal(self) -> bool:

@@ -5,7 +5,7 @@ import os
 import sys
 from typing import Any, TextIO
 
-from backfill_cli.errors import BackfillError
+from backfill_cli.errors import BackfillError, ConfigError
 from backfill_cli.view.text import shown_lines
 
 RED, DIM, RESET = "\x1b[31m", "\x1b[2m", "\x1b[0m"
@@ -33,6 +33,20 @@ def complain(error: BackfillError) -> None:
     if error.hint:
         print(f"{dim}Try:{reset} {shown_lines(error.hint)}", file=sys.stderr)
     sys.stderr.flush()
+
+
+def complain_json(error: Exception) -> None:
+    """Tell an error to a script: one object on stdout, unless its answer is there.
+
+    hint: what to type next, None where there is nothing. faults: of a config, each `path: what is wrong`.
+    """
+    told: dict[str, Any] = {"message": f"{type(error).__name__}: {error}", "hint": None, "exit_code": 1}
+    if isinstance(error, BackfillError):
+        told = {"message": error.message, "hint": error.hint or None, "exit_code": error.exit_code}
+    if isinstance(error, ConfigError):
+        told["faults"] = error.faults
+    if not getattr(error, "answered", False):
+        answer_json({"schema": 1, "error": told})
 
 
 def coloured(stream: TextIO) -> bool:

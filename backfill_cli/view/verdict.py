@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import asdict
 
-from backfill_cli.catalog.moments import spell_epoch
+from backfill_cli.catalog.moments import spell_epoch, spell_moment
 from backfill_cli.errors import VerifyMismatch
 from backfill_cli.model.units import spell_duration, spell_share
 from backfill_cli.model.verify import DifferentRow, TableVerdict, VerifyReport
@@ -64,6 +64,11 @@ def verify_text(report: VerifyReport) -> str:
     lines = [f"job {report.job}, epoch {spell_epoch(report.epoch)}: {equal}{part} (took {took})"]
     for table in report.tables:
         lines += _table_lines(table)
+        if table.table in report.recalled:
+            when = spell_moment(report.recalled[table.table])
+            lines.append(
+                f"  compared at {when} by a verify that did not end, and the sink's file is as it was then"
+            )
         changed = report.not_compared.get(table.table, 0)
         if changed:
             lines.append(f"  {changed:,} of its keys changed upstream since then, and were not compared")

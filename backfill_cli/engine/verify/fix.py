@@ -25,12 +25,11 @@ from backfill_cli.engine.loop.process import Heartbeat, Wake
 from backfill_cli.engine.loop.recovery import recover
 from backfill_cli.engine.staging.files import footers, listed, require_all, sync, write
 from backfill_cli.engine.staging.stage import SparkStager
-from backfill_cli.engine.verify.fixable import why_not
+from backfill_cli.engine.verify.fixable import converging, why_not
 from backfill_cli.engine.verify.job import (
     Changes,
     Tell,
     Verification,
-    converging,
     history_named,
     noted,
     require_drained,

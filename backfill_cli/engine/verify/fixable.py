@@ -7,6 +7,7 @@ from typing import Any
 from backfill_cli.contracts import JobDefinition
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.job import Phase
+from backfill_cli.model.position import Position
 
 
 def why_not(definition: JobDefinition, at: Checkpoint, converging: bool) -> tuple[str, str] | None:
@@ -35,6 +36,16 @@ def why_not(definition: JobDefinition, at: Checkpoint, converging: bool) -> tupl
             f"backfill resume {name} --detach; backfill wait {name} --for caught-up; then stop it, and fix",
         )
     return None
+
+
+def converging(definition: JobDefinition, at: Checkpoint) -> bool:
+    """Whether changes are still to come that the snapshot shows: of a fuzzy load, or of rows read as they were."""
+    state = json.loads(at.state)
+    if state.get("uncovered"):
+        return True
+    learnt = state.get("complete_at")
+    complete_at = definition.pin.complete_at if learnt is None else Position.of(learnt)
+    return complete_at is not None and not complete_at <= at.position
 
 
 def _thins(upstream: Mapping[str, Any]) -> bool:

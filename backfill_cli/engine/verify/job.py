@@ -1,6 +1,5 @@
 """`backfill verify`: upstream and sink at one checkpoint, table by table. Reads only; holds up no runner."""
 
-import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
@@ -15,14 +14,14 @@ from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.staging import transform
 from backfill_cli.engine.verify.current import CurrentRows
 from backfill_cli.engine.verify.expected import Expected
-from backfill_cli.engine.verify.fixable import why_not
+from backfill_cli.engine.verify.fixable import converging, why_not
 from backfill_cli.engine.verify.folder import folder_of
 from backfill_cli.engine.verify.independent import IndependentRows
+from backfill_cli.engine.verify.memory import Memory
 from backfill_cli.engine.verify.progress import Steps
 from backfill_cli.engine.verify.table import compare
 from backfill_cli.errors import BackfillError, HistoryGone, Transient, UsageError
 from backfill_cli.model.checkpoint import Checkpoint
-from backfill_cli.model.position import Position
 from backfill_cli.model.verify import EVERYTHING, Asked, VerifyProgress, VerifyReport
 from backfill_cli.spark.tasks import TaskCounts
 
@@ -48,8 +47,11 @@ def verify(
     independent: bool = False,
     asked: Asked = EVERYTHING,
     tell: Tell = lambda _said: None,
+    restart: bool = False,
 ) -> VerifyReport:
     """Compare a job's upstream and sink at the sink's last checkpoint, in a Spark session of its own.
+
+    restart: read again what a verify that did not end has compared.
 
     independent: DuckDB reads the upstream instead of our readers (see independent.py for what it refuses).
     tell: is told how far it is, from another thread too.
@@ -62,7 +64,11 @@ def verify(
     require_drained(definition, catalog, live)
     config = from_stored(definition.config)
     with history_named(job), Resources(config) as resources, Steps(job, tell, time.monotonic) as steps:
-        report = Verification.of(definition, config, resources, live, asked, steps, independent).report()
+        if restart:
+            catalog.forget_compared(job)
+        memory = Memory(catalog, job, asked, independent)
+        of = Verification.of(definition, config, resources, live, asked, steps, independent, memory)
+        report = of.report()
     return noted(report, catalog)
 
 
@@ -128,6 +134,7 @@ class Verification:
     asked: Asked
     steps: Steps
     independent: bool = False
+    memory: Memory | None = None
 
     @classmethod
     def of(
@@ -139,6 +146,7 @@ class Verification:
         asked: Asked,
         steps: Steps,
         independent: bool = False,
+        memory: Memory | None = None,
     ) -> "Verification":
         """Spark runs and the pin is taken up. Raises UsageError for a sink that cannot be read back."""
         sink = resources.sink
@@ -150,7 +158,7 @@ class Verification:
         steps.counts = TaskCounts(spark)
         steps.doing("looking at the upstream")
         upstream.restore(definition.pin)
-        return cls(definition, config, resources, sink, live, asked, steps, independent)
+        return cls(definition, config, resources, sink, live, asked, steps, independent, memory)
 
     def report(self, begin: Callable[[], Changes] | None = None) -> VerifyReport:
         """Upstream and sink as they are now. begin: called at each try, gives what takes the changes of a fix.
@@ -186,13 +194,15 @@ class Verification:
         with needs as folder:
             if self.independent:
                 read = IndependentRows(spark, upstream, self.config, self.definition.pin, folder)
-                return replace(self._against(staging, read, take), independent=True)
+                return replace(self._against(staging, read, take, self.memory), independent=True)
             if not taken:
-                return self._against(staging, rows, take)
+                return self._against(staging, rows, take, self.memory)
             now = CurrentRows(spark, upstream, self.config, folder, self.live, self.asked.tables)
-            return replace(self._against(staging, now, take), not_compared=now.not_compared)
+            return replace(self._against(staging, now, take, None), not_compared=now.not_compared)
 
-    def _against(self, staging: Path, expected: "Rows | CurrentRows", take: Changes | None) -> VerifyReport:
+    def _against(
+        self, staging: Path, expected: "Rows | CurrentRows", take: Changes | None, memory: Memory | None
+    ) -> VerifyReport:
         return verify_against(
             self.resources.spark,
             self.definition,
@@ -203,6 +213,7 @@ class Verification:
             self.asked,
             self.steps,
             take,
+            memory,
         )
 
 
@@ -216,12 +227,13 @@ def verify_against(
     asked: Asked = EVERYTHING,
     steps: Steps | None = None,
     take: Changes | None = None,
+    memory: Memory | None = None,
 ) -> VerifyReport:
     """Compare the sink, as it is between two commits, with what the upstream says at the checkpoint it holds.
 
     The checkpoint is read from the same copy as the rows, so that they belong together while the job goes on.
     take: called with each table that differs. live: a runner has the job. staging: where both Spark and the sink
-    may write; left as it was.
+    may write; left as it was. memory: what needs no reading, and where what is equal is noted.
     Raises UsageError when the sink holds nothing of the job yet.
     """
     began_s = time.monotonic()
@@ -236,14 +248,21 @@ def verify_against(
             )
         at = saved.checkpoint
         tables = [one for one in tables_at(definition, at) if one.name in (asked.tables or (one.name,))]
+        memory = None if memory is None else memory.at(definition, at, copy)
+        known = {} if memory is None else memory.equal(tables)
         weights = [_weight(table.name, at) for table in tables]
-        steps.expect(weights)
+        steps.expect([weight for table, weight in zip(tables, weights, strict=True) if table.name not in known])
         rows = expected if callable(expected) else expected.beside(copy)
         verdicts = []
         for table, weight in zip(tables, weights, strict=True):
+            if table.name in known:
+                verdicts.append(known[table.name][0])
+                continue
             steps.table(weight)
             compared = compare(spark, rows(table, at), copy, table, ROWS_NAMED, asked.sample, steps)
             verdicts.append(compared.verdict)
+            if memory is not None:
+                memory.note(compared.verdict)
             if take is not None and not compared.verdict.equal:
                 steps.more(1)
                 with steps.work(f"writing the rows that make table {table.target} equal"):
@@ -258,6 +277,7 @@ def verify_against(
         left_out=tuple(t.name for t in definition.tables if asked.tables and t.name not in asked.tables),
         fixable=why_not(definition, at, converging(definition, at)) is None,
         live=live,
+        recalled={name: at_ms for name, (_, at_ms) in known.items()},
     )
 
 
@@ -269,13 +289,3 @@ def tables_at(definition: JobDefinition, at: Checkpoint) -> Sequence[SinkTable]:
 def _weight(table: str, at: Checkpoint) -> float:
     """About how much work a pass over a table is: rows that were read for it."""
     return 1.0 + sum(progress.rows for (of, _), progress in at.splits.items() if of == table)
-
-
-def converging(definition: JobDefinition, at: Checkpoint) -> bool:
-    """Whether changes are still to come that the snapshot shows: of a fuzzy load, or of rows read as they were."""
-    state = json.loads(at.state)
-    if state.get("uncovered"):
-        return True
-    learnt = state.get("complete_at")
-    complete_at = definition.pin.complete_at if learnt is None else Position.of(learnt)
-    return complete_at is not None and not complete_at <= at.position

@@ -51,6 +51,16 @@ class DuckDBCopy:
     def saved(self) -> SavedJob | None:
         return saved_of(self._con, self._job) if has_state(self._con) else None
 
+    def mark(self) -> str | None:
+        """The file's inode, size and times, while we hold it; of a copy None: the file itself goes on.
+
+        ctime among them: nobody can set it back.
+        """
+        if self._path.parent == self._folder:
+            return None
+        known = [file.stat() for file in (self._path, Path(f"{self._path}.wal")) if file.exists()]
+        return json.dumps([[s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns] for s in known])
+
     def survey(self, table: SinkTable) -> Survey:
         """Reads DuckDB's column statistics alone: no rows."""
         with ours(self._path), self._con.cursor() as con:

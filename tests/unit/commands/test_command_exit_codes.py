@@ -1,5 +1,6 @@
 """Every error ends the process with its own code: scripts rely on it."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -8,8 +9,10 @@ import pytest
 from command_builders import Run, fake_engine, write_config
 
 from backfill_cli import errors
+from backfill_cli.catalog import Catalog
 from backfill_cli.errors import BackfillError
 from backfill_cli.main import VERBS
+from backfill_cli.model.verify import TableVerdict, VerifyReport
 
 CODES = {
     "BackfillError": 1,
@@ -75,6 +78,60 @@ def test_wrong_usage_is_code_2_with_a_message_and_a_hint(run: Run, words: list[s
     assert result.stderr.startswith("error: ")
     assert message in result.stderr
     assert "\nTry: " in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (["pasue", "--json"], 2, "No such command 'pasue'. Did you mean 'pause'?"),
+        (["pause", "--wiat", "--json"], 2, "No such option: --wiat"),
+        (["wait", "--json", "--for", "ever"], 2, "Invalid value for '--for'"),
+        (["config", "show", "none.toml", "--json"], 2, "none.toml: 1 fault"),
+        (["start", "none.toml", "--json"], 2, "none.toml: 1 fault"),
+        (["status", "ordres", "--json"], 4, "there is no job 'ordres'"),
+        (["drop", "orders", "--json"], 2, "job 'orders' would lose its progress"),
+        (["history", "orders", "--catalog", "absent", "--json"], 4, "there is no catalog at "),
+        (["init", "absent/job.toml", "--json"], 2, "absent/job.toml: No such file"),
+    ],
+)
+@pytest.mark.usefixtures("catalog")
+def test_with_json_an_error_is_one_object_on_stdout_too(run: Run, words: list[str], code: int, told: str) -> None:
+    result = run(*words)
+    error = json.loads(result.stdout)["error"]
+    assert (result.exit_code, error["exit_code"]) == (code, code)
+    assert told in error["message"]
+    spelled = f"error: {error['message']}\nTry: {error['hint']}\n"
+    assert result.stderr == spelled
+
+
+def test_with_json_the_faults_of_a_config_are_a_list(run: Run, folder: Path) -> None:
+    file = write_config(folder, '[job]\nname = "orders"\n')
+    error = json.loads(run("plan", file, "--json").stdout)["error"]
+    assert [fault.split(":")[0] for fault in error["faults"]] == ["upstream", "tables", "sink"]
+
+
+def test_with_json_a_fault_of_ours_is_an_object_too(
+    run: Run, monkeypatch: pytest.MonkeyPatch, catalog: Catalog
+) -> None:
+    def verify(*_: Any) -> None:
+        raise ZeroDivisionError("by nothing")
+
+    fake_engine(monkeypatch, "verify.job", verify=verify)
+    result = run("verify", "--json")
+    assert isinstance(result.exception, ZeroDivisionError)
+    error = json.loads(result.stdout)["error"]
+    assert (error["message"], error["exit_code"]) == ("ZeroDivisionError: by nothing", 1)
+
+
+def test_with_json_an_answer_that_is_there_gets_no_second_object(
+    run: Run, monkeypatch: pytest.MonkeyPatch, catalog: Catalog
+) -> None:
+    table = TableVerdict("orders", "orders", False, 2, 1, missing=1)
+    report = VerifyReport("orders", 7, (table,), 1.0)
+    fake_engine(monkeypatch, "verify.job", verify=lambda *_: report)
+    result = run("verify", "--json")
+    assert result.exit_code == 3
+    assert json.loads(result.stdout)["equal"] is False
 
 
 @pytest.mark.parametrize("verb", ["status", "pause", "resume", "stop", "verify", "drop"])

@@ -446,8 +446,10 @@ def test_a_resume_in_the_background_waits_for_the_first_barrier_within_the_time(
 def test_a_detached_job_that_fails_at_once_passes_its_error_on(folder: Path) -> None:
     ended = background(folder, fails=True)
     assert ended.returncode == 5
-    assert ended.stdout == ""
     assert "error: job 'orders' is held by somebody\nTry: backfill status orders" in ended.stderr
+    hint = f"backfill status orders --catalog {folder}/.backfill/catalog.duckdb"
+    told = {"message": "job 'orders' is held by somebody", "hint": hint, "exit_code": 5}
+    assert json.loads(ended.stdout)["error"] == told
 
 
 @pytest.mark.seconds

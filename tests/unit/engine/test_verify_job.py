@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from backfill_cli.contracts import JobDefinition, SinkTable
-from backfill_cli.engine.verify.fixable import why_not
-from backfill_cli.engine.verify.job import converging, history_named, require_known
+from backfill_cli.engine.verify.fixable import converging, why_not
+from backfill_cli.engine.verify.job import history_named, require_known
 from backfill_cli.errors import HistoryGone, UsageError
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.job import Phase

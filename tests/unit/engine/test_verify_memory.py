@@ -1,0 +1,181 @@
+"""A verify that did not end is gone on with: what was equal is not read again, unless it may differ by now."""
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from backfill_cli.catalog import Catalog
+from backfill_cli.contracts import JobDefinition, SavedJob, SinkTable
+from backfill_cli.engine.verify import job as verify_job
+from backfill_cli.engine.verify.memory import Memory
+from backfill_cli.model.checkpoint import Checkpoint
+from backfill_cli.model.job import Control, Phase
+from backfill_cli.model.position import START, Position
+from backfill_cli.model.upstream import Pin
+from backfill_cli.model.verify import EVERYTHING, Asked, TableVerdict, VerifyReport
+from backfill_cli.sinks.duckdb.file import Limits
+from backfill_cli.sinks.duckdb.verify import copied
+from backfill_cli.view.verdict import verify_text
+
+TABLES = tuple(SinkTable(name, f"main.{name}", ("id",), "{}") for name in ("a", "b", "c"))
+JOB = JobDefinition("shop", "{}", "{}", Pin(START, None, None, ()), "forever", "snapshot", TABLES)
+AT = Checkpoint(5, 4, 1, "x", "{}", Phase.UPSTREAM, Position.of({"log": 5}))
+
+
+class Killed(BaseException):
+    """Nothing catches it, as nothing catches kill -9."""
+
+
+@dataclass
+class World:
+    """A job of three tables in a catalog; its sink is as `written` says. read: the tables that were compared."""
+
+    catalog: Catalog
+    folder: Path
+    written: str | None = "1"
+    job: JobDefinition = JOB
+    at: Checkpoint = AT
+    differs: str = ""
+    dies_at: str = ""
+    read: list[str] = field(default_factory=list)
+
+    def copied(self, *_: Any) -> Any:
+        return self
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_: Any) -> None: ...
+
+    def mark(self) -> str | None:
+        return self.written
+
+    def saved(self) -> SavedJob:
+        return SavedJob("{}", self.at)
+
+    def compare(self, _: Any, __: Any, ___: Any, table: SinkTable, *____: Any) -> Any:
+        if table.name == self.dies_at:
+            raise Killed
+        self.read.append(table.name)
+        compared = type("Compared", (), {})()
+        compared.verdict = TableVerdict(table.name, table.target, table.name != self.differs, 7, 7)
+        return compared
+
+    def verify(self, asked: Asked = EVERYTHING, independent: bool = False) -> VerifyReport:
+        """As the command does, until its end or its death; `read` is what this call read."""
+        self.read.clear()
+        memory = Memory(self.catalog, "shop", asked, independent)
+        sink: Any = type("Sink", (), {"copied": lambda *_: self})()
+        sides: Any = (None, self.job, sink, False, self.folder, lambda *_: None)
+        report = verify_job.verify_against(*sides, asked, memory=memory)
+        return verify_job.noted(report, self.catalog)
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    catalog = Catalog(tmp_path / "catalog.duckdb")
+    catalog.create_job(JOB, Control(), AT)
+    made = World(catalog, tmp_path / "staging")
+    monkeypatch.setattr(verify_job, "compare", made.compare)
+    return made
+
+
+def interrupted(world: World, at: str = "c") -> None:
+    world.dies_at = at
+    with pytest.raises(Killed):
+        world.verify()
+    world.dies_at = ""
+
+
+def test_tables_that_were_equal_are_not_read_again(world: World) -> None:
+    interrupted(world)
+    report = world.verify()
+    assert world.read == ["c"]
+    assert report.equal
+    assert [(one.table, one.rows_upstream, one.rows_sink) for one in report.tables] == [
+        (name, 7, 7) for name in "abc"
+    ]
+    assert set(report.recalled) == {"a", "b"}
+    assert "compared at " in verify_text(report)
+
+
+def test_one_that_ended_is_not_gone_on_with(world: World) -> None:
+    interrupted(world)
+    world.verify()
+    assert world.verify().recalled == {}
+    assert world.read == ["a", "b", "c"]
+
+
+def test_a_table_that_differed_is_read_again(world: World) -> None:
+    world.differs = "a"
+    interrupted(world)
+    assert not world.verify().equal
+    assert world.read == ["a", "c"]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        lambda world: setattr(world, "written", "2"),
+        lambda world: setattr(world, "written", None),
+        lambda world: setattr(world, "at", replace(AT, epoch=6)),
+        lambda world: setattr(world, "at", replace(AT, attempt="y")),
+        lambda world: setattr(world, "at", replace(AT, position=Position.of({"log": 6}))),
+        lambda world: setattr(world, "job", replace(JOB, config='{"a": 1}')),
+        lambda world: setattr(world, "job", replace(JOB, tables=TABLES[:2])),
+        lambda world: world.catalog.forget_compared("shop"),
+    ],
+)
+def test_what_may_have_changed_is_read_again(world: World, changed: Callable[[World], None]) -> None:
+    interrupted(world)
+    changed(world)
+    assert world.verify().recalled == {}
+    assert world.read[:2] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "independent"), [(Asked(("a", "b")), False), (Asked(sample=0.1), False), (Asked(), True)]
+)
+def test_what_was_not_asked_so_is_read_again(world: World, asked: Asked, independent: bool) -> None:
+    interrupted(world)
+    assert world.verify(asked, independent).recalled == {}
+
+
+def test_another_basis_forgets_the_one_before(world: World) -> None:
+    interrupted(world)
+    world.written = "2"
+    interrupted(world, at="b")
+    world.written = "1"  # as it was: by accident, for a mark never comes back
+    assert set(world.verify().recalled) == set()
+    assert world.read == ["a", "b", "c"]
+
+
+def test_the_mark_of_a_duckdb_file_is_another_one_once_somebody_wrote(tmp_path: Path) -> None:
+    path = tmp_path / "w.duckdb"
+
+    def written(sql: str) -> None:
+        with duckdb.connect(str(path)) as con:
+            con.execute(sql)
+
+    def mark(live: bool = False) -> str | None:
+        folder = tmp_path / "reads"
+        folder.mkdir(exist_ok=True)
+        with copied(path, Limits(), "shop", live, folder) as copy:
+            return copy.mark()
+
+    written("CREATE TABLE a AS SELECT 1 AS id")
+    first = mark()
+    assert first is not None
+    assert mark() == first
+    assert mark(live=True) is None
+    before = path.stat()
+    written("UPDATE a SET id = 2")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert mark() != first
+    assert json.loads(first)
