@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from backfill_cli.catalog.jobs import JobRow
+from backfill_cli.catalog import JobRow
 from backfill_cli.catalog.lease import Lease
 from backfill_cli.engine.cutover import _caught_up, _free, _require_reversible, _verified
 from backfill_cli.errors import UsageError
