@@ -38,12 +38,21 @@ class SparkStager:
         self._upstream = upstream
         self._config = config
         self._root = Path(config.job.staging) / config.job.name
+        self._shapes: dict[str, tuple[str, str]] = {}  # by table, the sink's schema of its newest source schema
 
     @cached_property
     def _spark(self) -> "SparkSession":
         spark = self._session()
         spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
         return spark
+
+    def _sink_schema(self, table: str, source: str) -> str:
+        """Of one table. Spark is asked once per schema: each call takes it 20 ms, at 1,000 tables 20 s an epoch."""
+        known, shape = self._shapes.get(table, ("", ""))
+        if known != source:
+            shape = sink_schema(self._spark, source, self._config.transform_of(table))
+            self._shapes[table] = source, shape
+        return shape
 
     def begin(self) -> None:
         """Spark is there from now on: its start belongs to no barrier."""
@@ -83,7 +92,7 @@ class SparkStager:
         sinks: dict[str, str] = {}
         for table in self._config.tables:
             name = table.name
-            sinks[name] = sink_schema(self._spark, now[name], self._config.transform_of(name))
+            sinks[name] = self._sink_schema(name, now[name])
             of_table = [r for r in plan.reads if r.table == name]
             if of_table:
                 closed = self._upstream.closed(name, of_table)
@@ -113,7 +122,7 @@ class SparkStager:
         sinks: dict[str, str] = {}
         for table in self._config.tables:
             shape = self._config.transform_of(table.name)
-            sinks[table.name] = sink_schema(self._spark, now[table.name], shape)
+            sinks[table.name] = self._sink_schema(table.name, now[table.name])
             of_table = taken.tables.get(table.name, TakenTable())
             changes = taking.staged(self._spark, table.name, of_table, table.key, shape, folder)
             tables[table.name] = taking.over(rows.get(table.name, StagedTable()), changes)
@@ -131,7 +140,7 @@ class SparkStager:
         hit("table-staged")
         if done.tables:
             sync(folder)
-        shape = sink_schema(self._spark, source, self._config.transform_of(table.name))
+        shape = self._sink_schema(table.name, source)
         staged = Staged(attempt, done.tables, done.reads, done.live, plan.window)
         return StagedEpoch(staged, dict(schemas), {table.name: shape})
 

@@ -463,3 +463,23 @@ def test_a_start_on_a_cluster_tries_the_staging_folder_before_anything_is_made(
     assert list((tmp_path / "staging").iterdir()) == []
     assert not (tmp_path / "w.duckdb").exists()
     assert catalog.jobs() == ()
+
+
+def test_spark_is_asked_for_a_sinks_columns_once_per_schema(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.toml").write_text(JOB)
+    asked: list[str] = []
+
+    def shape(_spark: object, source: str, _transform: object) -> str:
+        asked.append(source)
+        return source.upper()
+
+    monkeypatch.setattr("backfill_cli.engine.staging.stage.sink_schema", shape)
+    stager = SparkStager(SimpleNamespace, SimpleNamespace(), load(tmp_path / "job.toml"))  # type: ignore[arg-type]
+    stager.__dict__["_spark"] = None
+    first = [stager._sink_schema(table, SCHEMAS[table]) for table in ("items", "orders", "items", "orders")]
+    wider = stager._sink_schema("items", SCHEMAS["orders"])
+    assert first[0] == first[2] == SCHEMAS["items"].upper()
+    assert (wider, len(asked)) == (SCHEMAS["orders"].upper(), 3)
