@@ -47,7 +47,7 @@ class SparkStager:
         return spark
 
     def _sink_schema(self, table: str, source: str) -> str:
-        """Of one table. Spark is asked once per schema: each call takes it 20 ms, at 1,000 tables 20 s an epoch."""
+        """Of one table. Spark is asked once per schema: a call takes it 20 ms, at 1,000 tables 20 s an epoch."""
         known, shape = self._shapes.get(table, ("", ""))
         if known != source:
             shape = sink_schema(self._spark, source, self._config.transform_of(table))
