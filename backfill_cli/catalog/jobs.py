@@ -7,7 +7,6 @@ from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.catalog.lease import Lease
-from backfill_cli.contracts import JobDefinition, SinkTable
 from backfill_cli.errors import NoSuchJob, StateConflict, UsageError
 from backfill_cli.model.checkpoint import PartitionProgress, Progress
 from backfill_cli.model.codec import decode, encode
@@ -23,10 +22,12 @@ from backfill_cli.model.job import (
 )
 from backfill_cli.model.split import Split
 from backfill_cli.model.upstream import Pin, SpoolView
-from backfill_cli.model.verify import Verified
+from backfill_cli.model.verified import Verified
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
+
+    from backfill_cli.contracts import JobDefinition
 
 _PARTITION_FIELDS = frozenset(field.name for field in fields(PartitionProgress))
 _NAME = re.compile(r"[a-z0-9_-]{1,63}")
@@ -110,7 +111,7 @@ def names(db: "DuckDBPyConnection") -> tuple[str, ...]:
     return tuple(row[0] for row in db.execute("SELECT name FROM jobs ORDER BY created_ms, name").fetchall())
 
 
-def create(db: "DuckDBPyConnection", definition: JobDefinition, control: Control, now_ms: int) -> None:
+def create(db: "DuckDBPyConnection", definition: "JobDefinition", control: Control, now_ms: int) -> None:
     """A new job is there, starting, without a checkpoint. Raises UsageError when the name is taken."""
     if definition.name in names(db):
         raise UsageError(
@@ -159,8 +160,10 @@ def _insert_splits(db: "DuckDBPyConnection", job: str, splits: tuple[Split, ...]
     )
 
 
-def definition(db: "DuckDBPyConnection", job: str) -> JobDefinition:
+def definition(db: "DuckDBPyConnection", job: str) -> "JobDefinition":
     """What the job was created as, its pin with all splits."""
+    from backfill_cli.contracts import JobDefinition, SinkTable
+
     row = db.execute(
         "SELECT config, fingerprint, pin, until, strategy, sink_tables FROM jobs WHERE name = ?", [job]
     ).fetchone()

@@ -85,20 +85,6 @@ class Fix:
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
-    """What the last verify of a job found of one table. epoch: the checkpoint. share: of the keys; None: all."""
-
-    table: str
-    epoch: int
-    at_ms: int
-    share: float | None
-    missing: int
-    extra: int
-    changed: int
-    equal: bool
-
-
-@dataclass(frozen=True, slots=True)
 class VerifyProgress:
     """How far a verify is, for people.
 
