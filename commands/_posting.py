@@ -38,8 +38,11 @@ def post(
     store = open_catalog(catalog, above=job is not None)
     before = named_job(store, job)
     name = before.name
-    command = store.post(name, verb, rate, actor(), time.time_ns() // 1_000_000)
-    epoch = _waited(store, name, command, verb, limit_s) if wait else store.taken(name, command)
+    command = store.post(name, verb, rate, actor(), time.time_ns() // 1_000_000, before.lease)
+    if wait:
+        epoch: int | None = _waited(store, name, command, verb, limit_s)
+    else:  # a live runner takes it at its next barrier
+        epoch = None if before.live else store.taken(name, command)
     if as_json:
         told = {"command": verb.value, "rate": rate, "id": command, "epoch": epoch, "note": _note(before, verb)}
         answer_json({"schema": 1, "job": name, **told})
@@ -50,7 +53,7 @@ def post(
         say(f"job {name}: {DONE[verb]}{_rate(verb, rate)}, at epoch {spell_epoch(epoch)}")
     if (note := _note(before, verb)) is not None:
         say(note)
-    held = None if verb in (Verb.RESUME, Verb.THROTTLE) else _held_back(store, name, verb)
+    held = None if verb in (Verb.RESUME, Verb.THROTTLE) else _held_back(store.job(name) if wait else before, verb)
     if held is not None:
         say(f"{held}, and keeps more until it goes on: backfill resume {name}")
 
@@ -66,12 +69,11 @@ def _note(before: "JobRow", verb: Verb) -> str | None:
     return None
 
 
-def _held_back(store: "Catalog", name: str, verb: Verb) -> str | None:
+def _held_back(row: "JobRow", verb: Verb) -> str | None:
     """What the upstream keeps for the job, as last seen; None where it keeps nothing for it.
 
     A pause of strategy chain goes on taking the log.
     """
-    row = store.job(name)
     keeps = row.progress is not None and row.progress.held_bytes is not None
     if not keeps or (row.strategy == "chain" and verb is Verb.PAUSE):
         return None

@@ -14,14 +14,15 @@ from backfill_cli.catalog.lease import JobLock
 from backfill_cli.catalog.liveness import Liveness
 from backfill_cli.catalog.runner import RunnerStore
 from backfill_cli.catalog.store import Store
-from backfill_cli.contracts import JobDefinition
 from backfill_cli.errors import NoSuchJob, UsageError
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Owner, Totals
 from backfill_cli.model.job import Control, Verb
-from backfill_cli.model.verify import TableVerdict, VerifyReport
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
+
+    from backfill_cli.contracts import JobDefinition
+    from backfill_cli.model.verify import TableVerdict, VerifyReport
 
 
 def wall_clock_ms() -> int:
@@ -67,7 +68,7 @@ class Catalog:
         assert identity is not None
         return identity
 
-    def create_job(self, definition: JobDefinition, control: Control, checkpoint: Checkpoint) -> None:
+    def create_job(self, definition: "JobDefinition", control: Control, checkpoint: Checkpoint) -> None:
         """The job is there, its checkpoint committed. Raises UsageError when the name is taken or no name."""
         check_name(definition.name)
         self._store.create()
@@ -77,7 +78,7 @@ class Catalog:
 
     def rebuild(
         self,
-        definition: JobDefinition,
+        definition: "JobDefinition",
         checkpoint: Checkpoint,
         control: Control,
         token: int,
@@ -97,7 +98,7 @@ class Catalog:
             checkpoints.start_from(db, job, checkpoint)
             lease.write(db, job, lease.Lease(max(token, lease.read(db, job).token)))
 
-    def definition(self, job: str) -> JobDefinition:
+    def definition(self, job: str) -> "JobDefinition":
         check_name(job)
         with self._store.reading() as db:
             return jobs.definition(db, job)
@@ -163,10 +164,15 @@ class Catalog:
             raise NoSuchJob(f"no job is active in {self.path}; known jobs: {ended}", "name the job")
         return next(row for row in known if row.name == active[0])
 
-    def post(self, job: str, verb: Verb, rate: float | None, by: str, now_ms: int) -> int:
-        """The command is in the job's inbox, or, when no runner lives, has been applied. Returns its id."""
+    def post(
+        self, job: str, verb: Verb, rate: float | None, by: str, now_ms: int, seen: lease.Lease | None = None
+    ) -> int:
+        """The command is in the job's inbox, or, when no runner lives, has been applied. Returns its id.
+
+        seen: its lease, if the caller just read it: the file is opened once less.
+        """
         check_name(job)
-        dead = self._liveness.watched(job)
+        dead = self._liveness.watched(job, seen=seen)
         with self._store.writing() as db:
             jobs.standing(db, job)
             command = inbox.add(db, job, verb, rate, by, now_ms)
@@ -203,13 +209,13 @@ class Catalog:
         with self._store.reading() as db:
             return spool.holds_any(db, job)
 
-    def note_verified(self, report: VerifyReport) -> None:
+    def note_verified(self, report: "VerifyReport") -> None:
         """What a verify found is known until the next one."""
         with self._store.writing() as db:
             jobs.standing(db, report.job)
             verified.record(db, report, self._now_ms())
 
-    def note_compared(self, job: str, basis: str, equal: TableVerdict) -> None:
+    def note_compared(self, job: str, basis: str, equal: "TableVerdict") -> None:
         """A verify that goes on found a table equal: known on this basis alone, until it or another one ends."""
         with self._store.writing() as db:
             jobs.standing(db, job)

@@ -15,7 +15,7 @@ from backfill_cli.model.job import (
     apply_command,
 )
 from backfill_cli.model.upstream import SpoolView
-from backfill_cli.model.verify import Verified
+from backfill_cli.model.verified import Verified
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

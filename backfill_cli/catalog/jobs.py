@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING
 
-from backfill_cli.contracts import JobDefinition, SinkTable
 from backfill_cli.errors import NoSuchJob, StateConflict, UsageError
 from backfill_cli.model.checkpoint import Progress
 from backfill_cli.model.codec import decode, encode
@@ -20,6 +19,8 @@ from backfill_cli.model.upstream import Pin
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
+
+    from backfill_cli.contracts import JobDefinition
 
 _NAME = re.compile(r"[a-z0-9_-]{1,63}")
 
@@ -49,7 +50,7 @@ def names(db: "DuckDBPyConnection") -> tuple[str, ...]:
     return tuple(row[0] for row in db.execute("SELECT name FROM jobs ORDER BY created_ms, name").fetchall())
 
 
-def create(db: "DuckDBPyConnection", definition: JobDefinition, control: Control, now_ms: int) -> None:
+def create(db: "DuckDBPyConnection", definition: "JobDefinition", control: Control, now_ms: int) -> None:
     """A new job is there, starting, without a checkpoint. Raises UsageError when the name is taken."""
     if definition.name in names(db):
         raise UsageError(
@@ -98,8 +99,10 @@ def _insert_splits(db: "DuckDBPyConnection", job: str, splits: tuple[Split, ...]
     )
 
 
-def definition(db: "DuckDBPyConnection", job: str) -> JobDefinition:
+def definition(db: "DuckDBPyConnection", job: str) -> "JobDefinition":
     """What the job was created as, its pin with all splits."""
+    from backfill_cli.contracts import JobDefinition, SinkTable
+
     row = db.execute(
         "SELECT config, fingerprint, pin, until, strategy, sink_tables FROM jobs WHERE name = ?", [job]
     ).fetchone()

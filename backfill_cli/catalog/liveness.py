@@ -29,14 +29,15 @@ class Liveness:
         """Whether a runner has it. dead: see `watched`."""
         return known.elsewhere(dead) or lease.is_locked(self._store.path, job)
 
-    def watched(self, job: str, within_s: float = math.inf) -> Lease | None:
+    def watched(self, job: str, within_s: float = math.inf, seen: Lease | None = None) -> Lease | None:
         """The lease of a runner on another machine that is dead; None also where `within_s` was not enough.
 
         The time that it was renewed at is the other machine's, and clocks are set: one that looks run out is
-        watched, and a runner that lives renews it meanwhile.
+        watched, and a runner that lives renews it meanwhile. seen: the lease, if the caller just read it.
         """
-        with self._store.reading() as db:
-            seen = lease.read(db, job)
+        if seen is None:
+            with self._store.reading() as db:
+                seen = lease.read(db, job)
         if not seen.doubtful(lease.this_host(), self._now_ms()):
             return None
         ends = time.monotonic() + min(self._watch_s, within_s)

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.catalog import checkpoints, inbox, jobs, lease, ledger, spool
 from backfill_cli.catalog.store import Store
-from backfill_cli.contracts import SpoolEntry
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Progress, Recovered
 from backfill_cli.model.job import Command, Control, JobState
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
+
+    from backfill_cli.contracts import SpoolEntry
 
 
 class RunnerStore:
@@ -89,11 +90,11 @@ class RunnerStore:
         with self._ours() as db:
             jobs.become(db, self._job, state, reason)
 
-    def spooled(self) -> tuple[SpoolEntry, ...]:
+    def spooled(self) -> tuple["SpoolEntry", ...]:
         with self._mutex, self._store.reading() as db:
             return spool.entries(db, self._job)
 
-    def spool(self, entry: SpoolEntry) -> None:
+    def spool(self, entry: "SpoolEntry") -> None:
         with self._ours() as db:
             spool.add(db, self._job, entry)
 

@@ -2,14 +2,17 @@
 
 from typing import TYPE_CHECKING
 
-from backfill_cli.contracts import SpoolEntry
 from backfill_cli.model.codec import decode, encode
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
+    from backfill_cli.contracts import SpoolEntry
 
-def entries(db: "DuckDBPyConnection", job: str) -> tuple[SpoolEntry, ...]:
+
+def entries(db: "DuckDBPyConnection", job: str) -> tuple["SpoolEntry", ...]:
+    from backfill_cli.contracts import SpoolEntry
+
     found = db.execute("SELECT body FROM spool WHERE job = ? ORDER BY number", [job]).fetchall()
     return tuple(decode(SpoolEntry, body) for (body,) in found)
 
@@ -18,7 +21,7 @@ def holds_any(db: "DuckDBPyConnection", job: str) -> bool:
     return db.execute("SELECT 1 FROM spool WHERE job = ? LIMIT 1", [job]).fetchone() is not None
 
 
-def add(db: "DuckDBPyConnection", job: str, entry: SpoolEntry) -> None:
+def add(db: "DuckDBPyConnection", job: str, entry: "SpoolEntry") -> None:
     """One entry more; a repeat changes nothing."""
     db.execute("DELETE FROM spool WHERE job = ? AND number = ?", [job, entry.number])
     db.execute(

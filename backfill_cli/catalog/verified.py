@@ -2,15 +2,17 @@
 
 from typing import TYPE_CHECKING
 
-from backfill_cli.model.verify import TableVerdict, Verified, VerifyReport
+from backfill_cli.model.verified import Verified
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
+    from backfill_cli.model.verify import TableVerdict, VerifyReport
+
 EQUAL, DIFFERENT = "equal", "different"
 
 
-def record(db: "DuckDBPyConnection", report: VerifyReport, at_ms: int) -> None:
+def record(db: "DuckDBPyConnection", report: "VerifyReport", at_ms: int) -> None:
     """What the report says stands in the place of what was known of its tables; the next verify reads all."""
     forget_compared(db, report.job)
     for one in report.tables:
@@ -31,7 +33,7 @@ def record(db: "DuckDBPyConnection", report: VerifyReport, at_ms: int) -> None:
         )
 
 
-def note_compared(db: "DuckDBPyConnection", job: str, basis: str, equal: TableVerdict, at_ms: int) -> None:
+def note_compared(db: "DuckDBPyConnection", job: str, basis: str, equal: "TableVerdict", at_ms: int) -> None:
     """The table is known to be equal on this basis; what was known on another is not known any more."""
     db.execute("DELETE FROM compared WHERE job = ? AND (basis != ? OR table_name = ?)", [job, basis, equal.table])
     told = [job, equal.table, basis, at_ms, equal.rows_upstream, equal.rows_sink]

@@ -132,7 +132,8 @@ class JobConfig:
 def load(path: Path) -> JobConfig:
     """The config of a TOML file. Raises ConfigError with all its faults."""
     settled = absolute(read(path), Path.cwd())
-    return _checked(settled, str(path), _written_secrets(settled) + hook_faults(settled))
+    faults = _written_secrets(settled) + hook_faults(settled) + _spool_faults(settled)
+    return _checked(settled, str(path), faults)
 
 
 def read(path: Path) -> Tree:
@@ -262,6 +263,13 @@ def _transform_faults(transform: Transform, tables: Sequence[Table], at: tuple[s
     from backfill_cli.config.transforms import transform_faults
 
     return transform_faults(transform, tables, at)
+
+
+def _spool_faults(tree: Tree) -> list[str]:
+    """A spool that nobody would fill."""
+    job = tree.get("job")
+    chain = isinstance(job, dict) and job.get("strategy") == "chain"
+    return ['spool: only strategy chain has one: strategy = "chain" in [job]'] * ("spool" in tree and not chain)
 
 
 def _folder_faults(file: JobFile) -> list[str]:

@@ -240,8 +240,9 @@ class Hooks(Section):
     )
     command: list[Annotated[str, Field(min_length=1)]] = Field(
         default_factory=list,
-        description='Program and arguments, run without a shell: `["./notify.sh"]`. It gets the event as one JSON '
-        "object on its stdin. It reads its secrets itself: what stands here is kept in the catalog.",
+        description='Program and arguments, run without a shell: `["./notify.sh"]`. A program with a slash is '
+        "looked for from the folder that the job is started in, as the paths of a config are. It gets the event "
+        "as one JSON object on its stdin. It reads its secrets itself: what stands here is kept in the catalog.",
     )
     timeout_s: Duration = Field(
         default=30.0,

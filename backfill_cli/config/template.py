@@ -185,6 +185,15 @@ REST = """\
 # [catch_up]
 # measure = "time"                   # time | barriers
 
+# [spool]                            # only with strategy = "chain": where the change log is kept meanwhile
+# path = ".backfill/spool"           # on a disk, not in /tmp
+# max_size = "50GB"
+
+# [hooks]
+# on = ["failed", "quarantined"]     # or caught-up, done, paused, resumed, stopped
+# command = ["./notify.sh"]          # the event as JSON on its stdin; ./ is the folder that start is typed in
+# timeout = "30s"
+
 # [retry]
 # limit = "10m"                      # how long a temporary failure is retried
 

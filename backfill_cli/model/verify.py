@@ -85,31 +85,17 @@ class Fix:
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
-    """What the last verify of a job found of one table. epoch: the checkpoint. share: of the keys; None: all."""
-
-    table: str
-    epoch: int
-    at_ms: int
-    share: float | None
-    missing: int
-    extra: int
-    changed: int
-    equal: bool
-
-
-@dataclass(frozen=True, slots=True)
 class VerifyProgress:
     """How far a verify is, for people.
 
-    doing: what it does now. share: 0 to 1 of all that is known to be done, eta_s: (least, most) seconds until
-    then; None while nothing tells.
+    doing: what it does now. share: 0 to 1 of all that is known to be done, left_s: the least seconds until then;
+    None while nothing tells.
     """
 
     job: str
     doing: str
     share: float | None = None
-    eta_s: tuple[float, float] | None = None
+    left_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from backfill_cli.catalog.moments import spell_epoch
 from backfill_cli.model.checkpoint import PartitionProgress, Totals
 from backfill_cli.model.units import spell_duration, spell_size
 from backfill_cli.model.upstream import SpoolView
-from backfill_cli.view.model import JobView, spell_age, spell_eta, spell_phase, spell_share, spell_verified
+from backfill_cli.view.model import ENDED, JobView, spell_age, spell_eta, spell_phase, spell_share, spell_verified
 from backfill_cli.view.quarantine import spell_count, spell_quarantined
 
 FOLLOWED, LIVE = "finished", "live"
@@ -61,7 +61,7 @@ def job_details(view: JobView) -> str:
         *((("allowed lag", spell_allowed(view)),) if view.allowed is not None else ()),
         *((("quarantined", spell_quarantined(view.quarantined)),) if view.quarantined else ()),
         *((("converging", "until the change log passes the end of the load"),) if view.converging else ()),
-        ("limited by", view.limited_by),
+        ("it is" if view.state in ENDED else "limited by", view.limited_by),
         *((("now", spell_doing(view)),) if view.doing is not None else ()),
         *((("verified", spell_verified(view.verified)),) if view.verified is not None else ()),
         *((("waiting commands", ", ".join(view.pending_commands)),) if view.pending_commands else ()),
@@ -114,7 +114,7 @@ def spell_progress(view: JobView, since: Totals | None = None) -> str:
     if since is not None and since.commits:
         parts.append(spell_commits(since))
     parts.append(f"epoch {view.epoch}")
-    parts.append(f"limited by {view.limited_by}")
+    parts.append(view.limited_by if view.state in ENDED else f"limited by {view.limited_by}")
     return "; ".join(parts)
 
 

@@ -12,7 +12,7 @@ from backfill_cli.model.job import ENDED as ENDED_STATES
 from backfill_cli.model.job import JobState, Phase
 from backfill_cli.model.units import spell_duration
 from backfill_cli.model.upstream import SpoolView
-from backfill_cli.model.verify import Verified
+from backfill_cli.model.verified import Verified
 from backfill_cli.view.limits import limited_by
 
 SCHEMA = 1

@@ -53,7 +53,7 @@ def fix_hint(report: VerifyReport) -> str:
         return f"{verify} --fix --confirm {report.job}"
     if report.live:
         return f"backfill stop {report.job} --wait; {verify} --fix; backfill resume {report.job}"
-    return f"see what would make it equal: {verify} --fix"
+    return f"{verify} --fix shows what would make it equal; {verify} --fix --confirm {report.job} does it"
 
 
 def verify_text(report: VerifyReport) -> str:

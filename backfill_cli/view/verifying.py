@@ -22,8 +22,8 @@ def progress_text(at: VerifyProgress) -> str:
     At least: rows that differ are looked for again, and compared again after a fix.
     """
     told = [f"{min(at.share, 0.99) * 100:.0f}%"] if at.share else []
-    if at.eta_s is not None and at.eta_s[0] >= 1:
-        told.append(f"at least {spell_duration(at.eta_s[0])} left")
+    if at.left_s is not None and at.left_s >= 1:
+        told.append(f"at least {spell_duration(at.left_s)} left")
     return ": ".join([at.job, *([", ".join(told)] if told else []), at.doing])
 
 

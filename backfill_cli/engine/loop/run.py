@@ -1,5 +1,6 @@
 """A job in a process: created or taken up, recovered, run to its end. The commands call this."""
 
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -281,6 +282,9 @@ def _fail(store: JobStore, job: str, exc: Exception) -> None:
     lines = str(exc).strip().splitlines() or [""]
     reason = f"{type(exc).__name__}: {lines[-1]}"  # of a traceback what was raised; the log has all of it
     if isinstance(exc, BackfillError):
+        # Who raised it may not know the job. A comma ends a command in a hint.
+        told = exc.hint.replace("drop the job and start over", "backfill drop JOB --confirm JOB, and start over")
+        exc.hint = re.sub(r"\bJOB\b", job, told)
         reason = f"{exc.message}{WAY_ON}{exc.way_on(job)}"
     try:
         store.become(JobState.FAILED, reason)

@@ -14,7 +14,7 @@ from backfill_cli.spark.tasks import TaskCounts
 TICK_S = 0.5
 LEAST_SHARE = 0.01  # under this an ETA is a guess
 RECENT_S = 10.0
-SPREAD = 0.1  # no ETA is more certain than a tenth either way
+SPREAD = 0.1  # no ETA is more certain than to a tenth
 
 
 @dataclass
@@ -42,8 +42,8 @@ class Work:
     def reached(self) -> float:
         return self.done + self.now * self.share
 
-    def told(self, now_s: float) -> tuple[float | None, tuple[float, float] | None]:
-        """(share of all work, seconds left at least and at most), by the rates of all the time and of late."""
+    def told(self, now_s: float) -> tuple[float | None, float | None]:
+        """(share of all work, seconds left at least), by the faster rate: of all the time, or of late."""
         if not self.total:
             return None, None
         while self._recent and now_s - self._recent[0][0] > RECENT_S:
@@ -56,8 +56,7 @@ class Work:
         rates = [self.reached / (now_s - self.began_s)]
         if now_s > since_s and self.reached > from_:
             rates.append((self.reached - from_) / (now_s - since_s))
-        left = self.total - self.reached
-        return share, (left / max(rates) * (1 - SPREAD), left / min(rates) * (1 + SPREAD))
+        return share, (self.total - self.reached) / max(rates) * (1 - SPREAD)
 
 
 class Steps:
@@ -116,8 +115,8 @@ class Steps:
             reached = self.counts.reached() if self.counts is not None and self._work.now else None
             if reached is not None:
                 self._work.at(reached)
-            share, eta_s = self._work.told(self._now_s())
-            said = replace(self._said, share=share, eta_s=eta_s)
+            share, left_s = self._work.told(self._now_s())
+            said = replace(self._said, share=share, left_s=left_s)
         if said.doing:
             self._tell(said)
 

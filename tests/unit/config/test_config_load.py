@@ -42,8 +42,18 @@ def test_durations_carry_units(load_text: Load) -> None:
 
 def test_the_template_of_init_has_no_fault_with_its_other_sections_either(load_text: Load) -> None:
     text = template("files", "duckdb")
-    uncommented = re.sub(r"^# (?=\[|(?:select|where|interval|rate) = )", "", text, flags=re.MULTILINE)
-    assert load_text(uncommented).throttle.rate == 20000
+    sections = "select|where|interval|rate|on|max_size"
+    text = text.replace("./notify.sh", "sh").replace('# strategy = "auto"', 'strategy = "chain"')
+    uncommented = re.sub(rf"^# (?=\[|(?:{sections}|command|timeout) = )", "", text, flags=re.MULTILINE)
+    loaded = load_text(uncommented)
+    assert loaded.throttle.rate == 20000
+    assert loaded.hooks.command == ["sh"]
+    assert loaded.spool.max_size == 50 * 2**30
+
+
+def test_a_spool_without_its_strategy_is_named(load_text: Load) -> None:
+    with pytest.raises(ConfigError, match="spool: only strategy chain has one"):
+        load_text(template("files", "duckdb") + '[spool]\nmax_size = "1GB"\n')
 
 
 def test_all_faults_come_at_once_each_with_its_path(load_text: Load) -> None:

@@ -75,6 +75,9 @@ def test_a_catalog_that_cannot_be_told_what_a_start_waits_for_does_not_end_it(
         assert full == []
 
 
+DROP = "backfill drop orders --confirm orders"
+
+
 @pytest.mark.parametrize(
     ("hint", "way_on"),
     [
@@ -82,7 +85,8 @@ def test_a_catalog_that_cannot_be_told_what_a_start_waits_for_does_not_end_it(
         ("start the broker", "start the broker; then: backfill resume orders"),
         ("raise sink.memory_limit", "raise sink.memory_limit; then: backfill start --config FILE"),
         ("set accept_gap", "set accept_gap; then: backfill start --config FILE"),
-        ("drop the job and start over", "drop the job and start over"),
+        ("fix it, then drop the job and start over", f"fix it, then {DROP}, and start over"),
+        ("backfill drop JOB --confirm JOB, then start over", f"{DROP}, then start over"),
         ("backfill resume orders --from-sink job.toml", "backfill resume orders --from-sink job.toml"),
     ],
 )

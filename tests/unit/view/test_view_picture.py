@@ -1,6 +1,7 @@
 """What terminals and pipes are shown."""
 
 import io
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -218,3 +219,11 @@ def test_phases_and_epochs_are_told_in_words_and_times() -> None:
             assert said in text
     for text in (job_details(FULL), drawn(job_picture(FULL))):
         assert "1763692800123 (2025-11-21 02:40:00 UTC)" in text
+
+
+def test_a_job_that_has_ended_is_not_limited_by_its_end() -> None:
+    ended = replace(FULL, state="done", limited_by="done: caught up; to follow: backfill start")
+    assert progress_line(ended).endswith("; done: caught up; to follow: backfill start")
+    assert "it is" in job_details(ended)
+    assert "limited by" not in job_details(ended)
+    assert progress_line(FULL).endswith(f"; limited by {FULL.limited_by}")
