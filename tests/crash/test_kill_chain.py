@@ -12,7 +12,6 @@ POINTS = (
     "spool-taken",
     "spool-sealed",
     "after-prepare:2",
-    "recovery-before-commit",
     "spool-known",
 )
 

@@ -100,11 +100,11 @@ def environment(python: Path) -> dict[str, str]:
     return kept | {"SPARK_HOME": str(SPARK), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": str(python)}
 
 
-@contextmanager
-def cluster(folder: Path, python: Path) -> Iterator[str]:
-    """A master and a worker on loopback, whose executors run this Python."""
-    folder.mkdir()
-    port, env = str(free_port()), environment(python)
+@pytest.fixture(scope="module")
+def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A master and a worker on loopback; which Python their executors run is told by each job's driver."""
+    folder = tmp_path_factory.mktemp("cluster")
+    port, env = str(free_port()), environment(Path(sys.executable))
     on = ("--host", "127.0.0.1", "--webui-port", "0")
     address = f"spark://127.0.0.1:{port}"
     with process(folder, env, "org.apache.spark.deploy.master.Master", *on, "--port", port) as master:
@@ -140,6 +140,7 @@ def test_a_job_runs_on_a_cluster_and_says_what_its_executors_lack(
     postgres: Server,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    master: str,
     bare_python: Path,
     knows: bool,
 ) -> None:
@@ -148,7 +149,7 @@ def test_a_job_runs_on_a_cluster_and_says_what_its_executors_lack(
     topic = new_topic(broker, 2)
     topic.write_json([{"id": n} for n in range(100)])
     python = Path(sys.executable) if knows else bare_python
-    with cluster(tmp_path / "cluster", python) as master, database(postgres) as db:
+    with database(postgres) as db:
         monkeypatch.setenv("CLUSTER_DSN", db.dsn)
         db("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t SELECT n FROM generate_series(1, 700) n")
         if knows:

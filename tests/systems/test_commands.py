@@ -18,7 +18,7 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
 
 
-def test_case_45_a_pause_outlives_its_runner_and_ends_with_a_resume(place: Place) -> None:
+def test_case_45_a_pause_outlives_its_runner_and_a_run_ends_where_it_was_told_last(place: Place) -> None:
     with place.began("start", "--config", "job.toml") as runner:
         place.until(lambda job: job.get("rows_read", 0) > 0)
         paused = place.typed("pause", "--wait", "--json")
@@ -27,10 +27,10 @@ def test_case_45_a_pause_outlives_its_runner_and_ends_with_a_resume(place: Place
         runner.wait()
     assert "no runner" in place.job()["limited_by"]
 
-    with place.began("start", "--config", "job.toml"):
+    with place.began(*CAUGHT_UP) as runner:
         # The state alone is that of the runner before until the new one has taken the job.
         job = place.until(lambda job: "it stays paused" in job["reason"])
-        assert (job["state"], job["runner"]["alive"]) == ("paused", True)
+        assert (job["state"], job["until"], job["runner"]["alive"]) == ("paused", "caught-up", True)
         assert job["limited_by"].startswith("paused by ")
 
         again = place.typed("start", "--config", "job.toml")
@@ -47,7 +47,10 @@ def test_case_45_a_pause_outlives_its_runner_and_ends_with_a_resume(place: Place
 
         assert place.typed("pause").returncode == 0
         place.state("paused")
-        assert place.typed("stop", "--wait").returncode == 0
+        assert place.typed("stop").returncode == 0
+        assert place.typed("wait", "--for", "caught-up").returncode == 9
+        assert runner.wait(60) == 9
+    assert "was stopped before it was caught up\nTry: backfill resume orders" in place.said
     assert place.job()["state"] == "stopped"
 
     before = place.job()["rows_read"]
@@ -58,21 +61,11 @@ def test_case_45_a_pause_outlives_its_runner_and_ends_with_a_resume(place: Place
         runner.send_signal(signal.SIGTERM)
         assert runner.wait(60) == 128 + signal.SIGTERM
     assert place.job()["state"] == "stopped"
+    a_lost_catalog_comes_back_from_the_sink(place)
 
 
-def test_a_run_ends_where_it_was_told_last_and_a_lost_catalog_comes_back_from_the_sink(place: Place) -> None:
-    with place.began("start", "--config", "job.toml") as runner:
-        place.until(lambda job: job.get("rows_read", 0) > 0)
-        assert place.typed("stop", "--wait").returncode == 0
-        assert runner.wait(60) == 0
-
-    with place.began(*CAUGHT_UP) as runner:
-        assert place.state("running")["until"] == "caught-up"
-        assert place.typed("stop").returncode == 0
-        assert place.typed("wait", "--for", "caught-up").returncode == 9
-        assert runner.wait(60) == 9
-    assert "was stopped before it was caught up\nTry: backfill resume orders" in place.said
-
+def a_lost_catalog_comes_back_from_the_sink(place: Place) -> None:
+    """The end of the story above: of a job that was stopped in its snapshot."""
     shutil.rmtree(place.folder / ".backfill")
     assert place.typed("resume", "orders").returncode == 4
     other = ('key = ["id"]', 'key = ["customer_id"]')
@@ -85,7 +78,6 @@ def test_a_run_ends_where_it_was_told_last_and_a_lost_catalog_comes_back_from_th
     assert place.job()["rows_read"] == 6_000
     equal = place.typed("verify")
     assert equal.returncode == 0, equal.stdout
-    assert place.typed(*CAUGHT_UP).returncode == 0
 
 
 def test_a_held_sink_is_waited_for_and_who_holds_it_is_told(place: Place) -> None:
@@ -96,7 +88,7 @@ def test_a_held_sink_is_waited_for_and_who_holds_it_is_told(place: Place) -> Non
             assert runner.wait(60) == 130
         assert place.job()["state"] == "none"
 
-        with place.began("start", "--config", "job.toml"):
+        with place.began("start", "--config", "job.toml") as runner:
             place.until_said(f"(PID {holder})")
             os.kill(holder, signal.SIGKILL)
             place.until(lambda job: job.get("rows_read", 0) > 0)
@@ -108,6 +100,7 @@ def test_a_held_sink_is_waited_for_and_who_holds_it_is_told(place: Place) -> Non
                 epoch = job["epoch"]
             place.until(lambda job: job["epoch"] > epoch and "waiting" not in job["limited_by"])
             assert place.typed("stop", "--wait").returncode == 0
+            assert runner.wait(60) == 0
 
     with place.sink_held() as holder, place.began("resume", "orders") as runner:
         job = place.until(lambda job: f"(PID {holder})" in job["limited_by"])
