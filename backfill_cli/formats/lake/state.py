@@ -118,6 +118,10 @@ class JobState:
         definition = self._files.read(state.definition).decode()
         return SavedJob(definition, replace(state.checkpoint, splits=self._splits(name, state)))
 
+    def newest_epoch(self) -> int:
+        """Of the states that are here, committed or not; 0 where there are none."""
+        return max((_epoch_of(name) for name in self._files.names() if name.startswith("epoch-")), default=0)
+
     def forget(self) -> None:
         """Nothing is left of the job."""
         self._last = None
