@@ -1,0 +1,180 @@
+"""What an Iceberg table's metadata says: read with pyiceberg, parsed once for each version of it."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from backfill_cli.errors import Fatal, Transient, UsageError
+from backfill_cli.formats.iceberg.places import Place, Settings, catalog_properties
+
+if TYPE_CHECKING:
+    from pyiceberg.io.pyarrow import PyArrowFileIO
+    from pyiceberg.table.metadata import TableMetadata
+    from pyiceberg.table.snapshots import Snapshot
+
+IMPLEMENTED = {
+    "org.apache.iceberg.rest.RESTCatalog": "rest",
+    "org.apache.iceberg.hive.HiveCatalog": "hive",
+    "org.apache.iceberg.aws.glue.GlueCatalog": "glue",
+    "org.apache.iceberg.hadoop.HadoopCatalog": "hadoop",
+}
+KINDS = ("rest", "hive", "glue", "hadoop")
+SUFFIXES = (".metadata.json", ".gz.metadata.json")
+
+
+class Held:
+    """A table's metadata at one moment. file: where it is written."""
+
+    def __init__(self, file: str, told: "TableMetadata", io: Any) -> None:
+        self.file, self.told, self.io = file, told, io
+        self._snapshots = {one.snapshot_id: one for one in told.snapshots}
+
+    @property
+    def main(self) -> "Snapshot | None":
+        """The newest snapshot of the table, None before the first."""
+        found = self.told.current_snapshot_id
+        return None if found is None else self._snapshots.get(found)
+
+    def snapshot(self, number: int) -> "Snapshot | None":
+        """None for one that expired, or never was."""
+        return self._snapshots.get(number)
+
+    def ancestors(self, of: "Snapshot | None") -> "Iterator[Snapshot]":
+        """A snapshot and those before it, newest first, as far as they have not expired."""
+        while of is not None:
+            yield of
+            of = None if of.parent_snapshot_id is None else self.snapshot(of.parent_snapshot_id)
+
+    def reaches_start(self, of: "Snapshot | None") -> bool:
+        """Whether none of a snapshot's ancestors has expired."""
+        every = list(self.ancestors(of))
+        return not every or every[-1].parent_snapshot_id is None
+
+    @property
+    def refs(self) -> dict[str, int]:
+        """Branches and tags but main: what they are at."""
+        return {name: ref.snapshot_id for name, ref in self.told.refs.items() if name != "main"}
+
+
+class Look:
+    """Looks at one table again and again. An unchanged table of a folder costs two looks at the file system."""
+
+    def __init__(self, place: Place, settings: Settings) -> None:
+        self._place, self._settings = place, settings
+        self._held: Held | None = None
+        self._known = 0
+        self._io: PyArrowFileIO | None = None
+        self._catalog: Any = None
+
+    def now(self) -> Held | None:
+        """The table as it is; None where there is none."""
+        with _ours(self._place):
+            root = self._root()
+            return self._of_catalog() if root is None else self._of_folder(f"{root}/metadata")
+
+    def _root(self) -> str | None:
+        if self._place.folder is not None:
+            return self._place.path
+        told = self._properties()
+        if told["type"] != "hadoop":
+            return None
+        return "/".join((told["warehouse"].rstrip("/"), *self._place.names))
+
+    def _properties(self) -> dict[str, str]:
+        told = catalog_properties(self._place.catalog, self._settings())
+        kind = told.pop("catalog-impl", "")
+        told.setdefault("type", IMPLEMENTED.get(kind, kind))
+        if told["type"] not in KINDS:
+            raise UsageError(
+                f"table {self._place}: its catalog is of type {told['type'] or 'nothing'!r}, and what it "
+                f"holds can be looked up in one of type {', '.join(KINDS)}",
+                f"set [spark.conf] 'spark.sql.catalog.{self._place.catalog}.type'; or name the table's folder",
+            )
+        return told
+
+    def _of_catalog(self) -> Held | None:
+        from pyiceberg.catalog import load_catalog
+        from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+
+        if self._catalog is None:
+            self._catalog = load_catalog(self._place.catalog, **self._properties())
+        try:
+            table = self._catalog.load_table(self._place.names)
+        except (NoSuchTableError, NoSuchNamespaceError):
+            return None
+        if self._held is None or self._held.file != table.metadata_location:
+            self._held = Held(table.metadata_location, table.metadata, table.io)
+        return self._held
+
+    def _of_folder(self, folder: str) -> Held | None:
+        from pyiceberg.io.pyarrow import PyArrowFileIO
+
+        if self._io is None:
+            self._io = PyArrowFileIO()
+        # The hint is written after the version that it names, and may be of the one before.
+        number, file = max(self._hinted(folder), self._known), None
+        while found := self._file(folder, number + 1):
+            number, file = number + 1, found
+        if not number:
+            return None
+        if self._held is not None and number == self._known and (file or self._file(folder, number)):
+            return self._held
+        file = file or self._file(folder, number)
+        if file is None:  # the table was dropped, and perhaps made anew
+            self._held, known, self._known = None, self._known, 0
+            return self._of_folder(folder) if known else None
+        self._held, self._known = Held(file, _parsed(self._io, file), self._io), number
+        return self._held
+
+    def _hinted(self, folder: str) -> int:
+        assert self._io is not None
+        try:
+            with self._io.new_input(f"{folder}/version-hint.text").open() as stream:
+                text = stream.read().decode().strip()
+        except FileNotFoundError:
+            return 0
+        if not text.isdecimal():
+            raise UsageError(
+                f"table {self._place}: version-hint.text names {text!r}: its metadata is kept by a catalog",
+                "name the table as catalog.schema.table, with that catalog in [spark.conf]",
+            )
+        return int(text)
+
+    def _file(self, folder: str, number: int) -> str | None:
+        assert self._io is not None
+        names = (f"{folder}/v{number}{suffix}" for suffix in SUFFIXES)
+        return next((name for name in names if self._io.new_input(name).exists()), None)
+
+
+def _parsed(io: "PyArrowFileIO", file: str) -> "TableMetadata":
+    from pyiceberg.serializers import FromInputFile
+
+    return FromInputFile.table_metadata(io.new_input(file))
+
+
+class _ours:
+    """pyiceberg's failures become ours."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, trace: object) -> None:
+        import requests
+        from pydantic import ValidationError
+        from pyiceberg import exceptions
+
+        if exc is None:
+            return
+        said = " ".join(str(exc).split())[:300]
+        passing = (exceptions.ServerError, exceptions.ServiceUnavailableError, requests.ConnectionError)
+        if isinstance(exc, (*passing, requests.Timeout)):
+            raise Transient(f"table {self._place}: its catalog does not answer: {said}", "start it") from exc
+        if isinstance(exc, exceptions.UnauthorizedError | exceptions.ForbiddenError):
+            raise Fatal(f"table {self._place}: its catalog refuses: {said}", "check [spark.conf]") from exc
+        if isinstance(exc, ValidationError | exceptions.ValidationError):
+            raise Fatal(f"table {self._place}: its metadata cannot be read: {said}", "restore it") from exc
+        if isinstance(exc, PermissionError):
+            raise Fatal(f"table {self._place}: {said}", "give this user the right to read it") from exc
+        if isinstance(exc, OSError):
+            raise Transient(f"table {self._place}: {said}") from exc

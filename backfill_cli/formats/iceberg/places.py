@@ -1,0 +1,111 @@
+"""Where an Iceberg table is: in a folder of its own (a Hadoop table), or under a name in a catalog of Spark's."""
+
+import hashlib
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from backfill_cli.errors import UsageError
+from backfill_cli.spark.names import backticked
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CATALOG = "spark.sql.catalog."
+SPARK_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """folder: what the table's own folder is in, None for a table of the session's catalog `catalog`.
+
+    names: namespace and table.
+    """
+
+    catalog: str
+    names: tuple[str, ...]
+    folder: str | None = None
+
+    @classmethod
+    def of(cls, table: str) -> "Place":
+        """table: a path or URI, which has a `/`, or catalog.schema.table. Raises UsageError for neither."""
+        if "/" in table:
+            folder, _, name = _absolute(table).rpartition("/")
+            if not name:
+                raise UsageError(f"table = {table!r}: no folder is named", "name the table's own folder")
+            return cls(f"backfill_{hashlib.sha256(folder.encode()).hexdigest()[:12]}", (name,), folder or "/")
+        catalog, *names = table.split(".")
+        if not names or not all((catalog, *names)):
+            raise UsageError(
+                f"table = {table!r} is no path, which has a '/', and no catalog.schema.table",
+                f"write './{table}' for a folder, or put a catalog's name before it",
+            )
+        return cls(catalog, tuple(names))
+
+    @property
+    def sql(self) -> str:
+        """The table's name in Spark's SQL, where `register` was called."""
+        return ".".join(map(backticked, (self.catalog, *self.names)))
+
+    @property
+    def in_catalog(self) -> str:
+        """The same for a procedure's argument: without the catalog."""
+        return ".".join(map(backticked, self.names))
+
+    @property
+    def path(self) -> str:
+        """The folder of a table that has one."""
+        assert self.folder is not None
+        return "/".join((self.folder.rstrip("/"), *self.names))
+
+    def __str__(self) -> str:
+        return self.path if self.folder is not None else ".".join((self.catalog, *self.names))
+
+    def beside(self, name: str) -> "Place":
+        return Place(self.catalog, (*self.names[:-1], name), self.folder)
+
+    def register(self, spark: "SparkSession") -> None:
+        """This session knows the table's catalog, and keeps no tables of it in memory: others change them."""
+        at = CATALOG + self.catalog
+        if self.folder is not None:
+            spark.conf.set(at, SPARK_CATALOG)
+            spark.conf.set(f"{at}.type", "hadoop")
+            spark.conf.set(f"{at}.warehouse", self.folder)
+            # A key's NOT NULL would else be lost where a table is created from a frame.
+            spark.conf.set(f"{at}.use-nullable-query-schema", "false")
+        elif spark.conf.get(at, None) is None:
+            raise UsageError(
+                f"table {self}: the session has no catalog {self.catalog!r}",
+                f"name it in [spark.conf]: '{at}' = '{SPARK_CATALOG}', '{at}.type' = …; "
+                "or name a folder, with a '/'",
+            )
+        spark.conf.set(f"{at}.cache-enabled", "false")
+
+
+def catalog_properties(name: str, conf: Mapping[str, str]) -> dict[str, str]:
+    """What the session's settings say of a catalog: `spark.sql.catalog.NAME.*` without that prefix."""
+    prefix = f"{CATALOG}{name}."
+    return {key[len(prefix) :]: value for key, value in conf.items() if key.startswith(prefix)}
+
+
+def template(text: str, target: str) -> str:
+    """The table that `table = "…{table}…"` names for one of the job's targets."""
+    return text.replace("{table}", target)
+
+
+Settings = Callable[[], Mapping[str, str]]
+"""What the session is told in its settings; a session is started where there is none yet."""
+
+
+def settings_of(session: "Callable[[], SparkSession]") -> Settings:
+    def told() -> Mapping[str, str]:
+        every: Mapping[str, str] = session().conf.getAll
+        return every
+
+    return told
+
+
+def _absolute(path: str) -> str:
+    path = path.removeprefix("file://") if path.startswith("file:///") else path
+    return path.rstrip("/") if "://" in path else os.path.abspath(path)

@@ -1,0 +1,120 @@
+"""Iceberg's types as Spark reads them, and what a table of a Spark schema would have."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from backfill_cli.errors import BadData
+from backfill_cli.model.schema import Columns, SparkType, field, fields_of
+
+if TYPE_CHECKING:
+    from pyiceberg.schema import Schema
+    from pyiceberg.types import IcebergType
+
+SIMPLE = {
+    "boolean": "boolean",
+    "int": "integer",
+    "long": "long",
+    "float": "float",
+    "double": "double",
+    "string": "string",
+    "binary": "binary",
+    "date": "date",
+    "timestamptz": "timestamp",
+    "timestamp": "timestamp_ntz",
+}
+WIDENED = {"byte": "integer", "short": "integer"}
+"""Iceberg has no integer of less than 32 bits: each value survives, its column's type is wider."""
+METADATA = ("_file", "_pos", "_deleted", "_spec_id", "_partition", "_change_type", "_change_ordinal")
+TAKEN = (*METADATA, "_commit_snapshot_id", "_row_id", "_last_updated_sequence_number", "_op", "_unsent")
+"""Names that Iceberg, or a staged change, gives to columns of its own."""
+
+
+def columns(table: str, schema: "Schema") -> Columns:
+    """A table's columns as Spark reads them. Raises BadData for a type that Spark does not read exactly."""
+    return {
+        one.name: field(one.name, spark_type(table, one.name, one.field_type), _logical(one.field_type))
+        for one in schema.fields
+    }
+
+
+def spark_type(table: str, where: str, kind: "IcebergType") -> SparkType:
+    from pyiceberg import types as T
+
+    match kind:
+        case T.DecimalType():
+            return f"decimal({kind.precision},{kind.scale})"
+        case T.UUIDType():
+            return "string"
+        case T.FixedType():
+            return "binary"
+        case T.ListType():
+            element = spark_type(table, f"{where}[]", kind.element_type)
+            return {"type": "array", "elementType": element, "containsNull": True}
+        case T.MapType():
+            key = spark_type(table, f"{where} (map key)", kind.key_type)
+            value = spark_type(table, f"{where} (map value)", kind.value_type)
+            return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
+        case T.StructType():
+            inner = [field(f.name, spark_type(table, f"{where}.{f.name}", f.field_type)) for f in kind.fields]
+            return {"type": "struct", "fields": inner}
+        case _ if str(kind) in SIMPLE:
+            return SIMPLE[str(kind)]
+    raise BadData(
+        f"table {table!r}, column {where!r}: Spark cannot read Iceberg's type {kind} exactly",
+        "leave the column out, by a copy of the table without it, or change its type",
+    )
+
+
+def wanted(table: str, schema: str) -> Columns:
+    """The columns of a Spark schema as Iceberg keeps them. Raises BadData for one that it cannot keep."""
+    fields = fields_of(schema)
+    _refuse_names(table, [one["name"] for one in fields])
+    return {one["name"]: field(one["name"], _kept(table, one["name"], one["type"])) for one in fields}
+
+
+def _kept(table: str, where: str, kind: Any) -> SparkType:
+    if isinstance(kind, str):
+        if kind in SIMPLE.values() or kind.startswith("decimal("):
+            return kind
+        if kind.startswith(("char(", "varchar(")):
+            return "string"
+        if kind in WIDENED:
+            return WIDENED[kind]
+        raise _refused(table, where, kind)
+    match kind["type"]:
+        case "array":
+            return {**kind, "elementType": _kept(table, f"{where}[]", kind["elementType"])}
+        case "map":
+            key = _kept(table, f"{where} (map key)", kind["keyType"])
+            return {**kind, "keyType": key, "valueType": _kept(table, f"{where} (map value)", kind["valueType"])}
+        case "struct" if kind["fields"]:
+            inner = [{**f, "type": _kept(table, f"{where}.{f['name']}", f["type"])} for f in kind["fields"]]
+            return {**kind, "fields": inner}
+        case other:
+            raise _refused(table, where, "struct without fields" if other == "struct" else other)
+
+
+def _logical(kind: "IcebergType") -> Mapping[str, Any]:
+    return {"logical": "uuid"} if str(kind) == "uuid" else {}
+
+
+def _refused(table: str, where: str, kind: str) -> BadData:
+    return BadData(
+        f"table {table!r}, column {where!r}: Iceberg has no exact counterpart of Spark's type {kind}",
+        f'convert it in the transform: select = ["CAST({where} AS STRING) AS {where}", …]',
+    )
+
+
+def _refuse_names(table: str, names: Sequence[str]) -> None:
+    seen: dict[str, str] = {}
+    for name in names:
+        if name.lower() in TAKEN:
+            raise BadData(
+                f"table {table!r}: a column may not be called {name!r}, which Iceberg or staged changes use",
+                f'rename it in the transform: select = ["{name} AS {name.lstrip("_")}", …]',
+            )
+        if (twin := seen.setdefault(name.lower(), name)) != name or names.count(name) > 1:
+            raise BadData(
+                f"table {table!r}: the columns {twin!r} and {name!r} differ only in case, and Spark ignores case",
+                "rename one in the transform's select",
+            )

@@ -1,0 +1,48 @@
+"""Where the sink keeps what it knows of its jobs: a folder beside its tables."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from backfill_cli.formats.iceberg.metadata import Look
+from backfill_cli.formats.iceberg.places import Place, Settings, template
+from backfill_cli.formats.lake.blobs import Blobs
+from backfill_cli.formats.lake.state import FOLDER
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+COMMENT = "backfill: the folder of this table holds what each job has of the tables beside; it has no rows."
+
+
+class Beside:
+    """Beside folders a folder; in a catalog, which says where things are, the folder of a table without rows."""
+
+    def __init__(self, table: str, settings: Settings, spark: "Callable[[], SparkSession]") -> None:
+        # One for all tables of the job, whatever their targets: what is told before {table} alone decides.
+        self._place = Place.of(template(table, "x")).beside(FOLDER)
+        self._settings, self._spark = settings, spark
+        self._look = Look(self._place, settings)
+        self._folder: Blobs | None = None
+
+    def folder(self) -> Blobs | None:
+        """None in a catalog that has no such table yet."""
+        if self._folder is None:
+            if self._place.folder is not None:
+                self._folder = _blobs(self._place.path)
+            elif (held := self._look.now()) is not None:
+                self._folder = _blobs(f"{held.told.location.rstrip('/')}/_jobs")
+        return self._folder
+
+    def make(self) -> None:
+        if self.folder() is None:
+            self._place.register(self._spark())
+            self._spark().sql(
+                f"CREATE TABLE IF NOT EXISTS {self._place.sql} (nothing STRING) USING iceberg COMMENT '{COMMENT}'"
+            )
+
+
+def _blobs(location: str) -> Blobs:
+    from pyiceberg.io.pyarrow import PyArrowFileIO
+
+    scheme, netloc, path = PyArrowFileIO.parse_location(location)
+    return Blobs(PyArrowFileIO().fs_by_scheme(scheme, netloc), path)

@@ -1,0 +1,300 @@
+"""Iceberg tables as a sink: each commit into a table checks the marker that it replaces, see `writing`.
+
+Reading order: `tables` says what a job may have and creates it, `markers` what a table says of its job, `writing`
+commits. What is kept beside the tables is in formats/lake/state.py. Tables commit one by one.
+"""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from backfill_cli.contracts import EpochCommit, SavedJob, SinkTable
+from backfill_cli.contracts.marker import gone, is_due, refuse_old_token
+from backfill_cli.errors import Held, StateConflict, Transient, UsageError
+from backfill_cli.formats.iceberg import metadata
+from backfill_cli.formats.iceberg.places import Place, settings_of
+from backfill_cli.formats.lake.state import Claim, JobRecord, JobState, jobs
+from backfill_cli.model.checkpoint import Marker, Owner
+from backfill_cli.sinks.iceberg import tables as shape
+from backfill_cli.sinks.iceberg.beside import Beside
+from backfill_cli.sinks.iceberg.markers import marker_of, properties, refs_before
+from backfill_cli.sinks.iceberg.options import IcebergSinkOptions
+from backfill_cli.sinks.iceberg.tables import Target
+from backfill_cli.sinks.iceberg.writing import Moved, Writer, failing
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from backfill_cli.formats.lake.copy import LakeCopy
+
+TRIES = 8
+"""Of one commit, while others commit to the table in between: each try writes the epoch's rows anew."""
+
+
+class IcebergSink:
+    """`contracts.Sink`. Calls of one process take turns."""
+
+    transactional = False
+    partial = True
+
+    def __init__(self, options: IcebergSinkOptions) -> None:
+        self._options = options
+        Place.of(options.table)
+        self._looks: dict[Place, metadata.Look] = {}
+        self._states: dict[str, JobState] = {}
+        self._turn = threading.RLock()
+
+    def use(self, session: "Callable[[], SparkSession]") -> None:
+        self._session = session
+        self._beside = Beside(self._options.table, settings_of(session), lambda: self._spark)
+
+    @cached_property
+    def _spark(self) -> "SparkSession":
+        """Settings of a commit are set here, where what is staged meanwhile does not see them."""
+        return self._session().newSession()
+
+    # What is there
+
+    def check(self, job: str, tables: Sequence[SinkTable], into_existing: bool) -> None:
+        with self._turn:
+            self._checked(job, tables, into_existing)
+
+    def prepare(self, job: str, tables: Sequence[SinkTable], into_existing: bool) -> None:
+        with self._turn:
+            record, targets = self._checked(job, tables, into_existing)
+            held = record.claims if record is not None else {}
+            new = [target for target in targets if target.table.name not in held]
+            for target in targets:
+                self._make(target)
+            if not new:
+                return
+            token = max((marker.token for marker in self.committed(job).values()), default=0)
+            claims = shape.claimed(new, token)
+            self._beside.make()
+            self._state(job).change(
+                lambda known: replace(
+                    known or JobRecord(job), claims={**(known.claims if known is not None else {}), **claims}
+                )
+            )
+            for target in new:
+                claim = claims[target.table.name]
+                self._mark(job, target.table.name, claim, target.place, Marker(0, token, ""))
+
+    def _checked(
+        self, job: str, tables: Sequence[SinkTable], into_existing: bool
+    ) -> tuple[JobRecord | None, list[Target]]:
+        folder = self._beside.folder()
+        record = None if folder is None else self._state(job).record()
+        others = [] if folder is None else jobs(folder)
+        targets = [self._target(table) for table in tables]
+        shape.refuse_shared(targets)
+        for target in targets:
+            shape.check(job, target, record, others, into_existing)
+            if record is not None and target.table.name in record.claims:
+                shape.refuse_gone(job, target, self._state(job).newest_epoch())
+        return record, targets
+
+    def _target(self, table: SinkTable) -> Target:
+        place = shape.place_of(self._options.table, table)
+        return Target(table, place, shape.wanted_of(table), self._look(place).now())
+
+    def _make(self, target: Target) -> None:
+        target.place.register(self._spark)
+        with failing(target.place):
+            if target.held is None:
+                shape.create(self._spark, target, self._options.properties)
+            else:
+                shape.add_columns(self._spark, target)
+
+    # Whose it is
+
+    def owner(self, job: str) -> Owner | None:
+        record = self._record(job)
+        return None if record is None else record.owner
+
+    def own(self, job: str, owner: Owner, instead_of: Owner | None) -> None:
+        def taken(record: JobRecord | None) -> JobRecord:
+            held = None if record is None else record.owner
+            if held is not None and held.catalog not in (owner.catalog, instead_of and instead_of.catalog):
+                raise Held(
+                    f"another catalog took job {job!r} just now: {held}", f"backfill status {job} {held.option}"
+                )
+            return replace(record or JobRecord(job), owner=owner)
+
+        if owner != instead_of:
+            self._beside.make()
+            self._state(job).change(taken)
+
+    def fence(self, job: str, token: int) -> None:
+        record = self._record(job)
+        if record is None:
+            return
+        with self._turn:
+            for table, claim in record.claims.items():
+                place = Place.of(claim.place)
+                held = self._look(place).now()
+                if held is None:
+                    continue
+                marker = marker_of(held, claim)
+                refuse_old_token(job, table, token, marker)
+                if marker.token < token:
+                    self._mark(job, table, claim, place, replace(marker, token=token))
+
+    def committed(self, job: str) -> Mapping[str, Marker]:
+        record = self._record(job)
+        found: dict[str, Marker] = {}
+        for table, claim in (record.claims if record is not None else {}).items():
+            held = self._look(Place.of(claim.place)).now()
+            if held is not None:
+                found[table] = marker_of(held, claim)
+            elif record is not None and table in record.dropped:
+                found[table] = record.dropped[table]
+        return found
+
+    # Rows
+
+    def commit(self, commit: EpochCommit) -> None:
+        tables = [table for table in commit.tables if commit.only is None or table.name in commit.only]
+        with self._turn:
+            record = self._record(commit.job)
+            for table in tables:
+                claim = None if record is None else record.claims.get(table.name)
+                if claim is None:
+                    raise gone(commit, table.name, "table")
+                self._commit(commit, table, claim)
+
+    def _commit(self, commit: EpochCommit, table: SinkTable, claim: Claim) -> None:
+        place = Place.of(claim.place)
+        for _ in range(TRIES):
+            held = self._look(place).now()
+            marker = None if held is None else marker_of(held, claim)
+            if held is None or not is_due(commit, table.name, marker, "table"):
+                if held is None:
+                    raise gone(commit, table.name, "table")
+                return
+            assert marker is not None
+            self._state(commit.job).save(commit, marker)
+            told = Marker(commit.epoch, commit.token, commit.attempt)
+            try:
+                self._writer(commit.job, table.name, claim, place, told).apply(held, commit, table)
+            except Moved:
+                continue
+            return
+        raise _busy(place)
+
+    def _mark(self, job: str, table: str, claim: Claim, place: Place, marker: Marker) -> None:
+        """The table says this marker; runners with an older token commit no more, their refs are gone.
+
+        Only where its epoch is still what it was: a commit in flight that was quicker is kept.
+        """
+        for _ in range(TRIES):
+            held = self._look(place).now()
+            if held is None:
+                return
+            now = marker_of(held, claim)
+            refuse_old_token(job, table, marker.token, now)
+            wanted = replace(now, token=marker.token)
+            try:
+                self._writer(job, table, claim, place, wanted).mark(held)
+            except Moved:
+                continue
+            self._drop_refs(place, marker.token)
+            return
+        raise _busy(place)
+
+    def _drop_refs(self, place: Place, token: int | None) -> None:
+        held = self._look(place).now()
+        if held is None:
+            return
+        for name, is_tag in refs_before(held, token):
+            place.register(self._spark)
+            with failing(place):
+                self._spark.sql(f"ALTER TABLE {place.sql} DROP {'TAG' if is_tag else 'BRANCH'} IF EXISTS {name}")
+
+    def _writer(self, job: str, table: str, claim: Claim, place: Place, marker: Marker) -> Writer:
+        place.register(self._spark)
+        told = properties(job, table, claim, marker)
+        return Writer(self._spark, place, self._look(place), told, marker.token)
+
+    # What is kept, and what goes
+
+    def saved(self, job: str) -> SavedJob | None:
+        markers = self.committed(job)
+        newest = max(markers.values(), key=lambda marker: marker.epoch, default=None)
+        return None if newest is None else self._state(job).saved(newest)
+
+    @contextmanager
+    def copied(self, job: str, live: bool, folder: Path) -> "Iterator[LakeCopy]":
+        from backfill_cli.sinks.iceberg.verify import copied
+
+        record = self._record(job)
+        if record is None:
+            raise UsageError(f"the sink keeps nothing of job {job!r}", f"backfill status {job}")
+        pinned, marker = copied(record, lambda place: self._look(place).now(), live)
+        saved = self._state(job).saved(marker)
+        from backfill_cli.formats.lake.copy import LakeCopy
+        from backfill_cli.sinks.iceberg.verify import reads
+
+        yield LakeCopy(self._session().newSession(), reads(self._options.table, pinned), saved)
+
+    def drop(self, tables: Sequence[SinkTable]) -> None:
+        with self._turn:
+            self._keep_markers([str(shape.place_of(self._options.table, table)) for table in tables])
+            for table in tables:
+                place = shape.place_of(self._options.table, table)
+                place.register(self._spark)
+                with failing(place):
+                    self._spark.sql(f"DROP TABLE IF EXISTS {place.sql} PURGE")
+
+    def _keep_markers(self, places: Sequence[str]) -> None:
+        """The records of jobs say the markers of tables that are about to go."""
+        folder = self._beside.folder()
+        for record in jobs(folder) if folder is not None else []:
+            going = {table for table, claim in record.claims.items() if claim.place in places}
+            if going:
+                markers = self.committed(record.job)
+                dropped = {table: markers[table] for table in going if table in markers}
+                self._state(record.job).change(
+                    lambda known, dropped=dropped: replace(  # type: ignore[misc]
+                        known, dropped={**known.dropped, **dropped}
+                    )
+                )
+
+    def forget(self, job: str) -> None:
+        record = self._record(job)
+        if record is None:
+            return
+        with self._turn:
+            for claim in record.claims.values():
+                self._drop_refs(Place.of(claim.place), None)
+            self._state(job).forget()
+
+    def places(self, tables: Sequence[SinkTable]) -> Mapping[str, frozenset[str]]:
+        found = {table.name: shape.place_of(self._options.table, table) for table in tables}
+        there = {name for name, place in found.items() if self._look(place).now() is not None}
+        return {name: frozenset({f"iceberg:{found[name]}"}) for name in there}
+
+    def _record(self, job: str) -> JobRecord | None:
+        return None if self._beside.folder() is None else self._state(job).record()
+
+    def _state(self, job: str) -> JobState:
+        if job not in self._states:
+            folder = self._beside.folder()
+            if folder is None:
+                raise StateConflict(f"the sink keeps nothing of job {job!r}", "backfill list")
+            self._states[job] = JobState(folder, job)
+        return self._states[job]
+
+    def _look(self, place: Place) -> metadata.Look:
+        return self._looks.setdefault(place, metadata.Look(place, settings_of(self._session)))
+
+
+def _busy(place: Place) -> Transient:
+    return Transient(
+        f"table {place}: others commit to it all the time: {TRIES} tries in a row found it changed",
+        "let them commit less often, or stop them while the job catches up",
+    )

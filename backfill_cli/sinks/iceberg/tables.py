@@ -1,0 +1,188 @@
+"""The sink's tables: what is there, what a job may have, and what has to be created or added first."""
+
+import json
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from socket import gethostname
+from typing import TYPE_CHECKING
+
+from backfill_cli.contracts import SinkTable
+from backfill_cli.errors import BadData, Held, SinkInUse, StateConflict, UsageError
+from backfill_cli.formats.iceberg import metadata
+from backfill_cli.formats.iceberg.places import Place, template
+from backfill_cli.formats.iceberg.types import columns, wanted
+from backfill_cli.formats.lake.state import Claim, JobRecord
+from backfill_cli.model.schema import Columns, columns_of, same_type, schema_text, shown
+from backfill_cli.sinks.iceberg.markers import job_of_refs, marker_of
+from backfill_cli.spark.names import backticked
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PROPERTIES = {
+    "format-version": "2",
+    # Each commit writes the whole metadata anew: at one a second a day's would be 86,400 files.
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "100",
+}
+"""Of a table that is created."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A table of the job, and where it is. held: as it is now, None where there is none."""
+
+    table: SinkTable
+    place: Place
+    columns: Columns
+    held: metadata.Held | None
+
+    def missing(self) -> list[str]:
+        """The columns that the table lacks. Raises BadData for one of another type."""
+        assert self.held is not None
+        there = {name.lower(): one for name, one in columns(self.table.name, self.held.told.schema()).items()}
+        added = []
+        for name, column in self.columns.items():
+            found = there.get(name.lower())
+            if found is None:
+                added.append(name)
+            elif not same_type(found["type"], column["type"]):
+                raise BadData(
+                    f"column {name!r} of {self.place} is {shown(found['type'])}, the job writes "
+                    f"{shown(column['type'])}",
+                    f"cast it in the transform to what the table has, or change the table's column {name!r}",
+                )
+        return added
+
+
+def place_of(text: str, table: SinkTable) -> Place:
+    """Where a table of the job is. A side table is beside the others."""
+    if "{table}" in text or not table.side:
+        return Place.of(template(text, table.target))
+    return Place.of(text).beside(table.target)
+
+
+def refuse_shared(targets: Sequence[Target]) -> None:
+    seen: dict[Place, str] = {}
+    for target in targets:
+        twin = seen.setdefault(target.place, target.table.name)
+        if twin != target.table.name:
+            raise UsageError(
+                f"tables {twin!r} and {target.table.name!r} have the same target, {target.place}",
+                'put {table} into it: sink.table = "lake/{table}"',
+            )
+
+
+def check(
+    job: str, target: Target, record: JobRecord | None, others: Iterable[JobRecord], into_existing: bool
+) -> None:
+    """Raises for a table that the job cannot have."""
+    if missing := [name for name in target.table.key if name not in target.columns]:
+        raise BadData(f"table {target.table.name!r}: its key column {missing[0]!r} is not among its columns")
+    refuse_other_job(job, target, others)
+    claim = record.claims.get(target.table.name) if record is not None else None
+    if target.held is None:
+        return
+    target.missing()
+    marker = None if claim is None else marker_of(target.held, claim)
+    ours = into_existing or (marker is not None and marker.epoch > 0)
+    if not ours and has_rows(target.held):
+        raise SinkInUse(
+            f"table {target.place} exists, with rows that are not this job's",
+            "name another target; or drop that table, if it may go; or keep its rows, those too that the upstream "
+            "does not have, and write into it by key: backfill start --config job.toml --into-existing",
+        )
+
+
+def refuse_gone(job: str, target: Target, epoch: int) -> None:
+    """Raises StateConflict where the table held an epoch and is not there."""
+    if target.held is None and epoch:
+        raise StateConflict(
+            f"{target.place} is gone, though it held job {job!r} up to epoch {epoch}",
+            f"restore the table, or start over: backfill drop {job} --confirm {job}",
+        )
+
+
+def refuse_other_job(job: str, target: Target, others: Iterable[JobRecord]) -> None:
+    for record in others:
+        for table, claim in record.claims.items():
+            if claim.place == str(target.place) and (record.job, table) != (job, target.table.name):
+                raise _held_by(record, table, target.place)
+    told = job_of_refs(target.held) if target.held is not None else None
+    if told is not None and told[0] != job:
+        raise Held(
+            f"{target.place} belongs to job {told[0]!r} of another sink: a tag of its says so",
+            f"name another target; or drop that job where its catalog is: backfill drop {told[0]} "
+            f"--confirm {told[0]}",
+        )
+
+
+def _held_by(record: JobRecord, table: str, place: Place) -> Held:
+    other, held = record.job, record.owner
+    there = held is not None and held.host == gethostname() and Path(held.path).exists()
+    where = f"--confirm {other} {held.option}" if held and there else f"--sink job.toml --confirm {other}"
+    return Held(
+        f"{place} belongs to job {other!r} (its table {table!r}){f' of catalog {held}' if held else ''}",
+        f"name another target, or forget that job: backfill drop {other} {where}",
+    )
+
+
+def has_rows(held: metadata.Held) -> bool:
+    """As the newest snapshot's totals say, which every writer keeps; rows, where one does not."""
+    main = held.main
+    if main is None:
+        return False
+    told = main.summary.additional_properties if main.summary is not None else {}
+    return told.get("total-records", "1") != "0"
+
+
+def claimed(targets: Sequence[Target], token: int) -> dict[str, Claim]:
+    return {target.table.name: Claim(str(target.place), uuid.uuid4().hex, token) for target in targets}
+
+
+def create(spark: "SparkSession", target: Target, properties: Mapping[str, str]) -> None:
+    """The table is there, empty, its key NOT NULL and, where a key may be, the identifier of its rows."""
+    from pyspark.sql.types import StructType
+
+    key = target.table.key
+    fields = {name: {**one, "nullable": name not in key} for name, one in target.columns.items()}
+    if len(target.place.names) > 1:
+        namespace = ".".join(map(backticked, (target.place.catalog, *target.place.names[:-1])))
+        spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {namespace}")
+    empty = spark.createDataFrame([], StructType.fromJson(json.loads(schema_text(fields))))
+    writer = empty.writeTo(target.place.sql).using("iceberg")
+    for name, value in {**PROPERTIES, **properties}.items():
+        writer = writer.tableProperty(name, value)
+    writer.create()
+    if all(fields[name]["type"] not in ("float", "double") for name in key):
+        spark.sql(f"ALTER TABLE {target.place.sql} SET IDENTIFIER FIELDS {', '.join(map(backticked, key))}")
+
+
+def add_columns(spark: "SparkSession", target: Target) -> None:
+    from pyspark.sql.types import StructType
+
+    for name in target.missing():
+        one = {**target.columns[name], "nullable": True}
+        kind = StructType.fromJson(json.loads(schema_text({name: one}))).toDDL()
+        spark.sql(f"ALTER TABLE {target.place.sql} ADD COLUMN {kind}")
+
+
+def wanted_of(table: SinkTable) -> Columns:
+    """The table's columns as Iceberg keeps them."""
+    return wanted(table.name, table.schema)
+
+
+def kept_as(table: SinkTable, place: Place, spark: "SparkSession", snapshot: int | None) -> str:
+    """SQL of all rows at a snapshot, as the table's Spark schema has them; a later column is NULL there."""
+    from pyspark.sql.types import StructType
+
+    version = "" if snapshot is None else f" VERSION AS OF {snapshot}"
+    there = {name.lower() for name in spark.sql(f"SELECT * FROM {place.sql}{version}").columns}
+    types = StructType.fromJson(json.loads(table.schema))
+    select = []
+    for name, one in zip(columns_of(table.schema), types.fields, strict=True):
+        value = backticked(name) if name.lower() in there else "NULL"
+        select.append(f"CAST({value} AS {one.dataType.simpleString()}) AS {backticked(name)}")
+    return f"SELECT {', '.join(select)} FROM {place.sql}{version}"

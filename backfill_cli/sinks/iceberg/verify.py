@@ -1,0 +1,62 @@
+"""An Iceberg sink as `verify` reads it: every table at a snapshot, all of them at one epoch."""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from backfill_cli.contracts import SinkTable
+from backfill_cli.errors import StateConflict, Transient
+from backfill_cli.formats.iceberg.metadata import Held
+from backfill_cli.formats.iceberg.places import Place
+from backfill_cli.formats.lake.copy import Reads
+from backfill_cli.formats.lake.state import JobRecord
+from backfill_cli.model.checkpoint import Marker
+from backfill_cli.sinks.iceberg.markers import marker_of
+from backfill_cli.sinks.iceberg.tables import kept_as, place_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# Tables commit one after the other: the longest commit seen of three is 20 s.
+PATIENCE_S = 120.0
+RETRY_S = 0.2
+
+
+def copied(
+    record: JobRecord, look: Callable[[Place], Held | None], live: bool
+) -> tuple[Mapping[str, int], Marker]:
+    """(table → the snapshot to read, their marker): all tables are at its epoch.
+
+    Raises Transient where a live job does not come to rest in PATIENCE_S, StateConflict where tables of one that
+    nobody runs are at several epochs, or one is not there.
+    """
+    deadline = time.monotonic() + (PATIENCE_S if live else 0)
+    while True:
+        held = {table: look(Place.of(claim.place)) for table, claim in record.claims.items()}
+        there = {table: one for table, one in held.items() if one is not None}
+        markers = {table: marker_of(one, record.claims[table]) for table, one in there.items()}
+        epochs = {(marker.epoch, marker.attempt) for marker in markers.values()}
+        if len(there) == len(held) and len(epochs) == 1:
+            pinned = {table: one.main.snapshot_id for table, one in there.items() if one.main is not None}
+            return pinned, next(iter(markers.values()))
+        if time.monotonic() > deadline:
+            break
+        time.sleep(RETRY_S)
+    told = ", ".join(f"{table}: {markers[table].epoch if table in markers else 'gone'}" for table in held)
+    if live:
+        raise Transient(f"job {record.job!r}: its tables are at several epochs ({told})")
+    raise StateConflict(
+        f"job {record.job!r}: its tables are at several epochs ({told}): a commit was interrupted",
+        f"backfill resume {record.job}",
+    )
+
+
+def reads(text: str, pinned: Mapping[str, int]) -> Reads:
+    """Rows of the tables at these snapshots."""
+
+    def rows(spark: "SparkSession", table: SinkTable) -> "DataFrame":
+        place = place_of(text, table)
+        place.register(spark)
+        return spark.sql(kept_as(table, place, spark, pinned.get(table.name)))
+
+    return rows

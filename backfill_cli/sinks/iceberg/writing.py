@@ -1,0 +1,188 @@
+"""A commit into one Iceberg table: written to a branch of the runner, then the table's own branch moves to it.
+
+`fast_forward` fails where the table's branch has moved since the runner's was made from it. So what a commit
+found there when it began, the marker too, still holds at the moment that its rows become visible.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from backfill_cli.contracts import EpochCommit, SinkTable
+from backfill_cli.errors import BackfillError, Fatal, Transient
+from backfill_cli.failpoint import hit
+from backfill_cli.formats.iceberg.metadata import Held, Look
+from backfill_cli.formats.iceberg.places import Place
+from backfill_cli.formats.lake import merge, staged
+from backfill_cli.sinks.iceberg.markers import branch, tag, told_by
+from backfill_cli.spark.failures import from_spark
+from backfill_cli.spark.names import backticked, quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+PROPERTY = "spark.sql.iceberg.snapshot-property."
+SOURCE = "_backfill_source"
+
+Step = Callable[[], None]
+
+
+class Moved(Exception):
+    """Somebody else committed to the table meanwhile: look again."""
+
+
+class Writer:
+    """Writes to one table. spark: a session of the sink's own, where settings of a commit disturb nobody."""
+
+    def __init__(
+        self, spark: "SparkSession", place: Place, look: Look, told: Mapping[str, str], token: int
+    ) -> None:
+        self._spark, self._place, self._look, self._told, self._token = spark, place, look, told, token
+
+    def mark(self, held: Held) -> None:
+        """The marker is in the table, and no row has changed. Raises Moved."""
+        if held.main is None:
+            with failing(self._place):
+                self._append_nothing(self._place.sql)
+            return
+        self._on_branch(held, [])
+
+    def apply(self, held: Held, commit: EpochCommit, table: SinkTable) -> None:
+        """The epoch's rows are in the table, with the marker. Raises Moved; BadData before anything is visible."""
+        self._on_branch(held, list(self._steps(commit, table)), commit, table)
+
+    def _on_branch(
+        self,
+        held: Held,
+        steps: Sequence[Step],
+        commit: EpochCommit | None = None,
+        table: SinkTable | None = None,
+    ) -> None:
+        assert held.main is not None
+        name, before = branch(self._token), held.main.snapshot_id
+        with failing(self._place):
+            if held.refs.get(name) != before:
+                self._sql(f"ALTER TABLE {self._place.sql} CREATE OR REPLACE BRANCH {name} AS OF VERSION {before}")
+            for step in steps[:-1]:
+                step()
+            # The marker comes with what is written last: what a rollback to the middle of an epoch finds is none.
+            with self._marked():
+                for step in steps[-1:]:
+                    step()
+            if not self._is_marked(name):
+                self._append_nothing(self._branch)
+            if commit is not None and table is not None and table.name in commit.unique:
+                merge.refuse_duplicates(table, self._spark.table(self._branch))
+            hit("sink-before-commit")
+            self._sql(
+                f"CALL {backticked(self._place.catalog)}.system.fast_forward("
+                f"table => {merge.literal(self._place.in_catalog)}, branch => 'main', to => '{name}')"
+            )
+            hit("sink-before-close")
+            self._sql(f"ALTER TABLE {self._place.sql} CREATE OR REPLACE TAG {tag(self._token)}")
+
+    def _steps(self, commit: EpochCommit, table: SinkTable) -> Iterator[Step]:
+        told = commit.staged.tables.get(table.name)
+        if told is None:
+            return
+        if told.truncated:
+            yield lambda: self._sql(f"DELETE FROM {self._branch}")
+        inserts = staged.inserts(self._spark, commit, table)
+        changes = staged.changes(self._spark, commit, table)
+        if inserts is not None:
+            if not table.plain_inserts:
+                yield lambda: self._delete(inserts, table)
+            yield lambda: self._append(inserts)
+        if changes is not None:
+            yield lambda: self._merge(changes, commit, table)
+
+    @property
+    def _branch(self) -> str:
+        return f"{self._place.sql}.{backticked(f'branch_{branch(self._token)}')}"
+
+    def _append(self, rows: "DataFrame") -> None:
+        rows.writeTo(self._branch).append()
+
+    def _append_nothing(self, target: str) -> None:
+        with self._marked():
+            self._spark.table(target).where("false").writeTo(target).append()
+
+    def _delete(self, rows: "DataFrame", table: SinkTable) -> None:
+        """The rows of these keys are gone."""
+        keys = rows.select(*(quoted(name) for name in table.key)).distinct()
+        matches = " AND ".join(f"t.{backticked(name)} = s.{backticked(name)}" for name in table.key)
+        with self._viewed(keys):
+            self._sql(f"MERGE INTO {self._branch} AS t USING {SOURCE} AS s ON {matches} WHEN MATCHED THEN DELETE")
+
+    def _merge(self, changes: "DataFrame", commit: EpochCommit, table: SinkTable) -> None:
+        told = commit.staged.tables[table.name]
+        if told.partial and not commit.converging:
+            merge.refuse_lost(table, changes, self._spark.table(self._branch))
+        bounds = merge.key_bounds(commit, table, told.changes)
+        with self._viewed(changes):
+            self._sql(merge.merge_sql(self._branch, SOURCE, table, told.partial, bounds))
+
+    @contextmanager
+    def _viewed(self, rows: "DataFrame") -> Iterator[None]:
+        rows.createOrReplaceTempView(SOURCE)
+        try:
+            yield
+        finally:
+            self._spark.catalog.dropTempView(SOURCE)
+
+    @contextmanager
+    def _marked(self) -> Iterator[None]:
+        """What is committed inside says the marker."""
+        for name, value in self._told.items():
+            self._spark.conf.set(PROPERTY + name, value)
+        try:
+            yield
+        finally:
+            for name in self._told:
+                self._spark.conf.unset(PROPERTY + name)
+
+    def _is_marked(self, name: str) -> bool:
+        """Whether the branch's newest snapshot says the marker: a DELETE of all rows takes no properties."""
+        held = self._look.now()
+        return held is not None and told_by(held, held.refs.get(name)).items() >= self._told.items()
+
+    def _sql(self, text: str) -> None:
+        self._spark.sql(text)
+
+
+@contextmanager
+def failing(place: Place) -> Iterator[None]:
+    """Iceberg's failures inside become ours; Moved for those that another commit is the cause of."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except BackfillError:
+        raise
+    except (PySparkException, Py4JError) as exc:
+        said = str(exc)
+        if any(text in said for text in _MOVED):
+            raise Moved(_first_line(said)) from exc
+        known = from_spark(exc)
+        if known is not None:
+            raise known from exc
+        if any(text in said for text in _PASSING):
+            raise Transient(f"table {place}: {_first_line(said)}") from exc
+        raise Fatal(f"table {place}: {_first_line(said)}", "see what Spark says of it above") from exc
+
+
+_MOVED = (
+    "Cannot fast-forward",
+    "is not an ancestor",
+    "Cannot use branch (does not exist)",
+    "CommitFailedException",
+    "Requirement failed",
+    "Cannot commit",
+)
+_PASSING = ("ConnectException", "SocketTimeoutException", "ServiceUnavailable", "No space left on device")
+
+
+def _first_line(said: str) -> str:
+    lines = (line.strip(" :") for line in said.splitlines() if not line.startswith("An error occurred"))
+    return next(filter(None, lines), said)[:300]
