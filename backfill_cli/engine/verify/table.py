@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import SinkCopy, SinkTable, Survey
-from backfill_cli.engine.verify.digest import hashed_part, key_part, sampled, spark_digest, words_digest
+from backfill_cli.engine.verify.digest import hashed_part, key_part, sampled, spark_digest
 from backfill_cli.engine.verify.progress import Steps
 from backfill_cli.engine.verify.rows import changes, differences
+from backfill_cli.formats.digests import words_digest
 from backfill_cli.model.digest import (
     NO_ROWS,
     RANGES,

@@ -1,0 +1,88 @@
+"""Small files beside a lake's tables, each written once and whole: what a sink keeps there of its jobs.
+
+No format, no Spark job: a barrier that commits rows writes one, in a millisecond on a disk.
+"""
+
+import os
+import uuid
+from contextlib import suppress
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
+
+
+class Blobs:
+    """Files of one folder, or below it. Names are relative, with `/`; those with a `.` first are not listed."""
+
+    def __init__(self, files: "FileSystem", root: str) -> None:
+        self._files, self.root = files, root.rstrip("/")
+
+    def below(self, name: str) -> "Blobs":
+        return Blobs(self._files, f"{self.root}/{name}")
+
+    def names(self) -> list[str]:
+        """What is there, files and folders, sorted; nothing where there is no folder."""
+        from pyarrow.fs import FileSelector
+
+        found = self._files.get_file_info(FileSelector(self.root, allow_not_found=True))
+        return sorted(one.base_name for one in found if not one.base_name.startswith("."))
+
+    def read(self, name: str) -> bytes:
+        """Raises FileNotFoundError."""
+        with self._files.open_input_file(f"{self.root}/{name}") as file:
+            content: bytes = file.read()
+            return content
+
+    def create(self, name: str, content: bytes) -> None:
+        """The file is there whole, durable. Raises FileExistsError where one of that name is there.
+
+        On a disk that is one act. Of two writers at once to an object store, both may return: what names stand
+        for has to differ by writer, or not matter that much.
+        """
+        from pyarrow.fs import FileType, LocalFileSystem
+
+        path = f"{self.root}/{name}"
+        if isinstance(self._files, LocalFileSystem):
+            _create_on_disk(path, content)
+            return
+        if self._files.get_file_info(path).type != FileType.NotFound:
+            raise FileExistsError(path)
+        with self._files.open_output_stream(path) as file:
+            file.write(content)
+
+    def delete(self, name: str) -> None:
+        """It is gone, or was."""
+        try:
+            self._files.delete_file(f"{self.root}/{name}")
+        except FileNotFoundError:
+            return
+
+    def delete_all(self) -> None:
+        """The folder is gone with all that is in it, or was."""
+        try:
+            self._files.delete_dir(self.root)
+        except FileNotFoundError:
+            return
+
+
+def _create_on_disk(path: str, content: bytes) -> None:
+    """Written under another name and linked to its own, which fails where that is taken; then synced."""
+    folder = str(PurePosixPath(path).parent)
+    os.makedirs(folder, exist_ok=True)
+    draft = f"{folder}/.{uuid.uuid4().hex}"
+    try:
+        with open(draft, "xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(draft, path)
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(draft)
+    held = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(held)
+    finally:
+        os.close(held)

@@ -1,0 +1,64 @@
+"""A sink's tables of a lake as `verify` reads them: each at the version that its marker was found in."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from backfill_cli.contracts import SavedJob, SinkTable, Survey
+from backfill_cli.formats.digests import DIALECT, words_digest
+from backfill_cli.model.digest import Digest, DigestSpec, KeyRanges, Word, and_sampled, range_sql, spec_of
+from backfill_cli.model.schema import fields_of
+from backfill_cli.spark.names import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Reads = Callable[["SparkSession", SinkTable], "DataFrame"]
+"""All rows of a table at its version, its columns as the types of the table's Spark schema."""
+
+
+class LakeCopy:
+    """`contracts.SinkCopy` over versions that no commit changes.
+
+    spark: a session of its own, since `words_digest` changes a setting while the other side's is at work.
+    """
+
+    def __init__(self, spark: "SparkSession", reads: Reads, saved: SavedJob | None) -> None:
+        self._spark, self._reads, self._saved = spark, reads, saved
+
+    def saved(self) -> SavedJob | None:
+        return self._saved
+
+    def survey(self, table: SinkTable) -> Survey:
+        """Spark hashes strings of any kind; the bounds are a scan of the first key column alone."""
+        from pyspark.sql import functions as F
+
+        few = frozenset(name for name in _strings(table))
+        spec = spec_of(table.schema, table.key, few)
+        if spec is None or spec.columns[0].word is Word.TEXT:
+            return Survey(None, None, few)
+        word = F.expr(DIALECT.word(spec.columns[0]))
+        bounds = self._reads(self._spark, table).agg(F.min(word).alias("low"), F.max(word).alias("high"))
+        found = bounds.toArrow().to_pylist()[0]
+        return Survey(found["low"], found["high"], few)
+
+    def digest(self, table: SinkTable, spec: DigestSpec, ranges: KeyRanges | None) -> Mapping[int, Digest]:
+        return words_digest(self._spark, self._reads(self._spark, table), spec, ranges)
+
+    def frame(
+        self,
+        spark: "SparkSession",
+        table: SinkTable,
+        columns: Sequence[str],
+        only: tuple[DigestSpec, KeyRanges, Sequence[int]] | None,
+    ) -> "DataFrame":
+        rows = self._reads(spark, table)
+        if only is not None:
+            spec, ranges, parts = only
+            part = range_sql(ranges, DIALECT, DIALECT.word(spec.columns[0]))
+            wanted = f"{part} IN ({', '.join(str(number) for number in parts)})"
+            rows = rows.where(wanted + and_sampled(spec, DIALECT))
+        return rows.select(*(quoted(name) for name in columns))
+
+
+def _strings(table: SinkTable) -> list[str]:
+    return [field["name"] for field in fields_of(table.schema) if field["type"] == "string"]

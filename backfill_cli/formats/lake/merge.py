@@ -1,0 +1,118 @@
+"""The SQL that puts net changes into a table of a lake, and what is asked of rows before they count as in."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from backfill_cli.contracts import EpochCommit, SinkTable
+from backfill_cli.contracts.bad_rows import duplicate_keys, no_row_to_fill
+from backfill_cli.formats.lake.staged import OP, UNSENT
+from backfill_cli.model.plan import StagedFile
+from backfill_cli.model.schema import columns_of, names_of
+from backfill_cli.spark.names import backticked, quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+NAMED_KEYS = 5
+PRUNED_BY = {"byte": "TINYINT", "short": "SMALLINT", "integer": "INT", "long": "BIGINT", "date": "DATE"}
+"""Types of a first key column whose bounds are written into a MERGE, so that it reads the files within alone."""
+
+
+def merge_sql(
+    target: str, source: str, table: SinkTable, partial: Sequence[str], bounds: tuple[str, str] | None = None
+) -> str:
+    """MERGE of `source`, a view of `(_op, [_unsent,] columns…)` net by key, into `target`, both as SQL names them.
+
+    partial: columns that some rows leave as the table has them. bounds: see `key_bounds`. A row that leaves
+    columns out and has no row to change is not inserted: see `refuse_lost`.
+    """
+    names = names_of(table.schema)
+    matches = [f"t.{backticked(name)} = s.{backticked(name)}" for name in table.key]
+    if bounds is not None:
+        first = f"t.{backticked(table.key[0])}"
+        matches += [f"{first} >= {bounds[0]}", f"{first} <= {bounds[1]}"]
+
+    def value(name: str) -> str:
+        if name not in partial:
+            return f"s.{backticked(name)}"
+        kept = f"coalesce(array_contains(s.{UNSENT}, {literal(name)}), false)"
+        return f"CASE WHEN {kept} THEN t.{backticked(name)} ELSE s.{backticked(name)} END"
+
+    updated = ", ".join(f"t.{backticked(name)} = {value(name)}" for name in names)
+    columns = ", ".join(backticked(name) for name in names)
+    inserted = ", ".join(f"s.{backticked(name)}" for name in names)
+    whole = f"s.{OP} = 'U'" + (f" AND coalesce(size(s.{UNSENT}), 0) <= 0" if partial else "")
+    return (
+        f"MERGE INTO {target} AS t USING {source} AS s ON {' AND '.join(matches)} "
+        f"WHEN MATCHED AND s.{OP} = 'D' THEN DELETE "
+        f"WHEN MATCHED THEN UPDATE SET {updated} "
+        f"WHEN NOT MATCHED AND {whole} THEN INSERT ({columns}) VALUES ({inserted})"
+    )
+
+
+def key_bounds(commit: EpochCommit, table: SinkTable, files: Sequence[StagedFile]) -> tuple[str, str] | None:
+    """The least and the greatest value of the first key column in staged files, as SQL, from their footers.
+
+    None where the footers do not say, or the type has no plain literal.
+    """
+    import pyarrow.parquet as pq
+
+    kind = columns_of(table.schema)[table.key[0]]["type"]
+    if not isinstance(kind, str) or kind not in PRUNED_BY:
+        return None
+    low, high = [], []
+    for file in files:
+        footer = pq.read_metadata(Path(commit.folder, file.path))
+        at = footer.schema.names.index(table.key[0])
+        for group in range(footer.num_row_groups):
+            known = footer.row_group(group).column(at).statistics
+            if known is None or not known.has_min_max:
+                return None
+            low.append(known.min)
+            high.append(known.max)
+    if not low:
+        return None
+    least, greatest = (f"CAST('{value}' AS {PRUNED_BY[kind]})" for value in (min(low), max(high)))
+    return least, greatest
+
+
+def refuse_lost(table: SinkTable, changes: "DataFrame", *held: "DataFrame") -> None:
+    """Raises BadData naming keys of changes that leave columns as they are, of rows that are in none of `held`."""
+    from pyspark.sql import functions as F
+
+    lost = changes.where((F.col(OP) == "U") & (F.size(UNSENT) > 0)).select(*(quoted(name) for name in table.key))
+    for rows in held:
+        lost = lost.join(rows.select(*(quoted(name) for name in table.key)), list(table.key), "left_anti")
+    found = lost.select(_shown(table).alias("key")).limit(NAMED_KEYS).toArrow().column("key").to_pylist()
+    if found:
+        raise no_row_to_fill(table, sorted(found))
+
+
+def refuse_duplicates(table: SinkTable, rows: "DataFrame") -> None:
+    """Raises BadData naming up to five keys that stand more than once in `rows`, all of the table."""
+    from pyspark.sql import functions as F
+
+    grouped = rows.groupBy(*(quoted(name) for name in table.key)).agg(F.count(F.lit(1)).alias("_backfill_n"))
+    twice = grouped.where(F.col("_backfill_n") > 1).select(_shown(table).alias("key"), "_backfill_n")
+    found = twice.limit(NAMED_KEYS).toArrow().to_pylist()
+    if found:
+        raise duplicate_keys(table, sorted((one["key"], one["_backfill_n"]) for one in found))
+
+
+def literal(text: str) -> str:
+    """A string as Spark's SQL writes it."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def _shown(table: SinkTable) -> "Column":
+    """A row's key as text for people."""
+    from pyspark.sql import functions as F
+
+    fields = columns_of(table.schema)
+    shown = [
+        (F.hex(quoted(name)) if fields[name]["type"] == "binary" else quoted(name).cast("string"))
+        for name in table.key
+    ]
+    return F.concat_ws(", ", *(F.coalesce(one, F.lit("NULL")) for one in shown))

@@ -1,0 +1,90 @@
+"""An epoch's staged files as Spark frames, for a sink whose tables live in Spark."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from backfill_cli.contracts import EpochCommit, SinkTable
+from backfill_cli.model.plan import StagedFile, StagedTable
+from backfill_cli.model.schema import Columns, columns_of, field
+from backfill_cli.spark.names import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+OP, UNSENT = "_op", "_unsent"
+FILE_BYTES = 32 * 2**20
+"""A task for each so many staged bytes: an epoch of a few rows becomes one file, a large one is written by all."""
+
+
+def inserts(spark: "SparkSession", commit: EpochCommit, table: SinkTable) -> "DataFrame | None":
+    """`(columns…)` of the epoch's snapshot rows, in the order of the table's schema; None where there are none."""
+    staged = _staged(commit, table)
+    if not staged.inserts or not staged.rows:
+        return None
+    return _frame(spark, commit, staged.inserts, columns_of(table.schema))
+
+
+def changes(spark: "SparkSession", commit: EpochCommit, table: SinkTable) -> "DataFrame | None":
+    """`(_op 'U'|'D', [_unsent,] columns…)`, net by key, of the epoch's changes; None where there are none.
+
+    `_unsent` is there when some row leaves columns as the table has them (`StagedTable.partial`).
+    """
+    staged = _staged(commit, table)
+    if not staged.changes or not staged.changed + staged.deleted:
+        return None
+    columns: Columns = {OP: field(OP, "string")}
+    if staged.partial:
+        columns[UNSENT] = field(UNSENT, {"type": "array", "elementType": "string", "containsNull": True})
+    return _frame(spark, commit, staged.changes, {**columns, **columns_of(table.schema)})
+
+
+def net(inserts: "DataFrame", changes: "DataFrame", table: SinkTable) -> "DataFrame":
+    """Snapshot rows and the changes that come after them as one frame of changes, as `changes` has it.
+
+    For a format that takes an epoch by one MERGE. A change counts over a snapshot row of its key; one that leaves
+    columns as they are takes these from it. A key that is twice among `inserts` stays twice.
+    """
+    from pyspark.sql import functions as F
+
+    names = list(columns_of(table.schema))
+    partial = UNSENT in changes.columns
+    keys = changes.select(*(quoted(name) for name in table.key))
+    alone = inserts.join(keys, list(table.key), "left_anti")
+    unsent = [F.lit(None).cast("array<string>").alias(UNSENT)] if partial else []
+    rows = alone.select(F.lit("U").alias(OP), *unsent, *(quoted(name) for name in names))
+    if not partial:
+        return rows.unionByName(changes)
+    return rows.unionByName(_filled(changes, inserts, table, names))
+
+
+def _filled(changes: "DataFrame", inserts: "DataFrame", table: SinkTable, names: Sequence[str]) -> "DataFrame":
+    from pyspark.sql import functions as F
+
+    theirs = inserts.select(F.struct(*(quoted(name) for name in names)).alias("_row"))
+    matches = [quoted(name) == quoted(name, of="_row") for name in table.key]
+    both = changes.join(theirs, matches, "left")
+    there = F.col("_row").isNotNull()
+
+    def value(name: str) -> "Column":
+        left_out = F.coalesce(F.array_contains(F.col(UNSENT), name), F.lit(False))
+        return F.when(there & left_out, quoted(name, of="_row")).otherwise(quoted(name)).alias(name)
+
+    return both.select(OP, F.when(~there, F.col(UNSENT)).alias(UNSENT), *map(value, names))
+
+
+def size_bytes(files: Sequence[StagedFile]) -> int:
+    return sum(file.size_bytes for file in files)
+
+
+def _staged(commit: EpochCommit, table: SinkTable) -> StagedTable:
+    return commit.staged.tables.get(table.name) or StagedTable()
+
+
+def _frame(
+    spark: "SparkSession", commit: EpochCommit, files: Sequence[StagedFile], columns: Columns
+) -> "DataFrame":
+    from backfill_cli.formats.frames import reader
+
+    paths = [f"{commit.folder.rstrip('/')}/{file.path}" for file in files]
+    frame = reader(spark, columns).parquet(*paths).select(*(quoted(name) for name in columns))
+    return frame.coalesce(max(1, -(-size_bytes(files) // FILE_BYTES)))
