@@ -11,8 +11,8 @@ def duplicate_keys(table: SinkTable, twice: Iterable[tuple[str, int]]) -> BadDat
     named = "; ".join(f"({value}) {count} times" for value, count in twice)
     return BadData(
         f"table {table.name!r}: the key ({', '.join(table.key)}) is not unique in the snapshot: {named}",
-        "backfill drop JOB --with-rows --confirm JOB, then start over: with columns in the table's key that tell "
-        "these rows apart, or with a `where` that leaves some of them out",
+        "drop the job and start over: with columns in the table's key that tell these rows apart, or with "
+        "a `where` that leaves some of them out",
     )
 
 

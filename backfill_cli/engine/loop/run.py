@@ -1,6 +1,5 @@
 """A job in a process: created or taken up, recovered, run to its end. The commands call this."""
 
-import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -282,9 +281,9 @@ def _fail(store: JobStore, job: str, exc: Exception) -> None:
     lines = str(exc).strip().splitlines() or [""]
     reason = f"{type(exc).__name__}: {lines[-1]}"  # of a traceback what was raised; the log has all of it
     if isinstance(exc, BackfillError):
-        # Who raised it may not know the job. A comma ends a command in a hint.
-        told = exc.hint.replace("drop the job and start over", "backfill drop JOB --confirm JOB, and start over")
-        exc.hint = re.sub(r"\bJOB\b", job, told)
+        # Who raised it does not know the job. A comma ends a command in a hint.
+        drop = f"backfill drop {job} --confirm {job}, and start over"
+        exc.hint = exc.hint.replace("drop the job and start over", drop)
         reason = f"{exc.message}{WAY_ON}{exc.way_on(job)}"
     try:
         store.become(JobState.FAILED, reason)

@@ -86,7 +86,6 @@ DROP = "backfill drop orders --confirm orders"
         ("raise sink.memory_limit", "raise sink.memory_limit; then: backfill start --config FILE"),
         ("set accept_gap", "set accept_gap; then: backfill start --config FILE"),
         ("fix it, then drop the job and start over", f"fix it, then {DROP}, and start over"),
-        ("backfill drop JOB --confirm JOB, then start over", f"{DROP}, then start over"),
         ("backfill resume orders --from-sink job.toml", "backfill resume orders --from-sink job.toml"),
     ],
 )
