@@ -12,7 +12,7 @@ from backfill_cli.errors import UsageError
 from backfill_cli.model.checkpoint import Progress
 from backfill_cli.model.cutover import Found, Gate, Live
 from backfill_cli.model.job import Control, JobState, Phase
-from backfill_cli.model.verify import Verified
+from backfill_cli.model.verified import Verified
 
 EPOCH = 100
 PROGRESS = Progress(Phase.UPSTREAM, EPOCH, 10, 10, 1, 1, {}, 0, 0, None, None, "")
