@@ -1,20 +1,17 @@
 """A standalone Spark cluster, its executors with this package or without it, and Spark Connect: the same jobs."""
 
-import os
 import subprocess
 import sys
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pyspark
 import pytest
 from broker import free_port
+from cluster import cluster, environment, process, typed, until_said
 from kafka_topics import new_topic
 from postgres import Server
 from postgres_database import database
@@ -22,7 +19,6 @@ from postgres_database import database
 if TYPE_CHECKING:
     from broker import Broker
 
-SPARK = Path(pyspark.__file__).parent
 FILES = """
 [job]
 name = "{name}"
@@ -71,59 +67,15 @@ conf = {{ "spark.driver.host" = "127.0.0.1", "spark.executor.memory" = "600m", "
 """
 
 
-@contextmanager
-def process(folder: Path, env: Mapping[str, str], *words: str) -> Iterator[Path]:
-    """A part of the cluster; the file that it writes to."""
-    log = folder / f"{words[0].rsplit('.', 1)[-1]}.log"
-    with log.open("wb") as said:
-        command = [str(SPARK / "bin" / "spark-class"), *words]
-        running = subprocess.Popen(command, env=dict(env), stdin=subprocess.DEVNULL, stdout=said, stderr=said)
-    try:
-        yield log
-    finally:
-        running.terminate()
-        running.wait(30)
-
-
-def until_said(log: Path, text: str) -> None:
-    deadline = time.monotonic() + 60
-    while text not in log.read_text(errors="replace"):
-        assert time.monotonic() < deadline, log.read_text(errors="replace")
-        time.sleep(0.2)
-
-
-def environment(python: Path) -> dict[str, str]:
-    """This process's, less what it says of Spark and Python."""
-    kept = {
-        name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK", "PYTHON"))
-    }
-    return kept | {"SPARK_HOME": str(SPARK), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": str(python)}
-
-
 @pytest.fixture(scope="module")
 def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A master and a worker on loopback; which Python their executors run is told by each job's driver."""
-    folder = tmp_path_factory.mktemp("cluster")
-    port, env = str(free_port()), environment(Path(sys.executable))
-    on = ("--host", "127.0.0.1", "--webui-port", "0")
-    address = f"spark://127.0.0.1:{port}"
-    with process(folder, env, "org.apache.spark.deploy.master.Master", *on, "--port", port) as master:
-        until_said(master, "ALIVE")
-        worker = ("org.apache.spark.deploy.worker.Worker", *on, "--cores", "2", "--memory", "1g")
-        with process(folder, env, *worker, "--work-dir", str(folder / "work"), address) as log:
-            until_said(log, "Successfully registered with master")
-            yield address
+    with cluster(tmp_path_factory.mktemp("cluster"), workers=1, cores=2, memory="1g") as made:
+        yield made.address
 
 
 def start(folder: Path, config: str, python: Path, **told: str) -> "subprocess.CompletedProcess[str]":
     (folder / "job.toml").write_text((config + SINK).format(folder=folder, **told))
     return typed(folder, python, "start", "--config", "job.toml", "--until", "caught-up")
-
-
-def typed(folder: Path, python: Path, *words: str) -> "subprocess.CompletedProcess[str]":
-    env = {**environment(python), "PYSPARK_PYTHON": str(python), "BACKFILL_CATALOG": "catalog.duckdb"}
-    command = [sys.executable, "-m", "backfill_cli", *words]
-    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=300, check=False)
 
 
 @pytest.fixture(scope="module")
