@@ -54,12 +54,14 @@ class Cluster:
 
     def executors(self) -> list[psutil.Process]:
         """The Java processes that run tasks."""
-        mine = (one for one in psutil.process_iter(["cmdline"]) if self._is_executor(one.info["cmdline"] or []))
-        return list(mine)
+        return [one for one in psutil.process_iter(["cmdline"]) if self._is_executor(one)]
 
-    def _is_executor(self, command: list[str]) -> bool:
+    def _is_executor(self, one: psutil.Process) -> bool:
         backend = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
-        return backend in command and any(str(self.folder) in word for word in command)
+        try:  # it works in a folder of its worker's
+            return backend in (one.info["cmdline"] or []) and str(self.folder) in one.cwd()
+        except psutil.NoSuchProcess:
+            return False
 
 
 @contextmanager

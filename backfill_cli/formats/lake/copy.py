@@ -1,5 +1,6 @@
 """A sink's tables of a lake as `verify` reads them: each at the version that its marker was found in."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -20,13 +21,20 @@ class LakeCopy:
     """`contracts.SinkCopy` over versions that no commit changes.
 
     spark: a session of its own, since `words_digest` changes a setting while the other side's is at work.
+    versions: by table, the one that is read.
     """
 
-    def __init__(self, spark: "SparkSession", reads: Reads, saved: SavedJob | None) -> None:
-        self._spark, self._reads, self._saved = spark, reads, saved
+    def __init__(
+        self, spark: "SparkSession", reads: Reads, saved: SavedJob | None, versions: Mapping[str, object]
+    ) -> None:
+        self._spark, self._reads, self._saved, self._versions = spark, reads, saved, versions
 
     def saved(self) -> SavedJob | None:
         return self._saved
+
+    def mark(self) -> str:
+        """A version of a table holds the same rows for good."""
+        return json.dumps(dict(self._versions), sort_keys=True)
 
     def survey(self, table: SinkTable) -> Survey:
         """Spark hashes strings of any kind; the bounds are a scan of the first key column alone."""

@@ -239,7 +239,7 @@ class IcebergSink:
         from backfill_cli.formats.lake.copy import LakeCopy
         from backfill_cli.sinks.iceberg.verify import reads
 
-        yield LakeCopy(self._session().newSession(), reads(self._options.table, pinned), saved)
+        yield LakeCopy(self._session().newSession(), reads(self._options.table, pinned), saved, pinned)
 
     def drop(self, tables: Sequence[SinkTable]) -> None:
         with self._turn:

@@ -1,0 +1,139 @@
+"""Lake tables filled by a cluster of two workers: an executor, the driver and the runner are killed on the way."""
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from cluster import Cluster, began, cluster, typed
+from kafka_topics import new_topic
+
+if TYPE_CHECKING:
+    from broker import Broker
+
+PYTHON = Path(sys.executable)
+PATIENCE_S = 120.0
+ROWS = 3_000
+JOB = """
+[job]
+name = "lake"
+staging = "{folder}/staging"
+{upstream}
+[[tables]]
+name = "t"
+key = ["id"]
+[throttle]
+rate = 400
+[barrier]
+interval = "500ms"
+[spark]
+master = "{master}"
+[spark.conf]
+"spark.driver.host" = "127.0.0.1"
+"spark.executor.memory" = "600m"
+"spark.cores.max" = "2"
+"spark.sql.shuffle.partitions" = "2"
+"spark.databricks.delta.snapshotPartitions" = "2"
+"""
+FILES = '[upstream]\ntype = "files"\nsnapshot = {{ path = "{folder}/snapshot", format = "parquet" }}'
+TOPIC = """[upstream]
+type = "kafka"
+bootstrap_servers = "{bootstrap}"
+topic = "{topic}"
+value = {{ format = "json", schema = "id BIGINT, name STRING" }}"""
+ICEBERG = '[sink]\ntype = "iceberg"\ntable = "{folder}/lake/{{table}}"\n'
+
+
+@pytest.fixture(scope="module")
+def two_workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with cluster(tmp_path_factory.mktemp("cluster"), workers=2, cores=1, memory="700m") as made:
+        yield made
+
+
+def row(n: int) -> dict[str, Any]:
+    return {"id": n, "name": f"name {n}"}
+
+
+def test_files_fill_an_iceberg_table_while_an_executor_the_driver_and_the_runner_die(
+    two_workers: Cluster, tmp_path: Path
+) -> None:
+    (tmp_path / "snapshot").mkdir()
+    rows = [row(n) for n in range(ROWS)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "snapshot" / "a.parquet", row_group_size=300)
+    write_job(tmp_path, FILES, ICEBERG, two_workers)
+
+    with began(tmp_path, PYTHON, "start", "--config", "job.toml") as runner:
+        read = until(tmp_path, lambda job: job["rows_read"] > 0)["rows_read"]
+        two_workers.executors()[0].kill()
+        read = until(tmp_path, lambda job: job["rows_read"] > read)["rows_read"]
+        driver_of(runner.pid).kill()
+        assert runner.wait(PATIENCE_S) != 0
+    with began(tmp_path, PYTHON, "resume", "lake") as runner:
+        until(tmp_path, lambda job: job["rows_read"] > read)
+        os.kill(runner.pid, signal.SIGKILL)
+    end_and_verify(tmp_path)
+    assert held(tmp_path) == rows
+
+
+def test_a_topic_fills_an_iceberg_table(two_workers: Cluster, broker: "Broker", tmp_path: Path) -> None:
+    topic, rows = new_topic(broker, 2), [row(n) for n in range(1_000)]
+    topic.write_json(rows)
+    keyless = ('[[tables]]\nname = "t"\nkey = ["id"]', '[[tables]]\nname = "t"')
+    write_job(tmp_path, TOPIC, ICEBERG, two_workers, keyless, bootstrap=broker.bootstrap, topic=topic.name)
+    with began(tmp_path, PYTHON, "start", "--config", "job.toml") as runner:
+        until(tmp_path, lambda job: job["rows_read"] > 0)
+        os.kill(runner.pid, signal.SIGKILL)
+    end_and_verify(tmp_path)
+    assert [{"id": one["id"], "name": one["name"]} for one in held(tmp_path)] == rows
+
+
+def write_job(folder: Path, upstream: str, sink: str, on: Cluster, *other: tuple[str, str], **told: str) -> None:
+    text = JOB.replace("{upstream}", upstream) + sink
+    for old, new in other:
+        assert old in text
+        text = text.replace(old, new)
+    (folder / "job.toml").write_text(text.format(folder=folder, master=on.address, **told))
+
+
+def end_and_verify(folder: Path) -> None:
+    assert typed(folder, PYTHON, "throttle", "--rate", "none").returncode == 0
+    ended = typed(folder, PYTHON, "start", "--config", "job.toml", "--until", "caught-up")
+    assert ended.returncode == 0, ended.stderr
+    checked = typed(folder, PYTHON, "verify", "lake")
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def held(folder: Path) -> list[dict[str, Any]]:
+    """By pyiceberg, which shares no code with what wrote it."""
+    from pyiceberg.table import StaticTable
+
+    found: list[dict[str, Any]] = (
+        StaticTable.from_metadata(str(folder / "lake" / "t")).scan().to_arrow().to_pylist()
+    )
+    return sorted(found, key=lambda one: one["id"])
+
+
+def driver_of(runner: int) -> psutil.Process:
+    """The Java process of the runner's Spark session."""
+    children = psutil.Process(runner).children(recursive=True)
+    return next(one for one in children if "org.apache.spark.deploy.SparkSubmit" in one.cmdline())
+
+
+def until(folder: Path, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    """The job, once that holds of it."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        jobs = json.loads(typed(folder, PYTHON, "status", "--json").stdout)["jobs"]
+        if jobs and jobs[0].get("rows_read") is not None and holds(jobs[0]):
+            found: dict[str, Any] = jobs[0]
+            return found
+        assert time.monotonic() < deadline, (jobs, (folder / "said").read_text())
+        time.sleep(0.3)
