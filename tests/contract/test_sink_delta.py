@@ -1,0 +1,243 @@
+"""The Delta sink under the contract, and what only a Delta table can do wrong. Rows are read without Spark."""
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from sink_contract import Epochs, Read, Row, SinkContract, a_table, rows, schema_json
+
+from backfill_cli.errors import Held, SinkInUse, StateConflict, UsageError
+from backfill_cli.model.checkpoint import Marker
+from backfill_cli.sinks.delta import apply as apply_module
+from backfill_cli.sinks.delta import connector
+from backfill_cli.sinks.delta import sink as module
+from backfill_cli.sinks.delta.marks import MarkedTable
+from backfill_cli.sinks.delta.options import DeltaOptions
+from backfill_cli.sinks.delta.sink import DeltaSink
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def read_table(folder: Path, target: str) -> list[Row]:
+    found: list[Row] = DeltaTable(str(folder / target)).to_pyarrow_table().to_pylist()
+    return sorted(found, key=lambda row: row["id"])
+
+
+def opened(folder: Path, spark: "SparkSession") -> DeltaSink:
+    sink: DeltaSink = connector.open(DeltaOptions(table=f"{folder}/{{table}}"))
+    sink.use(lambda: spark)
+    return sink
+
+
+class TestDeltaSink(SinkContract):
+    @pytest.fixture
+    def sink(self, tmp_path: Path, spark: "SparkSession") -> DeltaSink:
+        return opened(tmp_path / "lake", spark)
+
+    @pytest.fixture
+    def read(self, tmp_path: Path) -> Read:
+        return lambda target: read_table(tmp_path / "lake", target)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    return tmp_path / "lake"
+
+
+@pytest.fixture
+def sink(lake: Path, spark: "SparkSession") -> DeltaSink:
+    return opened(lake, spark)
+
+
+@pytest.fixture
+def epochs(sink: DeltaSink, tmp_path: Path) -> Epochs:
+    made = Epochs(tmp_path / "staging")
+    sink.prepare("orders", made.tables, into_existing=False)
+    sink.fence("orders", 1)
+    return made
+
+
+# A runner that was overtaken
+
+
+@pytest.mark.parametrize("epoch_goes_on", [True, False])
+def test_case_40_a_stalled_runner_that_wakes_up_after_a_takeover_writes_nothing(
+    sink: DeltaSink,
+    lake: Path,
+    epochs: Epochs,
+    spark: "SparkSession",
+    monkeypatch: pytest.MonkeyPatch,
+    epoch_goes_on: bool,
+) -> None:
+    sink.commit(epochs.next(inserts=rows((1, "a"))))
+    stalled = epochs.next(inserts=rows((2, "b")), upserts=rows((1, "new")))
+
+    def taken_over(point: str) -> None:
+        if point == "sink-before-commit":
+            monkeypatch.undo()
+            newer = opened(lake, spark)
+            newer.fence("orders", 2)
+            if epoch_goes_on:
+                newer.commit(replace(stalled, token=2))
+
+    monkeypatch.setattr(module, "hit", taken_over)
+    with pytest.raises(Held, match="another runner took job 'orders' over: table 'orders' has token 2, ours is 1"):
+        sink.commit(stalled)
+    assert read_table(lake, "orders") == (rows((1, "new"), (2, "b")) if epoch_goes_on else rows((1, "a")))
+    marker = sink.committed("orders")["orders"]
+    assert marker == (Marker(20, 2, "a20") if epoch_goes_on else Marker(10, 2, "a10"))
+
+
+def test_a_takeover_while_spark_writes_is_refused_by_the_table_itself(
+    sink: DeltaSink, lake: Path, epochs: Epochs, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink.commit(epochs.next(inserts=rows((1, "a"))))
+    read = apply_module.inserts
+
+    def slow(*told: Any) -> Any:
+        frame = read(*told)
+        assert frame is not None
+        return frame.where("coalesce(reflect('java.lang.Thread', 'sleep', 4000L), '') = ''")
+
+    monkeypatch.setattr(apply_module, "inserts", slow)
+    with ThreadPoolExecutor() as pool:
+        late = pool.submit(sink.commit, epochs.next(inserts=rows((2, "b"))))
+        time.sleep(2.5)
+        assert not late.done()
+        opened(lake, spark).fence("orders", 2)
+        with pytest.raises(Held, match="has token 2, ours is 1"):
+            late.result()
+    assert read_table(lake, "orders") == rows((1, "a"))
+    assert sink.committed("orders")["orders"] == Marker(10, 2, "a10")
+
+
+def test_a_fence_looks_again_where_an_epoch_was_committed_meanwhile(
+    sink: DeltaSink, lake: Path, epochs: Epochs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink.commit(epochs.next(inserts=rows((1, "a"))))
+    late = epochs.next(inserts=rows((2, "b")))
+    write = MarkedTable.write
+
+    def beaten(table: MarkedTable, number: int, onto: int) -> bool:
+        monkeypatch.undo()
+        sink.commit(late)
+        return write(table, number, onto)
+
+    monkeypatch.setattr(MarkedTable, "write", beaten)
+    sink.fence("orders", 2)
+    assert sink.committed("orders")["orders"] == Marker(20, 2, "a20")
+
+
+def test_a_job_that_is_forgotten_while_its_commit_is_under_way_writes_nothing(
+    sink: DeltaSink, lake: Path, epochs: Epochs, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = epochs.next(inserts=rows((1, "late")))
+
+    def forgotten(point: str) -> None:
+        if point == "sink-before-commit":
+            monkeypatch.undo()
+            opened(lake, spark).forget("orders")
+
+    monkeypatch.setattr(module, "hit", forgotten)
+    with pytest.raises(Held):
+        sink.commit(late)
+    assert read_table(lake, "orders") == []
+
+
+# Writers beside ours
+
+
+def test_commits_of_others_in_between_stay_and_are_no_conflict(
+    sink: DeltaSink, lake: Path, epochs: Epochs, spark: "SparkSession"
+) -> None:
+    sink.commit(epochs.next(inserts=rows((1, "a"), (2, "b"))))
+    for key in (100, 101):
+        write_deltalake(str(lake / "orders"), pa.table({"id": [key], "name": ["theirs"]}), mode="append")
+    DeltaTable(str(lake / "orders")).optimize.compact()
+    sink.commit(epochs.next(upserts=rows((1, "new")), deletes=[2]))
+    assert read_table(lake, "orders") == rows((1, "new"), (100, "theirs"), (101, "theirs"))
+
+
+def test_the_partitioning_of_a_table_that_was_there_is_kept(sink: DeltaSink, lake: Path, tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.int64()), ("name", pa.string())])
+    write_deltalake(str(lake / "mine"), schema.empty_table(), partition_by=["name"])
+    epochs = Epochs(tmp_path / "staging", job="other", tables=(a_table("mine"),))
+    sink.prepare("other", epochs.tables, into_existing=False)
+    sink.commit(epochs.next(inserts=rows((1, "a"), (2, "b"))))
+    sink.commit(epochs.next(upserts=rows((1, "c"))))
+    assert read_table(lake, "mine") == rows((1, "c"), (2, "b"))
+    assert DeltaTable(str(lake / "mine")).metadata().partition_columns == ["name"]
+
+
+# What is kept, and where
+
+
+def test_what_is_kept_of_a_long_job_does_not_grow(sink: DeltaSink, lake: Path, epochs: Epochs) -> None:
+    for _ in range(6):
+        sink.commit(epochs.next())
+    assert len([path for path in (lake / "_backfill_state").rglob("*") if path.is_file()]) <= 9
+    assert sink.committed("orders")["orders"] == Marker(60, 1, "a60")
+
+
+def test_of_tables_at_two_epochs_nothing_is_rebuilt_and_the_error_says_which(
+    sink: DeltaSink, tmp_path: Path
+) -> None:
+    tables = (a_table("a"), a_table("b"))
+    epochs = Epochs(tmp_path / "s", job="two", tables=tables)
+    sink.prepare("two", tables, into_existing=False)
+    sink.commit(epochs.next())
+    sink.commit(replace(epochs.next(), only=frozenset({"b"})))
+    with pytest.raises(StateConflict, match="table 'a' is at epoch 10, others at 20"):
+        sink.saved("two")
+
+
+def test_a_table_option_without_a_place_for_the_tables_name_is_for_one_table(
+    tmp_path: Path, spark: "SparkSession"
+) -> None:
+    sink: DeltaSink = connector.open(DeltaOptions(table=f"{tmp_path}/lake/mine"))
+    sink.use(lambda: spark)
+    with pytest.raises(UsageError, match="tables 'a' and 'b' have the same target"):
+        sink.check("two", (a_table("a"), a_table("b")), into_existing=False)
+    side = a_table("_backfill_bad", side=True)
+    sink.prepare("one", (a_table("a"), side), into_existing=False)
+    assert sorted(path.name for path in (tmp_path / "lake").iterdir()) == [
+        "_backfill_bad",
+        "_backfill_state",
+        "mine",
+    ]
+    with pytest.raises(ValueError, match="named by its folder"):
+        DeltaOptions(table="mine")
+
+
+def test_check_makes_nothing_and_needs_no_spark(tmp_path: Path) -> None:
+    sink: DeltaSink = connector.open(DeltaOptions(table=f"{tmp_path}/lake/{{table}}"))
+    sink.check("orders", (a_table(),), into_existing=False)
+    assert list(tmp_path.iterdir()) == []
+    write_deltalake(str(tmp_path / "lake" / "orders"), pa.table({"id": [1], "name": ["x"]}))
+    with pytest.raises(SinkInUse, match="with rows that are not this job's"):
+        sink.check("orders", (a_table(),), into_existing=False)
+
+
+def test_a_column_is_added_to_a_table_with_column_mapping(
+    sink: DeltaSink, lake: Path, tmp_path: Path, spark: "SparkSession"
+) -> None:
+    lake.mkdir(exist_ok=True)
+    spark.sql(
+        f"CREATE TABLE delta.`{lake}/mapped` (id BIGINT, name STRING) USING delta "
+        "TBLPROPERTIES ('delta.columnMapping.mode' = 'name', delta.enableDeletionVectors = true)"
+    )
+    epochs = Epochs(tmp_path / "staging", job="other", tables=(a_table("mapped"),))
+    sink.prepare("other", epochs.tables, into_existing=False)
+    sink.commit(epochs.next(inserts=rows((1, "a"), (2, "b"))))
+    wider = a_table("mapped", schema=schema_json(id="long", name="string", note="string"))
+    sink.prepare("other", (wider,), into_existing=False)
+    sink.fence("other", 5)
+    assert sink.committed("other")["mapped"] == Marker(10, 5, "a10")
+    found = spark.read.format("delta").load(f"{lake}/mapped").orderBy("id").toArrow().to_pylist()
+    assert found == [{**row, "note": None} for row in rows((1, "a"), (2, "b"))]
