@@ -9,6 +9,7 @@ from backfill_cli.config.references import REFERENCE, each_string
 from backfill_cli.config.sections import DEFAULT_SPOOL, DEFAULT_STAGING
 
 Tree = dict[str, Any]
+_MAYBE_PATHS = (("hooks", "command", 0), ("upstream", "table"), ("sink", "table"))
 _NO_FILE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/|\$\{|:memory:")
 
 
@@ -20,7 +21,7 @@ def absolute(tree: Tree, base: Path) -> Tree:
         is_path = path in (("job", "staging"), ("spool", "path")) or (
             path[0] in ("upstream", "sink") and path[-1] == "path"
         )
-        is_path = is_path or (path == ("hooks", "command", 0) and "/" in text)
+        is_path = is_path or (path in _MAYBE_PATHS and "/" in text)
         return _absolute_path(text, base) if is_path and text else text
 
     if isinstance(job := tree.get("job"), dict):

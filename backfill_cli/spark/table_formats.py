@@ -32,7 +32,14 @@ FORMATS = {
         jar="delta-spark",
         packages={"4.1": "io.delta:delta-spark_4.1_2.13:4.4.0"},
         extension="io.delta.sql.DeltaSparkSessionExtension",
-        settings={"spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog"},
+        settings={
+            "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+            # A version and a feed older than the table's retention are read while their files are there; one that
+            # VACUUM took fails the read. Delta would refuse all of them, a table that was idle for a week too.
+            "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
+            # Tasks that read a table's log: 50 of them took seconds for a table of some files.
+            "spark.databricks.delta.snapshotPartitions": "8",
+        },
     ),
     "iceberg": TableFormat(
         jar="iceberg-spark-runtime",

@@ -176,6 +176,7 @@ _MOVED = (
     "Cannot fast-forward",
     "is not an ancestor",
     "Cannot use branch (does not exist)",
+    "Ref does not exist",
     "CommitFailedException",
     "Requirement failed",
     "Cannot commit",

@@ -1,0 +1,1 @@
+"""Delta tables by their log alone, without Spark: what upstream and sink share."""

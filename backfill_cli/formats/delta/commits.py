@@ -1,0 +1,125 @@
+"""The commits of a Delta table, one small file each: what changed, in what order, and what may not have."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from backfill_cli.formats.delta.edge import Where
+from backfill_cli.spark.failures import reading
+
+FEED = "delta.enableChangeDataFeed"
+_BYTES_A_CHANGE = 60
+"""A guess, where a writer told no metrics: it only sizes epochs."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableMetadata:
+    """A commit's words on the table. id: of the table. schema: as Delta writes it."""
+
+    id: str
+    schema: str
+    properties: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One version of a table. ms: when it was made. operation: as its writer calls it.
+
+    changes: about how many rows its change feed has. size_bytes: of the files with them. metadata: None where it
+    is as before.
+    """
+
+    version: int
+    ms: int
+    operation: str
+    changes: int
+    size_bytes: int
+    metadata: TableMetadata | None
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """Which file of the log a version is; another one is another table's."""
+
+    mtime_ns: int
+    size: int
+
+
+def stamp(where: Where, version: int) -> Stamp | None:
+    """None where the log has no file of that version."""
+    from pyarrow import fs as pafs
+
+    with reading(where.shown, "Delta log"):
+        info = where.place.fs.get_file_info(where.log_file(version))
+    return None if info.type == pafs.FileType.NotFound else Stamp(info.mtime_ns or 0, info.size or 0)
+
+
+def last_checkpoint(where: Where) -> int:
+    """The version that the log says may be read without those before it; -1 without one."""
+    from pyarrow import fs as pafs
+
+    path = f"{where.place.folder}/_delta_log/_last_checkpoint"
+    with reading(where.shown, "Delta log"):
+        if where.place.fs.get_file_info(path).type == pafs.FileType.NotFound:
+            return -1
+        with where.place.fs.open_input_stream(path) as file:
+            told: Mapping[str, Any] = json.loads(file.read())
+    return int(told["version"])
+
+
+def commit(where: Where, version: int) -> Commit | None:
+    """What a version says of itself; None where the log has no file of it."""
+    try:
+        with where.place.fs.open_input_stream(where.log_file(version)) as file:
+            text = file.read()
+    except FileNotFoundError:
+        return None
+    found = stamp(where, version)
+    with reading(where.shown, "Delta log"):
+        return parsed(version, text, 0 if found is None else found.mtime_ns // 1_000_000)
+
+
+def parsed(version: int, text: bytes, written_ms: int) -> Commit:
+    """text: the file, an action a line. written_ms: its time, where the commit tells none."""
+    info: Mapping[str, Any] = {}
+    metadata: TableMetadata | None = None
+    told = feed = 0
+    added = removed = 0
+    for line in text.splitlines():
+        action = json.loads(line) if line.strip() else {}
+        info = action.get("commitInfo") or info
+        if (given := action.get("metaData")) is not None:
+            metadata = TableMetadata(given["id"], given["schemaString"], dict(given.get("configuration") or {}))
+        feed += (action.get("cdc") or {}).get("size") or 0
+        if (add := action.get("add")) is not None and add.get("dataChange", True):
+            added += add.get("size") or 0
+            told += _records(add)
+        if (gone := action.get("remove")) is not None and gone.get("dataChange", True):
+            removed += gone.get("size") or 0
+            told += _records(gone)
+    size = feed or added + removed
+    counted = _counted(info.get("operationMetrics") or {})
+    changes = counted if counted is not None else (told if not feed and told else -(-size // _BYTES_A_CHANGE))
+    ms = info.get("inCommitTimestamp") or info.get("timestamp") or written_ms
+    return Commit(version, int(ms), str(info.get("operation", "")), changes if size else 0, size, metadata)
+
+
+def _records(file: Mapping[str, Any]) -> int:
+    stats = file.get("stats")
+    return int((json.loads(stats) if stats else {}).get("numRecords") or 0)
+
+
+_COUNTS = {
+    "numTargetRowsInserted": 1,
+    "numTargetRowsUpdated": 2,
+    "numTargetRowsDeleted": 1,
+    "numUpdatedRows": 2,
+    "numDeletedRows": 1,
+}
+
+
+def _counted(metrics: Mapping[str, Any]) -> int | None:
+    """Rows of the change feed as the writer counted them; an update is two. None of another kind of commit."""
+    found = {name: int(metrics[name]) for name in _COUNTS if str(metrics.get(name, "")).isdigit()}
+    return sum(n * _COUNTS[name] for name, n in found.items()) if found else None

@@ -1,0 +1,135 @@
+"""Delta tables as a change log: their change data feeds, a log each, many versions at once."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from backfill_cli.contracts import TableSpec
+from backfill_cli.errors import BackfillError, HistoryGone
+from backfill_cli.formats import frames
+from backfill_cli.formats.delta.edge import Where
+from backfill_cli.model.position import Position
+from backfill_cli.model.schema import columns_of, field
+from backfill_cli.model.upstream import LogStart, Pin, UpstreamEpoch, UpstreamView
+from backfill_cli.spark.failures import from_spark, spark_reading
+from backfill_cli.spark.names import quoted
+from backfill_cli.upstreams.delta.log import START_OVER, FollowedTable
+from backfill_cli.upstreams.delta.snapshot import DeltaSnapshot, vacuumed
+from backfill_cli.upstreams.delta.table import PinnedTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_MARKS = {"_op": "string", "_seq": "long", "_ms": "long"}
+
+
+class DeltaChanges:
+    """See contracts.ChangeLog. snapshot: of the same tables; pinned when `begin` is called."""
+
+    before_images = True
+    keeps = "the change data feed until it is applied (logs and change files are kept by the table's retentions)"
+
+    def __init__(self, tables: Sequence[TableSpec], snapshot: DeltaSnapshot) -> None:
+        self.one_log = len(tables) == 1
+        self._where: Mapping[str, Where] = {name: one.where for name, one in snapshot.tables.items()}
+        self._snapshot = snapshot
+        self._logs: dict[str, FollowedTable] = {}
+
+    def begin(self, schema: Mapping[str, str]) -> LogStart:
+        held = {name: one.held for name, one in self._snapshot.tables.items() if one.held is not None}
+        self._follow({name: {"id": one.id, "physical": one.physical} for name, one in held.items()})
+        position = Position.of({name: one.version for name, one in held.items()})
+        self.observe(position)  # what cannot be followed is said before anything is read
+        return LogStart(position, max((one.ms for one in held.values()), default=None), None, schema, {})
+
+    def restore(self, pin: Pin) -> None:
+        self._follow(json.loads(pin.identity)["delta"])
+
+    def _follow(self, tables: Mapping[str, Mapping[str, Any]]) -> None:
+        self._logs = {
+            name: FollowedTable(name, self._where[name], told["id"], told["physical"])
+            for name, told in tables.items()
+        }
+
+    def observe(self, position: Position) -> UpstreamView:
+        found = [(e.ms, n, name, e) for name, log in self._logs.items() for n, e in self._epochs(log, position)]
+        pending = tuple(epoch for *_, epoch in sorted(found, key=lambda one: one[:3]))
+        latest = position
+        for epoch in pending:
+            latest = latest.join(Position(epoch.cursors))
+        return UpstreamView("{}", latest, pending)
+
+    def _epochs(self, log: FollowedTable, position: Position) -> Iterator[tuple[int, UpstreamEpoch]]:
+        return enumerate(log.epochs(_version(position, log.name)))
+
+    def changes(
+        self, spark: "SparkSession", table: str, after: Position, up_to: Position, schema: str
+    ) -> "DataFrame":
+        from pyspark.sql import functions as F
+
+        columns = columns_of(schema)
+        first, last = _version(after, table) + 1, _version(up_to, table)
+        if last < first:
+            marks = {name: field(name, kind) for name, kind in _MARKS.items()}
+            return spark.createDataFrame([], frames.struct_type(marks | columns))
+        feed = spark.read.format("delta").option("readChangeFeed", "true")
+        with spark_reading():
+            found = feed.option("startingVersion", first).option("endingVersion", last)
+            told = found.load(self._where[table].uri)
+        gone = F.col("_change_type").isin("delete", "update_preimage")
+        return told.select(
+            F.when(gone, "D").otherwise("U").alias("_op"),
+            # a commit touches a row once; what it takes away comes before what it puts there
+            F.struct(F.col("_commit_version").alias("version"), (~gone).alias("puts")).alias("_seq"),
+            F.unix_millis("_commit_timestamp").alias("_ms"),
+            *(quoted(name) for name in columns),
+        )
+
+    def acknowledge(self, position: Position) -> None:
+        """The table keeps its own log; what was parsed of it is let go."""
+        for name, log in self._logs.items():
+            log.applied(_version(position, name))
+
+    def advice(self) -> Sequence[str]:
+        """How long the tables keep what the job has yet to read."""
+        return [told for name, one in self._snapshot.tables.items() if (told := retention(name, one.held))]
+
+    def failure(self, exc: Exception) -> BackfillError | None:
+        """What a failure of Spark says of the feed: that it ended, was cleaned up, or that VACUUM took files."""
+        text = str(exc)
+        told = next((meaning for mark, meaning in _FAILURES.items() if mark in text), None)
+        if told is not None:
+            name = next((n for n, where in self._where.items() if where.place.folder in text), None)
+            shown = self._where[name].shown if name else ", ".join(one.shown for one in self._where.values())
+            return HistoryGone(f"{shown}: {told}", START_OVER)
+        return vacuumed(exc, list(self._where.values())) or from_spark(exc)
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+_FAILURES = {
+    "DELTA_MISSING_CHANGE_DATA": "its change data feed was off for a time: some changes are not in it",
+    "DELTA_VERSION_NOT_FOUND": "its log has a version no longer that is not applied yet: it was cleaned up",
+    "DELTA_LOG_FILE_NOT_FOUND": "its log has a version no longer that is not applied yet: it was cleaned up",
+    "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_SCHEMA_CHANGE": "its columns changed in a way that its feed cannot tell",
+}
+
+
+def _version(position: Position, table: str) -> int:
+    version = position.get(table)
+    assert isinstance(version, int)
+    return version
+
+
+def retention(name: str, held: PinnedTable | None) -> str | None:
+    """What VACUUM may take from a job, for `plan`. None where the table was not pinned here."""
+    if held is None:
+        return None
+    kept = held.properties.get("delta.deletedFileRetentionDuration", "interval 1 week")
+    log = held.properties.get("delta.logRetentionDuration", "interval 30 days")
+    return (
+        f"table {name!r}: VACUUM may remove files of version {held.version}, and changes, that are older than "
+        f"{kept}; its log is kept for {log}: reading the snapshot, and any pause, has to be shorter "
+        "(delta.deletedFileRetentionDuration, delta.logRetentionDuration)"
+    )

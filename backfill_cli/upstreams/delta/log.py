@@ -1,0 +1,122 @@
+"""One Delta table's log as it is followed: which versions came, and what none of them may do."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from backfill_cli.errors import Fatal, HistoryGone
+from backfill_cli.formats.delta.commits import FEED, Commit, Stamp, TableMetadata, commit, last_checkpoint, stamp
+from backfill_cli.formats.delta.edge import Where
+from backfill_cli.model.schema import schema_text
+from backfill_cli.model.upstream import UpstreamEpoch
+from backfill_cli.upstreams.delta.table import columns_of_delta, require_same_physical
+
+START_OVER = "drop the job and start over"
+_NOT_FOLLOWED = {
+    "RESTORE": "took it back to an earlier version",
+    "CREATE OR REPLACE TABLE": "replaced it",
+    "CREATE OR REPLACE TABLE AS SELECT": "replaced it",
+    "REPLACE TABLE": "replaced it",
+    "REPLACE TABLE AS SELECT": "replaced it",
+    "CLONE": "replaced it by a clone",
+}
+
+
+@dataclass
+class FollowedTable:
+    """The versions after one that is applied. Each is parsed once; an idle table costs two looks at its log.
+
+    id: the table's. physical: of its columns, as pinned. known: versions parsed and not applied yet, in order.
+    """
+
+    name: str
+    where: Where
+    id: str
+    physical: Mapping[str, str]
+    known: list[Commit] = field(default_factory=list)
+    _later: dict[str, str] = field(default_factory=dict)
+    _at: int = -1
+    _ms: int = 0
+    _stamp: Stamp | None = None
+    _schemas: dict[int, str] = field(default_factory=dict)
+
+    def after(self, version: int) -> Sequence[Commit]:
+        """The versions after this one. Raises as contracts.ChangeLog.observe does."""
+        self._know(version)
+        while (found := commit(self.where, self._at + 1)) is not None:
+            self._require(found)
+            self._ms = max(self._ms, found.ms)
+            self.known.append(replace(found, ms=self._ms))
+            self._move(found.version, stamp(self.where, found.version))
+        if last_checkpoint(self.where) > self._at:
+            raise HistoryGone(
+                f"{self.where.shown}: its log has version {self._at + 1} no longer, it was cleaned up",
+                f"{START_OVER}; delta.logRetentionDuration says how long versions are kept",
+            )
+        return [one for one in self.known if one.version > version]
+
+    def applied(self, version: int) -> None:
+        """Versions up to this one are not asked for again."""
+        self.known = [one for one in self.known if one.version > version]
+
+    def _know(self, version: int) -> None:
+        """What was seen is of the same table still; the first time, what the pin says is."""
+        first = self.known[0].version - 1 if self.known else self._at
+        if self._at < 0 or version < first:
+            self.known = []
+            self._require_id()
+            self._move(version, stamp(self.where, version))
+        elif (now := stamp(self.where, self._at)) != self._stamp:
+            self._require_id()
+            self._stamp = now
+
+    def _move(self, version: int, seen: Stamp | None) -> None:
+        self._at, self._stamp = version, seen
+
+    def _require_id(self) -> None:
+        found = str(self.where.open().metadata().id)
+        if found != self.id:
+            raise Fatal(
+                f"{self.where.shown}: another table is there now: its id is {found}, the job's is {self.id}",
+                START_OVER,
+            )
+
+    def _require(self, found: Commit) -> None:
+        """Raises Fatal naming what of this version cannot be followed."""
+        did = _NOT_FOLLOWED.get(found.operation.upper())
+        if did is not None:
+            self._refuse(found, f"{did} ({found.operation})", START_OVER)
+        if found.metadata is not None:
+            self._require_metadata(found, found.metadata)
+
+    def _require_metadata(self, found: Commit, metadata: TableMetadata) -> None:
+        if metadata.id != self.id:
+            self._refuse(found, f"is of another table, with the id {metadata.id}", START_OVER)
+        if metadata.properties.get(FEED, "").lower() != "true":
+            fix = f"ALTER TABLE delta.`{self.where.shown}` SET TBLPROPERTIES ({FEED} = true), then {START_OVER}"
+            self._refuse(found, "ended its change data feed", fix)
+        _, physical = columns_of_delta(metadata.schema)
+        require_same_physical(self.where, {**self.physical, **self._later}, physical, found.version)
+        self._later.update(physical)
+
+    def _refuse(self, found: Commit, what: str, hint: str) -> None:
+        raise Fatal(f"{self.where.shown}: version {found.version} {what}", hint)
+
+    def epochs(self, version: int) -> list[UpstreamEpoch]:
+        """The versions after one, as upstream epochs: data or none, each moves the job on."""
+        told: str | None = None
+        made: list[UpstreamEpoch] = []
+        for one in self.after(version):
+            changed: tuple[tuple[str, str], ...] = ()
+            if one.metadata is not None:
+                now = schema_text(columns_of_delta(one.metadata.schema)[0])
+                told = self._schema_at(one.version - 1) if told is None else told
+                changed = ((self.name, now),) if now != told else ()
+                told = now
+            made.append(UpstreamEpoch(((self.name, one.version),), one.ms, one.changes, one.size_bytes, changed))
+        return made
+
+    def _schema_at(self, version: int) -> str:
+        if version not in self._schemas:
+            schema = self.where.open(version).schema().to_json()
+            self._schemas = {version: schema_text(columns_of_delta(schema)[0])}
+        return self._schemas[version]

@@ -1,0 +1,109 @@
+"""Delta tables as a snapshot side: a pinned version, read by ranges of the first key column."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from backfill_cli.contracts import TableSpec
+from backfill_cli.errors import BackfillError, HistoryGone
+from backfill_cli.formats.delta.edge import Where
+from backfill_cli.formats.key_ranges import KeyRange
+from backfill_cli.formats.key_reads import Held, closed_read, frame_of
+from backfill_cli.model.plan import SnapshotRead
+from backfill_cli.model.schema import columns_of, schema_text
+from backfill_cli.model.upstream import Pin, SnapshotPin
+from backfill_cli.spark.failures import from_spark, spark_reading
+from backfill_cli.spark.names import quoted
+from backfill_cli.upstreams.delta.options import DeltaOptions
+from backfill_cli.upstreams.delta.table import PinnedTable, pinned
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass
+class SnapshotTable:
+    """held: what this process pinned; None where another one did."""
+
+    spec: TableSpec
+    where: Where
+    version: int = -1
+    schema: str = ""
+    ranges: Mapping[str, KeyRange] = field(default_factory=dict)
+    frame: "DataFrame | None" = None
+    held: PinnedTable | None = None
+
+
+class DeltaSnapshot:
+    """See contracts.SnapshotSide. Nothing is read before `pin` or `restore`."""
+
+    keeps = "the files of the pinned version until they are read (VACUUM removes what is older than its retention)"
+
+    def __init__(self, options: DeltaOptions, tables: Sequence[TableSpec]) -> None:
+        self._version = options.version
+        self.tables = {t.name: SnapshotTable(t, Where.of(options.table, t.name)) for t in tables}
+
+    def pin(self) -> SnapshotPin:
+        found = {name: pinned(t.where, t.spec, self._version) for name, t in self.tables.items()}
+        for name, one in found.items():
+            self.tables[name].held = one
+        identity = {
+            "delta": {
+                name: {"id": one.id, "version": one.version, "ms": one.ms, "physical": dict(one.physical)}
+                for name, one in found.items()
+            }
+        }
+        splits = tuple(split for one in found.values() for split in one.splits)
+        return SnapshotPin(splits, {name: schema_text(one.columns) for name, one in found.items()}, identity)
+
+    def restore(self, pin: Pin) -> None:
+        for name, table in self.tables.items():
+            version = pin.position.get(name)
+            table.version = version if isinstance(version, int) else -1
+            table.schema = pin.schema[name]
+            table.ranges = {s.id: KeyRange.of_json(s.detail) for s in pin.splits if s.table == name}
+            table.frame = None
+
+    def check(self) -> None:
+        """Nothing: a file that VACUUM took fails the read, and its log tells the rest."""
+
+    def closed(self, table: str, reads: Sequence[SnapshotRead]) -> Sequence[SnapshotRead]:
+        ranges = self.tables[table].ranges
+        return [closed_read(read, ranges[read.split]) for read in reads]
+
+    def row_count(self, read: SnapshotRead) -> int | None:
+        """Unknown: deletion vectors, and keys that statistics do not tell apart."""
+        return None
+
+    def scan(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> "DataFrame":
+        one = self.tables[table]
+        columns = columns_of(one.schema)
+        with spark_reading():
+            if one.frame is None:  # planning it reads the log: once a process
+                frame = spark.read.format("delta").option("versionAsOf", one.version).load(one.where.uri)
+                one.frame = frame.select(*(quoted(name) for name in columns))
+            key = one.spec.key[0]
+            held = [Held(replace(read, limit_rows=None), one.ranges[read.split]) for read in reads]
+            return frame_of(one.frame, key, columns[key]["type"], held)
+
+    def failure(self, exc: Exception) -> BackfillError | None:
+        return vacuumed(exc, [table.where for table in self.tables.values()]) or from_spark(exc)
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+def vacuumed(exc: Exception, tables: Sequence[Where]) -> BackfillError | None:
+    """What a missing file of one of these tables means; None: not that."""
+    text = str(exc)
+    if "FILE_NOT_EXIST" not in text and "FileNotFoundException" not in text:
+        return None
+    where = next((table for table in tables if table.place.folder in text), None)
+    if where is None:
+        return None
+    return HistoryGone(
+        f"{where.shown}: a file that had still to be read is gone: VACUUM took it",
+        "start over; keep files longer than the job needs: "
+        f"ALTER TABLE delta.`{where.shown}` SET TBLPROPERTIES (delta.deletedFileRetentionDuration = 'interval 30 "
+        "days')",
+    )

@@ -1,0 +1,192 @@
+"""One Delta table at its pinned version: which ranges of keys it is read in, and what is refused."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from backfill_cli.contracts import TableSpec
+from backfill_cli.errors import Fatal, HistoryGone, UsageError
+from backfill_cli.formats.delta.commits import FEED, commit
+from backfill_cli.formats.delta.edge import Where, delta_errors
+from backfill_cli.formats.key_points import point_of
+from backfill_cli.formats.key_ranges import FileKeys, planned
+from backfill_cli.model.schema import Columns, field
+from backfill_cli.model.split import Split
+from backfill_cli.upstreams.delta.options import moment
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from deltalake import DeltaTable
+
+PHYSICAL = "delta.columnMapping.physicalName"
+COUNTED_ROWS = 50_000_000
+"""Up to so many rows those that deletion vectors took are counted, a bit a row; of more the total is not told."""
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedTable:
+    """id: the table's own. ms: when the version was made. physical: column -> its name in the files."""
+
+    id: str
+    version: int
+    ms: int
+    columns: Columns
+    physical: Mapping[str, str]
+    splits: tuple[Split, ...]
+    properties: Mapping[str, str]
+
+
+def pinned(where: Where, table: TableSpec, version: int | str) -> PinnedTable:
+    """The table held still, by its log alone. Raises as contracts.SnapshotSide.pin does."""
+    opened = _at(where, version)
+    number = opened.version()
+    made = commit(where, number)
+    ms = made.ms if made is not None else int(opened.history(1)[0]["timestamp"])
+    if (at := moment(str(version))) is not None and ms > at.timestamp() * 1000:
+        raise UsageError(f"{where.shown}: no version at {version}, the oldest is {number}", "name a later time")
+    metadata = opened.metadata()
+    if metadata.configuration.get(FEED, "").lower() != "true":
+        raise UsageError(
+            f"{where.shown}: version {number} has no change data feed: what changes after it cannot be followed",
+            f"ALTER TABLE delta.`{where.shown}` SET TBLPROPERTIES ({FEED} = true), and pin the version it makes",
+        )
+    columns, physical = columns_of_delta(opened.schema().to_json())
+    lacking = [column for column in table.key if column not in columns]
+    if lacking:
+        raise UsageError(
+            f"{where.shown}: no column {lacking[0]!r}, the key of table {table.name!r}; columns: "
+            + ", ".join(columns),
+            "correct tables.key",
+        )
+    _require_files(where, opened)
+    splits = tuple(_splits(where, table, opened, columns, physical))
+    return PinnedTable(str(metadata.id), number, ms, columns, physical, splits, dict(metadata.configuration))
+
+
+def _at(where: Where, version: int | str) -> "DeltaTable":
+    if isinstance(version, int):
+        return where.open(version)
+    opened = where.open()
+    if (at := moment(version)) is not None:
+        with delta_errors(where.shown):
+            opened.load_as_version(at)
+    return opened
+
+
+def columns_of_delta(schema: str) -> tuple[Columns, dict[str, str]]:
+    """The columns without what Delta notes of them, and what each is called in the files."""
+    told = json.loads(schema)["fields"]
+    columns = {one["name"]: field(one["name"], _bare(one["type"])) for one in told}
+    return columns, {one["name"]: str(one["metadata"].get(PHYSICAL, one["name"])) for one in told}
+
+
+def _bare(kind: Any) -> Any:
+    """A type without the metadata of nested fields."""
+    if isinstance(kind, Mapping):
+        return {name: {} if name == "metadata" else _bare(value) for name, value in kind.items()}
+    return [_bare(one) for one in kind] if isinstance(kind, list) else kind
+
+
+def _require_files(where: Where, opened: "DeltaTable") -> None:
+    """The version's files are there. What the newest version holds too is; of the rest VACUUM may have taken some.
+
+    Raises HistoryGone naming one: a count would be answered by statistics, and rows would be missing.
+    """
+    from pyarrow import fs as pafs
+
+    newest = where.open()
+    if newest.version() == opened.version():
+        return
+    now = set(_paths(newest))
+    older = [path for path in _paths(opened) if path not in now]
+    with delta_errors(where.shown):
+        infos = where.place.fs.get_file_info([f"{where.place.folder}/{path}" for path in older])
+    gone = [path for path, info in zip(older, infos, strict=True) if info.type == pafs.FileType.NotFound]
+    if gone:
+        raise HistoryGone(
+            f"{where.shown}: version {opened.version()} lacks {len(gone)} of its files: VACUUM took {gone[0]}",
+            f'pin a newer one: upstream.version = "latest" (now {newest.version()})',
+        )
+
+
+def _paths(opened: "DeltaTable") -> list[str]:
+    from urllib.parse import unquote
+
+    paths = _table(opened).column("path").to_pylist()
+    return [unquote(path) for path in paths if "://" not in path]
+
+
+def _table(opened: "DeltaTable") -> "pa.Table":
+    import pyarrow as pa
+
+    return pa.table(opened.get_add_actions(flatten=True))
+
+
+def _splits(
+    where: Where, table: TableSpec, opened: "DeltaTable", columns: Columns, physical: Mapping[str, str]
+) -> Iterator[Split]:
+    kind = columns[table.key[0]]["type"]
+    deleted = _deleted(opened, where)
+    files = list(_file_keys(_table(opened), table.key[0], physical[table.key[0]], kind))
+    rows_known = deleted is not None and all(file.rows or not file.size_bytes for file in files)
+    ranges = planned(files)
+    if not files:
+        return
+    over = deleted or 0
+    for index, one in enumerate(ranges):
+        rows = one.rows
+        if over:  # which range the deleted rows are in is not known: the total is right
+            taken = min(over, rows)
+            rows, over = rows - taken, over - taken
+        told = rows if rows_known else None
+        yield Split(table.name, f"{index:05d}", told, one.size_bytes, one.sliced, one.to_json())
+
+
+def _file_keys(files: "pa.Table", key: str, physical: str, kind: Any) -> Iterator[FileKeys]:
+    held = files.to_pydict()
+    count = files.num_rows
+    nothing: list[Any] = [None] * count
+    low = held.get(f"min.{physical}", held.get(f"partition.{key}", nothing))
+    high = held.get(f"max.{physical}", held.get(f"partition.{key}", nothing))
+    text = kind if isinstance(kind, str) else ""
+    for index in range(count):
+        yield FileKeys(
+            point_of(low[index], text),
+            point_of(high[index], text),
+            held.get("num_records", nothing)[index] or 0,
+            held["size_bytes"][index],
+        )
+
+
+def _deleted(opened: "DeltaTable", where: Where) -> int | None:
+    """How many rows deletion vectors hold; None where that is not worth to be counted."""
+    import pyarrow.compute as pc
+
+    if "deletionVectors" not in (opened.protocol().reader_features or ()):
+        return 0
+    records = _table(opened).column("num_records")
+    if (pc.sum(records).as_py() or 0) > COUNTED_ROWS:
+        return None
+    with delta_errors(where.shown):
+        batches = _batches(opened)
+        return sum(len(kept) - (pc.sum(kept).as_py() or 0) for kept in batches)
+
+
+def _batches(opened: "DeltaTable") -> Iterator["pa.Array"]:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for batch in pa.RecordBatchReader.from_stream(opened.deletion_vectors()):
+        yield pc.list_flatten(batch.column("selection_vector"))
+
+
+def require_same_physical(where: Where, before: Mapping[str, str], after: Mapping[str, str], version: int) -> None:
+    """Columns of a name are still the same columns. Raises Fatal for one that was dropped and added again."""
+    for name, held in before.items():
+        if after.get(name, held) != held:
+            raise Fatal(
+                f"{where.shown}: version {version} has another column {name!r}: the one that it had was dropped "
+                "or renamed",
+                "drop the job and start over",
+            )
