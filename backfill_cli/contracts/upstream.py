@@ -15,7 +15,7 @@ from backfill_cli.model.upstream import Pin, UpstreamView
 if TYPE_CHECKING:
     import pyarrow as pa
     from pydantic import BaseModel
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +200,24 @@ class HeldUpstream(Protocol):
 
         pin: the job's. Raises StateConflict where the options lead to another system than it was taken of.
         """
+        ...
+
+
+@runtime_checkable
+class SparkUpstream(Protocol):
+    """An upstream whose tables live in Spark."""
+
+    def use(self, session: "Callable[[], SparkSession]") -> None:
+        """What gives the run's Spark session, started when first called. Called once, before all else."""
+        ...
+
+
+@runtime_checkable
+class PastUpstream(Protocol):
+    """An upstream whose tables can be read as they were at any position: `verify` needs no changes then."""
+
+    def rows_at(self, spark: "SparkSession", table: str, position: Position) -> "DataFrame":
+        """All rows of the table as it was there, source columns. After `restore`."""
         ...
 
 

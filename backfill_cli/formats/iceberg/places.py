@@ -59,6 +59,17 @@ class Place:
         assert self.folder is not None
         return "/".join((self.folder.rstrip("/"), *self.names))
 
+    @property
+    def told(self) -> str:
+        """The table as a statement for people names it: how they call the catalog of a folder is not known."""
+        return self.sql if self.folder is None else ".".join(map(backticked, self.names))
+
+    def call(self, procedure: str, arguments: str = "") -> str:
+        """A procedure's call for people."""
+        catalog = "CATALOG" if self.folder is not None else backticked(self.catalog)
+        more = f", {arguments}" if arguments else ""
+        return f"CALL {catalog}.system.{procedure}(table => '{self.in_catalog}'{more})"
+
     def __str__(self) -> str:
         return self.path if self.folder is not None else ".".join((self.catalog, *self.names))
 

@@ -16,6 +16,7 @@ from backfill_cli.contracts import EpochCommit, SavedJob, SinkTable
 from backfill_cli.contracts.marker import gone, is_due, refuse_old_token
 from backfill_cli.errors import Held, StateConflict, Transient, UsageError
 from backfill_cli.formats.iceberg import metadata
+from backfill_cli.formats.iceberg.edge import Moved, failing
 from backfill_cli.formats.iceberg.places import Place, own_session, settings_of
 from backfill_cli.formats.lake.state import Claim, JobRecord, JobState, jobs
 from backfill_cli.model.checkpoint import Marker, Owner
@@ -24,7 +25,7 @@ from backfill_cli.sinks.iceberg.beside import Beside
 from backfill_cli.sinks.iceberg.markers import marker_of, properties, refs_before
 from backfill_cli.sinks.iceberg.options import IcebergSinkOptions
 from backfill_cli.sinks.iceberg.tables import Target
-from backfill_cli.sinks.iceberg.writing import Moved, Writer, failing
+from backfill_cli.sinks.iceberg.writing import Writer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
