@@ -13,7 +13,7 @@ from backfill_cli.model.upstream import Pin, UpstreamView
 if TYPE_CHECKING:
     import pyarrow as pa
     from pydantic import BaseModel
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +105,24 @@ class BatchedUpstream(Protocol):
         task: where `ArrowTasks.not_plain` says so, the engine reads the same by `scan`. Other failures are as
         those of `scan`.
         """
+        ...
+
+
+@runtime_checkable
+class SparkUpstream(Protocol):
+    """An upstream whose tables live in Spark."""
+
+    def use(self, session: "Callable[[], SparkSession]") -> None:
+        """What gives the run's Spark session, started when first called. Called once, before all else."""
+        ...
+
+
+@runtime_checkable
+class PastUpstream(Protocol):
+    """An upstream whose tables can be read as they were at any position: `verify` needs no changes then."""
+
+    def rows_at(self, spark: "SparkSession", table: str, position: Position) -> "DataFrame":
+        """All rows of the table as it was there, source columns. After `restore`."""
         ...
 
 

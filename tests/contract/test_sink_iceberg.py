@@ -1,12 +1,28 @@
 """The Iceberg sink under the contract, and what only a table of a lake can do wrong."""
 
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import date, datetime
+from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from sink_contract import Read, Row, SinkContract
+from sink_contract import Epochs, Read, Row, SinkContract, a_table, rows
 
-from backfill_cli.sinks.iceberg import connector
+from backfill_cli.contracts import EpochCommit
+from backfill_cli.errors import Held, StateConflict, UsageError
+from backfill_cli.formats.digests import words_digest
+from backfill_cli.formats.iceberg.places import SPARK_CATALOG, Place
+from backfill_cli.model.checkpoint import Marker
+from backfill_cli.model.digest import spec_of
+from backfill_cli.model.plan import Staged
+from backfill_cli.model.schema import SparkType, field, fields_of
+from backfill_cli.sinks.iceberg import connector, writing
 from backfill_cli.sinks.iceberg.options import IcebergSinkOptions
 from backfill_cli.sinks.iceberg.sink import IcebergSink
 
@@ -29,6 +45,76 @@ def read_table(folder: Path, target: str) -> list[Row]:
     return sorted(found, key=lambda row: row["id"])
 
 
+def refs(folder: Path, target: str) -> dict[str, int]:
+    from pyiceberg.table import StaticTable
+
+    told = StaticTable.from_metadata(str(folder / target)).metadata.refs
+    return {name: ref.snapshot_id for name, ref in told.items()}
+
+
+def strange(spark: "SparkSession", folder: Path) -> Callable[[str], None]:
+    """Another program with the table: {t} is its name, {c} its catalog's."""
+    place, session = Place.of(f"{folder}/orders"), spark.newSession()
+    place.register(session)
+
+    def runs(sql: str) -> None:
+        session.sql(sql.format(t=place.sql, c=place.catalog))
+
+    return runs
+
+
+def at_point(point: str, act: Callable[[], None]) -> Callable[[str], None]:
+    """A failpoint that acts, once."""
+    left = [point]
+
+    def reached(name: str) -> None:
+        if name in left:
+            left.remove(name)
+            act()
+
+    return reached
+
+
+def dies() -> None:
+    raise KeyboardInterrupt
+
+
+def with_rows(commit: EpochCommit, count: int) -> Staged:
+    told = commit.staged
+    return replace(told, tables={name: replace(one, rows=count) for name, one in told.tables.items()})
+
+
+STRUCT: SparkType = {"type": "struct", "fields": [field("x y", "integer"), field("z", "timestamp_ntz")]}
+ARRAY: SparkType = {"type": "array", "elementType": "string", "containsNull": True}
+MAP: SparkType = {"type": "map", "keyType": "string", "valueType": "double", "valueContainsNull": True}
+MOMENT = datetime(1582, 10, 4, 1, 2, 3, 456789)
+VALUES: dict[str, tuple[SparkType, Any, tuple[Any, Any]]] = {
+    "id": ("long", pa.int64(), (0, 1)),
+    "tiny": ("byte", pa.int8(), (-128, None)),
+    "small": ("short", pa.int16(), (-32768, 32767)),
+    "real": ("float", pa.float32(), (float("nan"), -0.0)),
+    "double": ("double", pa.float64(), (-0.0, float("-inf"))),
+    "money": (
+        "decimal(38,10)",
+        pa.decimal128(38, 10),
+        (Decimal("-9999999999999999999999999999.0000000001"), None),
+    ),
+    "a.b `c` é": ("string", pa.string(), ("", "\u0000 '\\ \U0001f600")),
+    "raw": ("binary", pa.binary(), (b"", b"\x00\xff")),
+    "day": ("date", pa.date32(), (date(1, 1, 1), date(9999, 12, 31))),
+    "local": ("timestamp_ntz", pa.timestamp("us"), (MOMENT, None)),
+    "at": ("timestamp", pa.timestamp("us", "UTC"), (MOMENT.replace(tzinfo=ZoneInfo("UTC")), None)),
+    "yes": ("boolean", pa.bool_(), (False, None)),
+    "list": (ARRAY, pa.list_(pa.string()), ([], ["", None])),
+    "map": (MAP, pa.map_(pa.string(), pa.float64()), ([], [("", None)])),
+    "in": (
+        STRUCT,
+        pa.struct([("x y", pa.int32()), ("z", pa.timestamp("us"))]),
+        ({"x y": None, "z": MOMENT}, None),
+    ),
+}
+
+
 class TestIcebergSink(SinkContract):
     @pytest.fixture
     def lake(self, tmp_path: Path) -> Path:
@@ -41,3 +127,134 @@ class TestIcebergSink(SinkContract):
     @pytest.fixture
     def read(self, lake: Path) -> Read:
         return lambda target: read_table(lake, target)
+
+    # What only a lake does
+
+    def test_a_stalled_runner_that_wakes_after_a_takeover_writes_nothing(
+        self, sink: IcebergSink, spark: "SparkSession", lake: Path, epochs: Epochs, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It has written its rows to its branch, and all that is left is to make them visible."""
+        sink.commit(epochs.next(inserts=rows((1, "a"))))
+        late, other = epochs.next(upserts=rows((1, "late"), (2, "late"))), opened(spark, lake)
+        monkeypatch.setattr(writing, "hit", at_point("sink-before-commit", lambda: other.fence("orders", 2)))
+        with pytest.raises(Held, match="took job 'orders' over: table 'orders' has token 2, ours is 1"):
+            sink.commit(late)
+        assert read_table(lake, "orders") == rows((1, "a"))
+        other.commit(replace(late, token=2))
+        assert read_table(lake, "orders") == rows((1, "late"), (2, "late"))
+        assert set(refs(lake, "orders")) == {"main", "backfill_branch_2", "backfill_tag_2"}
+
+    def test_a_death_before_the_marker_is_held_or_visible_is_made_good(
+        self, sink: IcebergSink, spark: "SparkSession", lake: Path, epochs: Epochs, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        sink.commit(epochs.next(inserts=rows((1, "a"))))
+        for point, text, seen in (("sink-before-commit", "b", "a"), ("sink-before-close", "c", "c")):
+            commit = epochs.next(upserts=rows((1, text)))
+            with monkeypatch.context() as patch:
+                patch.setattr(writing, "hit", at_point(point, dies))
+                with pytest.raises(KeyboardInterrupt):
+                    sink.commit(commit)
+            assert read_table(lake, "orders") == rows((1, seen))
+            assert (opened(spark, lake).committed("orders")["orders"].epoch == commit.epoch) == (seen == text)
+            opened(spark, lake).commit(commit)
+            assert read_table(lake, "orders") == rows((1, text))
+
+    def test_commits_of_others_in_between_are_kept_and_their_maintenance_leaves_the_marker(
+        self, sink: IcebergSink, spark: "SparkSession", lake: Path, epochs: Epochs, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        stranger = strange(spark, lake)
+        sink.commit(epochs.next(inserts=rows((1, "a"), (2, "b"))))
+        theirs = at_point("sink-before-commit", lambda: stranger("INSERT INTO {t} VALUES (90, 'theirs')"))
+        monkeypatch.setattr(writing, "hit", theirs)
+        sink.commit(epochs.next(upserts=rows((2, "B")), deletes=[1]))
+        assert read_table(lake, "orders") == rows((2, "B"), (90, "theirs"))
+        stranger("INSERT INTO {t} VALUES (91, 'theirs')")
+        stranger("CALL {c}.system.rewrite_data_files(table => 'orders', options => map('rewrite-all', 'true'))")
+        told = "table => 'orders', older_than => TIMESTAMP '2999-01-01', retain_last => 1"
+        stranger(f"CALL {{c}}.system.expire_snapshots({told})")
+        assert opened(spark, lake).committed("orders")["orders"] == Marker(20, 1, "a20")
+        sink.commit(epochs.next(upserts=rows((3, "c"))))
+        assert [row["id"] for row in read_table(lake, "orders")] == [2, 3, 90, 91]
+
+    def test_a_table_that_was_rolled_back_or_made_anew_is_told(
+        self, sink: IcebergSink, spark: "SparkSession", lake: Path, epochs: Epochs
+    ) -> None:
+        stranger = strange(spark, lake)
+        sink.commit(epochs.next(inserts=rows((1, "a"))))
+        before = refs(lake, "orders")["main"]
+        sink.commit(epochs.next(inserts=rows((2, "b"))))
+        stranger(f"CALL {{c}}.system.rollback_to_snapshot('orders', {before})")
+        assert sink.committed("orders")["orders"].epoch == 10
+        with pytest.raises(StateConflict, match="restored from an older copy"):
+            sink.commit(epochs.next(inserts=rows((3, "c"))))
+        stranger("DROP TABLE {t} PURGE")
+        with pytest.raises(StateConflict, match="is gone, though it held job 'orders' up to epoch"):
+            sink.prepare("orders", epochs.tables, into_existing=True)
+        stranger("CREATE TABLE {t} (id BIGINT NOT NULL, name STRING) USING iceberg")
+        assert sink.committed("orders")["orders"].epoch == 0
+
+    def test_values_survive_exactly_and_verify_reads_them_as_they_are(
+        self, sink: IcebergSink, spark: "SparkSession", lake: Path, tmp_path: Path
+    ) -> None:
+        schema = {"type": "struct", "fields": [field(name, kind) for name, (kind, _, _) in VALUES.items()]}
+        given = [
+            {"id": at, **{name: values[at] for name, (_, _, values) in VALUES.items() if name != "id"}}
+            for at in range(2)
+        ]
+        table = replace(a_table(), schema=json.dumps(schema))
+        epochs = Epochs(tmp_path / "staging", tables=(table,))
+        sink.prepare("orders", epochs.tables, into_existing=False)
+        commit = epochs.next(inserts=rows((9, "x")))
+        path = Path(commit.folder) / commit.staged.tables["orders"].inserts[0].path
+        pq.write_table(
+            pa.Table.from_pylist(given, pa.schema([(n, kind) for n, (_, kind, _) in VALUES.items()])), path
+        )
+        sink.commit(replace(commit, staged=with_rows(commit, 2)))
+        with sink.copied("orders", True, tmp_path) as copy:
+            frame = copy.frame(spark, table, list(VALUES), None)
+            assert [f["type"] for f in fields_of(frame.schema.json())] == [kind for kind, _, _ in VALUES.values()]
+            found = sorted(frame.toArrow().to_pylist(), key=lambda row: row["id"])
+            # NaN differs from itself, -0.0 does not from 0.0
+            assert [str(row) for row in found] == [str(row) for row in given]
+            survey = copy.survey(table)
+            assert (survey.low, survey.high) == (0, 1)
+            spec = spec_of(table.schema, table.key, survey.few)
+            assert spec is not None
+            assert copy.digest(table, spec, None) == words_digest(spark, frame, spec, None)
+            saved = copy.saved()
+            assert saved is not None
+            sink.commit(epochs.next(deletes=[0]))
+            assert copy.frame(spark, table, ["id"], None).count() == 2, "no commit changes what it reads"
+
+    def test_a_table_of_a_named_catalog_is_filled_as_one_in_a_folder(
+        self, spark: "SparkSession", tmp_path: Path
+    ) -> None:
+        for name, value in (("", SPARK_CATALOG), (".type", "hadoop"), (".warehouse", str(tmp_path / "house"))):
+            spark.conf.set(f"spark.sql.catalog.house{name}", value)
+        sink = connector.open(IcebergSinkOptions(table="house.db.{table}"))
+        assert isinstance(sink, IcebergSink)
+        sink.use(lambda: spark)
+        epochs = Epochs(tmp_path / "staging")
+        assert sink.owner("orders") is None
+        sink.prepare("orders", epochs.tables, into_existing=False)
+        sink.fence("orders", 1)
+        sink.commit(epochs.next(inserts=rows((1, "a"))))
+        sink.commit(epochs.next(upserts=rows((2, "b"))))
+        assert read_table(tmp_path / "house" / "db", "orders") == rows((1, "a"), (2, "b"))
+        assert sink.committed("orders") == {"orders": Marker(20, 1, "a20")}
+        by_folder = opened(spark, tmp_path / "house" / "db")
+        assert sink.places(epochs.tables) == by_folder.places(epochs.tables), "it is the same table"
+
+    def test_what_is_no_path_and_no_name_or_is_several_tables_in_one_is_refused(
+        self, spark: "SparkSession", tmp_path: Path
+    ) -> None:
+        with pytest.raises(UsageError, match="no path, which has a '/'"):
+            IcebergSink(IcebergSinkOptions(table="orders"))
+        sink = IcebergSink(IcebergSinkOptions(table="nowhere.db.orders"))
+        sink.use(lambda: spark)
+        with pytest.raises(UsageError, match="nowhere"):
+            sink.check("orders", (a_table(),), into_existing=False)
+        sink = IcebergSink(IcebergSinkOptions(table=f"{tmp_path}/one"))
+        sink.use(lambda: spark)
+        with pytest.raises(UsageError, match="same target"):
+            sink.check("orders", (a_table("a"), a_table("b")), into_existing=False)

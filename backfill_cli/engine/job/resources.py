@@ -8,7 +8,7 @@ from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from backfill_cli.contracts import Sink, SparkSink, Upstream
+from backfill_cli.contracts import Sink, SparkSink, SparkUpstream, Upstream
 from backfill_cli.errors import Transient
 from backfill_cli.model.pace import FIRST_WAIT_MS, LONGEST_WAIT_MS
 from backfill_cli.spark.session import session_of
@@ -73,12 +73,18 @@ class Resources:
 
     @cached_property
     def upstream(self) -> Upstream:
-        return self._open.enter_context(closing(self._config.open_upstream()))
+        return self._opened()
 
     @cached_property
     def rows(self) -> Upstream:
         """The same upstream once more, for a snapshot that is read beside its log (strategy chain)."""
-        return self._open.enter_context(closing(self._config.open_upstream()))
+        return self._opened()
+
+    def _opened(self) -> Upstream:
+        upstream = self._config.open_upstream()
+        if isinstance(upstream, SparkUpstream):
+            upstream.use(lambda: self.spark)
+        return self._open.enter_context(closing(upstream))
 
     @cached_property
     def sink(self) -> Sink:

@@ -4,12 +4,13 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from backfill_cli.contracts import ArrowTasks, SinkTable, Upstream
+from backfill_cli.contracts import ArrowTasks, PastUpstream, SinkTable, Upstream
 from backfill_cli.engine.loop.epoch import recall
 from backfill_cli.engine.staging import transform
 from backfill_cli.engine.staging.partitions import events, quarantined
 from backfill_cli.engine.staging.workers import made_in_workers
 from backfill_cli.model.checkpoint import Checkpoint
+from backfill_cli.model.job import Phase
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.position import Position
 from backfill_cli.model.schema import names_of
@@ -50,6 +51,9 @@ class Expected:
         """The consumed prefix of each split, less the keys that the log changed, and what the log made of them."""
         name = table.name
         shape = self.config.transform_of(name)
+        if isinstance(self.upstream, PastUpstream) and at.phase != Phase.SNAPSHOT:
+            # The rows themselves, not what we read of their changes.
+            return self._as_of(self.upstream, table, at)
         reads = [
             SnapshotRead(name, split, up_to=progress.cursor)
             for (of, split), progress in at.splits.items()
@@ -65,6 +69,15 @@ class Expected:
         untouched = base.join(last.select(*table.key), list(table.key), "left_anti")
         changed = last.where("_op = 'U'").select(*_columns(table))
         return untouched.unionByName(changed, allowMissingColumns=True)
+
+    def _as_of(self, upstream: PastUpstream, table: SinkTable, at: Checkpoint) -> "DataFrame":
+        """The table at the checkpoint's position; a column that came after it is NULL."""
+        from pyspark.sql import functions as F
+
+        held = upstream.rows_at(self.spark, table.name, at.position)
+        for name in set(names_of(at.schemas[table.name])) - set(held.columns):
+            held = held.withColumn(name, F.lit(None))
+        return transform.rows(held, self.config.transform_of(table.name))
 
     def _log(self, table: SinkTable, at: Checkpoint) -> "DataFrame":
         """Every partition from where the job took it up to the checkpoint's offset."""

@@ -29,6 +29,11 @@ class Held:
         self._snapshots = {one.snapshot_id: one for one in told.snapshots}
 
     @property
+    def identity(self) -> str:
+        """The table, wherever it is and whatever it is called: one that was made anew is another."""
+        return f"iceberg:{self.told.table_uuid}"
+
+    @property
     def main(self) -> "Snapshot | None":
         """The newest snapshot of the table, None before the first."""
         found = self.told.current_snapshot_id

@@ -59,6 +59,17 @@ class Place:
         assert self.folder is not None
         return "/".join((self.folder.rstrip("/"), *self.names))
 
+    @property
+    def told(self) -> str:
+        """The table as a statement for people names it: how they call the catalog of a folder is not known."""
+        return self.sql if self.folder is None else ".".join(map(backticked, self.names))
+
+    def call(self, procedure: str, arguments: str = "") -> str:
+        """A procedure's call for people."""
+        catalog = "CATALOG" if self.folder is not None else backticked(self.catalog)
+        more = f", {arguments}" if arguments else ""
+        return f"CALL {catalog}.system.{procedure}(table => '{self.in_catalog}'{more})"
+
     def __str__(self) -> str:
         return self.path if self.folder is not None else ".".join((self.catalog, *self.names))
 
@@ -72,8 +83,6 @@ class Place:
             spark.conf.set(at, SPARK_CATALOG)
             spark.conf.set(f"{at}.type", "hadoop")
             spark.conf.set(f"{at}.warehouse", self.folder)
-            # A key's NOT NULL would else be lost where a table is created from a frame.
-            spark.conf.set(f"{at}.use-nullable-query-schema", "false")
         elif spark.conf.get(at, None) is None:
             raise UsageError(
                 f"table {self}: the session has no catalog {self.catalog!r}",
@@ -81,6 +90,8 @@ class Place:
                 "or name a folder, with a '/'",
             )
         spark.conf.set(f"{at}.cache-enabled", "false")
+        # A key's NOT NULL would else be lost where a table is created from a frame.
+        spark.conf.set(f"{at}.use-nullable-query-schema", "false")
 
 
 def catalog_properties(name: str, conf: Mapping[str, str]) -> dict[str, str]:
@@ -96,6 +107,15 @@ def template(text: str, target: str) -> str:
 
 Settings = Callable[[], Mapping[str, str]]
 """What the session is told in its settings; a session is started where there is none yet."""
+
+
+def own_session(session: "SparkSession") -> "SparkSession":
+    """A session beside this one, with its catalogs: what is set there disturbs nobody."""
+    made = session.newSession()
+    for name, value in session.conf.getAll.items():
+        if name.startswith(CATALOG):
+            made.conf.set(name, value)
+    return made
 
 
 def settings_of(session: "Callable[[], SparkSession]") -> Settings:

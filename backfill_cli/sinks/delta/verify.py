@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import SinkTable
 from backfill_cli.errors import Transient
+from backfill_cli.formats.delta.commits import stamp
 from backfill_cli.formats.lake.copy import LakeCopy
 from backfill_cli.formats.lake.state import JobState
 from backfill_cli.model.checkpoint import Marker
@@ -35,7 +36,9 @@ def copied(
         return frame.load(places[table.name].uri).select(*(quoted(name) for name in names_of(table.schema)))
 
     saved = state.saved(marker) if marker is not None else None
-    yield LakeCopy(session().newSession(), reads, saved)
+    # A table made anew has the same numbers: the file of the log tells them apart.
+    known = {name: str((version, stamp(places[name], version))) for name, version in versions.items()}
+    yield LakeCopy(session().newSession(), reads, saved, known)
 
 
 def _one_epoch(tables: Sequence[MarkedTable]) -> tuple[dict[str, int], Marker | None]:

@@ -16,7 +16,8 @@ from backfill_cli.contracts import EpochCommit, SavedJob, SinkTable
 from backfill_cli.contracts.marker import gone, is_due, refuse_old_token
 from backfill_cli.errors import Held, StateConflict, Transient, UsageError
 from backfill_cli.formats.iceberg import metadata
-from backfill_cli.formats.iceberg.places import Place, settings_of
+from backfill_cli.formats.iceberg.edge import Moved, failing
+from backfill_cli.formats.iceberg.places import Place, own_session, settings_of
 from backfill_cli.formats.lake.state import Claim, JobRecord, JobState, jobs
 from backfill_cli.model.checkpoint import Marker, Owner
 from backfill_cli.sinks.iceberg import tables as shape
@@ -24,7 +25,7 @@ from backfill_cli.sinks.iceberg.beside import Beside
 from backfill_cli.sinks.iceberg.markers import marker_of, properties, refs_before
 from backfill_cli.sinks.iceberg.options import IcebergSinkOptions
 from backfill_cli.sinks.iceberg.tables import Target
-from backfill_cli.sinks.iceberg.writing import Moved, Writer, failing
+from backfill_cli.sinks.iceberg.writing import Writer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,7 +56,7 @@ class IcebergSink:
     @cached_property
     def _spark(self) -> "SparkSession":
         """Settings of a commit are set here, where what is staged meanwhile does not see them."""
-        return self._session().newSession()
+        return own_session(self._session())
 
     # What is there
 
@@ -239,7 +240,7 @@ class IcebergSink:
         from backfill_cli.formats.lake.copy import LakeCopy
         from backfill_cli.sinks.iceberg.verify import reads
 
-        yield LakeCopy(self._session().newSession(), reads(self._options.table, pinned), saved, pinned)
+        yield LakeCopy(own_session(self._session()), reads(self._options.table, pinned), saved, pinned)
 
     def drop(self, tables: Sequence[SinkTable]) -> None:
         with self._turn:
@@ -274,9 +275,8 @@ class IcebergSink:
             self._state(job).forget()
 
     def places(self, tables: Sequence[SinkTable]) -> Mapping[str, frozenset[str]]:
-        found = {table.name: shape.place_of(self._options.table, table) for table in tables}
-        there = {name for name, place in found.items() if self._look(place).now() is not None}
-        return {name: frozenset({f"iceberg:{found[name]}"}) for name in there}
+        looks = {table.name: self._look(shape.place_of(self._options.table, table)).now() for table in tables}
+        return {name: frozenset({held.identity}) for name, held in looks.items() if held is not None}
 
     def _record(self, job: str) -> JobRecord | None:
         return None if self._beside.folder() is None else self._state(job).record()

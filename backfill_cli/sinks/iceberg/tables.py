@@ -14,12 +14,12 @@ from backfill_cli.formats.iceberg import metadata
 from backfill_cli.formats.iceberg.places import Place, template
 from backfill_cli.formats.iceberg.types import columns, wanted
 from backfill_cli.formats.lake.state import Claim, JobRecord
-from backfill_cli.model.schema import Columns, columns_of, same_type, schema_text, shown
+from backfill_cli.model.schema import Columns, same_type, schema_text, shown
 from backfill_cli.sinks.iceberg.markers import job_of_refs, marker_of
-from backfill_cli.spark.names import backticked
+from backfill_cli.spark.names import backticked, quoted
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 PROPERTIES = {
     "format-version": "2",
@@ -174,15 +174,16 @@ def wanted_of(table: SinkTable) -> Columns:
     return wanted(table.name, table.schema)
 
 
-def kept_as(table: SinkTable, place: Place, spark: "SparkSession", snapshot: int | None) -> str:
-    """SQL of all rows at a snapshot, as the table's Spark schema has them; a later column is NULL there."""
+def rows_at(table: SinkTable, place: Place, spark: "SparkSession", snapshot: int | None) -> "DataFrame":
+    """All rows at a snapshot, as the table's Spark schema has them; a column that came later is NULL."""
+    from pyspark.sql import functions as F
     from pyspark.sql.types import StructType
 
     version = "" if snapshot is None else f" VERSION AS OF {snapshot}"
-    there = {name.lower() for name in spark.sql(f"SELECT * FROM {place.sql}{version}").columns}
-    types = StructType.fromJson(json.loads(table.schema))
+    rows = spark.sql(f"SELECT * FROM {place.sql}{version}")
+    there = {name.lower() for name in rows.columns}
     select = []
-    for name, one in zip(columns_of(table.schema), types.fields, strict=True):
-        value = backticked(name) if name.lower() in there else "NULL"
-        select.append(f"CAST({value} AS {one.dataType.simpleString()}) AS {backticked(name)}")
-    return f"SELECT {', '.join(select)} FROM {place.sql}{version}"
+    for one in StructType.fromJson(json.loads(table.schema)).fields:
+        value = quoted(one.name) if one.name.lower() in there else F.lit(None)
+        select.append(value.cast(one.dataType).alias(one.name))
+    return rows.select(*select)

@@ -12,7 +12,7 @@ from backfill_cli.formats.lake.copy import Reads
 from backfill_cli.formats.lake.state import JobRecord
 from backfill_cli.model.checkpoint import Marker
 from backfill_cli.sinks.iceberg.markers import marker_of
-from backfill_cli.sinks.iceberg.tables import kept_as, place_of
+from backfill_cli.sinks.iceberg.tables import place_of, rows_at
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -57,6 +57,6 @@ def reads(text: str, pinned: Mapping[str, int]) -> Reads:
     def rows(spark: "SparkSession", table: SinkTable) -> "DataFrame":
         place = place_of(text, table)
         place.register(spark)
-        return spark.sql(kept_as(table, place, spark, pinned.get(table.name)))
+        return rows_at(table, place, spark, pinned.get(table.name))
 
     return rows

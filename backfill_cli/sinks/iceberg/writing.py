@@ -9,13 +9,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import EpochCommit, SinkTable
-from backfill_cli.errors import BackfillError, Fatal, Transient
 from backfill_cli.failpoint import hit
+from backfill_cli.formats.iceberg.edge import failing
 from backfill_cli.formats.iceberg.metadata import Held, Look
 from backfill_cli.formats.iceberg.places import Place
 from backfill_cli.formats.lake import merge, staged
 from backfill_cli.sinks.iceberg.markers import branch, tag, told_by
-from backfill_cli.spark.failures import from_spark
 from backfill_cli.spark.names import backticked, quoted
 
 if TYPE_CHECKING:
@@ -25,10 +24,6 @@ PROPERTY = "spark.sql.iceberg.snapshot-property."
 SOURCE = "_backfill_source"
 
 Step = Callable[[], None]
-
-
-class Moved(Exception):
-    """Somebody else committed to the table meanwhile: look again."""
 
 
 class Writer:
@@ -148,41 +143,3 @@ class Writer:
 
     def _sql(self, text: str) -> None:
         self._spark.sql(text)
-
-
-@contextmanager
-def failing(place: Place) -> Iterator[None]:
-    """Iceberg's failures inside become ours; Moved for those that another commit is the cause of."""
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
-    try:
-        yield
-    except BackfillError:
-        raise
-    except (PySparkException, Py4JError) as exc:
-        said = str(exc)
-        if any(text in said for text in _MOVED):
-            raise Moved(_first_line(said)) from exc
-        known = from_spark(exc)
-        if known is not None:
-            raise known from exc
-        if any(text in said for text in _PASSING):
-            raise Transient(f"table {place}: {_first_line(said)}") from exc
-        raise Fatal(f"table {place}: {_first_line(said)}", "see what Spark says of it above") from exc
-
-
-_MOVED = (
-    "Cannot fast-forward",
-    "is not an ancestor",
-    "Cannot use branch (does not exist)",
-    "CommitFailedException",
-    "Requirement failed",
-    "Cannot commit",
-)
-_PASSING = ("ConnectException", "SocketTimeoutException", "ServiceUnavailable", "No space left on device")
-
-
-def _first_line(said: str) -> str:
-    lines = (line.strip(" :") for line in said.splitlines() if not line.startswith("An error occurred"))
-    return next(filter(None, lines), said)[:300]

@@ -1,0 +1,51 @@
+"""Where Iceberg's errors end that come by Spark: each becomes one of ours."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from backfill_cli.errors import BackfillError, Fatal, Transient
+from backfill_cli.formats.iceberg.places import Place
+from backfill_cli.spark.failures import from_spark
+
+
+class Moved(Transient):
+    """Somebody else committed to the table meanwhile: look again."""
+
+
+@contextmanager
+def failing(place: Place) -> Iterator[None]:
+    """Iceberg's failures inside become ours; Moved for those that another commit is the cause of."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except BackfillError:
+        raise
+    except (PySparkException, Py4JError) as exc:
+        said = str(exc)
+        if any(text in said for text in _MOVED):
+            raise Moved(_first_line(said)) from exc
+        known = from_spark(exc)
+        if known is not None:
+            raise known from exc
+        if any(text in said for text in _PASSING):
+            raise Transient(f"table {place}: {_first_line(said)}") from exc
+        raise Fatal(f"table {place}: {_first_line(said)}", "see what Spark says of it above") from exc
+
+
+_MOVED = (
+    "Cannot fast-forward",
+    "is not an ancestor",
+    "Cannot use branch (does not exist)",
+    "Ref does not exist",
+    "CommitFailedException",
+    "Requirement failed",
+    "Cannot commit",
+)
+_PASSING = ("ConnectException", "SocketTimeoutException", "ServiceUnavailable", "No space left on device")
+
+
+def _first_line(said: str) -> str:
+    lines = (line.strip(" :") for line in said.splitlines() if not line.startswith("An error occurred"))
+    return next(filter(None, lines), said)[:300]

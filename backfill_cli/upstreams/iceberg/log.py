@@ -1,0 +1,133 @@
+"""An Iceberg table's snapshots as they are followed: which came, and what none of them may do."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from backfill_cli.errors import Fatal
+from backfill_cli.formats.iceberg.metadata import Held
+from backfill_cli.formats.iceberg.types import columns
+from backfill_cli.model.schema import schema_text
+from backfill_cli.model.upstream import UpstreamEpoch
+from backfill_cli.upstreams.iceberg.snapshot import expired
+from backfill_cli.upstreams.iceberg.table import (
+    MODES,
+    NOTHING,
+    Table,
+    cursor_of,
+    field_ids,
+    has_deletes,
+    number,
+    schema_of,
+    snapshot_of,
+)
+
+if TYPE_CHECKING:
+    from pyiceberg.table.snapshots import Snapshot
+
+START_OVER = "drop the job and start over"
+
+
+class FollowedTable:
+    """The snapshots after one that is applied. id: the table's. fields: ids of its columns, as pinned.
+
+    An idle table costs a look at its newest metadata file's name.
+    """
+
+    def __init__(self, table: Table, id: str, fields: Mapping[str, int]) -> None:
+        self._table, self._id = table, id
+        self._fields = dict(fields)
+        self._known: tuple[str, str, list[UpstreamEpoch]] | None = None
+
+    def epochs(self, cursor: str) -> list[UpstreamEpoch]:
+        """The snapshots after this cursor, oldest first: data or none, each moves the job on."""
+        held = self._table.now()
+        if self._known is None or self._known[:2] != (held.file, cursor):
+            self._known = (held.file, cursor, list(self._made(held, self.after(held, cursor), cursor)))
+        return self._known[2]
+
+    def after(self, held: Held, cursor: str) -> "Sequence[Snapshot]":
+        """Raises as contracts.ChangeLog.observe does."""
+        if str(held.told.table_uuid) != self._id:
+            raise Fatal(
+                f"{self._table.place}: another table is there now: its id is {held.told.table_uuid}, the job's is "
+                f"{self._id}",
+                START_OVER,
+            )
+        begun = snapshot_of(cursor)
+        found: list[Snapshot] = []
+        for one in held.ancestors(held.main):
+            if one.snapshot_id == begun:
+                return found[::-1]
+            found.append(one)
+        if begun == NOTHING and held.reaches_start(held.main):
+            return found[::-1]
+        if not held.reaches_start(held.main):
+            raise expired(self._table, begun)
+        raise Fatal(
+            f"{self._table.place}: snapshot {begun}, which the job has applied, is no ancestor of the newest any "
+            "more: the table was rolled back, or its branch replaced",
+            f"{self._table.place.call('set_current_snapshot', f'snapshot_id => {begun}')} goes back to it, if it "
+            f"is there; else {START_OVER}",
+        )
+
+    def _made(self, held: Held, found: "Sequence[Snapshot]", cursor: str) -> "Iterator[UpstreamEpoch]":
+        before = held.snapshot(snapshot_of(cursor))
+        ms, told = (before.timestamp_ms if before is not None else 0), before
+        order = cursor
+        for one in found:
+            self._require(held, one)
+            if cursor_of(one) <= order:
+                raise Fatal(
+                    f"{self._table.place}: snapshot {one.snapshot_id} has no later sequence number than the one "
+                    "before it: it was written in format version 1",
+                    'pin a newer one: upstream.version = "latest"',
+                )
+            ms, order = max(ms, one.timestamp_ms), cursor_of(one)
+            yield UpstreamEpoch(
+                ((self._table.spec.name, order),), ms, rows(one), size_bytes(one), self._changed(held, told, one)
+            )
+            told = one
+
+    def _changed(self, held: Held, before: "Snapshot | None", one: "Snapshot") -> tuple[tuple[str, str], ...]:
+        then, now = schema_of(held, before), schema_of(held, one)
+        if then.schema_id == now.schema_id:
+            return ()
+        name = self._table.spec.name
+        old, new = (schema_text(columns(name, schema)) for schema in (then, now))
+        return ((name, new),) if old != new else ()
+
+    def _require(self, held: Held, one: "Snapshot") -> None:
+        """Raises Fatal naming what of this snapshot cannot be followed."""
+        if has_deletes(one):
+            written = ", ".join(f"'{mode}' = 'copy-on-write'" for mode in MODES)
+            raise Fatal(
+                f"{self._table.place}: snapshot {one.snapshot_id} has delete files (merge-on-read): what it "
+                "changed cannot be followed",
+                f"ALTER TABLE {self._table.place.told} SET TBLPROPERTIES ({written}), compact the table, then "
+                f"{START_OVER}",
+            )
+        for name, kept in field_ids(schema_of(held, one)).items():
+            if self._fields.setdefault(name, kept) != kept:
+                raise Fatal(
+                    f"{self._table.place}: snapshot {one.snapshot_id} has another column {name!r}: the one that "
+                    "it had was dropped or renamed",
+                    START_OVER,
+                )
+
+
+def rows(one: "Snapshot") -> int | None:
+    """How many changes a snapshot has; None where only reading tells: files are written anew whole."""
+    operation = one.summary.operation.value if one.summary is not None else ""
+    if operation == "replace":
+        return 0
+    if operation == "append":
+        return number(one, "added-records")
+    if operation == "delete" and not number(one, "added-records"):
+        return number(one, "deleted-records")
+    return None
+
+
+def size_bytes(one: "Snapshot") -> int:
+    if one.summary is not None and one.summary.operation.value == "replace":
+        return 0
+    return number(one, "added-files-size") + number(one, "removed-files-size")

@@ -1,0 +1,51 @@
+"""The `[upstream]` part of a config with `type = "iceberg"`: what a user may write, with help."""
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from backfill_cli.contracts.example import Example
+from backfill_cli.errors import UsageError
+from backfill_cli.formats.iceberg.places import Place
+
+
+class IcebergOptions(BaseModel):
+    """An Iceberg table: its rows at a snapshot, and what changed from there on."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    type: Literal["iceberg"] = Field(default="iceberg", description="this connector")
+    table: Annotated[str, Example("lake/orders")] = Field(
+        min_length=1,
+        description="the table's folder, a path or URI with a `/` in it; or catalog.schema.table, of a catalog "
+        "that [spark.conf] names; holds {table} when there are several tables",
+    )
+    version: int | str = Field(
+        default="latest",
+        description='where the snapshot is taken: "latest", a snapshot\'s id, a tag or branch, or a timestamp '
+        '("2026-11-01T12:00:00Z"), for the snapshot that was the newest then',
+    )
+
+    @field_validator("table")
+    @classmethod
+    def _is_a_place(cls, given: str) -> str:
+        try:
+            Place.of(given)
+        except UsageError as error:
+            raise ValueError(f"{error.message}: {error.hint}") from None
+        return given
+
+    @field_validator("version")
+    @classmethod
+    def _is_a_version(cls, given: int | str) -> int | str:
+        return int(given) if isinstance(given, str) and given.isdigit() else given
+
+
+def moment(text: str) -> datetime | None:
+    """A timestamp with its time zone; None for any other text."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else None

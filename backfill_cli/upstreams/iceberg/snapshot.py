@@ -1,0 +1,107 @@
+"""Iceberg tables as a snapshot side: a pinned snapshot, read by ranges of the first key column."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from backfill_cli.errors import BackfillError, HistoryGone
+from backfill_cli.formats.key_ranges import KeyRange
+from backfill_cli.formats.key_reads import Held, closed_read, frame_of
+from backfill_cli.model.plan import SnapshotRead
+from backfill_cli.model.schema import columns_of, schema_text
+from backfill_cli.model.upstream import Pin, SnapshotPin
+from backfill_cli.spark.failures import from_spark, spark_reading
+from backfill_cli.spark.names import quoted
+from backfill_cli.upstreams.iceberg.table import NOTHING, PinnedTable, Table, pinned, snapshot_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass
+class SnapshotTable:
+    """held: what this process pinned; None where another one did. tag: what keeps the snapshot, None without."""
+
+    table: Table
+    snapshot: int = NOTHING
+    schema: str = ""
+    ranges: Mapping[str, KeyRange] = field(default_factory=dict)
+    held: PinnedTable | None = None
+    tag: str | None = None
+
+
+class IcebergSnapshot:
+    """See contracts.SnapshotSide. Nothing is read before `pin` or `restore`."""
+
+    keeps = "the pinned snapshot until it is read (a tag of the job's keeps it from expiring)"
+
+    def __init__(self, tables: Sequence[Table], version: int | str) -> None:
+        self._version = version
+        self.tables = {one.spec.name: SnapshotTable(one) for one in tables}
+
+    def pin(self) -> SnapshotPin:
+        """Once a tag is there, what it holds is what is pinned."""
+        for one in self.tables.values():
+            tagged = one.held.snapshot if one.tag is not None and one.held is not None else None
+            one.held = pinned(one.table, self._version, tagged)
+        held = {name: (one.tag, one.held) for name, one in self.tables.items() if one.held is not None}
+        identity = {
+            "iceberg": {
+                name: {"id": one.id, "snapshot": one.snapshot, "tag": tag, "fields": dict(one.fields)}
+                for name, (tag, one) in held.items()
+            }
+        }
+        splits = tuple(split for _, one in held.values() for split in one.splits)
+        return SnapshotPin(splits, {name: schema_text(one.columns) for name, (_, one) in held.items()}, identity)
+
+    def restore(self, pin: Pin) -> None:
+        for name, one in self.tables.items():
+            one.snapshot = snapshot_of(str(pin.position.get(name)))
+            one.schema = pin.schema[name]
+            one.ranges = {s.id: KeyRange.of_json(s.detail) for s in pin.splits if s.table == name}
+
+    def check(self) -> None:
+        """The snapshot is there. Raises HistoryGone."""
+        for one in self.tables.values():
+            if one.snapshot != NOTHING and one.table.now().snapshot(one.snapshot) is None:
+                raise expired(one.table, one.snapshot)
+
+    def closed(self, table: str, reads: Sequence[SnapshotRead]) -> Sequence[SnapshotRead]:
+        ranges = self.tables[table].ranges
+        return [closed_read(read, ranges[read.split]) for read in reads]
+
+    def row_count(self, read: SnapshotRead) -> int | None:
+        """Unknown: statistics do not tell which rows of a file are in a range."""
+        return None
+
+    def scan(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> "DataFrame":
+        one = self.tables[table]
+        columns = columns_of(one.schema)
+        key = one.table.spec.key[0]
+        held = [Held(replace(read, limit_rows=None), one.ranges[read.split]) for read in reads]
+        rows = rows_at(spark, one.table, one.snapshot).select(*(quoted(name) for name in columns))
+        return frame_of(rows, key, columns[key]["type"], held)
+
+    def failure(self, exc: Exception) -> BackfillError | None:
+        text = str(exc)
+        found = (one for one in self.tables.values() if f"Cannot find snapshot with ID {one.snapshot}" in text)
+        gone = next(found, None)
+        return expired(gone.table, gone.snapshot) if gone is not None else from_spark(exc)
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+def rows_at(spark: "SparkSession", table: Table, snapshot: int) -> "DataFrame":
+    """All rows at a snapshot, with the columns that the table had there."""
+    table.place.register(spark)
+    with spark_reading():
+        return spark.sql(f"SELECT * FROM {table.place.sql} VERSION AS OF {snapshot}")
+
+
+def expired(table: Table, snapshot: int) -> HistoryGone:
+    return HistoryGone(
+        f"{table.place}: snapshot {snapshot} is gone: it was expired",
+        "start over; keep snapshots longer than the job needs: "
+        f"ALTER TABLE {table.place.told} SET TBLPROPERTIES ('history.expire.max-snapshot-age-ms' = '2592000000')",
+    )

@@ -1,0 +1,197 @@
+"""One Iceberg table at its pinned snapshot: which ranges of keys it is read in, and what is refused."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from backfill_cli.contracts import TableSpec
+from backfill_cli.errors import HistoryGone, UsageError
+from backfill_cli.formats.iceberg.metadata import Held, Look
+from backfill_cli.formats.iceberg.places import Place, Settings, template
+from backfill_cli.formats.iceberg.types import columns
+from backfill_cli.formats.key_points import point_of
+from backfill_cli.formats.key_ranges import FileKeys, planned
+from backfill_cli.model.schema import Columns
+from backfill_cli.model.split import Split
+from backfill_cli.upstreams.iceberg.options import moment
+
+if TYPE_CHECKING:
+    from pyiceberg.schema import Schema
+    from pyiceberg.table.snapshots import Snapshot
+
+MODES = ("write.delete.mode", "write.update.mode", "write.merge.mode")
+REWRITTEN = "options => map('rewrite-all', 'true', 'remove-dangling-deletes', 'true')"
+NOTHING = -1
+"""The snapshot of a table before its first one."""
+
+
+class Table:
+    """A table of the job, as it is looked at again and again."""
+
+    def __init__(self, spec: TableSpec, text: str, settings: Settings) -> None:
+        self.spec = spec
+        self.place = Place.of(template(text, spec.name))
+        self._look = Look(self.place, settings)
+
+    def now(self) -> Held:
+        """Raises UsageError where there is no such table."""
+        held = self._look.now()
+        if held is None:
+            raise UsageError(f"{self.place}: no Iceberg table", "correct upstream.table")
+        return held
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedTable:
+    """id: the table's own. cursor: of the snapshot, see `cursor_of`. fields: column -> the id that it keeps."""
+
+    id: str
+    snapshot: int
+    cursor: str
+    ms: int
+    columns: Columns
+    fields: Mapping[str, int]
+    splits: tuple[Split, ...]
+
+
+def pinned(table: Table, version: int | str, snapshot: int | None) -> PinnedTable:
+    """The table held still, by its metadata alone. snapshot: the one to take, whatever the version says now.
+
+    Raises as contracts.SnapshotSide.pin does.
+    """
+    held = table.now()
+    if held.told.format_version < 2:
+        raise UsageError(
+            f"{table.place}: its snapshots have no order: it has format version {held.told.format_version}",
+            f"ALTER TABLE {table.place.told} SET TBLPROPERTIES ('format-version' = '2')",
+        )
+    found = held.snapshot(snapshot) if snapshot is not None else version_of(table, held, version)
+    _refuse_deletes(table, held, found)
+    schema = schema_of(held, found)
+    known = columns(table.spec.name, schema)
+    lacking = [name for name in table.spec.key if name not in known]
+    if lacking:
+        raise UsageError(
+            f"{table.place}: no column {lacking[0]!r}, the key of table {table.spec.name!r}; columns: "
+            + ", ".join(known),
+            "correct tables.key",
+        )
+    return PinnedTable(
+        id=str(held.told.table_uuid),
+        snapshot=NOTHING if found is None else found.snapshot_id,
+        cursor=cursor_of(found),
+        ms=held.told.last_updated_ms if found is None else found.timestamp_ms,
+        columns=known,
+        fields=field_ids(schema),
+        splits=tuple(_splits(table, held, found, schema, known)),
+    )
+
+
+def version_of(table: Table, held: Held, version: int | str) -> "Snapshot | None":
+    """The snapshot that the config names; None for the newest of a table that has none yet."""
+    if version == "latest":
+        return held.main
+    at = moment(str(version))
+    if at is not None:
+        older = [one for one in held.ancestors(held.main) if one.timestamp_ms <= at.timestamp() * 1000]
+        if not older:
+            raise UsageError(f"{table.place}: no snapshot at {version}, or it expired", "name a later time")
+        return older[0]
+    ref = held.told.refs.get(str(version))
+    number = ref.snapshot_id if ref is not None else version
+    found = held.snapshot(number) if isinstance(number, int) else None
+    if found is None:
+        known = ", ".join(sorted(held.told.refs))
+        raise UsageError(
+            f"{table.place}: no snapshot {version!r}: it expired, or never was; branches and tags: {known}",
+            'correct upstream.version, or leave it at "latest"',
+        )
+    if found.snapshot_id not in {one.snapshot_id for one in held.ancestors(held.main)}:
+        raise HistoryGone(
+            f"{table.place}: snapshot {found.snapshot_id} ({version}) is no ancestor of the newest: what changed "
+            "between cannot be followed",
+            'pin one that is: upstream.version = "latest"',
+        )
+    return found
+
+
+def _refuse_deletes(table: Table, held: Held, found: "Snapshot | None") -> None:
+    """Raises UsageError for a table whose deletes are files of their own: no changelog is made of them."""
+    lazily = [mode for mode in MODES if held.told.properties.get(mode, "").lower() == "merge-on-read"]
+    written = ", ".join(f"'{mode}' = 'copy-on-write'" for mode in MODES)
+    statement = f"ALTER TABLE {table.place.told} SET TBLPROPERTIES ({written})"
+    if has_deletes(found):
+        raise UsageError(
+            f"{table.place}: it has delete files (merge-on-read): what changes after its snapshot cannot be "
+            "followed",
+            f"{statement}; {table.place.call('rewrite_data_files', REWRITTEN)}",
+        )
+    if lazily:
+        raise UsageError(
+            f"{table.place}: {lazily[0]} is merge-on-read: a delete would write what cannot be followed", statement
+        )
+
+
+def has_deletes(snapshot: "Snapshot | None") -> bool:
+    return snapshot is not None and number(snapshot, "total-delete-files") > 0
+
+
+def number(snapshot: "Snapshot", name: str) -> int:
+    """A count of its summary; 0 where its writer told none."""
+    told = snapshot.summary.additional_properties if snapshot.summary is not None else {}
+    return int(told.get(name, "0"))
+
+
+def cursor_of(snapshot: "Snapshot | None") -> str:
+    """In the order of snapshots: the sequence number, in 19 digits, before the id."""
+    if snapshot is None:
+        return f"{0:019d}:{NOTHING}"
+    return f"{snapshot.sequence_number or 0:019d}:{snapshot.snapshot_id}"
+
+
+def snapshot_of(cursor: str) -> int:
+    return int(cursor.partition(":")[2])
+
+
+def schema_of(held: Held, snapshot: "Snapshot | None") -> "Schema":
+    number = held.told.current_schema_id if snapshot is None else snapshot.schema_id
+    return next((one for one in held.told.schemas if one.schema_id == number), held.told.schema())
+
+
+def field_ids(schema: "Schema") -> dict[str, int]:
+    return {one.name: one.field_id for one in schema.fields}
+
+
+def _splits(
+    table: Table, held: Held, snapshot: "Snapshot | None", schema: "Schema", known: Columns
+) -> Iterator[Split]:
+    if snapshot is None:
+        return
+    key = table.spec.key[0]
+    files = list(_file_keys(held, snapshot, schema, key, known[key]["type"]))
+    for index, one in enumerate(planned(files) if files else []):
+        yield Split(table.spec.name, f"{index:05d}", one.rows, one.size_bytes, one.sliced, one.to_json())
+
+
+def _file_keys(held: Held, snapshot: "Snapshot", schema: "Schema", key: str, kind: Any) -> Iterator[FileKeys]:
+    """The bounds of a text are cut short by writers, and are bounds all the same."""
+    from pyiceberg.conversions import from_bytes
+
+    field = schema.find_field(key)
+    text = kind if isinstance(kind, str) else ""
+
+    def point(bounds: Mapping[int, bytes] | None) -> int | str | None:
+        raw = (bounds or {}).get(field.field_id)
+        if raw is None or not field.field_type.is_primitive:
+            return None
+        try:
+            return point_of(from_bytes(field.field_type, raw), text)  # type: ignore[arg-type]
+        except (ValueError, OverflowError, UnicodeDecodeError):
+            return None
+
+    for manifest in snapshot.manifests(held.io):
+        for entry in manifest.fetch_manifest_entry(held.io):
+            file = entry.data_file
+            yield FileKeys(
+                point(file.lower_bounds), point(file.upper_bounds), file.record_count, file.file_size_in_bytes
+            )

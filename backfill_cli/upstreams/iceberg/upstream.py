@@ -1,0 +1,97 @@
+"""An Iceberg table's two sides as one upstream, and the tag that keeps the pinned snapshot while it is read."""
+
+import json
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from backfill_cli.contracts import TableSpec
+from backfill_cli.contracts.pair import Pair
+from backfill_cli.errors import StateConflict
+from backfill_cli.formats.iceberg.edge import failing
+from backfill_cli.formats.iceberg.places import own_session, settings_of
+from backfill_cli.model.position import Position
+from backfill_cli.model.upstream import Pin
+from backfill_cli.upstreams.iceberg.changes import IcebergChanges
+from backfill_cli.upstreams.iceberg.options import IcebergOptions
+from backfill_cli.upstreams.iceberg.snapshot import IcebergSnapshot, SnapshotTable, rows_at
+from backfill_cli.upstreams.iceberg.table import NOTHING, Table, snapshot_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class IcebergUpstream(Pair):
+    """See contracts.Upstream, HeldUpstream, PastUpstream; and it says where its tables are."""
+
+    def __init__(self, options: IcebergOptions, tables: Sequence[TableSpec]) -> None:
+        settings = settings_of(lambda: self._session())
+        self._side = IcebergSnapshot([Table(one, options.table, settings) for one in tables], options.version)
+        super().__init__(self._side, IcebergChanges(self._side))
+
+    def use(self, session: "Callable[[], SparkSession]") -> None:
+        self._session = session
+
+    def places(self) -> Mapping[str, frozenset[str]]:
+        return {name: frozenset({one.table.now().identity}) for name, one in self._side.tables.items()}
+
+    def rows_at(self, spark: "SparkSession", table: str, position: Position) -> "DataFrame":
+        one = self._side.tables[table]
+        cursor = position.get(table)
+        return rows_at(spark, one.table, one.snapshot if cursor is None else snapshot_of(str(cursor)))
+
+    # What keeps the snapshot
+
+    def may_hold(self) -> None:
+        """Whoever may not write to the table is told so by `hold`, before the job is made."""
+
+    def would_refuse(self) -> Sequence[str]:
+        return ()
+
+    def would_hold(self) -> Sequence[str]:
+        return [
+            f"a tag on {one.table.place} keeps snapshot {one.held.snapshot} from expiring until it is read"
+            for one in self._side.tables.values()
+            if one.held is not None and one.held.snapshot != NOTHING
+        ]
+
+    def hold(self) -> None:
+        for one in self._side.tables.values():
+            if one.held is not None and one.held.snapshot != NOTHING and one.tag is None:
+                name = f"backfill_pin_{uuid.uuid4().hex[:12]}"
+                self._alter(one, f"CREATE TAG {name} AS OF VERSION {one.held.snapshot}")
+                one.tag = name
+
+    def keep_within(self, position: Position) -> None:
+        """The tag of a table whose changes are being applied goes: its snapshot was read."""
+        pin = self._taken()
+        for name, tag in _tags(pin).items():
+            if tag is not None and position.get(name) != pin.position.get(name):
+                self._drop(self._side.tables[name], tag)
+
+    def release(self, pin: Pin) -> None:
+        for name, told in json.loads(pin.identity).get("iceberg", {}).items():
+            one = self._side.tables[name]
+            held = one.table.now()
+            if str(held.told.table_uuid) != told["id"]:
+                raise StateConflict(
+                    f"{one.table.place}: another table is there now, its id is {held.told.table_uuid}",
+                    f"remove the tag {told['tag']} of the one with the id {told['id']}, if it is still there",
+                )
+            if told["tag"] is not None:
+                self._drop(one, told["tag"])
+
+    def _drop(self, one: SnapshotTable, tag: str) -> None:
+        """It is gone, or was: what is there is known without Spark."""
+        if tag in one.table.now().refs:
+            self._alter(one, f"DROP TAG IF EXISTS {tag}")
+
+    def _alter(self, one: SnapshotTable, what: str) -> None:
+        with failing(one.table.place):
+            spark = own_session(self._session())
+            one.table.place.register(spark)
+            spark.sql(f"ALTER TABLE {one.table.place.sql} {what}")
+
+
+def _tags(pin: Pin) -> Mapping[str, str | None]:
+    return {name: told["tag"] for name, told in json.loads(pin.identity)["iceberg"].items()}
