@@ -21,6 +21,6 @@ class IcebergSinkOptions(BaseModel):
     )
     properties: Mapping[str, str] = Field(
         default_factory=dict,
-        description="Properties of the tables that are created, as Iceberg names them: "
-        "'write.target-file-size-bytes' = '134217728'. Those of a table that exists stay as they are.",
+        description="Properties of the tables that are created, as Iceberg names them, such as "
+        "`write.target-file-size-bytes`. Those of a table that exists stay as they are.",
     )

@@ -30,8 +30,15 @@ UPSTREAMS: dict[str, Any] = {
     "files": BASE["upstream"],
     "kafka": {"type": "kafka", "bootstrap_servers": "b:1", "topic": "t", "value": {"schema": "id BIGINT"}},
     "postgres": {"type": "postgres", "dsn": "${env:DSN}", "slot": "s"},
+    "delta": {"type": "delta", "table": "lake/orders"},
+    "iceberg": {"type": "iceberg", "table": "lake/orders"},
 }
-SINKS: dict[str, Any] = {"duckdb": BASE["sink"], "postgres": {"type": "postgres", "dsn": "${env:DSN}"}}
+SINKS: dict[str, Any] = {
+    "duckdb": BASE["sink"],
+    "postgres": {"type": "postgres", "dsn": "${env:DSN}"},
+    "delta": {"type": "delta", "table": "lake/{table}"},
+    "iceberg": {"type": "iceberg", "table": "lake/{table}"},
+}
 
 DIGITS = "830145"
 PEM = "-----BEGIN RSA PRIVATE KEY-----\nMIIEow\n-----END RSA PRIVATE KEY-----"
