@@ -33,13 +33,13 @@ class Place:
         if "/" in table:
             folder, _, name = _absolute(table).rpartition("/")
             if not name:
-                raise UsageError(f"table = {table!r}: no folder is named", "name the table's own folder")
+                raise UsageError("table: a path that ends with '/' names no table", "name the table's own folder")
             return cls(f"backfill_{hashlib.sha256(folder.encode()).hexdigest()[:12]}", (name,), folder or "/")
         catalog, *names = table.split(".")
         if not names or not all((catalog, *names)):
             raise UsageError(
-                f"table = {table!r} is no path, which has a '/', and no catalog.schema.table",
-                f"write './{table}' for a folder, or put a catalog's name before it",
+                "table: neither a path, which has a '/', nor catalog.schema.table",
+                "write ./orders for a folder that is here, or put a catalog's name before it",
             )
         return cls(catalog, tuple(names))
 
