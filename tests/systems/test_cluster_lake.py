@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 PYTHON = Path(sys.executable)
 PATIENCE_S = 120.0
-ROWS = 3_000
+ROWS = 2_000
 JOB = """
 [job]
 name = "lake"
@@ -93,6 +93,37 @@ def test_a_topic_fills_an_iceberg_table(two_workers: Cluster, broker: "Broker", 
         os.kill(runner.pid, signal.SIGKILL)
     end_and_verify(tmp_path)
     assert [{"id": one["id"], "name": one["name"]} for one in held(tmp_path)] == rows
+
+
+def test_no_row_passes_the_driver_or_the_runner(two_workers: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "snapshot").mkdir()
+    count = 300_000
+    texts = pa.array([os.urandom(64).hex() for _ in range(count)])
+    for part in range(3):
+        rows = pa.table({"id": pa.array(range(part * count, (part + 1) * count)), "name": texts})
+        pq.write_table(rows, tmp_path / "snapshot" / f"{part}.parquet", compression="none", use_dictionary=False)
+    size = sum(file.stat().st_size for file in (tmp_path / "snapshot").iterdir())
+    write_job(tmp_path, FILES, ICEBERG, two_workers, ("rate = 400", "rate = 1e9"))
+    with began(tmp_path, PYTHON, "start", "--config", "job.toml", "--until", "caught-up") as runner:
+        until(tmp_path, lambda job: job["state"] == "running")
+        both = (psutil.Process(runner.pid), driver_of(runner.pid))
+        before = passed = [moved(one) for one in both]
+        while runner.poll() is None:
+            passed = [moved(one) or last for one, last in zip(both, passed, strict=True)]
+            time.sleep(0.05)
+    assert runner.returncode == 0, (tmp_path / "said").read_text()
+    assert size > 100e6
+    # What they import and write down is about 25 MB, whatever the size.
+    assert sum(passed) - sum(before) < size / 3, (passed, before, size)
+
+
+def moved(process: psutil.Process) -> int:
+    """Bytes that a process read and wrote, files and sockets; 0 once it is gone."""
+    try:
+        found = process.io_counters()
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return 0
+    return int(found.read_chars + found.write_chars)
 
 
 def write_job(folder: Path, upstream: str, sink: str, on: Cluster, *other: tuple[str, str], **told: str) -> None:
