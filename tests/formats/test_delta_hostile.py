@@ -96,7 +96,8 @@ TYPES = (
 )
 LITERALS = {
     "plain": "CAST(1.5 AS DECIMAL(10,2)), 2.5D, TIMESTAMP'2020-01-01 00:00:00Z', "
-    "TIMESTAMP_NTZ'2020-01-01 00:00:00', X'00ff', 'text', named_struct('a', array(1, NULL), 'm', map('x', 1)), 'p1'",
+    "TIMESTAMP_NTZ'2020-01-01 00:00:00', X'00ff', 'text', "
+    "named_struct('a', array(1, NULL), 'm', map('x', 1)), 'p1'",
     "odd": "CAST(-0.01 AS DECIMAL(10,2)), double('NaN'), TIMESTAMP'1969-12-31 23:59:59.999999Z', "
     "TIMESTAMP_NTZ'0001-01-01 00:00:00', X'', '', named_struct('a', array(), 'm', map()), ''",
     "null": "NULL, -0.0D, NULL, NULL, NULL, NULL, NULL, NULL",
@@ -108,8 +109,9 @@ def test_deletion_vectors_column_mapping_partitions_and_all_that_writers_do(
 ) -> None:
     path = f"delta.`{tmp_path}/t`"
     spark.sql(
-        f"CREATE TABLE {path} ({TYPES}) USING delta PARTITIONED BY (p) TBLPROPERTIES "
-        "(delta.enableChangeDataFeed = true, delta.enableDeletionVectors = true, 'delta.columnMapping.mode' = 'name')"
+        f"CREATE TABLE {path} ({TYPES}) USING delta PARTITIONED BY (p) TBLPROPERTIES ("
+        "delta.enableChangeDataFeed = true, delta.enableDeletionVectors = true, "
+        "'delta.columnMapping.mode' = 'name')"
     )
     rows: dict[int, str] = {n: ["plain", "odd", "null"][n % 3] for n in range(30)}
     spark.sql(
