@@ -17,7 +17,7 @@ class IcebergSinkOptions(BaseModel):
     table: Annotated[str, Example("lake/{table}")] = Field(
         min_length=1,
         description="The table's own folder, a path or URI; or catalog.schema.table, of a catalog that "
-        "[spark.conf] names. {table} stands for a table's target, and is needed where there are several.",
+        "spark.conf names. {table} stands for a table's target, and is needed where there are several.",
     )
     properties: Mapping[str, str] = Field(
         default_factory=dict,

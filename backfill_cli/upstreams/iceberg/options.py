@@ -19,7 +19,7 @@ class IcebergOptions(BaseModel):
     table: Annotated[str, Example("lake/orders")] = Field(
         min_length=1,
         description="the table's folder, a path or URI with a `/` in it; or catalog.schema.table, of a catalog "
-        "that [spark.conf] names; holds {table} when there are several tables",
+        "that spark.conf names; holds {table} when there are several tables",
     )
     version: int | str = Field(
         default="latest",

@@ -27,11 +27,17 @@ BASE: dict[str, Any] = {
     "sink": {"type": "duckdb", "path": "w.duckdb"},
 }
 UPSTREAMS: dict[str, Any] = {
+    "delta": {"type": "delta", "table": "lake/t"},
     "files": BASE["upstream"],
+    "iceberg": {"type": "iceberg", "table": "lake/t"},
     "kafka": {"type": "kafka", "bootstrap_servers": "b:1", "topic": "t", "value": {"schema": "id BIGINT"}},
     "postgres": {"type": "postgres", "dsn": "${env:DSN}", "slot": "s"},
 }
-SINKS: dict[str, Any] = {"duckdb": BASE["sink"], "postgres": {"type": "postgres", "dsn": "${env:DSN}"}}
+SINKS: dict[str, Any] = {
+    "duckdb": BASE["sink"],
+    "iceberg": {"type": "iceberg", "table": "lake/t"},
+    "postgres": {"type": "postgres", "dsn": "${env:DSN}"},
+}
 
 DIGITS = "830145"
 PEM = "-----BEGIN RSA PRIVATE KEY-----\nMIIEow\n-----END RSA PRIVATE KEY-----"
