@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pydantic import ValidationError
 from sink_contract import Epochs, Read, Row, SinkContract, a_table, rows
 
 from backfill_cli.contracts import EpochCommit
@@ -248,8 +249,8 @@ class TestIcebergSink(SinkContract):
     def test_what_is_no_path_and_no_name_or_is_several_tables_in_one_is_refused(
         self, spark: "SparkSession", tmp_path: Path
     ) -> None:
-        with pytest.raises(UsageError, match="no path, which has a '/'"):
-            IcebergSink(IcebergSinkOptions(table="orders"))
+        with pytest.raises(ValidationError, match=r"or catalog\.schema\.table"):
+            IcebergSinkOptions(table="orders")
         sink = IcebergSink(IcebergSinkOptions(table="nowhere.db.orders"))
         sink.use(lambda: spark)
         with pytest.raises(UsageError, match="nowhere"):

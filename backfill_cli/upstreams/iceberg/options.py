@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from backfill_cli.contracts.example import Example
 from backfill_cli.errors import UsageError
-from backfill_cli.formats.iceberg.places import Place
+from backfill_cli.formats.iceberg.places import NO_PLACE, Place
 
 
 class IcebergOptions(BaseModel):
@@ -32,8 +32,8 @@ class IcebergOptions(BaseModel):
     def _is_a_place(cls, given: str) -> str:
         try:
             Place.of(given)
-        except UsageError as error:
-            raise ValueError(f"{error.message}: {error.hint}") from None
+        except UsageError:
+            raise ValueError(NO_PLACE) from None
         return given
 
     @field_validator("version")
