@@ -27,6 +27,12 @@ class IcebergOptions(BaseModel):
         '("2026-11-01T12:00:00Z"), for the snapshot that was the newest then',
     )
 
+    tag: bool = Field(
+        default=True,
+        description="whether a tag of the job's keeps the snapshot from expiring while it is read; false where "
+        "the job may not write to the table",
+    )
+
     @field_validator("table")
     @classmethod
     def _is_a_place(cls, given: str) -> str:
