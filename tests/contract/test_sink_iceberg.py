@@ -12,10 +12,11 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pydantic import ValidationError
 from sink_contract import Epochs, Read, Row, SinkContract, a_table, rows
 
 from backfill_cli.contracts import EpochCommit
-from backfill_cli.errors import Held, StateConflict, UsageError
+from backfill_cli.errors import Held, SinkInUse, StateConflict, UsageError
 from backfill_cli.formats.digests import words_digest
 from backfill_cli.formats.iceberg.places import SPARK_CATALOG, Place
 from backfill_cli.model.checkpoint import Marker
@@ -193,6 +194,33 @@ class TestIcebergSink(SinkContract):
         stranger("CREATE TABLE {t} (id BIGINT NOT NULL, name STRING) USING iceberg")
         assert sink.committed("orders")["orders"].epoch == 0
 
+    def test_a_table_with_partitions_and_rows_of_others_is_written_by_key_and_keeps_its_shape(
+        self, sink: IcebergSink, spark: "SparkSession", lake: Path, tmp_path: Path
+    ) -> None:
+        stranger = strange(spark, lake)
+        stranger(
+            "CREATE TABLE {t} (id BIGINT, mine INT, name STRING) USING iceberg "
+            "PARTITIONED BY (bucket(3, id), mine) TBLPROPERTIES ('write.merge.mode' = 'merge-on-read')"
+        )
+        stranger("INSERT INTO {t} VALUES (1, 7, 'theirs'), (2, 7, 'theirs'), (3, 8, 'theirs')")
+        epochs = Epochs(tmp_path / "staging", tables=(a_table(plain_inserts=False),))
+        with pytest.raises(SinkInUse, match="--into-existing"):
+            sink.prepare("orders", epochs.tables, into_existing=False)
+        sink.prepare("orders", epochs.tables, into_existing=True)
+        sink.fence("orders", 1)
+        sink.commit(epochs.next(inserts=rows((2, "b"), (9, "i"))))
+        sink.commit(epochs.next(upserts=rows((3, "C"), (9, "I")), deletes=[1]))
+        assert read_table(lake, "orders") == [
+            {"id": 2, "mine": None, "name": "b"},
+            {"id": 3, "mine": 8, "name": "C"},
+            {"id": 9, "mine": None, "name": "I"},
+        ]
+        from pyiceberg.table import StaticTable
+
+        told = StaticTable.from_metadata(str(lake / "orders"))
+        assert [one.name for one in told.spec().fields] == ["id_bucket", "mine"]
+        assert told.properties["write.merge.mode"] == "merge-on-read"
+
     def test_values_survive_exactly_and_verify_reads_them_as_they_are(
         self, sink: IcebergSink, spark: "SparkSession", lake: Path, tmp_path: Path
     ) -> None:
@@ -248,8 +276,8 @@ class TestIcebergSink(SinkContract):
     def test_what_is_no_path_and_no_name_or_is_several_tables_in_one_is_refused(
         self, spark: "SparkSession", tmp_path: Path
     ) -> None:
-        with pytest.raises(UsageError, match="no path, which has a '/'"):
-            IcebergSink(IcebergSinkOptions(table="orders"))
+        with pytest.raises(ValidationError, match=r"or catalog\.schema\.table"):
+            IcebergSinkOptions(table="orders")
         sink = IcebergSink(IcebergSinkOptions(table="nowhere.db.orders"))
         sink.use(lambda: spark)
         with pytest.raises(UsageError, match="nowhere"):

@@ -136,6 +136,11 @@ def test_a_tag_keeps_the_snapshot_until_its_changes_are_applied_or_the_job_is_dr
     assert another != tag
     world.open().release(held)
     world.open().release(held)
+    without = world.open(tag=False)
+    without.pin()
+    assert without.would_hold() == []
+    without.hold()
+    without.release(without.pin())
     assert tags(world) == []
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CATALOG = "spark.sql.catalog."
+NO_PLACE = "a folder, with a '/' in it ('./orders' for one that is beside), or catalog.schema.table"
 SPARK_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
 
 

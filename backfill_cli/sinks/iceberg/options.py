@@ -3,9 +3,11 @@
 from collections.abc import Mapping
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from backfill_cli.contracts.example import Example
+from backfill_cli.errors import UsageError
+from backfill_cli.formats.iceberg.places import NO_PLACE, Place
 
 
 class IcebergSinkOptions(BaseModel):
@@ -24,3 +26,12 @@ class IcebergSinkOptions(BaseModel):
         description="Properties of the tables that are created, as Iceberg names them, such as "
         "`write.target-file-size-bytes`. Those of a table that exists stay as they are.",
     )
+
+    @field_validator("table")
+    @classmethod
+    def _is_a_place(cls, given: str) -> str:
+        try:
+            Place.of(given)
+        except UsageError:
+            raise ValueError(NO_PLACE) from None
+        return given

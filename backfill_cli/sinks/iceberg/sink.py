@@ -285,7 +285,7 @@ class IcebergSink:
         if job not in self._states:
             folder = self._beside.folder()
             if folder is None:
-                raise StateConflict(f"the sink keeps nothing of job {job!r}", "backfill list")
+                raise StateConflict(f"the sink keeps nothing of job {job!r}", f"backfill status {job}")
             self._states[job] = JobState(folder, job)
         return self._states[job]
 

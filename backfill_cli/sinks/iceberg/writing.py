@@ -68,12 +68,14 @@ class Writer:
                 self._append_nothing(self._branch)
             if commit is not None and table is not None and table.name in commit.unique:
                 merge.refuse_duplicates(table, self._spark.table(self._branch))
-            hit("sink-before-commit")
+            if commit is not None:
+                hit("sink-before-commit")
             self._sql(
                 f"CALL {backticked(self._place.catalog)}.system.fast_forward("
                 f"table => {merge.literal(self._place.in_catalog)}, branch => 'main', to => '{name}')"
             )
-            hit("sink-before-close")
+            if commit is not None:
+                hit("sink-before-close")
             self._sql(f"ALTER TABLE {self._place.sql} CREATE OR REPLACE TAG {tag(self._token)}")
 
     def _steps(self, commit: EpochCommit, table: SinkTable) -> Iterator[Step]:

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from backfill_cli.contracts.example import Example
 from backfill_cli.errors import UsageError
-from backfill_cli.formats.iceberg.places import Place
+from backfill_cli.formats.iceberg.places import NO_PLACE, Place
 
 
 class IcebergOptions(BaseModel):
@@ -27,13 +27,19 @@ class IcebergOptions(BaseModel):
         '("2026-11-01T12:00:00Z"), for the snapshot that was the newest then',
     )
 
+    tag: bool = Field(
+        default=True,
+        description="whether a tag of the job's keeps the snapshot from expiring while it is read; false where "
+        "the job may not write to the table",
+    )
+
     @field_validator("table")
     @classmethod
     def _is_a_place(cls, given: str) -> str:
         try:
             Place.of(given)
-        except UsageError as error:
-            raise ValueError(f"{error.message}: {error.hint}") from None
+        except UsageError:
+            raise ValueError(NO_PLACE) from None
         return given
 
     @field_validator("version")

@@ -25,6 +25,7 @@ class IcebergUpstream(Pair):
     """See contracts.Upstream, HeldUpstream, PastUpstream; and it says where its tables are."""
 
     def __init__(self, options: IcebergOptions, tables: Sequence[TableSpec]) -> None:
+        self._tagged = options.tag
         settings = settings_of(lambda: self._session())
         self._side = IcebergSnapshot([Table(one, options.table, settings) for one in tables], options.version)
         super().__init__(self._side, IcebergChanges(self._side))
@@ -52,12 +53,12 @@ class IcebergUpstream(Pair):
         return [
             f"a tag on {one.table.place} keeps snapshot {one.held.snapshot} from expiring until it is read"
             for one in self._side.tables.values()
-            if one.held is not None and one.held.snapshot != NOTHING
+            if self._tagged and one.held is not None and one.held.snapshot != NOTHING
         ]
 
     def hold(self) -> None:
         for one in self._side.tables.values():
-            if one.held is not None and one.held.snapshot != NOTHING and one.tag is None:
+            if self._tagged and one.held is not None and one.held.snapshot != NOTHING and one.tag is None:
                 name = f"backfill_pin_{uuid.uuid4().hex[:12]}"
                 self._alter(one, f"CREATE TAG {name} AS OF VERSION {one.held.snapshot}")
                 one.tag = name

@@ -1,0 +1,109 @@
+"""`kill -9` of a job from one Iceberg table into another, as users type it; then the sink is the upstream.
+
+What is expected comes from pyiceberg, which reads both tables and has written neither.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CONFIG = """
+[job]
+name = "crash"
+[upstream]
+type = "iceberg"
+table = "lake/{table}"
+[[tables]]
+name = "orders"
+key = ["id"]
+[transform]
+select = ["id", "name", "v * 2 AS twice"]
+where = "id % 10 <> 3"
+[sink]
+type = "iceberg"
+table = "derived/{table}"
+[barrier]
+interval = "200ms"
+[spark]
+master = "local[2]"
+conf = { "spark.driver.memory" = "600m" }
+"""
+
+
+def backfill(folder: Path, *words: str, failpoint: str = "") -> "subprocess.CompletedProcess[str]":
+    told = {**os.environ, "BACKFILL_FAILPOINT": failpoint, "BACKFILL_CATALOG": "catalog.duckdb"}
+    command = [sys.executable, "-m", "backfill_cli", *words]
+    return subprocess.run(command, cwd=folder, env=told, capture_output=True, text=True, timeout=240, check=False)
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    from pyiceberg.table import StaticTable
+
+    found: list[dict[str, Any]] = StaticTable.from_metadata(str(path)).scan().to_arrow().to_pylist()
+    return sorted(found, key=lambda row: row["id"])
+
+
+def refs(path: Path) -> set[str]:
+    from pyiceberg.table import StaticTable
+
+    return set(StaticTable.from_metadata(str(path)).metadata.refs)
+
+
+def expected(folder: Path) -> list[dict[str, Any]]:
+    held = (row for row in rows(folder / "lake" / "orders") if row["id"] % 10 != 3)
+    return [{"id": row["id"], "name": row["name"], "twice": row["v"] * 2} for row in held]
+
+
+@pytest.fixture
+def writer(spark: "SparkSession", tmp_path: Path) -> "SparkSession":
+    """Another program, with a catalog of its own; `w.orders` has three files of 500 rows."""
+    session = spark.newSession()
+    told = {"": "org.apache.iceberg.spark.SparkCatalog", ".type": "hadoop", ".warehouse": f"{tmp_path}/lake"}
+    for key, value in {**told, ".cache-enabled": "false"}.items():
+        session.conf.set(f"spark.sql.catalog.w{key}", value)
+    session.sql("CREATE TABLE w.orders (id BIGINT, name STRING, v BIGINT) USING iceberg")
+    for low in (0, 500, 1000):
+        part = session.range(low, low + 500, 1, 1).selectExpr("id", "concat('n', id % 7) AS name", "id * 3 AS v")
+        part.writeTo("w.orders").append()
+    return session
+
+
+def test_a_job_killed_at_two_points_and_forgotten_by_its_catalog_ends_with_the_upstreams_rows(
+    writer: "SparkSession", tmp_path: Path
+) -> None:
+    (tmp_path / "job.toml").write_text(CONFIG)
+    start = ("start", "--config", "job.toml", "--until", "caught-up")
+    died = backfill(tmp_path, *start, failpoint="sink-before-commit")
+    assert died.returncode == -signal.SIGKILL, died.stderr
+    assert rows(tmp_path / "derived" / "orders") == [], "its rows are on a branch"
+    assert any(name.startswith("backfill_pin_") for name in refs(tmp_path / "lake" / "orders"))
+
+    writer.sql("UPDATE w.orders SET v = v + 1 WHERE id BETWEEN 490 AND 510")
+    writer.sql("DELETE FROM w.orders WHERE id % 100 = 4")
+    writer.sql("INSERT INTO w.orders VALUES (5000, NULL, -1), (-1, '', 7)")
+    writer.sql("UPDATE w.orders SET id = id + 10000 WHERE id IN (3, 17)")
+    writer.sql("CALL w.system.rewrite_data_files(table => 'orders', options => map('rewrite-all', 'true'))")
+    again = backfill(tmp_path, "resume", "crash", failpoint="sink-before-close:2")
+    assert again.returncode == -signal.SIGKILL, again.stderr
+    assert rows(tmp_path / "derived" / "orders") == expected(tmp_path), "visible, and not yet known to be"
+
+    (tmp_path / "catalog.duckdb").unlink()
+    writer.sql("DELETE FROM w.orders WHERE id = 5000")
+    over = backfill(tmp_path, "resume", "crash", "--from-sink", "job.toml", "--until", "caught-up")
+    assert over.returncode == 0, over.stderr
+    assert rows(tmp_path / "derived" / "orders") == expected(tmp_path)
+    assert not any(name.startswith("backfill_pin_") for name in refs(tmp_path / "lake" / "orders"))
+    same = backfill(tmp_path, "verify", "crash")
+    assert same.returncode == 0, same.stderr + same.stdout
+    dropped = backfill(tmp_path, "drop", "crash", "--confirm", "crash")
+    assert dropped.returncode == 0, dropped.stderr
+    assert refs(tmp_path / "derived" / "orders") == {"main"}
+    assert not any((tmp_path / "derived" / "_backfill_state").iterdir())
