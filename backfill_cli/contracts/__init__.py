@@ -5,6 +5,7 @@ All of them raise `errors.Transient` (the engine tries again with backoff, up to
 """
 
 from backfill_cli.contracts.clock import Clocked
+from backfill_cli.contracts.looked import Looked, Told
 from backfill_cli.contracts.pair import Pair
 from backfill_cli.contracts.sides import ChangeLog, ChangesConnector, SnapshotConnector, SnapshotSide
 from backfill_cli.contracts.sink import (
@@ -55,6 +56,7 @@ __all__ = [
     "JobStore",
     "LocatedSink",
     "LocatedUpstream",
+    "Looked",
     "Pair",
     "Piece",
     "RememberingUpstream",
@@ -74,6 +76,7 @@ __all__ = [
     "Taken",
     "TakenTable",
     "TakingUpstream",
+    "Told",
     "Upstream",
     "UpstreamCapabilities",
     "UpstreamConnector",
