@@ -37,6 +37,10 @@ def template(upstream: str, sink: str, looked: Looked | None = None) -> str:
         return "\n".join([JOB, told, _table(connector, told), into, REST])
     table = TABLE.replace('"orders"   # <- fill in', json.dumps(looked.table))
     key = "\n".join(_told("key", looked.key))
+    if not looked.old_keys:
+        table = re.sub(
+            "# immutable_key =.*", "\n".join([*_notes(PROMISE), f"immutable_key = false   {FILL_IN}"]), table
+        )
     job = JOB.replace('"orders" ', json.dumps(looked.table) + " ")
     into = into.replace(f'"   {FILL_IN}', '"') if sink == "duckdb" else into
     return "\n".join([job, _filled(told, looked), table.format(key=key), into, REST])
@@ -189,6 +193,8 @@ def _table(connector: UpstreamConnector, told: str) -> str:
 
 
 KEY = f'key = ["id"]   {FILL_IN}: the columns that identify a row'
+
+PROMISE = "these changes send no old key with a key change: true promises that keys never change at the source"
 
 JOB = """\
 # A backfill job. Check it:   backfill plan --config job.toml

@@ -15,8 +15,12 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """A job's table, and the options of its upstream by their path below `[upstream]`: `snapshot.path`."""
+    """A job's table, and the options of its upstream by their path below `[upstream]`: `snapshot.path`.
+
+    old_keys: whether its changes tell the old key of a key change; where not, the job takes a promise.
+    """
 
     table: str
     key: Told
     options: Mapping[str, Told]
+    old_keys: bool = True

@@ -43,7 +43,8 @@ def written(load_text: Load, tmp_path: Path) -> Callable[..., str]:
 
 def ready(load_text: Load, text: str) -> Any:
     """The `[upstream]` of a config that can be planned as it is: what there is fits what it says."""
-    assert FILL_IN not in text
+    assert FILL_IN not in text.replace(f"immutable_key = false   {FILL_IN}", "")
+    text = text.replace("immutable_key = false", "immutable_key = true")
     told = load_text(text)
     upstream = told.open_upstream()
     upstream.observe(upstream.pin().position, snapshot_open=True)
@@ -225,6 +226,13 @@ def test_dms_in_parquet_has_its_op_and_its_time(load_text: Load, snapshot: None,
     )
     told = ready(load_text, template("files", "duckdb", look("files", "orders", "changes")))
     assert told["changes"] == {"format": "dms", "time_column": "commit_ts"}
+
+
+def test_a_promise_is_for_people_to_give(load_text: Load, written: Any) -> None:
+    """DMS sends no old key: where keys change, rows would stay in the sink for ever."""
+    text = written(changes=True, LOAD1__csv="id,status,amount\n" + DMS_LOAD, change1__csv=DMS_CDC)
+    assert f"\nimmutable_key = false   {FILL_IN}\n" in text
+    assert f"immutable_key = false   {FILL_IN}" not in written(LOAD1__csv="id,status\n1,a\n")
 
 
 def test_dms_in_csv_without_names_takes_them_from_the_snapshot(load_text: Load, written: Any) -> None:

@@ -30,7 +30,8 @@ def look(path: str, changes_path: str | None) -> Looked:
                 typed = snapshot.typed_by(held, both, found).options["schema"]
                 options["snapshot.schema"] = replace(typed, why=typed.why.replace(":", ", and from changes:", 1))
             options |= {f"changes.{name}": told for name, told in log.options.items()}
-    return Looked(table, _key(held, table), options)
+    kind = options.get("changes.format")
+    return Looked(table, _key(held, table), options, old_keys=kind is None or kind.value != "dms")
 
 
 def _key(held: Snapshot, table: str) -> Told:
