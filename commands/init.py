@@ -1,4 +1,4 @@
-"""`backfill init`: write a commented config to start from."""
+"""`backfill init`: write a commented config to start from; with `--path`, one that fits the data there."""
 
 import os
 import shlex
@@ -24,18 +24,37 @@ UpstreamOption = Annotated[
     ),
 ]
 SinkOption = Annotated[str, typer.Option("--sink", metavar="TYPE", help="Where they go: duckdb, postgres.")]
+PathOption = Annotated[
+    str | None,
+    typer.Option(
+        "--path",
+        metavar="PATH",
+        help="Look at the snapshot's files there (folder, glob or file), fill in what they tell.",
+    ),
+]
+ChangesOption = Annotated[
+    str | None, typer.Option("--changes", metavar="PATH", help="With --path: look at change files there, too.")
+]
 
 
 def init(
     file: FileArgument = "job.toml",
+    path: PathOption = None,
+    changes: ChangesOption = None,
     upstream: UpstreamOption = "files",
     sink: SinkOption = "duckdb",
     as_json: JsonOption = False,
 ) -> None:
-    """Write a config to start from, with every option of an upstream and a sink. Fails if the file exists."""
-    from backfill_cli.config.template import template
+    """Write a config to start from, with every option of an upstream and a sink. Fails if the file exists.
 
-    text = template(upstream, sink)
+    With --path it is filled in by a look at the files: nothing is guessed without a comment that says so.
+    """
+    from backfill_cli.config.looked import look
+    from backfill_cli.config.template import FILL_IN, template
+
+    if os.path.lexists(file):
+        raise UsageError(f"{file} already exists", "name another file: backfill init other.toml")
+    text = template(upstream, sink, look(upstream, path, changes))
     try:
         handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     except FileExistsError:
@@ -44,7 +63,9 @@ def init(
         raise UsageError(f"{file}: {error.strerror}", "name another file: backfill init job.toml") from None
     with os.fdopen(handle, "w", encoding="utf-8") as written:
         written.write(text)
+    blank = [line.partition(" = ")[0] for line in text.splitlines() if FILL_IN in line]
     if as_json:
-        answer_json({"schema": 1, "file": file})
+        answer_json({"schema": 1, "file": file, "fill_in": blank})
     else:
-        say(f"wrote {file}\nTry: fill in what is marked, then: backfill plan --config {shlex.quote(str(file))}")
+        first = f"fill in {', '.join(blank)} in it, then" if blank else "read its comments, then"
+        say(f"wrote {file}\nTry: {first}: backfill plan --config {shlex.quote(str(file))}")

@@ -49,7 +49,7 @@ PYSPARK_IN_FUNCTIONS = {"spark", "formats", "upstreams", "sinks", "engine"}
 """Who may import pyspark at all, and then in functions or for types only."""
 
 CONNECTOR_CLIENTS = {
-    "duckdb": {"sinks", "catalog", "duckdb_says"},
+    "duckdb": {"sinks", "catalog", "duckdb_says", "upstreams"},
     "pyarrow": {"spark", "formats", "upstreams", "sinks", "engine"},
 }
 

@@ -1,6 +1,7 @@
 """The config that `backfill init` writes: every option of the connectors that it is told, explained."""
 
 import json
+import re
 import textwrap
 from collections.abc import Sequence
 from typing import Any, Literal, get_args, get_origin
@@ -10,7 +11,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from backfill_cli import registry
-from backfill_cli.contracts import UpstreamConnector
+from backfill_cli.contracts import Looked, Told, UpstreamConnector
 from backfill_cli.contracts.example import Example
 from backfill_cli.errors import UsageError
 
@@ -20,11 +21,11 @@ FILL_IN = "# <- fill in"
 WIDTH = 100
 
 
-def template(upstream: str, sink: str) -> str:
+def template(upstream: str, sink: str, looked: Looked | None = None) -> str:
     """A config for an upstream of this type (`files+kafka` for one of two systems) and this sink.
 
-    It has no fault once what is marked is filled in. Raises UsageError for types that are not known, with
-    those that are, nearest first.
+    It has no fault once what is marked is filled in. looked: what is known of the upstream's data; the rest of its
+    options has defaults then. Raises UsageError for types that are not known, with those that are, nearest first.
     """
     connector = _upstream(upstream)
     told = _part("upstream", None if "+" in upstream else upstream, connector.options)
@@ -32,7 +33,50 @@ def template(upstream: str, sink: str) -> str:
     for name, kind in zip(("snapshot", "changes"), sides, strict=False):
         told = told if len(sides) == 1 else _typed(told, f"[upstream.{name}]", kind)
     into = _part("sink", sink, registry.sink(sink).options)
-    return "\n".join([JOB, told, _table(connector, told), into, REST])
+    if looked is None:
+        return "\n".join([JOB, told, _table(connector, told), into, REST])
+    table = TABLE.replace('"orders"   # <- fill in', json.dumps(looked.table))
+    key = "\n".join(_told("key", looked.key))
+    if not looked.old_keys:
+        table = re.sub(
+            "# immutable_key =.*", "\n".join([*_notes(PROMISE), f"immutable_key = false   {FILL_IN}"]), table
+        )
+    job = JOB.replace('"orders" ', json.dumps(looked.table) + " ")
+    into = into.replace(f'"   {FILL_IN}', '"') if sink == "duckdb" else into
+    return "\n".join([job, _filled(told, looked), table.format(key=key), into, REST])
+
+
+def _filled(text: str, looked: Looked) -> str:
+    """The lines of `[upstream]` with the options that are known; parts without any are commented out."""
+    at, lines = "", []
+    for line in text.splitlines():
+        header, option = re.fullmatch(r"(?:# )?\[upstream\.?([\w.]*)\]", line), re.match(r"(?:# )?(\w+) =", line)
+        if header:
+            at = f"{header[1]}." if header[1] else ""
+            given = any(name.startswith(at) for name in looked.options)
+            lines.append(line.removeprefix("# ") if given else _commented(line))
+        elif option and f"{at}{option[1]}" in looked.options:
+            lines += _told(option[1], looked.options[f"{at}{option[1]}"])
+        else:
+            lines.append(_commented(line) if at and option else line)
+    return "\n".join(lines) + "\n"
+
+
+def _told(name: str, told: Told) -> list[str]:
+    """An option as it was found, after what it was taken from; with nothing in it, where that did not tell."""
+    if told.value is None:
+        empty = "[]" if name in ("key", "tables") else '""'
+        return [*_notes(told.why), f"{name} = {empty}   {FILL_IN}"]
+    if isinstance(told.value, str) and len(told.value) > WIDTH and not {"\\", '"'} & set(told.value):
+        columns = told.value.replace(", ", ",\n  ")
+        return [*_notes(told.why), f'{name} = """', f"  {columns}", '"""']
+    return [*_notes(told.why), f"{name} = {_toml(told.value)}"]
+
+
+def _notes(text: str) -> list[str]:
+    """Comments, so that nobody takes a guess for what was said. A name in it may hold anything."""
+    told = "".join(c if c.isprintable() or c == "\n" else "?" for c in text)
+    return [f"# {part}" for line in told.splitlines() for part in textwrap.wrap(f"-> {line}", WIDTH)]
 
 
 def kinds() -> tuple[str, ...]:
@@ -137,7 +181,7 @@ def _comment(text: str | None) -> list[str]:
 
 
 def _commented(line: str) -> str:
-    return line if not line or line.startswith("#") else f"# {line}"
+    return line if not line or line.startswith("#") else f"# {line}".removesuffix(f"   {FILL_IN}")
 
 
 def _table(connector: UpstreamConnector, told: str) -> str:
@@ -149,6 +193,8 @@ def _table(connector: UpstreamConnector, told: str) -> str:
 
 
 KEY = f'key = ["id"]   {FILL_IN}: the columns that identify a row'
+
+PROMISE = "these changes send no old key with a key change: true promises that keys never change at the source"
 
 JOB = """\
 # A backfill job. Check it:   backfill plan --config job.toml

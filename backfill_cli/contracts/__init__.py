@@ -5,6 +5,7 @@ All of them raise `errors.Transient` (the engine tries again with backoff, up to
 """
 
 from backfill_cli.contracts.clock import Clocked
+from backfill_cli.contracts.looked import Looked, Told
 from backfill_cli.contracts.pair import Pair
 from backfill_cli.contracts.sides import ChangeLog, ChangesConnector, SnapshotConnector, SnapshotSide
 from backfill_cli.contracts.sink import (
@@ -57,6 +58,7 @@ __all__ = [
     "JobStore",
     "LocatedSink",
     "LocatedUpstream",
+    "Looked",
     "Pair",
     "PastUpstream",
     "Piece",
@@ -78,6 +80,7 @@ __all__ = [
     "Taken",
     "TakenTable",
     "TakingUpstream",
+    "Told",
     "Upstream",
     "UpstreamCapabilities",
     "UpstreamConnector",

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from backfill_cli.contracts.looked import Looked
 from backfill_cli.contracts.sides import ChangeReads, ChangesConnector, Connected, SnapshotConnector, SnapshotReads
 from backfill_cli.contracts.table import TableSpec
 from backfill_cli.model.plan import SnapshotRead
@@ -198,6 +199,7 @@ class UpstreamConnector:
     event_key: columns that identify a row of a table whose config names no key; none where it must.
     primary_keys: the same asked of the upstream, by table, for those of these names; None where it knows none.
     snapshot, changes: its sides beside one of another system; None for a side that it has not.
+    look: finds out the options by looking at data: at a place of rows, and maybe at one of changes. None: cannot.
     formats: of lake tables that Spark needs jars for, see spark/table_formats.py.
     """
 
@@ -208,4 +210,5 @@ class UpstreamConnector:
     primary_keys: Callable[[Any, Sequence[str]], Mapping[str, Sequence[str]]] | None = None
     snapshot: SnapshotConnector | None = None
     changes: ChangesConnector | None = None
+    look: Callable[[str, str | None], Looked] | None = None
     formats: tuple[str, ...] = ()

@@ -7,6 +7,7 @@ Without blocks a decimal may be base64, text or a number, and a time a number of
 import base64
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from backfill_cli.model.schema import Columns, SparkType, shown
@@ -18,6 +19,15 @@ _BEGIN_S, _END_S = 946_684_800, 4_102_444_800  # 2000 and 2100: in one unit alon
 _UNITS = {"ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """An option that is not given and has to be. fits: its values that fit the rows; all, or none, say nothing."""
+
+    option: str
+    fits: tuple[str, ...]
+    fault: str
+
+
 def lacking(
     columns: Columns, rows: Sequence[Mapping[str, Any]], timestamps: str | None, decimals: str | None, at: str
 ) -> list[str]:
@@ -25,16 +35,25 @@ def lacking(
 
     rows: images as JSON parses them, of envelopes without a schema block.
     """
+    return [one.fault for one in lacks(columns, rows, timestamps, decimals, at)]
+
+
+def lacks(
+    columns: Columns, rows: Sequence[Mapping[str, Any]], timestamps: str | None, decimals: str | None, at: str
+) -> list[Lack]:
+    """The same, each with its option and the values that fit."""
     faults = []
     exact = _leaves_of(columns, rows, lambda kind: kind.startswith("decimal"))
     if exact and decimals is None:
         fits = _common(map(_forms_of, exact.values()), _FORMS)
-        faults.append(_fault(f"{at}.decimals", "decimals are", exact, columns, fits, _FORMS))
+        told = _fault(f"{at}.decimals", "decimals are", exact, columns, fits, _FORMS)
+        faults.append(Lack("decimals", fits, told))
     times = _leaves_of(columns, rows, lambda kind: kind.startswith("timestamp"))
     numbers = {name: found for name, values in times.items() if (found := [v for v in values if _whole(v)])}
     if numbers and timestamps is None:
         fits = _common(map(_units_of, numbers.values()), tuple(_UNITS))
-        faults.append(_fault(f"{at}.timestamps", "times are", numbers, columns, fits, tuple(_UNITS)))
+        told = _fault(f"{at}.timestamps", "times are", numbers, columns, fits, tuple(_UNITS))
+        faults.append(Lack("timestamps", fits, told))
     return faults
 
 

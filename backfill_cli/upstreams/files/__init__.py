@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from backfill_cli.contracts import SnapshotConnector, SnapshotSide, TableSpec, Upstream, UpstreamConnector
+from backfill_cli.contracts import Looked, SnapshotConnector, SnapshotSide, TableSpec, Upstream, UpstreamConnector
 from backfill_cli.upstreams.files.options import (
     FilesOptions,
     SnapshotFiles,
@@ -31,6 +31,12 @@ def _open_snapshot(options: SnapshotSideOptions, tables: Sequence[TableSpec]) ->
     return FilesSnapshot(options, tables)
 
 
+def _look(path: str, changes: str | None) -> Looked:
+    from backfill_cli.upstreams.files.looking.look import look
+
+    return look(path, changes)
+
+
 def _fingerprint(options: FilesOptions) -> Mapping[str, Any]:
     """All that changes results. `changes.columns` does not: columns are declared when they come.
 
@@ -53,4 +59,5 @@ connector = UpstreamConnector(
     _open,
     _fingerprint,
     snapshot=SnapshotConnector(SnapshotSideOptions, _open_snapshot, _snapshot_fingerprint),
+    look=_look,
 )

@@ -1,6 +1,6 @@
 """The `[upstream]` part of a config with `type = "files"`: what a user may write, with units and help."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import PurePosixPath
 from typing import Annotated, Literal, Self
 
@@ -28,6 +28,15 @@ _EXTENSIONS: dict[str, FileFormat] = {
     ".ndjson": "json",
     ".csv": "csv",
 }
+
+
+def extension(name: str, allowed: Collection[FileFormat] = ("parquet", "json", "csv")) -> FileFormat | None:
+    """What a file is by its name, the last suffix that tells first: `a.csv.gz` is csv."""
+    for suffix in reversed(PurePosixPath(name).suffixes):
+        found = _EXTENSIONS.get(suffix.lower())
+        if found in allowed:
+            return found
+    return None
 
 
 class _Options(BaseModel):
@@ -179,11 +188,7 @@ class ChangesOptions(_Options):
         allowed = FILE_FORMATS[self.format]
         if self.file_format is not None or len(allowed) == 1:
             return self.file_format or allowed[0]
-        for suffix in reversed(PurePosixPath(name).suffixes):
-            found = _EXTENSIONS.get(suffix.lower())
-            if found in allowed:
-                return found
-        return None
+        return extension(name, allowed)
 
 
 class FilesOptions(_Options):

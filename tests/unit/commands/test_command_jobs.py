@@ -241,6 +241,21 @@ def test_init_writes_a_config_that_loads_and_never_over_another(run: Run, folder
     assert load(folder / "k.toml").tree["sink"]["type"] == "postgres"
 
 
+def test_init_that_looks_says_what_is_left_to_fill_in(run: Run, folder: Path) -> None:
+    (folder / "lines.csv").write_text("order,note\n1,a\n1,b\n")
+    result = run("init", "looked.toml", "--path", "lines.csv")
+    assert result.exit_code == 0
+    assert "Try: fill in key in it, then: backfill plan --config looked.toml" in result.stderr + result.stdout
+    assert json.loads(run("init", "again.toml", "--path", "lines.csv", "--json").stdout) == {
+        "schema": 1,
+        "file": "again.toml",
+        "fill_in": ["key"],
+    }
+    refused = run("plan", "looked.toml")
+    assert refused.exit_code == 2
+    assert "tables[0].key: must not be empty" in refused.stderr
+
+
 def test_init_for_a_type_that_is_not_there_writes_nothing(run: Run, folder: Path) -> None:
     result = run("init", "--upstream", "kafak")
     assert result.exit_code == 2

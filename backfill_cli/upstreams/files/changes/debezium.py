@@ -17,7 +17,7 @@ from backfill_cli.contracts import TableSpec
 from backfill_cli.errors import BadData, ConfigError
 from backfill_cli.formats import frames
 from backfill_cli.formats.debezium_changes import TABLES_HINT, changes, envelope_columns
-from backfill_cli.formats.debezium_forms import lacking
+from backfill_cli.formats.debezium_forms import Lack, lacks
 from backfill_cli.formats.debezium_forms import undeclared as undeclared_columns
 from backfill_cli.formats.debezium_types import Connect, encoding, own_type
 from backfill_cli.formats.listing import File, Place
@@ -88,10 +88,8 @@ class Debezium:
 
         Raises ConfigError with everything that they do not say, and the value that fits.
         """
-        rows = [row for file in dict.fromkeys((*files[:1], *files[-1:])) for row in self._blockless(where, file)]
-        declared = {**known, **self._declared}
-        faults = lacking(declared, rows, self._options.timestamps, self._options.decimals, "upstream.changes")
-        new = undeclared_columns(declared, rows)
+        lacks, new = self.lacks(where, files, known)
+        faults = [one.fault for one in lacks]
         if new:
             ddl = ", ".join(f"{name} {kind}" for name, kind in new.items())
             faults.append(
@@ -100,6 +98,13 @@ class Debezium:
             )
         if faults:
             raise ConfigError("upstream", faults)
+
+    def lacks(self, where: Place, files: Sequence[File], known: Columns) -> tuple[list[Lack], Mapping[str, str]]:
+        """The options that the oldest and the newest of these files need, and the types of new columns."""
+        rows = [row for file in dict.fromkeys((*files[:1], *files[-1:])) for row in self._blockless(where, file)]
+        declared = {**known, **self._declared}
+        found = lacks(declared, rows, self._options.timestamps, self._options.decimals, "upstream.changes")
+        return found, undeclared_columns(declared, rows)
 
     def _blockless(self, where: Place, file: File) -> list[Mapping[str, Any]]:
         """Rows of its first lines and its last ones that have no schema block."""

@@ -1,0 +1,201 @@
+"""A sample of files as DuckDB reads them: columns of text, so that nothing is a number before it is looked at."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from backfill_cli.errors import UsageError
+from backfill_cli.formats.listing import File, Listing, Place, place
+from backfill_cli.upstreams.files.options import CsvOptions, FileFormat, extension
+from backfill_cli.upstreams.files.reading import csv_files, lines
+from backfill_cli.upstreams.files.snapshot.by_duckdb import PATTERN
+
+if TYPE_CHECKING:
+    import duckdb
+
+_BYTES, _ROWS = 32 << 20, 100_000
+"""So much of all files is looked at, and so many rows of each: a few seconds."""
+
+_VALUE = re.compile(r"[-+]?[0-9][-+0-9.,:/ TZe]*")
+"""What is no name of a column: DuckDB takes the first record of a short file for names, whatever it holds."""
+
+NULLS = ("\\N", "NULL", "null", "NA", "N/A", "None")
+"""What writers put for NULL where the field is not left empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """The files of one place, and those of them that are looked at: the first, the last, and more while they are
+    small."""
+
+    where: Place
+    files: tuple[File, ...]
+    sample: tuple[File, ...]
+    kind: FileFormat | None
+    named: bool
+    """Whether the files' names tell the kind."""
+
+
+def folder(path: str) -> Folder:
+    """Raises UsageError where there are no files, or none that DuckDB may look at."""
+    where = place(path, "{table}")
+    files = tuple(Listing(where).files().values())
+    if not files:
+        raise UsageError(
+            f"{path}: no files there",
+            "give a folder or a glob that has some; names with '_' or '.' in front, or .tmp behind, do not count",
+        )
+    if not where.local:
+        raise UsageError(
+            f"{path} is not on this machine, and init looks at local files alone", "backfill init, without --path"
+        )
+    sample: list[File] = []
+    size = 0
+    for file in dict.fromkeys((files[0], files[-1], *files)):
+        if PATTERN.search(file.path) is None and (len(sample) < 2 or size + file.size <= _BYTES):
+            sample.append(file)
+            size += file.size
+    if not sample:
+        raise UsageError(
+            f"{files[0].path}: init does not look at files of such names", "backfill init, without --path"
+        )
+    kinds = {extension(file.name) for file in files}
+    named = len(kinds) == 1 and None not in kinds
+    kind = next(iter(kinds)) if named else _by_content(where, files[0])
+    return Folder(where, files, tuple(sample), kind, named)
+
+
+def _by_content(where: Place, file: File) -> FileFormat | None:
+    with where.fs.open_input_stream(file.path, compression="detect") as stream:
+        begin = stream.read(4).removeprefix(b"\xef\xbb\xbf").lstrip()
+    return "parquet" if begin == b"PAR1" else "json" if begin.startswith(b"{") else None
+
+
+@contextmanager
+def opened(path: str) -> Iterator["duckdb.DuckDBPyConnection"]:
+    """A DuckDB of its own, in memory. Raises UsageError for what it cannot read."""
+    import duckdb
+
+    with duckdb.connect() as db:
+        try:
+            yield db
+        except duckdb.Error as error:
+            said = str(error).partition("\n")[0]
+            raise UsageError(f"{path}: {said}", "correct the files; or backfill init, without --path") from error
+
+
+def of_parquet(db: "duckdb.DuckDBPyConnection", found: Folder) -> "duckdb.DuckDBPyRelation":
+    """Rows as the files type them."""
+    return db.sql(
+        " UNION ALL BY NAME ".join(
+            f"(FROM read_parquet({text(file.path)}, hive_partitioning = false) LIMIT {_ROWS})"
+            for file in found.sample
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CsvText:
+    """How CSV files are written, and their sample as text. header: the names; none where they have no header."""
+
+    options: Mapping[str, Any]
+    header: tuple[str, ...]
+    rows: "duckdb.DuckDBPyRelation"
+
+
+def of_csv(db: "duckdb.DuckDBPyConnection", found: Folder, table: str) -> CsvText:
+    """The dialect is sniffed by DuckDB; what is not the default is an option. table: the sample's name in `db`."""
+    sniffed = db.sql(
+        f"SELECT Delimiter, Quote, Escape, HasHeader, len(Columns) FROM sniff_csv({text(found.sample[0].path)}, "
+        f"sample_size = {_ROWS})"
+    ).fetchall()[0]
+    delimiter, quote, escape = (None if one == "(empty)" else one for one in sniffed[:3])
+    dialect = {"delimiter": delimiter or ",", "quote": quote or '"', "escape": escape or quote or '"'}
+    told = CsvOptions(header=bool(sniffed[3]), multi_line=True, **dialect)
+    names = _first_record(found, told) if told.header else ()
+    if any(_VALUE.fullmatch(name) for name in names):
+        told, names = told.model_copy(update={"header": False}), ()
+    width = len(names) or int(sniffed[4])
+    parts = [_csv_part(found.where, file, told, names, width) for file in found.sample]
+    rows = db.sql(" UNION ALL BY NAME ".join(parts))
+    every = _columns(found, told, names)
+    rows = rows.select(", ".join(_column(name) for name in every)) if told.header else rows
+    rows.to_table(table)
+    rows = db.table(table)
+    lists = f"[{', '.join(_column(name) for name in rows.columns)}]"
+    ends = rows.filter(f"len(list_filter({lists}, lambda v: v SIMILAR TO '(?s).*[\\n\\r].*')) > 0").limit(1)
+    defaults = {"delimiter": ",", "quote": '"', "escape": '"'}
+    options: dict[str, Any] = {name: one for name, one in dialect.items() if one != defaults[name]}
+    options["header"] = told.header
+    if ends.fetchall():
+        options["multi_line"] = True
+    return CsvText(options, every, rows)
+
+
+def _columns(found: Folder, told: CsvOptions, first: tuple[str, ...]) -> tuple[str, ...]:
+    """The names in all sampled headers, in the order in which they appear."""
+    headers = [csv_files.header(found.where, file, told) for file in found.sample] if first else []
+    return tuple(dict.fromkeys(name for names in headers for name in names))
+
+
+def _csv_part(where: Place, file: File, told: CsvOptions, names: Sequence[str], width: int) -> str:
+    own = csv_files.header(where, file, told) if names else []
+    count = len(own) if names else width
+    shape = ", ".join(f"'c{i}': 'VARCHAR'" for i in range(count))
+    settings = {
+        "auto_detect": "false",
+        "header": str(told.header).lower(),
+        "delim": text(told.delimiter),
+        "quote": text(told.quote),
+        "escape": text(told.escape),
+        "nullstr": "''",
+        "allow_quoted_nulls": "false",
+        "hive_partitioning": "false",
+        "columns": f"{{{shape}}}",
+    }
+    given = ", ".join(f"{name} = {value}" for name, value in settings.items())
+    shown = ", ".join(f"c{i} AS {_column(name)}" for i, name in enumerate(own)) if names else "*"
+    return f"(SELECT {shown} FROM read_csv({text(file.path)}, {given}) LIMIT {_ROWS})"
+
+
+def _column(name: str) -> str:
+    """A column's name in SQL; the index that pandas writes has none."""
+    return '"' + (name or " ").replace('"', '""') + '"'
+
+
+def of_json(db: "duckdb.DuckDBPyConnection", found: Folder) -> "tuple[dict[str, Any], duckdb.DuckDBPyRelation]":
+    """(by column the structure of its values, the columns as text). Numbers have at most 17 digits in it."""
+    import json
+
+    paths = ", ".join(text(file.path) for file in found.sample)
+    for file in found.sample:
+        line = lines.first(found.where, file, "json")
+        if line is not None and line.lstrip("\ufeff \t").startswith("["):
+            raise UsageError(
+                f"{file.path}: an array, and not one object per line",
+                "write it line by line; with pandas: to_json(path, orient='records', lines=True)",
+            )
+    db.sql(
+        "CREATE OR REPLACE TEMP TABLE looked AS "
+        f"SELECT json FROM read_ndjson_objects([{paths}], hive_partitioning = false) LIMIT {_ROWS * 2}"
+    )
+    ((whole,),) = db.sql("SELECT json_group_structure(json) FROM looked").fetchall()
+    shape = json.loads(whole) if whole else {}
+    if not isinstance(shape, dict):
+        raise UsageError(f"{found.files[0].path}: its lines are no JSON objects", "one object per line is read")
+    pointers = ["/" + name.replace("~", "~0").replace("/", "~1") for name in shape]
+    columns = ", ".join(
+        f"json ->> {text(at)} AS {_column(name)}" for at, name in zip(pointers, shape, strict=True)
+    )
+    return shape, db.sql(f"SELECT {columns} FROM looked")
+
+
+def _first_record(found: Folder, told: CsvOptions) -> tuple[str, ...]:
+    line = lines.first(found.where, found.sample[0], "csv")
+    return tuple(csv_files.fields(line.removeprefix("\ufeff"), told)) if line is not None else ()
+
+
+def text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
