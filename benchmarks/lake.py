@@ -7,7 +7,7 @@
 snapshot: a pinned version into a new table, beside one Spark job that reads and writes it, and beside Structured
 Streaming's initial snapshot with append; alternating in one session, the first round warms up. changes: many
 versions of 10,000 changes into that table, beside foreachBatch with MERGE on the change feed, default settings.
-planning: a pin of a table of many files. lag: a version a second of 1,000 changes, the sink looked at from outside.
+planning: a pin of a table of many files. lag: a version a second of 1,000 changes, the sink seen from outside.
 """
 
 import argparse
@@ -281,8 +281,7 @@ def _has(sink: Path, key: int) -> bool:
 
 
 def _seen(sink: Path, waiting: dict[int, float], found: list[float]) -> int:
-    for key in [key for key in waiting if _has(sink, key)]:
-        found.append(time.perf_counter() - waiting.pop(key))
+    found += [time.perf_counter() - waiting.pop(key) for key in list(waiting) if _has(sink, key)]
     time.sleep(0.05)
     return len(waiting)
 

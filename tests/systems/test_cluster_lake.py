@@ -49,6 +49,8 @@ type = "kafka"
 bootstrap_servers = "{bootstrap}"
 topic = "{topic}"
 value = {{ format = "json", schema = "id BIGINT, name STRING" }}"""
+DELTA = '[upstream]\ntype = "delta"\ntable = "{folder}/source"'
+DELTA_SINK = '[sink]\ntype = "delta"\ntable = "{folder}/lake/{{table}}"\n'
 ICEBERG = '[sink]\ntype = "iceberg"\ntable = "{folder}/lake/{{table}}"\n'
 
 
@@ -86,13 +88,43 @@ def test_files_fill_an_iceberg_table_while_an_executor_the_driver_and_the_runner
 def test_a_topic_fills_an_iceberg_table(two_workers: Cluster, broker: "Broker", tmp_path: Path) -> None:
     topic, rows = new_topic(broker, 2), [row(n) for n in range(1_000)]
     topic.write_json(rows)
-    keyless = ('[[tables]]\nname = "t"\nkey = ["id"]', '[[tables]]\nname = "t"')
+    keyless = ('[[tables]]\nname = "t"\nkey = ["id"]\n[throttle]\nrate = 400', '[[tables]]\nname = "t"')
     write_job(tmp_path, TOPIC, ICEBERG, two_workers, keyless, bootstrap=broker.bootstrap, topic=topic.name)
-    with began(tmp_path, PYTHON, "start", "--config", "job.toml") as runner:
-        until(tmp_path, lambda job: job["rows_read"] > 0)
-        os.kill(runner.pid, signal.SIGKILL)
-    end_and_verify(tmp_path)
+    ended = typed(tmp_path, PYTHON, "start", "--config", "job.toml", "--until", "caught-up")
+    assert ended.returncode == 0, ended.stderr
     assert [{"id": one["id"], "name": one["name"]} for one in held(tmp_path)] == rows
+
+
+def test_a_delta_table_follows_another_while_an_executor_and_the_runner_die(
+    two_workers: Cluster, tmp_path: Path
+) -> None:
+    from deltalake import DeltaTable, write_deltalake
+
+    source, fed = str(tmp_path / "source"), {"delta.enableChangeDataFeed": "true"}
+    write_deltalake(source, pa.Table.from_pylist([row(n) for n in range(ROWS)]), configuration=fed)
+    write_job(tmp_path, DELTA, DELTA_SINK, two_workers, ("rate = 400", "rate = 1000"))
+
+    def seen() -> set[str]:
+        """The last of each version's name, once its rows are in the sink."""
+        found = DeltaTable(tmp_path / "lake" / "t").to_pyarrow_table(columns=["name"])
+        return {name for name in found["name"].to_pylist() if name.startswith("version")}
+
+    with began(tmp_path, PYTHON, "start", "--config", "job.toml") as runner:
+        until(tmp_path, lambda job: job["phase"] == "upstream")
+        DeltaTable(source).update({"name": "'version 1'"}, predicate="id % 10 = 3")
+        two_workers.executors()[0].kill()
+        DeltaTable(source).delete("id < 50")
+        wait_for(lambda: "version 1" in seen(), tmp_path)
+        DeltaTable(source).update({"name": "'version 2'"}, predicate="id % 7 = 1")
+        os.kill(runner.pid, signal.SIGKILL)
+    write_deltalake(source, pa.Table.from_pylist([row(n) for n in range(ROWS, ROWS + 9)]), mode="append")
+    end_and_verify(tmp_path)
+    there, here = (
+        sorted(DeltaTable(path).to_pyarrow_table().to_pylist(), key=lambda one: one["id"])
+        for path in (source, tmp_path / "lake" / "t")
+    )
+    assert here == there
+    assert len(here) == ROWS - 50 + 9
 
 
 def test_no_row_passes_the_driver_or_the_runner(two_workers: Cluster, tmp_path: Path) -> None:
@@ -156,6 +188,13 @@ def driver_of(runner: int) -> psutil.Process:
     """The Java process of the runner's Spark session."""
     children = psutil.Process(runner).children(recursive=True)
     return next(one for one in children if "org.apache.spark.deploy.SparkSubmit" in one.cmdline())
+
+
+def wait_for(holds: Callable[[], bool], folder: Path) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < deadline, (folder / "said").read_text()
+        time.sleep(0.3)
 
 
 def until(folder: Path, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
