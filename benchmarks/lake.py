@@ -1,13 +1,13 @@
 """Delta tables filled from Delta tables, against a plain Spark job and Structured Streaming.
 
-    python benchmarks/lake.py                       all of it, 5 million rows, about half an hour on 2 cores
+    python benchmarks/lake.py                       all of it, 5 million rows, half an hour on 2 cores
     python benchmarks/lake.py --quick               200,000 rows, 20 versions: whether it works, not how fast it is
     python benchmarks/lake.py --only snapshot planning
 
 snapshot: a pinned version into a new table, beside one Spark job that reads and writes it, and beside Structured
 Streaming's initial snapshot with append; alternating in one session, the first round warms up. changes: many
 versions of 10,000 changes into that table, beside foreachBatch with MERGE on the change feed, default settings.
-planning: a pin of a table of many files. lag: a version a second of 1,000 changes, the sink looked at from outside.
+planning: a pin of a table of many files. lag: a version a second of 1,000 changes, the sink seen from outside.
 """
 
 import argparse
@@ -281,8 +281,8 @@ def _has(sink: Path, key: int) -> bool:
 
 
 def _seen(sink: Path, waiting: dict[int, float], found: list[float]) -> int:
-    for key in [key for key in waiting if _has(sink, key)]:
-        found.append(time.perf_counter() - waiting.pop(key))
+    there = [key for key in waiting if _has(sink, key)]
+    found.extend(time.perf_counter() - waiting.pop(key) for key in there)
     time.sleep(0.05)
     return len(waiting)
 
