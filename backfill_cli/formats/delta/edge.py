@@ -38,7 +38,7 @@ class Where:
         return self.place.uri
 
     @property
-    def _library_uri(self) -> str:
+    def library_uri(self) -> str:
         return self.place.folder if self.place.local else self.place.uri
 
     def exists(self) -> bool:
@@ -46,7 +46,7 @@ class Where:
         from deltalake import DeltaTable
 
         with delta_errors(self.shown):
-            return DeltaTable.is_deltatable(self._library_uri)
+            return DeltaTable.is_deltatable(self.library_uri)
 
     def open(self, version: int | None = None) -> "DeltaTable":
         """The table at a version, the newest without one.
@@ -57,7 +57,7 @@ class Where:
         from deltalake import DeltaTable
 
         with delta_errors(self.shown, version):
-            return DeltaTable(self._library_uri, version=version)
+            return DeltaTable(self.library_uri, version=version)
 
     def log_file(self, version: int) -> str:
         return f"{self.place.folder}/_delta_log/{version:020d}.json"
@@ -97,8 +97,16 @@ def _meaning(shown: str, version: int | None, exc: Exception) -> BackfillError:
     return Fatal(f"{shown}: its log cannot be read: {text}", "repair the table")
 
 
+PLACE = "delta:"
+
+
 def delta_place(where: Where) -> str:
     """Where a table is, as a text that no other table has."""
     import os
 
-    return f"delta:{os.path.realpath(where.place.folder) if where.place.local else where.uri}"
+    return PLACE + (os.path.realpath(where.place.folder) if where.place.local else where.uri)
+
+
+def where_at(told: str) -> Where:
+    """The table of a text that `delta_place` made."""
+    return Where.of(told.removeprefix(PLACE), "")

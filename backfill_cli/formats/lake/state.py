@@ -95,6 +95,10 @@ class JobState:
             return wanted
         raise Transient(f"job {self._job!r}: others change its record in {self._files.root} all the time")
 
+    def began(self) -> bool:
+        """Whether an epoch was about to be committed: tables that are not there any more held rows then."""
+        return any(name.startswith("epoch-") for name in self._files.names())
+
     def save(self, commit: EpochCommit, before: Marker) -> None:
         """The state after this epoch is there; it counts once a marker says so. before: a table's marker now.
 

@@ -29,7 +29,7 @@ class DeltaOptions(BaseModel):
     @classmethod
     def _is_a_path(cls, given: str) -> str:
         if "/" not in given:
-            raise ValueError(f'a Delta table is named by its folder: write "./{given}" for one that is beside')
+            raise ValueError('a Delta table is named by its folder, with a /: "./orders" for one that is beside')
         return given
 
     @field_validator("version")

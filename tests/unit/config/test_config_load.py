@@ -85,7 +85,7 @@ def test_all_faults_come_at_once_each_with_its_path(load_text: Load) -> None:
             "upstream.changes.path: missing",
             "tables[0].key: must not be empty",
             "tables[1].key: names a column twice",
-            "sink.type: unknown sink type 'duckbd'; known: duckdb, iceberg, postgres",
+            "sink.type: unknown sink type 'duckbd'; known: duckdb, delta, iceberg, postgres",
             "transform.select[1]: rand is not deterministic: the same row must always give the same result",
             'barrier.interval: a duration is a number of seconds or like "500ms", "1s", "30m", "2h", "1d"',
             "throttle.rate: must be greater than or equal to 0",

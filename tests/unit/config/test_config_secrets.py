@@ -27,13 +27,14 @@ BASE: dict[str, Any] = {
     "sink": {"type": "duckdb", "path": "w.duckdb"},
 }
 UPSTREAMS: dict[str, Any] = {
-    "delta": {"type": "delta", "table": "lake/t"},
+    "delta": {"type": "delta", "table": "lake/orders"},
     "files": BASE["upstream"],
     "iceberg": {"type": "iceberg", "table": "lake/t"},
     "kafka": {"type": "kafka", "bootstrap_servers": "b:1", "topic": "t", "value": {"schema": "id BIGINT"}},
     "postgres": {"type": "postgres", "dsn": "${env:DSN}", "slot": "s"},
 }
 SINKS: dict[str, Any] = {
+    "delta": {"type": "delta", "table": "lake/{table}"},
     "duckdb": BASE["sink"],
     "iceberg": {"type": "iceberg", "table": "lake/t"},
     "postgres": {"type": "postgres", "dsn": "${env:DSN}"},

@@ -1,0 +1,151 @@
+"""One table's part of an epoch as one commit of its Delta table, which carries the transaction's number."""
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from backfill_cli.contracts import EpochCommit, SinkTable
+from backfill_cli.contracts.bad_rows import duplicate_keys
+from backfill_cli.errors import BackfillError, Fatal, Transient
+from backfill_cli.formats.delta.edge import Where
+from backfill_cli.formats.lake.merge import key_bounds, merge_sql, refuse_duplicates, refuse_lost
+from backfill_cli.formats.lake.staged import OP, UNSENT, changes, inserts, net
+from backfill_cli.model.plan import StagedTable
+from backfill_cli.model.schema import names_of
+from backfill_cli.spark.names import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+APP, NUMBER = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
+
+
+class Overtaken(Exception):
+    """Another commit with a number of this application came in between."""
+
+
+def apply(
+    session: "SparkSession", commit: EpochCommit, table: SinkTable, where: Where, app: str, number: int
+) -> None:
+    """The epoch's rows are in the table with the number, in one commit, or the commit was skipped as not newer.
+
+    session: of this commit alone. Raises BadData for keys that stand twice, Overtaken, Transient where the commits
+    of others are in the way.
+    """
+    staged = commit.staged.tables.get(table.name) or StagedTable()
+    added, changed = inserts(session, commit, table), changes(session, commit, table)
+    with delta_writing(table, where):
+        if staged.truncated:
+            _marked(session, app, number)
+            _replace(session, table, where, added, changed)
+        elif added is not None and changed is None and table.plain_inserts:
+            _marked(session, app, number)
+            added.write.format("delta").mode("append").save(where.uri)
+        else:
+            _merge(session, commit, table, where, added, changed, (app, number))
+
+
+def _marked(session: "SparkSession", app: str, number: int) -> None:
+    """From here on each write of the session is the commit: what is only read goes before."""
+    session.conf.set(APP, app)
+    session.conf.set(NUMBER, str(number))
+
+
+def _rows(session: "SparkSession", where: Where) -> "DataFrame":
+    return session.read.format("delta").load(where.uri)
+
+
+def require_unique(session: "SparkSession", commit: EpochCommit, table: SinkTable, where: Where) -> None:
+    """With the epoch's rows the snapshot is complete: no key stands twice, or a later change would meet both.
+
+    Asked before the commit, so that nobody reads what is refused. Raises BadData naming keys.
+    """
+    staged = commit.staged.tables.get(table.name) or StagedTable()
+    keys = [quoted(name) for name in table.key]
+    with delta_writing(table, where):
+        added = inserts(session, commit, table)
+        rows = _rows(session, where).select(*keys)
+        if added is not None:
+            new = added.select(*keys)
+            if not table.plain_inserts:
+                rows = rows.join(new, list(table.key), "left_anti")
+            rows = new if staged.truncated else rows.unionByName(new)
+        refuse_duplicates(table, rows)
+
+
+def _replace(
+    session: "SparkSession", table: SinkTable, where: Where, added: "DataFrame | None", changed: "DataFrame | None"
+) -> None:
+    """The epoch's own rows are all that the table has."""
+    names = [quoted(name) for name in names_of(table.schema)]
+    rows = None if changed is None else changed
+    if added is not None and changed is not None:
+        rows = net(added, changed, table)
+    if rows is not None and UNSENT in rows.columns:
+        refuse_lost(table, rows)
+    final = added if rows is None else rows.where(f"{OP} = 'U'")
+    if final is None:
+        final = _rows(session, where).where("false")
+    final.select(*names).write.format("delta").mode("overwrite").save(where.uri)
+
+
+def _merge(
+    session: "SparkSession",
+    commit: EpochCommit,
+    table: SinkTable,
+    where: Where,
+    added: "DataFrame | None",
+    changed: "DataFrame | None",
+    mark: tuple[str, int],
+) -> None:
+    from pyspark.sql import functions as F
+
+    staged = commit.staged.tables[table.name]
+    if added is not None and changed is not None:
+        source = net(added, changed, table)
+    elif changed is not None:
+        source = changed
+    else:
+        assert added is not None
+        source = added.select(F.lit("U").alias(OP), "*")
+    if UNSENT in source.columns and not commit.converging:
+        refuse_lost(table, source, _rows(session, where))
+    view = f"_backfill_{uuid.uuid4().hex}"
+    source.createOrReplaceTempView(view)
+    bounds = key_bounds(commit, table, (*staged.inserts, *staged.changes))
+    target = f"delta.`{where.uri.replace('`', '``')}`"
+    _marked(session, *mark)
+    session.sql(merge_sql(target, view, table, staged.partial, bounds)).toArrow()
+
+
+@contextmanager
+def delta_writing(table: SinkTable, where: Where) -> Iterator[None]:
+    """Any failure of Spark inside that is Delta's becomes ours and names the table."""
+    try:
+        yield
+    except (BackfillError, Overtaken):
+        raise
+    except Exception as exc:
+        meant = _meaning(table, where, exc)
+        if meant is None:
+            raise
+        raise meant from exc
+
+
+def _meaning(table: SinkTable, where: Where, exc: Exception) -> Exception | None:
+    text = str(exc)
+    first = text.splitlines()[0][:300] if text else ""
+    if "DELTA_MULTIPLE_SOURCE_ROW_MATCHING_TARGET_ROW" in text:
+        return duplicate_keys(table, [])
+    if "ConcurrentTransaction" in text or "DELTA_CONCURRENT_TRANSACTION" in text:
+        return Overtaken(first)
+    if "DELTA_CONCURRENT" in text or "ConcurrentModification" in text or "ProtocolChanged" in text:
+        return Transient(
+            f"{where.shown}: a commit of others touched the same rows: {first}", "let one writer write"
+        )
+    if "No space left" in text:
+        return Transient(f"{where.shown}: no space left on its disk", "make room")
+    if "DELTA_" in text:
+        return Fatal(f"{where.shown}: Delta refuses the epoch's commit: {first}")
+    return None

@@ -1,0 +1,219 @@
+"""Delta tables as a sink: each table of an epoch is one commit, which carries token and epoch as its number.
+
+Reading order: `places` says where, `tables` creates, `marks` is what makes a commit ours and once, `apply` writes.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from backfill_cli.contracts import EpochCommit, SavedJob, SinkTable
+from backfill_cli.contracts.marker import gone, is_due, refuse_old_token
+from backfill_cli.errors import Held, StateConflict, Transient
+from backfill_cli.failpoint import hit
+from backfill_cli.formats.delta.edge import delta_place, where_at
+from backfill_cli.formats.lake.state import JobRecord, JobState, jobs
+from backfill_cli.model.checkpoint import Marker, Owner
+from backfill_cli.sinks.delta.adopt import adoptable, linked
+from backfill_cli.sinks.delta.apply import Overtaken, apply, require_unique
+from backfill_cli.sinks.delta.marks import LAST_TOKEN, TRIES, MarkedTable, marks_of, number_of
+from backfill_cli.sinks.delta.options import DeltaOptions
+from backfill_cli.sinks.delta.places import state_of, where_of
+from backfill_cli.sinks.delta.tables import check, marked, prepare
+
+if TYPE_CHECKING:
+    from deltalake.transaction import AddAction
+    from pyspark.sql import SparkSession
+
+    from backfill_cli.formats.lake.copy import LakeCopy
+
+HOLDER = "folder"
+
+
+class DeltaSink:
+    """`contracts.Sink` over folders of Delta tables. Metadata goes without Spark, rows go by it."""
+
+    transactional = False
+    partial = True
+
+    def __init__(self, options: DeltaOptions) -> None:
+        self._template = options.table
+        self._state = state_of(options.table)
+
+    def use(self, session: "Callable[[], SparkSession]") -> None:
+        self._session = session
+
+    def prepare(self, job: str, tables: Sequence[SinkTable], into_existing: bool) -> None:
+        prepare(self._state, self._template, job, tables, into_existing, self._session)
+
+    def check(self, job: str, tables: Sequence[SinkTable], into_existing: bool) -> None:
+        check(self._state, self._template, job, tables, into_existing)
+
+    def places(self, tables: Sequence[SinkTable]) -> Mapping[str, frozenset[str]]:
+        return {t.name: frozenset({delta_place(where_of(self._template, t))}) for t in tables}
+
+    def owner(self, job: str) -> Owner | None:
+        record = JobState(self._state, job).record()
+        return None if record is None else record.owner
+
+    def own(self, job: str, owner: Owner, instead_of: Owner | None) -> None:
+        def taken(record: JobRecord | None) -> JobRecord:
+            before = record.owner if record else None
+            if before not in (owner, instead_of):
+                raise Held(
+                    f"job {job!r} of this sink belongs to another catalog by now: {before}",
+                    f"backfill status {job} {before.option if before else ''}".rstrip(),
+                )
+            return replace(record or JobRecord(job), owner=owner)
+
+        JobState(self._state, job).change(taken)
+
+    def fence(self, job: str, token: int) -> None:
+        tables = self._marked(job)
+        for table in tables:
+            marker = table.marker()
+            if marker is not None:
+                refuse_old_token(job, table.name, token, marker)
+        for table in tables:
+            table.raise_token(token)
+
+    def committed(self, job: str) -> Mapping[str, Marker]:
+        record = JobState(self._state, job).record()
+        found = {table.name: table.marker() for table in self._marked(job, record)}
+        held = {name: marker for name, marker in found.items() if marker is not None}
+        return {**(record.dropped if record else {}), **held}
+
+    def commit(self, commit: EpochCommit) -> None:
+        tables = [table for table in commit.tables if commit.only is None or table.name in commit.only]
+        state = JobState(self._state, commit.job)
+        record = state.record()
+        if record is None:
+            raise gone(commit, tables[0].name, HOLDER)
+        kept = False
+        for table in tables:
+            found = marked(self._state, self._template, commit.job, record, table)
+            marker = found.marker() if found is not None else None
+            if not is_due(commit, table.name, marker, HOLDER):
+                continue
+            assert found is not None
+            assert marker is not None
+            if not kept:
+                state.save(commit, marker)
+                kept = True
+            found.mark(commit.token, commit.epoch, commit.attempt, marker.epoch)
+            hit("sink-before-commit")
+            self._commit(commit, table, found)
+            hit("sink-after-table")
+
+    def _commit(self, commit: EpochCommit, table: SinkTable, found: MarkedTable) -> None:
+        """The table is at the epoch, whoever wrote to it meanwhile. Raises Held where a newer runner did."""
+        number = number_of(commit.token, commit.epoch)
+        staged = commit.staged.tables.get(table.name)
+        if table.name in commit.unique:
+            require_unique(self._session().newSession(), commit, table, found.where)
+        if staged is None or not (staged.rows or staged.changed or staged.deleted or staged.truncated):
+            self._by_log(commit, table, found, number, ())
+        elif self._adopts(commit, table, found):
+            self._by_log(commit, table, found, number, linked(found.where, commit, table))
+        else:
+            try:
+                session = self._session().newSession()
+                apply(session, commit, table, found.where, found.app, number)
+            except Overtaken as exc:
+                self._require_ours(commit, table, found)
+                raise Transient(f"{found.where.shown}: {exc}") from exc
+        self._require_ours(commit, table, found)
+
+    def _adopts(self, commit: EpochCommit, table: SinkTable, found: MarkedTable) -> bool:
+        staged = commit.staged.tables[table.name]
+        plain = table.plain_inserts and staged.rows and not (staged.changed or staged.deleted or staged.truncated)
+        return bool(plain) and adoptable(found.where.open(), found.where, commit, table)
+
+    def _by_log(
+        self, commit: EpochCommit, table: SinkTable, found: MarkedTable, number: int, files: "Sequence[AddAction]"
+    ) -> None:
+        """A commit that no Spark job writes, onto the version whose marker was read."""
+        for _ in range(TRIES):
+            now = found.versioned()
+            if now is None or not is_due(commit, table.name, now[1], HOLDER):
+                return
+            if found.write(number, now[0], files):
+                return
+        raise Transient(f"{found.where.shown}: others commit to it all the time, an epoch cannot")
+
+    def _require_ours(self, commit: EpochCommit, table: SinkTable, found: MarkedTable) -> None:
+        """The commit is there: Delta skips one that is not newer without a word."""
+        marker = found.marker()
+        if marker is None:
+            raise gone(commit, table.name, HOLDER)
+        refuse_old_token(commit.job, table.name, commit.token, marker)
+        if (marker.epoch, marker.token) != (commit.epoch, commit.token):
+            raise StateConflict(
+                f"job {commit.job!r}: {found.where.shown} is at epoch {marker.epoch} of token {marker.token} "
+                f"after epoch {commit.epoch} of token {commit.token} was committed",
+                f"backfill status {commit.job}",
+            )
+
+    def saved(self, job: str) -> SavedJob | None:
+        """What the newest epoch kept. Raises StateConflict where some table is not there yet: the staged rows that
+        it lacks are known to the catalog alone."""
+        markers = {name: one for name, one in self.committed(job).items() if one.epoch}
+        if not markers:
+            return None
+        newest = max(markers.values(), key=lambda marker: marker.epoch)
+        behind = sorted(name for name, marker in markers.items() if marker.epoch != newest.epoch)
+        if behind:
+            raise StateConflict(
+                f"job {job!r}: table {behind[0]!r} is at epoch {markers[behind[0]].epoch}, others at "
+                f"{newest.epoch}: its runner died between two tables, and what is missing is known to its "
+                "catalog alone",
+                f"go on with that catalog: backfill resume {job}; or start over: backfill drop {job} --confirm "
+                f"{job}",
+            )
+        return JobState(self._state, job).saved(newest)
+
+    def copied(self, job: str, live: bool, folder: Path) -> "AbstractContextManager[LakeCopy]":
+        from backfill_cli.sinks.delta.verify import copied
+
+        return copied(self._session, JobState(self._state, job), self._marked(job))
+
+    def drop(self, tables: Sequence[SinkTable]) -> None:
+        places = {delta_place(where := where_of(self._template, t)): where for t in tables}
+        for record in jobs(self._state):
+            gone = {n: c for n, c in record.claims.items() if c.place in places}
+            if gone:
+                self._note_dropped(record.job, list(gone))
+        for where in places.values():
+            if where.exists():
+                where.place.fs.delete_dir(where.place.folder)
+
+    def _note_dropped(self, job: str, names: Sequence[str]) -> None:
+        """Their markers stay, in the job's record."""
+        held = {t.name: m for t in self._marked(job) if t.name in names and (m := t.marker()) is not None}
+
+        def noted(record: JobRecord | None) -> JobRecord:
+            known = record or JobRecord(job)
+            return replace(known, dropped={**known.dropped, **held})
+
+        JobState(self._state, job).change(noted)
+
+    def forget(self, job: str) -> None:
+        """No commit of the job comes any more, one that is under way neither: its numbers are used up."""
+        for table in self._marked(job):
+            marker = table.marker()
+            if marker is not None and marker.token < LAST_TOKEN:
+                table.raise_token(LAST_TOKEN)
+        JobState(self._state, job).forget()
+
+    def _marked(self, job: str, record: JobRecord | None = None) -> list[MarkedTable]:
+        """The tables that the job has claimed, wherever they are."""
+        record = record or JobState(self._state, job).record()
+        if record is None:
+            return []
+        return [
+            MarkedTable(job, name, claim, where, marks_of(self._state, job, claim))
+            for name, claim in record.claims.items()
+            if (where := where_at(claim.place))
+        ]

@@ -1,0 +1,195 @@
+"""The sink's tables: what is there, and what `prepare` has to create or add, by the table's log alone."""
+
+import json
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from backfill_cli.contracts import SinkTable
+from backfill_cli.errors import BadData, Held, SinkInUse, StateConflict
+from backfill_cli.formats.delta.edge import Where, delta_errors, delta_place
+from backfill_cli.formats.lake.blobs import Blobs
+from backfill_cli.formats.lake.state import Claim, JobRecord, JobState, jobs
+from backfill_cli.model.schema import Columns, columns_of, same_type, shown
+from backfill_cli.sinks.delta.marks import MarkedTable, marks_of
+from backfill_cli.sinks.delta.places import require_apart, where_of
+
+if TYPE_CHECKING:
+    from deltalake import Schema
+    from pyspark.sql import SparkSession
+
+_NUMBERS = ("byte", "short", "integer", "long", "float", "double")
+_KEPT = (*_NUMBERS, "string", "binary", "boolean", "date", "timestamp", "timestamp_ntz")
+"""Types that a Delta table gives back as it got them, decimals beside."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Lacking:
+    """What one table lacks. columns: to be added; all of them where `create`."""
+
+    table: SinkTable
+    where: Where
+    columns: Columns
+    create: bool
+
+
+def marked(state: Blobs, template: str, job: str, record: JobRecord, table: SinkTable) -> MarkedTable | None:
+    """The table as the job's claim names it; None where the job has no claim on it."""
+    claim = record.claims.get(table.name)
+    if claim is None:
+        return None
+    return MarkedTable(job, table.name, claim, where_of(template, table), marks_of(state, job, claim))
+
+
+def check(
+    state: Blobs, template: str, job: str, tables: Sequence[SinkTable], into_existing: bool
+) -> list[_Lacking]:
+    """What `prepare` would make; writes nothing. Raises for tables that the job cannot have."""
+    require_apart(template, tables)
+    records = {record.job: record for record in jobs(state)}
+    own = records.get(job) or JobRecord(job)
+    lacking = []
+    for table in tables:
+        _require_types(table)
+        where = where_of(template, table)
+        _refuse_other_owner(records, job, table, where)
+        claimed = marked(state, template, job, own, table)
+        marker = claimed.marker() if claimed is not None else None
+        if claimed is not None and marker is None and table.name in own.dropped:
+            claimed = None
+        if claimed is not None and marker is None and JobState(state, job).began():
+            raise StateConflict(
+                f"{where.shown} is gone, though it held rows of job {job!r}",
+                f"restore it, or start over: backfill drop {job} --confirm {job}",
+            )
+        ours = into_existing or (marker is not None and marker.epoch > 0)
+        lacking.append(_missing(table, where, ours))
+    return lacking
+
+
+def prepare(
+    state: Blobs,
+    template: str,
+    job: str,
+    tables: Sequence[SinkTable],
+    into_existing: bool,
+    session: "Callable[[], SparkSession]",
+) -> None:
+    """The tables are there with all their columns, and claimed; nothing is written when all was there."""
+    for lack in check(state, template, job, tables, into_existing):
+        if lack.create:
+            _create(lack.where, lack.table)
+        elif lack.columns:
+            _add(lack, session)
+    JobState(state, job).change(lambda record: _claimed(record, template, job, tables, state))
+
+
+def _claimed(
+    record: JobRecord | None, template: str, job: str, tables: Sequence[SinkTable], state: Blobs
+) -> JobRecord:
+    known = record or JobRecord(job)
+    new = [table for table in tables if table.name not in known.claims or table.name in known.dropped]
+    if not new:
+        return known
+    held = [one for table in tables if (one := marked(state, template, job, known, table)) is not None]
+    token = max([marker.token for one in held if (marker := one.marker()) is not None], default=0)
+    claims = {t.name: Claim(delta_place(where_of(template, t)), uuid.uuid4().hex[:12], token) for t in new}
+    dropped = {name: marker for name, marker in known.dropped.items() if name not in claims}
+    return JobRecord(job, {**known.claims, **claims}, known.owner, dropped, known.layout)
+
+
+def _refuse_other_owner(records: Mapping[str, JobRecord], job: str, table: SinkTable, where: Where) -> None:
+    here = delta_place(where)
+    for other, record in records.items():
+        held = next((name for name, claim in record.claims.items() if claim.place == here), None)
+        if held is not None and (other, held) != (job, table.name) and held not in record.dropped:
+            there = f" of catalog {record.owner}" if record.owner else ""
+            raise Held(
+                f"{where.shown} belongs to job {other!r} (its table {held!r}){there}",
+                f"name another target, or forget that job: backfill drop {other} --sink job.toml --confirm "
+                f"{other}",
+            )
+
+
+def _require_types(table: SinkTable) -> None:
+    columns = columns_of(table.schema)
+    missing = [name for name in table.key if name not in columns]
+    if missing:
+        raise BadData(f"table {table.name!r}: its key column {missing[0]!r} is not among its columns")
+    for name, column in columns.items():
+        if not _is_kept(column["type"]):
+            raise BadData(
+                f"table {table.name!r}: column {name!r} is {shown(column['type'])}, which the tables of "
+                "this sink do not hold",
+                f"cast {name!r} in the transform, to string for example",
+            )
+
+
+def _is_kept(kind: Any) -> bool:
+    if isinstance(kind, str):
+        return kind in _KEPT or kind.startswith("decimal(")
+    if kind["type"] == "array":
+        return _is_kept(kind["elementType"])
+    if kind["type"] == "map":
+        return _is_kept(kind["keyType"]) and _is_kept(kind["valueType"])
+    return kind["type"] == "struct" and all(_is_kept(one["type"]) for one in kind["fields"])
+
+
+def _missing(table: SinkTable, where: Where, ours: bool) -> _Lacking:
+    columns = columns_of(table.schema)
+    if not where.exists():
+        return _Lacking(table, where, columns, create=True)
+    opened = where.open()
+    if not ours and opened.get_add_actions().num_rows:
+        raise SinkInUse(
+            f"table {where.shown} exists, with rows that are not this job's",
+            "name another target; or drop that table, if it may go; or keep its rows, those too that the upstream "
+            "does not have, and write into it by key: backfill start --config job.toml --into-existing",
+        )
+    there = {name.lower(): one for name, one in columns_of(opened.schema().to_json()).items()}
+    added: Columns = {}
+    for name, column in columns.items():
+        held = there.get(name.lower())
+        if held is None:
+            added[name] = column
+        elif not same_type(held["type"], column["type"]):
+            raise BadData(
+                f"column {name!r} of {where.shown} is {shown(held['type'])}, the job writes "
+                f"{shown(column['type'])}",
+                f"cast it in the transform to what the table has, or change the table's column {name!r}",
+            )
+    return _Lacking(table, where, added, create=False)
+
+
+def _create(where: Where, table: SinkTable) -> None:
+    from deltalake import DeltaTable
+
+    with delta_errors(where.shown):
+        DeltaTable.create(where.library_uri, _schema(columns_of(table.schema)), mode="ignore")
+
+
+def _add(lack: _Lacking, session: "Callable[[], SparkSession]") -> None:
+    """New columns, NULL in the rows that are there."""
+    from deltalake import exceptions
+
+    with delta_errors(lack.where.shown):
+        try:
+            lack.where.open().alter.add_columns(list(_schema(lack.columns).fields))
+        except exceptions.DeltaError:  # of a table with column mapping: Spark can
+            from pyspark.sql.types import StructType
+
+            fields = {"type": "struct", "fields": list(_bare(lack.columns).values())}
+            rows = session().newSession().createDataFrame([], StructType.fromJson(fields))
+            rows.write.format("delta").mode("append").option("mergeSchema", "true").save(lack.where.uri)
+
+
+def _schema(columns: Columns) -> "Schema":
+    from deltalake import Schema
+
+    return Schema.from_json(json.dumps({"type": "struct", "fields": list(_bare(columns).values())}))
+
+
+def _bare(columns: Columns) -> Columns:
+    """What the engine notes of a column is not the table's."""
+    return {name: {**one, "nullable": True, "metadata": {}} for name, one in columns.items()}
