@@ -1,6 +1,6 @@
 """Delta tables filled from Delta tables, against a plain Spark job and Structured Streaming.
 
-    python benchmarks/lake.py                       all of it, 5 million rows, about half an hour on 2 cores
+    python benchmarks/lake.py                       all of it, 5 million rows, half an hour on 2 cores
     python benchmarks/lake.py --quick               200,000 rows, 20 versions: whether it works, not how fast it is
     python benchmarks/lake.py --only snapshot planning
 
@@ -281,7 +281,8 @@ def _has(sink: Path, key: int) -> bool:
 
 
 def _seen(sink: Path, waiting: dict[int, float], found: list[float]) -> int:
-    found += [time.perf_counter() - waiting.pop(key) for key in list(waiting) if _has(sink, key)]
+    there = [key for key in waiting if _has(sink, key)]
+    found.extend(time.perf_counter() - waiting.pop(key) for key in there)
     time.sleep(0.05)
     return len(waiting)
 

@@ -1,5 +1,7 @@
 """The Delta sink under the contract, and what only a Delta table can do wrong. Rows are read without Spark."""
 
+import json
+import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -7,12 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from sink_contract import Epochs, Read, Row, SinkContract, a_table, rows, schema_json
+from sink_contract import ROW, Epochs, Read, Row, SinkContract, a_table, rows, schema_json
 
-from backfill_cli.errors import Held, SinkInUse, StateConflict, UsageError
+from backfill_cli.contracts import EpochCommit
+from backfill_cli.errors import Fatal, Held, SinkInUse, StateConflict, UsageError
 from backfill_cli.model.checkpoint import Marker
+from backfill_cli.model.plan import Staged, StagedFile, StagedTable
 from backfill_cli.sinks.delta import apply as apply_module
 from backfill_cli.sinks.delta import connector
 from backfill_cli.sinks.delta import sink as module
@@ -98,16 +103,16 @@ def test_a_takeover_while_spark_writes_is_refused_by_the_table_itself(
     sink: DeltaSink, lake: Path, epochs: Epochs, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink.commit(epochs.next(inserts=rows((1, "a"))))
-    read = apply_module.inserts
+    read = apply_module.changes
 
     def slow(*told: Any) -> Any:
         frame = read(*told)
         assert frame is not None
         return frame.where("coalesce(reflect('java.lang.Thread', 'sleep', 4000L), '') = ''")
 
-    monkeypatch.setattr(apply_module, "inserts", slow)
+    monkeypatch.setattr(apply_module, "changes", slow)
     with ThreadPoolExecutor() as pool:
-        late = pool.submit(sink.commit, epochs.next(inserts=rows((2, "b"))))
+        late = pool.submit(sink.commit, epochs.next(upserts=rows((2, "b"))))
         time.sleep(2.5)
         assert not late.done()
         opened(lake, spark).fence("orders", 2)
@@ -173,6 +178,66 @@ def test_the_partitioning_of_a_table_that_was_there_is_kept(sink: DeltaSink, lak
     sink.commit(epochs.next(upserts=rows((1, "c"))))
     assert read_table(lake, "mine") == rows((1, "c"), (2, "b"))
     assert DeltaTable(str(lake / "mine")).metadata().partition_columns == ["name"]
+
+
+# Staged files that become the table's own
+
+
+def parts(epochs: Epochs, *pieces: list[Row]) -> EpochCommit:
+    """An epoch of plain inserts, staged in a file for each piece."""
+    commit = epochs.next(inserts=pieces[0])
+    files = []
+    for number, piece in enumerate(pieces):
+        path = Path(commit.folder, f"orders/inserts/{number}.parquet")
+        pq.write_table(pa.Table.from_pylist(piece, ROW), path)
+        files.append(StagedFile(f"orders/inserts/{number}.parquet", path.stat().st_size))
+    staged = StagedTable(inserts=tuple(files), rows=sum(map(len, pieces)))
+    return replace(commit, staged=Staged(commit.attempt, {"orders": staged}))
+
+
+def added(lake: Path) -> list[dict[str, Any]]:
+    """The files of the table's newest version that names any, as its log has them."""
+    log = sorted((lake / "orders" / "_delta_log").glob("*.json"))
+    told = [[json.loads(line) for line in file.read_text().splitlines()] for file in log]
+    return [
+        [one["add"] for one in actions if "add" in one] for actions in told if any("add" in a for a in actions)
+    ][-1]
+
+
+def test_a_staged_file_becomes_the_tables_own_with_what_its_footer_says(
+    sink: DeltaSink, lake: Path, epochs: Epochs, spark: "SparkSession"
+) -> None:
+    commit = epochs.next(inserts=[*rows((1, "a"), (5, "é" * 40)), {"id": 7, "name": None}])
+    sink.commit(commit)
+    (file,) = added(lake)
+    staged = Path(commit.folder, "orders/inserts/0.parquet")
+    assert (lake / "orders" / file["path"]).samefile(staged)
+    assert json.loads(file["stats"]) == {
+        "numRecords": 3,
+        "minValues": {"id": 1},
+        "maxValues": {"id": 7},
+        "nullCount": {"id": 0},
+    }
+    shutil.rmtree(commit.folder)
+    table = spark.read.format("delta").load(f"{lake}/orders")
+    assert [row["id"] for row in table.where("id >= 5").toArrow().to_pylist()] == [5, 7]
+    assert [row["id"] for row in table.where("name IS NULL").toArrow().to_pylist()] == [7]
+
+
+def test_small_files_are_written_as_one_by_spark(sink: DeltaSink, lake: Path, epochs: Epochs) -> None:
+    sink.commit(parts(epochs, rows((1, "a")), rows((2, "b"))))
+    assert read_table(lake, "orders") == rows((1, "a"), (2, "b"))
+    assert len(added(lake)) == 1
+
+
+def test_rows_that_a_table_checks_are_written_by_spark(
+    sink: DeltaSink, lake: Path, epochs: Epochs, spark: "SparkSession"
+) -> None:
+    DeltaTable(str(lake / "orders")).alter.add_constraint({"positive": "id > 0"})
+    sink.commit(epochs.next(inserts=rows((1, "a"))))
+    with pytest.raises(Fatal, match="Delta refuses the epoch's commit"):
+        sink.commit(epochs.next(inserts=rows((-1, "b"))))
+    assert read_table(lake, "orders") == rows((1, "a"))
 
 
 # What is kept, and where

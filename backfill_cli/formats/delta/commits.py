@@ -105,6 +105,12 @@ def parsed(version: int, text: bytes, written_ms: int) -> Commit:
     return Commit(version, int(ms), str(info.get("operation", "")), changes if size else 0, size, metadata)
 
 
+def schema_fields(schema: str) -> list[dict[str, Any]]:
+    """The columns as Delta writes them, with what it notes of each."""
+    fields: list[dict[str, Any]] = json.loads(schema)["fields"]
+    return fields
+
+
 def _records(file: Mapping[str, Any]) -> int:
     stats = file.get("stats")
     return int((json.loads(stats) if stats else {}).get("numRecords") or 0)

@@ -5,7 +5,9 @@ refuses one that another commit with a number of this application overtook. A nu
 whoever has an older token cannot commit. Which attempt made an epoch is a file beside, written before its rows.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from backfill_cli.errors import Fatal, Held, StateConflict, Transient
@@ -13,6 +15,9 @@ from backfill_cli.formats.delta.edge import Where, delta_errors
 from backfill_cli.formats.lake.blobs import Blobs
 from backfill_cli.formats.lake.state import Claim
 from backfill_cli.model.checkpoint import Marker
+
+if TYPE_CHECKING:
+    from deltalake.transaction import AddAction
 
 EPOCH_BITS = 42
 """Of an epoch, milliseconds since 1970: up to the year 2109."""
@@ -114,15 +119,18 @@ class MarkedTable:
                 return
         raise Transient(f"{self.where.shown}: others commit to it all the time, its token cannot be raised")
 
-    def write(self, number: int, onto: int) -> bool:
-        """A commit without rows of this number, as the version after `onto`; false where others took that one."""
+    def write(self, number: int, onto: int, files: "Sequence[AddAction]" = ()) -> bool:
+        """A commit of this number, with these files and no others, as the version after `onto`.
+
+        False where others took that version.
+        """
         from deltalake import CommitProperties, Transaction, exceptions
 
         table = self.where.open(onto)
         how = CommitProperties(max_commit_retries=0, app_transactions=[Transaction(self.app, number)])
         with delta_errors(self.where.shown):
             try:
-                table.create_write_transaction([], "append", table.schema(), commit_properties=how)
+                table.create_write_transaction(list(files), "append", table.schema(), commit_properties=how)
             except exceptions.CommitFailedError:
                 return False
         return True

@@ -16,6 +16,7 @@ from backfill_cli.failpoint import hit
 from backfill_cli.formats.delta.edge import delta_place, where_at
 from backfill_cli.formats.lake.state import JobRecord, JobState, jobs
 from backfill_cli.model.checkpoint import Marker, Owner
+from backfill_cli.sinks.delta.adopt import adoptable, linked
 from backfill_cli.sinks.delta.apply import Overtaken, apply, require_unique
 from backfill_cli.sinks.delta.marks import LAST_TOKEN, TRIES, MarkedTable, marks_of, number_of
 from backfill_cli.sinks.delta.options import DeltaOptions
@@ -23,6 +24,7 @@ from backfill_cli.sinks.delta.places import state_of, where_of
 from backfill_cli.sinks.delta.tables import check, marked, prepare
 
 if TYPE_CHECKING:
+    from deltalake.transaction import AddAction
     from pyspark.sql import SparkSession
 
     from backfill_cli.formats.lake.copy import LakeCopy
@@ -112,7 +114,9 @@ class DeltaSink:
         if table.name in commit.unique:
             require_unique(self._session().newSession(), commit, table, found.where)
         if staged is None or not (staged.rows or staged.changed or staged.deleted or staged.truncated):
-            self._without_rows(commit, table, found, number)
+            self._by_log(commit, table, found, number, ())
+        elif self._adopts(commit, table, found):
+            self._by_log(commit, table, found, number, linked(found.where, commit, table))
         else:
             try:
                 session = self._session().newSession()
@@ -122,12 +126,20 @@ class DeltaSink:
                 raise Transient(f"{found.where.shown}: {exc}") from exc
         self._require_ours(commit, table, found)
 
-    def _without_rows(self, commit: EpochCommit, table: SinkTable, found: MarkedTable, number: int) -> None:
+    def _adopts(self, commit: EpochCommit, table: SinkTable, found: MarkedTable) -> bool:
+        staged = commit.staged.tables[table.name]
+        plain = table.plain_inserts and staged.rows and not (staged.changed or staged.deleted or staged.truncated)
+        return bool(plain) and adoptable(found.where.open(), found.where, commit, table)
+
+    def _by_log(
+        self, commit: EpochCommit, table: SinkTable, found: MarkedTable, number: int, files: "Sequence[AddAction]"
+    ) -> None:
+        """A commit that no Spark job writes, onto the version whose marker was read."""
         for _ in range(TRIES):
             now = found.versioned()
             if now is None or not is_due(commit, table.name, now[1], HOLDER):
                 return
-            if found.write(number, now[0]):
+            if found.write(number, now[0], files):
                 return
         raise Transient(f"{found.where.shown}: others commit to it all the time, an epoch cannot")
 

@@ -1,0 +1,146 @@
+"""Staged files as a table's own: an epoch of plain inserts is a commit of the log, no row is written twice.
+
+Only where that is just what Spark would have written: a table on the disk of the staging folder, without
+partitions, column mapping, constraints or features that ask for more than a file and its statistics.
+"""
+
+import json
+import os
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from backfill_cli.contracts import EpochCommit, SinkTable
+from backfill_cli.formats.delta.commits import schema_fields
+from backfill_cli.formats.delta.edge import Where
+from backfill_cli.formats.lake.staged import FILE_BYTES, size_bytes
+from backfill_cli.model.plan import StagedFile
+from backfill_cli.model.schema import columns_of, same_type
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+    from deltalake.transaction import AddAction
+    from pyarrow.parquet import FileMetaData
+
+CHECKED = ("checkConstraints", "generatedColumns", "columnMapping")
+PLAIN = frozenset(("appendOnly", "invariants", "changeDataFeed", "timestampNtz", "deletionVectors", *CHECKED))
+"""Features of writers that a table may have; whether it uses those that rows are checked by is asked besides."""
+
+LONGEST = 32
+"""Characters of a text that statistics hold, as Spark writes them; of longer ones there are none here."""
+
+
+def adoptable(opened: "DeltaTable", where: Where, commit: EpochCommit, table: SinkTable) -> bool:
+    """Whether the staged inserts may become files of the table, and are large enough for its readers."""
+    files = commit.staged.tables[table.name].inserts
+    small = len(files) > 1 and size_bytes(files) < len(files) * FILE_BYTES / 4
+    if not where.place.local or small or not _same_disk(where, commit, files):
+        return False
+    metadata, protocol = opened.metadata(), opened.protocol()
+    checked = any(name.startswith("delta.constraints.") for name in metadata.configuration)
+    mapped = metadata.configuration.get("delta.columnMapping.mode", "none") != "none"
+    if metadata.partition_columns or checked or mapped or set(protocol.writer_features or ()) - PLAIN:
+        return False
+    fields = {one["name"]: one for one in schema_fields(opened.schema().to_json())}
+    wanted = columns_of(table.schema)
+    return all(
+        name in fields and not fields[name]["metadata"] and same_type(fields[name]["type"], one["type"])
+        for name, one in wanted.items()
+    ) and all(one["nullable"] or name in wanted for name, one in fields.items())
+
+
+def _same_disk(where: Where, commit: EpochCommit, files: Sequence[StagedFile]) -> bool:
+    try:
+        return os.stat(where.place.folder).st_dev == os.stat(Path(commit.folder, files[0].path)).st_dev
+    except OSError:
+        return False
+
+
+def linked(where: Where, commit: EpochCommit, table: SinkTable) -> "list[AddAction]":
+    """The staged inserts have names in the table's folder, durable; they count once a commit names them.
+
+    Those of a commit that never came are removed by VACUUM, as any writer's are.
+    """
+    from deltalake.transaction import AddAction
+    from pyarrow.parquet import read_metadata
+
+    made = []
+    for index, file in enumerate(commit.staged.tables[table.name].inserts):
+        name = f"part-{index:05d}-{uuid.uuid4()}.parquet"
+        source = Path(commit.folder, file.path)
+        os.link(source, Path(where.place.folder, name))
+        os.chmod(source, 0o666 & ~_umask())
+        stats = statistics(read_metadata(source), columns_of(table.schema))
+        ms = int(source.stat().st_mtime * 1000)
+        made.append(AddAction(name, file.size_bytes, {}, ms, True, json.dumps(stats)))
+    held = os.open(where.place.folder, os.O_RDONLY)
+    try:
+        os.fsync(held)
+    finally:
+        os.close(held)
+    return made
+
+
+def _umask() -> int:
+    before = os.umask(0o077)
+    os.umask(before)
+    return before
+
+
+@dataclass(slots=True)
+class _Column:
+    """low, high: as JSON has them; None once some part of the file does not tell."""
+
+    nulls: int = 0
+    low: Any = None
+    high: Any = None
+    told: bool = True
+
+
+def statistics(found: "FileMetaData", columns: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """What the footer says of whole columns, as Delta's log has it: exact, or nothing of a column."""
+    held: dict[str, _Column] = {}
+    for name, chunk in _chunks(found, columns):
+        column = held.setdefault(name, _Column())
+        said = chunk.statistics
+        if said is None or said.null_count is None:
+            column.told = False
+            continue
+        column.nulls += said.null_count
+        if said.null_count == chunk.num_values:
+            continue
+        low, high = (_told(said.min), _told(said.max)) if said.has_min_max else (None, None)
+        if low is None or high is None:
+            column.told = False
+            continue
+        column.low = low if column.low is None else min(column.low, low)
+        column.high = high if column.high is None else max(column.high, high)
+    known = {name: one for name, one in held.items() if one.told}
+    return {
+        "numRecords": found.num_rows,
+        "minValues": {name: one.low for name, one in known.items() if one.low is not None},
+        "maxValues": {name: one.high for name, one in known.items() if one.high is not None},
+        "nullCount": {name: one.nulls for name, one in known.items()},
+    }
+
+
+_BOUNDED = ("byte", "short", "integer", "long", "date", "string")
+
+
+def _chunks(found: "FileMetaData", columns: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, Any]]:
+    for group in (found.row_group(index) for index in range(found.num_row_groups)):
+        for chunk in (group.column(index) for index in range(group.num_columns)):
+            name = chunk.path_in_schema  # of a nested column it has a dot
+            if "." not in name and name in columns and columns[name]["type"] in _BOUNDED:
+                yield name, chunk
+
+
+def _told(value: Any) -> Any:
+    if isinstance(value, date):
+        return value.isoformat() if 1 <= value.year <= 9999 else None
+    if isinstance(value, str):
+        return value if len(value) <= LONGEST else None
+    return value if isinstance(value, int) else None
