@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from backfill_cli.contracts import EpochCommit, SinkTable
 from backfill_cli.formats.delta.commits import schema_fields
 from backfill_cli.formats.delta.edge import Where
-from backfill_cli.formats.lake.staged import FILE_BYTES, size_bytes
+from backfill_cli.formats.lake.staged import size_bytes
 from backfill_cli.model.plan import StagedFile
 from backfill_cli.model.schema import columns_of, same_type
 
@@ -29,6 +29,9 @@ CHECKED = ("checkConstraints", "generatedColumns", "columnMapping")
 PLAIN = frozenset(("appendOnly", "invariants", "changeDataFeed", "timestampNtz", "deletionVectors", *CHECKED))
 """Features of writers that a table may have; whether it uses those that rows are checked by is asked besides."""
 
+LEAST_BYTES = 2**20
+"""In the mean; smaller files are written again as fewer. A first epoch of half a million rows has some of 2 MB."""
+
 LONGEST = 32
 """Characters of a text that statistics hold, as Spark writes them; of longer ones there are none here."""
 
@@ -36,7 +39,7 @@ LONGEST = 32
 def adoptable(opened: "DeltaTable", where: Where, commit: EpochCommit, table: SinkTable) -> bool:
     """Whether the staged inserts may become files of the table, and are large enough for its readers."""
     files = commit.staged.tables[table.name].inserts
-    small = len(files) > 1 and size_bytes(files) < len(files) * FILE_BYTES / 4
+    small = len(files) > 1 and size_bytes(files) < len(files) * LEAST_BYTES
     if not where.place.local or small or not _same_disk(where, commit, files):
         return False
     metadata, protocol = opened.metadata(), opened.protocol()

@@ -543,6 +543,20 @@ commands (drop, wait, pause --all) are typed in other states here. Or their comm
 tests/crash/test_kill_fix.py types them.
 """
 
+NEEDS_SPARK = {
+    "backfill_cli/sinks/delta/marks.py:_attempt",
+    "backfill_cli/sinks/delta/marks.py:mark",
+    "backfill_cli/sinks/delta/marks.py:raise_token",
+    "backfill_cli/sinks/delta/sink.py:_require_ours",
+    "backfill_cli/sinks/delta/sink.py:own",
+    "backfill_cli/sinks/delta/sink.py:saved",
+    "backfill_cli/sinks/delta/sink.py:taken",
+    "backfill_cli/sinks/delta/tables.py:_missing",
+    "backfill_cli/sinks/delta/tables.py:_refuse_other_owner",
+    "backfill_cli/sinks/delta/tables.py:check",
+}
+"""The Delta sink's say what DuckDB's says in the same states; `tests/contract/test_sink_delta.py` reaches them."""
+
 
 def sites() -> Iterator[str]:
     """Every function that raises or makes an error of ours and holds the text of a command."""
@@ -569,7 +583,7 @@ def sites() -> Iterator[str]:
 
 
 def test_every_error_whose_hint_names_a_command_has_its_states_here() -> None:
-    assert set(sites()) == set(STATES) | NEEDS_A_SERVER | NEEDS_A_RUN
+    assert set(sites()) == set(STATES) | NEEDS_A_SERVER | NEEDS_A_RUN | NEEDS_SPARK
 
 
 class NoStager:
