@@ -11,6 +11,9 @@ from backfill_cli.errors import BackfillError, BadData, Fatal, HistoryGone, Tran
 MARK = "backfill:"
 """What the messages begin with that our own expressions raise inside Spark."""
 
+ROW = " :row "
+"""What stands between a file's name and a row's place in it, in such a message."""
+
 _KINDS: dict[str, type[BackfillError]] = {
     "BadData": BadData,
     "Fatal": Fatal,
@@ -40,6 +43,17 @@ _PASSING = frozenset(
 RENAME_HINT = "write files under a name that begins with '_' or ends with .tmp, and rename them when complete"
 SAME_PACKAGE = "install what this job runs with where they run, and let spark.pyspark.python name that Python"
 GONE_HINT = "restore the file, or drop the job and start over"
+
+
+class BadRow(BadData):
+    """A row of text that cannot be read. row: the byte at which its block begins, plus the rows before it there.
+
+    Whoever knows the file can tell the line: upstreams/files/reading/located.py.
+    """
+
+    def __init__(self, file: str, row: int, what: str, hint: str = "") -> None:
+        super().__init__(f"{file}: {what}", hint)
+        self.file, self.row, self.what = file, row, what
 
 
 @contextmanager
@@ -90,6 +104,9 @@ def from_spark(exc: BaseException) -> BackfillError | None:
     own = re.search(re.escape(MARK) + r" (?:\[(\w+)\] )?(.*?) :end\b", text, re.DOTALL)
     if own:
         message, _, hint = own.group(2).partition(" :try ")
+        placed = re.match(rf"(.+?){ROW}(\d+): (.*)", message, re.DOTALL)
+        if placed:
+            return BadRow(placed[1], int(placed[2]), placed[3], hint)
         return _KINDS.get(own.group(1), BadData)(message, hint)
     lacks = re.search(r"No module named '((?:backfill_cli|pyarrow|confluent_kafka)[\w.]*)'", text)
     if lacks:

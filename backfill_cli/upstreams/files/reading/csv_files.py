@@ -143,13 +143,14 @@ def _of_order(
 
     rows = _texts(spark, where, files, options, len(order))
     values = []
+    row = exact.row_of(F.col("_file"), F.col("_row"))
     for column, described in columns.items():
         kind, metadata = described["type"], described["metadata"]
         if column not in order:
             values.append(F.lit(None).cast(frames.struct_type({column: described})[column].dataType).alias(column))
             continue
         # numbered, because names may hold anything and may differ in case only
-        text, named = F.col(f"c{list(order).index(column)}"), exact.Named(F.col("_file"), column, hint)
+        text, named = F.col(f"c{list(order).index(column)}"), exact.Named(row, column, hint)
         values.append(exact.of_text(text, kind, named).alias(column, metadata=metadata))
     at = F.struct(F.col("_file").alias("file"), F.col("_row").alias("row"))
     return rows.select(F.col("_file").alias("_backfill_file"), at.alias("_backfill_at"), *values)
