@@ -88,8 +88,10 @@ def reading(path: str, what: str) -> Iterator[None]:
         if exc.errno is None:
             raise BadData(f"{path}: not a complete {what} file: {_one_line(exc)}", RENAME_HINT) from exc
         if exc.errno in _PASSING or isinstance(exc, TimeoutError | ConnectionError):
-            raise Transient(f"{path}: {_one_line(exc)}") from exc
-        raise Fatal(f"{path}: {_one_line(exc)}") from exc
+            raise Transient(f"{path}: {_one_line(exc)}", "it is tried again by itself") from exc
+        raise Fatal(
+            f"{path}: {_one_line(exc)}", "look at the file's disk, and at the rights of this user"
+        ) from exc
     except (pa.ArrowException, ValueError, UnicodeError) as exc:
         raise BadData(f"{path}: not a complete {what} file: {_one_line(exc)}", RENAME_HINT) from exc
 
@@ -118,7 +120,7 @@ def from_spark(exc: BaseException) -> BackfillError | None:
     if "PATH_NOT_FOUND" in text or "FILE_NOT_EXIST" in text or "FileNotFoundException" in text:
         return Fatal(f"{path}: missing while it was read", GONE_HINT)
     if re.search(r"timed? ?out|Connection reset|Input/output error", text):
-        return Transient(f"{path}: {_one_line(exc)}")
+        return Transient(f"{path}: {_one_line(exc)}", "it is tried again by itself")
     cause = re.findall(r"Caused by: [\w.$]+: ([^\n]+)", text)
     return BadData(f"{path}: cannot be read: {cause[0] if cause else _one_line(exc)}", RENAME_HINT)
 

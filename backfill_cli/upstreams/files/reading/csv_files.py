@@ -50,7 +50,9 @@ def header(where: Place, file: File, options: CsvOptions) -> list[str]:
         names = fields(line.removeprefix("\ufeff"), options) if line is not None else []
     twice = [name for name in names if names.count(name) > 1]
     if twice:
-        raise BadData(f"{file.path}: column '{twice[0]}' appears twice in the header")
+        raise BadData(
+            f"{file.path}: column '{twice[0]}' appears twice in the header", "give each column a name of its own"
+        )
     return names
 
 

@@ -113,7 +113,9 @@ def parsed(block: bytes, options: CsvOptions, names: Sequence[str], path: str) -
         counted = re.search(r"Expected (\d+) columns, got (\d+): (.*)", str(exc), re.DOTALL)
         if counted:
             what = f"not a line of {counted[1]} fields, but of {counted[2]}: {counted[3][:_SHOWN]}"
-            raise BadData(f"{path}: {what}") from exc
+            raise BadData(
+                f"{path}: {what}", "correct the line; fields that hold the delimiter stand in quotes"
+            ) from exc
         raise BadData(f"{path}: not UTF-8 text: {exc}", "write the file as UTF-8") from exc
 
 
