@@ -35,9 +35,15 @@ def two_systems(snapshot: str, changes: str) -> UpstreamConnector:
     """
     held, log = upstream(snapshot).snapshot, upstream(changes).changes
     if held is None:
-        raise UsageError(f"a snapshot of type {snapshot!r} cannot be combined with changes of another type")
+        raise UsageError(
+            f"a snapshot of type {snapshot!r} cannot be combined with changes of another type",
+            "name two that can be combined: files and kafka, say",
+        )
     if log is None:
-        raise UsageError(f"changes of type {changes!r} cannot be combined with a snapshot of another type")
+        raise UsageError(
+            f"changes of type {changes!r} cannot be combined with a snapshot of another type",
+            "name two that can be combined: files and kafka, say",
+        )
     options = create_model(
         "TwoSystems", __config__=_CONFIG, snapshot=(held.options, Field()), changes=(log.options, Field())
     )
@@ -89,4 +95,6 @@ def _find(group: str, word: str, kind: str) -> EntryPoint:
         if entry.name == kind:
             return entry
     listed = ", ".join(nearest_first(kind, known(group))) or "none installed"
-    raise UsageError(f"unknown {word} type {kind!r}; known: {listed}")
+    raise UsageError(
+        f"unknown {word} type {kind!r}; known: {listed}", "name one of them, or install the package that brings it"
+    )

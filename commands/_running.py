@@ -14,6 +14,7 @@ from backfill_cli.view.closing import RunView, Tally, closing_lines, run_json
 from backfill_cli.view.console import answer_json, interactive, say
 from backfill_cli.view.journal import (
     EVERY_S,
+    FAILED,
     REBUILT,
     Entry,
     Journal,
@@ -130,7 +131,9 @@ class Voice:
     def _tell(self, entry: Entry) -> None:
         lines = stamped(self._name, entry.text, time.time_ns() // 1_000_000)
         if self._log is None:
-            say(lines)
+            # Its stderr is the log: what ends the process follows there, in full.
+            failed = entry.weight is Weight.ERROR and entry.text.startswith(FAILED)
+            say(f"{lines.partition(FAILED)[0]}failed" if failed else lines)
             return
         self._log.write(lines)
         # An error ends the process, which tells it then.

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from backfill_cli import errors
+
 ROOT = Path(__file__).parent.parent
 
 SHARED = {"errors", "model"}
@@ -188,6 +190,24 @@ def test_a_broad_except_raises_as_ours(path: Path) -> None:
             if caught in {"everything", "Exception", "BaseException"}:
                 raises = any(isinstance(inner, ast.Raise) for inner in ast.walk(node))
                 assert raises, f"{path}:{node.lineno}: except {caught} that goes on"
+
+
+@pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_error_says_what_to_do_next(path: Path) -> None:
+    kinds = {
+        name for name, one in vars(errors).items() if isinstance(one, type) and issubclass(one, BaseException)
+    }
+    wrong = []
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id in kinds - {"ConfigError"}
+        ):
+            told = len(node.args) > 1 or any(isinstance(one, ast.Starred) for one in node.args)
+            if not told and not any(one.arg in ("hint", None) for one in node.keywords):
+                wrong.append(f"{path}:{node.lineno}: {node.func.id} without a hint")
+    assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(ROOT)))

@@ -275,6 +275,16 @@ class Catalog:
         known = {row.name: row.lease for row in self.jobs()}
         raise lease.held(job, known.get(job, lease.Lease()), self._now_ms())
 
+    def leave_nothing(self, lock: JobLock) -> None:
+        """Of a job that was never made no lock file is left, nor one of a catalog that is not there."""
+        made = self.path.exists()
+        if made and lock.job in {row.name for row in self.jobs()}:
+            return
+        with self._store.locked("lock"):
+            lock.remove()
+        if not made:
+            self._store.remove_locks()
+
     def claim(self, job: str, owner: str, now_ms: int, lock: JobLock | None = None) -> Claim:
         """The job is ours to run. lock: from `lock_job`, if it is held already; the claim releases it too.
 

@@ -75,6 +75,14 @@ class JobLock:
     def release(self) -> None:
         self._lock.release()
 
+    def remove(self) -> None:
+        """It is released, and its file is gone. Only while the catalog's own lock is held, as to take it: nobody
+        is between opening the file and locking it.
+        """
+        if self.held:
+            Path(self._lock.lock_file).unlink(missing_ok=True)
+            self.release()
+
     def __enter__(self) -> "JobLock":
         return self
 

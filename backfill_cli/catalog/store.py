@@ -131,6 +131,22 @@ class Store:
             finally:
                 door.release()
 
+    def remove_locks(self) -> None:
+        """The files of both locks are gone, where there is no catalog. Who waits for one sees that its file has no
+        name any more, and opens the new one."""
+        deadline = time.monotonic() + self._wait_s
+        queue, door = self._lock("queue"), self._lock("lock")
+        with our_errors(self.path):
+            self._acquire(queue, deadline)
+            try:
+                self._acquire(door, deadline)
+                if not self.path.exists():
+                    Path(door.lock_file).unlink(missing_ok=True)
+                    Path(queue.lock_file).unlink(missing_ok=True)
+            finally:
+                door.release()
+                queue.release()
+
     def _through_queue(self) -> "BaseFileLock":
         deadline = time.monotonic() + self._wait_s
         queue, door = self._lock("queue"), self._lock("lock")

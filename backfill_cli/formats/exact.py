@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from backfill_cli.model.schema import SparkType, shown
-from backfill_cli.spark.failures import MARK
+from backfill_cli.spark.failures import MARK, ROW
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-_SHOWN = 200
+SHOWN = 200
 """So many characters of a value are shown in an error."""
 
 _SECONDS_A_DAY = 86_400
@@ -99,7 +99,7 @@ def of_text(text: "Column", kind: SparkType, named: Named) -> "Column":
             # a number too large for the type becomes infinity, which has to be written as a word
             good &= (F.abs(value) != F.lit(float("inf")).cast(kind)) | text.rlike("(?i:inf)")
     bad = text.isNotNull() & (value.isNull() | ~good)
-    return F.when(bad, failing(named, f"not exactly a {shown(kind)}", text)).otherwise(value)
+    return F.when(bad, failing(named, f"not exactly {article(shown(kind))}", text)).otherwise(value)
 
 
 def _decimal_fits(text: "Column", kind: str) -> "Column":
@@ -128,7 +128,7 @@ def of_double(number: "Column", kind: SparkType, named: Named) -> "Column":
 
     value = number.try_cast(str(kind))
     bad = number.isNotNull() & (value.isNull() | (value.cast("double") != number))
-    return F.when(bad, failing(named, f"not exactly a {shown(kind)}", number)).otherwise(value)
+    return F.when(bad, failing(named, f"not exactly {article(shown(kind))}", number)).otherwise(value)
 
 
 def of_days(days: "Column", named: Named) -> "Column":
@@ -216,11 +216,22 @@ def _whole(bits: "Column") -> "Column":
     return total
 
 
+def article(kind: str) -> str:
+    return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
+
+
+def row_of(file: "Column", row: "Column") -> "Column":
+    """What an error names in place of the file, where the row's place in it is known: see failures.BadRow."""
+    from pyspark.sql import functions as F
+
+    return F.concat(file, F.lit(ROW), row.cast("string"))
+
+
 def refused(file: "Column", what: "str | Column", value: "Column", hint: str = "") -> "Column":
     """An expression that raises when it is evaluated: `file: what: value`."""
     from pyspark.sql import functions as F
 
-    seen = F.coalesce(F.left(value.cast("string"), F.lit(_SHOWN)), F.lit("NULL"))
+    seen = F.coalesce(F.left(value.cast("string"), F.lit(SHOWN)), F.lit("NULL"))
     said = F.lit(what) if isinstance(what, str) else what
     return F.raise_error(
         F.concat(F.lit(f"{MARK} "), file, F.lit(": "), said, F.lit(": "), seen, F.lit(_end(hint)))

@@ -13,7 +13,7 @@ from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Any
 
-from backfill_cli.formats.exact import QUIET, decimal_of, of_text, once
+from backfill_cli.formats.exact import QUIET, article, decimal_of, of_text, once
 from backfill_cli.formats.frames import struct_type
 from backfill_cli.formats.json_text import is_whole_object, why_not_whole
 from backfill_cli.model.schema import Columns, SparkType, field, schema_text, shown
@@ -124,7 +124,7 @@ def _of_parsed(text: str, columns: Columns) -> JsonColumns:
             raw_long = quoted(name, exact)
             value_long, bad_long = _checked(raw_long, kind, False, told)
             value, bad = F.when(long, value_long).otherwise(value), F.when(long, bad_long).otherwise(bad)
-        faults.append(F.when(bad, F.lit(f"column '{name}': not exactly {_article(shown(kind))}")))
+        faults.append(F.when(bad, F.lit(f"column '{name}': not exactly {article(shown(kind))}")))
         values[name] = value
     faults.append(_recased(told, values))
     return JsonColumns(F.when(told.isNotNull(), F.coalesce(*faults)), values)
@@ -286,7 +286,3 @@ def _least_spare_digits(kinds: Sequence[SparkType]) -> int | None:
 
 def _listed(columns: Columns) -> str:
     return ", ".join(f"{name} {shown(column['type'])}" for name, column in columns.items())
-
-
-def _article(kind: str) -> str:
-    return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"

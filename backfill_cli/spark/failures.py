@@ -11,6 +11,9 @@ from backfill_cli.errors import BackfillError, BadData, Fatal, HistoryGone, Tran
 MARK = "backfill:"
 """What the messages begin with that our own expressions raise inside Spark."""
 
+ROW = " :row "
+"""What stands between a file's name and a row's place in it, in such a message."""
+
 _KINDS: dict[str, type[BackfillError]] = {
     "BadData": BadData,
     "Fatal": Fatal,
@@ -40,6 +43,17 @@ _PASSING = frozenset(
 RENAME_HINT = "write files under a name that begins with '_' or ends with .tmp, and rename them when complete"
 SAME_PACKAGE = "install what this job runs with where they run, and let spark.pyspark.python name that Python"
 GONE_HINT = "restore the file, or drop the job and start over"
+
+
+class BadRow(BadData):
+    """A row of text that cannot be read. row: the byte at which its block begins, plus the rows before it there.
+
+    Whoever knows the file can tell the line: upstreams/files/reading/located.py.
+    """
+
+    def __init__(self, file: str, row: int, what: str, hint: str = "") -> None:
+        super().__init__(f"{file}: {what}", hint)
+        self.file, self.row, self.what = file, row, what
 
 
 @contextmanager
@@ -74,8 +88,10 @@ def reading(path: str, what: str) -> Iterator[None]:
         if exc.errno is None:
             raise BadData(f"{path}: not a complete {what} file: {_one_line(exc)}", RENAME_HINT) from exc
         if exc.errno in _PASSING or isinstance(exc, TimeoutError | ConnectionError):
-            raise Transient(f"{path}: {_one_line(exc)}") from exc
-        raise Fatal(f"{path}: {_one_line(exc)}") from exc
+            raise Transient(f"{path}: {_one_line(exc)}", "it is tried again by itself") from exc
+        raise Fatal(
+            f"{path}: {_one_line(exc)}", "look at the file's disk, and at the rights of this user"
+        ) from exc
     except (pa.ArrowException, ValueError, UnicodeError) as exc:
         raise BadData(f"{path}: not a complete {what} file: {_one_line(exc)}", RENAME_HINT) from exc
 
@@ -90,6 +106,9 @@ def from_spark(exc: BaseException) -> BackfillError | None:
     own = re.search(re.escape(MARK) + r" (?:\[(\w+)\] )?(.*?) :end\b", text, re.DOTALL)
     if own:
         message, _, hint = own.group(2).partition(" :try ")
+        placed = re.match(rf"(.+?){ROW}(\d+): (.*)", message, re.DOTALL)
+        if placed:
+            return BadRow(placed[1], int(placed[2]), placed[3], hint)
         return _KINDS.get(own.group(1), BadData)(message, hint)
     lacks = re.search(r"No module named '((?:backfill_cli|pyarrow|confluent_kafka)[\w.]*)'", text)
     if lacks:
@@ -101,7 +120,7 @@ def from_spark(exc: BaseException) -> BackfillError | None:
     if "PATH_NOT_FOUND" in text or "FILE_NOT_EXIST" in text or "FileNotFoundException" in text:
         return Fatal(f"{path}: missing while it was read", GONE_HINT)
     if re.search(r"timed? ?out|Connection reset|Input/output error", text):
-        return Transient(f"{path}: {_one_line(exc)}")
+        return Transient(f"{path}: {_one_line(exc)}", "it is tried again by itself")
     cause = re.findall(r"Caused by: [\w.$]+: ([^\n]+)", text)
     return BadData(f"{path}: cannot be read: {cause[0] if cause else _one_line(exc)}", RENAME_HINT)
 

@@ -113,7 +113,10 @@ class ArrangementStrategy:
             return state
         window = staged.window
         if window is None or not state.position <= window.up_to:
-            raise Fatal(f"the log would go back from {state.position} to {window and window.up_to}")
+            raise Fatal(
+                f"the log would go back from {state.position} to {window and window.up_to}",
+                "nothing of it is committed; this is a fault of backfill: report it with the job's log",
+            )
         state = replace(state, position=window.up_to, position_ms=max(window.up_to_ms, state.position_ms or 0))
         if not plan.reads:
             return state

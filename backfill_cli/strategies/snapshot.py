@@ -155,7 +155,10 @@ class SnapshotStrategy:
         self, state: SnapshotState, plan: EpochPlan, window: ChangeWindow, budget: Budget
     ) -> SnapshotState:
         if not state.position <= window.up_to:
-            raise Fatal(f"the plan would take the log back from {state.position} to {window.up_to}")
+            raise Fatal(
+                f"the plan would take the log back from {state.position} to {window.up_to}",
+                "nothing of it is committed; this is a fault of backfill: report it with the job's log",
+            )
         moved = replace(state, position=window.up_to, position_ms=window.up_to_ms)
         if state.phase == Phase.UPSTREAM:
             return moved

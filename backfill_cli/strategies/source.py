@@ -232,7 +232,8 @@ def _moved(
     """`after <= offset < up_to` of a partition is read: it goes on from there. rows: those of history."""
     if before.cursor != after or not isinstance(up_to, int):
         raise Fatal(
-            f"partition {partition} stands at offset {before.cursor}, the plan read from {after} to {up_to}"
+            f"partition {partition} stands at offset {before.cursor}, the plan read from {after} to {up_to}",
+            "nothing of it is committed; this is a fault of backfill: report it with the job's log",
         )
     status = before.status
     if status != SplitStatus.FINISHED:

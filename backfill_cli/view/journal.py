@@ -20,6 +20,10 @@ from backfill_cli.view.text import shown
 EVERY_S = 10.0
 
 
+FAILED = "failed: "
+"""What the entry of a run begins with that an error ended."""
+
+
 class Weight(StrEnum):
     """How much an entry matters. END: what a run says last."""
 
@@ -144,7 +148,7 @@ class Journal:
     def ended(self, news: News | None, error: Exception | None) -> Iterator[Entry]:
         """How the run ended. news: the last look, None where there is no job to look at. error: what ended it."""
         said, hint = ("", "") if error is None else _said(error)
-        text = said if error is None or isinstance(error, StoppedEarly) else f"failed: {said}"
+        text = said if error is None or isinstance(error, StoppedEarly) else f"{FAILED}{said}"
         event = None
         if news is not None and self._is_ours(news) and news.view.state in ENDED:
             event = Event(news.view.state, news.view, said or news.view.reason, hint)

@@ -52,7 +52,11 @@ def start(
     with catalog.lock_job(name) as lock, run.signals.installed(), Resources(config, run.watcher.tell) as resources:
         known = _definition(catalog, name)
         if known is None:
-            known = create(config, catalog, resources, until, into_existing)
+            try:
+                known = create(config, catalog, resources, until, into_existing)
+            except BackfillError:
+                catalog.leave_nothing(lock)
+                raise
             return run.created(known, config, resources, lock)
         require_same(known, config, catalog.has_read_changes(name))
         require_same_strategy(known, config, resources.upstream)

@@ -264,7 +264,10 @@ class Taker:
         except BackfillError:
             raise
         except Exception as exc:
-            raise Fatal(f"taking the change log failed: {type(exc).__name__}: {exc}") from exc
+            raise Fatal(
+                f"taking the change log failed: {type(exc).__name__}: {exc}",
+                "nothing of it is committed; this is a fault of backfill: report it with the job's log",
+            ) from exc
 
     def check(self) -> None:
         """Raises what ended the taking."""

@@ -1,12 +1,14 @@
 """A sample of what a new job will read, staged and thrown away before its sink has a row.
 
-The oldest and the newest changes that wait, or both ends of a topic's partitions, go the way that an epoch's rows
-go: what would stop the job hours later, with a snapshot read for nothing, stops it before it is made.
+The oldest and the newest changes that wait, a file of a snapshot whose types are told and not known, or both
+ends of a topic's partitions, go the way that an epoch's rows go: what would stop the job hours later, with a
+snapshot read for nothing, stops it before it is made.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from backfill_cli.config.sections import Table
 
 _BYTES = 64 << 20
-"""No change file larger than this is read for a sample: seconds."""
+"""No file larger than this is read for a sample: seconds."""
 
 _OFFSETS, _PARTITIONS = 100, 16
 """So many offsets at each end of so many partitions, the fullest ones."""
@@ -50,7 +52,7 @@ def require_readable(
     except Transient:
         return
     partitioned = upstream.capabilities.partitioned
-    plans = _of_partitions(pin, view) if partitioned else _of_changes(pin, view)
+    plans = _of_partitions(pin, view) if partitioned else chain(_of_snapshot(pin), _of_changes(pin, view))
     for plan, schemas in plans:
         stager = SparkStager(session, upstream, replace(config, tables=_moved(config, plan)))
         staged = stager.stage(plan, _EPOCH, schemas)
@@ -67,6 +69,15 @@ def _moved(config: "JobConfig", plan: EpochPlan) -> "tuple[Table, ...]":
         return config.tables
     moved = {log for log, cursor in window.up_to if window.after.get(log) != cursor}
     return tuple(table for table in config.tables if table.name in moved)
+
+
+def _of_snapshot(pin: Pin) -> Iterator[tuple[EpochPlan, Mapping[str, str]]]:
+    """The first text file of each table, of those that are not too large: they are read whole."""
+    for table in pin.schema:
+        of_table = (s for s in pin.splits if s.table == table and s.rows is None and not s.cuttable)
+        first = next((split for split in of_table if split.size_bytes <= _BYTES), None)
+        if first is not None:
+            yield EpochPlan(reads=(SnapshotRead(table, first.id, None, None),)), pin.schema
 
 
 def _of_partitions(pin: Pin, view: UpstreamView) -> Iterator[tuple[EpochPlan, Mapping[str, str]]]:

@@ -152,7 +152,10 @@ class Verification:
         sink = resources.sink
         if not isinstance(sink, VerifiableSink):
             kind = config.tree["sink"]["type"]
-            raise UsageError(f"the sink of job {definition.name!r} ({kind}) cannot be read back, so not verified")
+            raise UsageError(
+                f"the sink of job {definition.name!r} ({kind}) cannot be read back, so not verified",
+                "read the sink by its own means, and compare",
+            )
         steps.doing("starting Spark")
         upstream, spark = resources.upstream, resources.spark
         steps.counts = TaskCounts(spark)
@@ -180,7 +183,9 @@ class Verification:
             raise
         except Exception as exc:
             if rows.again_checked(exc):
-                raise Transient("some records have to take the checked path") from exc
+                raise Transient(
+                    "some records have to take the checked path", "it is tried again by itself"
+                ) from exc
             failure = upstream.failure(exc) or transform.failure(exc, self.config)
             if failure is None:
                 raise

@@ -93,7 +93,7 @@ def _meaning(shown: str, version: int | None, exc: Exception) -> BackfillError:
     if "feature" in lower or "protocol" in lower or "unsupported" in lower:
         return Fatal(f"{shown}: a feature of this table is not known here: {text}", "drop the feature")
     if "timed out" in lower or "connect" in lower or "reset" in lower:
-        return Transient(f"{shown}: {text}")
+        return Transient(f"{shown}: {text}", "it is tried again by itself")
     return Fatal(f"{shown}: its log cannot be read: {text}", "repair the table")
 
 

@@ -93,7 +93,10 @@ class JobState:
                 if older < before:  # the one before stays for those who just listed it
                     self._files.delete(_numbered(older))
             return wanted
-        raise Transient(f"job {self._job!r}: others change its record in {self._files.root} all the time")
+        raise Transient(
+            f"job {self._job!r}: others change its record in {self._files.root} all the time",
+            "let one runner alone have the job: look for another catalog that runs it",
+        )
 
     def began(self) -> bool:
         """Whether an epoch was about to be committed: tables that are not there any more held rows then."""
@@ -201,7 +204,10 @@ class JobState:
                     "upgrade it",
                 )
             return numbers[-1], record
-        raise Transient(f"job {self._job!r}: others change its record in {self._files.root} all the time")
+        raise Transient(
+            f"job {self._job!r}: others change its record in {self._files.root} all the time",
+            "let one runner alone have the job: look for another catalog that runs it",
+        )
 
     def _records(self) -> list[int]:
         return [int(name[4:-5]) for name in self._files.names() if name.startswith("job-")]

@@ -107,9 +107,15 @@ def _translated(path: Path, exc: duckdb.Error) -> BackfillError:
                 f"ls -ld {quoted} {folder}",
             )
         case Said.ROWS:
-            return BadData(f"{path} cannot store these rows: {told}")
+            return BadData(
+                f"{path} cannot store these rows: {told}",
+                "change the column in a transform, or correct it upstream",
+            )
         case _:
-            return Fatal(f"DuckDB failed on {path}: {told}")
+            return Fatal(
+                f"DuckDB failed on {path}: {told}",
+                "look at the file with the DuckDB command line; restore it if it is damaged",
+            )
 
 
 def rows_of(con: "duckdb.DuckDBPyConnection", sql: str, *parameters: Any) -> list[tuple[Any, ...]]:

@@ -15,7 +15,10 @@ def quoted(name: str) -> str:
     Raises UsageError for the two names that DuckDB cannot hold: an empty one and one with a NUL character.
     """
     if not name or "\0" in name:
-        raise UsageError(f"{name!r} cannot name a column or table in DuckDB: it is empty or holds a NUL character")
+        raise UsageError(
+            f"{name!r} cannot name a column or table in DuckDB: it is empty or holds a NUL character",
+            'rename it in the transform: select = ["… AS name"]',
+        )
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -52,7 +55,8 @@ class Target:
             )
         if table.lower().startswith(SIDE_PREFIX):
             raise UsageError(
-                f"target {text!r}: names that begin with {SIDE_PREFIX} are kept for backfill's own tables"
+                f"target {text!r}: names that begin with {SIDE_PREFIX} are kept for backfill's own tables",
+                'choose another name: tables.target = "main.orders", say',
             )
         return cls(schema, table)
 

@@ -53,7 +53,10 @@ class _Wanted:
         columns = sink_columns(table.name, table.schema)
         missing = [name for name in table.key if name not in {column.name for column in columns}]
         if missing:
-            raise BadData(f"table {table.name!r}: its key column {missing[0]!r} is not among its columns")
+            raise BadData(
+                f"table {table.name!r}: its key column {missing[0]!r} is not among its columns",
+                "let the transform keep the key: add it to select",
+            )
         return cls(table, Target.of(table), columns)
 
     def create(self) -> Iterator[str]:
@@ -179,7 +182,10 @@ def _refuse_shared_targets(wanted: Sequence[_Wanted]) -> None:
     for want in wanted:
         twin = seen.setdefault(want.target.identity, want.table.name)
         if twin != want.table.name:
-            raise UsageError(f"tables {twin!r} and {want.table.name!r} have the same target, {want.target}")
+            raise UsageError(
+                f"tables {twin!r} and {want.table.name!r} have the same target, {want.target}",
+                "give one of them a tables.target of its own",
+            )
 
 
 def _refuse_other_owner(con: "duckdb.DuckDBPyConnection", job: str, want: _Wanted) -> None:

@@ -80,7 +80,10 @@ def check(
 ) -> None:
     """Raises for a table that the job cannot have."""
     if missing := [name for name in target.table.key if name not in target.columns]:
-        raise BadData(f"table {target.table.name!r}: its key column {missing[0]!r} is not among its columns")
+        raise BadData(
+            f"table {target.table.name!r}: its key column {missing[0]!r} is not among its columns",
+            "let the transform keep the key: add it to select",
+        )
     refuse_other_job(job, target, others)
     claim = record.claims.get(target.table.name) if record is not None else None
     if target.held is None:

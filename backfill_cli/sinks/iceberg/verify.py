@@ -44,7 +44,9 @@ def copied(
         time.sleep(RETRY_S)
     told = ", ".join(f"{table}: {markers[table].epoch if table in markers else 'gone'}" for table in held)
     if live:
-        raise Transient(f"job {record.job!r}: its tables are at several epochs ({told})")
+        raise Transient(
+            f"job {record.job!r}: its tables are at several epochs ({told})", "it is tried again by itself"
+        )
     raise StateConflict(
         f"job {record.job!r}: its tables are at several epochs ({told}): a commit was interrupted",
         f"backfill resume {record.job}",

@@ -145,3 +145,44 @@ class Writer:
 
     def _sql(self, text: str) -> None:
         self._spark.sql(text)
+<<<<<<< HEAD
+=======
+
+
+@contextmanager
+def failing(place: Place) -> Iterator[None]:
+    """Iceberg's failures inside become ours; Moved for those that another commit is the cause of."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except BackfillError:
+        raise
+    except (PySparkException, Py4JError) as exc:
+        said = str(exc)
+        if any(text in said for text in _MOVED):
+            raise Moved(_first_line(said)) from exc
+        known = from_spark(exc)
+        if known is not None:
+            raise known from exc
+        if any(text in said for text in _PASSING):
+            raise Transient(f"table {place}: {_first_line(said)}", "it is tried again by itself") from exc
+        raise Fatal(f"table {place}: {_first_line(said)}", "see what Spark says of it above") from exc
+
+
+_MOVED = (
+    "Cannot fast-forward",
+    "is not an ancestor",
+    "Cannot use branch (does not exist)",
+    "CommitFailedException",
+    "Requirement failed",
+    "Cannot commit",
+)
+_PASSING = ("ConnectException", "SocketTimeoutException", "ServiceUnavailable", "No space left on device")
+
+
+def _first_line(said: str) -> str:
+    lines = (line.strip(" :") for line in said.splitlines() if not line.startswith("An error occurred"))
+    return next(filter(None, lines), said)[:300]
+>>>>>>> c9fd17e781b174268b569ea8a6defee48aa034ba

@@ -249,7 +249,10 @@ class PostgresUpstream:
     def changes(
         self, spark: "SparkSession", table: str, after: Position, up_to: Position, schema: str
     ) -> "DataFrame":
-        raise Fatal("the log of PostgreSQL is taken, not read")
+        raise Fatal(
+            "the log of PostgreSQL is taken, not read",
+            "nothing of it is committed; this is a fault of backfill: report it with the job's log",
+        )
 
     def acknowledge(self, position: Position) -> None:
         self._pending.marked()

@@ -185,3 +185,47 @@ def test_looking_at_a_job_is_never_taken_for_a_runner(catalog: Catalog, clock: C
         catalog.post("orders", Verb.PAUSE, None, "cli", clock())
         with claimed(catalog, clock):
             pass
+
+
+def test_a_job_that_was_never_made_leaves_no_file(tmp_path: Path) -> None:
+    catalog = Catalog(tmp_path / "deep" / "catalog.duckdb")
+    lock = catalog.lock_job("orders")
+    assert list((tmp_path / "deep").iterdir())
+    catalog.leave_nothing(lock)
+    assert list((tmp_path / "deep").iterdir()) == []
+    with catalog.lock_job("orders"):
+        pass
+
+
+def test_the_lock_of_a_job_that_is_there_stays(catalog: Catalog) -> None:
+    with catalog.lock_job("orders") as lock:
+        catalog.leave_nothing(lock)
+        assert lock.held
+    with catalog.lock_job("other") as lock:
+        catalog.leave_nothing(lock)
+        assert not Path(f"{catalog.path}.other.runner").exists()
+        assert Path(f"{catalog.path}.lock").exists()
+
+
+def test_who_waits_for_a_lock_that_is_removed_gets_the_new_one(tmp_path: Path) -> None:
+    """Two processes never hold one lock: whoever waited sees that the file has no name any more."""
+    store, over = Store(tmp_path / "catalog.duckdb"), threading.Event()
+    held: list[int] = []
+    most: list[int] = []
+
+    def work() -> None:
+        while not over.is_set():
+            with Store(tmp_path / "catalog.duckdb").locked("lock"):
+                held.append(1)
+                most.append(sum(held))
+                held.append(-1)
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for _ in range(10):
+        store.remove_locks()
+    over.set()
+    for thread in threads:
+        thread.join()
+    assert set(most) == {1}

@@ -1,6 +1,7 @@
 """What a run writes into its log, what of it is shown, and `logs`."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -162,6 +163,17 @@ def test_what_is_of_a_run_is_refused_where_the_job_has_a_runner(
         assert catalog.job("orders").waiting == ()
     assert refused.exit_code == 2
     assert word[0] in refused.stderr
+
+
+def test_a_failure_is_told_once_where_stderr_is_the_log(
+    run: Run, folder: Path, catalog: Catalog, config: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine(monkeypatch, catalog, fails=True)
+    monkeypatch.setenv("BACKFILL_DETACHED_LOG", str(folder / LOG))
+    monkeypatch.setattr("backfill_cli.commands._detached.rotate", lambda _log: None)
+    result = run("start", "--config", config)
+    assert " orders: failed: " not in result.stderr
+    assert re.search(r"Z orders: failed\nerror: part-7: changed\nTry: restore it\n$", result.stderr)
 
 
 @pytest.mark.parametrize(("error", "logged"), [(Held("a runner has it"), False), (Transient("no broker"), True)])

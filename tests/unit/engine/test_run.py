@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from backfill_cli.catalog import Catalog
+from backfill_cli.config import load
 from backfill_cli.contracts import JobDefinition, SinkTable
 from backfill_cli.engine.job.resources import NoWatcher
+from backfill_cli.engine.loop import run as loop_run
 from backfill_cli.engine.loop.run import _Run
 from backfill_cli.errors import Fatal, Transient
 from backfill_cli.model.checkpoint import Checkpoint
@@ -99,3 +101,19 @@ def test_a_job_that_fails_keeps_its_errors_way_on(catalog: Catalog, hint: str, w
     ):
         raise Fatal("it is gone", hint)
     assert catalog.job("orders").reason == f"it is gone; to go on: {way_on}"
+
+
+def test_a_start_that_is_refused_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: Any) -> JobDefinition:
+        raise Fatal("no files there", "name others")
+
+    monkeypatch.setattr(loop_run, "create", refused)
+    (tmp_path / "job.toml").write_text(
+        '[job]\nname = "orders"\n[upstream]\ntype = "files"\n'
+        'snapshot = { path = "x", format = "parquet" }\n'
+        '[[tables]]\nname = "orders"\nkey = ["id"]\n[sink]\ntype = "duckdb"\npath = "w.duckdb"\n'
+    )
+    catalog = Catalog(tmp_path / "held" / "catalog.duckdb")
+    with pytest.raises(Fatal, match="no files there"):
+        loop_run.start(load(tmp_path / "job.toml"), catalog, "forever", False, None)
+    assert list((tmp_path / "held").iterdir()) == []

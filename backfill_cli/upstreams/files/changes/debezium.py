@@ -187,7 +187,10 @@ class Debezium:
             try:
                 encodings[name] = self._encoding(shape, name, column["type"])
             except Unsupported as exc:
-                raise BadData(f"{files[0].path}: column '{name}': {exc}") from exc
+                raise BadData(
+                    f"{files[0].path}: column '{name}': {exc}",
+                    "declare it as a type that it can be read as: upstream.changes.columns",
+                ) from exc
         envelope = envelope_columns(self._table.key, columns, encodings, self._options.epoch)
         at = "r" if shape.told is None else "r.payload"
         if shape.told is not None:
@@ -260,7 +263,10 @@ def _shape(where: Place, file: File, known: Known) -> _Shape | None:
         return None
     begin, end = told_of(first), told_of(last)
     if (begin is None) != (end is None):
-        raise BadData(f"{file.path}: some lines have a schema block and some do not")
+        raise BadData(
+            f"{file.path}: some lines have a schema block and some do not",
+            "let one connector, with one setting of schemas.enable, write all lines of a file",
+        )
     if begin is None or end is None:
         return _Shape(None)
     for name in begin.keys() & end.keys():

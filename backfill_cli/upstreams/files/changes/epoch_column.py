@@ -196,4 +196,7 @@ def _after(a: Cursor, b: Cursor) -> bool:
         return a > b
     if isinstance(a, str) and isinstance(b, str):
         return a > b
-    raise BadData(f"epochs are integers in some files and strings in others: {a!r}, {b!r}")
+    raise BadData(
+        f"epochs are integers in some files and strings in others: {a!r}, {b!r}",
+        "let the upstream write the epoch as one type",
+    )

@@ -8,7 +8,7 @@ from typing import Any
 from backfill_cli.errors import BadData
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.model.position import Cursor
-from backfill_cli.spark.failures import reading
+from backfill_cli.spark.failures import RENAME_HINT, reading
 from backfill_cli.upstreams.files.options import CsvOptions, FileFormat
 from backfill_cli.upstreams.files.reading import lines
 from backfill_cli.upstreams.files.reading.footers import footer
@@ -56,7 +56,10 @@ def read(where: Place, file: File, kind: FileFormat, column: str, csv: CsvOption
     try:
         ordered = sorted(counts.items())
     except TypeError as exc:
-        raise BadData(f"{file.path}: epoch column '{column}' holds integers and strings") from exc
+        raise BadData(
+            f"{file.path}: epoch column '{column}' holds integers and strings",
+            "let the upstream write the epoch as one type",
+        ) from exc
     return Values(tuple(ordered))
 
 
@@ -102,7 +105,9 @@ def _of_json(where: Place, file: File, column: str) -> Any:
         return pa.array([], pa.int64())
     if stray := _NO_OBJECT.search(content):
         # pyarrow 26 dies of a signal on these
-        raise BadData(f"{file.path}: a line is not a JSON object: {stray.group()[:80]!r}")
+        raise BadData(
+            f"{file.path}: a line is not a JSON object: {stray.group()[:80]!r}", "write one object per line"
+        )
     first = lines.first(where, file, "json") or "{}"
     path = column.split(".")
     if "payload" in (head := lines.parsed(file, first)) and path[0] not in head:
@@ -120,7 +125,7 @@ def _of_json(where: Place, file: File, column: str) -> Any:
         except pa.ArrowInvalid as exc:
             if leaf == pa.int64() and "changed from" in str(exc):
                 continue
-            raise BadData(f"{file.path}: not complete JSON lines: {exc}") from exc
+            raise BadData(f"{file.path}: not complete JSON lines: {exc}", RENAME_HINT) from exc
         values = table[path[0]]
         for name in path[1:]:
             values = pc.struct_field(values, name)

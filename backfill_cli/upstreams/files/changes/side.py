@@ -2,7 +2,7 @@
 
 import difflib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import TableSpec
@@ -12,7 +12,7 @@ from backfill_cli.formats.listing import place
 from backfill_cli.model.position import START, Position
 from backfill_cli.model.schema import Columns, columns_of, field
 from backfill_cli.model.upstream import LogStart, Pin, UpstreamView
-from backfill_cli.spark.failures import from_spark, spark_reading
+from backfill_cli.spark.failures import BadRow, from_spark, spark_reading
 from backfill_cli.upstreams.files.changes.change_feed import ChangeFeed
 from backfill_cli.upstreams.files.changes.change_format import ChangeFormat
 from backfill_cli.upstreams.files.changes.debezium import Debezium
@@ -21,6 +21,7 @@ from backfill_cli.upstreams.files.changes.epoch_column import EpochLog
 from backfill_cli.upstreams.files.changes.epochs import FileLog, Log
 from backfill_cli.upstreams.files.changes.table_log import TableLog
 from backfill_cli.upstreams.files.options import ChangesOptions, FilesOptions
+from backfill_cli.upstreams.files.reading.located import Held, located
 from backfill_cli.upstreams.files.snapshot import pin as pins
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class FilesChanges:
 
     def __init__(self, options: FilesOptions, tables: Sequence[TableSpec]) -> None:
         changes = options.changes
+        self._tables, self._options = tables, changes
         self._as_of, self._complete_at = options.snapshot.as_of, options.snapshot.complete_at
         self._logs = {t.name: _table_log(t, changes) for t in tables} if changes else {}
         self._log: Log = EpochLog(self._logs, changes) if changes and changes.epoch else FileLog(self._logs)
@@ -89,7 +91,19 @@ class FilesChanges:
             log.forget_before(self._log.cursor(position, name))
 
     def failure(self, exc: Exception) -> BackfillError | None:
-        return from_spark(exc)
+        error = from_spark(exc)
+        if not isinstance(error, BadRow):
+            return error
+        found = (located(error, held) for held in self._held(error.file))
+        return next((one for one in found if one is not None), error)
+
+    def _held(self, name: str) -> Iterator[Held]:
+        """The change files of that name. Their key is told where they have a header."""
+        options = self._options
+        for table in self._tables:
+            log = self._logs.get(table.name)
+            if options is not None and log is not None and name in log.files():
+                yield Held(log.where, log.files()[name], options.reads_as(name), options.csv, (), table.key)
 
     def close(self) -> None:
         """Nothing is held open."""

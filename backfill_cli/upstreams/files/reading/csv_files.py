@@ -50,7 +50,9 @@ def header(where: Place, file: File, options: CsvOptions) -> list[str]:
         names = fields(line.removeprefix("\ufeff"), options) if line is not None else []
     twice = [name for name in names if names.count(name) > 1]
     if twice:
-        raise BadData(f"{file.path}: column '{twice[0]}' appears twice in the header")
+        raise BadData(
+            f"{file.path}: column '{twice[0]}' appears twice in the header", "give each column a name of its own"
+        )
     return names
 
 
@@ -143,13 +145,14 @@ def _of_order(
 
     rows = _texts(spark, where, files, options, len(order))
     values = []
+    row = exact.row_of(F.col("_file"), F.col("_row"))
     for column, described in columns.items():
         kind, metadata = described["type"], described["metadata"]
         if column not in order:
             values.append(F.lit(None).cast(frames.struct_type({column: described})[column].dataType).alias(column))
             continue
         # numbered, because names may hold anything and may differ in case only
-        text, named = F.col(f"c{list(order).index(column)}"), exact.Named(F.col("_file"), column, hint)
+        text, named = F.col(f"c{list(order).index(column)}"), exact.Named(row, column, hint)
         values.append(exact.of_text(text, kind, named).alias(column, metadata=metadata))
     at = F.struct(F.col("_file").alias("file"), F.col("_row").alias("row"))
     return rows.select(F.col("_file").alias("_backfill_file"), at.alias("_backfill_at"), *values)

@@ -81,7 +81,7 @@ def batches(options: CsvOptions, columns: int, part: TextPart) -> "Iterator[pa.R
     skip = 1 if options.header and part.start == 0 else 0
     names = [f"c{i}" for i in range(columns)]
     with reading(part.path, "csv"):
-        for offset, block in _blocks(options, part):
+        for offset, block in blocks(options, part):
             if not block.strip(b"\r\n"):
                 continue
             table = parsed(block, options, names, part.path).slice(skip)
@@ -113,11 +113,13 @@ def parsed(block: bytes, options: CsvOptions, names: Sequence[str], path: str) -
         counted = re.search(r"Expected (\d+) columns, got (\d+): (.*)", str(exc), re.DOTALL)
         if counted:
             what = f"not a line of {counted[1]} fields, but of {counted[2]}: {counted[3][:_SHOWN]}"
-            raise BadData(f"{path}: {what}") from exc
+            raise BadData(
+                f"{path}: {what}", "correct the line; fields that hold the delimiter stand in quotes"
+            ) from exc
         raise BadData(f"{path}: not UTF-8 text: {exc}", "write the file as UTF-8") from exc
 
 
-def _blocks(options: CsvOptions, part: TextPart) -> Iterator[tuple[int, bytes]]:
+def blocks(options: CsvOptions, part: TextPart) -> Iterator[tuple[int, bytes]]:
     """The part's whole records, with the byte at which each block begins."""
     grammar = Grammar(options)
     ends: Sequence[re.Pattern[bytes]] = (grammar.feeds, grammar.returns)

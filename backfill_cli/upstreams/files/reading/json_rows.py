@@ -53,7 +53,7 @@ def batches(fast: FastPath | None, part: TextPart) -> "Iterator[pa.RecordBatch]"
     """A part's lines: `_file STRING, _row BIGINT` (rising along the file), `_line BINARY`, what `fast` adds."""
     import pyarrow as pa
 
-    for offset, block in _blocks(part):
+    for offset, block in blocks(part):
         values = [line for line in (one.strip(_WHITE) for one in block.split(b"\n")) if line]
         if not values:
             continue
@@ -69,7 +69,7 @@ def batches(fast: FastPath | None, part: TextPart) -> "Iterator[pa.RecordBatch]"
         yield pa.RecordBatch.from_pydict(told)
 
 
-def _blocks(part: TextPart) -> Iterator[tuple[int, bytes]]:
+def blocks(part: TextPart) -> Iterator[tuple[int, bytes]]:
     """Whole lines, with the byte at which each block begins."""
     with opened(part) as (source, at):
         held = b""

@@ -78,5 +78,5 @@ def parsed(file: File, line: str, numbers: Callable[[str], Any] = str) -> dict[s
         shown = line if len(line) <= 120 else f"…{line[-120:]}"
         raise BadData(f"{file.path}: not a complete JSON line: {shown}", RENAME_HINT) from exc
     if not isinstance(value, dict):
-        raise BadData(f"{file.path}: a line is not a JSON object: {line[:120]}")
+        raise BadData(f"{file.path}: a line is not a JSON object: {line[:120]}", "write one object per line")
     return value

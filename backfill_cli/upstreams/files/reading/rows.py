@@ -35,19 +35,24 @@ def frame(
     if kind == "csv":
         return csv_files.frame(spark, where, files, csv, columns, hint)
     if not arrow_tasks.workers_know_us(spark):
-        return _json(frames.text_lines(spark, where, files), columns, None, hint)
+        return _json(frames.text_lines(spark, where, files), columns, None, hint, numbered=False)
     fast = fast_path(columns)
-    return _json(json_rows.frame(spark, where, files, fast), columns, fast, hint)
+    return _json(json_rows.frame(spark, where, files, fast), columns, fast, hint, numbered=True)
 
 
-def _json(lines: "DataFrame", columns: Columns, fast: FastPath | None, hint: str) -> "DataFrame":
-    """fast: the columns that came beside the lines, where their block could take the fast path."""
+def _json(lines: "DataFrame", columns: Columns, fast: FastPath | None, hint: str, numbered: bool) -> "DataFrame":
+    """fast: the columns that came beside the lines, where their block could take the fast path.
+
+    numbered: whether `_backfill_at` holds the row's place in its file.
+    """
     from pyspark.sql import functions as F
 
     found = of_parsed("_line", columns)
 
     def shown() -> "list[Column]":
-        refused = exact.refused(F.col("_backfill_file"), F.col("_fault"), F.col("_line"), hint)
+        file = F.col("_backfill_file")
+        file = exact.row_of(file, F.col("_backfill_at.row")) if numbered else file
+        refused = exact.refused(file, F.col("_fault"), F.col("_line"), hint)
         given = by_either_path(found.values, fast)
         return [
             F.when(F.col("_fault").isNotNull(), refused).otherwise(given[name]).alias(name, metadata=c["metadata"])
@@ -56,5 +61,5 @@ def _json(lines: "DataFrame", columns: Columns, fast: FastPath | None, hint: str
 
     told = lines.withColumn("_line", F.col("_line").cast("string"))
     read = with_parsed(told, "_line", columns).withColumn("_fault", found.fault)
-    values = reused(("json rows", schema_text(columns), fast, hint), shown)
+    values = reused(("json rows", schema_text(columns), fast, hint, numbered), shown)
     return read.select("_backfill_file", "_backfill_at", *values)

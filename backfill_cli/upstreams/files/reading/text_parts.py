@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 BLOCK_BYTES = 8 << 20
 _PART_BYTES = 32 << 20
 _ROW_BYTES = 100  # what a row is taken for when files are shared out
-_BOM = b"\xef\xbb\xbf"
+BOM = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +90,8 @@ def opened(part: TextPart) -> Iterator[tuple[Any, int]]:
         if begin:
             source.seek(begin - 1)
             begin += len(_rest_of_line(source, source.read(1)))
-        elif source.read(len(_BOM)) == _BOM:
-            begin = len(_BOM)
+        elif source.read(len(BOM)) == BOM:
+            begin = len(BOM)
         source.seek(begin)
         yield source, begin
 
@@ -106,7 +106,7 @@ class _Unmarked:
         found: bytes = self._source.read(size)
         if self._first:
             self._first = False
-            if found.startswith(_BOM):
-                more: bytes = self._source.read(len(_BOM))
-                return found[len(_BOM) :] + more
+            if found.startswith(BOM):
+                more: bytes = self._source.read(len(BOM))
+                return found[len(BOM) :] + more
         return found

@@ -9,8 +9,9 @@ from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.schema import columns_of, schema_text
 from backfill_cli.model.split import Split
 from backfill_cli.model.upstream import Pin, SnapshotPin
-from backfill_cli.spark.failures import from_spark, spark_reading
+from backfill_cli.spark.failures import BadRow, from_spark, spark_reading
 from backfill_cli.upstreams.files.options import SnapshotFiles
+from backfill_cli.upstreams.files.reading.located import located
 from backfill_cli.upstreams.files.snapshot import pin as pins
 from backfill_cli.upstreams.files.snapshot.by_duckdb import rows_sql
 from backfill_cli.upstreams.files.snapshot.table import TableSnapshot
@@ -63,7 +64,11 @@ class FilesSnapshot:
         return rows_sql(self._options, self._tables[table].where, files, types)
 
     def failure(self, exc: Exception) -> BackfillError | None:
-        return from_spark(exc)
+        error = from_spark(exc)
+        if not isinstance(error, BadRow):
+            return error
+        found = (located(error, held) for table in self._tables.values() if (held := table.held(error.file)))
+        return next((one for one in found if one is not None), None)
 
     def close(self) -> None:
         """Nothing is held open."""

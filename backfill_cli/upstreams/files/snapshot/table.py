@@ -16,6 +16,7 @@ from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.failures import SAME_PACKAGE
 from backfill_cli.upstreams.files.options import SnapshotFiles
 from backfill_cli.upstreams.files.reading.footers import THREADS, footer, group_rows
+from backfill_cli.upstreams.files.reading.located import Held
 from backfill_cli.upstreams.files.snapshot import pin, row_groups, slicing
 from backfill_cli.upstreams.files.snapshot.row_groups import FileSlice
 from backfill_cli.upstreams.files.snapshot.scan import Layout, choose, parquet_frame, text_frame
@@ -114,6 +115,14 @@ class TableSnapshot:
                 parts = slicing.tasks(groups, after, end)
                 slices += [(index, FileSlice(self.where.fs, path, part)) for part in parts]
         return row_groups.tasks(slices, arrow_tasks.cores(spark), self._columns)
+
+    def held(self, name: str) -> Held | None:
+        """The pinned file of that name, if there is one."""
+        file = self._files.get(name)
+        if file is None:
+            return None
+        options = self._options
+        return Held(self.where, file, options.format, options.csv, list(self._columns), self._table.key)
 
     def _unchanged(self, name: str) -> None:
         file = self._files[name]

@@ -125,9 +125,15 @@ def _two_columns(where: Place, file: File, options: ArchiveOptions) -> "pa.Table
         table = _of_parquet(where, file, names) if options.format == "parquet" else _of_json(where, file, names)
         for name in names:
             if not pa.types.is_integer(table.schema.field(name).type):
-                raise BadData(f"{file.path}: column '{name}' is not a whole number")
+                raise BadData(
+                    f"{file.path}: column '{name}' is not a whole number",
+                    "write partition and offset as whole numbers",
+                )
             if table[name].null_count:
-                raise BadData(f"{file.path}: column '{name}' is NULL in {table[name].null_count} rows")
+                raise BadData(
+                    f"{file.path}: column '{name}' is NULL in {table[name].null_count} rows",
+                    "write partition and offset of every record",
+                )
         return pa.table({"p": table[names[0]].cast(pa.int64()), "o": table[names[1]].cast(pa.int64())})
 
 

@@ -1,0 +1,106 @@
+"""Which line of a text file a value stands in that failed a job: looked up once, when it has failed.
+
+A row knows the byte at which its block begins, and how many rows of the block come before it: that is read again.
+"""
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from backfill_cli.errors import BackfillError, BadData
+from backfill_cli.formats.exact import SHOWN
+from backfill_cli.formats.listing import File, Place
+from backfill_cli.spark.failures import BadRow, reading
+from backfill_cli.upstreams.files.options import CsvOptions, FileFormat
+from backfill_cli.upstreams.files.reading import csv_files, csv_text, json_rows, text_parts
+from backfill_cli.upstreams.files.reading.text_parts import TextPart
+
+_BLOCK = 1 << 20
+_Row = tuple[int, Mapping[str, object], Sequence[str]]
+"""Its first line, counted from 1, its values by column, and its texts, one of which an error shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Where a failed row's file is, and how it is read. names: of CSV's columns without a header, in order."""
+
+    where: Place
+    file: File
+    kind: FileFormat | None
+    csv: CsvOptions
+    names: Sequence[str]
+    key: Sequence[str]
+
+
+def located(error: BadRow, held: Held) -> BackfillError | None:
+    """The same error, with its row's line and key; None where the value does not stand in this file there.
+
+    A table's snapshot and its changes may have files of one name.
+    """
+    if held.kind not in ("csv", "json"):
+        return None
+    try:
+        with reading(held.file.path, held.kind):
+            line, row, texts = _row(held, error.row)
+    except BackfillError:  # the file has changed meanwhile: what is wrong with the value is told all the same
+        return None
+    if not any(text and error.what.endswith(f": {text[:SHOWN]}") for text in texts):
+        return None
+    keys = ", ".join(f"{name} {row[name]}" for name in held.key if name in row)
+    of = f" (of {keys})" if keys else ""
+    return BadData(f"{error.file}: line {line}{of}: {error.what}", error.hint)
+
+
+def _row(held: Held, row: int) -> _Row:
+    """Line 0 where there is no such row."""
+    cut = held.kind == "json" or not held.csv.multi_line
+    for part in text_parts.parts(held.where, [held.file], cut):
+        if part.end is not None and not part.start <= row < part.end:
+            continue
+        blocks = csv_text.blocks(held.csv, part) if held.kind == "csv" else json_rows.blocks(part)
+        for offset, block in blocks:
+            if offset <= row < offset + len(block):
+                rows = _of_csv(held, part, offset, block) if held.kind == "csv" else _of_json(block)
+                for index, (line, told, texts) in enumerate(rows):
+                    if index == row - offset:
+                        return _lines_before(part, offset, block) + line, told, texts
+    return 0, {}, ()
+
+
+def _of_csv(held: Held, part: TextPart, offset: int, block: bytes) -> Iterator[_Row]:
+    """Each record's first line in the block, and its fields; blank lines are none."""
+    options, names = held.csv, held.names
+    text = io.StringIO(block.decode("utf-8", "replace"), newline="")
+    records = csv.reader(text, delimiter=options.delimiter, quotechar=options.quote)
+    if options.header:
+        names = csv_files.header(held.where, held.file, options)
+    first = options.header and part.start == 0 and offset <= len(text_parts.BOM)
+    before = 0
+    for record in records:
+        if record and not first:
+            yield before + 1, dict(zip(names, record, strict=False)), record
+        first = first and not record
+        before = records.line_num
+
+
+def _of_json(block: bytes) -> Iterator[_Row]:
+    for number, line in enumerate(block.split(b"\n"), 1):
+        if line.strip():
+            try:
+                told = json.loads(line, parse_float=str)
+            except ValueError:
+                told = None
+            yield number, told if isinstance(told, dict) else {}, [str(line.strip(), "utf-8", "replace")]
+
+
+def _lines_before(part: TextPart, offset: int, block: bytes) -> int:
+    """How many lines the file has before this byte."""
+    end = b"\n" if b"\n" in block else b"\r"
+    found = 0
+    with part.fs.open_input_stream(part.path, compression="detect") as source:
+        while offset > 0 and (more := source.read(min(offset, _BLOCK))):
+            found += more.count(end)
+            offset -= len(more)
+    return found

@@ -1,0 +1,111 @@
+"""An error about one value names the line that it stands in, and the row's key."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from backfill_cli.config import load
+from backfill_cli.engine.staging import sample
+from backfill_cli.engine.staging.sample import require_readable
+from backfill_cli.errors import BadData
+from backfill_cli.upstreams.files.reading import text_parts
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JOB = """
+[job]
+name = "lines"
+staging = "HERE/staging"
+[upstream]
+type = "files"
+snapshot = { path = "HERE/data", format = "FORMAT", schema = "id BIGINT, v INT", ignore = ["n"], csv = { CSV } }
+CHANGES
+[[tables]]
+name = "lines"
+key = ["id"]
+immutable_key = true
+[sink]
+type = "duckdb"
+path = "w.duckdb"
+"""
+
+
+def failed(spark: "SparkSession", here: Path, kind: str, csv: str = "header = true", changes: str = "") -> BadData:
+    told = {"HERE": str(here), "FORMAT": kind, "CHANGES": changes.replace("HERE", str(here)), "CSV": csv}
+    text = JOB
+    for name in ("FORMAT", "CHANGES", "CSV", "HERE"):
+        text = text.replace(name, told[name])
+    (here / "job.toml").write_text(
+        text if kind == "csv" else text.replace(f', ignore = ["n"], csv = {{ {csv} }}', "")
+    )
+    config = load(here / "job.toml")
+    upstream = config.open_upstream()
+    with pytest.raises(BadData) as raised:
+        require_readable(lambda: spark, upstream, config, upstream.pin())
+    return raised.value
+
+
+def write(file: Path, text: str) -> None:
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(text, newline="")
+
+
+def rows(bad: int, count: int = 40) -> str:
+    return "".join(f"{i},{'2.5' if i == bad else i}\n" for i in range(count))
+
+
+@pytest.mark.parametrize(
+    ("text", "csv", "line"),
+    [
+        ("id,v\n" + rows(15), "header = true", "line 17 (of id 15)"),
+        ("\ufeffid,v\n" + rows(0), "header = true", "line 2 (of id 0)"),
+        (rows(15), "header = false", "line 16 (of id 15)"),
+        ("id,v\n1,1\n\n\n15,2.5\n", "header = true", "line 5 (of id 15)"),
+        ("id,v\r\n" + rows(15).replace("\n", "\r\n"), "header = true", "line 17 (of id 15)"),
+        ('id,v\n"1",1\n"15",2.5\n', "header = true", "line 3 (of id 15)"),
+        ('id,v,n\n1,1,"a\nb"\n15,2.5,c\n', "header = true, multi_line = true", "line 4 (of id 15)"),
+    ],
+)
+def test_a_value_of_csv_names_its_line_and_key_at_plan(
+    spark: "SparkSession", tmp_path: Path, text: str, csv: str, line: str
+) -> None:
+    write(tmp_path / "data" / "a.csv", text)
+    error = failed(spark, tmp_path, "csv", csv)
+    assert error.message == f"a.csv: {line}: column 'v': not exactly an int: 2.5"
+
+
+def test_a_line_behind_many_blocks_and_parts_is_counted(
+    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(text_parts, "_PART_BYTES", 20_000)
+    write(tmp_path / "data" / "a.csv", "id,v\n" + rows(9_000, 10_000))
+    assert "a.csv: line 9002 (of id 9000): " in failed(spark, tmp_path, "csv").message
+
+
+def test_a_line_of_json_is_named(spark: "SparkSession", tmp_path: Path) -> None:
+    lines = [json.dumps({"id": i, "v": 2.5 if i == 15 else i}) for i in range(40)]
+    write(tmp_path / "data" / "a.json", "\n" + "\n".join(lines) + "\n")
+    error = failed(spark, tmp_path, "json")
+    assert error.message.startswith("a.json: line 17 (of id 15): ")
+
+
+def test_a_line_of_changes_is_named_where_a_file_of_the_snapshot_has_its_name(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    write(tmp_path / "data" / "a.csv", "id,v\n" + rows(-1))
+    write(tmp_path / "changes" / "a.csv", "Op,id,v\nU,1,1\nU,15,2.5\n")
+    changes = 'changes = { path = "HERE/changes", format = "dms", csv = { header = true } }'
+    error = failed(spark, tmp_path, "csv", changes=changes)
+    assert error.message == "a.csv: line 3 (of id 15): column 'v': not exactly an int: 2.5"
+
+
+def test_a_file_too_large_for_a_sample_is_passed_over(
+    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "data" / "a.csv", "id,v\n" + "0,0\n" * 40)
+    write(tmp_path / "data" / "b.csv", "id,v\n15,2.5\n")
+    monkeypatch.setattr(sample, "_BYTES", 100)
+    assert failed(spark, tmp_path, "csv").message.startswith("b.csv: line 2 (of id 15): ")
