@@ -147,5 +147,8 @@ def _meaning(table: SinkTable, where: Where, exc: Exception) -> Exception | None
     if "No space left" in text:
         return Transient(f"{where.shown}: no space left on its disk", "make room")
     if "DELTA_" in text:
-        return Fatal(f"{where.shown}: Delta refuses the epoch's commit: {first}")
+        return Fatal(
+            f"{where.shown}: Delta refuses the epoch's commit: {first}",
+            "change what it names in the table's properties",
+        )
     return None

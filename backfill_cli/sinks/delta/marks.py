@@ -28,7 +28,10 @@ TRIES = 20
 def number_of(token: int, epoch: int) -> int:
     """Greater for a newer token, and of one token for a newer epoch. Raises Fatal beyond 2 million runners."""
     if token > LAST_TOKEN or epoch >= 2**EPOCH_BITS:
-        raise Fatal(f"token {token} or epoch {epoch} is too great for a Delta table's transaction number")
+        raise Fatal(
+            f"token {token} or epoch {epoch} is too great for a Delta table's transaction number",
+            "correct this machine's clock; or drop the job and start over",
+        )
     return token << EPOCH_BITS | epoch
 
 
@@ -117,7 +120,10 @@ class MarkedTable:
                 )
             if self.write(number_of(token, marker.epoch), version):
                 return
-        raise Transient(f"{self.where.shown}: others commit to it all the time, its token cannot be raised")
+        raise Transient(
+            f"{self.where.shown}: others commit to it all the time, its token cannot be raised",
+            "let them write less often",
+        )
 
     def write(self, number: int, onto: int, files: "Sequence[AddAction]" = ()) -> bool:
         """A commit of this number, with these files and no others, as the version after `onto`.

@@ -123,7 +123,7 @@ class DeltaSink:
                 apply(session, commit, table, found.where, found.app, number)
             except Overtaken as exc:
                 self._require_ours(commit, table, found)
-                raise Transient(f"{found.where.shown}: {exc}") from exc
+                raise Transient(f"{found.where.shown}: {exc}", "it is tried again by itself") from exc
         self._require_ours(commit, table, found)
 
     def _adopts(self, commit: EpochCommit, table: SinkTable, found: MarkedTable) -> bool:
@@ -141,7 +141,9 @@ class DeltaSink:
                 return
             if found.write(number, now[0], files):
                 return
-        raise Transient(f"{found.where.shown}: others commit to it all the time, an epoch cannot")
+        raise Transient(
+            f"{found.where.shown}: others commit to it all the time, an epoch cannot", "let them write less often"
+        )
 
     def _require_ours(self, commit: EpochCommit, table: SinkTable, found: MarkedTable) -> None:
         """The commit is there: Delta skips one that is not newer without a word."""

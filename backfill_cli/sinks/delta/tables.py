@@ -116,7 +116,10 @@ def _require_types(table: SinkTable) -> None:
     columns = columns_of(table.schema)
     missing = [name for name in table.key if name not in columns]
     if missing:
-        raise BadData(f"table {table.name!r}: its key column {missing[0]!r} is not among its columns")
+        raise BadData(
+            f"table {table.name!r}: its key column {missing[0]!r} is not among its columns",
+            f'take it in the transform: select = ["{missing[0]}", …]',
+        )
     for name, column in columns.items():
         if not _is_kept(column["type"]):
             raise BadData(

@@ -49,5 +49,8 @@ def _one_epoch(tables: Sequence[MarkedTable]) -> tuple[dict[str, int], Marker | 
         if len({(one.epoch, one.attempt) for one in markers}) <= 1:
             return {name: version for name, (version, _) in found.items()}, markers[0] if markers else None
         if time.monotonic() > deadline:
-            raise Transient("the tables were at different epochs all the time: their runner died between two")
+            raise Transient(
+                "the tables were at different epochs all the time: their runner died between two",
+                "run the job, which ends the epoch: backfill resume JOB",
+            )
         time.sleep(RETRY_S)
