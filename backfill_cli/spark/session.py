@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 from backfill_cli.errors import Fatal, Transient, UsageError
 from backfill_cli.spark import class_data, driver
+from backfill_cli.spark.beside import end_clones
 from backfill_cli.spark.java import find_java
 from backfill_cli.spark.table_formats import session_settings
 
@@ -117,6 +118,7 @@ def session_of(config: "JobConfig") -> "Iterator[SparkSession]":
     try:
         yield spark
     finally:
+        end_clones()
         if ours:
             spark.stop()
 

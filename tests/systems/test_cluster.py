@@ -12,9 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 from broker import free_port
 from cluster import cluster, environment, process, typed, until_said
+from deltalake import DeltaTable
 from kafka_topics import new_topic
 from postgres import Server
 from postgres_database import database
+
+from backfill_cli.spark.table_formats import session_settings
 
 if TYPE_CHECKING:
     from broker import Broker
@@ -59,6 +62,11 @@ SINK = """
 [sink]
 type = "duckdb"
 path = "{folder}/{name}.duckdb"
+"""
+LAKE = """
+[sink]
+type = "delta"
+table = "{folder}/lake/{{table}}"
 """
 CLUSTER = """
 [spark]
@@ -129,7 +137,8 @@ def test_a_job_runs_and_is_verified_over_spark_connect(broker: "Broker", tmp_pat
     topic.write_json([{"id": n} for n in range(100)])
     python, port = Path(sys.executable), str(free_port())
     server = "org.apache.spark.sql.connect.service.SparkConnectServer"
-    conf = ["--conf", f"spark.connect.grpc.binding.port={port}", "--conf", "spark.ui.enabled=false"]
+    settings = session_settings(("delta",), {"spark.connect.grpc.binding.port": port, "spark.ui.enabled": "false"})
+    conf = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
     submit = (
         "org.apache.spark.deploy.SparkSubmit",
         "--class",
@@ -148,7 +157,14 @@ def test_a_job_runs_and_is_verified_over_spark_connect(broker: "Broker", tmp_pat
             assert ended.returncode == 0, ended.stderr
             checked = typed(tmp_path, python, "verify", name)
             assert checked.returncode == 0, checked.stdout + checked.stderr
+        lake = (FILES + remote + LAKE).format(name="lake", folder=tmp_path)
+        (tmp_path / "job.toml").write_text(lake)
+        for words in (("start", "--config", "job.toml", "--until", "caught-up"), ("verify", "lake")):
+            ended = typed(tmp_path, python, *words)
+            assert ended.returncode == 0, ended.stdout + ended.stderr
     assert (count(tmp_path / "files.duckdb"), count(tmp_path / "events.duckdb")) == (1000, 100)
+    ids = DeltaTable(tmp_path / "lake" / "t").to_pyarrow_table()["id"].to_pylist()
+    assert sorted(ids) == list(range(1000))
 
 
 def count(path: Path) -> int:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from backfill_cli.errors import UsageError
+from backfill_cli.spark.beside import CATALOG
 from backfill_cli.spark.names import backticked
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-CATALOG = "spark.sql.catalog."
 NO_PLACE = "a folder, with a '/' in it ('./orders' for one that is beside), or catalog.schema.table"
 SPARK_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
 
@@ -108,15 +108,6 @@ def template(text: str, target: str) -> str:
 
 Settings = Callable[[], Mapping[str, str]]
 """What the session is told in its settings; a session is started where there is none yet."""
-
-
-def own_session(session: "SparkSession") -> "SparkSession":
-    """A session beside this one, with its catalogs: what is set there disturbs nobody."""
-    made = session.newSession()
-    for name, value in session.conf.getAll.items():
-        if name.startswith(CATALOG):
-            made.conf.set(name, value)
-    return made
 
 
 def settings_of(session: "Callable[[], SparkSession]") -> Settings:

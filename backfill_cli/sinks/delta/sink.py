@@ -22,6 +22,7 @@ from backfill_cli.sinks.delta.marks import LAST_TOKEN, TRIES, MarkedTable, marks
 from backfill_cli.sinks.delta.options import DeltaOptions
 from backfill_cli.sinks.delta.places import state_of, where_of
 from backfill_cli.sinks.delta.tables import check, marked, prepare
+from backfill_cli.spark.beside import session_beside
 
 if TYPE_CHECKING:
     from deltalake.transaction import AddAction
@@ -112,14 +113,14 @@ class DeltaSink:
         number = number_of(commit.token, commit.epoch)
         staged = commit.staged.tables.get(table.name)
         if table.name in commit.unique:
-            require_unique(self._session().newSession(), commit, table, found.where)
+            require_unique(session_beside(self._session()), commit, table, found.where)
         if staged is None or not (staged.rows or staged.changed or staged.deleted or staged.truncated):
             self._by_log(commit, table, found, number, ())
         elif self._adopts(commit, table, found):
             self._by_log(commit, table, found, number, linked(found.where, commit, table))
         else:
             try:
-                session = self._session().newSession()
+                session = session_beside(self._session())
                 apply(session, commit, table, found.where, found.app, number)
             except Overtaken as exc:
                 self._require_ours(commit, table, found)

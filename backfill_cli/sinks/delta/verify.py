@@ -13,6 +13,7 @@ from backfill_cli.formats.lake.state import JobState
 from backfill_cli.model.checkpoint import Marker
 from backfill_cli.model.schema import names_of
 from backfill_cli.sinks.delta.marks import MarkedTable
+from backfill_cli.spark.beside import session_beside
 from backfill_cli.spark.names import quoted
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def copied(
     saved = state.saved(marker) if marker is not None else None
     # A table made anew has the same numbers: the file of the log tells them apart.
     known = {name: str((version, stamp(places[name], version))) for name, version in versions.items()}
-    yield LakeCopy(session().newSession(), reads, saved, known)
+    yield LakeCopy(session_beside(session()), reads, saved, known)
 
 
 def _one_epoch(tables: Sequence[MarkedTable]) -> tuple[dict[str, int], Marker | None]:

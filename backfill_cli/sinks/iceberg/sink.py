@@ -17,7 +17,7 @@ from backfill_cli.contracts.marker import gone, is_due, refuse_old_token
 from backfill_cli.errors import Held, StateConflict, Transient, UsageError
 from backfill_cli.formats.iceberg import metadata
 from backfill_cli.formats.iceberg.edge import Moved, failing
-from backfill_cli.formats.iceberg.places import Place, own_session, settings_of
+from backfill_cli.formats.iceberg.places import Place, settings_of
 from backfill_cli.formats.lake.state import Claim, JobRecord, JobState, jobs
 from backfill_cli.model.checkpoint import Marker, Owner
 from backfill_cli.sinks.iceberg import tables as shape
@@ -26,6 +26,7 @@ from backfill_cli.sinks.iceberg.markers import marker_of, properties, refs_befor
 from backfill_cli.sinks.iceberg.options import IcebergSinkOptions
 from backfill_cli.sinks.iceberg.tables import Target
 from backfill_cli.sinks.iceberg.writing import Writer
+from backfill_cli.spark.beside import session_beside
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,7 +57,7 @@ class IcebergSink:
     @cached_property
     def _spark(self) -> "SparkSession":
         """Settings of a commit are set here, where what is staged meanwhile does not see them."""
-        return own_session(self._session())
+        return session_beside(self._session())
 
     # What is there
 
@@ -240,7 +241,7 @@ class IcebergSink:
         from backfill_cli.formats.lake.copy import LakeCopy
         from backfill_cli.sinks.iceberg.verify import reads
 
-        yield LakeCopy(own_session(self._session()), reads(self._options.table, pinned), saved, pinned)
+        yield LakeCopy(session_beside(self._session()), reads(self._options.table, pinned), saved, pinned)
 
     def drop(self, tables: Sequence[SinkTable]) -> None:
         with self._turn:

@@ -9,9 +9,10 @@ from backfill_cli.contracts import TableSpec
 from backfill_cli.contracts.pair import Pair
 from backfill_cli.errors import StateConflict
 from backfill_cli.formats.iceberg.edge import failing
-from backfill_cli.formats.iceberg.places import own_session, settings_of
+from backfill_cli.formats.iceberg.places import settings_of
 from backfill_cli.model.position import Position
 from backfill_cli.model.upstream import Pin
+from backfill_cli.spark.beside import session_beside
 from backfill_cli.upstreams.iceberg.changes import IcebergChanges
 from backfill_cli.upstreams.iceberg.options import IcebergOptions
 from backfill_cli.upstreams.iceberg.snapshot import IcebergSnapshot, SnapshotTable, rows_at
@@ -89,7 +90,7 @@ class IcebergUpstream(Pair):
 
     def _alter(self, one: SnapshotTable, what: str) -> None:
         with failing(one.table.place):
-            spark = own_session(self._session())
+            spark = session_beside(self._session())
             one.table.place.register(spark)
             spark.sql(f"ALTER TABLE {one.table.place.sql} {what}")
 
