@@ -19,11 +19,13 @@ UpstreamOption = Annotated[
     typer.Option(
         "--upstream",
         metavar="TYPE",
-        help="Where rows come from: files, kafka, postgres; files+kafka for a snapshot of files with changes in a "
-        "topic.",
+        help="Where rows come from: files, kafka, postgres, delta, iceberg; files+kafka for a snapshot of files "
+        "with changes in a topic.",
     ),
 ]
-SinkOption = Annotated[str, typer.Option("--sink", metavar="TYPE", help="Where they go: duckdb, postgres.")]
+SinkOption = Annotated[
+    str, typer.Option("--sink", metavar="TYPE", help="Where they go: duckdb, postgres, delta, iceberg.")
+]
 PathOption = Annotated[
     str | None,
     typer.Option(

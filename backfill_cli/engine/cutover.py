@@ -16,7 +16,7 @@ from backfill_cli.engine.job.resources import Resources
 from backfill_cli.errors import UsageError
 from backfill_cli.failpoint import hit
 from backfill_cli.model.cutover import CutoverReport, Found, Gate, LiveName, Lives
-from backfill_cli.model.job import Phase
+from backfill_cli.model.job import JobState, Phase
 
 if TYPE_CHECKING:
     from backfill_cli.catalog import Catalog, JobRow
@@ -105,6 +105,9 @@ def _caught_up(row: "JobRow") -> Gate:
         run = "" if row.live else f"backfill resume {row.name} --detach; "
         fix = f"{run}backfill wait {row.name} --for caught-up"
         return Gate("caught up", False, f"the job is in its phase {row.phase}", fix)
+    if not row.live and row.state is not JobState.DONE:
+        said = f"the job is {'dead' if row.dead else row.shown_state}: how far it is behind, nobody looks"
+        return Gate("caught up", False, said, f"backfill resume {row.name} --until caught-up")
     waiting = f", {told.pending_epochs:,} upstream epochs are not applied yet" if told.pending_epochs else ""
     return Gate("caught up", True, f"the job is {row.shown_state}, past its snapshot and its log store{waiting}")
 

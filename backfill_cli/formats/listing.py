@@ -223,9 +223,16 @@ def refuse_table(where: Place, folder: str, entry: str) -> None:
     if kind is not None:
         raise Fatal(
             f"{where.shown}: holds {_a(kind)} table ({folder}/{entry}): its files alone are not its rows",
-            f"{kind} tables are not read yet: write the rows as plain Parquet by an engine that reads {kind}, and "
-            "name that folder",
+            _as_tables(kind),
         )
+
+
+def _as_tables(kind: str) -> str:
+    if kind in ("Delta", "Iceberg"):
+        return (
+            f'read it as a table: [upstream] type = "{kind.lower()}"; or: backfill init --upstream {kind.lower()}'
+        )
+    return f"write the rows as plain Parquet by an engine that reads {kind}, and name that folder"
 
 
 def _a(kind: str) -> str:

@@ -1,5 +1,6 @@
 """Where the Delta library's errors end: a table is opened at a version, or it is said why not."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -85,6 +86,12 @@ def delta_errors(shown: str, version: int | None = None) -> Iterator[None]:
 def _meaning(shown: str, version: int | None, exc: Exception) -> BackfillError:
     text = " ".join(str(exc).split())[:300]
     lower = text.lower()
+    newest = re.search(r"end version (\d+) not the same", text)
+    if version is not None and newest is not None and int(newest[1]) < version:
+        return UsageError(
+            f"{shown}: has no version {version}: its newest is {newest[1]}",
+            'upstream.version = "latest", or one it has',
+        )
     if version is not None and ("version" in lower or "not found" in lower or "no such file" in lower):
         return HistoryGone(
             f"{shown}: its log has version {version} no longer: {text}",

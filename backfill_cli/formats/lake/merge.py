@@ -12,6 +12,7 @@ from backfill_cli.model.schema import columns_of, names_of
 from backfill_cli.spark.names import backticked, quoted
 
 if TYPE_CHECKING:
+    from pyarrow.parquet import FileMetaData
     from pyspark.sql import Column, DataFrame
 
 NAMED_KEYS = 5
@@ -64,7 +65,9 @@ def key_bounds(commit: EpochCommit, table: SinkTable, files: Sequence[StagedFile
     low, high = [], []
     for file in files:
         footer = pq.read_metadata(Path(commit.folder, file.path))
-        at = footer.schema.names.index(table.key[0])
+        at = _place_of(footer, table.key[0])
+        if at is None:
+            return None
         for group in range(footer.num_row_groups):
             known = footer.row_group(group).column(at).statistics
             if known is None or not known.has_min_max:
@@ -75,6 +78,12 @@ def key_bounds(commit: EpochCommit, table: SinkTable, files: Sequence[StagedFile
         return None
     least, greatest = (f"CAST('{value}' AS {PRUNED_BY[kind]})" for value in (min(low), max(high)))
     return least, greatest
+
+
+def _place_of(footer: "FileMetaData", name: str) -> int | None:
+    """Which leaf of the file a column of its own is. A field inside another column may have the same name."""
+    paths = [footer.schema.column(n).path for n in range(footer.num_columns)]
+    return paths.index(name) if paths.count(name) == 1 and name in footer.schema.to_arrow_schema().names else None
 
 
 def refuse_lost(table: SinkTable, changes: "DataFrame", *held: "DataFrame") -> None:

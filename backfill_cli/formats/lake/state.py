@@ -89,6 +89,10 @@ class JobState:
                 self._files.create(_numbered(before + 1), encode(wanted).encode())
             except FileExistsError:
                 continue
+            if any(other > before + 1 for other in self._records()):
+                # Others went on while this process stood still, and removed the name that it took.
+                self._files.delete(_numbered(before + 1))
+                continue
             for older in self._records():
                 if older < before:  # the one before stays for those who just listed it
                     self._files.delete(_numbered(older))

@@ -23,7 +23,7 @@ from backfill_cli.model.schema import columns_of, same_type
 if TYPE_CHECKING:
     from deltalake import DeltaTable
     from deltalake.transaction import AddAction
-    from pyarrow.parquet import FileMetaData
+    from pyarrow.parquet import FileMetaData, Statistics
 
 CHECKED = ("checkConstraints", "generatedColumns", "columnMapping")
 PLAIN = frozenset(("appendOnly", "invariants", "changeDataFeed", "timestampNtz", "deletionVectors", *CHECKED))
@@ -62,11 +62,22 @@ def _same_disk(where: Where, commit: EpochCommit, files: Sequence[StagedFile]) -
         return False
 
 
-def linked(where: Where, commit: EpochCommit, table: SinkTable) -> "list[AddAction]":
+def linked(where: Where, commit: EpochCommit, table: SinkTable) -> "list[AddAction] | None":
     """The staged inserts have names in the table's folder, durable; they count once a commit names them.
 
-    Those of a commit that never came are removed by VACUUM, as any writer's are.
+    Those of a commit that never came are removed by VACUUM, as any writer's are. None where the system refuses:
+    across mounts of one disk, for files of another user, on a file system without links.
     """
+    made: list[Path] = []
+    try:
+        return _linked(where, commit, table, made)
+    except OSError:
+        for path in made:
+            path.unlink(missing_ok=True)
+        return None
+
+
+def _linked(where: Where, commit: EpochCommit, table: SinkTable, paths: list[Path]) -> "list[AddAction]":
     from deltalake.transaction import AddAction
     from pyarrow.parquet import read_metadata
 
@@ -75,6 +86,7 @@ def linked(where: Where, commit: EpochCommit, table: SinkTable) -> "list[AddActi
         name = f"part-{index:05d}-{uuid.uuid4()}.parquet"
         source = Path(commit.folder, file.path)
         os.link(source, Path(where.place.folder, name))
+        paths.append(Path(where.place.folder, name))
         os.chmod(source, 0o666 & ~_umask())
         stats = statistics(read_metadata(source), columns_of(table.schema))
         ms = int(source.stat().st_mtime * 1000)
@@ -115,7 +127,7 @@ def statistics(found: "FileMetaData", columns: Mapping[str, Mapping[str, Any]]) 
         column.nulls += said.null_count
         if said.null_count == chunk.num_values:
             continue
-        low, high = (_told(said.min), _told(said.max)) if said.has_min_max else (None, None)
+        low, high = _bounds(said)
         if low is None or high is None:
             column.told = False
             continue
@@ -128,6 +140,13 @@ def statistics(found: "FileMetaData", columns: Mapping[str, Mapping[str, Any]]) 
         "maxValues": {name: one.high for name, one in known.items() if one.high is not None},
         "nullCount": {name: one.nulls for name, one in known.items()},
     }
+
+
+def _bounds(said: "Statistics") -> tuple[Any, Any]:
+    try:
+        return (_told(said.min), _told(said.max)) if said.has_min_max else (None, None)
+    except UnicodeDecodeError:  # Spark writes strings of any bytes
+        return None, None
 
 
 _BOUNDED = ("byte", "short", "integer", "long", "date", "string")

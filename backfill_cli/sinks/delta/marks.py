@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from backfill_cli.errors import Fatal, Held, StateConflict, Transient
+from backfill_cli.formats.delta.commits import stamp
 from backfill_cli.formats.delta.edge import Where, delta_errors
 from backfill_cli.formats.lake.blobs import Blobs
 from backfill_cli.formats.lake.state import Claim
@@ -137,7 +138,13 @@ class MarkedTable:
         with delta_errors(self.where.shown):
             try:
                 table.create_write_transaction(list(files), "append", table.schema(), commit_properties=how)
-            except exceptions.CommitFailedError:
+            except exceptions.CommitFailedError as exc:
+                if stamp(self.where, onto + 1) is None:  # nobody took it
+                    raise Fatal(
+                        f"{self.where.shown}: a commit of the log alone is refused: {exc}",
+                        "name another table; or give this one no features that ask every writer for more "
+                        "(row tracking, in-commit timestamps, clustering)",
+                    ) from exc
                 return False
         return True
 

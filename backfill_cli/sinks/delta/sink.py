@@ -114,10 +114,13 @@ class DeltaSink:
         staged = commit.staged.tables.get(table.name)
         if table.name in commit.unique:
             require_unique(session_beside(self._session()), commit, table, found.where)
+        files: Sequence[AddAction] | None = None
         if staged is None or not (staged.rows or staged.changed or staged.deleted or staged.truncated):
-            self._by_log(commit, table, found, number, ())
+            files = ()
         elif self._adopts(commit, table, found):
-            self._by_log(commit, table, found, number, linked(found.where, commit, table))
+            files = linked(found.where, commit, table)
+        if files is not None:
+            self._by_log(commit, table, found, number, files)
         else:
             try:
                 session = session_beside(self._session())

@@ -7,6 +7,7 @@ The newest marker among the ancestors of the table's own branch counts; the tag 
 import re
 from collections.abc import Mapping
 
+from backfill_cli.errors import StateConflict
 from backfill_cli.formats.iceberg.metadata import Held
 from backfill_cli.formats.lake.state import Claim
 from backfill_cli.model.checkpoint import Marker
@@ -44,9 +45,24 @@ def marker_of(held: Held, claim: Claim) -> Marker:
             return found
     if held.reaches_start(held.main):
         return Marker(0, claim.token, "")
-    tagged = [_of(held, number, claim) for name, number in held.refs.items() if name.startswith("backfill_tag_")]
-    found_tags = [one for one in tagged if one is not None]
-    return max(found_tags, key=lambda one: (one.token, one.epoch), default=Marker(0, claim.token, ""))
+    tagged = _newest(held, claim, "backfill_tag_")
+    begun = _newest(held, claim, "backfill_branch_")
+    if _age(begun) > _age(tagged):
+        raise StateConflict(
+            f"the table says that epoch {begun.epoch} was about to be committed, and no longer whether it was: "
+            "its runner died there, and the snapshots since have expired",
+            "restore the table to a snapshot from before that; or drop the job and start over",
+        )
+    return tagged
+
+
+def _newest(held: Held, claim: Claim, kind: str) -> Marker:
+    said = [_of(held, number, claim) for name, number in held.refs.items() if name.startswith(kind)]
+    return max((one for one in said if one is not None), key=_age, default=Marker(0, claim.token, ""))
+
+
+def _age(marker: Marker) -> tuple[int, int]:
+    return marker.token, marker.epoch
 
 
 def job_of_refs(held: Held) -> tuple[str, str] | None:

@@ -42,17 +42,22 @@ class FollowedTable:
     def after(self, version: int) -> Sequence[Commit]:
         """The versions after this one. Raises as contracts.ChangeLog.observe does."""
         self._know(version)
-        while (found := commit(self.where, self._at + 1)) is not None:
-            self._require(found)
-            self._ms = max(self._ms, found.ms)
-            self.known.append(replace(found, ms=self._ms))
-            self._move(found.version, stamp(self.where, found.version))
+        self._read_on()
         if last_checkpoint(self.where) > self._at:
+            self._read_on()  # it may have been made since
+        if last_checkpoint(self.where) > self._at and commit(self.where, self._at + 1) is None:
             raise HistoryGone(
                 f"{self.where.shown}: its log has version {self._at + 1} no longer, it was cleaned up",
                 f"{START_OVER}; delta.logRetentionDuration says how long versions are kept",
             )
         return [one for one in self.known if one.version > version]
+
+    def _read_on(self) -> None:
+        while (found := commit(self.where, self._at + 1)) is not None:
+            self._require(found)
+            self._ms = max(self._ms, found.ms)
+            self.known.append(replace(found, ms=self._ms))
+            self._move(found.version, stamp(self.where, found.version))
 
     def applied(self, version: int) -> None:
         """Versions up to this one are not asked for again."""

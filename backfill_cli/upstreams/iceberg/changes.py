@@ -73,6 +73,7 @@ class IcebergChanges:
         if all(rows(one) == 0 for one in between):
             marks = {name: field(name, kind) for name, kind in _MARKS.items()}
             return spark.createDataFrame([], frames.struct_type(marks | columns))
+        self._logs[table].require_columns(self._tables[table].now())
         told = self._changelog(spark, self._tables[table], snapshot_of(first), between)
         lacking = [name for name in columns if name not in told.columns]
         if lacking:

@@ -13,6 +13,7 @@ from backfill_cli.upstreams.iceberg.table import (
     MODES,
     NOTHING,
     Table,
+    counted,
     cursor_of,
     field_ids,
     has_deletes,
@@ -70,6 +71,19 @@ class FollowedTable:
             f"is there; else {START_OVER}",
         )
 
+    def require_columns(self, held: Held) -> None:
+        """The table's columns are those that its snapshots had: changes are read by the schema that it has now.
+
+        An ALTER makes no snapshot. Raises Fatal for a name that is another column now.
+        """
+        for name, kept in field_ids(held.told.schema()).items():
+            if self._fields.get(name, kept) != kept:
+                raise Fatal(
+                    f"{self._table.place}: column {name!r} is another one now: the one that it was is dropped or "
+                    "renamed, and changes from before are not applied yet",
+                    START_OVER,
+                )
+
     def _made(self, held: Held, found: "Sequence[Snapshot]", cursor: str) -> "Iterator[UpstreamEpoch]":
         before = held.snapshot(snapshot_of(cursor))
         ms, told = (before.timestamp_ms if before is not None else 0), before
@@ -121,9 +135,9 @@ def rows(one: "Snapshot") -> int | None:
     if operation == "replace":
         return 0
     if operation == "append":
-        return number(one, "added-records")
-    if operation == "delete" and not number(one, "added-records"):
-        return number(one, "deleted-records")
+        return counted(one, "added-records")
+    if operation == "delete" and counted(one, "deleted-records") and not number(one, "added-records"):
+        return counted(one, "deleted-records")
     return None
 
 

@@ -138,8 +138,13 @@ def has_deletes(snapshot: "Snapshot | None") -> bool:
 
 def number(snapshot: "Snapshot", name: str) -> int:
     """A count of its summary; 0 where its writer told none."""
+    return counted(snapshot, name) or 0
+
+
+def counted(snapshot: "Snapshot", name: str) -> int | None:
+    """A count of its summary; None where its writer told none: they may leave each of them out."""
     told = snapshot.summary.additional_properties if snapshot.summary is not None else {}
-    return int(told.get(name, "0"))
+    return int(told[name]) if name in told else None
 
 
 def cursor_of(snapshot: "Snapshot | None") -> str:

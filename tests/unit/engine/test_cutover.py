@@ -46,6 +46,9 @@ def test_a_job_past_its_log_store_is_caught_up_and_says_what_waits() -> None:
 @pytest.mark.parametrize(
     ("changed", "fix"),
     [
+        ({"state": JobState.FAILED}, "backfill resume shop --until caught-up"),
+        ({"state": JobState.STOPPED}, "backfill resume shop --until caught-up"),
+        ({"state": JobState.PAUSED}, "backfill resume shop --until caught-up"),
         ({"phase": Phase.SNAPSHOT, "live": True}, "backfill wait shop --for caught-up"),
         ({"phase": Phase.LOG_STORE}, "backfill resume shop --detach; backfill wait shop --for caught-up"),
         ({"progress": None}, "backfill resume shop --detach; backfill wait shop --for caught-up"),

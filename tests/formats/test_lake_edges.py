@@ -1,0 +1,78 @@
+"""What an adversary found in the lake's formats: names inside other columns, names that are made again."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyarrow import fs
+from sink_contract import Epochs, a_table, schema_json
+
+from backfill_cli.contracts import EpochCommit
+from backfill_cli.formats.lake.blobs import Blobs
+from backfill_cli.formats.lake.merge import key_bounds
+from backfill_cli.formats.lake.state import JobRecord, JobState
+from backfill_cli.model.checkpoint import Owner
+from backfill_cli.model.plan import StagedFile
+from backfill_cli.upstreams.iceberg.log import rows
+
+
+def bounds(folder: Path, table: pa.Table, key: str = "id") -> tuple[str, str] | None:
+    commit: EpochCommit = Epochs(folder).next()
+    path = Path(commit.folder, "0.parquet")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(table, path)
+    sink = a_table(key=(key,), schema=schema_json(**{key: "long"}))
+    return key_bounds(commit, sink, (StagedFile("0.parquet", 1),))
+
+
+def test_bounds_are_of_the_key_and_not_of_a_field_of_its_name_inside_another_column(tmp_path: Path) -> None:
+    inside = pa.array([{"id": 7}, {"id": 8}], pa.struct([("id", pa.int64())]))
+    rows = pa.table({"payload": inside, "id": pa.array([1000, 2000])})
+    assert bounds(tmp_path, rows) == ("CAST('1000' AS BIGINT)", "CAST('2000' AS BIGINT)")
+
+
+def test_a_list_before_a_key_named_as_its_items_are_gives_no_wrong_bounds(tmp_path: Path) -> None:
+    rows = pa.table({"_unsent": pa.array([[], []], pa.list_(pa.string())), "element": pa.array([5, 6])})
+    assert bounds(tmp_path, rows, "element") == ("CAST('5' AS BIGINT)", "CAST('6' AS BIGINT)")
+
+
+@pytest.mark.parametrize(
+    ("operation", "told", "expected"),
+    [
+        ("append", {"added-records": "3"}, 3),
+        ("append", {}, None),
+        ("delete", {"deleted-records": "2"}, 2),
+        ("delete", {}, None),
+        ("replace", {}, 0),
+        ("overwrite", {"added-records": "1"}, None),
+    ],
+)
+def test_a_count_that_a_writer_left_out_is_read_and_not_taken_for_none(
+    operation: str, told: dict[str, str], expected: int | None
+) -> None:
+    summary = SimpleNamespace(operation=SimpleNamespace(value=operation), additional_properties=told)
+    snapshot: Any = SimpleNamespace(summary=summary)
+    assert rows(snapshot) == expected
+
+
+def test_who_stood_still_while_others_went_on_does_not_take_a_name_that_they_removed(tmp_path: Path) -> None:
+    files = Blobs(fs.LocalFileSystem(), str(tmp_path))
+
+    def owned(by: str) -> JobRecord:
+        return JobRecord("job", owner=Owner(by, "host", "/path"))
+
+    JobState(files, "job").change(lambda _held: owned("one"))
+    asked: list[str | None] = []
+
+    def stalled(held: JobRecord | None) -> JobRecord:
+        asked.append(held.owner.catalog if held and held.owner else None)
+        if len(asked) == 1:
+            for by in ("two", "three", "four"):
+                JobState(files, "job").change(lambda _held, by=by: owned(by))  # type: ignore[misc]
+        return owned("late")
+
+    JobState(files, "job").change(stalled)
+    assert asked == ["one", "four"]
