@@ -52,6 +52,6 @@ def _one_epoch(tables: Sequence[MarkedTable]) -> tuple[dict[str, int], Marker | 
         if time.monotonic() > deadline:
             raise Transient(
                 "the tables were at different epochs all the time: their runner died between two",
-                "run the job, which ends the epoch: backfill resume JOB",
+                "run the job, which ends the epoch, then verify again",
             )
         time.sleep(RETRY_S)

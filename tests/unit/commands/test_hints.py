@@ -528,6 +528,13 @@ NEEDS_A_SERVER = {
 """
 
 NEEDS_A_RUN = {
+    "backfill_cli/config/looked.py:look",
+    "backfill_cli/engine/cutover.py:_cutting",
+    "backfill_cli/engine/cutover.py:_require_reversible",
+    "backfill_cli/engine/cutover.py:_swaps",
+    "backfill_cli/sinks/duckdb/tables.py:drop_tables",
+    "backfill_cli/upstreams/files/looking/sample.py:folder",
+    "backfill_cli/upstreams/files/looking/sample.py:opened",
     "backfill_cli/engine/job/create.py:require_same_strategy",
     "backfill_cli/engine/spool/folder.py:_damaged",
     "backfill_cli/engine/spool/folder.py:require_reach",
@@ -544,6 +551,15 @@ tests/crash/test_kill_fix.py types them.
 """
 
 NEEDS_SPARK = {
+    "backfill_cli/sinks/iceberg/sink.py:_state",
+    "backfill_cli/sinks/iceberg/sink.py:copied",
+    "backfill_cli/sinks/iceberg/sink.py:own",
+    "backfill_cli/sinks/iceberg/sink.py:taken",
+    "backfill_cli/sinks/iceberg/tables.py:_held_by",
+    "backfill_cli/sinks/iceberg/tables.py:check",
+    "backfill_cli/sinks/iceberg/tables.py:refuse_gone",
+    "backfill_cli/sinks/iceberg/tables.py:refuse_other_job",
+    "backfill_cli/sinks/iceberg/verify.py:copied",
     "backfill_cli/sinks/delta/marks.py:_attempt",
     "backfill_cli/sinks/delta/marks.py:mark",
     "backfill_cli/sinks/delta/marks.py:raise_token",
