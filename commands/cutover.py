@@ -53,5 +53,5 @@ def cutover(
 
         report = cut_over(name, store, window_s)
     show_cutover(report, as_json)
-    if not report.open:
+    if not report.open and not report.is_cut_over:
         raise typer.Exit(UsageError.exit_code)

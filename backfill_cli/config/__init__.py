@@ -2,10 +2,9 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ValidationError
 
@@ -36,6 +35,7 @@ from backfill_cli.config.sections import (
     Throttle,
     Transform,
 )
+from backfill_cli.config.table_faults import table_faults
 from backfill_cli.contracts import TableSpec
 from backfill_cli.errors import ConfigError
 
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 __all__ = ["JobConfig", "load", "resolve"]
 
 Tree = dict[str, Any]
-Part = TypeVar("Part", bound=BaseModel)
 _MAY_HOLD_REFERENCES = ("upstream", "sink", "spark")
 
 
@@ -176,7 +175,7 @@ def _checked(tree: Tree, source: str, faults: list[str]) -> JobConfig:
     if upstream is not None and unkeyed and not faults:
         tree = with_primary_keys(tree, _primary_keys(tree, upstream, unkeyed))
         file = _file(tree, faults)
-    faults += _table_faults(tree)
+    faults += table_faults(tree)
     faults += _folder_faults(file) if file is not None else []
     if file is None or upstream is None or sink is None or faults:
         raise ConfigError(source, faults, "correct the faults listed, then: backfill plan --config FILE")
@@ -224,47 +223,6 @@ def _written_secrets(tree: Tree) -> list[str]:
     return [fault for part, model in models.items() for fault in secret_faults(part, tree.get(part), model)]
 
 
-def _table_faults(tree: Tree) -> list[str]:
-    """Faults between tables and in transforms, of those that are well-formed in themselves."""
-    faults = []
-    seen: dict[tuple[str, str], int] = {}
-    told = tree.get("tables")
-    tables = _well_formed(Table, told if isinstance(told, list) else [])
-    for index, table in tables.items():
-        for word, name in (("name", table.name), ("target", table.sink_name)):
-            first = seen.setdefault((word, name.lower()), index)
-            if first != index and not (word == "target" and table.target is None):
-                faults.append(f"tables[{index}].{word}: {name} is the {word} of tables[{first}] too")
-        if table.live is not None:
-            faults += _live_faults(index, table.live, tables)
-        if table.transform is not None:
-            faults += _transform_faults(table.transform, [table], ("tables", index, "transform"))
-    sharing = [table for table in tables.values() if table.transform is None]
-    for transform in _well_formed(Transform, [tree.get("transform", {})]).values():
-        faults += _transform_faults(transform, sharing, ("transform",))
-    return faults
-
-
-def _live_faults(index: int, live: str, tables: Mapping[int, Table]) -> list[str]:
-    """The name that people query is neither a table that a job writes nor another one's."""
-    at = f"tables[{index}].live: {live}"
-    own = [f"tables[{other}]" for other, table in tables.items() if table.sink_name.lower() == live.lower()]
-    if own:
-        return [f"{at} is the target of {own[0]}: name that one otherwise, for example {live}_v2"]
-    before = (other for other in tables if other < index)
-    twins = [other for other in before if (tables[other].live or "").lower() == live.lower()]
-    return [f"{at} is the live of tables[{twins[0]}] too"] if twins else []
-
-
-def _transform_faults(transform: Transform, tables: Sequence[Table], at: tuple[str | int, ...]) -> list[str]:
-    """As `transforms.transform_faults`; what parses SQL is loaded only where there is some."""
-    if transform.is_empty:
-        return []
-    from backfill_cli.config.transforms import transform_faults
-
-    return transform_faults(transform, tables, at)
-
-
 def _spool_faults(tree: Tree) -> list[str]:
     """A spool that nobody would fill."""
     job = tree.get("job")
@@ -278,15 +236,6 @@ def _folder_faults(file: JobFile) -> list[str]:
     if file.job.strategy == "chain" and (spool.is_relative_to(staging) or staging.is_relative_to(spool)):
         return [f"spool.path: {spool} and job.staging ({staging}) must be two folders, neither in the other"]
     return []
-
-
-def _well_formed(model: type[Part], told: list[Any]) -> dict[int, Part]:
-    """The items that are a `model`, by their place; what is wrong with the others is reported elsewhere."""
-    parts: dict[int, Part] = {}
-    for index, item in enumerate(told):
-        with suppress(ValidationError):
-            parts[index] = model.model_validate(item)
-    return parts
 
 
 def _misplaced_references(tree: Tree) -> list[str]:

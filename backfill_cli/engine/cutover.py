@@ -14,7 +14,6 @@ from backfill_cli.contracts.cutover import CutoverSink, Swap
 from backfill_cli.engine.job.ownership import require_kept
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.errors import UsageError
-from backfill_cli.failpoint import hit
 from backfill_cli.model.cutover import CutoverReport, Found, Gate, LiveName, Lives
 from backfill_cli.model.job import JobState, Phase
 
@@ -26,8 +25,7 @@ def look(job: str, catalog: "Catalog") -> CutoverReport:
     """The gates of a cut over as they are now; changes nothing. Raises as `cut_over` does."""
     definition, swaps = _swaps(job, catalog)
     with Resources(from_stored(definition.config)) as resources:
-        sink = _cutting(resources.sink, definition)
-        return _report(catalog, resources.sink, swaps, sink.live(job, swaps), job)
+        return _report(catalog, resources.sink, swaps, definition)
 
 
 def cut_over(job: str, catalog: "Catalog", window_s: float) -> CutoverReport:
@@ -39,12 +37,10 @@ def cut_over(job: str, catalog: "Catalog", window_s: float) -> CutoverReport:
     """
     definition, swaps = _swaps(job, catalog)
     with Resources(from_stored(definition.config)) as resources:
-        sink = _cutting(resources.sink, definition)
-        before = _report(catalog, resources.sink, swaps, sink.live(job, swaps), job)
+        before = _report(catalog, resources.sink, swaps, definition)
         if not before.open or before.is_cut_over:
             return before
-        now_ms = time.time_ns() // 1_000_000
-        hit("cutover-gates-open")
+        sink, now_ms = _cutting(resources.sink, definition), time.time_ns() // 1_000_000
         sink.cut_over(job, swaps, before.epoch, now_ms, now_ms + int(window_s * 1000))
         return replace(before, names=_names(swaps, sink.live(job, swaps)), changed=True)
 
@@ -88,8 +84,10 @@ def _cutting(sink: Sink, definition: JobDefinition) -> CutoverSink:
     return sink
 
 
-def _report(catalog: "Catalog", sink: Sink, swaps: Sequence[Swap], lives: Lives, job: str) -> CutoverReport:
+def _report(catalog: "Catalog", sink: Sink, swaps: Sequence[Swap], definition: JobDefinition) -> CutoverReport:
+    job, cutting = definition.name, _cutting(sink, definition)
     require_kept(job, catalog, sink)
+    lives = cutting.live(job, swaps)
     row = catalog.job(job)
     gates = (_caught_up(row), _verified(row, [swap.table.name for swap in swaps]), _alone(row, sink), _free(lives))
     return CutoverReport(job, row.epoch, _names(swaps, lives), gates)

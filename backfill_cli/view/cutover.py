@@ -50,5 +50,5 @@ def _end_text(report: CutoverReport) -> str:
             f"job {job}: cut over; may be reversed until {spell_moment(until)}: backfill cutover {job} --reverse"
         )
     if report.is_cut_over:
-        return f"job {job}: is cut over"
+        return f"job {job}: is cut over already; nothing to do"
     return f"job {job}: not cut over; every gate is open" if report.open else f"job {job}: not cut over"

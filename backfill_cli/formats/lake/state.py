@@ -18,7 +18,7 @@ from typing import Annotated
 from urllib.parse import quote, unquote
 
 from backfill_cli.contracts import EpochCommit, SavedJob
-from backfill_cli.errors import Fatal, Transient
+from backfill_cli.errors import Fatal, Held, StateConflict, Transient
 from backfill_cli.formats.lake.blobs import Blobs
 from backfill_cli.model.checkpoint import Checkpoint, Marker, Owner
 from backfill_cli.model.codec import Pairs, decode, encode
@@ -102,6 +102,20 @@ class JobState:
             "let one runner alone have the job: look for another catalog that runs it",
         )
 
+    def own(self, owner: Owner, instead_of: Owner | None) -> None:
+        """`owner` has the job. Raises Held when another catalog than `instead_of` has it by now."""
+
+        def taken(record: JobRecord | None) -> JobRecord:
+            held = None if record is None else record.owner
+            if held is not None and held.catalog not in (owner.catalog, instead_of and instead_of.catalog):
+                raise Held(
+                    f"another catalog took job {self._job!r} just now: {held}",
+                    f"backfill status {self._job} {held.option}",
+                )
+            return replace(record or JobRecord(self._job), owner=owner)
+
+        self.change(taken)
+
     def began(self) -> bool:
         """Whether an epoch was about to be committed: tables that are not there any more held rows then."""
         return any(name.startswith("epoch-") for name in self._files.names())
@@ -109,14 +123,35 @@ class JobState:
     def save(self, commit: EpochCommit, before: Marker) -> None:
         """The state after this epoch is there; it counts once a marker says so. before: a table's marker now.
 
-        What no marker can name any more is removed: states that those of the epoch before do not rest on.
+        Asked before each table of the epoch, and written once. What no marker can name any more is removed: states
+        that those of the epoch before do not rest on.
         """
         name = _name(commit.epoch, commit.attempt)
+        if self._last is not None and self._last[0] == name:
+            return
         held = self._state(_name(before.epoch, before.attempt)) if before.epoch else None
         kept = self._write(name, commit, before, held)
         self._last = (name, kept)
         if held is not None:
             self._clean(before, held)
+
+    def at_one_epoch(self, markers: Mapping[str, Marker]) -> Marker | None:
+        """The marker that all tables with rows have; None before the first epoch.
+
+        Raises StateConflict where one is behind: the staged rows that it lacks are known to the catalog alone.
+        """
+        begun = {table: marker for table, marker in markers.items() if marker.epoch}
+        newest = max(begun.values(), key=lambda marker: marker.epoch, default=None)
+        behind = sorted(table for table, marker in begun.items() if newest and marker.epoch != newest.epoch)
+        if newest is not None and behind:
+            raise StateConflict(
+                f"job {self._job!r}: table {behind[0]!r} is at epoch {begun[behind[0]].epoch}, others at "
+                f"{newest.epoch}: its runner died between two tables, and what is missing is known to its catalog "
+                "alone",
+                f"go on with that catalog: backfill resume {self._job}; or start over: backfill drop {self._job} "
+                f"--confirm {self._job}",
+            )
+        return newest
 
     def saved(self, marker: Marker) -> SavedJob | None:
         """What `save` kept of the epoch that this marker names, with all splits; None before the first epoch."""

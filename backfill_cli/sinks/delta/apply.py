@@ -30,26 +30,32 @@ def apply(
 ) -> None:
     """The epoch's rows are in the table with the number, in one commit, or the commit was skipped as not newer.
 
-    session: of this commit alone. Raises BadData for keys that stand twice, Overtaken, Transient where the commits
+    session: the sink's own. Raises BadData for keys that stand twice, Overtaken, Transient where the commits
     of others are in the way.
     """
     staged = commit.staged.tables.get(table.name) or StagedTable()
     added, changed = inserts(session, commit, table), changes(session, commit, table)
     with delta_writing(table, where):
         if staged.truncated:
-            _marked(session, app, number)
-            _replace(session, table, where, added, changed)
+            with _numbered(session, app, number):
+                _replace(session, table, where, added, changed)
         elif added is not None and changed is None and table.plain_inserts:
-            _marked(session, app, number)
-            added.write.format("delta").mode("append").save(where.uri)
+            with _numbered(session, app, number):
+                added.write.format("delta").mode("append").save(where.uri)
         else:
             _merge(session, commit, table, where, added, changed, (app, number))
 
 
-def _marked(session: "SparkSession", app: str, number: int) -> None:
-    """From here on each write of the session is the commit: what is only read goes before."""
+@contextmanager
+def _numbered(session: "SparkSession", app: str, number: int) -> Iterator[None]:
+    """Each write inside is the commit: what is only read goes before."""
     session.conf.set(APP, app)
     session.conf.set(NUMBER, str(number))
+    try:
+        yield
+    finally:
+        session.conf.unset(APP)
+        session.conf.unset(NUMBER)
 
 
 def _rows(session: "SparkSession", where: Where) -> "DataFrame":
@@ -115,8 +121,11 @@ def _merge(
     source.createOrReplaceTempView(view)
     bounds = key_bounds(commit, table, (*staged.inserts, *staged.changes))
     target = f"delta.`{where.uri.replace('`', '``')}`"
-    _marked(session, *mark)
-    session.sql(merge_sql(target, view, table, staged.partial, bounds)).toArrow()
+    try:
+        with _numbered(session, *mark):
+            session.sql(merge_sql(target, view, table, staged.partial, bounds)).toArrow()
+    finally:
+        session.catalog.dropTempView(view)
 
 
 @contextmanager

@@ -6,12 +6,13 @@ Reading order: `places` says where, `tables` creates, `marks` is what makes a co
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import EpochCommit, SavedJob, SinkTable
 from backfill_cli.contracts.marker import gone, is_due, refuse_old_token
-from backfill_cli.errors import Held, StateConflict, Transient
+from backfill_cli.errors import StateConflict, Transient
 from backfill_cli.failpoint import hit
 from backfill_cli.formats.delta.edge import delta_place, where_at
 from backfill_cli.formats.lake.state import JobRecord, JobState, jobs
@@ -42,12 +43,21 @@ class DeltaSink:
     def __init__(self, options: DeltaOptions) -> None:
         self._template = options.table
         self._state = state_of(options.table)
+        self._states: dict[str, JobState] = {}
 
     def use(self, session: "Callable[[], SparkSession]") -> None:
         self._session = session
 
+    @cached_property
+    def _spark(self) -> "SparkSession":
+        """What a commit sets is set here, where what is staged meanwhile does not see it."""
+        return session_beside(self._session())
+
+    def _job(self, job: str) -> JobState:
+        return self._states.setdefault(job, JobState(self._state, job))
+
     def prepare(self, job: str, tables: Sequence[SinkTable], into_existing: bool) -> None:
-        prepare(self._state, self._template, job, tables, into_existing, self._session)
+        prepare(self._state, self._template, job, tables, into_existing, lambda: self._spark)
 
     def check(self, job: str, tables: Sequence[SinkTable], into_existing: bool) -> None:
         check(self._state, self._template, job, tables, into_existing)
@@ -56,20 +66,11 @@ class DeltaSink:
         return {t.name: frozenset({delta_place(where_of(self._template, t))}) for t in tables}
 
     def owner(self, job: str) -> Owner | None:
-        record = JobState(self._state, job).record()
+        record = self._job(job).record()
         return None if record is None else record.owner
 
     def own(self, job: str, owner: Owner, instead_of: Owner | None) -> None:
-        def taken(record: JobRecord | None) -> JobRecord:
-            before = record.owner if record else None
-            if before not in (owner, instead_of):
-                raise Held(
-                    f"job {job!r} of this sink belongs to another catalog by now: {before}",
-                    f"backfill status {job} {before.option if before else ''}".rstrip(),
-                )
-            return replace(record or JobRecord(job), owner=owner)
-
-        JobState(self._state, job).change(taken)
+        self._job(job).own(owner, instead_of)
 
     def fence(self, job: str, token: int) -> None:
         tables = self._marked(job)
@@ -81,18 +82,17 @@ class DeltaSink:
             table.raise_token(token)
 
     def committed(self, job: str) -> Mapping[str, Marker]:
-        record = JobState(self._state, job).record()
+        record = self._job(job).record()
         found = {table.name: table.marker() for table in self._marked(job, record)}
         held = {name: marker for name, marker in found.items() if marker is not None}
         return {**(record.dropped if record else {}), **held}
 
     def commit(self, commit: EpochCommit) -> None:
         tables = [table for table in commit.tables if commit.only is None or table.name in commit.only]
-        state = JobState(self._state, commit.job)
+        state = self._job(commit.job)
         record = state.record()
         if record is None:
             raise gone(commit, tables[0].name, HOLDER)
-        kept = False
         for table in tables:
             found = marked(self._state, self._template, commit.job, record, table)
             marker = found.marker() if found is not None else None
@@ -100,9 +100,7 @@ class DeltaSink:
                 continue
             assert found is not None
             assert marker is not None
-            if not kept:
-                state.save(commit, marker)
-                kept = True
+            state.save(commit, marker)
             found.mark(commit.token, commit.epoch, commit.attempt, marker.epoch)
             hit("sink-before-commit")
             self._commit(commit, table, found)
@@ -113,7 +111,7 @@ class DeltaSink:
         number = number_of(commit.token, commit.epoch)
         staged = commit.staged.tables.get(table.name)
         if table.name in commit.unique:
-            require_unique(session_beside(self._session()), commit, table, found.where)
+            require_unique(self._spark, commit, table, found.where)
         files: Sequence[AddAction] | None = None
         if staged is None or not (staged.rows or staged.changed or staged.deleted or staged.truncated):
             files = ()
@@ -123,8 +121,7 @@ class DeltaSink:
             self._by_log(commit, table, found, number, files)
         else:
             try:
-                session = session_beside(self._session())
-                apply(session, commit, table, found.where, found.app, number)
+                apply(self._spark, commit, table, found.where, found.app, number)
             except Overtaken as exc:
                 self._require_ours(commit, table, found)
                 raise Transient(f"{found.where.shown}: {exc}", "it is tried again by itself") from exc
@@ -163,27 +160,13 @@ class DeltaSink:
             )
 
     def saved(self, job: str) -> SavedJob | None:
-        """What the newest epoch kept. Raises StateConflict where some table is not there yet: the staged rows that
-        it lacks are known to the catalog alone."""
-        markers = {name: one for name, one in self.committed(job).items() if one.epoch}
-        if not markers:
-            return None
-        newest = max(markers.values(), key=lambda marker: marker.epoch)
-        behind = sorted(name for name, marker in markers.items() if marker.epoch != newest.epoch)
-        if behind:
-            raise StateConflict(
-                f"job {job!r}: table {behind[0]!r} is at epoch {markers[behind[0]].epoch}, others at "
-                f"{newest.epoch}: its runner died between two tables, and what is missing is known to its "
-                "catalog alone",
-                f"go on with that catalog: backfill resume {job}; or start over: backfill drop {job} --confirm "
-                f"{job}",
-            )
-        return JobState(self._state, job).saved(newest)
+        marker = self._job(job).at_one_epoch(self.committed(job))
+        return None if marker is None else self._job(job).saved(marker)
 
     def copied(self, job: str, live: bool, folder: Path) -> "AbstractContextManager[LakeCopy]":
         from backfill_cli.sinks.delta.verify import copied
 
-        return copied(self._session, JobState(self._state, job), self._marked(job))
+        return copied(self._session, self._job(job), self._marked(job))
 
     def drop(self, tables: Sequence[SinkTable]) -> None:
         places = {delta_place(where := where_of(self._template, t)): where for t in tables}
@@ -203,7 +186,7 @@ class DeltaSink:
             known = record or JobRecord(job)
             return replace(known, dropped={**known.dropped, **held})
 
-        JobState(self._state, job).change(noted)
+        self._job(job).change(noted)
 
     def forget(self, job: str) -> None:
         """No commit of the job comes any more, one that is under way neither: its numbers are used up."""
@@ -211,11 +194,11 @@ class DeltaSink:
             marker = table.marker()
             if marker is not None and marker.token < LAST_TOKEN:
                 table.raise_token(LAST_TOKEN)
-        JobState(self._state, job).forget()
+        self._job(job).forget()
 
     def _marked(self, job: str, record: JobRecord | None = None) -> list[MarkedTable]:
         """The tables that the job has claimed, wherever they are."""
-        record = record or JobState(self._state, job).record()
+        record = record or self._job(job).record()
         if record is None:
             return []
         return [

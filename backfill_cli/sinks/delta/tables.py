@@ -14,7 +14,6 @@ from backfill_cli.formats.lake.state import Claim, JobRecord, JobState, jobs
 from backfill_cli.model.schema import Columns, columns_of, same_type, shown
 from backfill_cli.sinks.delta.marks import MarkedTable, marks_of
 from backfill_cli.sinks.delta.places import require_apart, where_of
-from backfill_cli.spark.beside import session_beside
 
 if TYPE_CHECKING:
     from deltalake import Schema
@@ -184,7 +183,7 @@ def _add(lack: _Lacking, session: "Callable[[], SparkSession]") -> None:
             from pyspark.sql.types import StructType
 
             fields = {"type": "struct", "fields": list(_bare(lack.columns).values())}
-            rows = session_beside(session()).createDataFrame([], StructType.fromJson(fields))
+            rows = session().createDataFrame([], StructType.fromJson(fields))
             rows.write.format("delta").mode("append").option("mergeSchema", "true").save(lack.where.uri)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import EpochCommit, SavedJob, SinkTable
 from backfill_cli.contracts.marker import gone, is_due, refuse_old_token
-from backfill_cli.errors import Held, StateConflict, Transient, UsageError
+from backfill_cli.errors import StateConflict, Transient, UsageError
 from backfill_cli.formats.iceberg import metadata
 from backfill_cli.formats.iceberg.edge import Moved, failing
 from backfill_cli.formats.iceberg.places import Place, settings_of
@@ -119,17 +119,9 @@ class IcebergSink:
         return None if record is None else record.owner
 
     def own(self, job: str, owner: Owner, instead_of: Owner | None) -> None:
-        def taken(record: JobRecord | None) -> JobRecord:
-            held = None if record is None else record.owner
-            if held is not None and held.catalog not in (owner.catalog, instead_of and instead_of.catalog):
-                raise Held(
-                    f"another catalog took job {job!r} just now: {held}", f"backfill status {job} {held.option}"
-                )
-            return replace(record or JobRecord(job), owner=owner)
-
         if owner != instead_of:
             self._beside.make()
-            self._state(job).change(taken)
+            self._state(job).own(owner, instead_of)
 
     def fence(self, job: str, token: int) -> None:
         record = self._record(job)
@@ -226,8 +218,8 @@ class IcebergSink:
 
     def saved(self, job: str) -> SavedJob | None:
         markers = self.committed(job)
-        newest = max(markers.values(), key=lambda marker: marker.epoch, default=None)
-        return None if newest is None else self._state(job).saved(newest)
+        marker = self._state(job).at_one_epoch(markers) if markers else None
+        return None if marker is None else self._state(job).saved(marker)
 
     @contextmanager
     def copied(self, job: str, live: bool, folder: Path) -> "Iterator[LakeCopy]":

@@ -84,3 +84,12 @@ def test_an_unknown_type_lists_those_there_are_nearest_first() -> None:
         template("postgers", "duckdb")
     with pytest.raises(UsageError, match="unknown sink type 'duckbd'; known: duckdb, "):
         template("files", "duckbd")
+
+
+def test_inits_help_names_every_connector() -> None:
+    from backfill_cli.commands import init
+
+    told = {"upstream": init.UpstreamOption, "sink": init.SinkOption}
+    for group, option in ((registry.UPSTREAMS, told["upstream"]), (registry.SINKS, told["sink"])):
+        said = option.__metadata__[0].help
+        assert [kind for kind in registry.known(group) if kind not in said] == []
