@@ -56,6 +56,8 @@ def whole(upstream: Upstream, pin: Pin) -> list[SnapshotRead]:
     if upstream.capabilities.current:
         reads = [SnapshotRead(s.table, s.id, limit_rows=1_000) for s in pin.splits]
         return list(upstream.closed(TABLE, reads))
+    if upstream.capabilities.partitioned:  # offsets, each range with its begin and its end
+        return [SnapshotRead(s.table, s.id, 0, s.rows) for s in pin.splits]
     return [SnapshotRead(s.table, s.id) for s in pin.splits]
 
 
