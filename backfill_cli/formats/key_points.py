@@ -12,6 +12,8 @@ Point = int | str
 
 WHOLE = {"byte": "TINYINT", "short": "SMALLINT", "integer": "INT", "long": "BIGINT"}
 _EPOCH = datetime(1970, 1, 1)
+_FIRST, _LAST = ((at - _EPOCH) // timedelta(microseconds=1) for at in (datetime.min, datetime.max))
+"""Times without a zone that have a literal; a file's statistics may be beyond them."""
 _EXACT = Context(prec=80)  # Spark's decimals have 38 digits at most
 
 
@@ -55,7 +57,8 @@ def point_of(value: object, spark_type: str) -> Point | None:
     if spark_type == "string" and isinstance(value, str):
         return value
     if spark_type in ("date", "timestamp", "timestamp_ntz"):
-        return _moment(value)
+        point = _moment(value)
+        return point if point is None or spark_type != "timestamp_ntz" or _FIRST <= point <= _LAST else None
     scale = _scale(spark_type)
     if scale is not None and isinstance(value, Decimal | int | str):
         return int(Decimal(value).scaleb(scale, _EXACT).to_integral_value(ROUND_FLOOR, _EXACT))

@@ -141,3 +141,15 @@ def test_a_statistic_is_a_point_and_its_literal(value: Any, spark_type: str, poi
 def test_keys_of_other_types_are_not_cut(value: Any, spark_type: str) -> None:
     assert point_of(value, spark_type) is None
     assert predicate("`k`", spark_type, None, None) is None
+
+
+@pytest.mark.parametrize("value", [2**60, -(2**62)])
+def test_a_time_beyond_the_calendar_is_no_place_to_cut_at(value: int) -> None:
+    assert point_of(value, "timestamp_ntz") is None
+    assert point_of(value, "timestamp") == value
+
+
+@pytest.mark.parametrize("at", [datetime.min, datetime.max])
+def test_the_ends_of_the_calendar_are_places_to_cut_at(at: datetime) -> None:
+    point = point_of(at, "timestamp_ntz")
+    assert predicate("c", "timestamp_ntz", point, None) == f"c >= TIMESTAMP_NTZ'{at}'"
