@@ -8,7 +8,7 @@ from enum import StrEnum
 class Found(StrEnum):
     """What there is under the name that people query."""
 
-    NOTHING = "nothing"
+    NOTHING = "not there"
     TABLE = "a table"
     VIEW = "a view"
     OURS = "a view of the job's table"

@@ -1,11 +1,13 @@
 """A cut over for people: each gate with its state, each name as it is now; or one JSON document."""
 
+import shutil
 import sys
+import textwrap
 from dataclasses import asdict
 
 from backfill_cli.catalog.moments import spell_moment
 from backfill_cli.model.cutover import CutoverReport, Found, Gate, LiveName
-from backfill_cli.view.console import RED, RESET, answer, answer_json, coloured
+from backfill_cli.view.console import RED, RESET, answer, answer_json, coloured, interactive
 from backfill_cli.view.model import SCHEMA
 
 GREEN = "\x1b[32m"
@@ -29,7 +31,11 @@ def _show(gate: Gate) -> None:
     word = "open    " if gate.open else "closed  "
     colour = GREEN if gate.open else RED
     print(f"{colour}{word}{RESET}" if coloured(sys.stdout) else word, end="")
-    answer(f"{gate.name:<{NAMES}}{gate.said}" + (f"\n        Try: {gate.fix}" if gate.fix else ""))
+    said = f"{gate.name:<{NAMES}}{gate.said}"
+    if interactive(sys.stdout):  # by words; a command stays whole, so that it can be copied
+        width = shutil.get_terminal_size().columns - len(word)
+        said = textwrap.fill(said, max(width, 2 * NAMES), subsequent_indent=" " * (len(word) + NAMES))
+    answer(said + (f"\n        Try: {gate.fix}" if gate.fix else ""))
 
 
 def _name_text(name: LiveName) -> str:
