@@ -551,10 +551,11 @@ tests/crash/test_kill_fix.py types them.
 """
 
 NEEDS_SPARK = {
+    "backfill_cli/formats/lake/state.py:at_one_epoch",
+    "backfill_cli/formats/lake/state.py:own",
+    "backfill_cli/formats/lake/state.py:taken",
     "backfill_cli/sinks/iceberg/sink.py:_state",
     "backfill_cli/sinks/iceberg/sink.py:copied",
-    "backfill_cli/sinks/iceberg/sink.py:own",
-    "backfill_cli/sinks/iceberg/sink.py:taken",
     "backfill_cli/sinks/iceberg/tables.py:_held_by",
     "backfill_cli/sinks/iceberg/tables.py:check",
     "backfill_cli/sinks/iceberg/tables.py:refuse_gone",
@@ -564,9 +565,6 @@ NEEDS_SPARK = {
     "backfill_cli/sinks/delta/marks.py:mark",
     "backfill_cli/sinks/delta/marks.py:raise_token",
     "backfill_cli/sinks/delta/sink.py:_require_ours",
-    "backfill_cli/sinks/delta/sink.py:own",
-    "backfill_cli/sinks/delta/sink.py:saved",
-    "backfill_cli/sinks/delta/sink.py:taken",
     "backfill_cli/sinks/delta/tables.py:_missing",
     "backfill_cli/sinks/delta/tables.py:_refuse_other_owner",
     "backfill_cli/sinks/delta/tables.py:check",
