@@ -17,6 +17,7 @@ from backfill_cli.catalog.store import Store
 from backfill_cli.errors import NoSuchJob, UsageError
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Owner, Totals
 from backfill_cli.model.job import Control, Verb
+from backfill_cli.model.position import Position
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -108,6 +109,12 @@ class Catalog:
         with self._store.reading() as db:
             at_pin = checkpoints.stands_at(db, job, jobs.definition(db, job).pin.position)
             return not at_pin or spool.holds_any(db, job)
+
+    def acknowledged(self, job: str) -> Position:
+        """Up to where the job may have told its change log to forget: spool or sink have what is before."""
+        with self._store.reading() as db:
+            spooled = spool.entries(db, job)
+            return spooled[-1].window.up_to if spooled else checkpoints.reached(db, job)
 
     def jobs(self) -> tuple[JobRow, ...]:
         """All jobs, oldest first; none when there is no catalog."""

@@ -8,7 +8,7 @@ from backfill_cli.model.job import Phase
 from backfill_cli.model.plan import ChangeWindow, StagedFile
 from backfill_cli.model.position import Cursor, Position
 from backfill_cli.model.split import SplitKey
-from backfill_cli.model.upstream import Pin
+from backfill_cli.model.upstream import HeldLog, Pin
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -90,6 +90,14 @@ class HeldUpstream(Protocol):
 
     def hold(self) -> None:
         """It is there. Called once by the start of a new job, when nothing else can refuse it; `pin` follows."""
+        ...
+
+    def held(self, pin: Pin, position: Position) -> HeldLog | None:
+        """What it costs its owner now, None where nobody counts that. Changes nothing; after `pin`.
+
+        pin: that of a job which no runner has now. position: what it has taken of the log.
+        Raises HistoryGone, StateConflict and BadData as `observe` would, once the job goes on.
+        """
         ...
 
     def keep_within(self, position: Position) -> None:

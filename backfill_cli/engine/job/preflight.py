@@ -12,6 +12,7 @@ from backfill_cli.engine.job.create import (
     require_staging_place,
     sink_tables,
 )
+from backfill_cli.engine.job.held import held_without_runner
 from backfill_cli.engine.job.ownership import require_kept, require_new
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.job.select import choose, constraints, require_apart, require_keys, require_whole
@@ -54,6 +55,12 @@ def plan(config: "JobConfig", catalog: "Catalog", into_existing: bool = False) -
         if isinstance(upstream, HeldUpstream) and not known:
             refused += upstream.would_refuse()
             notes += () if refused else upstream.would_hold()
+        elif isinstance(upstream, HeldUpstream):
+            held = held_without_runner(config.job.name, catalog, upstream)
+            if held is not None and held.is_over:
+                warnings.append(f"{held}: start would give that up and end with 7; raise the limit before")
+            elif held is not None:
+                notes.append(str(held))
         # once refused it is not asked further: what is in its place may be somebody else's
         view = None if refused else upstream.observe(pin.position, snapshot_open=True)
         tables = sink_tables(config, resources.spark, upstream, pin, plain=True)

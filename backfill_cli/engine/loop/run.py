@@ -285,10 +285,7 @@ def _fail(store: JobStore, job: str, exc: Exception) -> None:
     lines = str(exc).strip().splitlines() or [""]
     reason = f"{type(exc).__name__}: {lines[-1]}"  # of a traceback what was raised; the log has all of it
     if isinstance(exc, BackfillError):
-        # Who raised it does not know the job. A comma ends a command in a hint.
-        drop = f"backfill drop {job} --confirm {job}, and start over"
-        exc.hint = exc.hint.replace("drop the job and start over", drop)
-        reason = f"{exc.message}{WAY_ON}{exc.way_on(job)}"
+        reason = f"{exc.message}{WAY_ON}{exc.naming(job).way_on(job)}"
     try:
         store.become(JobState.FAILED, reason)
     except BackfillError as other:

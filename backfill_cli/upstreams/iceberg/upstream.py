@@ -64,6 +64,9 @@ class IcebergUpstream(Pair):
                 self._alter(one, f"CREATE TAG {name} AS OF VERSION {one.held.snapshot}")
                 one.tag = name
 
+    def held(self, pin: Pin, position: Position) -> None:
+        """What a tag keeps nobody counts; that its snapshot is gone is told when it is read."""
+
     def keep_within(self, position: Position) -> None:
         """The tag of a table whose changes are being applied goes: its snapshot was read."""
         pin = self._taken()

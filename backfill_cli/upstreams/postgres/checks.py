@@ -117,7 +117,8 @@ def would_make(connection: "Connection", options: PostgresOptions, tables: Seque
     """What a start makes, one sentence each."""
     published = publications.missing(connection, options.publication, tables) is not None
     first = [] if published else [f"start will run: {publications.statement(options.publication, tables)}"]
-    return [*first, f"start will create replication slot {options.slot!r}; backfill drop removes it"]
+    made = f"start will create replication slot {options.slot!r}; backfill drop removes it"
+    return [*first, made, *slot.limits(connection, options)]
 
 
 def _faults(
