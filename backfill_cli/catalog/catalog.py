@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backfill_cli.catalog import checkpoints, groups, inbox, job_rows, jobs, lease, ledger, spool, verified
+from backfill_cli.catalog import checkpoints, groups, inbox, job_rows, jobs, lease, ledger, spool, starts, verified
 from backfill_cli.catalog.claim import Claim
 from backfill_cli.catalog.job_rows import JobRow
 from backfill_cli.catalog.jobs import check_name
@@ -52,6 +52,10 @@ class Catalog:
     @property
     def path(self) -> Path:
         return self._store.path
+
+    @property
+    def starts(self) -> starts.Starts:
+        return starts.Starts(self._store)
 
     def identity(self) -> Owner | None:
         """What a sink keeps of this catalog beside the markers of its jobs; None while there is no file."""
@@ -321,3 +325,4 @@ class Catalog:
             jobs.standing(db, job)
             self._liveness.refuse_live(lease.read(db, job), job, lock, dead)
             jobs.forget(db, job)
+            starts.end(db, job)

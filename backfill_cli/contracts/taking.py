@@ -80,16 +80,38 @@ class HeldUpstream(Protocol):
         """
         ...
 
-    def would_refuse(self) -> Sequence[str]:
-        """What `may_hold` would raise now, one sentence each with what makes it possible."""
+    def would_refuse(self, mark: str | None) -> Sequence[str]:
+        """What `may_hold` would raise now, one sentence each with what makes it possible.
+
+        mark: what a start that was cut off holds under it counts as gone.
+        """
         ...
 
     def would_hold(self) -> Sequence[str]:
         """What `hold` would make, one sentence each, for people."""
         ...
 
-    def hold(self) -> None:
-        """It is there. Called once by the start of a new job, when nothing else can refuse it; `pin` follows."""
+    def hold(self, mark: str) -> None:
+        """It is there, and can be told from what others made by a mark that nobody else can have chosen.
+
+        Called by the start of a new job, when nothing else can refuse it; `pin` follows. May be repeated with the
+        same mark. Raises UsageError where something of others has its name.
+        """
+        ...
+
+    def kept(self, mark: str, pin: Pin) -> None:
+        """The job has what was held under the mark, which is gone. May be repeated; `pin` need not come first."""
+        ...
+
+    def sweep(self, mark: str, pin: Pin) -> None:
+        """What was held under the mark is gone with it, and nothing of others. May be repeated, as `kept`.
+
+        pin: taken before it was held. Raises StateConflict where the options lead to another system than that.
+        """
+        ...
+
+    def left(self, mark: str) -> Sequence[str]:
+        """What `sweep` would remove, a name each for people. Changes nothing."""
         ...
 
     def held(self, pin: Pin, position: Position) -> HeldLog | None:

@@ -1,5 +1,6 @@
 """Whole jobs over PostgreSQL into DuckDB, through engine and Spark: at their end the sink is the database."""
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,13 +12,15 @@ from postgres_database import Database, database
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import load
+from backfill_cli.engine.doctor import place
+from backfill_cli.engine.job import starting
 from backfill_cli.engine.job.drop import drop
 from backfill_cli.engine.job.held import told_by_upstreams
 from backfill_cli.engine.job.preflight import plan
 from backfill_cli.engine.loop.run import start
 from backfill_cli.engine.verify.fix import fix
 from backfill_cli.engine.verify.job import verify
-from backfill_cli.errors import BackfillError, HistoryGone, Transient, UsageError
+from backfill_cli.errors import BackfillError, HistoryGone, NoSuchJob, Transient, UsageError
 from backfill_cli.model.plan_report import PlanReport
 from backfill_cli.model.upstream import HeldLog
 from backfill_cli.model.verify import EVERYTHING
@@ -198,6 +201,29 @@ def test_a_start_that_fails_once_the_slot_is_there_takes_it_away(
     assert db("SELECT count(*) FROM pg_publication") == [(0,)]
     run.catch_up()
     run.equal("SELECT * FROM t ORDER BY 1")
+
+
+def test_what_a_start_that_was_cut_off_holds_is_told_and_dropped(
+    spark: "SparkSession", db: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(db, tmp_path, "t")
+    with monkeypatch.context() as broken:
+        broken.setattr(starting, "_settle", lambda *_: None)
+        broken.setattr(Catalog, "create_job", lambda *_: sys.exit(137))  # as kill -9 would
+        with pytest.raises(SystemExit):
+            run.catch_up()
+    slots = "SELECT count(*) FROM pg_replication_slots WHERE database = current_database()"
+    assert db(slots) == [(2,)]
+    (note,) = [said for said in run.planned().notes if "did not come to its end" in said]
+    assert "start will remove what it left: replication slot 'backfill_start_" in note
+    (check,) = [one for one in place.checks(run.catalog) if "did not come to its end" in one.said]
+    assert "backfill drop orders --confirm orders" in check.fix
+    assert db(slots) == [(2,)]
+    done = drop("orders", run.catalog)
+    assert (done.left, db(slots), db("SELECT count(*) FROM pg_publication")) == (None, [(0,)], [(0,)])
+    assert run.catalog.starts.of("orders") is None
+    with pytest.raises(NoSuchJob):
+        drop("orders", run.catalog)
 
 
 def test_a_sink_that_is_the_upstream_is_refused(spark: "SparkSession", db: Database, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from backfill_cli.contracts import TableSpec
 from backfill_cli.model.position import Position
 from backfill_cli.model.upstream import HeldLog, Pin
-from backfill_cli.upstreams.postgres import checks, identity, publications, slot
+from backfill_cli.upstreams.postgres import checks, identity, marks, publications, slot
 from backfill_cli.upstreams.postgres.client import connected
 from backfill_cli.upstreams.postgres.look import Look
 from backfill_cli.upstreams.postgres.options import PostgresOptions
@@ -20,7 +20,7 @@ class Holding:
     def __init__(self, options: PostgresOptions, specs: Sequence[TableSpec]) -> None:
         self._options, self._specs = options, specs
         self._look = Look(specs)
-        self._making = False
+        self._made = False  # by this process, which needs no mark to know it
 
     @cached_property
     def _connection(self) -> Any:
@@ -39,20 +39,31 @@ class Holding:
     def may_hold(self) -> None:
         checks.require_able(self._alive(), self._options, self._look.listed)
 
-    def would_refuse(self) -> Sequence[str]:
-        return checks.refusals(self._alive(), self._options, self._look.listed)
+    def would_refuse(self, mark: str | None) -> Sequence[str]:
+        return checks.refusals(self._alive(), self._options, self._look.listed, mark)
 
     def would_hold(self) -> Sequence[str]:
         movable = [self._look.tables[spec.name] for spec in self._specs if not spec.immutable_key]
         made = checks.would_make(self._alive(), self._options, self._look.listed)
         return [*made, *checks.generated(self._look.listed), *checks.lost_with_a_key(movable)]
 
-    def hold(self) -> None:
-        connection, options = self._alive(), self._options
-        if not self._making:
-            slot.require_none(slot.now(connection, options.slot), options.slot)
-        self._making = True  # one that is there at the next try is of a try whose answer was lost
-        slot.make(connection, options.slot, options.publication, self._look.listed)
+    def hold(self, mark: str) -> None:
+        options = self._options
+        marks.make(self._alive(), options, mark, self._look.listed)
+        self._made = True
+
+    def kept(self, mark: str, pin: Pin) -> None:
+        self._require_database_of(pin)
+        marks.unmark(self._connection, mark)
+
+    def sweep(self, mark: str, pin: Pin) -> None:
+        self._require_database_of(pin)
+        if self._made:
+            slot.remove(self._connection, self._options.slot, self._options.publication)
+        marks.sweep(self._connection, self._options, mark)
+
+    def left(self, mark: str) -> Sequence[str]:
+        return marks.left(self._alive(), self._options, mark)
 
     def held(self, pin: Pin, position: Position) -> HeldLog:
         seen = slot.now(self._alive(), self._options.slot)
@@ -65,9 +76,11 @@ class Holding:
         slot.require_within(self._alive(), self._options, lsn_of(position))
 
     def release(self, pin: Pin) -> None:
-        seen = slot.now(self._alive(), self._options.slot)
-        identity.require_same_database(pin.identity, seen)
+        self._require_database_of(pin)
         slot.remove(self._connection, self._options.slot, self._options.publication)
+
+    def _require_database_of(self, pin: Pin) -> None:
+        identity.require_same_database(pin.identity, slot.now(self._alive(), self._options.slot))
 
     def _identity(self, seen: slot.Now) -> str:
         tables = self._look.listed

@@ -10,7 +10,6 @@ from backfill_cli.model.units import spell_size
 from backfill_cli.upstreams.postgres import publications
 from backfill_cli.upstreams.postgres.client import asking, lsn_of, lsn_text
 from backfill_cli.upstreams.postgres.options import PostgresOptions
-from backfill_cli.upstreams.postgres.tables import PgTable
 from backfill_cli.upstreams.postgres.types import quoted
 
 if TYPE_CHECKING:
@@ -173,15 +172,6 @@ def require_none(seen: Now, slot: str) -> None:
             "name another slot; the same job, started from another folder, has its catalog there (see --catalog); "
             f"only if nobody needs the slot: SELECT pg_drop_replication_slot('{slot}')",
         )
-
-
-def make(connection: "Connection", slot: str, publication: str, tables: Sequence[PgTable]) -> None:
-    """Publication and slot are there, the slot new: one that is there is made again."""
-    with asking("making publication and slot"):
-        publications.use(connection, publication, tables, slot)
-        if now(connection, slot).plugin is not None:
-            connection.execute("SELECT pg_drop_replication_slot(%s)", (slot,))
-        connection.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (slot,))
 
 
 def remove(connection: "Connection", slot: str, publication: str) -> None:
