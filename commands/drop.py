@@ -49,7 +49,7 @@ def drop(
         other = "--sink" if sink is not None else "--with-rows"
         raise UsageError(f"{other} and --without-sink exclude each other", "name one of them")
     store = open_catalog(catalog, above=sink is None)
-    name = job if sink is not None else store.job(job).name
+    name = job if sink is not None or store.starts.of(job) is not None else store.job(job).name
     if confirm != name:
         said = "--confirm is missing" if confirm is None else f"--confirm names {confirm!r}"
         where = " --without-sink" if without_sink else "" if sink is None else f" --sink {shlex.quote(sink)}"

@@ -41,8 +41,12 @@ WRITTEN = (
     "DELETE FROM t WHERE id % 101 = 5",
 )
 
-POINTS = ("after-prepare:2", "sink-before-close")
+POINTS = ("start-held", "after-prepare:2", "sink-before-close")
 ALL = (
+    "start-begun",
+    "slot-marked",
+    "start-held",
+    "start-made",
     "table-staged:2",
     "after-stage:2",
     "after-prepare:2",
@@ -87,6 +91,8 @@ def dies_and_ends_equal(postgres: "Server", folder: Path, points: tuple[str, ...
 
 
 def equal(db: Database, folder: Path) -> None:
+    held = "SELECT slot_name::text FROM pg_replication_slots WHERE database = current_database()"
+    assert db(held) == [(db.name,)]
     query = "SELECT id, v FROM t ORDER BY 1, 2"
     with duckdb.connect(str(folder / "sink.duckdb"), read_only=True) as sink:
         assert sink.execute(query).fetchall() == db(query)

@@ -11,8 +11,10 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
 
+from backfill_cli.catalog.lease import runs_at
 from backfill_cli.catalog.moments import spell_moment
 from backfill_cli.catalog.permissions import refuse_unsafe
+from backfill_cli.engine.job.starting import spell_begun
 from backfill_cli.errors import BackfillError
 from backfill_cli.model.checkup import Check, failed, ok, refused, warning
 from backfill_cli.model.units import spell_duration, spell_size
@@ -54,6 +56,7 @@ def checks(catalog: "Catalog") -> Iterator[Check]:
             yield _private(path)
             rows = catalog.look()
             yield from _left_behind(rows, path)
+            yield from _cut_off(catalog)
         except BackfillError as error:
             yield refused("jobs", error)
     yield _clock(now_ms, made_ms, rows, there)
@@ -117,6 +120,14 @@ def _left_behind(rows: "tuple[JobRow, ...]", path: Path) -> Iterator[Check]:
     if not dead:
         live = sum(row.live for row in rows)
         yield ok("jobs", f"{len(rows)} in {path}, {live} with a runner, none left by one that died")
+
+
+def _cut_off(catalog: "Catalog") -> Iterator[Check]:
+    """Starts that were killed may have left a replication slot, which fills its server's disk."""
+    for begun in catalog.starts.look():
+        if not runs_at(catalog.path, begun.job):
+            fix = f"backfill start --config FILE, or: backfill drop {begun.job} --confirm {begun.job}"
+            yield warning("jobs", f"{spell_begun(begun)}; what it held upstream may be there still", fix)
 
 
 def _clock(now_ms: int, made_ms: int, rows: "tuple[JobRow, ...]", there: Path) -> Check:

@@ -2,8 +2,6 @@
 
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,12 +13,13 @@ from backfill_cli.contracts import HeldUpstream, JobDefinition, SinkTable, Upstr
 from backfill_cli.engine.job.ownership import require_lost, require_new, take
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.job.select import choose, require_apart, require_keys, require_whole, strategy_of
+from backfill_cli.engine.job.starting import holding, settle
 from backfill_cli.engine.spool.folder import holds_entries, owned
 from backfill_cli.engine.staging.files import require_shared
 from backfill_cli.engine.staging.partitions import side_table
 from backfill_cli.engine.staging.sample import require_readable
 from backfill_cli.engine.staging.schemas import sink_schema
-from backfill_cli.errors import BackfillError, StateConflict, Transient, UsageError
+from backfill_cli.errors import StateConflict, UsageError
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.codec import decode
 from backfill_cli.model.job import Control
@@ -45,6 +44,7 @@ def create(
     """Check all that can be checked, then the sink's tables, then the job: a fault leaves no trace of it."""
     name = config.job.name
     held = resources.patiently(lambda: require_new(name, catalog, resources.sink))
+    resources.patiently(lambda: settle(name, catalog))
     upstream = resources.upstream
     choose(config.job.strategy, upstream.capabilities)
     require_keys(config.table_specs(), upstream.capabilities)
@@ -60,31 +60,10 @@ def create(
     resources.patiently(lambda: require_readable(lambda: resources.spark, upstream, config, pin))
     resources.patiently(lambda: resources.sink.prepare(name, tables, into_existing))
     resources.patiently(lambda: take(name, catalog, resources.sink, held))
-    with _holding(upstream, pin, resources) as held_pin:
+    with holding(config, catalog, upstream, pin, resources) as held_pin:
         definition, checkpoint = _begun(config, upstream, held_pin, until, tables)
         catalog.create_job(definition, Control(rate=config.throttle.rate), checkpoint)
     return definition
-
-
-@contextmanager
-def _holding(upstream: Upstream, pin: Pin, resources: Resources) -> Iterator[Pin]:
-    """What the job holds in its upstream is there, once nothing else can refuse it: the pin from there on.
-
-    It is gone again where the job is not made after all.
-    """
-    if not isinstance(upstream, HeldUpstream):
-        yield pin
-        return
-    resources.patiently(upstream.hold)
-    try:
-        held = resources.patiently(resources.upstream.pin)
-        if held.schema != pin.schema:
-            raise Transient("the upstream's columns changed while the job was made", "start it again")
-        yield held
-    except BaseException:
-        with suppress(BackfillError):
-            upstream.release(pin)
-        raise
 
 
 def _begun(

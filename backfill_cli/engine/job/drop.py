@@ -15,8 +15,10 @@ from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.contracts import HeldUpstream, JobDefinition, SavedJob, SinkTable
 from backfill_cli.engine.job.ownership import require_lost
 from backfill_cli.engine.job.resources import Resources
+from backfill_cli.engine.job.starting import settle
 from backfill_cli.errors import BackfillError, NoSuchJob, UsageError
 from backfill_cli.failpoint import hit
+from backfill_cli.model.begun import Begun
 from backfill_cli.model.codec import decode
 from backfill_cli.model.upstream import Pin
 
@@ -45,6 +47,9 @@ def drop(name: str, catalog: Catalog, without_sink: bool = False, with_rows: boo
     """
     left = None
     with catalog.lock_job(name) as lock, ExitStack() as held_open:
+        begun = catalog.starts.of(name)
+        if begun is not None and name not in {row.name for row in catalog.jobs()}:
+            return _start_dropped(begun, catalog, without_sink)
         definition = catalog.definition(name)
         dropped = _to_drop(definition) if with_rows else ()
         config = from_stored(definition.config)
@@ -57,7 +62,7 @@ def drop(name: str, catalog: Catalog, without_sink: bool = False, with_rows: boo
                 if known and dropped:  # first, as it may be refused: then nothing has changed
                     resources.sink.drop(dropped)
                     hit("drop-tables-dropped")
-                left = _released(resources, definition.pin)
+                left = _released(resources, definition.pin, begun)
                 if not without_sink:
                     resources.sink.forget(name)
                 hit("drop-forgotten")
@@ -95,12 +100,32 @@ def _asked(name: str, catalog: Catalog, resources: Resources) -> tuple[bool, boo
     return known, held is None or held == ours or (ours is not None and held.catalog == ours.catalog)
 
 
-def _released(resources: Resources, pin: Pin) -> str | None:
+def _start_dropped(begun: Begun, catalog: Catalog, without_sink: bool) -> Dropped:
+    """Nothing is left of a start that did not come to its end but, in the sink, tables without rows."""
+    config = from_stored(begun.config)
+    with Resources(config) as resources:
+        _, ours = (False, False) if without_sink else _asked(begun.job, catalog, resources)
+        left = None
+        try:
+            settle(begun.job, catalog)
+        except BackfillError as error:
+            said = " ".join(error.message.split())
+            left = f"replication slots or tags that end in {begun.mark!r}, remove them by hand: {said}"
+        if ours:
+            resources.sink.forget(begun.job)
+        _remove_files(config, begun.job)
+        catalog.starts.end(begun.job)
+        return Dropped(False, left)
+
+
+def _released(resources: Resources, pin: Pin, begun: Begun | None = None) -> str | None:
     """The upstream holds nothing for the job any more; else what is left in it, and why."""
     try:
         upstream = resources.upstream
         if isinstance(upstream, HeldUpstream):
             upstream.release(pin)
+            if begun is not None:
+                upstream.kept(begun.mark, pin)
     except BackfillError as error:
         said = " ".join(error.message.split())
         return f"what the job held there (its replication slot) stays, remove it by hand: {said}"

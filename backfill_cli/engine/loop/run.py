@@ -15,6 +15,7 @@ from backfill_cli.engine.job.create import changed_keys, create, rebuild, requir
 from backfill_cli.engine.job.ownership import require_kept, take
 from backfill_cli.engine.job.resources import NoWatcher, Resources, Watcher
 from backfill_cli.engine.job.select import strategy_of
+from backfill_cli.engine.job.starting import settle
 from backfill_cli.engine.loop.epoch import recall
 from backfill_cli.engine.loop.meter import Meter
 from backfill_cli.engine.loop.orchestrator import Orchestrator, Tick
@@ -131,6 +132,7 @@ class _Run:
             if changed:
                 resources.tell(f"the config has changed, and is stored: {', '.join(changed)}")
             held = resources.patiently(lambda: require_kept(job.name, self.catalog, resources.sink))
+            resources.patiently(lambda: settle(job.name, self.catalog))
             resources.patiently(lambda: resources.upstream.restore(job.pin))
             resources.patiently(lambda: resources.sink.prepare(job.name, job.tables, into_existing=True))
             resources.patiently(lambda: take(job.name, self.catalog, resources.sink, held))
@@ -285,10 +287,7 @@ def _fail(store: JobStore, job: str, exc: Exception) -> None:
     lines = str(exc).strip().splitlines() or [""]
     reason = f"{type(exc).__name__}: {lines[-1]}"  # of a traceback what was raised; the log has all of it
     if isinstance(exc, BackfillError):
-        # Who raised it does not know the job. A comma ends a command in a hint.
-        drop = f"backfill drop {job} --confirm {job}, and start over"
-        exc.hint = exc.hint.replace("drop the job and start over", drop)
-        reason = f"{exc.message}{WAY_ON}{exc.way_on(job)}"
+        reason = f"{exc.message}{WAY_ON}{exc.naming(job).way_on(job)}"
     try:
         store.become(JobState.FAILED, reason)
     except BackfillError as other:

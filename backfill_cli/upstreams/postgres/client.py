@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from backfill_cli import postgres_dsn
 from backfill_cli.errors import BackfillError, Fatal, Transient, UsageError
 from backfill_cli.postgres_says import INSTALL, Said, said
-from backfill_cli.upstreams.postgres.types import SETTINGS
+from backfill_cli.upstreams.postgres.types import SET
 
 if TYPE_CHECKING:
     import psycopg
@@ -71,8 +71,7 @@ def connected(dsn: str) -> "psycopg.Connection[Any]":
             connection = psycopg.connect(completed(dsn), autocommit=True, application_name="backfill")
         except psycopg.ProgrammingError:  # of the DSN itself, which it may repeat
             raise UsageError("upstream.dsn is no connection string of libpq", postgres_dsn.ESCAPED) from None
-        for name, value in SETTINGS.items():
-            connection.execute("SELECT set_config(%s, %s, false)", (name, value))
+        connection.execute(SET.encode())
     return connection
 
 
