@@ -43,7 +43,8 @@ def _name_text(name: LiveName) -> str:
         return f"{name.live}  is {name.now.found}"
     since = f" since {spell_moment(name.now.since_ms)}" if name.now.since_ms is not None else ""
     before = f"; what was there before is {name.now.kept}" if name.now.kept else ""
-    return f"{name.live}  is a view of {name.target}{since}{before}"
+    made = name.now.made or f"a view of {name.target}"
+    return f"{name.live}  is {made}{since}{before}"
 
 
 def _end_text(report: CutoverReport) -> str:
