@@ -43,3 +43,12 @@ class CutoverSink(Sink, Protocol):
     def reverse(self, job: str, swaps: Sequence[Swap]) -> None:
         """Each name is again what it was before `cut_over`, all from one moment on. Raises as that does."""
         ...
+
+
+@runtime_checkable
+class NamelessSink(Sink, Protocol):
+    """A sink that could not make or rename a name in one act: those are in a catalog that people use."""
+
+    def statements(self, swaps: Sequence[Swap], epoch: int) -> Sequence[str]:
+        """What is to be run there, in this order, once every gate is open."""
+        ...

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from backfill_cli.catalog.actor import user
 from backfill_cli.config import from_stored
 from backfill_cli.contracts import JobDefinition, Sink
-from backfill_cli.contracts.cutover import CutoverSink, Swap
+from backfill_cli.contracts.cutover import CutoverSink, NamelessSink, Swap
 from backfill_cli.engine.job.ownership import require_kept
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.errors import UsageError
@@ -27,7 +27,18 @@ def look(job: str, catalog: "Catalog") -> CutoverReport:
     """The gates of a cut over as they are now; changes nothing. Raises as `cut_over` does."""
     definition = catalog.definition(job)
     with Resources(from_stored(definition.config)) as resources:
+        if isinstance(resources.sink, NamelessSink):
+            return _by_hand(catalog, definition, resources.sink)
         return _report(catalog, definition, *_cutting(resources.sink, definition))
+
+
+def _by_hand(catalog: "Catalog", definition: JobDefinition, sink: NamelessSink) -> CutoverReport:
+    """Every gate of the job's, and what opens people's way to its tables."""
+    job, swaps = definition.name, _swaps(definition, in_place=False)
+    require_kept(job, catalog, sink)
+    row = catalog.job(job)
+    gates = (_caught_up(row), _verified(row, [swap.table.name for swap in swaps]), _alone(row, sink))
+    return CutoverReport(job, row.epoch, (), gates, by_hand=tuple(sink.statements(swaps, row.epoch)))
 
 
 def cut_over(job: str, catalog: "Catalog", window_s: float) -> CutoverReport:
@@ -39,6 +50,10 @@ def cut_over(job: str, catalog: "Catalog", window_s: float) -> CutoverReport:
     """
     definition = catalog.definition(job)
     with Resources(from_stored(definition.config)) as resources:
+        if isinstance(resources.sink, NamelessSink):
+            told = _by_hand(catalog, definition, resources.sink)
+            if not told.open:
+                return told
         sink, swaps = _cutting(resources.sink, definition)
         with _alone_with(job, catalog, sink):
             before = _report(catalog, definition, sink, swaps)
@@ -100,6 +115,13 @@ def _swaps(definition: JobDefinition, in_place: bool) -> tuple[Swap, ...]:
 
 
 def _cutting(sink: Sink, definition: JobDefinition) -> tuple[CutoverSink, tuple[Swap, ...]]:
+    if isinstance(sink, NamelessSink):
+        raise UsageError(
+            f"job {definition.name!r}: nothing was changed: the names that people query are not the sink's, which "
+            "has folders alone, and no act that swaps one at once",
+            "change them where they are, after the gates and with the statements of: "
+            f"backfill cutover {definition.name} --dry-run",
+        )
     if not isinstance(sink, CutoverSink):
         kind = from_stored(definition.config).tree["sink"]["type"]
         raise UsageError(

@@ -56,7 +56,10 @@ class LiveName:
 
 @dataclass(frozen=True, slots=True)
 class CutoverReport:
-    """epoch: the job's last checkpoint. changed: whether this command changed what the names are."""
+    """epoch: the job's last checkpoint. changed: whether this command changed what the names are.
+
+    by_hand: statements for people to run where their names are; the sink has none, and `names` is empty then.
+    """
 
     job: str
     epoch: int
@@ -64,6 +67,7 @@ class CutoverReport:
     gates: tuple[Gate, ...]
     changed: bool = False
     reversed: bool = False
+    by_hand: tuple[str, ...] = ()
 
     @property
     def open(self) -> bool:
@@ -71,7 +75,7 @@ class CutoverReport:
 
     @property
     def is_cut_over(self) -> bool:
-        return all(name.now.found is Found.OURS for name in self.names)
+        return bool(self.names) and all(name.now.found is Found.OURS for name in self.names)
 
 
 def kept_name(live: str, epoch: int) -> str:

@@ -24,6 +24,8 @@ def show_cutover(report: CutoverReport, as_json: bool) -> None:
         _show(gate)
     for name in report.names:
         answer(_name_text(name))
+    for statement in report.by_hand if report.open else ():
+        answer(f"        {statement}")
     answer(_end_text(report))
 
 
@@ -49,6 +51,9 @@ def _name_text(name: LiveName) -> str:
 
 def _end_text(report: CutoverReport) -> str:
     job = report.job
+    if report.by_hand:
+        way = "run these where people's names are" if report.open else "nothing to run yet"
+        return f"job {job}: {way}; the sink has folders, and changes no names"
     if report.reversed:
         return f"job {job}: the cut over is reversed; its tables stay, and the job goes on"
     if report.changed:

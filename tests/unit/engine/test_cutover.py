@@ -21,6 +21,7 @@ from backfill_cli.model.job import Control, JobState, Phase
 from backfill_cli.model.position import Position
 from backfill_cli.model.upstream import Pin
 from backfill_cli.model.verified import Verified
+from backfill_cli.view.cutover import show_cutover
 
 EPOCH = 100
 PROGRESS = Progress(Phase.UPSTREAM, EPOCH, 10, 10, 1, 1, {}, 0, 0, None, None, "")
@@ -116,6 +117,9 @@ def test_what_others_did_to_a_table_that_is_cut_over_in_place_closes_a_gate_with
     assert _free({"orders": Live(Found.TABLE)}, in_place=True).open
 
 
+TABLE = SinkTable("orders", "orders_t", ("id",), "{}")
+
+
 class InPlace:
     """A sink that cuts over in place; each act is noted with whether a runner could have the job meanwhile."""
 
@@ -168,15 +172,50 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> InPlace:
         "tables": [{"name": "orders", "key": ["id"], "target": "orders_t"}],
     }
     catalog = Catalog(tmp_path / "catalog.duckdb")
-    table = SinkTable("orders", "orders_t", ("id",), "{}")
     pin = Pin(Position(), None, None, ())
-    job = JobDefinition("shop", json.dumps(config), "{}", pin, "forever", "snapshot", (table,))
+    job = JobDefinition("shop", json.dumps(config), "{}", pin, "forever", "snapshot", (TABLE,))
     catalog.create_job(job, Control(), Checkpoint(0, 0, 0, "", "{}", Phase.SNAPSHOT, Position()))
     made = InPlace(catalog)
     monkeypatch.setattr(cutover, "Resources", lambda _config: made)
     monkeypatch.setattr(cutover, "_caught_up", lambda _row: Gate("caught up", True, ""))
     monkeypatch.setattr(cutover, "_verified", lambda _row, _tables: Gate("verified", True, ""))
     return made
+
+
+class Folders:
+    """A sink without names."""
+
+    transactional = partial = True
+    sink: Any = property(lambda self: self)
+    prepare = own = commit = saved = drop = forget = fence = owner = lambda *_: None
+    committed = live = lambda *_: {}
+
+    def __enter__(self) -> "Folders":
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def statements(self, swaps: tuple[Swap, ...], epoch: int) -> list[str]:
+        return [f"CREATE OR REPLACE VIEW {one.live}" for one in swaps]
+
+
+def test_a_sink_without_names_has_its_gates_and_says_what_to_run_and_changes_nothing(
+    shop: InPlace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cutover, "Resources", lambda _config: Folders())
+    monkeypatch.setattr(cutover, "_swaps", lambda _job, in_place: (Swap(TABLE, "people.orders"),))
+    looked = cutover.look("shop", shop._catalog)
+    assert (looked.open, looked.is_cut_over) == (True, False)
+    show_cutover(looked, as_json=False)
+    assert "CREATE OR REPLACE VIEW people.orders\njob shop: run these" in capsys.readouterr().out
+    with pytest.raises(UsageError, match="nothing was changed"):
+        cutover.cut_over("shop", shop._catalog, 60)
+    with pytest.raises(UsageError, match="nothing was changed"):
+        cutover.reverse("shop", shop._catalog)
+    monkeypatch.setattr(cutover, "_caught_up", lambda _row: Gate("caught up", False, ""))
+    assert not cutover.cut_over("shop", shop._catalog, 60).open
+    show_cutover(cutover.look("shop", shop._catalog), as_json=False)
+    assert "CREATE" not in capsys.readouterr().out, "nothing to run before every gate is open"
 
 
 def test_a_table_is_cut_over_in_place_while_nobody_can_run_the_job_and_late_runners_are_fenced(
