@@ -14,6 +14,7 @@ from backfill_cli.formats.iceberg.edge import Moved, failing
 from backfill_cli.formats.iceberg.metadata import Look
 from backfill_cli.formats.iceberg.places import Place
 from backfill_cli.formats.lake import merge, staged
+from backfill_cli.formats.lake.unique import refuse_duplicates
 from backfill_cli.sinks.iceberg.heads import Head, told_by
 from backfill_cli.sinks.iceberg.markers import branch, tag
 from backfill_cli.spark.names import backticked, quoted
@@ -75,7 +76,7 @@ class Writer:
                 self._append_nothing(self._branch)
                 newest = self._newest(name)
             if commit is not None and table is not None and table.name in commit.unique:
-                merge.refuse_duplicates(table, self._spark.table(self._branch))
+                refuse_duplicates(table, self._spark.table(self._branch))
             if commit is not None:
                 hit("sink-before-commit")
             self._sql(
