@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import EpochCommit, SavedJob, SinkTable
+from backfill_cli.contracts.cutover import Swap
 from backfill_cli.contracts.marker import gone, is_due, refuse_old_token
 from backfill_cli.errors import StateConflict, Transient
 from backfill_cli.failpoint import hit
-from backfill_cli.formats.delta.edge import delta_place, where_at
+from backfill_cli.formats.delta.edge import Where, delta_place, where_at
 from backfill_cli.formats.lake.state import JobRecord, JobState, jobs
 from backfill_cli.model.checkpoint import Marker, Owner
+from backfill_cli.model.cutover import kept_name
 from backfill_cli.sinks.delta.adopt import adoptable, linked
 from backfill_cli.sinks.delta.apply import Overtaken, apply, require_unique
 from backfill_cli.sinks.delta.marks import LAST_TOKEN, TRIES, MarkedTable, marks_of, number_of
@@ -168,6 +170,16 @@ class DeltaSink:
 
         return copied(self._session, self._job(job), self._marked(job))
 
+    def statements(self, swaps: Sequence[Swap], epoch: int) -> Sequence[str]:
+        return [
+            statement
+            for one in swaps
+            for statement in (
+                f"ALTER TABLE {one.live} RENAME TO {kept_name(one.live, epoch)};  -- if a table has that name",
+                f"CREATE OR REPLACE VIEW {one.live} AS SELECT * FROM {_sql(where_of(self._template, one.table))};",
+            )
+        ]
+
     def drop(self, tables: Sequence[SinkTable]) -> None:
         places = {delta_place(where := where_of(self._template, t)): where for t in tables}
         for record in jobs(self._state):
@@ -206,3 +218,7 @@ class DeltaSink:
             for name, claim in record.claims.items()
             if (where := where_at(claim.place))
         ]
+
+
+def _sql(where: Where) -> str:
+    return f"delta.`{where.uri.replace('`', '``')}`"
