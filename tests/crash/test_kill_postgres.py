@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import duckdb
 import pytest
+from kept_java import kept_java
 from postgres_database import Database, database
 
 if TYPE_CHECKING:
@@ -71,7 +72,11 @@ def run(folder: Path, dsn: str, failpoint: str) -> "subprocess.CompletedProcess[
         "BACKFILL_CATALOG": "catalog.duckdb",
         "CRASH_DSN": dsn,
     }
-    return subprocess.run(words, cwd=folder, env=told, capture_output=True, text=True, timeout=240, check=False)
+    with kept_java() as java:
+        told |= java
+        return subprocess.run(
+            words, cwd=folder, env=told, capture_output=True, text=True, timeout=240, check=False
+        )
 
 
 def dies_and_ends_equal(postgres: "Server", folder: Path, points: tuple[str, ...]) -> None:
