@@ -53,10 +53,12 @@ def drop(
     if confirm != name:
         said = "--confirm is missing" if confirm is None else f"--confirm names {confirm!r}"
         where = " --without-sink" if without_sink else "" if sink is None else f" --sink {shlex.quote(sink)}"
-        where += " --with-rows" if with_rows else ""
-        lost = "its progress, and its tables all their rows" if with_rows else "its progress"
+        rows = f"backfill drop {name}{where} --with-rows --confirm {name}"
+        if with_rows:
+            raise UsageError(f"job {name!r} would lose its progress, and its tables all their rows: {said}", rows)
+        too = "" if without_sink else f"; its tables with their rows, too: {rows}"
         raise UsageError(
-            f"job {name!r} would lose {lost}: {said}", f"backfill drop {name}{where} --confirm {name}"
+            f"job {name!r} would lose its progress: {said}", f"backfill drop {name}{where} --confirm {name}{too}"
         )
     if sink is None:
         from backfill_cli.engine.job.drop import drop as drop_job
@@ -82,4 +84,5 @@ def _of_rows(done: "Dropped") -> str:
     tables = ", ".join(done.tables)
     if done.gone:
         return f"its tables are gone, with their rows: {tables}"
-    return f"the sink's rows stay, in {tables}" if tables else "the sink's rows stay"
+    again = "to start into them again: drop the tables, or start --into-existing"
+    return f"the sink's rows stay, in {tables}; {again}" if tables else "the sink's rows stay"

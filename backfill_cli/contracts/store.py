@@ -27,6 +27,11 @@ class JobDefinition:
     strategy: str
     tables: tuple[SinkTable, ...]
 
+    @property
+    def has_tables_to_itself(self) -> bool:
+        """Whether no row in its tables can be from before the job: they may be dropped with it."""
+        return all(table.plain_inserts or table.side for table in self.tables)
+
 
 class JobStore(Protocol):
     """The catalog as one runner uses it. Every method is one transaction."""

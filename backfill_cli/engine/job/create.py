@@ -162,7 +162,7 @@ def require_same(job: JobDefinition, config: JobConfig, has_read_changes: bool =
             + "\n  ".join(found),
             "undo these changes (throttle, barrier, catch_up, retry, spool, spark, hooks, staging, and what a "
             "hint told to add may change), or name another job, or start over: backfill drop "
-            f"{name} --confirm {name}",
+            f"{name} --with-rows --confirm {name}",
         )
 
 
@@ -178,7 +178,7 @@ def require_same_strategy(job: JobDefinition, config: JobConfig, upstream: Upstr
         raise UsageError(
             f"job {job.name!r} exists with strategy {job.strategy!r}, and this config leads to {asked!r}",
             f'write job.strategy = "{job.strategy}" again, or name another job, or start over: backfill drop '
-            f"{job.name} --confirm {job.name}",
+            f"{job.name} --with-rows --confirm {job.name}",
         )
 
 
@@ -218,7 +218,7 @@ def rebuild(name: str, catalog: Catalog, config: JobConfig, resources: Resources
         known = name in {row.name for row in catalog.jobs()}
         raise StateConflict(
             f"the sink of this config keeps nothing of job {name!r}",
-            f"restore the sink, or start over: backfill drop {name} --confirm {name}"
+            f"restore the sink, or start over: backfill drop {name} --with-rows --confirm {name}"
             if known
             else "check [job] name and [sink]; a new job begins with: backfill start --config job.toml",
         )

@@ -165,7 +165,7 @@ class _Run:
             except Held:
                 raise
             except Exception as exc:
-                _fail(store, job.name, exc)
+                _fail(store, job, exc)
                 raise
             except BaseException:
                 # A signal before the first barrier: nothing was in hand.
@@ -280,13 +280,14 @@ def _stop(store: JobStore, reason: str) -> None:
     store.become(JobState.STOPPED, reason)
 
 
-def _fail(store: JobStore, job: str, exc: Exception) -> None:
+def _fail(store: JobStore, definition: JobDefinition, exc: Exception) -> None:
     """The job is failed in the catalog, with reason and way on, unless the catalog itself is what failed."""
-    lines = str(exc).strip().splitlines() or [""]
+    job, lines = definition.name, str(exc).strip().splitlines() or [""]
     reason = f"{type(exc).__name__}: {lines[-1]}"  # of a traceback what was raised; the log has all of it
     if isinstance(exc, BackfillError):
         # Who raised it does not know the job. A comma ends a command in a hint.
-        drop = f"backfill drop {job} --confirm {job}, and start over"
+        rows = "--with-rows " if definition.has_tables_to_itself else ""
+        drop = f"backfill drop {job} {rows}--confirm {job}, and start over"
         exc.hint = exc.hint.replace("drop the job and start over", drop)
         reason = f"{exc.message}{WAY_ON}{exc.way_on(job)}"
     try:

@@ -219,7 +219,8 @@ def test_drop_wants_the_name_twice(run: Run, catalog: Catalog, monkeypatch: pyte
     assert dropped == []
     done = run("drop", "orders", "--confirm", "orders")
     assert done.exit_code == 0
-    assert f"dropped; the sink's rows stay, in orders, lines\nleft in the upstream: {left}" in done.stderr
+    assert "dropped; the sink's rows stay, in orders, lines; to start into them again: " in done.stderr
+    assert f"start --into-existing\nleft in the upstream: {left}" in done.stderr
     assert dropped == ["orders"]
     asked = run("drop", "orders", "--with-rows")
     assert (asked.exit_code, dropped) == (2, ["orders"])

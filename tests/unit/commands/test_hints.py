@@ -679,6 +679,32 @@ def test_each_command_of_a_hint_works_where_it_is_told(
         index += 1
 
 
+@pytest.mark.parametrize(
+    "state",
+    [
+        table_dropped,
+        sink_newer,
+        sink_older,
+        sink_deleted,
+        other_result,
+        nothing_saved,
+        marker_gone_under_a_runner,
+        sink_restored_under_a_runner,
+        staging_damaged_between_tables,
+    ],
+)
+def test_to_start_over_as_a_hint_says_is_not_refused_for_rows_of_the_first_try(
+    scene: Callable[[str], Scene], state: Callable[[Scene], str]
+) -> None:
+    s = scene("0")
+    s.sql(s.sink, "INSERT INTO orders VALUES (1, 'a')")
+    over = re.search(r"start over: (backfill drop [^;,]+)", state(s))
+    assert over is not None
+    assert s.run(*shlex.split(over[1])[1:]).exit_code == 0
+    begun = s.run("start", "--config", "job.toml")
+    assert begun.exit_code == 0, begun.stderr
+
+
 def test_resume_records_the_until_that_it_is_given_and_says_so(scene: Callable[[str], Scene]) -> None:
     s = scene("0")
     before = s.catalog.definition("orders").until
