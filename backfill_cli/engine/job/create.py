@@ -100,6 +100,7 @@ def _begun(
         until=until,
         strategy=strategy.name,
         tables=tables,
+        config_file=config.file,
     )
     state = strategy.start(pin, Control(rate=config.throttle.rate))
     checkpoint = Checkpoint(
@@ -224,7 +225,7 @@ def rebuild(name: str, catalog: Catalog, config: JobConfig, resources: Resources
         )
     kept = decode(JobDefinition, saved.definition)
     require_same(kept, config)
-    definition = replace(kept, config=config.stored())
+    definition = replace(kept, config=config.stored(), config_file=config.file)
     markers = resources.patiently(lambda: resources.sink.committed(name))
     token = max((marker.token for marker in markers.values()), default=saved.checkpoint.token)
     checkpoint = replace(saved.checkpoint, plan=None, staged=None)

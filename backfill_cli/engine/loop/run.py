@@ -61,7 +61,7 @@ def start(
         require_same(known, config, catalog.has_read_changes(name))
         require_same_strategy(known, config, resources.upstream)
         changed = changed_keys(known.config, config)
-        job = replace(known, until=until, config=config.stored())
+        job = replace(known, until=until, config=config.stored(), config_file=config.file)
         return run.taken_up(job, config, resources, lock, unpause=False, changed=changed)
 
 
@@ -125,7 +125,7 @@ class _Run:
         with suppress(Transient):  # before the claim: a refused command has changed nothing
             require_kept(job.name, self.catalog, resources.sink)
         with self._claimed(job, config, resources, lock) as (claim, heartbeat):
-            resources.patiently(lambda: claim.store.redefine(job.config, job.until))
+            resources.patiently(lambda: claim.store.redefine(job.config, job.until, job.config_file))
             if was_until not in (None, job.until):
                 resources.tell(f"until {job.until} from now on, as it is recorded; it was until {was_until}")
             if changed:
