@@ -14,7 +14,14 @@ from backfill_cli.config.differences import differences
 from backfill_cli.contracts import HeldUpstream, JobDefinition, SinkTable, Upstream
 from backfill_cli.engine.job.ownership import require_lost, require_new, take
 from backfill_cli.engine.job.resources import Resources
-from backfill_cli.engine.job.select import choose, require_apart, require_keys, require_whole, strategy_of
+from backfill_cli.engine.job.select import (
+    choose,
+    nothing_follows,
+    require_apart,
+    require_keys,
+    require_whole,
+    strategy_of,
+)
 from backfill_cli.engine.spool.folder import holds_entries, owned
 from backfill_cli.engine.staging.files import require_shared
 from backfill_cli.engine.staging.partitions import side_table
@@ -47,6 +54,8 @@ def create(
     held = resources.patiently(lambda: require_new(name, catalog, resources.sink))
     upstream = resources.upstream
     choose(config.job.strategy, upstream.capabilities)
+    for said in nothing_follows(name, upstream.capabilities, until):
+        resources.tell(said)
     require_keys(config.table_specs(), upstream.capabilities)
     pin = resources.patiently(upstream.pin)
     require_whole(config, upstream, resources.sink)

@@ -14,7 +14,14 @@ from backfill_cli.engine.job.create import (
 )
 from backfill_cli.engine.job.ownership import require_kept, require_new
 from backfill_cli.engine.job.resources import Resources
-from backfill_cli.engine.job.select import choose, constraints, require_apart, require_keys, require_whole
+from backfill_cli.engine.job.select import (
+    choose,
+    constraints,
+    nothing_follows,
+    require_apart,
+    require_keys,
+    require_whole,
+)
 from backfill_cli.engine.staging.files import require_shared
 from backfill_cli.engine.staging.sample import require_readable
 from backfill_cli.errors import NoSuchJob, SinkInUse, Transient
@@ -50,6 +57,7 @@ def plan(config: "JobConfig", catalog: "Catalog", into_existing: bool = False) -
         require_keys(config.table_specs(), upstream.capabilities)
         pin = upstream.pin()
         require_whole(config, upstream, sink)
+        notes += nothing_follows(config.job.name, upstream.capabilities)
         warnings += upstream.advice() if isinstance(upstream, AdvisingUpstream) else ()
         if isinstance(upstream, HeldUpstream) and not known:
             refused += upstream.would_refuse()

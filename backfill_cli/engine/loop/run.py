@@ -14,7 +14,7 @@ from backfill_cli.contracts import JobDefinition, JobStore, Upstream
 from backfill_cli.engine.job.create import changed_keys, create, rebuild, require_same, require_same_strategy
 from backfill_cli.engine.job.ownership import require_kept, take
 from backfill_cli.engine.job.resources import NoWatcher, Resources, Watcher
-from backfill_cli.engine.job.select import strategy_of
+from backfill_cli.engine.job.select import nothing_follows, strategy_of
 from backfill_cli.engine.loop.epoch import recall
 from backfill_cli.engine.loop.meter import Meter
 from backfill_cli.engine.loop.orchestrator import Orchestrator, Tick
@@ -86,11 +86,9 @@ def resume(
 
 
 def _definition(catalog: Catalog, name: str) -> JobDefinition | None:
-    try:
-        catalog.job(name)
-    except NoSuchJob:
-        return None
-    return catalog.definition(name)
+    with suppress(NoSuchJob):
+        return catalog.definition(name)
+    return None
 
 
 class _Run:
@@ -130,6 +128,8 @@ class _Run:
                 resources.tell(f"until {job.until} from now on, as it is recorded; it was until {was_until}")
             if changed:
                 resources.tell(f"the config has changed, and is stored: {', '.join(changed)}")
+            for said in nothing_follows(self.name, resources.upstream.capabilities, job.until):
+                resources.tell(said)
             held = resources.patiently(lambda: require_kept(job.name, self.catalog, resources.sink))
             resources.patiently(lambda: resources.upstream.restore(job.pin))
             resources.patiently(lambda: resources.sink.prepare(job.name, job.tables, into_existing=True))
@@ -202,7 +202,7 @@ class _Run:
             int(config.retry.limit_s * 1000),
             definition.until,
         )
-        meter = Meter(self.name, config.catch_up.measure, interval_ms)
+        meter = Meter(self.name, config.catch_up.measure, interval_ms, resources.upstream.capabilities.follows)
         with ThreadPoolExecutor(1, "commit") as pool, self._beside(upstream):
             ports = Ports(upstream, resources.sink, store, stager, self._submits(pool), _now_ms, steady_ms)
             loop = Orchestrator(job, ports, strategy, settings, recovered, meter)
@@ -255,12 +255,11 @@ class _Run:
         if paused and unpause:
             self.catalog.post(self.name, Verb.RESUME, None, actor(), _now_ms())
         if paused and not unpause:
-            store.become(
-                JobState.PAUSED, f"started while paused by {recovered.control.paused_by}: it stays paused"
-            )
+            by = recovered.control.paused_by
+            store.become(JobState.PAUSED, f"started while paused by {by}: it stays paused")
         else:
-            where = f" from epoch {recovered.committed.epoch}" if recovered.committed.epoch else ""
-            store.become(JobState.RUNNING, f"a runner goes on{where}" if where else "a runner began")
+            epoch = recovered.committed.epoch
+            store.become(JobState.RUNNING, f"a runner goes on from epoch {epoch}" if epoch else "a runner began")
 
     def _ended(self, tick: Tick, definition: JobDefinition) -> JobState:
         """What the process ends with."""
@@ -269,9 +268,8 @@ class _Run:
         if self.signals.caught:
             raise SystemExit(128 + self.signals.caught)
         if definition.until == "caught-up":
-            raise StoppedEarly(
-                f"job {self.name!r} was stopped before it was caught up", f"backfill resume {self.name}"
-            )
+            said = f"job {self.name!r} was stopped before it was caught up"
+            raise StoppedEarly(said, f"backfill resume {self.name}")
         return JobState.STOPPED
 
 
