@@ -16,12 +16,12 @@ _UNNAMED = re.compile(r"(--config|--sink|--from-sink) (?:job\.toml|FILE)(?=[\s;,
 
 def as_typed(hint: str, ctx: Any) -> str:
     """The hint for somebody who typed this command: its commands in the same catalog, with the same config."""
-    hint = of_file(hint, _typed_file(ctx.params))
+    hint = of_file(hint, typed_file(ctx.params))
     told = ctx.get_parameter_source("catalog")
     return in_catalog(hint, ctx.params["catalog"]) if told is not None and told.name == "COMMANDLINE" else hint
 
 
-def _typed_file(typed: dict[str, Any]) -> str:
+def typed_file(typed: dict[str, Any]) -> str:
     """The config that a command was given; empty where it was given none."""
     if "config" in typed:  # FILE may be named without the option, too
         return typed["config"] or typed["file"] or "job.toml"
