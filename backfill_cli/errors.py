@@ -49,9 +49,13 @@ class BackfillError(Exception):
     def __str__(self) -> str:
         return f"{self.message}\nTry: {self.hint}" if self.hint else self.message
 
-    def naming(self, job: str) -> Self:
-        """The same error, its hint with the command that starts this job over: who raised it does not know it."""
-        drop = f"backfill drop {job} --confirm {job}, and start over"  # a comma ends a command in a hint
+    def naming(self, job: str, with_rows: bool) -> Self:
+        """The same error, its hint with the command that starts this job over: who raised it does not know it.
+
+        with_rows: whether its tables may go too, so that the start after it is taken.
+        """
+        rows = "--with-rows " if with_rows else ""
+        drop = f"backfill drop {job} {rows}--confirm {job}, and start over"  # a comma ends a command in a hint
         self.hint = self.hint.replace("drop the job and start over", drop)
         return self
 

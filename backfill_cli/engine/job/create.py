@@ -12,7 +12,14 @@ from backfill_cli.config.differences import differences
 from backfill_cli.contracts import HeldUpstream, JobDefinition, SinkTable, Upstream
 from backfill_cli.engine.job.ownership import require_lost, require_new, take
 from backfill_cli.engine.job.resources import Resources
-from backfill_cli.engine.job.select import choose, require_apart, require_keys, require_whole, strategy_of
+from backfill_cli.engine.job.select import (
+    choose,
+    nothing_follows,
+    require_apart,
+    require_keys,
+    require_whole,
+    strategy_of,
+)
 from backfill_cli.engine.job.starting import holding, settle
 from backfill_cli.engine.spool.folder import holds_entries, owned
 from backfill_cli.engine.staging.files import require_shared
@@ -47,6 +54,8 @@ def create(
     resources.patiently(lambda: settle(name, catalog))
     upstream = resources.upstream
     choose(config.job.strategy, upstream.capabilities)
+    for said in nothing_follows(name, upstream.capabilities, until):
+        resources.tell(said)
     require_keys(config.table_specs(), upstream.capabilities)
     pin = resources.patiently(upstream.pin)
     require_whole(config, upstream, resources.sink)
@@ -79,6 +88,7 @@ def _begun(
         until=until,
         strategy=strategy.name,
         tables=tables,
+        config_file=config.file,
     )
     state = strategy.start(pin, Control(rate=config.throttle.rate))
     checkpoint = Checkpoint(
@@ -141,7 +151,7 @@ def require_same(job: JobDefinition, config: JobConfig, has_read_changes: bool =
             + "\n  ".join(found),
             "undo these changes (throttle, barrier, catch_up, retry, spool, spark, hooks, staging, and what a "
             "hint told to add may change), or name another job, or start over: backfill drop "
-            f"{name} --confirm {name}",
+            f"{name} --with-rows --confirm {name}",
         )
 
 
@@ -157,7 +167,7 @@ def require_same_strategy(job: JobDefinition, config: JobConfig, upstream: Upstr
         raise UsageError(
             f"job {job.name!r} exists with strategy {job.strategy!r}, and this config leads to {asked!r}",
             f'write job.strategy = "{job.strategy}" again, or name another job, or start over: backfill drop '
-            f"{job.name} --confirm {job.name}",
+            f"{job.name} --with-rows --confirm {job.name}",
         )
 
 
@@ -197,13 +207,13 @@ def rebuild(name: str, catalog: Catalog, config: JobConfig, resources: Resources
         known = name in {row.name for row in catalog.jobs()}
         raise StateConflict(
             f"the sink of this config keeps nothing of job {name!r}",
-            f"restore the sink, or start over: backfill drop {name} --confirm {name}"
+            f"restore the sink, or start over: backfill drop {name} --with-rows --confirm {name}"
             if known
             else "check [job] name and [sink]; a new job begins with: backfill start --config job.toml",
         )
     kept = decode(JobDefinition, saved.definition)
     require_same(kept, config)
-    definition = replace(kept, config=config.stored())
+    definition = replace(kept, config=config.stored(), config_file=config.file)
     markers = resources.patiently(lambda: resources.sink.committed(name))
     token = max((marker.token for marker in markers.values()), default=saved.checkpoint.token)
     checkpoint = replace(saved.checkpoint, plan=None, staged=None)

@@ -5,14 +5,15 @@ Checked first, then done in an order that the same command can repeat: what name
 
 import shutil
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.catalog.actor import user
 from backfill_cli.config import JobConfig, from_stored
-from backfill_cli.contracts import HeldUpstream, JobDefinition, SavedJob, SinkTable
+from backfill_cli.contracts import HeldUpstream, JobDefinition, SavedJob, Sink, SinkTable
+from backfill_cli.contracts.cutover import CutoverSink, Swap
 from backfill_cli.engine.job.ownership import require_lost
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.job.starting import settle
@@ -20,6 +21,7 @@ from backfill_cli.errors import BackfillError, NoSuchJob, UsageError
 from backfill_cli.failpoint import hit
 from backfill_cli.model.begun import Begun
 from backfill_cli.model.codec import decode
+from backfill_cli.model.cutover import Found, LiveName
 from backfill_cli.model.upstream import Pin
 
 
@@ -28,13 +30,15 @@ class Dropped:
     """known: whether the sink knew the job: one that was dropped half-way, or whose file is gone, it does not.
 
     left: what is still in the upstream, and how to remove it; None for nothing. tables: the sink's. gone: whether
-    they are gone with their rows, which else stay.
+    they are gone with their rows, which else stay. live: names that people query which are, and stay, views of its
+    tables.
     """
 
     known: bool
     left: str | None = None
     tables: tuple[str, ...] = ()
     gone: bool = False
+    live: tuple[LiveName, ...] = ()
 
 
 def drop(name: str, catalog: Catalog, without_sink: bool = False, with_rows: bool = False) -> Dropped:
@@ -43,7 +47,7 @@ def drop(name: str, catalog: Catalog, without_sink: bool = False, with_rows: boo
     Markers in a sink that another catalog took over, its staging and what it holds in the upstream are that
     catalog's and stay. Raises Held while a runner has the job, here or elsewhere. An upstream that cannot be
     reached is no reason to keep a job: what is left in it is told. without_sink: the sink is gone for good and is
-    not asked. Raises UsageError for tables with_rows that had rows before the job.
+    not asked. Raises UsageError for tables with_rows that had rows before the job, or that people query.
     """
     left = None
     with catalog.lock_job(name) as lock, ExitStack() as held_open:
@@ -55,6 +59,9 @@ def drop(name: str, catalog: Catalog, without_sink: bool = False, with_rows: boo
         config = from_stored(definition.config)
         resources = held_open.enter_context(Resources(config))
         known, ours = (False, True) if without_sink else _asked(name, catalog, resources)
+        live = _live(definition, config, resources.sink) if known and ours else ()
+        if dropped:
+            _refuse_queried(name, live)
         # Claimed, so that no runner elsewhere takes the job up between the check and the end.
         with catalog.claim(name, user(), time.time_ns() // 1_000_000, lock):
             hit("drop-claimed")
@@ -69,7 +76,7 @@ def drop(name: str, catalog: Catalog, without_sink: bool = False, with_rows: boo
                 _remove_files(config, name)
                 hit("drop-unstaged")
             catalog.drop(name, lock)
-            return Dropped(known, left, _tables(definition), gone=known and ours and with_rows)
+            return Dropped(known, left, _tables(definition), gone=known and ours and with_rows, live=live)
 
 
 def _to_drop(definition: JobDefinition) -> tuple[SinkTable, ...]:
@@ -82,6 +89,40 @@ def _to_drop(definition: JobDefinition) -> tuple[SinkTable, ...]:
                 f"backfill drop {name} --confirm {name}, and delete by hand what is to go",
             )
     return definition.tables
+
+
+def live_names(name: str, catalog: Catalog) -> tuple[LiveName, ...]:
+    """The names that people query which are views of a job's tables; none where the sink cannot be asked now."""
+    definition = catalog.definition(name)
+    config = from_stored(definition.config)
+    if all(table.live is None for table in config.tables):
+        return ()
+    with suppress(BackfillError), Resources(config) as resources:
+        return _live(definition, config, resources.sink)
+    return ()
+
+
+def _live(definition: JobDefinition, config: JobConfig, sink: Sink) -> tuple[LiveName, ...]:
+    """Of those that the config names the ones that were cut over."""
+    named = {table.name: table.live for table in config.tables if table.live is not None}
+    if not named or not isinstance(sink, CutoverSink):
+        return ()
+    own = [table for table in definition.tables if table.name in named and not table.side]
+    swaps = [Swap(table, named[table.name]) for table in own]
+    lives = sink.live(definition.name, swaps)
+    found = (LiveName(one.table.name, one.table.target, one.live, lives[one.table.name]) for one in swaps)
+    return tuple(one for one in found if one.now.found is Found.OURS)
+
+
+def _refuse_queried(name: str, live: tuple[LiveName, ...]) -> None:
+    """Raises UsageError where a name that people query is a view of a table that would go."""
+    for one in live:
+        raise UsageError(
+            f"{one.live} is a view of {one.target} since the cut over of job {name!r}: without that table nobody "
+            "could query it",
+            f"put back what was there before: backfill cutover {name} --reverse; or forget the job and keep its "
+            f"tables: backfill drop {name} --confirm {name}",
+        )
 
 
 def _tables(definition: JobDefinition) -> tuple[str, ...]:
@@ -153,14 +194,16 @@ def drop_from_sink(name: str, catalog: Catalog, config: JobConfig, with_rows: bo
         saved = sink.saved(name)
         definition = None if saved is None else decode(JobDefinition, saved.definition)
         dropped = _to_drop(definition) if with_rows and definition is not None else ()
+        live = () if definition is None else _live(definition, from_stored(definition.config), sink)
         if dropped:
+            _refuse_queried(name, live)
             sink.drop(dropped)
             hit("drop-tables-dropped")
         left = None if definition is None else _released(resources, definition.pin)
         _remove_files(_as_saved(saved, config), name)
         hit("drop-unstaged")
         sink.forget(name)
-        return Dropped(True, left, () if definition is None else _tables(definition), gone=bool(dropped))
+        return Dropped(True, left, () if definition is None else _tables(definition), bool(dropped), live)
 
 
 def _as_saved(saved: SavedJob | None, config: JobConfig) -> JobConfig:

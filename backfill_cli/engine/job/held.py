@@ -21,10 +21,11 @@ def held_without_runner(name: str, catalog: "Catalog", upstream: HeldUpstream) -
     """
     if catalog.job(name).live:
         return None
+    definition = catalog.definition(name)
     try:
-        return upstream.held(catalog.definition(name).pin, catalog.acknowledged(name))
+        return upstream.held(definition.pin, catalog.acknowledged(name))
     except BackfillError as error:
-        raise error.naming(name) from None
+        raise error.naming(name, definition.has_tables_to_itself) from None
 
 
 def held_now(name: str, catalog: "Catalog") -> "HeldLog | None":

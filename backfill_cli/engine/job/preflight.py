@@ -15,7 +15,14 @@ from backfill_cli.engine.job.create import (
 from backfill_cli.engine.job.held import held_without_runner
 from backfill_cli.engine.job.ownership import require_kept, require_new
 from backfill_cli.engine.job.resources import Resources
-from backfill_cli.engine.job.select import choose, constraints, require_apart, require_keys, require_whole
+from backfill_cli.engine.job.select import (
+    choose,
+    constraints,
+    nothing_follows,
+    require_apart,
+    require_keys,
+    require_whole,
+)
 from backfill_cli.engine.job.starting import spell_begun
 from backfill_cli.engine.staging.files import require_shared
 from backfill_cli.engine.staging.sample import require_readable
@@ -52,6 +59,7 @@ def plan(config: "JobConfig", catalog: "Catalog", into_existing: bool = False) -
         require_keys(config.table_specs(), upstream.capabilities)
         pin = upstream.pin()
         require_whole(config, upstream, sink)
+        notes += nothing_follows(config.job.name, upstream.capabilities)
         warnings += upstream.advice() if isinstance(upstream, AdvisingUpstream) else ()
         if isinstance(upstream, HeldUpstream) and not known:
             begun = catalog.starts.of(config.job.name)
