@@ -200,8 +200,10 @@ def test_a_plan_that_start_would_refuse_ends_with_2_and_names_the_catalog_that_w
     hint = "t has rows. Try: backfill start --config job.toml --into-existing"
     report = PlanReport("orders", "snapshot", "x", (), "LSN 0/1", pending_epochs=None, refused=(hint,))
     fake_engine(monkeypatch, "job.preflight", plan=lambda config, where, existing: report)
-    ended = run("plan", "--config", write_config(folder), "--catalog", "c.duckdb")
+    config = write_config(folder)
+    ended = run("plan", "--config", config, "--catalog", "c.duckdb")
     assert ended.exit_code == 2
+    hint = hint.replace("job.toml", config)
     assert f"start would refuse: {hint} --catalog c.duckdb" in ended.stdout
     assert "change log  from LSN 0/1\n" in ended.stdout
 
