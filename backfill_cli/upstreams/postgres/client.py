@@ -75,6 +75,34 @@ def connected(dsn: str) -> "psycopg.Connection[Any]":
     return connection
 
 
+def connected_alone(dsn: str) -> "psycopg.Connection[Any]":
+    """As `connected`, to a server process that nobody else is given meanwhile.
+
+    Raises UsageError for a pooler in transaction or statement mode: what a session sets would be another's.
+    """
+    connection = connected(dsn)
+    with asking("looking whether it is shared"), connected(dsn) as other:
+        ours, theirs = _process(connection), _process(other)  # a pool gives the one that was free last
+        shared = ours == theirs
+        if not shared:  # or another one, while the first is in use
+            with other.transaction():
+                shared = _process(other) == ours or _process(connection) != ours
+    if shared:
+        connection.close()
+        raise UsageError(
+            "upstream.dsn leads to a pooler that gives a session's server process to others between transactions "
+            "(transaction or statement mode): a session's settings do not hold there",
+            "name the server itself in upstream.dsn, or a pool in session mode",
+        )
+    return connection
+
+
+def _process(connection: "psycopg.Connection[Any]") -> int:
+    row = connection.execute("SELECT pg_backend_pid()").fetchone()
+    assert row is not None
+    return int(row[0])
+
+
 def completed(dsn: str) -> str:
     """The DSN as every connection uses it. Raises UsageError for one that cannot be read as it was meant."""
     return postgres_dsn.completed(dsn, "upstream.dsn")

@@ -8,7 +8,7 @@ from backfill_cli.contracts import TableSpec
 from backfill_cli.model.position import Position
 from backfill_cli.model.upstream import HeldLog, Pin
 from backfill_cli.upstreams.postgres import checks, identity, marks, publications, slot
-from backfill_cli.upstreams.postgres.client import connected
+from backfill_cli.upstreams.postgres.client import connected_alone
 from backfill_cli.upstreams.postgres.look import Look
 from backfill_cli.upstreams.postgres.options import PostgresOptions
 from backfill_cli.upstreams.postgres.pending import lsn_of
@@ -24,7 +24,7 @@ class Holding:
 
     @cached_property
     def _connection(self) -> Any:
-        return connected(self._options.dsn)
+        return connected_alone(self._options.dsn)
 
     def _alive(self) -> Any:
         """The connection, a new one where it was lost."""
