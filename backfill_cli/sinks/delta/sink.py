@@ -15,7 +15,9 @@ from backfill_cli.contracts.cutover import Swap
 from backfill_cli.contracts.marker import gone, is_due, refuse_old_token
 from backfill_cli.errors import StateConflict, Transient
 from backfill_cli.failpoint import hit
-from backfill_cli.formats.delta.edge import Where, delta_place, where_at
+from backfill_cli.formats.delta.edge import delta_place, where_at
+from backfill_cli.formats.delta.names import is_name, sql_of
+from backfill_cli.formats.lake.blobs import Blobs
 from backfill_cli.formats.lake.state import JobRecord, JobState, jobs
 from backfill_cli.model.checkpoint import Marker, Owner
 from backfill_cli.model.cutover import kept_name
@@ -23,7 +25,7 @@ from backfill_cli.sinks.delta.adopt import adoptable, linked
 from backfill_cli.sinks.delta.apply import Overtaken, apply, require_unique
 from backfill_cli.sinks.delta.marks import LAST_TOKEN, TRIES, MarkedTable, marks_of, number_of
 from backfill_cli.sinks.delta.options import DeltaOptions
-from backfill_cli.sinks.delta.places import state_of, where_of
+from backfill_cli.sinks.delta.places import Named, Template, state_of, where_of
 from backfill_cli.sinks.delta.tables import check, marked, prepare
 from backfill_cli.spark.beside import session_beside
 
@@ -43,8 +45,7 @@ class DeltaSink:
     partial = True
 
     def __init__(self, options: DeltaOptions) -> None:
-        self._template = options.table
-        self._state = state_of(options.table)
+        self._options = options
         self._states: dict[str, JobState] = {}
 
     def use(self, session: "Callable[[], SparkSession]") -> None:
@@ -54,6 +55,15 @@ class DeltaSink:
     def _spark(self) -> "SparkSession":
         """What a commit sets is set here, where what is staged meanwhile does not see it."""
         return session_beside(self._session())
+
+    @cached_property
+    def _template(self) -> Template:
+        told = self._options.table
+        return Named(told, self._session) if is_name(told) else told
+
+    @cached_property
+    def _state(self) -> Blobs:
+        return state_of(self._template)
 
     def _job(self, job: str) -> JobState:
         return self._states.setdefault(job, JobState(self._state, job))
@@ -176,7 +186,7 @@ class DeltaSink:
             for one in swaps
             for statement in (
                 f"ALTER TABLE {one.live} RENAME TO {kept_name(one.live, epoch)};  -- if a table has that name",
-                f"CREATE OR REPLACE VIEW {one.live} AS SELECT * FROM {_sql(where_of(self._template, one.table))};",
+                f"CREATE OR REPLACE VIEW {one.live} AS SELECT * FROM {_sql(self._template, one.table)};",
             )
         ]
 
@@ -189,6 +199,9 @@ class DeltaSink:
         for where in places.values():
             if where.exists():
                 where.place.fs.delete_dir(where.place.folder)
+        if isinstance(self._template, Named):
+            for table in tables:
+                self._template.gone(table)
 
     def _note_dropped(self, job: str, names: Sequence[str]) -> None:
         """Their markers stay, in the job's record."""
@@ -220,5 +233,7 @@ class DeltaSink:
         ]
 
 
-def _sql(where: Where) -> str:
-    return f"delta.`{where.uri.replace('`', '``')}`"
+def _sql(template: Template, table: SinkTable) -> str:
+    if isinstance(template, Named):
+        return sql_of(template.name(table))
+    return f"delta.`{where_of(template, table).uri.replace('`', '``')}`"
