@@ -37,7 +37,6 @@ type = "kafka"
 bootstrap_servers = "{bootstrap}"
 topic = "{topic}"
 from = "{began}"
-from kept_java import kept_java
 [[tables]]
 name = "t"
 key = ["id"]

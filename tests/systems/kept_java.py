@@ -13,25 +13,25 @@ from typing import TYPE_CHECKING, Any
 from backfill_cli.spark import class_data, driver
 from backfill_cli.spark.java import find_java
 from backfill_cli.spark.session import LOG4J
-from backfill_cli.spark.table_formats import EXCLUDES, PACKAGES, session_settings
+from backfill_cli.spark.table_formats import EXCLUDES, JARS, PACKAGES, session_settings
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
 
-_lent: set[tuple[str, ...]] = set()
+_lent: set[object] = set()
 
 
 @contextmanager
-def kept_java(formats: Sequence[str] = ()) -> Iterator[Mapping[str, str]]:
+def kept_java(formats: Sequence[str] = (), jars: str = "") -> Iterator[Mapping[str, str]]:
     """What to add to the environment of one runner, until it has ended. Nothing while another one has the Java.
 
-    formats: of lake tables, whose jars a Java has from its start.
+    formats: of lake tables, whose jars a Java has from its start; jars: more of them, as `spark.jars` has them.
     """
-    kind = tuple(formats)
+    kind = (tuple(formats), jars)
     if kind in _lent:
         yield {}
         return
-    java = _started(kind)
+    java = _started(*kind)
     address = java.gateway_parameters
     _lent.add(kind)
     try:
@@ -41,16 +41,20 @@ def kept_java(formats: Sequence[str] = ()) -> Iterator[Mapping[str, str]]:
         _lent.remove(kind)
 
 
+def archive_flags() -> list[str]:
+    """Flags of Java with which Spark starts sooner, none before the class data archive is made."""
+    return class_data.flags_to_use(class_data.archive_file(find_java(os.environ), {}))
+
+
 @cache
-def _started(formats: tuple[str, ...]) -> "JavaGateway":
+def _started(formats: tuple[str, ...], jars: str) -> "JavaGateway":
     """Ends with this process."""
-    archive = class_data.archive_file(find_java(os.environ), {})
-    flags = [f'"-Dlog4j2.configurationFile={LOG4J}"', *class_data.flags_to_use(archive)]
+    flags = [f'"-Dlog4j2.configurationFile={LOG4J}"', *archive_flags()]
     settings = {"spark.driver.extraJavaOptions": " ".join(flags), "spark.driver.memory": "2g"}
     fetched = {
         name: value for name, value in session_settings(formats, {}).items() if name in (PACKAGES, EXCLUDES)
     }
-    return driver.start({**settings, **fetched})
+    return driver.start({**settings, **fetched, **({JARS: jars} if jars else {})})
 
 
 def _emptied(java: "JavaGateway") -> None:
