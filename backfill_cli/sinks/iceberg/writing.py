@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import EpochCommit, SinkTable
 from backfill_cli.failpoint import hit
-from backfill_cli.formats.iceberg.edge import failing
+from backfill_cli.formats.iceberg.edge import Moved, failing
 from backfill_cli.formats.iceberg.metadata import Held, Look
 from backfill_cli.formats.iceberg.places import Place
 from backfill_cli.formats.lake import merge, staged
@@ -64,19 +64,33 @@ class Writer:
             with self._marked():
                 for step in steps[-1:]:
                     step()
-            if not self._is_marked(name):
+            if (made := self._marked_at(name)) is None:
                 self._append_nothing(self._branch)
+                made = self._marked_at(name)
             if commit is not None and table is not None and table.name in commit.unique:
                 merge.refuse_duplicates(table, self._spark.table(self._branch))
             if commit is not None:
                 hit("sink-before-commit")
-            self._sql(
-                f"CALL {backticked(self._place.catalog)}.system.fast_forward("
-                f"table => {merge.literal(self._place.in_catalog)}, branch => 'main', to => '{name}')"
-            )
+            self._forward(name)
             if commit is not None:
                 hit("sink-before-close")
-            self._sql(f"ALTER TABLE {self._place.sql} CREATE OR REPLACE TAG {tag(self._token)}")
+            # At what says the marker: by now others may have committed, and the newest snapshot be theirs.
+            self._sql(
+                f"ALTER TABLE {self._place.sql} CREATE OR REPLACE TAG {tag(self._token)} AS OF VERSION {made}"
+            )
+
+    def _forward(self, name: str) -> None:
+        """The table's own branch is at the runner's. Raises Moved; then the runner's is gone: once the snapshots
+        have expired that came between, nobody could tell whether it had been committed."""
+        try:
+            with failing(self._place):
+                self._sql(
+                    f"CALL {backticked(self._place.catalog)}.system.fast_forward("
+                    f"table => {merge.literal(self._place.in_catalog)}, branch => 'main', to => '{name}')"
+                )
+        except Moved:
+            self._sql(f"ALTER TABLE {self._place.sql} DROP BRANCH IF EXISTS {name}")
+            raise
 
     def _steps(self, commit: EpochCommit, table: SinkTable) -> Iterator[Step]:
         told = commit.staged.tables.get(table.name)
@@ -138,10 +152,11 @@ class Writer:
             for name in self._told:
                 self._spark.conf.unset(PROPERTY + name)
 
-    def _is_marked(self, name: str) -> bool:
-        """Whether the branch's newest snapshot says the marker: a DELETE of all rows takes no properties."""
+    def _marked_at(self, name: str) -> int | None:
+        """The branch's newest snapshot, where it says the marker: a DELETE of all rows takes no properties."""
         held = self._look.now()
-        return held is not None and told_by(held, held.refs.get(name)).items() >= self._told.items()
+        number = None if held is None else held.refs.get(name)
+        return number if held is not None and told_by(held, number).items() >= self._told.items() else None
 
     def _sql(self, text: str) -> None:
         self._spark.sql(text)
