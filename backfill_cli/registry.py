@@ -81,7 +81,7 @@ def sink(kind: str) -> SinkConnector:
 
 def known(group: str) -> tuple[str, ...]:
     """The names installed under an entry point group, sorted."""
-    return tuple(sorted({entry.name for entry in entry_points(group=group)}))
+    return tuple(sorted({entry.name for entry in _installed(group)}))
 
 
 def nearest_first(name: str, names: tuple[str, ...]) -> list[str]:
@@ -90,8 +90,14 @@ def nearest_first(name: str, names: tuple[str, ...]) -> list[str]:
     return near + [other for other in names if other not in near]
 
 
+@cache
+def _installed(group: str) -> tuple[EntryPoint, ...]:
+    """Once a process: to look costs a file of every package there is, and a start looks 13 times."""
+    return tuple(entry_points(group=group))
+
+
 def _find(group: str, word: str, kind: str) -> EntryPoint:
-    for entry in entry_points(group=group):
+    for entry in _installed(group):
         if entry.name == kind:
             return entry
     listed = ", ".join(nearest_first(kind, known(group))) or "none installed"
