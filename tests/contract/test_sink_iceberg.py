@@ -3,15 +3,13 @@
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import date, datetime
-from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from zoneinfo import ZoneInfo
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from iceberg_values import VALUES
 from pydantic import ValidationError
 from sink_contract import Epochs, Read, Row, SinkContract, a_table, rows
 
@@ -22,7 +20,7 @@ from backfill_cli.formats.iceberg.places import SPARK_CATALOG, Place
 from backfill_cli.model.checkpoint import Marker
 from backfill_cli.model.digest import spec_of
 from backfill_cli.model.plan import Staged
-from backfill_cli.model.schema import SparkType, field, fields_of
+from backfill_cli.model.schema import field, fields_of
 from backfill_cli.sinks.iceberg import connector, writing
 from backfill_cli.sinks.iceberg.options import IcebergSinkOptions
 from backfill_cli.sinks.iceberg.sink import IcebergSink
@@ -76,6 +74,11 @@ def at_point(point: str, act: Callable[[], None]) -> Callable[[str], None]:
     return reached
 
 
+EXPIRE = (
+    "CALL {c}.system.expire_snapshots(table => 'orders', older_than => TIMESTAMP '2999-01-01', retain_last => 1)"
+)
+
+
 def dies() -> None:
     raise KeyboardInterrupt
 
@@ -83,37 +86,6 @@ def dies() -> None:
 def with_rows(commit: EpochCommit, count: int) -> Staged:
     told = commit.staged
     return replace(told, tables={name: replace(one, rows=count) for name, one in told.tables.items()})
-
-
-STRUCT: SparkType = {"type": "struct", "fields": [field("x y", "integer"), field("z", "timestamp_ntz")]}
-ARRAY: SparkType = {"type": "array", "elementType": "string", "containsNull": True}
-MAP: SparkType = {"type": "map", "keyType": "string", "valueType": "double", "valueContainsNull": True}
-MOMENT = datetime(1582, 10, 4, 1, 2, 3, 456789)
-VALUES: dict[str, tuple[SparkType, Any, tuple[Any, Any]]] = {
-    "id": ("long", pa.int64(), (0, 1)),
-    "tiny": ("byte", pa.int8(), (-128, None)),
-    "small": ("short", pa.int16(), (-32768, 32767)),
-    "real": ("float", pa.float32(), (float("nan"), -0.0)),
-    "double": ("double", pa.float64(), (-0.0, float("-inf"))),
-    "money": (
-        "decimal(38,10)",
-        pa.decimal128(38, 10),
-        (Decimal("-9999999999999999999999999999.0000000001"), None),
-    ),
-    "a.b `c` é": ("string", pa.string(), ("", "\u0000 '\\ \U0001f600")),
-    "raw": ("binary", pa.binary(), (b"", b"\x00\xff")),
-    "day": ("date", pa.date32(), (date(1, 1, 1), date(9999, 12, 31))),
-    "local": ("timestamp_ntz", pa.timestamp("us"), (MOMENT, None)),
-    "at": ("timestamp", pa.timestamp("us", "UTC"), (MOMENT.replace(tzinfo=ZoneInfo("UTC")), None)),
-    "yes": ("boolean", pa.bool_(), (False, None)),
-    "list": (ARRAY, pa.list_(pa.string()), ([], ["", None])),
-    "map": (MAP, pa.map_(pa.string(), pa.float64()), ([], [("", None)])),
-    "in": (
-        STRUCT,
-        pa.struct([("x y", pa.int32()), ("z", pa.timestamp("us"))]),
-        ({"x y": None, "z": MOMENT}, None),
-    ),
-}
 
 
 class TestIcebergSink(SinkContract):
@@ -165,17 +137,35 @@ class TestIcebergSink(SinkContract):
     ) -> None:
         stranger = strange(spark, lake)
         sink.commit(epochs.next(inserts=rows((1, "a"), (2, "b"))))
-        theirs = at_point("sink-before-commit", lambda: stranger("INSERT INTO {t} VALUES (90, 'theirs')"))
-        monkeypatch.setattr(writing, "hit", theirs)
+
+        def they_write_and_clean_up() -> None:
+            for key in (90, 92):
+                stranger(f"INSERT INTO {{t}} VALUES ({key}, 'theirs')")
+            stranger(EXPIRE)
+
+        monkeypatch.setattr(writing, "hit", at_point("sink-before-commit", they_write_and_clean_up))
         sink.commit(epochs.next(upserts=rows((2, "B")), deletes=[1]))
-        assert read_table(lake, "orders") == rows((2, "B"), (90, "theirs"))
+        assert read_table(lake, "orders") == rows((2, "B"), (90, "theirs"), (92, "theirs"))
         stranger("INSERT INTO {t} VALUES (91, 'theirs')")
         stranger("CALL {c}.system.rewrite_data_files(table => 'orders', options => map('rewrite-all', 'true'))")
-        told = "table => 'orders', older_than => TIMESTAMP '2999-01-01', retain_last => 1"
-        stranger(f"CALL {{c}}.system.expire_snapshots({told})")
+        stranger(EXPIRE)
         assert opened(spark, lake).committed("orders")["orders"] == Marker(20, 1, "a20")
         sink.commit(epochs.next(upserts=rows((3, "c"))))
-        assert [row["id"] for row in read_table(lake, "orders")] == [2, 3, 90, 91]
+        assert [row["id"] for row in read_table(lake, "orders")] == [2, 3, 90, 91, 92]
+
+    def test_a_commit_of_others_before_the_marker_is_held_does_not_cost_it(
+        self, sink: IcebergSink, spark: "SparkSession", lake: Path, epochs: Epochs, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """They write between the epoch and its tag; a later epoch dies on its branch; the snapshots expire."""
+        stranger = strange(spark, lake)
+        theirs = "INSERT INTO {t} VALUES (90, 'theirs')"
+        monkeypatch.setattr(writing, "hit", at_point("sink-before-close", lambda: stranger(theirs)))
+        sink.commit(first := epochs.next(inserts=rows((1, "a"))))
+        monkeypatch.setattr(writing, "hit", at_point("sink-before-commit", dies))
+        with pytest.raises(KeyboardInterrupt):
+            sink.commit(epochs.next(upserts=rows((1, "b"))))
+        stranger(EXPIRE)
+        assert opened(spark, lake).committed("orders")["orders"].epoch == first.epoch
 
     def test_a_table_that_was_rolled_back_or_made_anew_is_told(
         self, sink: IcebergSink, spark: "SparkSession", lake: Path, epochs: Epochs

@@ -7,8 +7,9 @@ fails is found again by its place in the same sequence and made smaller there, a
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -47,6 +48,14 @@ class Input(ABC):
     @abstractmethod
     def answer(self, number: int) -> Answer:
         """What the reference reader makes of `files(number)`."""
+
+    @classmethod
+    def write(cls, folder: Path, inputs: "Sequence[Input]") -> None:
+        """The inputs of one job are there, each with its number: from 1 on, in order."""
+        for number, one in enumerate(inputs, 1):
+            for path, content in one.files(number).items():
+                (folder / path).parent.mkdir(parents=True, exist_ok=True)
+                (folder / path).write_bytes(content)
 
     @property
     def kinds(self) -> tuple[str, ...]:

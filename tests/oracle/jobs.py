@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from backfill_cli.config import JobConfig, from_stored
-from backfill_cli.contracts import SpoolEntry, Upstream
+from backfill_cli.contracts import SparkSink, SparkUpstream, SpoolEntry, Upstream
 from backfill_cli.engine.job.create import sink_tables
 from backfill_cli.engine.loop.ports import Job, commit_of
 from backfill_cli.engine.spool import take
@@ -39,6 +39,8 @@ def loaded(config: Config, spark: "SparkSession", plans: Plans) -> None:
     """The sink holds the rows of these epochs. Raises what the product raises; BackfillError where it refuses."""
     job_config = from_stored(json.dumps(config))
     with closing(job_config.open_upstream()) as upstream:
+        if isinstance(upstream, SparkUpstream):
+            upstream.use(lambda: spark)
         pin = upstream.pin()
         sinking = Sinking(job_config, spark, upstream, pin, SparkStager(lambda: spark, upstream, job_config))
         for plan in plans(upstream, pin):
@@ -83,6 +85,8 @@ class Sinking:
         self.stager, self.epoch, self.schemas = stager, 0, dict(pin.schema)
         tables = sink_tables(config, spark, upstream, pin, plain=True)
         self.sink, self.job = config.open_sink(), Job(config.job.name, 1, tables, "{}")
+        if isinstance(self.sink, SparkSink):
+            self.sink.use(lambda: spark)
         self.sink.prepare(self.job.name, tables, into_existing=False)
 
     def commit(self, plan: EpochPlan) -> None:

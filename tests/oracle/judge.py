@@ -119,7 +119,7 @@ def _together(route: Route, group: Sequence[Drawn], spark: "SparkSession", measu
         _noted(route, group[0], verdict(route, group[0].input, spark), spark, measured)
         return
     got = outcome(route, [one.input for one in group], spark)
-    wanted = [one.input.answer(number) for number, one in enumerate(group, 1)]
+    wanted = [route.held.kept(one.input.answer(number)) for number, one in enumerate(group, 1)]
     rows = [row for answer in wanted if isinstance(answer, Rows) for row in answer.rows]
     types = next((answer.types for answer in wanted if isinstance(answer, Rows)), None)
     if _difference(Rows(tuple(rows), types), got) is None:
@@ -151,7 +151,7 @@ def _noted(
 
 def verdict(route: Route, input: Input, spark: "SparkSession") -> tuple[str | None, str | None]:
     """What is wrong with one input, None if nothing; why the product rightly refused, None if it did not."""
-    got, answer = outcome(route, [input], spark), input.answer(1)
+    got, answer = outcome(route, [input], spark), route.held.kept(input.answer(1))
     if isinstance(answer, Rows):
         if answer.or_refused and isinstance(got, Said):
             return None, answer.or_refused
@@ -197,7 +197,7 @@ def outcome(route: Route, inputs: Iterable[Input], spark: "SparkSession") -> Loa
             return Said(str(exc))
         except Exception:
             return Broke("".join(traceback.format_exc()[-3000:]))
-        types, rows = plain.of_duckdb(batch.sink, "t")
+        types, rows = route.held.read(batch)
         return Loaded(tuple(types.items()), tuple(rows))
 
 
@@ -205,10 +205,7 @@ def outcome(route: Route, inputs: Iterable[Input], spark: "SparkSession") -> Loa
 def _written(inputs: Sequence[Input]) -> Iterator[Batch]:
     folder = Path(tempfile.mkdtemp(prefix="oracle-"))
     try:
-        for number, one in enumerate(inputs, 1):
-            for path, content in one.files(number).items():
-                (folder / path).parent.mkdir(parents=True, exist_ok=True)
-                (folder / path).write_bytes(content)
+        type(inputs[0]).write(folder, inputs)
         yield Batch(folder, _config(folder, inputs[0].options))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -220,7 +217,7 @@ def _config(folder: Path, options: Any) -> dict[str, Any]:
     def settled(name: str, value: Any) -> Any:
         if isinstance(value, dict):
             return {key: settled(key, inner) for key, inner in value.items()}
-        return str(folder / value) if name == "path" else value
+        return str(folder / value) if name in ("path", "table") else value
 
     return {
         "job": {"name": "oracle", "staging": str(folder / "staging")},

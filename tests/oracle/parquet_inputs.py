@@ -127,13 +127,13 @@ class ParquetWide(Input):
 
 @cache
 def _wide_file(one: ParquetWide, number: int) -> bytes:
-    columns = {f"c{i}": _array(held, KINDS[kind]) for i, (kind, held) in enumerate(one.held)}
+    columns = {f"c{i}": array(held, KINDS[kind]) for i, (kind, held) in enumerate(one.held)}
     return _written(_ids(len(one.held[0][1]), number), columns, one.writer)
 
 
 @cache
 def _file(one: ParquetFile, number: int) -> bytes:
-    return _written(_ids(len(one.held), number), {one.name: _array(one.held, KINDS[one.kind])}, one.writer)
+    return _written(_ids(len(one.held), number), {one.name: array(one.held, KINDS[one.kind])}, one.writer)
 
 
 def _ids(count: int, number: int) -> pa.Array:
@@ -163,7 +163,7 @@ def _by_duckdb(table: pa.Table) -> bytes:
         return path.read_bytes()
 
 
-def _array(held: tuple[Any, ...], kind: pa.DataType) -> pa.Array:
+def array(held: tuple[Any, ...], kind: pa.DataType) -> pa.Array:
     if pa.types.is_string(kind):
         # As bytes, so that a text that is none can be written too.
         return pa.array([h.encode() if isinstance(h, str) else h for h in held], pa.binary()).view(pa.string())

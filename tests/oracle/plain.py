@@ -109,13 +109,23 @@ def of_duckdb(path: Path, table: str) -> tuple[dict[str, str], list[Row]]:
     with duckdb.connect(str(path), read_only=True) as con:
         types = {name: kind for name, kind, *_ in con.execute(f'DESCRIBE "{table}"').fetchall()}
         held = con.sql(f'SELECT * FROM "{table}"').to_arrow_table()
+    return types, rows_of(held, types)
+
+
+def types_of(held: pa.Table) -> dict[str, str]:
+    """An Arrow table's columns with DuckDB's types."""
+    with duckdb.connect() as con:
+        con.register("held", held)
+        return {name: kind for name, kind, *_ in con.execute("DESCRIBE held").fetchall()}
+
+
+def rows_of(held: pa.Table, types: dict[str, str]) -> list[Row]:
     columns = [held.column(i) for i in range(held.num_columns)]
     names = list(types)
-    rows = [
+    return [
         {name: _of_column(types[name], column[i]) for name, column in zip(names, columns, strict=True)}
         for i in range(held.num_rows)
     ]
-    return types, rows
 
 
 def _of_column(kind: str, value: pa.Scalar) -> Value:

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from oracle import plain
+from oracle.answer import Answer
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -35,11 +38,23 @@ Run = Callable[[Batch, "SparkSession"], None]
 
 
 @dataclass(frozen=True)
+class Held:
+    """What a sink holds. read: its columns with DuckDB's types, and its rows. kept: an answer as this sink has it:
+    in wider types, where it lacks one."""
+
+    read: Callable[[Batch], tuple[dict[str, str], list[plain.Row]]]
+    kept: Callable[[Answer], Answer]
+
+
+IN_DUCKDB = Held(lambda batch: plain.of_duckdb(batch.sink, "t"), lambda answer: answer)
+
+
+@dataclass(frozen=True)
 class Route:
     """forms: which inputs it takes. covers: the product's names of what it runs. together: inputs in one job.
 
     refusals: how many inputs that must be refused are tried, each alone, of a run; None: all. at_once: how many of
-    these side by side.
+    these side by side. held: the sink that has the rows then.
     """
 
     name: str
@@ -49,6 +64,7 @@ class Route:
     together: int = 200
     refusals: int | None = None
     at_once: int = 1
+    held: Held = IN_DUCKDB
 
 
 ROUTES: dict[str, Route] = {}
@@ -61,12 +77,13 @@ def route(
     together: int = 200,
     refusals: int | None = None,
     at_once: int = 1,
+    held: Held = IN_DUCKDB,
 ) -> Callable[[Run], Run]:
     """Registers a function as the route `name` for these forms."""
 
     def registered(run: Run) -> Run:
         assert name not in ROUTES, name
-        ROUTES[name] = Route(name, frozenset(forms), frozenset(covers), run, together, refusals, at_once)
+        ROUTES[name] = Route(name, frozenset(forms), frozenset(covers), run, together, refusals, at_once, held)
         return run
 
     return registered

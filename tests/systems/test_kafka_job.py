@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pytest
+from deltalake import DeltaTable
 from kafka_topics import Topic, new_topic
 
 from backfill_cli.catalog import Catalog
@@ -144,6 +145,23 @@ def test_with_a_key_the_latest_record_wins_and_a_tombstone_deletes(
     run.catch_up()
     assert run.rows("SELECT id, name FROM orders ORDER BY 1") == [(0, "v3"), (1, "back")]
     assert run.verified()
+
+
+def test_a_keyed_topic_fills_a_delta_table(spark: "SparkSession", broker: "Broker", tmp_path: Path) -> None:
+    topic = new_topic(broker, 1)
+    keys = [n * n % 30 for n in range(90)]
+    values = [json.dumps({"id": key, "name": f"v{n}"}).encode() for n, key in enumerate(keys)]
+    topic.write([*values, None, None, b'{"id": 1, "name": "back"}'], keys=[*map(str, keys), "1", "4", "1"])
+    run = Run(topic, tmp_path, table='key = ["id"]')
+    sink = f'type = "delta"\ntable = "{tmp_path}/lake/{{table}}"'
+    run.config.write_text(
+        run.config.read_text().replace(f'type = "duckdb"\npath = "{tmp_path}/sink.duckdb"', sink)
+    )
+    run.catch_up()
+    latest = {key: f"v{n}" for n, key in enumerate(keys)} | {1: "back"}
+    del latest[4]
+    held = DeltaTable(str(tmp_path / "lake" / "orders")).to_pyarrow_table()
+    assert dict(zip(held["id"].to_pylist(), held["name"].to_pylist(), strict=True)) == latest
 
 
 def test_a_record_that_cannot_be_read_stops_the_job_and_is_named(

@@ -31,7 +31,7 @@ def failure(exc: Exception, config: "JobConfig") -> BadData | None:
     return BadData(
         f"the transform cannot be computed of a row{f', in {sql!r}' if sql else ''}: {said}",
         "correct [transform]: try_divide, try_cast, or a where that leaves such rows out; a job that has begun "
-        f"keeps its transform, so drop it first: backfill drop {job} --confirm {job}",
+        f"keeps its transform, so drop it first: backfill drop {job} --with-rows --confirm {job}",
     )
 
 
@@ -39,6 +39,16 @@ def rows(frame: "DataFrame", transform: "Transform") -> "DataFrame":
     """Snapshot rows as the sink has them: `where`, then `select`."""
     kept = frame if transform.where is None else frame.where(transform.where)
     return kept.selectExpr(*(transform.select or ["*"]))
+
+
+def is_image(changes: "DataFrame") -> "Column":
+    """Of a change, whether it only says what was there before an update; see contracts.ChangeReads."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import StructType
+
+    place = changes.schema["_seq"].dataType
+    told = isinstance(place, StructType) and "image" in place.names
+    return F.col("_seq.image") if told else F.lit(False)
 
 
 def net(changes: "DataFrame", key: Sequence[str], transform: "Transform") -> "DataFrame":

@@ -1,5 +1,6 @@
 """What an Iceberg table's metadata says: read with pyiceberg, parsed once for each version of it."""
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -178,6 +179,11 @@ class _ours:
         if isinstance(exc, exceptions.UnauthorizedError | exceptions.ForbiddenError):
             raise Fatal(f"table {self._place}: its catalog refuses: {said}", "check [spark.conf]") from exc
         if isinstance(exc, ValidationError | exceptions.ValidationError):
+            if (unknown := re.search(r"Unsupported field type: '([^']+)'", said)) is not None:
+                raise Fatal(
+                    f"table {self._place}: it has a column of type {unknown[1]}, which is not known here",
+                    "leave the column out, by a copy of the table without it, or change its type",
+                ) from exc
             raise Fatal(f"table {self._place}: its metadata cannot be read: {said}", "restore it") from exc
         if isinstance(exc, PermissionError):
             raise Fatal(f"table {self._place}: {said}", "give this user the right to read it") from exc

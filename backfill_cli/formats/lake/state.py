@@ -162,7 +162,7 @@ class JobState:
                 f"{newest.epoch}: its runner died between two tables, and what is missing is known to its catalog "
                 "alone",
                 f"go on with that catalog: backfill resume {self._job}; or start over: backfill drop {self._job} "
-                f"--confirm {self._job}",
+                f"--with-rows --confirm {self._job}",
             )
         return newest
 

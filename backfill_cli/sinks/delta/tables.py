@@ -69,7 +69,7 @@ def check(
         if claimed is not None and marker is None and JobState(state, job).began():
             raise StateConflict(
                 f"{where.shown} is gone, though it held rows of job {job!r}",
-                f"restore it, or start over: backfill drop {job} --confirm {job}",
+                f"restore it, or start over: backfill drop {job} --with-rows --confirm {job}",
             )
         ours = into_existing or (marker is not None and marker.epoch > 0)
         lacking.append(_missing(table, where, ours))

@@ -145,7 +145,7 @@ def refuse_gone(job: str, target: Target, epoch: int) -> None:
     if target.held is None and epoch:
         raise StateConflict(
             f"{target.place} is gone, though it held job {job!r} up to epoch {epoch}",
-            f"restore the table, or start over: backfill drop {job} --confirm {job}",
+            f"restore the table, or start over: backfill drop {job} --with-rows --confirm {job}",
         )
 
 

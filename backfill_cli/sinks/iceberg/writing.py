@@ -79,14 +79,25 @@ class Writer:
                 refuse_duplicates(table, self._spark.table(self._branch))
             if commit is not None:
                 hit("sink-before-commit")
-            self._sql(
-                f"CALL {backticked(self._place.catalog)}.system.fast_forward("
-                f"table => {merge.literal(self._place.in_catalog)}, branch => '{held.target}', to => '{name}')"
-            )
+            self._forward(held.target, name)
             if commit is not None:
                 hit("sink-before-close")
+            # At what says the marker: by now others may have committed, and the newest snapshot be theirs.
             now = f"{tag(self._token)} AS OF VERSION {newest.snapshot_id}"
             self._sql(f"ALTER TABLE {self._place.sql} CREATE OR REPLACE TAG {now}")
+
+    def _forward(self, target: str, name: str) -> None:
+        """The branch `target` is at the runner's. Raises Moved; then the runner's is gone: once the snapshots have
+        expired that came between, nobody could tell whether it had been committed."""
+        try:
+            with failing(self._place):
+                self._sql(
+                    f"CALL {backticked(self._place.catalog)}.system.fast_forward("
+                    f"table => {merge.literal(self._place.in_catalog)}, branch => '{target}', to => '{name}')"
+                )
+        except Moved:
+            self._sql(f"ALTER TABLE {self._place.sql} DROP BRANCH IF EXISTS {name}")
+            raise
 
     def _steps(self, commit: EpochCommit, table: SinkTable) -> Iterator[Step]:
         told = commit.staged.tables.get(table.name)

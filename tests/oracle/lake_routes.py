@@ -1,0 +1,112 @@
+"""The ways of a lake table's rows, as upstream and as sink. A sink is read by the format's own library."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import duckdb
+import pyarrow as pa
+from deltalake import DeltaTable
+from pyiceberg.table import StaticTable
+
+from backfill_cli.contracts import Upstream
+from backfill_cli.model.plan import EpochPlan, SnapshotRead
+from backfill_cli.model.upstream import Pin
+from oracle import changes_routes, plain
+from oracle.answer import Answer, Rows
+from oracle.jobs import loaded
+from oracle.routes import Batch, Config, Held, route
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def _of_delta(folder: Path) -> pa.Table:
+    return DeltaTable(str(folder)).to_pyarrow_table()
+
+
+def _of_iceberg(folder: Path) -> pa.Table:
+    """The files that pyiceberg names, read by DuckDB: it reads a NULL list in a struct as an empty one itself."""
+    files = [task.file.file_path for task in StaticTable.from_metadata(str(folder)).scan().plan_files()]
+    with duckdb.connect() as con:
+        return con.read_parquet(files).to_arrow_table()
+
+
+READERS: Mapping[str, Callable[[Path], pa.Table]] = {"delta": _of_delta, "iceberg": _of_iceberg}
+WIDER = {"delta": {"UUID": "VARCHAR"}, "iceberg": {"UUID": "VARCHAR", "TINYINT": "INTEGER", "SMALLINT": "INTEGER"}}
+"""DuckDB's types of what a sink keeps in another one, by format."""
+
+
+def in_lake(form: str) -> Held:
+    """Rows in a table of this format, read by its own library."""
+
+    def read(batch: Batch) -> tuple[dict[str, str], list[plain.Row]]:
+        held = READERS[form](batch.folder / "lake" / "t")
+        types = plain.types_of(held)
+        return types, plain.rows_of(held, types)
+
+    def kept(answer: Answer) -> Answer:
+        if not isinstance(answer, Rows):
+            return answer
+        types = answer.types and tuple((name, _wider(form, kind)) for name, kind in answer.types)
+        rows = tuple({name: _as_text(value) for name, value in row.items()} for row in answer.rows)
+        return replace(answer, rows=rows, types=types)
+
+    return Held(read, kept)
+
+
+def _wider(form: str, kind: str) -> str:
+    return re.sub(r'"[^"]*"|\w+', lambda found: WIDER[form].get(found[0], found[0]), kind)
+
+
+def _as_text(value: plain.Value) -> plain.Value:
+    return ("text", value[1]) if value is not None and value[0] == "uuid" else value
+
+
+def into(batch: Batch, form: str) -> Config:
+    return {**batch.config, "sink": {"type": form, "table": str(batch.folder / "lake" / "{table}")}}
+
+
+def ranges(upstream: Upstream, pin: Pin) -> Iterable[EpochPlan]:
+    """The snapshot in two epochs, cut inside each split that can be; then the log at once."""
+    begun = [SnapshotRead(one.table, one.id, limit_rows=max(1, (one.rows or 0) // 3)) for one in pin.splits]
+    read = upstream.closed("t", begun)
+    left = tuple(replace(one, after=one.up_to, up_to=None) for one in read if one.up_to is not None)
+    assert left
+    yield EpochPlan(reads=tuple(read))
+    yield EpochPlan(reads=left, closes_snapshot=("t",))
+    yield from (plan for plan in changes_routes.plans(upstream, pin, 1) if plan.window is not None)
+
+
+OF_ENGINE = ("staging.stage._rows:scan", "staging.stage._changes:changes")
+
+
+@route("into DuckDB", "delta", "iceberg", covers=OF_ENGINE)
+def into_duckdb(batch: Batch, spark: "SparkSession") -> None:
+    loaded(batch.config, spark, lambda upstream, pin: changes_routes.plans(upstream, pin, 3))
+
+
+@route("into Delta", "iceberg", covers=OF_ENGINE, held=in_lake("delta"))
+def into_delta(batch: Batch, spark: "SparkSession") -> None:
+    loaded(into(batch, "delta"), spark, ranges)
+
+
+@route("into Iceberg", "delta", covers=OF_ENGINE, held=in_lake("iceberg"))
+def into_iceberg(batch: Batch, spark: "SparkSession") -> None:
+    loaded(into(batch, "iceberg"), spark, ranges)
+
+
+def _at_once(upstream: Upstream, pin: Pin) -> Iterable[EpochPlan]:
+    return changes_routes.plans(upstream, pin, 1)
+
+
+@route("Delta", "a lake", covers=(), held=in_lake("delta"), together=1000, refusals=0)
+def of_files_into_delta(batch: Batch, spark: "SparkSession") -> None:
+    loaded(into(batch, "delta"), spark, _at_once)
+
+
+@route("Iceberg", "a lake", covers=(), held=in_lake("iceberg"), together=1000, refusals=0)
+def of_files_into_iceberg(batch: Batch, spark: "SparkSession") -> None:
+    loaded(into(batch, "iceberg"), spark, _at_once)

@@ -1,0 +1,128 @@
+"""Schedules over two lake tables: others write, and take the job over, in the middle of a commit."""
+
+from backfill_cli.contracts import EpochCommit
+from backfill_cli.engine.loop.orchestrator import Orchestrator
+from backfill_cli.errors import BadData, Held, StateConflict, Transient
+from backfill_cli.model.upstream import Pin
+
+from .delta_tables import DeltaTables
+from .iceberg_tables import IcebergTables
+from .lake_tables import STRANGERS, LakeTables
+from .schedule import SnapshotSchedule
+from .two_tables import EVEN, ODD
+from .world import Crash
+
+MOST_FILES = 30
+
+
+class LakeSchedule(SnapshotSchedule):
+    """A pinned snapshot, then a log, into tables of one format."""
+
+    sink: LakeTables
+    kind: type[LakeTables]
+    taking, mine = False, 0
+
+    def _world(self) -> Pin:
+        pin = super()._world()
+        self.sink = self.kind(self.stager, self.random)
+        self.sink.meanwhile = self._meanwhile
+        self.tables = (EVEN, ODD)
+        self.seen_then: object = None
+        commit = self.kind.commit
+
+        def watched(asked: EpochCommit) -> None:
+            """Once another runner has the job a commit that is under way changes nothing more."""
+            self.seen_then = None
+            try:
+                commit(self.sink, asked)
+            finally:
+                if self.seen_then is not None:
+                    assert self.seen_then == self._held(), "a runner that was taken over wrote"
+
+        self.sink.commit = watched  # type: ignore[method-assign]
+        return pin
+
+    def _held(self) -> object:
+        return dict(self.sink.rows), self.sink.committed("j")
+
+    def _open(self) -> Orchestrator:
+        if not self.taking:
+            self.mine = self.store.token + 1
+        return super()._open()
+
+    def _runner(self, steps: int) -> bool:
+        try:
+            return super()._runner(steps)
+        except Held:
+            assert self.store.token > self.mine, "held, and nobody took over"
+            self.seen["taken over in a commit"] += 1
+            return False
+
+    def _others_step(self) -> None:
+        self.taking, before = True, self.taking
+        try:
+            super()._others_step()
+        finally:
+            self.taking = before
+
+    def _meanwhile(self, table: str) -> None:
+        if self.quiet:
+            return
+        if self.random.random() < 0.1:
+            others = {key: value for key, value in self.sink.held(table).items() if key >= STRANGERS}
+            self.sink.stranger(table)
+            assert others.keys() <= self.sink.held(table).keys()
+            self.seen["written by others"] += 1
+        if self.random.random() < 0.1:
+            self.sink.clean(table)
+        if not self.taking and self.loop is not None and self.random.random() < 0.04:
+            self._take_over()
+
+    def _take_over(self) -> None:
+        """Another host's runner begins while this one stands still: fences, keeps the promise, and dies."""
+        self.taking = True
+        try:
+            self._open()
+        except StateConflict as refusal:
+            _expired(refusal)
+            return  # it fenced nobody
+        except (Crash, Transient, BadData):
+            pass
+        finally:
+            self.taking = False
+        self.seen_then = self._held()
+
+    def _law(self) -> None:
+        super()._law()
+        saved = self.sink.saved("j")
+        if saved is None:
+            assert not self.sink.checkpoints
+            return
+        last = self.sink.checkpoints[-1]
+        assert (saved.checkpoint.epoch, saved.checkpoint.state) == (last.epoch, last.state)
+        assert saved.checkpoint.splits == self.sink.splits
+        assert len(self.sink.files) < MOST_FILES
+
+    def _checked(self) -> None:
+        try:
+            self.sink.committed("j")
+        except StateConflict as refusal:
+            _expired(refusal)
+            self.seen["expired over a death"] += 1
+            self.sink.restore()
+        if not self.sink.half_way:
+            super()._checked()
+
+
+def _expired(refusal: StateConflict) -> None:
+    """Iceberg's snapshots went that would say whether a runner that died had committed; no other conflict."""
+    if "no longer whether it was" not in refusal.message:
+        raise refusal
+
+
+class DeltaSchedule(LakeSchedule):
+    kind = DeltaTables
+
+
+class IcebergSchedule(LakeSchedule):
+    kind = IcebergTables
