@@ -10,7 +10,7 @@ from sink_contract import Epochs, Row, a_table, rows
 from test_sink_iceberg import at_point, dies, read_table, refs, strange
 
 from backfill_cli.contracts.cutover import CutoverSink, Swap
-from backfill_cli.errors import Held, StateConflict, UsageError
+from backfill_cli.errors import Fatal, Held, StateConflict, UsageError
 from backfill_cli.model.checkpoint import Marker
 from backfill_cli.model.cutover import Found, Live
 from backfill_cli.sinks.iceberg import connector, live, writing
@@ -199,3 +199,51 @@ def test_a_table_that_is_not_there_is_made_and_its_rows_are_in_the_branch(
     plain.use(lambda: spark)
     with pytest.raises(UsageError, match="have its rows already"):
         plain.live("orders", SWAPS)
+
+
+@pytest.fixture
+def plain(spark: "SparkSession", tmp_path: Path) -> tuple[IcebergSink, Epochs, Callable[[str], None]]:
+    """A job of a table's own branch, which was empty when it was claimed."""
+    stranger = strange(spark, tmp_path / "lake")
+    stranger("CREATE TABLE {t} (id BIGINT NOT NULL, name STRING, other STRING) USING iceberg")
+    sink, epochs = connector.open(IcebergSinkOptions(table=f"{tmp_path}/lake/{{table}}")), Epochs(tmp_path / "s")
+    assert isinstance(sink, IcebergSink)
+    sink.use(lambda: spark)
+    sink.prepare("orders", epochs.tables, into_existing=False)
+    sink.fence("orders", 1)
+    return sink, epochs, stranger
+
+
+def test_rows_that_others_wrote_before_the_first_epoch_are_not_taken_for_the_jobs(
+    plain: tuple[IcebergSink, Epochs, Callable[[str], None]], tmp_path: Path
+) -> None:
+    sink, epochs, stranger = plain
+    stranger("INSERT INTO {t} VALUES (9, 'theirs', '')")
+    first = epochs.next(inserts=rows((1, "a")))
+    with pytest.raises(Fatal, match="was empty when the job claimed it"):
+        sink.commit(first)
+    assert [row["id"] for row in read_table(tmp_path / "lake", "orders")] == [9]
+    stranger("DELETE FROM {t}")
+    sink.commit(first)
+    stranger("INSERT INTO {t} VALUES (9, 'theirs', '')")  # later they are others' affair
+    sink.commit(epochs.next(inserts=rows((2, "b"))))
+    assert [row["id"] for row in read_table(tmp_path / "lake", "orders")] == [1, 2, 9]
+
+
+def test_a_column_that_was_dropped_and_is_there_again_is_told_by_verify_resume_and_commit(
+    plain: tuple[IcebergSink, Epochs, Callable[[str], None]], spark: "SparkSession", tmp_path: Path
+) -> None:
+    sink, epochs, stranger = plain
+    sink.commit(epochs.next(inserts=rows((1, "a"))))
+    stranger("ALTER TABLE {t} DROP COLUMN other")  # not the job's
+    stranger("ALTER TABLE {t} ADD COLUMN more STRING")
+    with sink.copied("orders", False, tmp_path) as copy:
+        assert copy.frame(spark, a_table(), ["id"], None).count() == 1
+        stranger("ALTER TABLE {t} DROP COLUMN name")
+        stranger("ALTER TABLE {t} ADD COLUMN name STRING")
+        with pytest.raises(StateConflict, match="column 'name', which the job filled, was dropped"):
+            copy.frame(spark, a_table(), ["id"], None)
+    with pytest.raises(StateConflict, match="column 'name'"):
+        sink.check("orders", epochs.tables, into_existing=False)
+    with pytest.raises(StateConflict, match="column 'name'"):
+        sink.commit(epochs.next(upserts=rows((1, "b"))))

@@ -106,7 +106,7 @@ def live_names(name: str, catalog: Catalog) -> tuple[LiveName, ...]:
 def _live(definition: JobDefinition, config: JobConfig, sink: Sink) -> tuple[LiveName, ...]:
     """Of those that the config names the ones that were cut over."""
     named = {table.name: table.live for table in config.tables if table.live is not None}
-    if not named or not isinstance(sink, CutoverSink):
+    if not named or not isinstance(sink, CutoverSink) or sink.in_place:  # such a sink refuses by itself
         return ()
     own = [table for table in definition.tables if table.name in named and not table.side]
     swaps = [Swap(table, named[table.name]) for table in own]

@@ -5,12 +5,16 @@ The newest marker among the ancestors of the table's own branch counts; the tag 
 """
 
 import re
+from typing import TYPE_CHECKING
 
 from backfill_cli.errors import StateConflict
 from backfill_cli.formats.iceberg.metadata import Held
 from backfill_cli.formats.lake.state import Claim
 from backfill_cli.model.checkpoint import Marker
 from backfill_cli.sinks.iceberg.heads import PREFIX, Head, told_by
+
+if TYPE_CHECKING:
+    from pyiceberg.table.snapshots import Snapshot
 
 _REF = re.compile(r"backfill_(?:tag|branch)_(\d+)")
 
@@ -55,6 +59,17 @@ def marker_of(held: Head, claim: Claim) -> Marker:
             "restore the table to a snapshot from before that; or drop the job and start over",
         )
     return tagged
+
+
+def marked_snapshot(held: Head, claim: Claim) -> "Snapshot | None":
+    """The newest snapshot that says a marker of the claim, a tag's where the branch's have expired."""
+    for snapshot in held.ancestors(held.main):
+        if _of(held, snapshot.snapshot_id, claim) is not None:
+            return snapshot
+    tags = [number for name, number in held.refs.items() if name.startswith("backfill_tag_")]
+    said = [(marker, number) for number in tags if (marker := _of(held, number, claim)) is not None]
+    newest = max(said, key=lambda one: _age(one[0]), default=None)
+    return None if newest is None else held.snapshot(newest[1])
 
 
 def _before_branch(held: Head, claim: Claim) -> Marker:

@@ -142,8 +142,7 @@ class IcebergSink(InPlace):
             return
         with self._turn:
             for table, claim in record.claims.items():
-                held = self._held(claim)
-                if held is None:
+                if (held := self._held(claim)) is None:
                     continue
                 marker = marker_of(held, claim)
                 refuse_old_token(job, table, token, marker)
@@ -166,10 +165,9 @@ class IcebergSink(InPlace):
     def commit(self, commit: EpochCommit) -> None:
         tables = [table for table in commit.tables if commit.only is None or table.name in commit.only]
         with self._turn:
-            record = self._record(commit.job)
+            record = self._record(commit.job) or JobRecord(commit.job)
             for table in tables:
-                claim = None if record is None else record.claims.get(table.name)
-                if claim is None:
+                if (claim := record.claims.get(table.name)) is None:
                     raise gone(commit, table.name, "table")
                 self._commit(commit, table, claim)
 
@@ -183,6 +181,7 @@ class IcebergSink(InPlace):
                     raise gone(commit, table.name, "table")
                 return
             assert marker is not None
+            shape.require_ours(table, place, held, claim, marker)
             self._state(commit.job).save(commit, marker)
             told = Marker(commit.epoch, commit.token, commit.attempt)
             try:

@@ -9,14 +9,15 @@ from socket import gethostname
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import SinkTable
-from backfill_cli.errors import BadData, Held, SinkInUse, StateConflict, UsageError
+from backfill_cli.errors import BadData, Fatal, Held, SinkInUse, StateConflict, UsageError
 from backfill_cli.formats.iceberg import metadata
 from backfill_cli.formats.iceberg.places import Place, template
 from backfill_cli.formats.iceberg.types import columns, wanted
 from backfill_cli.formats.lake.state import Claim, JobRecord
+from backfill_cli.model.checkpoint import Marker
 from backfill_cli.model.schema import Columns, same_type, schema_text, shown
 from backfill_cli.sinks.iceberg.heads import Head
-from backfill_cli.sinks.iceberg.markers import job_of_refs, marker_of
+from backfill_cli.sinks.iceberg.markers import job_of_refs, marked_snapshot, marker_of
 from backfill_cli.spark.names import backticked, quoted
 
 if TYPE_CHECKING:
@@ -97,12 +98,45 @@ def check(
         return
     target.missing()
     marker = None if claim is None else marker_of(target.held, claim)
+    if claim is not None:
+        refuse_other_columns(target.table, target.held, claim)
     ours = into_existing or (marker is not None and marker.epoch > 0)
     if target.held.begun and not ours and has_rows(target.held):
         raise SinkInUse(
             f"table {target.place} exists, with rows that are not this job's",
             "name another target; or drop that table, if it may go; or keep its rows, those too that the upstream "
             "does not have, and write into it by key: backfill start --config job.toml --into-existing",
+        )
+
+
+def require_ours(table: SinkTable, place: Place, held: Head, claim: Claim, marker: Marker) -> None:
+    """The table is as the job's commits left it. Raises StateConflict; Fatal for rows before the first epoch."""
+    refuse_other_columns(table, held, claim)
+    if not marker.epoch and table.plain_inserts and has_rows(held):
+        raise Fatal(
+            f"table {place} was empty when the job claimed it, and has rows of others before its first epoch",
+            "remove their rows, and let them write elsewhere; or drop the job and start over, into another table, "
+            "or into this one by key with --into-existing",
+        )
+
+
+def refuse_other_columns(table: SinkTable, held: Head, claim: Claim) -> None:
+    """The columns are those that the job's rows were written to. An ALTER makes no snapshot, and no marker.
+
+    Raises StateConflict for one of the job's that was dropped, whatever is called so now.
+    """
+    marked = marked_snapshot(held, claim)
+    then = next((one for one in held.told.schemas if marked and one.schema_id == marked.schema_id), None)
+    if marked is None or then is None:
+        return
+    ours = {name.lower() for name in wanted_of(table)}
+    now = {one.field_id for one in held.told.schema().fields}
+    gone = [one.name for one in then.fields if one.field_id not in now and one.name.lower() in ours]
+    if gone:
+        raise StateConflict(
+            f"table {table.name!r} of the sink: column {gone[0]!r}, which the job filled, was dropped: what is "
+            "called so now, if anything, has none of its values",
+            f"restore the table to its snapshot {marked.snapshot_id}; or drop the job and start over",
         )
 
 

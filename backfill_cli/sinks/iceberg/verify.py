@@ -12,7 +12,7 @@ from backfill_cli.formats.lake.state import Claim, JobRecord, JobState
 from backfill_cli.model.checkpoint import Marker
 from backfill_cli.sinks.iceberg.heads import Head
 from backfill_cli.sinks.iceberg.markers import marker_of
-from backfill_cli.sinks.iceberg.tables import place_of, rows_at
+from backfill_cli.sinks.iceberg.tables import place_of, refuse_other_columns, rows_at
 from backfill_cli.spark.beside import session_beside
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def copied(
 ) -> Iterator[LakeCopy]:
     """See `contracts.VerifiableSink`. Nothing is copied: a snapshot stays as it is. Raises as `_at_one_epoch`."""
     pinned, marker = _at_one_epoch(record, look, live)
-    yield LakeCopy(session_beside(session()), _reads(text, pinned), state.saved(marker), pinned)
+    yield LakeCopy(session_beside(session()), _reads(text, pinned, record, look), state.saved(marker), pinned)
 
 
 def _at_one_epoch(
@@ -68,10 +68,13 @@ def _at_one_epoch(
     )
 
 
-def _reads(text: str, pinned: Mapping[str, int]) -> Reads:
-    """Rows of the tables at these snapshots."""
+def _reads(text: str, pinned: Mapping[str, int], record: JobRecord, look: Callable[[Claim], Head | None]) -> Reads:
+    """Rows of the tables at these snapshots, where those who read the tables now find the same columns."""
 
     def rows(spark: "SparkSession", table: SinkTable) -> "DataFrame":
+        claim = record.claims[table.name]
+        if (held := look(claim)) is not None:
+            refuse_other_columns(table, held, claim)
         place = place_of(text, table)
         place.register(spark)
         return rows_at(table, place, spark, pinned.get(table.name))

@@ -75,6 +75,7 @@ class IcebergChanges:
             return spark.createDataFrame([], frames.struct_type(marks | columns))
         self._logs[table].require_columns(self._tables[table].now())
         told = self._changelog(spark, self._tables[table], snapshot_of(first), between)
+        self._logs[table].require_columns(self._tables[table].now())  # an ALTER may have come in between
         lacking = [name for name in columns if name not in told.columns]
         if lacking:
             raise BadData(

@@ -4,6 +4,7 @@ import json
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from backfill_cli.contracts import JobDefinition, SinkTable
 from backfill_cli.contracts.cutover import Swap
 from backfill_cli.engine import cutover
 from backfill_cli.engine.cutover import _caught_up, _free, _require_reversible, _verified
+from backfill_cli.engine.job import drop
 from backfill_cli.errors import Held, UsageError
 from backfill_cli.model.checkpoint import Checkpoint, Progress
 from backfill_cli.model.cutover import Found, Gate, Live
@@ -216,6 +218,11 @@ def test_a_sink_without_names_has_its_gates_and_says_what_to_run_and_changes_not
     assert not cutover.cut_over("shop", shop._catalog, 60).open
     show_cutover(cutover.look("shop", shop._catalog), as_json=False)
     assert "CREATE" not in capsys.readouterr().out, "nothing to run before every gate is open"
+
+
+def test_a_job_whose_tables_are_cut_over_in_place_is_dropped_whatever_live_it_names(shop: InPlace) -> None:
+    config = SimpleNamespace(tables=[SimpleNamespace(name="orders", live="people.orders")])
+    assert drop._live(shop._catalog.definition("shop"), config, shop) == ()  # type: ignore[arg-type]
 
 
 def test_a_table_is_cut_over_in_place_while_nobody_can_run_the_job_and_late_runners_are_fenced(
