@@ -1,18 +1,18 @@
 """The DuckDB sink under the contract, and what only a DuckDB file can do wrong."""
 
-import os
-import pickle
 import signal
-import subprocess
-import sys
-import textwrap
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import duckdb
 import pytest
+from duckdb_processes import (
+    commit_in_a_child,
+    commit_until_full,
+    held_by_another_process,
+    in_another_process,
+    prepare_then_die,
+)
 from sink_contract import Epochs, Read, Row, SinkContract, a_table, rows, schema_json
 
 from backfill_cli.errors import BadData, Fatal, Held, SinkInUse, StateConflict, Transient, UsageError
@@ -262,87 +262,3 @@ class TestDuckDBSink(SinkContract):
     @pytest.mark.parametrize("keys", [[], [5], [-3, 5, 4], [1, 2**62, -(2**62)], [-(2**63), 2**63 - 1]])
     def test_unique_keys_pass(self, sink: DuckDBSink, epochs: Epochs, keys: list[int]) -> None:
         sink.commit(epochs.next(inserts=rows(*((key, "x") for key in keys)), unique=("orders",)))
-
-
-def in_another_process(path: Path, code: str) -> str:
-    script = f"import duckdb\ncon = duckdb.connect({str(path)!r})\n{textwrap.dedent(code)}"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    return done.stdout.strip()
-
-
-@contextmanager
-def held_by_another_process(path: Path) -> Iterator[int]:
-    script = f"import duckdb; con = duckdb.connect({str(path)!r}); print('held', flush=True); input()"
-    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
-        assert holder.stdout is not None
-        assert holder.stdin is not None
-        holder.stdout.readline()
-        yield holder.pid
-        holder.stdin.close()
-
-
-def prepare_then_die(path: Path, tables: tuple[object, ...]) -> int:
-    """Prepare in a child that dies where it would close the file; returns the size of the log that it left."""
-    script = f"""
-        import os, duckdb
-        from backfill_cli.contracts import SinkTable
-        from backfill_cli.sinks.duckdb import tables
-        from backfill_cli.sinks.duckdb.options import DuckDBOptions
-        from backfill_cli.sinks.duckdb.sink import DuckDBSink
-        import backfill_cli.sinks.duckdb.sink as module
-        def prepare(*given):
-            tables.prepare(*given)
-            os._exit(9)
-        module.prepare = prepare
-        DuckDBSink(DuckDBOptions(path={str(path)!r})).prepare("orders", {tables!r}, False)
-    """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=False)
-    assert done.returncode == 9
-    wal = Path(f"{path}.wal")
-    return wal.stat().st_size if wal.exists() else 0
-
-
-def commit_in_a_child(path: Path, commit: object, env: dict[str, str]) -> int:
-    """Commit in a process of its own; returns how it ended."""
-    plan = path.parent / "commit.pickle"
-    plan.write_bytes(pickle.dumps(commit))
-    script = f"""
-        import pickle
-        from pathlib import Path
-        from backfill_cli.sinks.duckdb.options import DuckDBOptions
-        from backfill_cli.sinks.duckdb.sink import DuckDBSink
-        commit = pickle.loads(Path({str(plan)!r}).read_bytes())
-        DuckDBSink(DuckDBOptions(path={str(path)!r})).commit(commit)
-    """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], env={**os.environ, **env}, check=False)
-    return done.returncode
-
-
-def commit_until_full(path: Path, commits: list[object], limit_bytes: int) -> int:
-    """Commit in a child that may write files of at most `limit_bytes`; returns how many it acknowledged."""
-    plan = path.parent / "commits.pickle"
-    plan.write_bytes(pickle.dumps(commits))
-    script = f"""
-        import pickle, resource
-        from pathlib import Path
-        from backfill_cli.errors import Transient
-        from backfill_cli.sinks.duckdb.options import DuckDBOptions
-        from backfill_cli.sinks.duckdb.sink import DuckDBSink
-        resource.setrlimit(resource.RLIMIT_FSIZE, ({limit_bytes}, {limit_bytes}))
-        sink = DuckDBSink(DuckDBOptions(path={str(path)!r}))
-        done = 0
-        for commit in pickle.loads(Path({str(plan)!r}).read_bytes()):
-            try:
-                sink.commit(commit)
-            except Transient as error:
-                print(done, error.exit_code, error.message)
-                break
-            done += 1
-    """
-    run = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, env=dict(os.environ)
-    )
-    assert run.returncode == 0, run.stderr
-    kept, exit_code, message = run.stdout.split(maxsplit=2)
-    assert (exit_code, "no room" in message) == ("6", True)
-    return int(kept)

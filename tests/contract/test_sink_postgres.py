@@ -1,24 +1,21 @@
 """The PostgreSQL sink under the contract; deaths, lost answers and full disks at its commits."""
 
-import contextlib
-import resource
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import psutil
 import psycopg
 import pytest
-from postgres import Server, running
-from postgres_database import Database, database, open_folder
+from postgres import Server
+from postgres_database import Database, database
 from postgres_sink import all_tables, begun, commit_in_a_child, losing_the_answer, read_table, sink_of
+from postgres_trouble import at, end_sessions, files_of_at_most, held_up, own_server, until
 from sink_contract import Epochs, Read, SinkContract, a_table, rows
 
-from backfill_cli import failpoint
 from backfill_cli.errors import Fatal, Held, StateConflict, Transient, UsageError
 from backfill_cli.model.checkpoint import Marker
 from backfill_cli.sinks.postgres import session
@@ -257,69 +254,3 @@ def test_case_43_a_full_disk_is_transient_and_the_epoch_commits_once_there_is_ro
         server.start()
         sink.commit(second)
         assert db("SELECT count(*) FROM orders") == [(39_999,)]
-
-
-@contextlib.contextmanager
-def files_of_at_most(size_bytes: int) -> Iterator[None]:
-    """What is started meanwhile can write no larger file, for as long as it lives."""
-    was = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, was[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, was)
-
-
-@contextlib.contextmanager
-def own_server() -> Iterator[Server]:
-    """Not below pytest's own folder, which another pytest that starts closes to the server's user."""
-    with open_folder() as folder, running(folder) as server:
-        yield server
-
-
-@contextlib.contextmanager
-def at(point: str, monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> Iterator[None]:
-    """The commit protocol does `act` at this point."""
-    with monkeypatch.context() as patch:
-        patch.setattr(failpoint, "handler", lambda name: act() if name == point else None)
-        yield
-
-
-@contextlib.contextmanager
-def held_up(
-    where: object, name: str, monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]
-) -> Iterator[Callable[[], None]]:
-    """`act` runs in a thread, and stops where it calls `name` first, until it is let go."""
-    real: Callable[..., Any] = getattr(where, name)
-    there, go = threading.Event(), threading.Event()
-
-    def waits(*given: Any, **named: Any) -> Any:
-        if not there.is_set():
-            there.set()
-            assert go.wait(60)
-        return real(*given, **named)
-
-    monkeypatch.setattr(where, name, waits)
-    acting = threading.Thread(target=act)
-    acting.start()
-    assert there.wait(30)
-    try:
-        yield go.set
-    finally:
-        go.set()
-        acting.join(60)
-
-
-def end_sessions(db: Database) -> None:
-    db(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-        f"WHERE application_name = 'backfill' AND datname = '{db.name}'"
-    )
-    time.sleep(0.2)
-
-
-def until(holds: Callable[[], bool], limit_s: float = 10) -> None:
-    end = time.monotonic() + limit_s
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.02)

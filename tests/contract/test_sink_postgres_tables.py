@@ -1,19 +1,17 @@
-"""Tables that were there before the job, their constraints, and what a role may not do."""
+"""Tables that were there before the job, and their constraints."""
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from postgres import Server
 from postgres_database import Database, database
-from postgres_sink import all_tables, begun, read_table, sink_of
+from postgres_sink import begun, read_table, sink_of
 from sink_contract import Epochs, a_table, rows, schema_json
 
-from backfill_cli.errors import BadData, SinkInUse, Transient, UsageError
+from backfill_cli.errors import BadData, SinkInUse, UsageError
 from backfill_cli.sinks.postgres import connector, edge
 from backfill_cli.sinks.postgres.options import PostgresOptions
-from backfill_cli.sinks.postgres.session import Place
 from backfill_cli.sinks.postgres.sink import PostgresSink
 
 
@@ -219,82 +217,6 @@ def test_a_target_that_cannot_be_named_is_refused(sink: PostgresSink, target: st
 def test_two_tables_of_a_job_may_not_share_a_target(sink: PostgresSink) -> None:
     with pytest.raises(UsageError, match="the same target"):
         sink.prepare("orders", (a_table("a", "t"), a_table("b", "public.t")), into_existing=False)
-
-
-@pytest.fixture
-def role(db: Database) -> Iterator[str]:
-    """A role of this test's without any right on the database or its schema."""
-    name = f"role_{db.name}"
-    db(
-        f"CREATE ROLE {name} LOGIN",
-        f"REVOKE ALL ON DATABASE {db.name} FROM PUBLIC",
-        f"GRANT CONNECT ON DATABASE {db.name} TO {name}",
-        "REVOKE ALL ON SCHEMA public FROM PUBLIC",
-    )
-    yield name
-    db(f"DROP OWNED BY {name} CASCADE", f"DROP ROLE {name}")
-
-
-def test_each_right_that_a_role_lacks_is_said_by_plan_with_its_grant(
-    db: Database, role: str, tmp_path: Path
-) -> None:
-    sink = sink_of(db.dsn.replace("postgres@", f"{role}@"))
-    db("CREATE TABLE theirs (id bigint PRIMARY KEY, name text)")
-    tables = (a_table(), a_table("theirs"))
-    granted = []
-    for _ in range(9):
-        try:
-            sink.check("orders", tables, into_existing=True)
-        except UsageError as error:
-            granted.append(error.hint)
-            db(error.hint)
-        else:
-            break
-    assert [hint.split()[0] for hint in granted] == ["GRANT"] * 3
-    epochs = Epochs(tmp_path / "staging", tables=tables)
-    sink.prepare("orders", tables, into_existing=True)
-    sink.commit(epochs.next(inserts=rows((1, "a")), of="theirs"))
-    sink.commit(epochs.next(upserts=rows((1, "b")), of="theirs"))
-    assert read_table(db, "theirs") == rows((1, "b"))
-
-
-def test_a_right_that_is_lost_later_is_said_with_its_grant(db: Database, role: str, tmp_path: Path) -> None:
-    sink = sink_of(db.dsn.replace("postgres@", f"{role}@"))
-    db(f"GRANT TEMPORARY ON DATABASE {db.name} TO {role}", f"GRANT ALL ON SCHEMA public TO {role}")
-    epochs = begun(sink, tmp_path, a_table())
-    db(f"REVOKE INSERT ON orders FROM {role}", "ALTER TABLE orders OWNER TO postgres")
-    commit = epochs.next(inserts=rows((1, "a")))
-    with pytest.raises(UsageError, match="42501") as told:
-        sink.commit(commit)
-    db(*re.findall(r"GRANT .*$", told.value.hint))
-    sink.commit(commit)
-    assert read_table(db, "orders") == rows((1, "a"))
-
-
-def test_a_check_by_a_role_that_may_not_write_leaves_nothing(db: Database, role: str) -> None:
-    with pytest.raises(UsageError, match="temporary tables"):
-        sink_of(db.dsn.replace("postgres@", f"{role}@")).prepare("orders", (a_table(),), into_existing=False)
-    assert all_tables(db) == set()
-
-
-def test_a_database_that_is_not_there_is_a_usage_error_and_one_that_does_not_answer_is_transient(
-    db: Database,
-) -> None:
-    password = "s3cret"
-    dsn = db.dsn.replace("postgres@", f"postgres:{password}@")
-    with pytest.raises(UsageError, match="does not exist") as nowhere:
-        sink_of(dsn + "_not").committed("orders")
-    with pytest.raises(UsageError, match="does not exist"):
-        sink_of(dsn.replace("postgres:", "nobody_here:")).committed("orders")
-    port = str(db.server.port)
-    with pytest.raises(Transient) as silent:
-        sink_of(dsn.replace(port, "1")).committed("orders")
-    with pytest.raises(UsageError, match="no connection string") as wrong:
-        sink_of(f"postgresql://u:{password}@h:{password}/x?what=1")
-    for told in (nowhere, silent, wrong):
-        shown = str(told.value) + repr(told.value.__cause__) + repr(told.value.__context__)
-        assert password not in str(told.value), shown
-    assert password not in repr(Place.of(dsn))
 
 
 def test_the_fingerprint_holds_no_secret() -> None:

@@ -1,122 +1,23 @@
 """A snapshot of files and changes in a Kafka topic as one upstream: the suite, and where the log goes on."""
 
 import datetime as dt
-import json
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from broker import Broker
-from kafka_topics import Topic, new_topic
+from kafka_topics import new_topic
 from pydantic import ValidationError
-from pyspark.errors import PySparkException
-from upstream_contract import TABLE, Row, UpstreamContract, replayed, row, rows_of, whole
+from two_systems_world import TwoSystems, Watched, after_snapshot
+from upstream_contract import UpstreamContract, row
 
-from backfill_cli import registry
-from backfill_cli.contracts import TableSpec, Upstream
-from backfill_cli.errors import BackfillError, BadData, ConfigError, Fatal, HistoryGone, StateConflict
+from backfill_cli.errors import ConfigError, Fatal, HistoryGone, StateConflict
 from backfill_cli.model.position import Position
 from backfill_cli.upstreams.kafka.log.cluster import Cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-Change = tuple[str, Row | None, Row | None]
-COLUMNS = {"id": "int64", "name": "string"}
-
-
-def record(op: str, before: Row | None, after: Row | None, block: bool = False) -> bytes:
-    """An envelope as Debezium writes it."""
-    source = {"connector": "postgresql", "db": "shop", "schema": "public", "table": TABLE, "ts_ms": 5}
-    told = {"before": before, "after": after, "source": source, "op": op, "ts_ms": 6}
-    if not block:
-        return json.dumps(told).encode()
-    fields = [{"field": name, "type": kind, "optional": name != "id"} for name, kind in COLUMNS.items()]
-    parts = [{"type": "struct", "fields": fields, "field": side} for side in ("before", "after")]
-    return json.dumps({"schema": {"type": "struct", "fields": parts}, "payload": told}).encode()
-
-
-@dataclass
-class TwoSystems:
-    """Parquet files below `root`, and a topic of two partitions, a key always in one."""
-
-    root: Path
-    topic: Topic
-    form: str = "debezium"
-    block: bool = False
-    opened: list[Any] = field(default_factory=list)
-
-    def load(self, splits: Sequence[Sequence[Row]], schema: pa.Schema | None = None) -> None:
-        folder = self.root / "snapshot"
-        folder.mkdir()
-        schema = schema or pa.schema([("id", pa.int64()), ("name", pa.string())])
-        for index, rows in enumerate(splits):
-            pq.write_table(pa.Table.from_pylist(list(rows), schema), folder / f"{index}.parquet", row_group_size=7)
-
-    def land(self, changes: Sequence[Change]) -> None:
-        for change in changes:
-            self._write(*change)
-        for upstream in self.opened:
-            upstream.observe(upstream.begun, False)
-
-    def _write(self, op: str, before: Row | None, after: Row | None) -> None:
-        moved = before is not None and after is not None and before["id"] != after["id"]
-        keys = [row["id"] for row in ((before, after) if moved else (after or before,)) if row is not None]
-        for key in keys:
-            if self.form == "debezium":  # of a key change: a delete, its tombstone, a create
-                gone = op == "delete" or (moved and key == keys[0])
-                op_now = "d" if gone else "c" if moved or op == "insert" else "u"
-                values: list[bytes | None] = [
-                    record(op_now, before if gone else None, None if gone else after, self.block)
-                ]
-                values += [None] if gone else []
-            else:
-                values = [None if after is None or key != after["id"] else json.dumps(after).encode()]
-            self.topic.write(values, abs(key) % 2, [json.dumps({"id": key}).encode()] * len(values))
-
-    def open(self, **changes: Any) -> Upstream:
-        connector = registry.two_systems("files", "kafka")
-        value = {"format": self.form, **changes.pop("value", {})}
-        told = {
-            "snapshot": {"type": "files", "path": str(self.root / "snapshot"), "format": "parquet"},
-            "changes": {
-                "type": "kafka",
-                "bootstrap_servers": self.topic.broker.bootstrap,
-                "topic": self.topic.name,
-                "from": "earliest",
-                "value": value,
-                **changes,
-            },
-        }
-        return connector.open(connector.options.model_validate(told), [TableSpec(TABLE, ("id",))])
-
-
-class Opened:
-    """An upstream that looks at its log each time that something lands: an observation is an epoch."""
-
-    def __init__(self, world: TwoSystems, upstream: Upstream) -> None:
-        self._world, self._upstream = world, upstream
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._upstream, name)
-
-    def pin(self) -> Any:
-        pin = self._upstream.pin()
-        self.begun = pin.position
-        self._world.opened.append(self)
-        return pin
-
-
-@dataclass
-class Watched(TwoSystems):
-    def open(self, **changes: Any) -> Any:
-        return Opened(self, super().open(**changes))
 
 
 class TestDebezium(UpstreamContract):
@@ -145,14 +46,6 @@ def world(broker: Broker, tmp_path: Path) -> TwoSystems:
     made = TwoSystems(tmp_path, new_topic(broker, 2))
     made.load([[row(1, "one"), row(2, "two")]])
     return made
-
-
-def after_snapshot(upstream: Upstream, spark: "SparkSession") -> list[Row]:
-    """The snapshot and all that follows it, replayed."""
-    pin = upstream.pin()
-    held = rows_of(upstream.scan(spark, TABLE, whole(upstream, pin)))
-    latest = upstream.observe(pin.position, True).latest
-    return replayed(upstream.changes(spark, TABLE, pin.position, latest, pin.schema[TABLE]), held)
 
 
 def test_from_offsets_the_snapshot_is_exactly_that_state(world: TwoSystems, spark: "SparkSession") -> None:
@@ -289,119 +182,3 @@ def test_a_log_that_grew_unseen_is_many_epochs_none_larger_than_its_share(world:
     later = world.open()
     later.restore(pin)
     assert [e.rows for e in later.observe(Position(pending[1].cursors), True).pending] == [45_001]
-
-
-# What the records hold
-
-
-def failed(world: TwoSystems, spark: "SparkSession", **options: Any) -> BackfillError:
-    upstream = world.open(**options)
-    with pytest.raises(PySparkException) as caught:
-        after_snapshot(upstream, spark)
-    found = upstream.failure(caught.value)
-    assert found is not None
-    return found
-
-
-def test_a_record_that_cannot_be_read_is_named(world: TwoSystems, spark: "SparkSession") -> None:
-    world.land([("insert", None, row(2, "two"))])
-    world.topic.write([record("c", None, {"id": 4, "name": "four"}), b"no json"], 0)
-    found = failed(world, spark)
-    assert isinstance(found, BadData)
-    assert "the record at partition 0, offset 2 cannot be read: not one whole JSON object" in found.message
-
-
-@pytest.mark.parametrize("block", [False, True])
-def test_a_column_that_the_snapshot_lacks_is_no_change_that_may_be_left_out(
-    world: TwoSystems, spark: "SparkSession", block: bool
-) -> None:
-    more = {"id": 2, "name": "two", "note": "new"}
-    world.land([("insert", None, row(2, "two"))])
-    upstream = world.open()
-    upstream.pin()
-    world.topic.write([record("u", None, more)], 0)
-    with pytest.raises(ConfigError, match=r"have a column 'note', and the snapshot has none"):
-        world.open().pin()
-    assert after_snapshot(world.open(ignore=["note"]), spark) == [row(1, "one"), row(2, "two")]
-
-
-def test_a_column_that_comes_later_is_named_until_it_is_ignored(world: TwoSystems, spark: "SparkSession") -> None:
-    world.land([("insert", None, row(2, "two"))] * 30)
-    pin = world.open().pin()
-    world.topic.write([record("u", None, {"id": 2, "name": "more", "note": "new"})], 0)
-    world.land([("insert", None, row(4, "four"))] * 30)  # past what a start looks at
-    later = world.open()
-    later.restore(pin)
-    latest = later.observe(pin.position, False).latest
-    with pytest.raises(PySparkException, match=r"column 'note' is new in its row"):
-        later.changes(spark, TABLE, pin.position, latest, pin.schema[TABLE]).toArrow()
-    ignoring = world.open(ignore=["note"])
-    ignoring.restore(pin)
-    rows = replayed(ignoring.changes(spark, TABLE, pin.position, latest, pin.schema[TABLE]))
-    assert rows == [row(2, "more"), row(4, "four")]
-
-
-@pytest.mark.parametrize("form", ["debezium", "json"])
-def test_a_row_without_a_column_of_the_snapshot_is_named_unless_that_column_is_sparse(
-    world: TwoSystems, spark: "SparkSession", form: str
-) -> None:
-    world.form = form
-    world.land([("insert", None, row(2, "two"))] * 30)
-    pin = world.open().pin()
-    less = {"id": 2}
-    value = record("u", None, less) if form == "debezium" else json.dumps(less).encode()
-    world.topic.write([value], 0, [b'{"id": 2}'])
-    world.land([("insert", None, row(4, "four"))] * 30)
-    for sparse, told in (((), "column 'name' is not in its row"), (("name",), None)):
-        later = world.open(sparse=sparse)
-        later.restore(pin)
-        latest = later.observe(pin.position, False).latest
-        frame = later.changes(spark, TABLE, pin.position, latest, pin.schema[TABLE])
-        if told is None:
-            assert replayed(frame) == [row(2, None), row(4, "four")]
-        else:
-            with pytest.raises(PySparkException, match=told) as caught:
-                frame.toArrow()
-            error = later.failure(caught.value)
-            assert error is not None
-            assert "upstream.changes.sparse" in (error.hint or "")
-
-
-def test_rows_in_json_with_other_names_are_no_rows_of_the_snapshot(
-    world: TwoSystems, spark: "SparkSession"
-) -> None:
-    world.topic.write([b'{"id": 2, "name": "x", "label": 1}'], 0, [b'{"id": 2}'])
-    world.form = "json"
-    found = failed(world, spark)
-    assert "column 'label' is new in its row" in found.message
-    assert "upstream.changes.ignore" in (found.hint or "")
-
-
-def test_a_recreated_topic_is_told_by_verify_too(world: TwoSystems, spark: "SparkSession") -> None:
-    world.land([("insert", None, row(2, "two"))])
-    pin = world.open().pin()
-    world.topic.recreate(2)
-    later = world.open()
-    later.restore(pin)
-    with pytest.raises(StateConflict, match="was recreated"):
-        later.changes(spark, TABLE, pin.position, Position.of({"0": 1, "1": 0}), pin.schema[TABLE])
-
-
-def test_a_column_of_the_snapshot_that_no_record_has_is_refused(broker: Broker, tmp_path: Path) -> None:
-    world = TwoSystems(tmp_path, new_topic(broker, 2))
-    schema = pa.schema([("id", pa.int64()), ("name", pa.string()), ("note", pa.string())])
-    world.load([[{"id": 1, "name": "one", "note": "x"}]], schema)
-    world.land([("insert", None, row(2, "two"))])
-    with pytest.raises(ConfigError, match=r"no record of topic .* has the snapshot's column 'note'"):
-        world.open().pin()
-
-
-def test_values_that_could_not_be_read_exactly_are_refused_before_the_job_begins(
-    broker: Broker, tmp_path: Path
-) -> None:
-    world = TwoSystems(tmp_path, new_topic(broker, 2))
-    schema = pa.schema([("id", pa.int64()), ("name", pa.decimal128(10, 2))])
-    world.load([[{"id": 1, "name": Decimal("1.10")}]], schema)
-    with pytest.raises(ConfigError, match=r"upstream\.changes\.value: column 'name'"):
-        world.open().pin()
-    world.open(value={"decimals": "string"}).pin()

@@ -75,7 +75,8 @@ def test_files_fill_an_iceberg_table_while_an_executor_the_driver_and_the_runner
     (tmp_path / "snapshot").mkdir()
     rows = [row(n) for n in range(ROWS)]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "snapshot" / "a.parquet", row_group_size=300)
-    write_job(tmp_path, FILES, ICEBERG, two_workers)
+    slow = ("rate = 400", "rate = 60")  # so that rows are left for each death, on a busy machine too
+    write_job(tmp_path, FILES, ICEBERG, two_workers, slow)
 
     with began(tmp_path, PYTHON, "start", "--config", "job.toml") as runner:
         read = until(tmp_path, lambda job: job["rows_read"] > 0)["rows_read"]
