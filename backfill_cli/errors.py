@@ -19,6 +19,7 @@ BackfillError
 
 import re
 from collections.abc import Sequence
+from typing import Self
 
 WAY_ON = "; to go on: "
 """In a line that people see: after it stands what to type or do."""
@@ -47,6 +48,16 @@ class BackfillError(Exception):
 
     def __str__(self) -> str:
         return f"{self.message}\nTry: {self.hint}" if self.hint else self.message
+
+    def naming(self, job: str, with_rows: bool) -> Self:
+        """The same error, its hint with the command that starts this job over: who raised it does not know it.
+
+        with_rows: whether its tables may go too, so that the start after it is taken.
+        """
+        rows = "--with-rows " if with_rows else ""
+        drop = f"backfill drop {job} {rows}--confirm {job}, and start over"  # a comma ends a command in a hint
+        self.hint = self.hint.replace("drop the job and start over", drop)
+        return self
 
     def way_on(self, job: str) -> str:
         """The hint, and the command that follows it, unless it is to start over or names a command itself.

@@ -12,7 +12,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from backfill_cli import __version__
 from backfill_cli.errors import BackfillError, UsageError
-from backfill_cli.view.hints import as_typed
+from backfill_cli.view.hints import as_typed, from_here, names_no_file, of_file, typed_file
 
 VERBS = (
     "start",
@@ -106,6 +106,9 @@ class Verb(TyperCommand):
             return super().invoke(ctx)
         except BackfillError as error:
             error.hint = as_typed(error.hint, ctx)
+            if "job" in ctx.params and names_no_file(error.hint) and not typed_file(ctx.params):
+                options = importlib.import_module("backfill_cli.commands._options")
+                error.hint = of_file(error.hint, from_here(options.known_config(ctx.params)))
             raise
 
 

@@ -1,13 +1,16 @@
-"""Delta tables filled from Delta tables, against a plain Spark job and Structured Streaming.
+"""Lake tables filled from lake tables, against a plain Spark job and Structured Streaming.
 
-    python benchmarks/lake.py                       all of it, 5 million rows, half an hour on 2 cores
+    python benchmarks/lake.py                       Delta, all of it, 5 million rows, half an hour on 2 cores
+    python benchmarks/lake.py --format iceberg      the same of Iceberg
     python benchmarks/lake.py --quick               200,000 rows, 20 versions: whether it works, not how fast it is
     python benchmarks/lake.py --only snapshot planning
 
 snapshot: a pinned version into a new table, beside one Spark job that reads and writes it, and beside Structured
-Streaming's initial snapshot with append; alternating in one session, the first round warms up. changes: many
-versions of 10,000 changes into that table, beside foreachBatch with MERGE on the change feed, default settings.
-planning: a pin of a table of many files. lag: a version a second of 1,000 changes, the sink seen from outside.
+Streaming's initial snapshot with append, by micro-batches of 5 of the 20 files and all at once; alternating in one
+session, the first round warms up. changes: many versions of 10,000 changes into that table, beside foreachBatch
+with MERGE on the change feed, default settings (Iceberg's stream reads no changes: beside one changelog and one
+MERGE). planning: a pin of a Delta table of many files. lag: a version a second of 1,000 changes, the sink seen
+from outside.
 """
 
 import argparse
@@ -19,37 +22,30 @@ import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import measure
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
-from deltalake import DeltaTable, write_deltalake
+from lake_tables import BATCH_FILES, FEED, FILES, Delta, Iceberg, Lake, removed, total
 from measure import JOB, Figure, Job, scratch
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 SECTIONS = ("snapshot", "changes", "planning", "lag")
-FEED = {"delta.enableChangeDataFeed": "true"}
-FILES = 20
-ROWS = pa.schema(
-    [("id", pa.int64()), ("customer", pa.int64()), ("amount", pa.decimal128(12, 2)), ("note", pa.string())]
-)
 CONFIG = """\
 [job]
 name = "{job}"
 staging = "{folder}/staging"
 [upstream]
-type = "delta"
+type = "{format}"
 table = "{source}"
 version = {version}
 [[tables]]
 name = "orders"
 key = ["id"]
 [sink]
-type = "delta"
+type = "{format}"
 table = "{folder}/sink/{{table}}"
 [barrier]
 interval = "1s"
@@ -60,167 +56,85 @@ conf = {{ "spark.driver.memory" = "4g" }}
 
 
 class LakeJob(Job):
-    """The job from `orders`, a Delta table, into one below its folder."""
+    """The job from `orders`, a table of the format, into one below its folder."""
 
-    def at(self, version: int) -> "LakeJob":
+    def at(self, lake: Lake, version: int) -> "LakeJob":
         self.folder.mkdir(parents=True, exist_ok=True)
-        text = CONFIG.format(job=JOB, folder=self.folder, source=self.orders, version=version)
-        self.config.write_text(text)
+        named = {"job": JOB, "folder": self.folder, "source": self.orders, "version": version}
+        self.config.write_text(CONFIG.format(format=lake.name, **named))
         return self
 
     @property
     def sink(self) -> Path:
         return self.folder / "sink" / "orders"
 
-    def once(self) -> float:
-        """Seconds until the job is caught up, in this process and its session."""
+    def once(self) -> None:
+        """The job is caught up, in this process and its session."""
         from backfill_cli.catalog import Catalog
         from backfill_cli.config import load
         from backfill_cli.engine.loop.run import start
 
-        began = time.perf_counter()
         start(load(self.config), Catalog(self.catalog), "caught-up", False, None)
-        return time.perf_counter() - began
 
 
-def rows(low: int, high: int, seed: int = 0) -> pa.Table:
-    ids = range(low, high)
-    amounts = pa.array([(n * 37 + seed) % 1_000_000 for n in ids], pa.int64()).cast(pa.decimal128(19, 0))
-    notes = pa.array([f"order {n * 7919 % 1_000_003} of nobody in particular {seed}" for n in ids])
-    columns = [
-        pa.array(ids, pa.int64()),
-        pa.array([n % 10_007 for n in ids]),
-        amounts.cast(ROWS.field(2).type),
-        notes,
-    ]
-    return pa.table(columns, schema=ROWS)
-
-
-def load(path: Path, count: int) -> None:
-    per = -(-count // FILES)
-    for low in range(0, count, per):
-        write_deltalake(str(path), rows(low, min(low + per, count)), mode="append", configuration=FEED)
-
-
-def change(path: Path, count: int, changes: int, seed: int) -> None:
-    """One version whose feed has so many changes: 8 of 10 are updates, one inserts, one deletes.
-
-    The commit is written by hand: its rows are in a file of the feed alone, which is all that who follows reads.
-    """
-    version = DeltaTable(str(path)).version() + 1
-    low = (seed * 7_919_000) % max(1, count - changes)
-    updates, deletes = (
-        rows(low, low + changes * 8 // 10, seed),
-        rows(low + changes * 8 // 10, low + changes * 9 // 10),
-    )
-    inserts = rows(count + seed * changes, count + seed * changes + changes // 10, seed)
-    kinds = (("update_preimage", rows(low, low + changes * 8 // 10)), ("update_postimage", updates))
-    parts = (*kinds, ("delete", deletes), ("insert", inserts))
-    told = [part.append_column("_change_type", pa.array([kind] * len(part))) for kind, part in parts]
-    (path / "_change_data").mkdir(exist_ok=True)
-    name = f"_change_data/{uuid.uuid4().hex}.parquet"
-    pq.write_table(pa.concat_tables(told), path / name)
-    cdc = {"path": name, "partitionValues": {}, "size": (path / name).stat().st_size, "dataChange": False}
-    info = {"timestamp": int(time.time() * 1000), "operation": "MERGE", "operationParameters": {}}
-    text = "".join(json.dumps(one) + "\n" for one in ({"commitInfo": info}, {"cdc": cdc}))
-    (path / "_delta_log" / f"{version:020d}.json").write_text(text)
-
-
-def plain(spark: "SparkSession", source: Path, version: int, target: Path) -> float:
-    shutil.rmtree(target, ignore_errors=True)
+def _took(act: Callable[[], None]) -> float:
     began = time.perf_counter()
-    frame = spark.read.format("delta").option("versionAsOf", version).load(str(source))
-    frame.write.format("delta").save(str(target))
+    act()
     return time.perf_counter() - began
 
 
-def streamed(spark: "SparkSession", source: Path, folder: Path) -> float:
-    shutil.rmtree(folder, ignore_errors=True)
-    began = time.perf_counter()
-    stream = spark.readStream.format("delta").load(str(source)).writeStream.format("delta")
-    stream = stream.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True)
-    stream.start(str(folder / "table")).awaitTermination()
-    return time.perf_counter() - began
-
-
-def snapshot(spark: "SparkSession", folder: Path, source: Path, count: int, pairs: int) -> list[Figure]:
-    version = DeltaTable(str(source)).version()
-    ours, plains, streams = [], [], []
+def snapshot(spark: "SparkSession", lake: Lake, folder: Path, source: Path, pairs: int) -> list[Figure]:
+    version = lake.version(source)
+    job, plain, stream = LakeJob(folder / "job", source), folder / "plain", folder / "stream"
+    runs: dict[str, list[float]] = {"ours": [], "plain": [], "batches": [], "at once": []}
     for turn in range(pairs + 1):
-        job = LakeJob(folder / "job", source)
         job.forget()
-        took = job.at(version).once()
-        assert len(DeltaTable(str(job.sink)).to_pyarrow_dataset().to_table(columns=["id"])) == count
-        copied = plain(spark, source, version, folder / "plain")
-        flowed = streamed(spark, source, folder / "stream")
+        removed(plain)
+        job.at(lake, version)
+        took = {"ours": _took(job.once), "plain": _took(lambda: lake.plain(spark, source, version, plain))}
+        for name, files in (("batches", BATCH_FILES), ("at once", None)):
+            removed(stream)
+            took[name] = _took(lambda files=files: lake.streamed(spark, source, stream, files))  # type: ignore[misc]
+        assert total(spark, lake, job.sink) == total(spark, lake, plain) == total(spark, lake, stream / "table")
         if turn:
-            ours.append(took)
-            plains.append(copied)
-            streams.append(flowed)
-    by_plain, by_stream = ([a / b for a, b in zip(ours, other, strict=True)] for other in (plains, streams))
-    note = (
-        f"ours {measure.quartiles(ours)} s, plain {measure.quartiles(plains)}, stream {measure.quartiles(streams)}"
-    )
+            for name, seconds in took.items():
+                runs[name].append(seconds)
+    note = ", ".join(f"{name} {measure.quartiles(values)} s" for name, values in runs.items())
+    goals = {"plain": ("plain Spark job", 1.2), "batches": (f"stream by {BATCH_FILES} files", 0.5)}
     return [
-        _figure("snapshot ÷ plain Spark job", by_plain, 1.2, note),
-        _figure("snapshot ÷ Structured Streaming", by_stream, 0.5, note),
+        _figure(f"snapshot ÷ {shown}", [a / b for a, b in zip(runs["ours"], runs[name], strict=True)], goal, note)
+        for name, (shown, goal) in goals.items()
     ]
 
 
 def changes(
-    spark: "SparkSession", folder: Path, source: Path, count: int, versions: int, each: int
+    spark: "SparkSession", lake: Lake, folder: Path, source: Path, sizes: tuple[int, int, int]
 ) -> list[Figure]:
-    from pyspark.sql import functions as F
-
-    version = DeltaTable(str(source)).version()
-    job = LakeJob(folder / "job", source)
+    """sizes: rows of the table, versions, changes of each."""
+    count, versions, each = sizes
+    version = lake.version(source)
+    job, theirs = LakeJob(folder / "job", source), folder / "theirs"
     job.forget()
-    job.at(version).once()
-    theirs = folder / "theirs"
-    plain(spark, source, version, theirs)
+    job.at(lake, version).once()
+    removed(theirs)
+    lake.plain(spark, source, version, theirs)
     for seed in range(versions):
-        change(source, count, each, seed + 1)
-    before = DeltaTable(str(job.sink)).version()
-    ours = job.once()
-    commits = DeltaTable(str(job.sink)).version() - before
-
-    def merged(batch: "DataFrame", _number: int) -> None:
-        last = (
-            batch.where("_change_type != 'update_preimage'")
-            .groupBy("id")
-            .agg(
-                F.max_by(F.struct("*"), F.struct("_commit_version", F.col("_change_type") != "delete")).alias("r")
-            )
-        )
-        last.select("r.*").createOrReplaceTempView("batch")
-        columns = ", ".join(ROWS.names)
-        batch.sparkSession.sql(
-            f"MERGE INTO delta.`{theirs}` t USING batch s ON t.id = s.id "
-            "WHEN MATCHED AND s._change_type = 'delete' THEN DELETE "
-            f"WHEN MATCHED THEN UPDATE SET {', '.join(f't.{n} = s.{n}' for n in ROWS.names)} "
-            f"WHEN NOT MATCHED AND s._change_type != 'delete' THEN INSERT ({columns}) VALUES ({columns})"
-        )
-
-    began = time.perf_counter()
-    feed = spark.readStream.format("delta").option("readChangeFeed", "true").option("startingVersion", version + 1)
-    stream = feed.load(str(source)).writeStream.foreachBatch(merged).trigger(availableNow=True)
-    query = stream.option("checkpointLocation", str(folder / "stream-2")).start()
-    query.awaitTermination()
-    took = time.perf_counter() - began
-    assert _total(job.sink) == _total(theirs)
-    note = f"{versions} versions of {each}: ours {ours:.1f} s, foreachBatch {took:.1f} s"
+        lake.change(spark, source, count, each, seed + 1)
+    before = lake.commits(job.sink)
+    ours = _took(job.once)
+    commits = lake.commits(job.sink) - before
+    took = _took(lambda: lake.followed(spark, source, version, theirs))
+    assert total(spark, lake, job.sink) == total(spark, lake, theirs)
+    note = f"{versions} versions of {each}: ours {ours:.1f} s, theirs {took:.1f} s"
     return [
-        _figure("changes ÷ foreachBatch MERGE", [ours / took], 0.3, note),
+        _figure("changes ÷ one MERGE of them", [ours / took], 0.3, note),
         Figure("commits of ours", commits, "", "<= 10", commits <= 10),
     ]
 
 
-def _total(path: Path) -> tuple[int, Any]:
-    table = DeltaTable(str(path)).to_pyarrow_dataset().to_table(columns=["id", "amount"])
-    return len(table), pc.sum(table["amount"]).as_py()
-
-
 def planning(folder: Path, files: int) -> list[Figure]:
+    from deltalake import DeltaTable
+
     from backfill_cli.contracts import TableSpec
     from backfill_cli.upstreams.delta import connector
 
@@ -231,57 +145,53 @@ def planning(folder: Path, files: int) -> list[Figure]:
         log.write(json.dumps({"commitInfo": {"timestamp": int(time.time() * 1000), "operation": "WRITE"}}) + "\n")
         for n in range(files):
             low, high = n * 1_000_000, n * 1_000_000 + 999_999
-            stats = {
-                "numRecords": 1_000_000,
-                "minValues": {"id": low},
-                "maxValues": {"id": high},
-                "nullCount": {"id": 0},
-            }
+            bounds = {"minValues": {"id": low}, "maxValues": {"id": high}, "nullCount": {"id": 0}}
+            stats = json.dumps({"numRecords": 1_000_000, **bounds})
             add = {"path": f"{uuid.uuid4()}.parquet", "partitionValues": {}, "size": 10**8, "dataChange": True}
-            log.write(json.dumps({"add": {**add, "modificationTime": 0, "stats": json.dumps(stats)}}) + "\n")
+            log.write(json.dumps({"add": {**add, "modificationTime": 0, "stats": stats}}) + "\n")
 
-    def once() -> float:
-        began = time.perf_counter()
-        upstream = connector.open(
-            connector.options.model_validate({"table": str(path)}), [TableSpec("t", ("id",))]
-        )
-        assert len(upstream.pin().splits) == files
-        return time.perf_counter() - began
+    def once() -> None:
+        options = connector.options.model_validate({"table": str(path)})
+        assert len(connector.open(options, [TableSpec("t", ("id",))]).pin().splits) == files
 
-    return [_seconds(f"planning {files:,} files", [once() for _ in range(3)], 5.0)]
+    return [_seconds(f"planning {files:,} files", [_took(once) for _ in range(3)], 5.0)]
 
 
-def lag(folder: Path, seconds: int) -> list[Figure]:
+def lag(spark: "SparkSession", lake: Lake, folder: Path, seconds: int) -> list[Figure]:
     """Of each version: from when its commit was there until the sink has its insert, looked at every 50 ms."""
     source, count, each = folder / "live", 100_000, 1_000
-    shutil.rmtree(source, ignore_errors=True)
-    write_deltalake(str(source), rows(0, count), configuration=FEED)
+    removed(source)
+    lake.load(source, count)
     job = LakeJob(folder / "live-job", source)
     job.forget()
-    job.at(0)
+    job.at(lake, lake.version(source))
     found: list[float] = []
     with job.runner("start", "--config", str(job.config)):
-        _until(lambda: job.catalog.exists() and job.status()["phase"] == "upstream", 180)
-        change(source, count, each, 1)  # the first MERGE of a session takes its time
-        _until(lambda: _has(job.sink, count + each), 120)
+        _until(lambda: _follows(job), 180)
+        lake.change(spark, source, count, each, 1)  # the first MERGE of a session takes its time
+        _until(lambda: lake.has(job.sink, count + each), 120)
         waiting: dict[int, float] = {}
-        began = time.perf_counter()
         for turn in range(2, seconds + 2):
-            change(source, count, each, turn)
+            began = time.perf_counter()
+            lake.change(spark, source, count, each, turn)
             waiting[count + turn * each] = time.perf_counter()
-            while time.perf_counter() < began + turn - 1:
-                _seen(job.sink, waiting, found)
-        _until(lambda: _seen(job.sink, waiting, found) == 0, 120)
+            while time.perf_counter() < began + 1:
+                _seen(lake, job.sink, waiting, found)
+        _until(lambda: _seen(lake, job.sink, waiting, found) == 0, 120)
     return [_seconds("live lag, median", found, 4.0)]
 
 
-def _has(sink: Path, key: int) -> bool:
-    found = DeltaTable(str(sink)).to_pyarrow_dataset().to_table(columns=["id"], filter=pc.field("id") == key)
-    return len(found) > 0
+def _follows(job: Job) -> bool:
+    from backfill_cli.errors import NoSuchJob
+
+    try:
+        return job.catalog.exists() and job.status()["phase"] == "upstream"
+    except NoSuchJob:  # the runner has made the catalog, and not the job yet
+        return False
 
 
-def _seen(sink: Path, waiting: dict[int, float], found: list[float]) -> int:
-    there = [key for key in waiting if _has(sink, key)]
+def _seen(lake: Lake, sink: Path, waiting: dict[int, float], found: list[float]) -> int:
+    there = [key for key in waiting if lake.has(sink, key)]
     found.extend(time.perf_counter() - waiting.pop(key) for key in there)
     time.sleep(0.05)
     return len(waiting)
@@ -307,34 +217,38 @@ def _seconds(name: str, runs: list[float], most: float) -> Figure:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--format", choices=("delta", "iceberg"), default="delta")
     parser.add_argument("--rows", type=int, default=5_000_000)
     parser.add_argument("--versions", type=int, default=100)
     parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="200,000 rows, 20 versions, 1 pair")
     parser.add_argument("--only", nargs="+", choices=SECTIONS, default=SECTIONS)
-    parser.add_argument("--folder", type=Path, help="keep the data here")
+    parser.add_argument("--folder", type=Path, help="make the data below this folder, and keep it")
     given = parser.parse_args()
     count, versions, pairs = (200_000, 20, 1) if given.quick else (given.rows, given.versions, given.pairs)
     figures: list[Figure] = []
-    with scratch(given.folder) as folder:
-        if "planning" in given.only:
+    with scratch(given.folder) as kept:
+        folder = kept.resolve() / given.format
+        lake: Lake = Delta() if given.format == "delta" else Iceberg(folder)
+        if "planning" in given.only and given.format == "delta":
             figures += planning(folder, 20_000)
-        if "lag" in given.only:
-            figures += lag(folder, 10 if given.quick else 60)
-        if {"snapshot", "changes"} & set(given.only):
+        if {"snapshot", "changes", "lag"} & set(given.only):
             from backfill_cli.spark.session import open_session
 
+            conf = {"spark.driver.memory": "4g", **lake.settings}
+            spark = open_session("local[*]", conf, formats=(given.format,))
+            if "lag" in given.only:
+                figures += lag(spark, lake, folder, 10 if given.quick else 60)
             source = folder / f"orders-{count}"
-            if not source.exists():
-                load(source, count)
-            spark = open_session("local[*]", {"spark.driver.memory": "4g"}, formats=("delta",))
+            if {"snapshot", "changes"} & set(given.only) and not source.exists():
+                lake.load(source, count)
             if "snapshot" in given.only:
-                figures += snapshot(spark, folder, source, count, pairs)
+                figures += snapshot(spark, lake, folder, source, pairs)
             if "changes" in given.only:
-                figures += changes(spark, folder, source, count, versions, 10_000)
+                figures += changes(spark, lake, folder, source, (count, versions, 10_000))
             spark.stop()
-    sizes = {"rows": count, "files": FILES, "versions": versions, "pairs": pairs}
-    return 0 if measure.report("lake", figures, sizes) or given.quick else 1
+    sizes = {"format": given.format, "rows": count, "files": FILES, "versions": versions, "pairs": pairs}
+    return 0 if measure.report(f"lake-{given.format}", figures, sizes) or given.quick else 1
 
 
 if __name__ == "__main__":

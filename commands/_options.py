@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -25,6 +25,17 @@ def job_names(ctx: typer.Context, incomplete: str) -> list[str]:
     except BackfillError:
         return []
     return [name for name in known if name.startswith(incomplete)]
+
+
+def known_config(typed: dict[str, Any]) -> str:
+    """The file that the job which was typed, or meant, was started by last; empty where nobody knows."""
+    from backfill_cli.catalog import Catalog
+
+    try:
+        store = Catalog(catalog_file(typed["catalog"] or "", above=True), wait_s=0.0)
+        return named_job(store, typed["job"]).config_file
+    except BackfillError:
+        return ""
 
 
 CatalogOption = Annotated[

@@ -1,5 +1,6 @@
 """A command's way into the inbox: post it, wait for its barrier when asked to, tell what came of it."""
 
+import json
 import time
 from typing import TYPE_CHECKING
 
@@ -56,6 +57,8 @@ def post(
     held = None if verb in (Verb.RESUME, Verb.THROTTLE) else _held_back(store.job(name) if wait else before, verb)
     if held is not None:
         say(f"{held}, and keeps more until it goes on: backfill resume {name}")
+        if (verb is Verb.STOP or not before.live) and _is_limited(store, name):
+            say(f"only a runner keeps it within upstream.max_retained; to look: backfill status {name} --check")
 
 
 def _note(before: "JobRow", verb: Verb) -> str | None:
@@ -79,6 +82,11 @@ def _held_back(row: "JobRow", verb: Verb) -> str | None:
         return None
     assert row.progress is not None
     return spell_held(row.progress.held_bytes or 0)
+
+
+def _is_limited(catalog: "Catalog", name: str) -> bool:
+    """Whether the job's config bounds the log that its upstream keeps."""
+    return json.loads(catalog.definition(name).config)["upstream"].get("max_retained") is not None
 
 
 def _rate(verb: Verb, rate: float | None) -> str:

@@ -12,7 +12,10 @@ from backfill_cli.view.console import answer_json, say
 from ._options import CatalogOption, JsonOption, job_names, open_catalog
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from backfill_cli.engine.job.drop import Dropped
+    from backfill_cli.model.cutover import LiveName
 
 NameArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job to forget.", autocompletion=job_names)]
 ConfirmOption = Annotated[
@@ -49,14 +52,20 @@ def drop(
         other = "--sink" if sink is not None else "--with-rows"
         raise UsageError(f"{other} and --without-sink exclude each other", "name one of them")
     store = open_catalog(catalog, above=sink is None)
-    name = job if sink is not None else store.job(job).name
+    name = job if sink is not None or store.starts.of(job) is not None else store.job(job).name
     if confirm != name:
         said = "--confirm is missing" if confirm is None else f"--confirm names {confirm!r}"
         where = " --without-sink" if without_sink else "" if sink is None else f" --sink {shlex.quote(sink)}"
-        where += " --with-rows" if with_rows else ""
-        lost = "its progress, and its tables all their rows" if with_rows else "its progress"
+        rows = f"backfill drop {name}{where} --with-rows --confirm {name}"
+        if with_rows:
+            raise UsageError(f"job {name!r} would lose its progress, and its tables all their rows: {said}", rows)
+        too = "" if without_sink else f"; its tables with their rows, too: {rows}"
+        from backfill_cli.engine.job.drop import live_names
+
+        live = () if without_sink or sink is not None else live_names(name, store)
         raise UsageError(
-            f"job {name!r} would lose {lost}: {said}", f"backfill drop {name}{where} --confirm {name}"
+            "; ".join([f"job {name!r} would lose its progress: {said}", *_of_live(live)]),
+            f"backfill drop {name}{where} --confirm {name}{too}",
         )
     if sink is None:
         from backfill_cli.engine.job.drop import drop as drop_job
@@ -68,18 +77,31 @@ def drop(
 
         done = drop_from_sink(name, store, load(Path(sink)), with_rows)
     if as_json:
-        answer_json(
-            {"schema": 1, "job": name, "dropped": True, "tables_dropped": done.gone, "left_upstream": done.left}
-        )
+        shown = [{"name": one.live, "target": one.target, "before": one.now.kept} for one in done.live]
+        told = {"tables_dropped": done.gone, "left_upstream": done.left, "live": shown}
+        answer_json({"schema": 1, "job": name, "dropped": True, **told})
         return
     of_sink = "the sink was not asked" if without_sink else "its sink knows nothing of it"
     say(f"job {name}: dropped; " + (_of_rows(done) if done.known else of_sink))
+    for line in _of_live(done.live):
+        say(line)
     if done.left is not None:
         say(f"left in the upstream: {done.left}")
+
+
+def _of_live(live: "Sequence[LiveName]") -> "Iterator[str]":
+    """What becomes of names that people query, once nobody fills their tables and the cut over is forgotten."""
+    for one in live:
+        kept = f"; what was there before stays as {one.now.kept}" if one.now.kept else ""
+        yield (
+            f"{one.live} stays a view of {one.target}, which nothing fills any more; cutover --reverse needs the "
+            f"job{kept}"
+        )
 
 
 def _of_rows(done: "Dropped") -> str:
     tables = ", ".join(done.tables)
     if done.gone:
         return f"its tables are gone, with their rows: {tables}"
-    return f"the sink's rows stay, in {tables}" if tables else "the sink's rows stay"
+    again = "to start into them again: drop the tables, or start --into-existing"
+    return f"the sink's rows stay, in {tables}; {again}" if tables else "the sink's rows stay"

@@ -44,13 +44,18 @@ def status(
     if not as_json:
         tell_if_above(store)
     if check:
-        from backfill_cli.view.health import show_health
+        from backfill_cli.view.health import show_health, unattended
 
         limit_s = None if max_lag is None else seconds(max_lag, "--max-lag")
         views = read_jobs(store, job)
         if not views:
             raise no_job(store)
-        if not show_health(views, limit_s, as_json, fail_on_quarantine):
+        told = None
+        if names := unattended(views):
+            from backfill_cli.engine.job.held import told_by_upstreams
+
+            told = told_by_upstreams(names, store)
+        if not show_health(views, limit_s, as_json, fail_on_quarantine, told):
             raise typer.Exit(1)
         return
     if watch:

@@ -63,7 +63,9 @@ def wait(
         now = time.monotonic()
         live = now if row.live else live
         if row.state is JobState.FAILED and not row.live:
-            said, _, way_on = row.reason.partition(WAY_ON)
+            from backfill_cli.view.limits import reason_of
+
+            said, _, way_on = reason_of(row).partition(WAY_ON)
             raise Fatal(f"job {name!r} failed, before {goal}: {said}", way_on or f"backfill resume {name}")
         if (row.ended and not row.live) or now - live > GONE_AFTER_S:
             state = f"is {row.state}" if row.ended else "has no runner"

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backfill_cli.catalog import checkpoints, groups, inbox, job_rows, jobs, lease, ledger, spool, verified
+from backfill_cli.catalog import checkpoints, groups, inbox, job_rows, jobs, lease, ledger, spool, starts, verified
 from backfill_cli.catalog.claim import Claim
 from backfill_cli.catalog.job_rows import JobRow
 from backfill_cli.catalog.jobs import check_name
@@ -17,6 +17,7 @@ from backfill_cli.catalog.store import Store
 from backfill_cli.errors import NoSuchJob, UsageError
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Owner, Totals
 from backfill_cli.model.job import Control, Verb
+from backfill_cli.model.position import Position
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -51,6 +52,10 @@ class Catalog:
     @property
     def path(self) -> Path:
         return self._store.path
+
+    @property
+    def starts(self) -> starts.Starts:
+        return starts.Starts(self._store)
 
     def identity(self) -> Owner | None:
         """What a sink keeps of this catalog beside the markers of its jobs; None while there is no file."""
@@ -108,6 +113,12 @@ class Catalog:
         with self._store.reading() as db:
             at_pin = checkpoints.stands_at(db, job, jobs.definition(db, job).pin.position)
             return not at_pin or spool.holds_any(db, job)
+
+    def acknowledged(self, job: str) -> Position:
+        """Up to where the job may have told its change log to forget: spool or sink have what is before."""
+        with self._store.reading() as db:
+            spooled = spool.entries(db, job)
+            return spooled[-1].window.up_to if spooled else checkpoints.reached(db, job)
 
     def jobs(self) -> tuple[JobRow, ...]:
         """All jobs, oldest first; none when there is no catalog."""
@@ -314,3 +325,4 @@ class Catalog:
             jobs.standing(db, job)
             self._liveness.refuse_live(lease.read(db, job), job, lock, dead)
             jobs.forget(db, job)
+            starts.end(db, job)

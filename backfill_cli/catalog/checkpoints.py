@@ -71,6 +71,13 @@ def stands_at(db: "DuckDBPyConnection", job: str, position: Position) -> bool:
     return all(one is None or one.position == position for one in found)
 
 
+def reached(db: "DuckDBPyConnection", job: str) -> Position:
+    """Up to where the change log may have been acknowledged: that of the promised epoch, if there is one."""
+    newest = _read(db, job, PREPARED) or _read(db, job, COMMITTED)
+    assert newest is not None
+    return newest.position
+
+
 def mark(db: "DuckDBPyConnection", job: str, epoch: int) -> None:
     """The prepared epoch is committed: the sink holds it. A repeat changes nothing.
 

@@ -29,7 +29,7 @@ class JobRow:
     """A job as people see it.
 
     epoch: the last committed one, 0 for none. live: a runner has it now. waiting: commands not yet taken.
-    verified: the tables of its last verify.
+    verified: the tables of its last verify. config_file: of its last start; empty where that is not known.
     """
 
     name: str
@@ -47,6 +47,7 @@ class JobRow:
     live: bool
     waiting: tuple[Command, ...] = ()
     verified: tuple[Verified, ...] = ()
+    config_file: str = ""
 
     @property
     def ended(self) -> bool:
@@ -82,7 +83,7 @@ def rows(db: "DuckDBPyConnection") -> tuple[JobRow, ...]:
     found = db.execute(
         """SELECT name, state, reason, phase, epoch, paused_by, paused_since_ms, rate, stop_asked, pause_all,
                   progress, strategy, until, created_ms, caught_up_ms,
-                  coalesce(token, 0), owner, host, pid, claimed_ms, renewed_ms
+                  coalesce(config_file, ''), coalesce(token, 0), owner, host, pid, claimed_ms, renewed_ms
            FROM jobs LEFT JOIN leases ON leases.job = jobs.name ORDER BY created_ms, name"""
     ).fetchall()
     return tuple(_row(row) for row in found)
@@ -90,7 +91,7 @@ def rows(db: "DuckDBPyConnection") -> tuple[JobRow, ...]:
 
 def _row(row: tuple[Any, ...]) -> JobRow:
     name, state, reason, phase, epoch, *control = row[:10]
-    progress, strategy, until, created_ms, caught_up_ms = row[10:15]
+    progress, strategy, until, created_ms, caught_up_ms, config_file = row[10:16]
     return JobRow(
         name=name,
         state=JobState(state),
@@ -103,8 +104,9 @@ def _row(row: tuple[Any, ...]) -> JobRow:
         until=until,
         created_ms=created_ms,
         caught_up_ms=caught_up_ms,
-        lease=Lease(*row[15:]),
+        lease=Lease(*row[16:]),
         live=False,
+        config_file=config_file,
     )
 
 

@@ -60,7 +60,8 @@ def create(db: "DuckDBPyConnection", definition: "JobDefinition", control: Contr
     pin = replace(definition.pin, splits=())
     db.execute(
         """INSERT INTO jobs VALUES ($name, 'starting', 'created', $strategy, $until, $config, $fingerprint, $pin,
-           $tables, $now, 'snapshot', 0, 0, 0, $paused_by, $paused_since, $rate, $stop, NULL, NULL, $pause_all)""",
+           $tables, $now, 'snapshot', 0, 0, 0, $paused_by, $paused_since, $rate, $stop, NULL, NULL, $pause_all,
+           $file)""",
         {
             "name": definition.name,
             "strategy": definition.strategy,
@@ -75,6 +76,7 @@ def create(db: "DuckDBPyConnection", definition: "JobDefinition", control: Contr
             "rate": control.rate,
             "stop": control.stop,
             "pause_all": control.pause_all,
+            "file": definition.config_file or None,
         },
     )
     _insert_splits(db, definition.name, definition.pin.splits)
@@ -104,7 +106,9 @@ def definition(db: "DuckDBPyConnection", job: str) -> "JobDefinition":
     from backfill_cli.contracts import JobDefinition, SinkTable
 
     row = db.execute(
-        "SELECT config, fingerprint, pin, until, strategy, sink_tables FROM jobs WHERE name = ?", [job]
+        "SELECT config, fingerprint, pin, until, strategy, sink_tables, coalesce(config_file, '') FROM jobs "
+        "WHERE name = ?",
+        [job],
     ).fetchone()
     if row is None:
         raise no_such_job(db, job)
@@ -113,7 +117,7 @@ def definition(db: "DuckDBPyConnection", job: str) -> "JobDefinition":
            WHERE job = ? ORDER BY ordinal""",
         [job],
     ).fetchall()
-    config, fingerprint, pin, until, strategy, tables = row
+    config, fingerprint, pin, until, strategy, tables, file = row
     return JobDefinition(
         name=job,
         config=config,
@@ -122,6 +126,7 @@ def definition(db: "DuckDBPyConnection", job: str) -> "JobDefinition":
         until=until,
         strategy=strategy,
         tables=decode(tuple[SinkTable, ...], tables),
+        config_file=file,
     )
 
 
@@ -144,9 +149,11 @@ def set_control(db: "DuckDBPyConnection", job: str, control: Control) -> None:
     )
 
 
-def redefine(db: "DuckDBPyConnection", job: str, config: str, until: str) -> None:
-    """Later runs go by this config, and end by themselves at `until`."""
-    db.execute("UPDATE jobs SET config = ?, until = ? WHERE name = ?", [config, until, job])
+def redefine(db: "DuckDBPyConnection", job: str, config: str, until: str, file: str) -> None:
+    """Later runs go by this config, and end by themselves at `until`. file: that it was read from."""
+    db.execute(
+        "UPDATE jobs SET config = ?, until = ?, config_file = ? WHERE name = ?", [config, until, file or None, job]
+    )
 
 
 def become(db: "DuckDBPyConnection", job: str, then: JobState, reason: str = "") -> None:

@@ -81,10 +81,10 @@ class RunnerStore:
             if progress is not None:
                 jobs.set_progress(db, self._job, progress)
 
-    def redefine(self, config: str, until: str) -> None:
-        """Later runs go by this config, and end by themselves at `until`."""
+    def redefine(self, config: str, until: str, file: str) -> None:
+        """Later runs go by this config, and end by themselves at `until`. file: that it was read from."""
         with self._ours() as db:
-            jobs.redefine(db, self._job, config, until)
+            jobs.redefine(db, self._job, config, until, file)
 
     def become(self, state: JobState, reason: str) -> None:
         with self._ours() as db:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +52,8 @@ _MAY_HOLD_REFERENCES = ("upstream", "sink", "spark")
 class JobConfig:
     """A config free of faults. upstream, sink: their connectors' options, references unresolved.
 
-    tree: what the file says, as it is stored: references kept, paths absolute.
+    tree: what the file says, as it is stored: references kept, paths absolute. file: its path, absolute; empty
+    where the config is one that was stored.
     """
 
     tree: Tree
@@ -68,6 +69,7 @@ class JobConfig:
     spool: SpoolSection
     spark: Spark
     hooks: Hooks
+    file: str = field(default="", compare=False)
 
     def table(self, name: str) -> Table:
         return next(table for table in self.tables if table.name == name)
@@ -132,7 +134,7 @@ def load(path: Path) -> JobConfig:
     """The config of a TOML file. Raises ConfigError with all its faults."""
     settled = absolute(read(path), Path.cwd())
     faults = _written_secrets(settled) + hook_faults(settled) + _spool_faults(settled)
-    return _checked(settled, str(path), faults)
+    return replace(_checked(settled, str(path), faults), file=str(path.absolute()))
 
 
 def read(path: Path) -> Tree:

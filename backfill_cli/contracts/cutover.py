@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from backfill_cli.contracts.sink import SinkTable
+from backfill_cli.contracts.sink import Sink, SinkTable
 from backfill_cli.model.cutover import Lives
 
 
@@ -17,8 +17,15 @@ class Swap:
 
 
 @runtime_checkable
-class CutoverSink(Protocol):
-    """A sink with views, which it makes and renames in one transaction."""
+class CutoverSink(Sink, Protocol):
+    """A sink with views, which it makes and renames in one transaction; or one whose tables have branches.
+
+    in_place: the table itself is what people query, the job fills a branch of it, and one table is cut over after
+    the other, each at one moment. The caller has the job to itself then, and the sink fenced.
+    """
+
+    @property
+    def in_place(self) -> bool: ...
 
     def live(self, job: str, swaps: Sequence[Swap]) -> Lives:
         """What these names are now. Changes nothing. Raises UsageError for a name that cannot be one."""
@@ -35,4 +42,13 @@ class CutoverSink(Protocol):
 
     def reverse(self, job: str, swaps: Sequence[Swap]) -> None:
         """Each name is again what it was before `cut_over`, all from one moment on. Raises as that does."""
+        ...
+
+
+@runtime_checkable
+class NamelessSink(Sink, Protocol):
+    """A sink that could not make or rename a name in one act: those are in a catalog that people use."""
+
+    def statements(self, swaps: Sequence[Swap], epoch: int) -> Sequence[str]:
+        """What is to be run there, in this order, once every gate is open."""
         ...

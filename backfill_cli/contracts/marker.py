@@ -35,7 +35,7 @@ def gone(commit: EpochCommit, table: str, holder: str) -> StateConflict:
     return StateConflict(
         f"job {commit.job!r}: the sink holds no marker of table {table!r}, the catalog goes on from epoch "
         f"{commit.prev_epoch}: the job was dropped from the sink, or its {holder} was deleted or replaced",
-        f"restore the {holder}, or start over: backfill drop {commit.job} --confirm {commit.job}",
+        f"restore the {holder}, or start over: backfill drop {commit.job} --with-rows --confirm {commit.job}",
     )
 
 
@@ -51,5 +51,5 @@ def _restored(commit: EpochCommit, table: str, marker: Marker, holder: str) -> S
     return StateConflict(
         f"job {commit.job!r}: table {table!r} of the sink {what}",
         f"continue from what the sink holds: backfill resume {commit.job} --from-sink job.toml; or start over: "
-        f"backfill drop {commit.job} --confirm {commit.job}",
+        f"backfill drop {commit.job} --with-rows --confirm {commit.job}",
     )

@@ -24,9 +24,12 @@ if TYPE_CHECKING:
 
 
 class Pair:
-    """See contracts.Upstream. What one side alone can do (batches, memory, DuckDB) is asked of that side."""
+    """See contracts.Upstream. What one side alone can do (batches, memory, DuckDB) is asked of that side.
 
-    def __init__(self, snapshot: SnapshotSide, log: ChangeLog) -> None:
+    follows: see UpstreamCapabilities.
+    """
+
+    def __init__(self, snapshot: SnapshotSide, log: ChangeLog, follows: bool = True) -> None:
         self.snapshot, self.log = snapshot, log
         self.capabilities = UpstreamCapabilities(
             pinned=True,
@@ -34,6 +37,7 @@ class Pair:
             before_images=log.before_images,
             one_log=log.one_log,
             keeps=f"{snapshot.keeps}, {log.keeps}",
+            follows=follows,
         )
         self._pin: Pin | None = None
 

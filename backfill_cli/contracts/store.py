@@ -16,7 +16,8 @@ class JobDefinition:
     """What a job is: set once at its start.
 
     config: the resolved config with references (never secrets) as JSON. fingerprint: JSON object of what must not
-    change. pin: with all its splits. until: 'caught-up' or 'forever'. tables: as the sink sees them.
+    change. pin: with all its splits. until: 'caught-up' or 'forever'. tables: as the sink sees them. config_file:
+    path of the config that it was started by last; empty where that is not known.
     """
 
     name: str
@@ -26,6 +27,12 @@ class JobDefinition:
     until: str
     strategy: str
     tables: tuple[SinkTable, ...]
+    config_file: str = ""
+
+    @property
+    def has_tables_to_itself(self) -> bool:
+        """Whether no row in its tables can be from before the job: they may be dropped with it."""
+        return all(table.plain_inserts or table.side for table in self.tables)
 
 
 class JobStore(Protocol):

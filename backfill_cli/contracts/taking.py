@@ -8,7 +8,7 @@ from backfill_cli.model.job import Phase
 from backfill_cli.model.plan import ChangeWindow, StagedFile
 from backfill_cli.model.position import Cursor, Position
 from backfill_cli.model.split import SplitKey
-from backfill_cli.model.upstream import Pin
+from backfill_cli.model.upstream import HeldLog, Pin
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,16 +80,46 @@ class HeldUpstream(Protocol):
         """
         ...
 
-    def would_refuse(self) -> Sequence[str]:
-        """What `may_hold` would raise now, one sentence each with what makes it possible."""
+    def would_refuse(self, mark: str | None) -> Sequence[str]:
+        """What `may_hold` would raise now, one sentence each with what makes it possible.
+
+        mark: what a start that was cut off holds under it counts as gone.
+        """
         ...
 
     def would_hold(self) -> Sequence[str]:
         """What `hold` would make, one sentence each, for people."""
         ...
 
-    def hold(self) -> None:
-        """It is there. Called once by the start of a new job, when nothing else can refuse it; `pin` follows."""
+    def hold(self, mark: str) -> None:
+        """It is there, and can be told from what others made by a mark that nobody else can have chosen.
+
+        Called by the start of a new job, when nothing else can refuse it; `pin` follows. May be repeated with the
+        same mark. Raises UsageError where something of others has its name.
+        """
+        ...
+
+    def kept(self, mark: str, pin: Pin) -> None:
+        """The job has what was held under the mark, which is gone. May be repeated; `pin` need not come first."""
+        ...
+
+    def sweep(self, mark: str, pin: Pin) -> None:
+        """What was held under the mark is gone with it, and nothing of others. May be repeated, as `kept`.
+
+        pin: taken before it was held. Raises StateConflict where the options lead to another system than that.
+        """
+        ...
+
+    def left(self, mark: str) -> Sequence[str]:
+        """What `sweep` would remove, a name each for people. Changes nothing."""
+        ...
+
+    def held(self, pin: Pin, position: Position) -> HeldLog | None:
+        """What it costs its owner now, None where nobody counts that. Changes nothing; after `pin`.
+
+        pin: that of a job which no runner has now. position: what it has taken of the log.
+        Raises HistoryGone, StateConflict and BadData as `observe` would, once the job goes on.
+        """
         ...
 
     def keep_within(self, position: Position) -> None:

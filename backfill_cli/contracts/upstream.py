@@ -30,6 +30,7 @@ class UpstreamCapabilities:
     quarantines: a row that cannot be read is kept in a side table of the sink, else it stops the job.
     accepts_gap: offsets between the archive's end and the log's begin may be missing.
     keeps: what the upstream has to keep, and how long, in words for `plan`.
+    follows: changes may come after the snapshot; where it is said of none, a job has nothing to wait for.
     """
 
     pinned: bool
@@ -43,6 +44,7 @@ class UpstreamCapabilities:
     quarantines: bool = False
     accepts_gap: bool = False
     keeps: str = ""
+    follows: bool = True
 
 
 class Upstream(SnapshotReads, ChangeReads, Connected, Protocol):

@@ -4,13 +4,15 @@ What is done, the sink does in one transaction, and remembers: the catalog is on
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from backfill_cli.catalog.actor import user
 from backfill_cli.config import from_stored
 from backfill_cli.contracts import JobDefinition, Sink
-from backfill_cli.contracts.cutover import CutoverSink, Swap
+from backfill_cli.contracts.cutover import CutoverSink, NamelessSink, Swap
 from backfill_cli.engine.job.ownership import require_kept
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.errors import UsageError
@@ -23,9 +25,20 @@ if TYPE_CHECKING:
 
 def look(job: str, catalog: "Catalog") -> CutoverReport:
     """The gates of a cut over as they are now; changes nothing. Raises as `cut_over` does."""
-    definition, swaps = _swaps(job, catalog)
+    definition = catalog.definition(job)
     with Resources(from_stored(definition.config)) as resources:
-        return _report(catalog, resources.sink, swaps, definition)
+        if isinstance(resources.sink, NamelessSink):
+            return _by_hand(catalog, definition, resources.sink)
+        return _report(catalog, definition, *_cutting(resources.sink, definition))
+
+
+def _by_hand(catalog: "Catalog", definition: JobDefinition, sink: NamelessSink) -> CutoverReport:
+    """Every gate of the job's, and what opens people's way to its tables."""
+    job, swaps = definition.name, _swaps(definition, in_place=False)
+    require_kept(job, catalog, sink)
+    row = catalog.job(job)
+    gates = (_caught_up(row), _verified(row, [swap.table.name for swap in swaps]), _alone(row, sink))
+    return CutoverReport(job, row.epoch, (), gates, by_hand=tuple(sink.statements(swaps, row.epoch)))
 
 
 def cut_over(job: str, catalog: "Catalog", window_s: float) -> CutoverReport:
@@ -33,37 +46,64 @@ def cut_over(job: str, catalog: "Catalog", window_s: float) -> CutoverReport:
 
     window_s: how long `reverse` may be asked for. What is cut over already stays as it is.
     Raises UsageError for a sink that has no views, for tables without `live` and for names that cannot be made,
-    Held for a job of another catalog.
+    Held for a job of another catalog, or that a runner has where the sink cuts over in place.
     """
-    definition, swaps = _swaps(job, catalog)
+    definition = catalog.definition(job)
     with Resources(from_stored(definition.config)) as resources:
-        before = _report(catalog, resources.sink, swaps, definition)
-        if not before.open or before.is_cut_over:
-            return before
-        sink, now_ms = _cutting(resources.sink, definition), time.time_ns() // 1_000_000
-        sink.cut_over(job, swaps, before.epoch, now_ms, now_ms + int(window_s * 1000))
-        return replace(before, names=_names(swaps, sink.live(job, swaps)), changed=True)
+        if isinstance(resources.sink, NamelessSink):
+            told = _by_hand(catalog, definition, resources.sink)
+            if not told.open:
+                return told
+        sink, swaps = _cutting(resources.sink, definition)
+        with _alone_with(job, catalog, sink):
+            before = _report(catalog, definition, sink, swaps)
+            if not before.open or before.is_cut_over:
+                return before
+            now_ms = _now_ms()
+            sink.cut_over(job, swaps, before.epoch, now_ms, now_ms + int(window_s * 1000))
+            return replace(before, names=_names(swaps, sink.live(job, swaps)), changed=True)
 
 
 def reverse(job: str, catalog: "Catalog") -> CutoverReport:
     """Each name is what it was before the cut over. Raises UsageError where none was, or its time is over."""
-    definition, swaps = _swaps(job, catalog)
-    with Resources(from_stored(definition.config)) as resources:
-        sink = _cutting(resources.sink, definition)
-        require_kept(job, catalog, resources.sink)
-        lives = sink.live(job, swaps)
-        _require_reversible(job, lives)
-        sink.reverse(job, swaps)
-        epoch = catalog.job(job).epoch
-        return CutoverReport(job, epoch, _names(swaps, sink.live(job, swaps)), (), changed=True, reversed=True)
-
-
-def _swaps(job: str, catalog: "Catalog") -> tuple[JobDefinition, tuple[Swap, ...]]:
-    """Every table of the job with the name that people query."""
     definition = catalog.definition(job)
-    config = from_stored(definition.config)
+    with Resources(from_stored(definition.config)) as resources:
+        sink, swaps = _cutting(resources.sink, definition)
+        with _alone_with(job, catalog, sink):
+            require_kept(job, catalog, sink)
+            lives = sink.live(job, swaps)
+            _require_reversible(job, lives)
+            sink.reverse(job, swaps)
+            epoch = catalog.job(job).epoch
+            return CutoverReport(job, epoch, _names(swaps, sink.live(job, swaps)), (), changed=True, reversed=True)
+
+
+@contextmanager
+def _alone_with(job: str, catalog: "Catalog", sink: CutoverSink) -> Iterator[None]:
+    """Nobody commits for the job meanwhile, where a table is cut over in place: its runner's commits go elsewhere
+    from then on. Raises Held while a runner has the job."""
+    if not sink.in_place:
+        yield
+        return
+    with catalog.lock_job(job) as lock, catalog.claim(job, user(), _now_ms(), lock) as claim:
+        require_kept(job, catalog, sink)
+        sink.fence(job, claim.token)
+        yield
+
+
+def _swaps(definition: JobDefinition, in_place: bool) -> tuple[Swap, ...]:
+    """Every table of the job with the name that people query: the table's own where it is cut over in place."""
+    job, config = definition.name, from_stored(definition.config)
     own = [table for table in definition.tables if not table.side]
     named = {table.name: table.live for table in config.tables if table.live is not None}
+    if in_place:
+        if named:
+            raise UsageError(
+                f"job {job!r}: tables.live names {min(named.values())!r}, and a sink of type "
+                f"{config.tree['sink']['type']!r} makes the job's branch the table's own: it has no views",
+                "take tables.live out of the config; then: backfill start --config FILE",
+            )
+        return tuple(Swap(table, table.target) for table in own)
     lacking = [table.name for table in own if table.name not in named]
     if lacking:
         raise UsageError(
@@ -71,25 +111,35 @@ def _swaps(job: str, catalog: "Catalog") -> tuple[JobDefinition, tuple[Swap, ...
             f'set tables.live, for example live = "{lacking[0]}"; then: backfill start --config FILE, '
             f"and backfill cutover {job}",
         )
-    return definition, tuple(Swap(table, named[table.name]) for table in own)
+    return tuple(Swap(table, named[table.name]) for table in own)
 
 
-def _cutting(sink: Sink, definition: JobDefinition) -> CutoverSink:
+def _cutting(sink: Sink, definition: JobDefinition) -> tuple[CutoverSink, tuple[Swap, ...]]:
+    if isinstance(sink, NamelessSink):
+        raise UsageError(
+            f"job {definition.name!r}: nothing was changed: the names that people query are not the sink's, which "
+            "has folders alone, and no act that swaps one at once",
+            "change them where they are, after the gates and with the statements of: "
+            f"backfill cutover {definition.name} --dry-run",
+        )
     if not isinstance(sink, CutoverSink):
         kind = from_stored(definition.config).tree["sink"]["type"]
         raise UsageError(
             f"a sink of type {kind!r} has no views that a cut over could make",
             "make the view in the system that people query through, once `backfill verify` found the tables equal",
         )
-    return sink
+    return sink, _swaps(definition, sink.in_place)
 
 
-def _report(catalog: "Catalog", sink: Sink, swaps: Sequence[Swap], definition: JobDefinition) -> CutoverReport:
-    job, cutting = definition.name, _cutting(sink, definition)
+def _report(
+    catalog: "Catalog", definition: JobDefinition, sink: CutoverSink, swaps: Sequence[Swap]
+) -> CutoverReport:
+    job = definition.name
     require_kept(job, catalog, sink)
-    lives = cutting.live(job, swaps)
+    lives = sink.live(job, swaps)
     row = catalog.job(job)
-    gates = (_caught_up(row), _verified(row, [swap.table.name for swap in swaps]), _alone(row, sink), _free(lives))
+    verified = _verified(row, [swap.table.name for swap in swaps])
+    gates = (_caught_up(row), verified, _alone(row, sink), _free(lives, sink.in_place))
     return CutoverReport(job, row.epoch, _names(swaps, lives), gates)
 
 
@@ -144,8 +194,13 @@ def _alone(row: "JobRow", sink: Sink) -> Gate:
     return Gate(name, True, f"the sink is at epoch {row.epoch}, as the catalog says")
 
 
-def _free(lives: Lives) -> Gate:
-    """Nothing would go on to use what is renamed."""
+def _free(lives: Lives, in_place: bool = False) -> Gate:
+    """Nothing would go on to use what is renamed, and nothing of others would be lost."""
+    for live in lives.values():
+        if live.moved is not None:
+            return Gate("nothing left behind", False, *live.moved)
+    if in_place:
+        return Gate("nothing left behind", True, "nobody else committed to what people query since the job began")
     behind = [depends for live in lives.values() for depends in live.depends]
     if behind:
         more = f", and {len(behind) - 3} more" if len(behind) > 3 else ""
@@ -166,9 +221,13 @@ def _require_reversible(job: str, lives: Lives) -> None:
             f"backfill cutover {job} --dry-run",
         )
     until_ms = min(live.until_ms or 0 for live in ours)
-    if until_ms < time.time_ns() // 1_000_000:
+    if until_ms < _now_ms():
         kept = ", ".join(live.kept for live in ours if live.kept) or "nothing"
         raise UsageError(
             f"job {job!r}: the time in which its cut over may be reversed is over; what was before is {kept}",
             "rename it by hand, in one transaction, if its rows are still wanted",
         )
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -12,6 +12,7 @@ class Found(StrEnum):
     TABLE = "a table"
     VIEW = "a view"
     OURS = "a view of the job's table"
+    """Or the table itself, once it is at the job's branch: `Live.made` says which."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +21,8 @@ class Live:
 
     kept: the name under which what was there before is kept, once it is cut over; None where nothing was.
     since_ms, until_ms: when it was cut over, and until when that may be reversed. depends: what would go on to use
-    what is there now, under whatever name, and so be left behind.
+    what is there now, under whatever name, and so be left behind. moved: what others did to it that would be lost,
+    and the statement that undoes it; empty for nothing. made: what it is once cut over, if no view.
     """
 
     found: Found
@@ -28,6 +30,8 @@ class Live:
     since_ms: int | None = None
     until_ms: int | None = None
     depends: tuple[str, ...] = ()
+    moved: tuple[str, str] | None = None
+    made: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +56,10 @@ class LiveName:
 
 @dataclass(frozen=True, slots=True)
 class CutoverReport:
-    """epoch: the job's last checkpoint. changed: whether this command changed what the names are."""
+    """epoch: the job's last checkpoint. changed: whether this command changed what the names are.
+
+    by_hand: statements for people to run where their names are; the sink has none, and `names` is empty then.
+    """
 
     job: str
     epoch: int
@@ -60,6 +67,7 @@ class CutoverReport:
     gates: tuple[Gate, ...]
     changed: bool = False
     reversed: bool = False
+    by_hand: tuple[str, ...] = ()
 
     @property
     def open(self) -> bool:
@@ -67,7 +75,7 @@ class CutoverReport:
 
     @property
     def is_cut_over(self) -> bool:
-        return all(name.now.found is Found.OURS for name in self.names)
+        return bool(self.names) and all(name.now.found is Found.OURS for name in self.names)
 
 
 def kept_name(live: str, epoch: int) -> str:

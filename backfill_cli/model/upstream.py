@@ -6,6 +6,7 @@ from typing import Any
 
 from backfill_cli.model.position import Cursor, Position
 from backfill_cli.model.split import Split
+from backfill_cli.model.units import spell_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,30 @@ class UpstreamView:
     held_bytes: int | None = None
     spool: "SpoolView | None" = None
     oldest_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HeldLog:
+    """Log that an upstream keeps for a job, as it is now.
+
+    limit_bytes: what the options allow, which a runner sees to; None for no limit. bounded: whether the upstream
+    itself keeps no more than some size, whoever runs.
+    """
+
+    size_bytes: int
+    limit_bytes: int | None = None
+    bounded: bool = False
+
+    @property
+    def is_over(self) -> bool:
+        return self.limit_bytes is not None and self.size_bytes > self.limit_bytes
+
+    def __str__(self) -> str:
+        """A sentence for people."""
+        said = f"the upstream keeps {spell_size(self.size_bytes)} of its log for this job"
+        if not self.is_over:
+            return said
+        return f"{said}, more than upstream.max_retained ({spell_size(self.limit_bytes or 0)}) allows"
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ def main() -> None:
     import pyarrow.csv
     import pyarrow.json
     import pyarrow.parquet  # noqa: F401
+    from pydantic import BaseModel, Field, field_validator, model_validator  # noqa: F401
     from pyspark import daemon
 
     from backfill_cli.spark.arrow_tasks import forget_zips

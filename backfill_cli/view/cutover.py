@@ -24,6 +24,8 @@ def show_cutover(report: CutoverReport, as_json: bool) -> None:
         _show(gate)
     for name in report.names:
         answer(_name_text(name))
+    for statement in report.by_hand if report.open else ():
+        answer(f"        {statement}")
     answer(_end_text(report))
 
 
@@ -43,11 +45,15 @@ def _name_text(name: LiveName) -> str:
         return f"{name.live}  is {name.now.found}"
     since = f" since {spell_moment(name.now.since_ms)}" if name.now.since_ms is not None else ""
     before = f"; what was there before is {name.now.kept}" if name.now.kept else ""
-    return f"{name.live}  is a view of {name.target}{since}{before}"
+    made = name.now.made or f"a view of {name.target}"
+    return f"{name.live}  is {made}{since}{before}"
 
 
 def _end_text(report: CutoverReport) -> str:
     job = report.job
+    if report.by_hand:
+        way = "run these where people's names are" if report.open else "nothing to run yet"
+        return f"job {job}: {way}; the sink has folders, and changes no names"
     if report.reversed:
         return f"job {job}: the cut over is reversed; its tables stay, and the job goes on"
     if report.changed:

@@ -1,23 +1,56 @@
-"""Hints as the person who typed a command can type them: in the same catalog."""
+"""Hints as the person who typed a command can type them: in the same catalog, with the config file of the job."""
 
 import re
 import shlex
+from pathlib import Path
 from typing import Any
 
 # A command in a hint, to its end.
 _COMMAND = re.compile(
-    r"backfill (?:start|status|history|logs|report|pause|resume|throttle|stop|wait|plan|verify|drop)"
-    r"(?: (?!or\b)(?:'[^']*'|[^\s;,('])+)*"
+    r"backfill (?:start|status|history|logs|report|pause|resume|throttle|stop|wait|plan|verify|cutover|drop|"
+    r"doctor)(?: (?!or\b)(?:'[^']*'|[^\s;,('`])+)*"
 )
+# Who made the hint did not know the file.
+_UNNAMED = re.compile(r"(--config|--sink|--from-sink) (?:job\.toml|FILE)(?=[\s;,(]|$)")
 
 
 def as_typed(hint: str, ctx: Any) -> str:
-    """The hint for somebody who typed this command: its commands in the same catalog."""
+    """The hint for somebody who typed this command: its commands in the same catalog, with the same config."""
+    hint = of_file(hint, typed_file(ctx.params))
     told = ctx.get_parameter_source("catalog")
     return in_catalog(hint, ctx.params["catalog"]) if told is not None and told.name == "COMMANDLINE" else hint
+
+
+def typed_file(typed: dict[str, Any]) -> str:
+    """The config that a command was given; empty where it was given none."""
+    if "config" in typed:  # FILE may be named without the option, too
+        return typed["config"] or typed["file"] or "job.toml"
+    named = typed.get("from_sink") or (typed.get("sink") if "with_rows" in typed else None)
+    return named or ""
 
 
 def in_catalog(hint: str, catalog: str) -> str:
     """The hint's commands with the `--catalog` that was typed, where they name none: they would miss the job."""
     where = f" --catalog {shlex.quote(catalog)}"
     return _COMMAND.sub(lambda found: found[0] if " --catalog " in found[0] else f"{found[0]}{where}", hint)
+
+
+def names_no_file(hint: str) -> bool:
+    """Whether one of its commands has to be told which config is meant."""
+    return any(_UNNAMED.search(found) for found in _COMMAND.findall(hint))
+
+
+def of_file(hint: str, file: str) -> str:
+    """The hint's commands with that config file, quoted for a shell; as they are without one."""
+    if not file:
+        return hint
+    name = shlex.quote(file)
+    return _COMMAND.sub(lambda found: _UNNAMED.sub(lambda one: f"{one[1]} {name}", found[0]), hint)
+
+
+def from_here(file: str) -> str:
+    """The path as it is typed in this folder: short where the file is in it, or below."""
+    try:
+        return str(Path(file).relative_to(Path.cwd())) if file else ""
+    except (ValueError, OSError):  # elsewhere; or the folder is gone
+        return file

@@ -5,16 +5,18 @@ from backfill_cli.catalog.moments import spell_moment
 from backfill_cli.errors import WAY_ON
 from backfill_cli.model.checkpoint import Progress
 from backfill_cli.model.job import JobState
+from backfill_cli.view.hints import from_here, of_file
 
 
 def limited_by(row: JobRow, progress: Progress) -> str:
     """What limits the job now, and the command that changes it; a job without a runner is limited by that."""
     go_on = f"to go on: backfill resume {row.name}"
     if row.state == JobState.FAILED:
-        return f"failed: {row.reason}" if WAY_ON in row.reason else f"failed: {row.reason}; {go_on}"
+        return f"failed: {reason_of(row)}" if WAY_ON in row.reason else f"failed: {row.reason}; {go_on}"
     paused = f", paused by {row.control.paused_by}" if row.control.paused else ""
     if row.state == JobState.DONE and not paused:
-        return f"done: {row.reason}; to follow: backfill start --config FILE --until forever"
+        follow = of_file("backfill start --config FILE --until forever", from_here(row.config_file))
+        return f"done: {row.reason}; to follow: {follow}"
     if row.state == JobState.DONE:
         return f"done: {row.reason}{paused}: the next run will wait; {go_on}"
     if row.ended:
@@ -32,6 +34,11 @@ def limited_by(row: JobRow, progress: Progress) -> str:
     if progress.not_converging:
         return progress.not_converging
     return progress.limited_by or "starting"
+
+
+def reason_of(row: JobRow) -> str:
+    """Why the job is in its state, and, after a failure, what to type: with the file that it was started by."""
+    return of_file(row.reason, from_here(row.config_file))
 
 
 def _runner(row: JobRow) -> str:

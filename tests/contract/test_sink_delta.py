@@ -276,7 +276,7 @@ def test_a_table_option_without_a_place_for_the_tables_name_is_for_one_table(
         "_backfill_state",
         "mine",
     ]
-    with pytest.raises(ValueError, match="named by its folder"):
+    with pytest.raises(ValueError, match=r"named by its folder, .* or by catalog"):
         DeltaOptions(table="mine")
 
 

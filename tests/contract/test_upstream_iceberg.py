@@ -111,7 +111,7 @@ def test_a_tag_keeps_the_snapshot_until_its_changes_are_applied_or_the_job_is_dr
     upstream.pin()
     assert len(upstream.would_hold()) == 1
     world.land([("insert", None, row(3, "c"))])
-    upstream.hold()
+    upstream.hold("first")
     pin = upstream.pin()
     assert pin.position != world.open().pin().position, "what was seen before the tag is what is held"
     told = "table => 'orders', older_than => TIMESTAMP '2999-01-01', retain_last => 1"
@@ -130,16 +130,25 @@ def test_a_tag_keeps_the_snapshot_until_its_changes_are_applied_or_the_job_is_dr
     assert tags(world) == []
     other = world.open()
     other.pin()
-    other.hold()
+    other.hold("second")
+    other.hold("second")  # its answer was lost
     held = other.pin()
     (another,) = tags(world)
+    assert [another in said for said in world.open().left("second")] == [True]
+    world.open().sweep("third", held)
+    assert tags(world) == [another]
     assert another != tag
     world.open().release(held)
     world.open().release(held)
+    again = world.open()
+    again.pin()
+    again.hold("fourth")
+    world.open().sweep("fourth", held)
+    assert tags(world) == []
     without = world.open(tag=False)
     without.pin()
     assert without.would_hold() == []
-    without.hold()
+    without.hold("third")
     without.release(without.pin())
     assert tags(world) == []
 

@@ -33,7 +33,7 @@ class PostgresWorld:
         self.db("ANALYZE")
         first: Any = self.open()
         first.pin()
-        first.hold()
+        first.hold(self.db.name)
 
     def land(self, changes: Sequence[Change]) -> None:
         with psycopg.connect(self.db.dsn) as connection:

@@ -7,13 +7,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from kept_java import kept_java
 
 from backfill_cli.catalog import Catalog
 
@@ -106,9 +108,24 @@ def environment(failpoint: str = "") -> Mapping[str, str]:
 
 def backfill(folder: Path, *words: str, failpoint: str = "") -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "backfill_cli", *words]
-    return subprocess.run(
-        command, cwd=folder, env=environment(failpoint), capture_output=True, text=True, timeout=240, check=False
-    )
+    with kept_java() as java:
+        told = {**environment(failpoint), **java}
+        return subprocess.run(
+            command, cwd=folder, env=told, capture_output=True, text=True, timeout=240, check=False
+        )
+
+
+@contextmanager
+def began(folder: Path, *words: str, failpoint: str = "") -> "Iterator[subprocess.Popen[bytes]]":
+    """A command that goes on; killed at the end of `with`."""
+    command = [sys.executable, "-m", "backfill_cli", *words]
+    with kept_java() as java:
+        told = {**environment(failpoint), **java}
+        with subprocess.Popen(command, cwd=folder, env=told, stderr=subprocess.DEVNULL) as running:
+            try:
+                yield running
+            finally:
+                running.kill()
 
 
 def held(folder: Path) -> dict[int, int]:
@@ -164,8 +181,7 @@ def test_a_job_killed_again_in_its_recovery_resumes_to_the_upstream(tmp_path: Pa
 def test_case_45_a_limit_outlives_the_runner_that_took_it_and_a_signal_commits_the_epoch(tmp_path: Path) -> None:
     expected = upstream(tmp_path)
     (tmp_path / "job.toml").write_text(CONFIG.replace("rate = 8000", "rate = 500"))
-    words = [sys.executable, "-m", "backfill_cli", "start", "--config", "job.toml"]
-    with subprocess.Popen(words, cwd=tmp_path, env=environment("after-take"), stderr=subprocess.PIPE) as runner:
+    with began(tmp_path, "start", "--config", "job.toml", failpoint="after-take") as runner:
         deadline = time.monotonic() + 120
         while backfill(tmp_path, "throttle", "crash", "--rate", "432").returncode != 0:
             assert time.monotonic() < deadline
@@ -174,7 +190,7 @@ def test_case_45_a_limit_outlives_the_runner_that_took_it_and_a_signal_commits_t
     assert '"rate": 432' in backfill(tmp_path, "status", "crash", "--json").stdout
 
     read = rows_read(tmp_path)
-    with subprocess.Popen(words, cwd=tmp_path, env=environment(), stderr=subprocess.PIPE) as runner:
+    with began(tmp_path, "start", "--config", "job.toml") as runner:
         deadline = time.monotonic() + 120
         while rows_read(tmp_path) == read:
             assert time.monotonic() < deadline

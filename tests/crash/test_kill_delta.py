@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 from delta_world import HandWritten
 from deltalake import DeltaTable, write_deltalake
+from kept_java import kept_java
 
 KEYS = 900
 COLUMNS = pa.schema([("id", pa.int64()), ("v", pa.int64()), ("note", pa.string())])
@@ -89,7 +90,11 @@ def _now() -> int:
 def backfill(folder: Path, *words: str, failpoint: str = "") -> "subprocess.CompletedProcess[str]":
     told = {**os.environ, "BACKFILL_FAILPOINT": failpoint, "BACKFILL_CATALOG": "catalog.duckdb"}
     command = [sys.executable, "-m", "backfill_cli", *words]
-    return subprocess.run(command, cwd=folder, env=told, capture_output=True, text=True, timeout=240, check=False)
+    with kept_java(["delta"]) as java:
+        told |= java
+        return subprocess.run(
+            command, cwd=folder, env=told, capture_output=True, text=True, timeout=240, check=False
+        )
 
 
 def held(folder: Path, table: str) -> list[dict[str, Any]]:

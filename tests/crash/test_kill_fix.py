@@ -7,8 +7,6 @@ import json
 import shlex
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,7 @@ import pytest
 
 from backfill_cli.catalog import Catalog
 
-from .test_kill import CHANGE_FILES, CONFIG, FILES, ROWS, backfill, environment, held, resume_to_the_end, upstream
+from .test_kill import CHANGE_FILES, CONFIG, FILES, ROWS, backfill, began, held, resume_to_the_end, upstream
 
 WRONG, MISSING, STRANGERS, TWICE = (5, 77, 4_000), (6, 3_001), (-8, 900_000), 9
 FIX_POINTS = (
@@ -177,9 +175,7 @@ def test_a_fix_is_refused_where_it_would_not_be_right(job: tuple[Path, dict[int,
 
 def test_a_fix_leaves_a_job_with_a_runner_alone_and_names_the_way_on(job: tuple[Path, dict[int, int]]) -> None:
     folder, expected = job
-    command = [sys.executable, "-m", "backfill_cli", "start", "--config", "job.toml"]
-    runner = subprocess.Popen(command, cwd=folder, env=environment(), stderr=subprocess.DEVNULL)
-    try:
+    with began(folder, "start", "--config", "job.toml") as runner:
         deadline = time.monotonic() + 60
         while (row := Catalog(folder / "catalog.duckdb").job("crash")).state != "running" or not row.live:
             assert time.monotonic() < deadline, row
@@ -196,9 +192,6 @@ def test_a_fix_leaves_a_job_with_a_runner_alone_and_names_the_way_on(job: tuple[
         runner.wait(60)
         assert backfill(folder, *see, "--confirm", "crash").returncode == 0
         assert held(folder) == expected
-    finally:
-        runner.kill()
-        runner.wait()
 
 
 def test_a_job_in_its_snapshot_is_not_fixed(tmp_path: Path) -> None:

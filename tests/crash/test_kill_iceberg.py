@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from kept_java import kept_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,7 +42,11 @@ conf = { "spark.driver.memory" = "600m" }
 def backfill(folder: Path, *words: str, failpoint: str = "") -> "subprocess.CompletedProcess[str]":
     told = {**os.environ, "BACKFILL_FAILPOINT": failpoint, "BACKFILL_CATALOG": "catalog.duckdb"}
     command = [sys.executable, "-m", "backfill_cli", *words]
-    return subprocess.run(command, cwd=folder, env=told, capture_output=True, text=True, timeout=240, check=False)
+    with kept_java(["iceberg"]) as java:
+        told |= java
+        return subprocess.run(
+            command, cwd=folder, env=told, capture_output=True, text=True, timeout=240, check=False
+        )
 
 
 def rows(path: Path) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import duckdb
 import pytest
+from kept_java import kept_java
 from postgres_database import Database, database
 
 if TYPE_CHECKING:
@@ -41,8 +42,12 @@ WRITTEN = (
     "DELETE FROM t WHERE id % 101 = 5",
 )
 
-POINTS = ("after-prepare:2", "sink-before-close")
+POINTS = ("start-held", "after-prepare:2", "sink-before-close")
 ALL = (
+    "start-begun",
+    "slot-marked",
+    "start-held",
+    "start-made",
     "table-staged:2",
     "after-stage:2",
     "after-prepare:2",
@@ -67,7 +72,11 @@ def run(folder: Path, dsn: str, failpoint: str) -> "subprocess.CompletedProcess[
         "BACKFILL_CATALOG": "catalog.duckdb",
         "CRASH_DSN": dsn,
     }
-    return subprocess.run(words, cwd=folder, env=told, capture_output=True, text=True, timeout=240, check=False)
+    with kept_java() as java:
+        told |= java
+        return subprocess.run(
+            words, cwd=folder, env=told, capture_output=True, text=True, timeout=240, check=False
+        )
 
 
 def dies_and_ends_equal(postgres: "Server", folder: Path, points: tuple[str, ...]) -> None:
@@ -87,6 +96,8 @@ def dies_and_ends_equal(postgres: "Server", folder: Path, points: tuple[str, ...
 
 
 def equal(db: Database, folder: Path) -> None:
+    held = "SELECT slot_name::text FROM pg_replication_slots WHERE database = current_database()"
+    assert db(held) == [(db.name,)]
     query = "SELECT id, v FROM t ORDER BY 1, 2"
     with duckdb.connect(str(folder / "sink.duckdb"), read_only=True) as sink:
         assert sink.execute(query).fetchall() == db(query)

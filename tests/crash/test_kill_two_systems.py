@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from kafka_topics import Topic, new_topic
+from kept_java import kept_java
 
 if TYPE_CHECKING:
     from broker import Broker
@@ -109,7 +110,11 @@ def envelope(op: str, before: dict[str, Any] | None, after: dict[str, Any] | Non
 def backfill(folder: Path, *words: str, failpoint: str = "") -> "subprocess.CompletedProcess[str]":
     told = {**os.environ, "BACKFILL_FAILPOINT": failpoint, "BACKFILL_CATALOG": "catalog.duckdb"}
     command = [sys.executable, "-m", "backfill_cli", *words]
-    return subprocess.run(command, cwd=folder, env=told, capture_output=True, text=True, timeout=240, check=False)
+    with kept_java() as java:
+        told |= java
+        return subprocess.run(
+            command, cwd=folder, env=told, capture_output=True, text=True, timeout=240, check=False
+        )
 
 
 def test_two_deaths_and_a_source_that_changes_all_the_while(broker: "Broker", tmp_path: Path) -> None:

@@ -10,8 +10,9 @@ import pytest
 
 from backfill_cli.contracts import EpochCommit, SavedJob, SinkTable
 from backfill_cli.errors import BadData
-from backfill_cli.formats.lake.merge import key_bounds, refuse_duplicates, refuse_lost
+from backfill_cli.formats.lake.merge import key_bounds, refuse_lost
 from backfill_cli.formats.lake.staged import changes, inserts, net
+from backfill_cli.formats.lake.unique import refuse_duplicates
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.job import Phase
 from backfill_cli.model.plan import Staged, StagedFile, StagedTable
@@ -123,6 +124,38 @@ def test_bounds_of_the_first_key_column_come_from_the_footers(tmp_path: Path) ->
     assert key_bounds(commit, TABLE, files) == (f"CAST('{low}' AS INT)", f"CAST('{high}' AS INT)")
     by_text = SinkTable("t", "t", NAMES[1:2], SCHEMA)
     assert key_bounds(commit, by_text, files) is None
+
+
+NUMBERS = {
+    "byte": (pa.int8(), -(2**7), 2**7 - 1),
+    "short": (pa.int16(), -(2**15), 2**15 - 1),
+    "integer": (pa.int32(), -(2**31), 2**31 - 1),
+    "long": (pa.int64(), -(2**63), 2**63 - 1),
+    "date": (pa.date32(), -719_162, 2_932_896),
+}
+
+
+@pytest.mark.parametrize("kind", NUMBERS)
+def test_keys_that_stand_twice_are_found_among_neighbours(spark: "SparkSession", kind: str) -> None:
+    column, low, high = NUMBERS[kind]
+    schema = SCHEMA.replace('"integer"', f'"{kind}"')
+    table = SinkTable("t", "t", NAMES[1::-1], schema)
+    rng = random.Random(kind)
+    edges = [low, low + 1, -65, -64, -63, -1, 0, 1, 62, 63, 64, 65, high - 1, high]
+    once = [(text, n) for n in edges for text in ("", "a")] + [("b", n) for n in range(-100, 100) if low <= n]
+    twice = [*once, *rng.sample(once, 2)]
+    for keys in (once, twice):
+        numbers = pa.array([n for _, n in keys], pa.int32() if kind == "date" else column).cast(column)
+        shown = dict(zip(keys, numbers.cast(pa.string()).to_pylist(), strict=False))
+        rows = spark.createDataFrame(pa.table({NAMES[0]: numbers, NAMES[1]: [text for text, _ in keys]}))
+        if keys is once:
+            refuse_duplicates(table, rows)
+            continue
+        with pytest.raises(BadData) as refused:
+            refuse_duplicates(table, rows)
+        named = sorted(f"({text}, {shown[text, n]}) 2 times" for text, n in twice[-2:])
+        assert all(one in str(refused.value) for one in named)
+        assert str(refused.value).count(" 2 times") == 2
 
 
 def test_keys_that_stand_twice_and_rows_that_are_not_there_are_named(

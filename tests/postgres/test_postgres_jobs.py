@@ -1,5 +1,6 @@
 """Whole jobs over PostgreSQL into DuckDB, through engine and Spark: at their end the sink is the database."""
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,12 +12,17 @@ from postgres_database import Database, database
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import load
+from backfill_cli.engine.doctor import place
+from backfill_cli.engine.job import starting
 from backfill_cli.engine.job.drop import drop
+from backfill_cli.engine.job.held import told_by_upstreams
 from backfill_cli.engine.job.preflight import plan
 from backfill_cli.engine.loop.run import start
 from backfill_cli.engine.verify.fix import fix
 from backfill_cli.engine.verify.job import verify
-from backfill_cli.errors import BackfillError, HistoryGone, Transient, UsageError
+from backfill_cli.errors import BackfillError, HistoryGone, NoSuchJob, Transient, UsageError
+from backfill_cli.model.plan_report import PlanReport
+from backfill_cli.model.upstream import HeldLog
 from backfill_cli.model.verify import EVERYTHING
 
 if TYPE_CHECKING:
@@ -55,6 +61,18 @@ class Run:
 
     def catch_up(self) -> None:
         start(load(self.config), self.catalog, "caught-up", False, None)
+
+    def planned(self) -> PlanReport:
+        return plan(load(self.config), self.catalog)
+
+    def plan_says_that_it_is_gone(self, how: str) -> None:
+        """As a run would, and changing nothing."""
+        before = self.catalog.jobs()
+        with pytest.raises(HistoryGone, match=how) as told:
+            self.planned()
+        assert "backfill drop orders --confirm orders" in told.value.hint
+        assert self.catalog.jobs() == before
+        assert isinstance(told_by_upstreams(["orders"], self.catalog)["orders"], HistoryGone)
 
     def rows(self, query: str) -> list[Any]:
         with duckdb.connect(str(self.folder / "sink.duckdb"), read_only=True) as held:
@@ -138,15 +156,33 @@ def test_a_slot_that_holds_more_than_it_may_is_given_up(
     assert caught.value.exit_code == 7
     assert "drop" in (caught.value.hint or "")
     assert db("SELECT count(*) FROM pg_replication_slots WHERE database = current_database()") == [(0,)]
+    run.plan_says_that_it_is_gone("is gone, and with it the changes after")
 
 
 def test_plan_and_verify_never_give_the_slot_up(spark: "SparkSession", db: Database, tmp_path: Path) -> None:
     run = Run(db, tmp_path, "t")
     run.catch_up()
+    assert any("keeps" in note and "of its log for this job" in note for note in run.planned().notes)
     db("CREATE TABLE noise AS SELECT n, repeat('x', 100) v FROM generate_series(1, 400000) n")
-    plan(load(run.config), run.catalog)
+    assert any("more than upstream.max_retained (40 MB)" in said for said in run.planned().warnings)
+    held = told_by_upstreams(["orders"], run.catalog)["orders"]
+    assert isinstance(held, HeldLog)
+    assert (held.is_over, held.bounded, held.limit_bytes) == (True, False, 40 << 20)
     assert verify("orders", run.catalog).equal
     assert db("SELECT count(*) FROM pg_replication_slots WHERE database = current_database()") == [(1,)]
+
+
+def test_plan_names_a_slot_that_the_server_gave_up(spark: "SparkSession", db: Database, tmp_path: Path) -> None:
+    run = Run(db, tmp_path, "t")
+    run.catch_up()
+    db("ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'", "SELECT pg_reload_conf()")
+    try:
+        for _ in range(3):
+            db("SELECT pg_logical_emit_message(false, 'x', 'y')", "SELECT pg_switch_wal()")
+        db("CHECKPOINT")
+        run.plan_says_that_it_is_gone("has lost changes after .* fell behind max_slot_wal_keep_size")
+    finally:
+        db("ALTER SYSTEM RESET max_slot_wal_keep_size", "SELECT pg_reload_conf()")
 
 
 def test_a_start_that_fails_once_the_slot_is_there_takes_it_away(
@@ -165,6 +201,29 @@ def test_a_start_that_fails_once_the_slot_is_there_takes_it_away(
     assert db("SELECT count(*) FROM pg_publication") == [(0,)]
     run.catch_up()
     run.equal("SELECT * FROM t ORDER BY 1")
+
+
+def test_what_a_start_that_was_cut_off_holds_is_told_and_dropped(
+    spark: "SparkSession", db: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(db, tmp_path, "t")
+    with monkeypatch.context() as broken:
+        broken.setattr(starting, "_settle", lambda *_: None)
+        broken.setattr(Catalog, "create_job", lambda *_: sys.exit(137))  # as kill -9 would
+        with pytest.raises(SystemExit):
+            run.catch_up()
+    slots = "SELECT count(*) FROM pg_replication_slots WHERE database = current_database()"
+    assert db(slots) == [(2,)]
+    (note,) = [said for said in run.planned().notes if "did not come to its end" in said]
+    assert "start will remove what it left: replication slot 'backfill_start_" in note
+    (check,) = [one for one in place.checks(run.catalog) if "did not come to its end" in one.said]
+    assert "backfill drop orders --confirm orders" in check.fix
+    assert db(slots) == [(2,)]
+    done = drop("orders", run.catalog)
+    assert (done.left, db(slots), db("SELECT count(*) FROM pg_publication")) == (None, [(0,)], [(0,)])
+    assert run.catalog.starts.of("orders") is None
+    with pytest.raises(NoSuchJob):
+        drop("orders", run.catalog)
 
 
 def test_a_sink_that_is_the_upstream_is_refused(spark: "SparkSession", db: Database, tmp_path: Path) -> None:
@@ -202,7 +261,8 @@ def test_a_plan_says_all_that_a_start_would_refuse_and_estimates_are_called_so(
     run = Run(db, tmp_path, "t")
     ready = plan(load(run.config), run.catalog)
     assert (ready.refused, [table.estimated for table in ready.tables]) == ((), [True])
-    assert any("start will create replication slot" in note for note in ready.notes)
+    for said in ("start will create replication slot", "ALTER SYSTEM SET max_slot_wal_keep_size = '40MB'"):
+        assert any(said in note for note in ready.notes)
     db(f"SELECT pg_create_logical_replication_slot('{db.name}', 'pgoutput')", "CREATE TABLE child () INHERITS (t)")
     db("INSERT INTO t (id) VALUES (77001)")  # whose log is somebody else's: it is not read
     refused = plan(load(run.config), run.catalog)

@@ -18,8 +18,8 @@ def held(db: Database) -> PostgresUpstream:
     db("CREATE TABLE t (id int PRIMARY KEY, v text)")
     upstream = PostgresUpstream(PostgresOptions(dsn=db.dsn, slot=db.name), [TableSpec("t", ("id",))])
     upstream.pin()
-    upstream.hold()
-    upstream.pin()
+    upstream.hold(db.name)
+    upstream.kept(db.name, upstream.pin())
     return upstream
 
 
@@ -103,7 +103,7 @@ def test_a_publication_goes_with_the_last_job_that_uses_it(postgres: Server) -> 
         options = PostgresOptions(dsn=db.dsn, slot=f"{db.name}_b", publication=db.name)
         second = PostgresUpstream(options, [TableSpec("t", ("id",))])
         second.pin()
-        second.hold()
+        second.hold(f"{db.name}_b")
         first.release(first.pin())
         second.observe(second.pin().position, snapshot_open=True)
         assert db("SELECT count(*) FROM pg_publication") == [(1,)]
@@ -118,7 +118,7 @@ def test_a_publication_of_others_stays(postgres: Server) -> None:
         db("CREATE TABLE t (id int PRIMARY KEY, v text)", f"CREATE PUBLICATION {db.name} FOR TABLE t")
         upstream = PostgresUpstream(PostgresOptions(dsn=db.dsn, slot=db.name), [TableSpec("t", ("id",))])
         pin = upstream.pin()
-        upstream.hold()
+        upstream.hold(db.name)
         upstream.release(pin)
         assert db("SELECT count(*) FROM pg_publication") == [(1,)]
         upstream.close()
@@ -139,9 +139,12 @@ def test_a_slot_in_another_database_of_that_name_is_not_removed(postgres: Server
 def test_a_slot_whose_making_was_not_heard_of_is_made_again(postgres: Server) -> None:
     with database(postgres) as db:
         upstream = held(db)
+        upstream.release(upstream.pin())
+        upstream.hold(db.name)
         before = db("SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE database = current_database()")
         db("INSERT INTO t VALUES (1, 'a')")
-        upstream.hold()  # its try before failed in passing, as far as the engine knows
+        upstream.hold(db.name)  # its try before failed in passing, as far as the engine knows
         after = db("SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE database = current_database()")
-        assert before != after
+        assert (len(before), len(after)) == (2, 2)
+        assert not set(before) & set(after)
         upstream.close()

@@ -10,7 +10,7 @@ from postgres import Server
 from postgres_database import Database, database
 from test_upstream_keys import WORDS, Writer, run
 
-from backfill_cli.errors import UsageError
+from backfill_cli.errors import BadData, UsageError
 
 __all__ = ["small"]
 pytestmark = pytest.mark.usefixtures("small")
@@ -234,3 +234,29 @@ def test_an_empty_table_is_done_at_once_and_followed(db: Database, tmp_path: Pat
     once(job, "observe", "INSERT INTO t VALUES (2, 'after')")
     job.follow()
     assert set(job.sink["t"]) == {(1,), (2,)}
+
+
+def test_values_that_the_log_left_out_of_rows_that_moved_are_had_by_the_sql_that_the_error_names(
+    numbers: Database, tmp_path: Path
+) -> None:
+    long = "string_agg(md5(n::text), '') FROM generate_series(1, 200) n"
+    numbers(
+        "CREATE TABLE large (id int, at date, v int, s varchar, c char(7000), b bytea, j jsonb, "
+        "PRIMARY KEY (id, at))",
+        *(f"ALTER TABLE large ALTER {name} SET STORAGE external" for name in "scbj"),
+        f"""INSERT INTO large SELECT g, '2026-02-03', 0, s, s, s::bytea, to_jsonb(s)
+            FROM (SELECT {long}) l (s), generate_series(1, 9) g""",
+    )
+    job = PlainJob(numbers, tmp_path, {"large": ("id", "at")})
+    job.follow()
+    for moving, said in (("id = 3", "the new key id = 103, at = 2026-02-03"), ("id IN (4, 5)", "rows like it: 2")):
+        numbers(f"UPDATE large SET id = id + 100 WHERE {moving}", "UPDATE large SET v = 7 WHERE id = 7")
+        with pytest.raises(BadData, match=said) as refused:
+            job.step(judged=False)
+        job.die()
+        anew, ever = refused.value.hint.partition("has it: ")[2].split("; and for keys that change later: ")
+        assert (" WHERE " in anew) == (moving == "id = 3")
+        numbers(anew)
+        job.follow()
+    numbers(ever, "UPDATE large SET v = 8", "UPDATE large SET id = id + 1000")
+    job.follow()

@@ -23,6 +23,7 @@ ODD = {
     "statement_timeout": "10s",
     "lock_timeout": "1",
     "idle_in_transaction_session_timeout": "10s",
+    "idle_session_timeout": "10s",
     "default_transaction_isolation": "serializable",
     "default_transaction_deferrable": "on",
     "default_transaction_read_only": "on",
@@ -59,7 +60,9 @@ def test_settings_of_the_role_change_nothing(db: Database, tmp_path: Path) -> No
         db(f"ALTER ROLE {db.name} SET {name} = '{value}'")
     job = started(db, tmp_path)
     with connected(db.dsn.replace("postgres@", f"{db.name}@", 1)) as connection:
-        assert connection.execute("SHOW statement_timeout").fetchall() == [("0",)]
+        for name in ODD:
+            if name.endswith("timeout"):
+                assert connection.execute(f"SHOW {name}".encode()).fetchall() == [("0",)], name
     job.step()
     db("UPDATE t SET f = 1e-300, d = d + 1, i = -i WHERE f > 2", r"INSERT INTO t (id) VALUES ('\'), ('''')")
     job.follow()

@@ -12,6 +12,7 @@ from postgres import NoPostgres, Server
 from postgres_database import Database, open_folder
 
 from backfill_cli.errors import UsageError
+from backfill_cli.upstreams.postgres.client import connected
 
 __all__ = ["small"]
 
@@ -82,11 +83,13 @@ def test_where_a_standby_lacks_the_publication_plan_says_where_to_make_it(
     primary: Server, standby: Server, tmp_path: Path
 ) -> None:
     main, copy = Database(primary, "postgres"), Database(standby, "postgres")
-    main("CREATE TABLE t (id int PRIMARY KEY, v text)")
+    main("CREATE TABLE t (id int PRIMARY KEY, v text)", "ALTER ROLE postgres SET transaction_timeout = '30s'")
     _replayed(main, copy)
     with pytest.raises(UsageError, match="standby") as refused:
         PlainJob(copy, tmp_path, {"t": ("id",)})
     assert "CREATE PUBLICATION" in refused.value.hint
+    with connected(copy.dsn) as ours:  # a chunk may take longer than what the role's other work may
+        assert ours.execute("SHOW transaction_timeout").fetchall() == [("0",)]
 
 
 def _replayed(main: Database, copy: Database) -> None:

@@ -13,6 +13,7 @@ from backfill_cli.failpoint import hit
 from backfill_cli.formats.iceberg.metadata import Held
 from backfill_cli.model.checkpoint import Marker
 from backfill_cli.sinks.iceberg import markers
+from backfill_cli.sinks.iceberg.heads import Head
 
 from .lake_tables import JOB, STRANGERS, LakeTables
 from .two_tables import EVEN, ODD
@@ -38,13 +39,13 @@ class IcebergTable:
     refs: Mapping[str, int]
     made: int
 
-    def held(self) -> Held:
+    def held(self) -> Head:
         """The product's own look at it."""
         refs = {name: SimpleNamespace(snapshot_id=number) for name, number in self.refs.items()}
         told: Any = SimpleNamespace(
             snapshots=list(self.snapshots.values()), current_snapshot_id=self.main, refs=refs
         )
-        return Held("", told, None)
+        return Head(Held("", told, None))
 
     def with_snapshot(self, onto: int, rows: Any, told: Mapping[str, str]) -> "tuple[int, IcebergTable]":
         one = Snapshot(self.made, onto, rows, SimpleNamespace(additional_properties=dict(told)))

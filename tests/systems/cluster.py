@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pyspark
 from broker import free_port
+from kept_java import archive_flags, kept_java
 
 SPARK = Path(pyspark.__file__).parent
 
@@ -42,7 +43,11 @@ def environment(python: Path) -> dict[str, str]:
     kept = {
         name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK", "PYTHON"))
     }
-    return kept | {"SPARK_HOME": str(SPARK), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": str(python)}
+    java = " ".join(
+        [kept.get("JDK_JAVA_OPTIONS", ""), *archive_flags()]
+    )  # master, workers and executors start sooner
+    told = {"SPARK_HOME": str(SPARK), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": str(python)}
+    return {**kept, **told, "JDK_JAVA_OPTIONS": java}
 
 
 @dataclass(frozen=True)
@@ -90,16 +95,20 @@ def _workers(folder: Path, env: Mapping[str, str], count: int, told: tuple[str, 
             yield
 
 
-def typed(folder: Path, python: Path, *words: str) -> "subprocess.CompletedProcess[str]":
-    """A command, ended. python: what executors run."""
-    return subprocess.run(
-        _command(words), cwd=folder, env=_typing(python), capture_output=True, text=True, timeout=300, check=False
-    )
+def typed(
+    folder: Path, python: Path, *words: str, formats: Sequence[str] = ()
+) -> "subprocess.CompletedProcess[str]":
+    """A command, ended; a driver of its job is in the Java that is kept. python: what executors run."""
+    with kept_java(formats) as java:
+        env = {**_typing(python), **java}
+        return subprocess.run(
+            _command(words), cwd=folder, env=env, capture_output=True, text=True, timeout=300, check=False
+        )
 
 
 @contextmanager
 def began(folder: Path, python: Path, *words: str) -> "Iterator[subprocess.Popen[str]]":
-    """A command that goes on; killed at the end of `with`."""
+    """A command that goes on, its driver a process of its own; killed at the end of `with`."""
     with (folder / "said").open("w") as said:
         running = subprocess.Popen(
             _command(words),

@@ -111,6 +111,7 @@ def test_a_held_sink_is_waited_for_and_who_holds_it_is_told(place: Place) -> Non
 
 
 def test_ctrl_c_while_the_sink_is_held_ends_soon_and_the_promised_epoch_is_kept(place: Place) -> None:
+    place.own_java = True
     with place.began("start", "--config", "job.toml") as runner:
         place.until(lambda job: job.get("rows_read", 0) > 0)
         with place.sink_held():

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pytest
 from kafka_topics import new_topic
+from kept_java import kept_java
 from maven_jars import NoJars, spark_source
 
 if TYPE_CHECKING:
@@ -43,10 +44,13 @@ def jars() -> str:
         return str((pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(f"no Kafka source: {reason}"))
 
 
-def typed(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
+def typed(folder: Path, jars: str, *words: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "backfill_cli", *words]
-    told = {**os.environ, "BACKFILL_CATALOG": "catalog.duckdb"}
-    return subprocess.run(command, cwd=folder, env=told, capture_output=True, text=True, timeout=240, check=False)
+    with kept_java(jars=jars) as java:
+        told = {**os.environ, **java, "BACKFILL_CATALOG": "catalog.duckdb"}
+        return subprocess.run(
+            command, cwd=folder, env=told, capture_output=True, text=True, timeout=240, check=False
+        )
 
 
 def test_a_topic_is_filled_followed_and_verified(broker: "Broker", tmp_path: Path, jars: str) -> None:
@@ -61,15 +65,15 @@ def test_a_topic_is_filled_followed_and_verified(broker: "Broker", tmp_path: Pat
             topic.write_json([{"id": n} for n in numbers], partition)
             topic.transaction([json.dumps({"id": -n}).encode() for n in numbers], partition, "abort")
             expected += [(partition, n) for n in numbers]
-        ended = typed(tmp_path, *start)
+        ended = typed(tmp_path, jars, *start)
         assert ended.returncode == 0, ended.stderr
-    assert typed(tmp_path, "verify").returncode == 0
+    assert typed(tmp_path, jars, "verify").returncode == 0
     with duckdb.connect(str(tmp_path / "sink.duckdb"), read_only=True) as db:
         held: list[Any] = db.execute("SELECT kafka_partition, id FROM orders ORDER BY ALL").fetchall()
     assert held == sorted(expected)
 
     topic.write_json([{"id": 1}] * 5)
     topic.delete_before(126)
-    gone = typed(tmp_path, *start)
+    gone = typed(tmp_path, jars, *start)
     assert gone.returncode == 7, gone.stderr
     assert "partition 0" in gone.stderr

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from kept_java import kept_java
 from postgres import Server
 from postgres_database import Database, database
 
@@ -116,15 +117,16 @@ def backfill(folder: Path, db: Database, *words: str, failpoint: str = "") -> "s
         "BACKFILL_CATALOG": "catalog.duckdb",
         "WAREHOUSE_DSN": db.dsn.replace("postgres@", f"postgres:{SECRET}@"),
     }
-    done = subprocess.run(
-        [sys.executable, "-m", "backfill_cli", *words],
-        cwd=folder,
-        env={**os.environ, **told},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
+    with kept_java() as java:
+        done = subprocess.run(
+            [sys.executable, "-m", "backfill_cli", *words],
+            cwd=folder,
+            env={**os.environ, **told, **java},
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
     assert SECRET not in done.stdout + done.stderr
     return done
 

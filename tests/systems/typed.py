@@ -6,11 +6,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from demo_upstream import changes, land, write_snapshot
+from kept_java import kept_java
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.view.model import as_json
@@ -62,7 +63,12 @@ def _named(told: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 class Place:
-    """The folder. Every method but `began` waits for the command's end."""
+    """The folder. Every method but `began` waits for the command's end.
+
+    own_java: each runner starts one, as a user's does; else it finds one that is warm (`kept_java`).
+    """
+
+    own_java = False
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -79,29 +85,34 @@ class Place:
             text = text.replace(old, new)
         (self.folder / name).write_text(text)
 
-    def _command(self, words: tuple[str, ...]) -> dict[str, Any]:
-        environment = {key: value for key, value in os.environ.items() if not key.startswith("BACKFILL_")}
-        return {
-            "args": [sys.executable, "-m", "backfill_cli", *words],
-            "cwd": self.folder,
-            "env": environment,
-            "text": True,
-        }
+    @contextmanager
+    def _command(self, words: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+        """What begins it. A run in the background outlives its command, and has a Java of its own."""
+        own = self.own_java or "--detach" in words
+        with nullcontext({}) if own else kept_java() as java:
+            environment = {key: value for key, value in os.environ.items() if not key.startswith("BACKFILL_")}
+            yield {
+                "args": [sys.executable, "-m", "backfill_cli", *words],
+                "cwd": self.folder,
+                "env": {**environment, **java},
+                "text": True,
+            }
 
     def typed(self, *words: str) -> "subprocess.CompletedProcess[str]":
-        command = self._command(words)
-        return subprocess.run(**command, capture_output=True, timeout=240, check=False)
+        with self._command(words) as command:
+            return subprocess.run(**command, capture_output=True, timeout=240, check=False)
 
     @contextmanager
     def began(self, *words: str) -> "Iterator[subprocess.Popen[str]]":
         """The command goes on; what it says ends in one file, `says`. It is killed at the end of `with`."""
-        with (self.folder / "said").open("w") as said:
-            running = subprocess.Popen(**self._command(words), stdin=subprocess.DEVNULL, stdout=said, stderr=said)
-        try:
-            yield running
-        finally:
-            running.kill()
-            running.wait()
+        with self._command(words) as command:
+            with (self.folder / "said").open("w") as said:
+                running = subprocess.Popen(**command, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
+            try:
+                yield running
+            finally:
+                running.kill()
+                running.wait()
 
     @property
     def said(self) -> str:

@@ -33,7 +33,7 @@ def examine(file: Path | None, catalog: "Catalog", env: Mapping[str, str]) -> It
     for check in machine.checks(env, frozenset() if config is None else job.extras(config)):
         unfit = unfit or check.status is Status.FAILED
         yield check
-    for check in place.checks(catalog):
+    for check in place.checks(catalog, None if config is None else config.job.name):
         # a plan would bring the catalog to this version
         unfit = unfit or (check.name == "jobs" and check.status is Status.FAILED)
         yield check

@@ -11,6 +11,7 @@ from backfill_cli.engine.doctor.place import room
 from backfill_cli.engine.job.preflight import plan
 from backfill_cli.errors import BackfillError, HistoryGone
 from backfill_cli.model.checkup import Check, failed, ok, refused, warning
+from backfill_cli.model.job import JobState
 from backfill_cli.model.plan_report import PlanReport
 from backfill_cli.model.units import spell_duration, spell_size
 
@@ -49,7 +50,7 @@ def checks(config: "JobConfig", catalog: "Catalog") -> Iterator[Check]:
     except BackfillError as error:
         yield refused("plan", error)
         return
-    yield from _planned(report)
+    yield from _planned(report, _has_failed(config.job.name, catalog))
     size = sum(table.size_bytes for table in report.tables)
     yield room(
         "staging", Path(config.job.staging), size, "the whole snapshot, of which it has two epochs at a time"
@@ -61,12 +62,18 @@ def checks(config: "JobConfig", catalog: "Catalog") -> Iterator[Check]:
     yield from _clocks(config)
 
 
-def _planned(report: PlanReport) -> Iterator[Check]:
+def _has_failed(job: str, catalog: "Catalog") -> bool:
+    return any(row.name == job and row.state is JobState.FAILED for row in catalog.jobs())
+
+
+def _planned(report: PlanReport, has_failed: bool) -> Iterator[Check]:
+    """has_failed: the job's last run did, for a reason that a plan may not see."""
     rows = [table.rows for table in report.tables]
     count = "rows unknown until read" if None in rows else f"{sum(row or 0 for row in rows):,} rows"
     size = spell_size(sum(table.size_bytes for table in report.tables))
     if not report.refused:
-        yield ok("plan", f"strategy {report.strategy}, {count}, {size}; nothing that start would refuse")
+        start = "start would go on where it failed" if has_failed else "nothing that start would refuse"
+        yield ok("plan", f"strategy {report.strategy}, {count}, {size}; {start}")
     for refusal in report.refused:
         said, _, fix = refusal.partition(". Try: ")
         yield failed("plan", said, fix)

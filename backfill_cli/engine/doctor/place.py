@@ -11,10 +11,13 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
 
+from backfill_cli.catalog.lease import runs_at
 from backfill_cli.catalog.moments import spell_moment
 from backfill_cli.catalog.permissions import refuse_unsafe
-from backfill_cli.errors import BackfillError
+from backfill_cli.engine.job.starting import spell_begun
+from backfill_cli.errors import WAY_ON, BackfillError
 from backfill_cli.model.checkup import Check, failed, ok, refused, warning
+from backfill_cli.model.job import JobState
 from backfill_cli.model.units import spell_duration, spell_size
 
 if TYPE_CHECKING:
@@ -29,8 +32,8 @@ CLOCKS_APART_MS = 2_000
 ELSEWHERE = "name a file on a local disk: --catalog FILE"
 
 
-def checks(catalog: "Catalog") -> Iterator[Check]:
-    """Nothing stays there: the file that is tried is removed."""
+def checks(catalog: "Catalog", job: str | None) -> Iterator[Check]:
+    """Nothing stays there: the file that is tried is removed. job: that of the config, None without one."""
     path = catalog.path
     there = nearest(path.parent)
     try:
@@ -53,7 +56,8 @@ def checks(catalog: "Catalog") -> Iterator[Check]:
             refuse_unsafe(path)
             yield _private(path)
             rows = catalog.look()
-            yield from _left_behind(rows, path)
+            yield from _left_behind(rows, path, job)
+            yield from _cut_off(catalog)
         except BackfillError as error:
             yield refused("jobs", error)
     yield _clock(now_ms, made_ms, rows, there)
@@ -108,7 +112,10 @@ def _private(path: Path) -> Check:
     return ok("permissions", f"{path} is its owner's alone")
 
 
-def _left_behind(rows: "tuple[JobRow, ...]", path: Path) -> Iterator[Check]:
+def _left_behind(rows: "tuple[JobRow, ...]", path: Path, job: str | None) -> Iterator[Check]:
+    for row in rows:
+        if row.state is JobState.FAILED and not row.live:
+            yield _failed(row, job)
     dead = [row for row in rows if row.dead]
     for row in dead:
         runner = f"pid {row.lease.pid} on {row.lease.host}"
@@ -117,6 +124,23 @@ def _left_behind(rows: "tuple[JobRow, ...]", path: Path) -> Iterator[Check]:
     if not dead:
         live = sum(row.live for row in rows)
         yield ok("jobs", f"{len(rows)} in {path}, {live} with a runner, none left by one that died")
+
+
+def _cut_off(catalog: "Catalog") -> Iterator[Check]:
+    """Starts that were killed may have left a replication slot, which fills its server's disk."""
+    for begun in catalog.starts.look():
+        if not runs_at(catalog.path, begun.job):
+            fix = f"backfill start --config FILE, or: backfill drop {begun.job} --confirm {begun.job}"
+            yield warning("jobs", f"{spell_begun(begun)}; what it held upstream may be there still", fix)
+
+
+def _failed(row: "JobRow", job: str | None) -> Check:
+    """Why a job failed and the way on: of the job that is asked for it is what is wrong."""
+    why, _, way_on = row.reason.partition(WAY_ON)
+    if row.config_file:
+        way_on = way_on.replace("--config FILE", f"--config {quote(row.config_file)}")
+    said, fix = f"job {row.name!r} failed: {why}", way_on or f"backfill resume {row.name}"
+    return failed("job", said, fix) if row.name == job else warning("jobs", said, fix)
 
 
 def _clock(now_ms: int, made_ms: int, rows: "tuple[JobRow, ...]", there: Path) -> Check:

@@ -2,8 +2,6 @@
 
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,13 +12,21 @@ from backfill_cli.config.differences import differences
 from backfill_cli.contracts import HeldUpstream, JobDefinition, SinkTable, Upstream
 from backfill_cli.engine.job.ownership import require_lost, require_new, take
 from backfill_cli.engine.job.resources import Resources
-from backfill_cli.engine.job.select import choose, require_apart, require_keys, require_whole, strategy_of
+from backfill_cli.engine.job.select import (
+    choose,
+    nothing_follows,
+    require_apart,
+    require_keys,
+    require_whole,
+    strategy_of,
+)
+from backfill_cli.engine.job.starting import holding, settle
 from backfill_cli.engine.spool.folder import holds_entries, owned
 from backfill_cli.engine.staging.files import require_shared
 from backfill_cli.engine.staging.partitions import side_table
 from backfill_cli.engine.staging.sample import require_readable
 from backfill_cli.engine.staging.schemas import sink_schema
-from backfill_cli.errors import BackfillError, StateConflict, Transient, UsageError
+from backfill_cli.errors import StateConflict, UsageError
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.codec import decode
 from backfill_cli.model.job import Control
@@ -45,8 +51,11 @@ def create(
     """Check all that can be checked, then the sink's tables, then the job: a fault leaves no trace of it."""
     name = config.job.name
     held = resources.patiently(lambda: require_new(name, catalog, resources.sink))
+    resources.patiently(lambda: settle(name, catalog))
     upstream = resources.upstream
     choose(config.job.strategy, upstream.capabilities)
+    for said in nothing_follows(name, upstream.capabilities, until):
+        resources.tell(said)
     require_keys(config.table_specs(), upstream.capabilities)
     pin = resources.patiently(upstream.pin)
     require_whole(config, upstream, resources.sink)
@@ -60,31 +69,10 @@ def create(
     resources.patiently(lambda: require_readable(lambda: resources.spark, upstream, config, pin))
     resources.patiently(lambda: resources.sink.prepare(name, tables, into_existing))
     resources.patiently(lambda: take(name, catalog, resources.sink, held))
-    with _holding(upstream, pin, resources) as held_pin:
+    with holding(config, catalog, upstream, pin, resources) as held_pin:
         definition, checkpoint = _begun(config, upstream, held_pin, until, tables)
         catalog.create_job(definition, Control(rate=config.throttle.rate), checkpoint)
     return definition
-
-
-@contextmanager
-def _holding(upstream: Upstream, pin: Pin, resources: Resources) -> Iterator[Pin]:
-    """What the job holds in its upstream is there, once nothing else can refuse it: the pin from there on.
-
-    It is gone again where the job is not made after all.
-    """
-    if not isinstance(upstream, HeldUpstream):
-        yield pin
-        return
-    resources.patiently(upstream.hold)
-    try:
-        held = resources.patiently(resources.upstream.pin)
-        if held.schema != pin.schema:
-            raise Transient("the upstream's columns changed while the job was made", "start it again")
-        yield held
-    except BaseException:
-        with suppress(BackfillError):
-            upstream.release(pin)
-        raise
 
 
 def _begun(
@@ -100,6 +88,7 @@ def _begun(
         until=until,
         strategy=strategy.name,
         tables=tables,
+        config_file=config.file,
     )
     state = strategy.start(pin, Control(rate=config.throttle.rate))
     checkpoint = Checkpoint(
@@ -162,7 +151,7 @@ def require_same(job: JobDefinition, config: JobConfig, has_read_changes: bool =
             + "\n  ".join(found),
             "undo these changes (throttle, barrier, catch_up, retry, spool, spark, hooks, staging, and what a "
             "hint told to add may change), or name another job, or start over: backfill drop "
-            f"{name} --confirm {name}",
+            f"{name} --with-rows --confirm {name}",
         )
 
 
@@ -178,7 +167,7 @@ def require_same_strategy(job: JobDefinition, config: JobConfig, upstream: Upstr
         raise UsageError(
             f"job {job.name!r} exists with strategy {job.strategy!r}, and this config leads to {asked!r}",
             f'write job.strategy = "{job.strategy}" again, or name another job, or start over: backfill drop '
-            f"{job.name} --confirm {job.name}",
+            f"{job.name} --with-rows --confirm {job.name}",
         )
 
 
@@ -218,13 +207,13 @@ def rebuild(name: str, catalog: Catalog, config: JobConfig, resources: Resources
         known = name in {row.name for row in catalog.jobs()}
         raise StateConflict(
             f"the sink of this config keeps nothing of job {name!r}",
-            f"restore the sink, or start over: backfill drop {name} --confirm {name}"
+            f"restore the sink, or start over: backfill drop {name} --with-rows --confirm {name}"
             if known
             else "check [job] name and [sink]; a new job begins with: backfill start --config job.toml",
         )
     kept = decode(JobDefinition, saved.definition)
     require_same(kept, config)
-    definition = replace(kept, config=config.stored())
+    definition = replace(kept, config=config.stored(), config_file=config.file)
     markers = resources.patiently(lambda: resources.sink.committed(name))
     token = max((marker.token for marker in markers.values()), default=saved.checkpoint.token)
     checkpoint = replace(saved.checkpoint, plan=None, staged=None)

@@ -5,19 +5,23 @@ Checked first, then done in an order that the same command can repeat: what name
 
 import shutil
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.catalog.actor import user
 from backfill_cli.config import JobConfig, from_stored
-from backfill_cli.contracts import HeldUpstream, JobDefinition, SavedJob, SinkTable
+from backfill_cli.contracts import HeldUpstream, JobDefinition, SavedJob, Sink, SinkTable
+from backfill_cli.contracts.cutover import CutoverSink, Swap
 from backfill_cli.engine.job.ownership import require_lost
 from backfill_cli.engine.job.resources import Resources
+from backfill_cli.engine.job.starting import settle
 from backfill_cli.errors import BackfillError, NoSuchJob, UsageError
 from backfill_cli.failpoint import hit
+from backfill_cli.model.begun import Begun
 from backfill_cli.model.codec import decode
+from backfill_cli.model.cutover import Found, LiveName
 from backfill_cli.model.upstream import Pin
 
 
@@ -26,13 +30,15 @@ class Dropped:
     """known: whether the sink knew the job: one that was dropped half-way, or whose file is gone, it does not.
 
     left: what is still in the upstream, and how to remove it; None for nothing. tables: the sink's. gone: whether
-    they are gone with their rows, which else stay.
+    they are gone with their rows, which else stay. live: names that people query which are, and stay, views of its
+    tables.
     """
 
     known: bool
     left: str | None = None
     tables: tuple[str, ...] = ()
     gone: bool = False
+    live: tuple[LiveName, ...] = ()
 
 
 def drop(name: str, catalog: Catalog, without_sink: bool = False, with_rows: bool = False) -> Dropped:
@@ -41,15 +47,21 @@ def drop(name: str, catalog: Catalog, without_sink: bool = False, with_rows: boo
     Markers in a sink that another catalog took over, its staging and what it holds in the upstream are that
     catalog's and stay. Raises Held while a runner has the job, here or elsewhere. An upstream that cannot be
     reached is no reason to keep a job: what is left in it is told. without_sink: the sink is gone for good and is
-    not asked. Raises UsageError for tables with_rows that had rows before the job.
+    not asked. Raises UsageError for tables with_rows that had rows before the job, or that people query.
     """
     left = None
     with catalog.lock_job(name) as lock, ExitStack() as held_open:
+        begun = catalog.starts.of(name)
+        if begun is not None and name not in {row.name for row in catalog.jobs()}:
+            return _start_dropped(begun, catalog, without_sink)
         definition = catalog.definition(name)
         dropped = _to_drop(definition) if with_rows else ()
         config = from_stored(definition.config)
         resources = held_open.enter_context(Resources(config))
         known, ours = (False, True) if without_sink else _asked(name, catalog, resources)
+        live = _live(definition, config, resources.sink) if known and ours else ()
+        if dropped:
+            _refuse_queried(name, live)
         # Claimed, so that no runner elsewhere takes the job up between the check and the end.
         with catalog.claim(name, user(), time.time_ns() // 1_000_000, lock):
             hit("drop-claimed")
@@ -57,14 +69,14 @@ def drop(name: str, catalog: Catalog, without_sink: bool = False, with_rows: boo
                 if known and dropped:  # first, as it may be refused: then nothing has changed
                     resources.sink.drop(dropped)
                     hit("drop-tables-dropped")
-                left = _released(resources, definition.pin)
+                left = _released(resources, definition.pin, begun)
                 if not without_sink:
                     resources.sink.forget(name)
                 hit("drop-forgotten")
                 _remove_files(config, name)
                 hit("drop-unstaged")
             catalog.drop(name, lock)
-            return Dropped(known, left, _tables(definition), gone=known and ours and with_rows)
+            return Dropped(known, left, _tables(definition), gone=known and ours and with_rows, live=live)
 
 
 def _to_drop(definition: JobDefinition) -> tuple[SinkTable, ...]:
@@ -77,6 +89,41 @@ def _to_drop(definition: JobDefinition) -> tuple[SinkTable, ...]:
                 f"backfill drop {name} --confirm {name}, and delete by hand what is to go",
             )
     return definition.tables
+
+
+def live_names(name: str, catalog: Catalog) -> tuple[LiveName, ...]:
+    """The names that people query which are views of a job's tables; none where the sink cannot be asked now."""
+    definition = catalog.definition(name)
+    with suppress(BackfillError):
+        config = from_stored(definition.config)
+        if all(table.live is None for table in config.tables):
+            return ()
+        with Resources(config) as resources:
+            return _live(definition, config, resources.sink)
+    return ()
+
+
+def _live(definition: JobDefinition, config: JobConfig, sink: Sink) -> tuple[LiveName, ...]:
+    """Of those that the config names the ones that were cut over."""
+    named = {table.name: table.live for table in config.tables if table.live is not None}
+    if not named or not isinstance(sink, CutoverSink):
+        return ()
+    own = [table for table in definition.tables if table.name in named and not table.side]
+    swaps = [Swap(table, named[table.name]) for table in own]
+    lives = sink.live(definition.name, swaps)
+    found = (LiveName(one.table.name, one.table.target, one.live, lives[one.table.name]) for one in swaps)
+    return tuple(one for one in found if one.now.found is Found.OURS)
+
+
+def _refuse_queried(name: str, live: tuple[LiveName, ...]) -> None:
+    """Raises UsageError where a name that people query is a view of a table that would go."""
+    for one in live:
+        raise UsageError(
+            f"{one.live} is a view of {one.target} since the cut over of job {name!r}: without that table nobody "
+            "could query it",
+            f"put back what was there before: backfill cutover {name} --reverse; or forget the job and keep its "
+            f"tables: backfill drop {name} --confirm {name}",
+        )
 
 
 def _tables(definition: JobDefinition) -> tuple[str, ...]:
@@ -95,12 +142,32 @@ def _asked(name: str, catalog: Catalog, resources: Resources) -> tuple[bool, boo
     return known, held is None or held == ours or (ours is not None and held.catalog == ours.catalog)
 
 
-def _released(resources: Resources, pin: Pin) -> str | None:
+def _start_dropped(begun: Begun, catalog: Catalog, without_sink: bool) -> Dropped:
+    """Nothing is left of a start that did not come to its end but, in the sink, tables without rows."""
+    config = from_stored(begun.config)
+    with Resources(config) as resources:
+        _, ours = (False, False) if without_sink else _asked(begun.job, catalog, resources)
+        left = None
+        try:
+            settle(begun.job, catalog)
+        except BackfillError as error:
+            said = " ".join(error.message.split())
+            left = f"replication slots or tags that end in {begun.mark!r}, remove them by hand: {said}"
+        if ours:
+            resources.sink.forget(begun.job)
+        _remove_files(config, begun.job)
+        catalog.starts.end(begun.job)
+        return Dropped(False, left)
+
+
+def _released(resources: Resources, pin: Pin, begun: Begun | None = None) -> str | None:
     """The upstream holds nothing for the job any more; else what is left in it, and why."""
     try:
         upstream = resources.upstream
         if isinstance(upstream, HeldUpstream):
             upstream.release(pin)
+            if begun is not None:
+                upstream.kept(begun.mark, pin)
     except BackfillError as error:
         said = " ".join(error.message.split())
         return f"what the job held there (its replication slot) stays, remove it by hand: {said}"
@@ -128,14 +195,16 @@ def drop_from_sink(name: str, catalog: Catalog, config: JobConfig, with_rows: bo
         saved = sink.saved(name)
         definition = None if saved is None else decode(JobDefinition, saved.definition)
         dropped = _to_drop(definition) if with_rows and definition is not None else ()
+        live = () if definition is None else _live(definition, from_stored(definition.config), sink)
         if dropped:
+            _refuse_queried(name, live)
             sink.drop(dropped)
             hit("drop-tables-dropped")
         left = None if definition is None else _released(resources, definition.pin)
         _remove_files(_as_saved(saved, config), name)
         hit("drop-unstaged")
         sink.forget(name)
-        return Dropped(True, left, () if definition is None else _tables(definition), gone=bool(dropped))
+        return Dropped(True, left, () if definition is None else _tables(definition), bool(dropped), live)
 
 
 def _as_saved(saved: SavedJob | None, config: JobConfig) -> JobConfig:

@@ -30,8 +30,8 @@ def require_new(job: str, catalog: Catalog, sink: "Sink") -> Owner | None:
     if epoch:
         raise StateConflict(
             f"the sink holds job {job!r} up to epoch {epoch}, and catalog {catalog.path} does not know the job",
-            f"rebuild it from the sink: backfill resume {job} --from-sink job.toml; or forget it: "
-            f"backfill drop {job} --sink job.toml --confirm {job}",
+            f"rebuild it from the sink: backfill resume {job} --from-sink job.toml; or start over: "
+            f"backfill drop {job} --sink job.toml --with-rows --confirm {job}",
         )
     return held
 
@@ -47,7 +47,7 @@ def require_kept(job: str, catalog: Catalog, sink: "Sink") -> Owner | None:
         raise StateConflict(
             f"the sink holds nothing of job {job!r}, and the catalog has its epoch {epoch} as committed: the sink "
             "was deleted or replaced, or a drop was interrupted",
-            f"restore the sink, or start over: backfill drop {job} --confirm {job}",
+            f"restore the sink, or start over: backfill drop {job} --with-rows --confirm {job}",
         )
     return held
 

@@ -12,9 +12,18 @@ from backfill_cli.engine.job.create import (
     require_staging_place,
     sink_tables,
 )
+from backfill_cli.engine.job.held import held_without_runner
 from backfill_cli.engine.job.ownership import require_kept, require_new
 from backfill_cli.engine.job.resources import Resources
-from backfill_cli.engine.job.select import choose, constraints, require_apart, require_keys, require_whole
+from backfill_cli.engine.job.select import (
+    choose,
+    constraints,
+    nothing_follows,
+    require_apart,
+    require_keys,
+    require_whole,
+)
+from backfill_cli.engine.job.starting import spell_begun
 from backfill_cli.engine.staging.files import require_shared
 from backfill_cli.engine.staging.sample import require_readable
 from backfill_cli.errors import NoSuchJob, SinkInUse, Transient
@@ -50,10 +59,20 @@ def plan(config: "JobConfig", catalog: "Catalog", into_existing: bool = False) -
         require_keys(config.table_specs(), upstream.capabilities)
         pin = upstream.pin()
         require_whole(config, upstream, sink)
+        notes += nothing_follows(config.job.name, upstream.capabilities)
         warnings += upstream.advice() if isinstance(upstream, AdvisingUpstream) else ()
         if isinstance(upstream, HeldUpstream) and not known:
-            refused += upstream.would_refuse()
+            begun = catalog.starts.of(config.job.name)
+            refused += upstream.would_refuse(None if begun is None else begun.mark)
+            if begun is not None and (left := upstream.left(begun.mark)):
+                notes.append(f"{spell_begun(begun)}; start will remove what it left: {', '.join(left)}")
             notes += () if refused else upstream.would_hold()
+        elif isinstance(upstream, HeldUpstream):
+            held = held_without_runner(config.job.name, catalog, upstream)
+            if held is not None and held.is_over:
+                warnings.append(f"{held}: start would give that up and end with 7; raise the limit before")
+            elif held is not None:
+                notes.append(str(held))
         # once refused it is not asked further: what is in its place may be somebody else's
         view = None if refused else upstream.observe(pin.position, snapshot_open=True)
         tables = sink_tables(config, resources.spark, upstream, pin, plain=True)

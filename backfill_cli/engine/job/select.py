@@ -1,6 +1,6 @@
 """Which strategy a job runs by: the one that its config names, or the one that fits its upstream."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -128,6 +128,20 @@ def require_apart(upstream: Upstream, sink: Sink, tables: Sequence[SinkTable]) -
                     "to it would be a new change to follow",
                     "name another schema or database in [sink], or another tables.target",
                 )
+
+
+def nothing_follows(job: str, upstream: UpstreamCapabilities, until: str | None = None) -> Iterator[str]:
+    """What is to be known of a job that would follow nothing, and what to do; nothing for any other.
+
+    until: what it was started with; None where nobody has said yet.
+    """
+    if upstream.follows or until == "caught-up":
+        return
+    ends = "ends by itself" if until is None else f"ends by itself; backfill stop {job} ends this one"
+    yield (
+        "there is nothing to follow: the config names no changes (upstream.changes), so once the snapshot is read "
+        f"the job waits until it is stopped; with --until caught-up it {ends}"
+    )
 
 
 def constraints(strategy: str, upstream: UpstreamCapabilities, transactional: bool) -> tuple[bool, str]:

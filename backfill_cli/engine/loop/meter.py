@@ -46,10 +46,11 @@ class Meter:
     The heartbeat's thread reads what the loop's writes: every attribute is replaced as a whole, never changed.
     """
 
-    def __init__(self, job: str, measure: str, interval_ms: int) -> None:
+    def __init__(self, job: str, measure: str, interval_ms: int, follows: bool = True) -> None:
         self._job = job
         self._measure = measure
         self._interval_ms = interval_ms
+        self._follows = follows
         self._recent: tuple[_Measured, ...] = ()
         self._plan = EpochPlan()
         self._observed_ms: int | None = None
@@ -237,6 +238,8 @@ class Meter:
             return f"catching up: {left:,} {epochs} left" if left else "catching up: the last upstream epochs"
         if state.converging:
             return "following; the sink is converging until the change log passes the end of the load"
+        if not self._follows:
+            return f"nothing to follow: the config names no changes; to end it: backfill stop {self._job}"
         return f"nothing: following, a barrier every {self._interval_ms / 1000:g} s"
 
     def _snapshot_limit(self, control: Control) -> str:

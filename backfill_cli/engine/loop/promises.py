@@ -37,7 +37,7 @@ class Promises:
             raise BadData(
                 f"{refusal.message}\nepoch {prepared.epoch} is in {', '.join(has)} but not in {', '.join(lacks)}, "
                 "so it can neither be finished nor taken back",
-                f"start over: backfill drop {name} --confirm {name}",
+                f"start over: backfill drop {name} --with-rows --confirm {name}",
             ) from refusal
         self.store.unprepare(prepared.epoch)
         hit("promise-taken-back")

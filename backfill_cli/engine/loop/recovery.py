@@ -83,7 +83,8 @@ def _drop(job: Job, start: Recovered, prepared: Checkpoint, has: set[str], store
         raise StateConflict(
             f"job {job.name!r}: epoch {prepared.epoch} is in {', '.join(sorted(has))} but not in the other "
             "tables, and its staged files are damaged",
-            f"restore the staging folder, or start over: backfill drop {job.name} --confirm {job.name}",
+            f"restore the staging folder, or start over: backfill drop {job.name} --with-rows "
+            f"--confirm {job.name}",
         )
     store.unprepare(prepared.epoch)
     return replace(start, prepared=None, last_epoch=max(start.last_epoch, prepared.epoch))
@@ -96,7 +97,7 @@ def _require_agreement(job: Job, markers: Mapping[str, Marker], committed: int) 
             continue
         newer = marker.epoch > committed
         side = "sink is newer than the catalog" if newer else "sink is older than the catalog"
-        over = f"start over: backfill drop {job.name} --confirm {job.name}"
+        over = f"start over: backfill drop {job.name} --with-rows --confirm {job.name}"
         rebuilt = f"continue from what the sink holds: backfill resume {job.name} --from-sink job.toml"
         raise StateConflict(
             f"job {job.name!r}, table {table!r}: the {side}: its marker says epoch {marker.epoch}, "

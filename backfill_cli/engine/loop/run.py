@@ -14,7 +14,8 @@ from backfill_cli.contracts import JobDefinition, JobStore, Upstream
 from backfill_cli.engine.job.create import changed_keys, create, rebuild, require_same, require_same_strategy
 from backfill_cli.engine.job.ownership import require_kept, take
 from backfill_cli.engine.job.resources import NoWatcher, Resources, Watcher
-from backfill_cli.engine.job.select import strategy_of
+from backfill_cli.engine.job.select import nothing_follows, strategy_of
+from backfill_cli.engine.job.starting import settle
 from backfill_cli.engine.loop.epoch import recall
 from backfill_cli.engine.loop.meter import Meter
 from backfill_cli.engine.loop.orchestrator import Orchestrator, Tick
@@ -61,7 +62,7 @@ def start(
         require_same(known, config, catalog.has_read_changes(name))
         require_same_strategy(known, config, resources.upstream)
         changed = changed_keys(known.config, config)
-        job = replace(known, until=until, config=config.stored())
+        job = replace(known, until=until, config=config.stored(), config_file=config.file)
         return run.taken_up(job, config, resources, lock, unpause=False, changed=changed)
 
 
@@ -86,11 +87,9 @@ def resume(
 
 
 def _definition(catalog: Catalog, name: str) -> JobDefinition | None:
-    try:
-        catalog.job(name)
-    except NoSuchJob:
-        return None
-    return catalog.definition(name)
+    with suppress(NoSuchJob):
+        return catalog.definition(name)
+    return None
 
 
 class _Run:
@@ -125,12 +124,15 @@ class _Run:
         with suppress(Transient):  # before the claim: a refused command has changed nothing
             require_kept(job.name, self.catalog, resources.sink)
         with self._claimed(job, config, resources, lock) as (claim, heartbeat):
-            resources.patiently(lambda: claim.store.redefine(job.config, job.until))
+            resources.patiently(lambda: claim.store.redefine(job.config, job.until, job.config_file))
             if was_until not in (None, job.until):
                 resources.tell(f"until {job.until} from now on, as it is recorded; it was until {was_until}")
             if changed:
                 resources.tell(f"the config has changed, and is stored: {', '.join(changed)}")
+            for said in nothing_follows(self.name, resources.upstream.capabilities, job.until):
+                resources.tell(said)
             held = resources.patiently(lambda: require_kept(job.name, self.catalog, resources.sink))
+            resources.patiently(lambda: settle(job.name, self.catalog))
             resources.patiently(lambda: resources.upstream.restore(job.pin))
             resources.patiently(lambda: resources.sink.prepare(job.name, job.tables, into_existing=True))
             resources.patiently(lambda: take(job.name, self.catalog, resources.sink, held))
@@ -165,7 +167,7 @@ class _Run:
             except Held:
                 raise
             except Exception as exc:
-                _fail(store, job.name, exc)
+                _fail(store, job, exc)
                 raise
             except BaseException:
                 # A signal before the first barrier: nothing was in hand.
@@ -202,7 +204,7 @@ class _Run:
             int(config.retry.limit_s * 1000),
             definition.until,
         )
-        meter = Meter(self.name, config.catch_up.measure, interval_ms)
+        meter = Meter(self.name, config.catch_up.measure, interval_ms, resources.upstream.capabilities.follows)
         with ThreadPoolExecutor(1, "commit") as pool, self._beside(upstream):
             ports = Ports(upstream, resources.sink, store, stager, self._submits(pool), _now_ms, steady_ms)
             loop = Orchestrator(job, ports, strategy, settings, recovered, meter)
@@ -255,12 +257,11 @@ class _Run:
         if paused and unpause:
             self.catalog.post(self.name, Verb.RESUME, None, actor(), _now_ms())
         if paused and not unpause:
-            store.become(
-                JobState.PAUSED, f"started while paused by {recovered.control.paused_by}: it stays paused"
-            )
+            by = recovered.control.paused_by
+            store.become(JobState.PAUSED, f"started while paused by {by}: it stays paused")
         else:
-            where = f" from epoch {recovered.committed.epoch}" if recovered.committed.epoch else ""
-            store.become(JobState.RUNNING, f"a runner goes on{where}" if where else "a runner began")
+            epoch = recovered.committed.epoch
+            store.become(JobState.RUNNING, f"a runner goes on from epoch {epoch}" if epoch else "a runner began")
 
     def _ended(self, tick: Tick, definition: JobDefinition) -> JobState:
         """What the process ends with."""
@@ -269,9 +270,8 @@ class _Run:
         if self.signals.caught:
             raise SystemExit(128 + self.signals.caught)
         if definition.until == "caught-up":
-            raise StoppedEarly(
-                f"job {self.name!r} was stopped before it was caught up", f"backfill resume {self.name}"
-            )
+            said = f"job {self.name!r} was stopped before it was caught up"
+            raise StoppedEarly(said, f"backfill resume {self.name}")
         return JobState.STOPPED
 
 
@@ -280,15 +280,13 @@ def _stop(store: JobStore, reason: str) -> None:
     store.become(JobState.STOPPED, reason)
 
 
-def _fail(store: JobStore, job: str, exc: Exception) -> None:
+def _fail(store: JobStore, definition: JobDefinition, exc: Exception) -> None:
     """The job is failed in the catalog, with reason and way on, unless the catalog itself is what failed."""
-    lines = str(exc).strip().splitlines() or [""]
+    job, lines = definition.name, str(exc).strip().splitlines() or [""]
     reason = f"{type(exc).__name__}: {lines[-1]}"  # of a traceback what was raised; the log has all of it
     if isinstance(exc, BackfillError):
-        # Who raised it does not know the job. A comma ends a command in a hint.
-        drop = f"backfill drop {job} --confirm {job}, and start over"
-        exc.hint = exc.hint.replace("drop the job and start over", drop)
-        reason = f"{exc.message}{WAY_ON}{exc.way_on(job)}"
+        told = exc.naming(job, definition.has_tables_to_itself)
+        reason = f"{told.message}{WAY_ON}{told.way_on(job)}"
     try:
         store.become(JobState.FAILED, reason)
     except BackfillError as other:

@@ -89,7 +89,7 @@ class Spool:
                 f"job {self._job!r}: the log was taken up to {taken}, and its spool {self._folder} ends at "
                 f"{str(end) or 'nothing'}: what is between, the upstream may no longer have",
                 f"restore that folder, or name the right one in spool.path; else start over: backfill drop "
-                f"{self._job} --confirm {self._job}",
+                f"{self._job} --with-rows --confirm {self._job}",
             )
 
     def require_whole(self, entry: SpoolEntry) -> None:
@@ -112,7 +112,8 @@ class Spool:
     def _damaged(self, path: Path, how: str) -> StateConflict:
         return StateConflict(
             f"job {self._job!r}: the spool's file {path} {how}",
-            f"restore the folder from a copy; else start over: backfill drop {self._job} --confirm {self._job}",
+            f"restore the folder from a copy; else start over: backfill drop {self._job} --with-rows "
+            f"--confirm {self._job}",
         )
 
     def remove(self, entry: SpoolEntry) -> None:

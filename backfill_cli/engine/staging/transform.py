@@ -31,7 +31,7 @@ def failure(exc: Exception, config: "JobConfig") -> BadData | None:
     return BadData(
         f"the transform cannot be computed of a row{f', in {sql!r}' if sql else ''}: {said}",
         "correct [transform]: try_divide, try_cast, or a where that leaves such rows out; a job that has begun "
-        f"keeps its transform, so drop it first: backfill drop {job} --confirm {job}",
+        f"keeps its transform, so drop it first: backfill drop {job} --with-rows --confirm {job}",
     )
 
 

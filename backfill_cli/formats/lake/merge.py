@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import EpochCommit, SinkTable
-from backfill_cli.contracts.bad_rows import duplicate_keys, no_row_to_fill
+from backfill_cli.contracts.bad_rows import no_row_to_fill
 from backfill_cli.formats.lake.staged import OP, UNSENT
 from backfill_cli.model.plan import StagedFile
 from backfill_cli.model.schema import columns_of, names_of
@@ -93,20 +93,9 @@ def refuse_lost(table: SinkTable, changes: "DataFrame", *held: "DataFrame") -> N
     lost = changes.where((F.col(OP) == "U") & (F.size(UNSENT) > 0)).select(*(quoted(name) for name in table.key))
     for rows in held:
         lost = lost.join(rows.select(*(quoted(name) for name in table.key)), list(table.key), "left_anti")
-    found = lost.select(_shown(table).alias("key")).limit(NAMED_KEYS).toArrow().column("key").to_pylist()
+    found = lost.select(shown_key(table).alias("key")).limit(NAMED_KEYS).toArrow().column("key").to_pylist()
     if found:
         raise no_row_to_fill(table, sorted(found))
-
-
-def refuse_duplicates(table: SinkTable, rows: "DataFrame") -> None:
-    """Raises BadData naming up to five keys that stand more than once in `rows`, all of the table."""
-    from pyspark.sql import functions as F
-
-    grouped = rows.groupBy(*(quoted(name) for name in table.key)).agg(F.count(F.lit(1)).alias("_backfill_n"))
-    twice = grouped.where(F.col("_backfill_n") > 1).select(_shown(table).alias("key"), "_backfill_n")
-    found = twice.limit(NAMED_KEYS).toArrow().to_pylist()
-    if found:
-        raise duplicate_keys(table, sorted((one["key"], one["_backfill_n"]) for one in found))
 
 
 def literal(text: str) -> str:
@@ -115,7 +104,7 @@ def literal(text: str) -> str:
     return f"'{escaped}'"
 
 
-def _shown(table: SinkTable) -> "Column":
+def shown_key(table: SinkTable) -> "Column":
     """A row's key as text for people."""
     from pyspark.sql import functions as F
 

@@ -36,22 +36,35 @@ TRIES = 10
 @dataclass(frozen=True, slots=True)
 class Claim:
     """One table of a job. place: where it is, the same text for all spellings. id: of this claim; markers of an
-    earlier one do not count. token: that the job had when the table was claimed."""
+    earlier one do not count. token: that the job had when the table was claimed. branch: of the table, which the
+    job fills until it is cut over; None for the table's own."""
 
     place: str
     id: str
     token: int = 0
+    branch: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A table that was about to be cut over, or is: the table says which. kept: the name of what was before."""
+
+    kept: str
+    branch: str
+    since_ms: int
+    until_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """Who has a job and which tables it writes. dropped: markers of tables that `drop` removed."""
+    """Who has a job and which tables it writes. dropped: markers of tables that `drop` removed. cuts: by table."""
 
     job: str
     claims: Mapping[str, Claim] = field(default_factory=dict)
     owner: Owner | None = None
     dropped: Mapping[str, Marker] = field(default_factory=dict)
     layout: int = LAYOUT
+    cuts: Mapping[str, Cut] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +162,7 @@ class JobState:
                 f"{newest.epoch}: its runner died between two tables, and what is missing is known to its catalog "
                 "alone",
                 f"go on with that catalog: backfill resume {self._job}; or start over: backfill drop {self._job} "
-                f"--confirm {self._job}",
+                f"--with-rows --confirm {self._job}",
             )
         return newest
 

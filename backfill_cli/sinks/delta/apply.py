@@ -9,8 +9,9 @@ from backfill_cli.contracts import EpochCommit, SinkTable
 from backfill_cli.contracts.bad_rows import duplicate_keys
 from backfill_cli.errors import BackfillError, Fatal, Transient
 from backfill_cli.formats.delta.edge import Where
-from backfill_cli.formats.lake.merge import key_bounds, merge_sql, refuse_duplicates, refuse_lost
+from backfill_cli.formats.lake.merge import key_bounds, merge_sql, refuse_lost
 from backfill_cli.formats.lake.staged import OP, UNSENT, changes, inserts, net
+from backfill_cli.formats.lake.unique import refuse_duplicates
 from backfill_cli.model.plan import StagedTable
 from backfill_cli.model.schema import names_of
 from backfill_cli.spark.names import quoted

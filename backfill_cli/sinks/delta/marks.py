@@ -98,7 +98,7 @@ class MarkedTable:
         if not found:
             raise StateConflict(
                 f"table {self.name!r} is at epoch {epoch}, and {self.marks.root} does not say from which attempt",
-                f"restore that folder, or start over: backfill drop {self.job} --confirm {self.job}",
+                f"restore that folder, or start over: backfill drop {self.job} --with-rows --confirm {self.job}",
             )
         return self.marks.read(found[-1]).decode()
 

@@ -5,6 +5,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from backfill_cli.contracts.example import Example
+from backfill_cli.formats.delta.names import NO_PLACE, is_place
 
 
 class DeltaOptions(BaseModel):
@@ -15,14 +16,15 @@ class DeltaOptions(BaseModel):
     type: str = Field("delta", pattern="^delta$", description="This sink.")
     table: Annotated[str, Example("lake/{table}")] = Field(
         min_length=1,
-        description="The table's folder: a local path or a URI, with a `/` in it; created when it is not there. "
-        "Holds {table}, which stands for the table's target, when there are several tables. What backfill keeps "
-        "of its jobs is in the folder `_backfill_state` beside.",
+        description="The table's folder: a local path or a URI, with a `/` in it; or catalog.schema.table, of a "
+        "catalog of the session. Created when it is not there. Holds {table}, which stands for a table's target, "
+        "when there are several. What backfill keeps of its jobs is in the folder `_backfill_state` beside, or in "
+        "that of the schema.",
     )
 
     @field_validator("table")
     @classmethod
-    def _is_a_path(cls, given: str) -> str:
-        if "/" not in given:
-            raise ValueError('a Delta table is named by its folder, with a /: "./orders" for one that is beside')
+    def _is_a_place(cls, given: str) -> str:
+        if not is_place(given):
+            raise ValueError(NO_PLACE)
         return given

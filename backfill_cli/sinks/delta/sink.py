@@ -11,17 +11,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import EpochCommit, SavedJob, SinkTable
+from backfill_cli.contracts.cutover import Swap
 from backfill_cli.contracts.marker import gone, is_due, refuse_old_token
 from backfill_cli.errors import StateConflict, Transient
 from backfill_cli.failpoint import hit
 from backfill_cli.formats.delta.edge import delta_place, where_at
+from backfill_cli.formats.delta.names import is_name, sql_of
+from backfill_cli.formats.lake.blobs import Blobs
 from backfill_cli.formats.lake.state import JobRecord, JobState, jobs
 from backfill_cli.model.checkpoint import Marker, Owner
+from backfill_cli.model.cutover import kept_name
 from backfill_cli.sinks.delta.adopt import adoptable, linked
 from backfill_cli.sinks.delta.apply import Overtaken, apply, require_unique
 from backfill_cli.sinks.delta.marks import LAST_TOKEN, TRIES, MarkedTable, marks_of, number_of
 from backfill_cli.sinks.delta.options import DeltaOptions
-from backfill_cli.sinks.delta.places import state_of, where_of
+from backfill_cli.sinks.delta.places import Named, Template, state_of, where_of
 from backfill_cli.sinks.delta.tables import check, marked, prepare
 from backfill_cli.spark.beside import session_beside
 
@@ -41,8 +45,7 @@ class DeltaSink:
     partial = True
 
     def __init__(self, options: DeltaOptions) -> None:
-        self._template = options.table
-        self._state = state_of(options.table)
+        self._options = options
         self._states: dict[str, JobState] = {}
 
     def use(self, session: "Callable[[], SparkSession]") -> None:
@@ -52,6 +55,15 @@ class DeltaSink:
     def _spark(self) -> "SparkSession":
         """What a commit sets is set here, where what is staged meanwhile does not see it."""
         return session_beside(self._session())
+
+    @cached_property
+    def _template(self) -> Template:
+        told = self._options.table
+        return Named(told, self._session) if is_name(told) else told
+
+    @cached_property
+    def _state(self) -> Blobs:
+        return state_of(self._template)
 
     def _job(self, job: str) -> JobState:
         return self._states.setdefault(job, JobState(self._state, job))
@@ -168,6 +180,16 @@ class DeltaSink:
 
         return copied(self._session, self._job(job), self._marked(job))
 
+    def statements(self, swaps: Sequence[Swap], epoch: int) -> Sequence[str]:
+        return [
+            statement
+            for one in swaps
+            for statement in (
+                f"ALTER TABLE {one.live} RENAME TO {kept_name(one.live, epoch)};  -- if a table has that name",
+                f"CREATE OR REPLACE VIEW {one.live} AS SELECT * FROM {_sql(self._template, one.table)};",
+            )
+        ]
+
     def drop(self, tables: Sequence[SinkTable]) -> None:
         places = {delta_place(where := where_of(self._template, t)): where for t in tables}
         for record in jobs(self._state):
@@ -177,6 +199,9 @@ class DeltaSink:
         for where in places.values():
             if where.exists():
                 where.place.fs.delete_dir(where.place.folder)
+        if isinstance(self._template, Named):
+            for table in tables:
+                self._template.gone(table)
 
     def _note_dropped(self, job: str, names: Sequence[str]) -> None:
         """Their markers stay, in the job's record."""
@@ -206,3 +231,9 @@ class DeltaSink:
             for name, claim in record.claims.items()
             if (where := where_at(claim.place))
         ]
+
+
+def _sql(template: Template, table: SinkTable) -> str:
+    if isinstance(template, Named):
+        return sql_of(template.name(table))
+    return f"delta.`{where_of(template, table).uri.replace('`', '``')}`"

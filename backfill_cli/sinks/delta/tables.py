@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 from backfill_cli.contracts import SinkTable
 from backfill_cli.errors import BadData, Held, SinkInUse, StateConflict
 from backfill_cli.formats.delta.edge import Where, delta_errors, delta_place
+from backfill_cli.formats.delta.names import sql_of
 from backfill_cli.formats.lake.blobs import Blobs
 from backfill_cli.formats.lake.state import Claim, JobRecord, JobState, jobs
 from backfill_cli.model.schema import Columns, columns_of, same_type, shown
 from backfill_cli.sinks.delta.marks import MarkedTable, marks_of
-from backfill_cli.sinks.delta.places import require_apart, where_of
+from backfill_cli.sinks.delta.places import Named, Template, Unplaced, require_apart, where_of
 
 if TYPE_CHECKING:
     from deltalake import Schema
@@ -34,16 +35,22 @@ class _Lacking:
     create: bool
 
 
-def marked(state: Blobs, template: str, job: str, record: JobRecord, table: SinkTable) -> MarkedTable | None:
+def marked(state: Blobs, template: Template, job: str, record: JobRecord, table: SinkTable) -> MarkedTable | None:
     """The table as the job's claim names it; None where the job has no claim on it."""
     claim = record.claims.get(table.name)
     if claim is None:
         return None
-    return MarkedTable(job, table.name, claim, where_of(template, table), marks_of(state, job, claim))
+    where = where_of(template, table)
+    if isinstance(template, Named) and where.exists() and delta_place(where) != claim.place:
+        raise StateConflict(
+            f"{where.shown} is what the catalog has for {table.name!r} now: job {job!r} fills {claim.place}",
+            f"give the name back to that table; or start over: backfill drop {job} --confirm {job}",
+        )
+    return MarkedTable(job, table.name, claim, where, marks_of(state, job, claim))
 
 
 def check(
-    state: Blobs, template: str, job: str, tables: Sequence[SinkTable], into_existing: bool
+    state: Blobs, template: Template, job: str, tables: Sequence[SinkTable], into_existing: bool
 ) -> list[_Lacking]:
     """What `prepare` would make; writes nothing. Raises for tables that the job cannot have."""
     require_apart(template, tables)
@@ -61,7 +68,7 @@ def check(
         if claimed is not None and marker is None and JobState(state, job).began():
             raise StateConflict(
                 f"{where.shown} is gone, though it held rows of job {job!r}",
-                f"restore it, or start over: backfill drop {job} --confirm {job}",
+                f"restore it, or start over: backfill drop {job} --with-rows --confirm {job}",
             )
         ours = into_existing or (marker is not None and marker.epoch > 0)
         lacking.append(_missing(table, where, ours))
@@ -70,7 +77,7 @@ def check(
 
 def prepare(
     state: Blobs,
-    template: str,
+    template: Template,
     job: str,
     tables: Sequence[SinkTable],
     into_existing: bool,
@@ -79,14 +86,14 @@ def prepare(
     """The tables are there with all their columns, and claimed; nothing is written when all was there."""
     for lack in check(state, template, job, tables, into_existing):
         if lack.create:
-            _create(lack.where, lack.table)
+            _create(lack.where, lack.table, session)
         elif lack.columns:
             _add(lack, session)
     JobState(state, job).change(lambda record: _claimed(record, template, job, tables, state))
 
 
 def _claimed(
-    record: JobRecord | None, template: str, job: str, tables: Sequence[SinkTable], state: Blobs
+    record: JobRecord | None, template: Template, job: str, tables: Sequence[SinkTable], state: Blobs
 ) -> JobRecord:
     known = record or JobRecord(job)
     new = [table for table in tables if table.name not in known.claims or table.name in known.dropped]
@@ -165,9 +172,15 @@ def _missing(table: SinkTable, where: Where, ours: bool) -> _Lacking:
     return _Lacking(table, where, added, create=False)
 
 
-def _create(where: Where, table: SinkTable) -> None:
+def _create(where: Where, table: SinkTable, session: "Callable[[], SparkSession]") -> None:
     from deltalake import DeltaTable
 
+    if isinstance(where, Unplaced):
+        from pyspark.sql.types import StructType
+
+        columns = StructType.fromJson({"type": "struct", "fields": list(_bare(columns_of(table.schema)).values())})
+        session().sql(f"CREATE TABLE IF NOT EXISTS {sql_of(where.shown)} ({columns.toDDL()}) USING delta")
+        return
     with delta_errors(where.shown):
         DeltaTable.create(where.library_uri, _schema(columns_of(table.schema)), mode="ignore")
 

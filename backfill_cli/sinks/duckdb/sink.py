@@ -119,6 +119,10 @@ class DuckDBSink:
 
         return copied(self.path, self.limits, job, live, folder)
 
+    @property
+    def in_place(self) -> bool:
+        return False
+
     def live(self, job: str, swaps: Sequence[Swap]) -> Lives:
         with self._turn, opened(self.path, self.limits, read_only=True) as con:
             return live.live(con, job, swaps)

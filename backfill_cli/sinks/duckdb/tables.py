@@ -114,7 +114,7 @@ def check(
         if marker is not None and marker.epoch and not _exists(con, want.target):
             raise StateConflict(
                 f"{want.target} is gone, though it held job {job!r} up to epoch {marker.epoch}",
-                f"restore the file, or start over: backfill drop {job} --confirm {job}",
+                f"restore the file, or start over: backfill drop {job} --with-rows --confirm {job}",
             )
         # A marker alone makes rows ours no more than a start that ended before it made the job.
         ddl += _ddl(con, want, ours=into_existing or (marker is not None and marker.epoch > 0))

@@ -16,7 +16,8 @@ def _open(options: IcebergSinkOptions) -> Sink:
 def _fingerprint(options: IcebergSinkOptions) -> Mapping[str, Any]:
     from backfill_cli.formats.iceberg.places import Place
 
-    return {"type": "iceberg", "table": str(Place.of(options.table))}
+    own = {} if options.branch is None else {"branch": options.branch}
+    return {"type": "iceberg", "table": str(Place.of(options.table)), **own}
 
 
 connector = SinkConnector(options=IcebergSinkOptions, open=_open, fingerprint=_fingerprint, formats=("iceberg",))

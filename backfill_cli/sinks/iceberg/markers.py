@@ -5,14 +5,13 @@ The newest marker among the ancestors of the table's own branch counts; the tag 
 """
 
 import re
-from collections.abc import Mapping
 
 from backfill_cli.errors import StateConflict
 from backfill_cli.formats.iceberg.metadata import Held
 from backfill_cli.formats.lake.state import Claim
 from backfill_cli.model.checkpoint import Marker
+from backfill_cli.sinks.iceberg.heads import PREFIX, Head, told_by
 
-PREFIX = "backfill."
 _REF = re.compile(r"backfill_(?:tag|branch)_(\d+)")
 
 
@@ -38,8 +37,10 @@ def properties(job: str, table: str, claim: Claim, marker: Marker) -> dict[str, 
     return {PREFIX + name: value for name, value in told.items()}
 
 
-def marker_of(held: Held, claim: Claim) -> Marker:
+def marker_of(held: Head, claim: Claim) -> Marker:
     """The claim's marker; at epoch 0 where the table says nothing of it."""
+    if not held.begun:
+        return _before_branch(held, claim)
     for snapshot in held.ancestors(held.main):
         if (found := _of(held, snapshot.snapshot_id, claim)) is not None:
             return found
@@ -56,6 +57,16 @@ def marker_of(held: Held, claim: Claim) -> Marker:
     return tagged
 
 
+def _before_branch(held: Head, claim: Claim) -> Marker:
+    """Raises StateConflict where the job's branch was there, and is gone."""
+    if (epoch := _newest(held, claim, "backfill_tag_").epoch) > 0:
+        raise StateConflict(
+            f"branch {held.target!r}, which the job fills, is gone, though it was at epoch {epoch}",
+            "create it again at the tag that keeps it, backfill_tag_…; or drop the job and start over",
+        )
+    return Marker(0, claim.token, "")
+
+
 def _newest(held: Held, claim: Claim, kind: str) -> Marker:
     said = [_of(held, number, claim) for name, number in held.refs.items() if name.startswith(kind)]
     return max((one for one in said if one is not None), key=_age, default=Marker(0, claim.token, ""))
@@ -69,7 +80,7 @@ def job_of_refs(held: Held) -> tuple[str, str] | None:
     """(job, its claim's id) that refs of ours in the table speak of; None without any."""
     for name, number in held.refs.items():
         if _REF.fullmatch(name):
-            told = told_by(held, number)
+            told = told_by(held.snapshot(number))
             if PREFIX + "job" in told:
                 return told[PREFIX + "job"], told[PREFIX + "claim"]
     return None
@@ -86,13 +97,7 @@ def refs_before(held: Held, token: int | None) -> list[tuple[str, bool]]:
 
 
 def _of(held: Held, number: int, claim: Claim) -> Marker | None:
-    told = told_by(held, number)
+    told = told_by(held.snapshot(number))
     if told.get(PREFIX + "claim") != claim.id:
         return None
     return Marker(int(told[PREFIX + "epoch"]), int(told[PREFIX + "token"]), told[PREFIX + "attempt"])
-
-
-def told_by(held: Held, number: int | None) -> Mapping[str, str]:
-    """The properties of a snapshot; none of one that is not there."""
-    snapshot = None if number is None else held.snapshot(number)
-    return {} if snapshot is None or snapshot.summary is None else snapshot.summary.additional_properties

@@ -5,8 +5,8 @@ commits. What is kept beside the tables is in formats/lake/state.py. Tables comm
 """
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +22,9 @@ from backfill_cli.formats.lake.state import Claim, JobRecord, JobState, jobs
 from backfill_cli.model.checkpoint import Marker, Owner
 from backfill_cli.sinks.iceberg import tables as shape
 from backfill_cli.sinks.iceberg.beside import Beside
+from backfill_cli.sinks.iceberg.heads import Head, head_of
+from backfill_cli.sinks.iceberg.leaving import claims_on, keep_markers, refuse_live, statement
+from backfill_cli.sinks.iceberg.live import Cutting, InPlace
 from backfill_cli.sinks.iceberg.markers import marker_of, properties, refs_before
 from backfill_cli.sinks.iceberg.options import IcebergSinkOptions
 from backfill_cli.sinks.iceberg.tables import Target
@@ -37,7 +40,7 @@ TRIES = 8
 """Of one commit, while others commit to the table in between: each try writes the epoch's rows anew."""
 
 
-class IcebergSink:
+class IcebergSink(InPlace):
     """`contracts.Sink`. Calls of one process take turns."""
 
     transactional = False
@@ -84,7 +87,7 @@ class IcebergSink:
             )
             for target in new:
                 claim = claims[target.table.name]
-                self._mark(job, target.table.name, claim, target.place, Marker(0, token, ""))
+                self._mark(job, target.table.name, claim, Marker(0, token, ""))
 
     def _checked(
         self, job: str, tables: Sequence[SinkTable], into_existing: bool
@@ -92,7 +95,8 @@ class IcebergSink:
         folder = self._beside.folder()
         record = None if folder is None else self._state(job).record()
         others = [] if folder is None else jobs(folder)
-        targets = [self._target(table) for table in tables]
+        claims = record.claims if record is not None else {}
+        targets = [self._target(table, claims.get(table.name)) for table in tables]
         shape.refuse_shared(targets)
         for target in targets:
             shape.check(job, target, record, others, into_existing)
@@ -100,9 +104,18 @@ class IcebergSink:
                 shape.refuse_gone(job, target, self._state(job).newest_epoch())
         return record, targets
 
-    def _target(self, table: SinkTable) -> Target:
+    def _target(self, table: SinkTable, claim: Claim | None) -> Target:
         place = shape.place_of(self._options.table, table)
-        return Target(table, place, shape.wanted_of(table), self._look(place).now())
+        own = None if table.side else self._options.branch
+        branch = own if claim is None else claim.branch
+        return Target(table, place, shape.wanted_of(table), self._head(place, branch, claim), branch)
+
+    def _head(self, place: Place, branch: str | None, claim: Claim | None) -> Head | None:
+        held = self._look(place).now()
+        return None if held is None else head_of(held, branch, claim)
+
+    def _held(self, claim: Claim) -> Head | None:
+        return self._head(Place.of(claim.place), claim.branch, claim)
 
     def _make(self, target: Target) -> None:
         target.place.register(self._spark)
@@ -129,24 +142,23 @@ class IcebergSink:
             return
         with self._turn:
             for table, claim in record.claims.items():
-                place = Place.of(claim.place)
-                held = self._look(place).now()
+                held = self._held(claim)
                 if held is None:
                     continue
                 marker = marker_of(held, claim)
                 refuse_old_token(job, table, token, marker)
                 if marker.token < token:
-                    self._mark(job, table, claim, place, replace(marker, token=token))
+                    self._mark(job, table, claim, replace(marker, token=token))
 
     def committed(self, job: str) -> Mapping[str, Marker]:
         record = self._record(job)
         found: dict[str, Marker] = {}
         for table, claim in (record.claims if record is not None else {}).items():
-            held = self._look(Place.of(claim.place)).now()
-            if held is not None:
-                found[table] = marker_of(held, claim)
-            elif record is not None and table in record.dropped:
+            held = self._held(claim)
+            if record is not None and table in record.dropped and (held is None or not held.begun):
                 found[table] = record.dropped[table]
+            elif held is not None:
+                found[table] = marker_of(held, claim)
         return found
 
     # Rows
@@ -164,7 +176,7 @@ class IcebergSink:
     def _commit(self, commit: EpochCommit, table: SinkTable, claim: Claim) -> None:
         place = Place.of(claim.place)
         for _ in range(TRIES):
-            held = self._look(place).now()
+            held = self._held(claim)
             marker = None if held is None else marker_of(held, claim)
             if held is None or not is_due(commit, table.name, marker, "table"):
                 if held is None:
@@ -174,26 +186,27 @@ class IcebergSink:
             self._state(commit.job).save(commit, marker)
             told = Marker(commit.epoch, commit.token, commit.attempt)
             try:
-                self._writer(commit.job, table.name, claim, place, told).apply(held, commit, table)
+                self._writer(commit.job, table.name, claim, told).apply(held, commit, table)
             except Moved:
                 continue
             return
         raise _busy(place)
 
-    def _mark(self, job: str, table: str, claim: Claim, place: Place, marker: Marker) -> None:
+    def _mark(self, job: str, table: str, claim: Claim, marker: Marker) -> None:
         """The table says this marker; runners with an older token commit no more, their refs are gone.
 
         Only where its epoch is still what it was: a commit in flight that was quicker is kept.
         """
+        place = Place.of(claim.place)
         for _ in range(TRIES):
-            held = self._look(place).now()
+            held = self._held(claim)
             if held is None:
                 return
             now = marker_of(held, claim)
             refuse_old_token(job, table, marker.token, now)
             wanted = replace(now, token=marker.token)
             try:
-                self._writer(job, table, claim, place, wanted).mark(held)
+                self._writer(job, table, claim, wanted).mark(held)
             except Moved:
                 continue
             self._drop_refs(place, marker.token)
@@ -205,11 +218,15 @@ class IcebergSink:
         if held is None:
             return
         for name, is_tag in refs_before(held, token):
-            place.register(self._spark)
-            with failing(place):
-                self._spark.sql(f"ALTER TABLE {place.sql} DROP {'TAG' if is_tag else 'BRANCH'} IF EXISTS {name}")
+            self._sql(place, f"ALTER TABLE {place.sql} DROP {'TAG' if is_tag else 'BRANCH'} IF EXISTS {name}")
 
-    def _writer(self, job: str, table: str, claim: Claim, place: Place, marker: Marker) -> Writer:
+    def _sql(self, place: Place, statement: str) -> None:
+        place.register(self._spark)
+        with failing(place):
+            self._spark.sql(statement)
+
+    def _writer(self, job: str, table: str, claim: Claim, marker: Marker) -> Writer:
+        place = Place.of(claim.place)
         place.register(self._spark)
         told = properties(job, table, claim, marker)
         return Writer(self._spark, place, self._look(place), told, marker.token)
@@ -221,42 +238,28 @@ class IcebergSink:
         marker = self._state(job).at_one_epoch(markers) if markers else None
         return None if marker is None else self._state(job).saved(marker)
 
-    @contextmanager
-    def copied(self, job: str, live: bool, folder: Path) -> "Iterator[LakeCopy]":
+    def copied(self, job: str, live: bool, folder: Path) -> "AbstractContextManager[LakeCopy]":
         from backfill_cli.sinks.iceberg.verify import copied
 
         record = self._record(job)
         if record is None:
             raise UsageError(f"the sink keeps nothing of job {job!r}", f"backfill status {job}")
-        pinned, marker = copied(record, lambda place: self._look(place).now(), live)
-        saved = self._state(job).saved(marker)
-        from backfill_cli.formats.lake.copy import LakeCopy
-        from backfill_cli.sinks.iceberg.verify import reads
-
-        yield LakeCopy(session_beside(self._session()), reads(self._options.table, pinned), saved, pinned)
+        return copied(self._session, self._options.table, self._state(job), record, self._held, live)
 
     def drop(self, tables: Sequence[SinkTable]) -> None:
         with self._turn:
-            self._keep_markers([str(shape.place_of(self._options.table, table)) for table in tables])
-            for table in tables:
-                place = shape.place_of(self._options.table, table)
-                place.register(self._spark)
-                with failing(place):
-                    self._spark.sql(f"DROP TABLE IF EXISTS {place.sql} PURGE")
-
-    def _keep_markers(self, places: Sequence[str]) -> None:
-        """The records of jobs say the markers of tables that are about to go."""
-        folder = self._beside.folder()
-        for record in jobs(folder) if folder is not None else []:
-            going = {table for table, claim in record.claims.items() if claim.place in places}
-            if going:
-                markers = self.committed(record.job)
-                dropped = {table: markers[table] for table in going if table in markers}
-                self._state(record.job).change(
-                    lambda known, dropped=dropped: replace(  # type: ignore[misc]
-                        known, dropped={**known.dropped, **dropped}
-                    )
-                )
+            own = {
+                shape.place_of(self._options.table, one): None if one.side else self._options.branch
+                for one in tables
+            }
+            going = list(claims_on(self._beside.folder(), [str(place) for place in own]))
+            if self._options.branch is not None:
+                refuse_live(going, self._held)
+            for record, claims in going:
+                keep_markers(self._state(record.job), claims, self.committed(record.job))
+            for place, branch in own.items():
+                if branch is None or self._look(place).now() is not None:
+                    self._sql(place, statement(place, branch))
 
     def forget(self, job: str) -> None:
         record = self._record(job)
@@ -270,6 +273,9 @@ class IcebergSink:
     def places(self, tables: Sequence[SinkTable]) -> Mapping[str, frozenset[str]]:
         looks = {table.name: self._look(shape.place_of(self._options.table, table)).now() for table in tables}
         return {name: frozenset({held.identity}) for name, held in looks.items() if held is not None}
+
+    def _cutting(self, job: str) -> Cutting:
+        return Cutting(self._state(job), self._options.branch, self._held, lambda: self._spark)
 
     def _record(self, job: str) -> JobRecord | None:
         return None if self._beside.folder() is None else self._state(job).record()

@@ -15,6 +15,7 @@ from backfill_cli.formats.iceberg.places import Place, template
 from backfill_cli.formats.iceberg.types import columns, wanted
 from backfill_cli.formats.lake.state import Claim, JobRecord
 from backfill_cli.model.schema import Columns, same_type, schema_text, shown
+from backfill_cli.sinks.iceberg.heads import Head
 from backfill_cli.sinks.iceberg.markers import job_of_refs, marker_of
 from backfill_cli.spark.names import backticked, quoted
 
@@ -32,12 +33,13 @@ PROPERTIES = {
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A table of the job, and where it is. held: as it is now, None where there is none."""
+    """A table of the job, and where it is. held: as it is now, None where there is none. branch: that it fills."""
 
     table: SinkTable
     place: Place
     columns: Columns
-    held: metadata.Held | None
+    held: Head | None
+    branch: str | None = None
 
     def missing(self) -> list[str]:
         """The columns that the table lacks. Raises BadData for one of another type."""
@@ -85,13 +87,18 @@ def check(
             "let the transform keep the key: add it to select",
         )
     refuse_other_job(job, target, others)
+    if into_existing and target.branch is not None:
+        raise UsageError(
+            f"table {target.place}: branch {target.branch!r} begins without rows, and --into-existing keeps them",
+            "take --into-existing away, or sink.branch out of the config",
+        )
     claim = record.claims.get(target.table.name) if record is not None else None
     if target.held is None:
         return
     target.missing()
     marker = None if claim is None else marker_of(target.held, claim)
     ours = into_existing or (marker is not None and marker.epoch > 0)
-    if not ours and has_rows(target.held):
+    if target.held.begun and not ours and has_rows(target.held):
         raise SinkInUse(
             f"table {target.place} exists, with rows that are not this job's",
             "name another target; or drop that table, if it may go; or keep its rows, those too that the upstream "
@@ -104,7 +111,7 @@ def refuse_gone(job: str, target: Target, epoch: int) -> None:
     if target.held is None and epoch:
         raise StateConflict(
             f"{target.place} is gone, though it held job {job!r} up to epoch {epoch}",
-            f"restore the table, or start over: backfill drop {job} --confirm {job}",
+            f"restore the table, or start over: backfill drop {job} --with-rows --confirm {job}",
         )
 
 
@@ -142,7 +149,9 @@ def has_rows(held: metadata.Held) -> bool:
 
 
 def claimed(targets: Sequence[Target], token: int) -> dict[str, Claim]:
-    return {target.table.name: Claim(str(target.place), uuid.uuid4().hex, token) for target in targets}
+    return {
+        target.table.name: Claim(str(target.place), uuid.uuid4().hex, token, target.branch) for target in targets
+    }
 
 
 def create(spark: "SparkSession", target: Target, properties: Mapping[str, str]) -> None:

@@ -1,18 +1,19 @@
 """An Iceberg sink as `verify` reads it: every table at a snapshot, all of them at one epoch."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import SinkTable
 from backfill_cli.errors import StateConflict, Transient
-from backfill_cli.formats.iceberg.metadata import Held
-from backfill_cli.formats.iceberg.places import Place
-from backfill_cli.formats.lake.copy import Reads
-from backfill_cli.formats.lake.state import JobRecord
+from backfill_cli.formats.lake.copy import LakeCopy, Reads
+from backfill_cli.formats.lake.state import Claim, JobRecord, JobState
 from backfill_cli.model.checkpoint import Marker
+from backfill_cli.sinks.iceberg.heads import Head
 from backfill_cli.sinks.iceberg.markers import marker_of
 from backfill_cli.sinks.iceberg.tables import place_of, rows_at
+from backfill_cli.spark.beside import session_beside
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -22,8 +23,22 @@ PATIENCE_S = 120.0
 RETRY_S = 0.2
 
 
+@contextmanager
 def copied(
-    record: JobRecord, look: Callable[[Place], Held | None], live: bool
+    session: "Callable[[], SparkSession]",
+    text: str,
+    state: JobState,
+    record: JobRecord,
+    look: Callable[[Claim], Head | None],
+    live: bool,
+) -> Iterator[LakeCopy]:
+    """See `contracts.VerifiableSink`. Nothing is copied: a snapshot stays as it is. Raises as `_at_one_epoch`."""
+    pinned, marker = _at_one_epoch(record, look, live)
+    yield LakeCopy(session_beside(session()), _reads(text, pinned), state.saved(marker), pinned)
+
+
+def _at_one_epoch(
+    record: JobRecord, look: Callable[[Claim], Head | None], live: bool
 ) -> tuple[Mapping[str, int], Marker]:
     """(table → the snapshot to read, their marker): all tables are at its epoch.
 
@@ -32,7 +47,7 @@ def copied(
     """
     deadline = time.monotonic() + (PATIENCE_S if live else 0)
     while True:
-        held = {table: look(Place.of(claim.place)) for table, claim in record.claims.items()}
+        held = {table: look(claim) for table, claim in record.claims.items()}
         there = {table: one for table, one in held.items() if one is not None}
         markers = {table: marker_of(one, record.claims[table]) for table, one in there.items()}
         epochs = {(marker.epoch, marker.attempt) for marker in markers.values()}
@@ -53,7 +68,7 @@ def copied(
     )
 
 
-def reads(text: str, pinned: Mapping[str, int]) -> Reads:
+def _reads(text: str, pinned: Mapping[str, int]) -> Reads:
     """Rows of the tables at these snapshots."""
 
     def rows(spark: "SparkSession", table: SinkTable) -> "DataFrame":

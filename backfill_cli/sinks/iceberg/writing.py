@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING
 from backfill_cli.contracts import EpochCommit, SinkTable
 from backfill_cli.failpoint import hit
 from backfill_cli.formats.iceberg.edge import Moved, failing
-from backfill_cli.formats.iceberg.metadata import Held, Look
+from backfill_cli.formats.iceberg.metadata import Look
 from backfill_cli.formats.iceberg.places import Place
 from backfill_cli.formats.lake import merge, staged
-from backfill_cli.sinks.iceberg.markers import branch, tag, told_by
+from backfill_cli.formats.lake.unique import refuse_duplicates
+from backfill_cli.sinks.iceberg.heads import Head, told_by
+from backfill_cli.sinks.iceberg.markers import branch, tag
 from backfill_cli.spark.names import backticked, quoted
 
 if TYPE_CHECKING:
+    from pyiceberg.table.snapshots import Snapshot
     from pyspark.sql import DataFrame, SparkSession
 
 PROPERTY = "spark.sql.iceberg.snapshot-property."
@@ -34,21 +37,25 @@ class Writer:
     ) -> None:
         self._spark, self._place, self._look, self._told, self._token = spark, place, look, told, token
 
-    def mark(self, held: Held) -> None:
-        """The marker is in the table, and no row has changed. Raises Moved."""
+    def mark(self, held: Head) -> None:
+        """The marker is in the table, and no row has changed; a new branch of the job's has none. Raises Moved."""
         if held.main is None:
             with failing(self._place):
-                self._append_nothing(self._place.sql)
-            return
-        self._on_branch(held, [])
+                if held.is_live:
+                    self._append_nothing(self._place.sql)
+                    return
+                # A branch is made from a snapshot; this one says nothing of the job.
+                self._nothing(self._place.sql)
+            raise Moved(f"table {self._place}: it had no snapshot", "it is looked at again by itself")
+        self._on_branch(held, [] if held.begun else [lambda: self._sql(f"DELETE FROM {self._branch}")])
 
-    def apply(self, held: Held, commit: EpochCommit, table: SinkTable) -> None:
+    def apply(self, held: Head, commit: EpochCommit, table: SinkTable) -> None:
         """The epoch's rows are in the table, with the marker. Raises Moved; BadData before anything is visible."""
         self._on_branch(held, list(self._steps(commit, table)), commit, table)
 
     def _on_branch(
         self,
-        held: Held,
+        held: Head,
         steps: Sequence[Step],
         commit: EpochCommit | None = None,
         table: SinkTable | None = None,
@@ -64,29 +71,28 @@ class Writer:
             with self._marked():
                 for step in steps[-1:]:
                     step()
-            if (made := self._marked_at(name)) is None:
+            newest = self._newest(name)
+            if not self._is_marked(newest):
                 self._append_nothing(self._branch)
-                made = self._marked_at(name)
+                newest = self._newest(name)
             if commit is not None and table is not None and table.name in commit.unique:
-                merge.refuse_duplicates(table, self._spark.table(self._branch))
+                refuse_duplicates(table, self._spark.table(self._branch))
             if commit is not None:
                 hit("sink-before-commit")
-            self._forward(name)
+            self._forward(held.target, name)
             if commit is not None:
                 hit("sink-before-close")
-            # At what says the marker: by now others may have committed, and the newest snapshot be theirs.
-            self._sql(
-                f"ALTER TABLE {self._place.sql} CREATE OR REPLACE TAG {tag(self._token)} AS OF VERSION {made}"
-            )
+            now = f"{tag(self._token)} AS OF VERSION {newest.snapshot_id}"
+            self._sql(f"ALTER TABLE {self._place.sql} CREATE OR REPLACE TAG {now}")
 
-    def _forward(self, name: str) -> None:
-        """The table's own branch is at the runner's. Raises Moved; then the runner's is gone: once the snapshots
-        have expired that came between, nobody could tell whether it had been committed."""
+    def _forward(self, target: str, name: str) -> None:
+        """The branch that the job fills is at the runner's. Raises Moved; then the runner's is gone: once the
+        snapshots have expired that came between, nobody could tell whether it had been committed."""
         try:
             with failing(self._place):
                 self._sql(
                     f"CALL {backticked(self._place.catalog)}.system.fast_forward("
-                    f"table => {merge.literal(self._place.in_catalog)}, branch => 'main', to => '{name}')"
+                    f"table => {merge.literal(self._place.in_catalog)}, branch => '{target}', to => '{name}')"
                 )
         except Moved:
             self._sql(f"ALTER TABLE {self._place.sql} DROP BRANCH IF EXISTS {name}")
@@ -116,7 +122,10 @@ class Writer:
 
     def _append_nothing(self, target: str) -> None:
         with self._marked():
-            self._spark.table(target).where("false").writeTo(target).append()
+            self._nothing(target)
+
+    def _nothing(self, target: str) -> None:
+        self._spark.table(target).where("false").writeTo(target).append()
 
     def _delete(self, rows: "DataFrame", table: SinkTable) -> None:
         """The rows of these keys are gone."""
@@ -152,11 +161,17 @@ class Writer:
             for name in self._told:
                 self._spark.conf.unset(PROPERTY + name)
 
-    def _marked_at(self, name: str) -> int | None:
-        """The branch's newest snapshot, where it says the marker: a DELETE of all rows takes no properties."""
+    def _newest(self, name: str) -> "Snapshot":
+        """Of the runner's branch. Raises Moved where a newer runner took it away."""
         held = self._look.now()
-        number = None if held is None else held.refs.get(name)
-        return number if held is not None and told_by(held, number).items() >= self._told.items() else None
+        found = None if held is None or name not in held.refs else held.snapshot(held.refs[name])
+        if found is None:
+            raise Moved(f"table {self._place}: branch {name} is gone", "it is looked at again by itself")
+        return found
+
+    def _is_marked(self, snapshot: "Snapshot") -> bool:
+        """A DELETE of all rows takes no properties."""
+        return told_by(snapshot).items() >= self._told.items()
 
     def _sql(self, text: str) -> None:
         self._spark.sql(text)

@@ -109,6 +109,10 @@ class PostgresSink:
 
         return copied(self.place, self.schema, job, folder)
 
+    @property
+    def in_place(self) -> bool:
+        return False
+
     def live(self, job: str, swaps: Sequence[Swap]) -> Lives:
         with opened(self.place, "looking at the names that people query") as con:
             return live.live(con, self.schema, job, swaps)

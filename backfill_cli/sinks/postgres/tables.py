@@ -105,7 +105,7 @@ def check(
         if marker is not None and marker.epoch and not there:
             raise StateConflict(
                 f"{want.target} is gone, though it held job {job!r} up to epoch {marker.epoch}",
-                f"restore the table, or start over: backfill drop {job} --confirm {job}",
+                f"restore the table, or start over: backfill drop {job} --with-rows --confirm {job}",
             )
         if there:
             # A marker alone makes rows ours no more than a start that ended before it made the job.

@@ -163,7 +163,7 @@ class PostgresCopy:
             raise BadData(
                 f"table {table.name!r}: {table.target} holds a value that no job of this schema can have written: "
                 f"{exc}",
-                f"correct it, or start over: backfill drop {self._job} --confirm {self._job}",
+                f"correct it, or start over: backfill drop {self._job} --with-rows --confirm {self._job}",
             ) from exc
 
     def _asking(self, doing: str) -> AbstractContextManager[None]:

@@ -31,9 +31,12 @@ class DeltaChanges:
 
     def __init__(self, tables: Sequence[TableSpec], snapshot: DeltaSnapshot) -> None:
         self.one_log = len(tables) == 1
-        self._where: Mapping[str, Where] = {name: one.where for name, one in snapshot.tables.items()}
         self._snapshot = snapshot
         self._logs: dict[str, FollowedTable] = {}
+
+    @property
+    def _where(self) -> Mapping[str, Where]:
+        return {name: one.where for name, one in self._snapshot.tables.items()}
 
     def begin(self, schema: Mapping[str, str]) -> LogStart:
         held = {name: one.held for name, one in self._snapshot.tables.items() if one.held is not None}

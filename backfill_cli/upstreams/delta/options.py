@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from backfill_cli.contracts.example import Example
+from backfill_cli.formats.delta.names import NO_PLACE, is_place
 
 
 class DeltaOptions(BaseModel):
@@ -16,8 +17,8 @@ class DeltaOptions(BaseModel):
     type: Literal["delta"] = Field(default="delta", description="this connector")
     table: Annotated[str, Example("lake/orders")] = Field(
         min_length=1,
-        description="the table's folder: a local path or a URI, with a `/` in it; holds {table} when there are "
-        "several tables",
+        description="the table's folder: a local path or a URI, with a `/` in it; or catalog.schema.table, of a "
+        "catalog of the session; holds {table} when there are several tables",
     )
     version: int | str = Field(
         default="latest",
@@ -27,9 +28,9 @@ class DeltaOptions(BaseModel):
 
     @field_validator("table")
     @classmethod
-    def _is_a_path(cls, given: str) -> str:
-        if "/" not in given:
-            raise ValueError('a Delta table is named by its folder, with a /: "./orders" for one that is beside')
+    def _is_a_place(cls, given: str) -> str:
+        if not is_place(given):
+            raise ValueError(NO_PLACE)
         return given
 
     @field_validator("version")

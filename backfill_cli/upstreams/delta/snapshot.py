@@ -1,12 +1,14 @@
 """Delta tables as a snapshot side: a pinned version, read by ranges of the first key column."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import TableSpec
-from backfill_cli.errors import BackfillError, HistoryGone
+from backfill_cli.errors import BackfillError, HistoryGone, UsageError
 from backfill_cli.formats.delta.edge import Where
+from backfill_cli.formats.delta.names import Session, is_name, located
 from backfill_cli.formats.key_ranges import KeyRange
 from backfill_cli.formats.key_reads import Held, closed_read, frame_of
 from backfill_cli.model.plan import SnapshotRead
@@ -23,15 +25,19 @@ if TYPE_CHECKING:
 
 @dataclass
 class SnapshotTable:
-    """held: what this process pinned; None where another one did."""
+    """held: what this process pinned; None where another one did. locate: asked once, when it is first needed."""
 
     spec: TableSpec
-    where: Where
+    locate: Callable[[], Where]
     version: int = -1
     schema: str = ""
     ranges: Mapping[str, KeyRange] = field(default_factory=dict)
     frame: "DataFrame | None" = None
     held: PinnedTable | None = None
+
+    @cached_property
+    def where(self) -> Where:
+        return self.locate()
 
 
 class DeltaSnapshot:
@@ -39,9 +45,9 @@ class DeltaSnapshot:
 
     keeps = "the files of the pinned version until they are read (VACUUM removes what is older than its retention)"
 
-    def __init__(self, options: DeltaOptions, tables: Sequence[TableSpec]) -> None:
+    def __init__(self, options: DeltaOptions, tables: Sequence[TableSpec], session: Session) -> None:
         self._version = options.version
-        self.tables = {t.name: SnapshotTable(t, Where.of(options.table, t.name)) for t in tables}
+        self.tables = {t.name: SnapshotTable(t, partial(place_of, options.table, t.name, session)) for t in tables}
 
     def pin(self) -> SnapshotPin:
         found = {name: pinned(t.where, t.spec, self._version) for name, t in self.tables.items()}
@@ -91,6 +97,17 @@ class DeltaSnapshot:
 
     def close(self) -> None:
         """Nothing is held open."""
+
+
+def place_of(template: str, table: str, session: Session) -> Where:
+    """The table's folder. Raises UsageError where the option names a catalog that has no such table."""
+    if not is_name(template):
+        return Where.of(template, table)
+    name = template.replace("{table}", table)
+    found = located(session(), name)
+    if found is None:
+        raise UsageError(f"{name}: no Delta table of that name", "correct upstream.table")
+    return found
 
 
 def vacuumed(exc: Exception, tables: Sequence[Where]) -> BackfillError | None:

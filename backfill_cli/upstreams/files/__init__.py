@@ -21,7 +21,8 @@ def _open(options: FilesOptions, tables: Sequence[TableSpec]) -> Upstream:
     if options.changes is not None:
         paths["upstream.changes.path"] = options.changes.path
     refuse_shared_paths(paths, len(tables))
-    return Pair(FilesSnapshot(options.snapshot, tables), FilesChanges(options, tables))
+    follows = options.changes is not None
+    return Pair(FilesSnapshot(options.snapshot, tables), FilesChanges(options, tables), follows)
 
 
 def _open_snapshot(options: SnapshotSideOptions, tables: Sequence[TableSpec]) -> SnapshotSide:

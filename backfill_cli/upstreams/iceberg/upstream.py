@@ -1,7 +1,6 @@
 """An Iceberg table's two sides as one upstream, and the tag that keeps the pinned snapshot while it is read."""
 
 import json
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -47,7 +46,7 @@ class IcebergUpstream(Pair):
     def may_hold(self) -> None:
         """Whoever may not write to the table is told so by `hold`, before the job is made."""
 
-    def would_refuse(self) -> Sequence[str]:
+    def would_refuse(self, mark: str | None) -> Sequence[str]:
         return ()
 
     def would_hold(self) -> Sequence[str]:
@@ -57,12 +56,26 @@ class IcebergUpstream(Pair):
             if self._tagged and one.held is not None and one.held.snapshot != NOTHING
         ]
 
-    def hold(self) -> None:
+    def hold(self, mark: str) -> None:
         for one in self._side.tables.values():
             if self._tagged and one.held is not None and one.held.snapshot != NOTHING and one.tag is None:
-                name = f"backfill_pin_{uuid.uuid4().hex[:12]}"
-                self._alter(one, f"CREATE TAG {name} AS OF VERSION {one.held.snapshot}")
-                one.tag = name
+                if _tag(mark) not in one.table.now().refs:  # made by a try whose answer was lost
+                    self._alter(one, f"CREATE TAG {_tag(mark)} AS OF VERSION {one.held.snapshot}")
+                one.tag = _tag(mark)
+
+    def kept(self, mark: str, pin: Pin) -> None:
+        """The job goes on with the very tag."""
+
+    def sweep(self, mark: str, pin: Pin) -> None:
+        for one in self._side.tables.values():
+            self._drop(one, _tag(mark))
+
+    def left(self, mark: str) -> Sequence[str]:
+        tables = [one.table for one in self._side.tables.values()]
+        return [f"tag {_tag(mark)} on {table.place}" for table in tables if _tag(mark) in table.now().refs]
+
+    def held(self, pin: Pin, position: Position) -> None:
+        """What a tag keeps nobody counts; that its snapshot is gone is told when it is read."""
 
     def keep_within(self, position: Position) -> None:
         """The tag of a table whose changes are being applied goes: its snapshot was read."""
@@ -93,6 +106,10 @@ class IcebergUpstream(Pair):
             spark = session_beside(self._session())
             one.table.place.register(spark)
             spark.sql(f"ALTER TABLE {one.table.place.sql} {what}")
+
+
+def _tag(mark: str) -> str:
+    return f"backfill_pin_{mark}"
 
 
 def _tags(pin: Pin) -> Mapping[str, str | None]:

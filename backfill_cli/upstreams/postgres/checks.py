@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.errors import BadData, UsageError
-from backfill_cli.upstreams.postgres import publications, slot
+from backfill_cli.upstreams.postgres import marks, publications, slot
 from backfill_cli.upstreams.postgres.client import asking
 from backfill_cli.upstreams.postgres.options import PostgresOptions
 from backfill_cli.upstreams.postgres.tables import PgTable
@@ -81,13 +81,16 @@ def require_able(connection: "Connection", options: PostgresOptions, tables: Seq
         )
 
 
-def refusals(connection: "Connection", options: PostgresOptions, tables: Sequence[PgTable]) -> list[str]:
-    """What would stop a start, each with the SQL that fixes it."""
+def refusals(
+    connection: "Connection", options: PostgresOptions, tables: Sequence[PgTable], mark: str | None
+) -> list[str]:
+    """What would stop a start, each with the SQL that fixes it. mark: what it marks counts as gone."""
     found = list(_faults(connection, options, tables))
-    try:
-        slot.require_none(slot.now(connection, options.slot), options.slot)
-    except UsageError as error:
-        found.append((error.message, error.hint or ""))
+    if mark is None or not marks.left(connection, options, mark):
+        try:
+            slot.require_none(slot.now(connection, options.slot), options.slot)
+        except UsageError as error:
+            found.append((error.message, error.hint))
     return [f"{what}. Try: {fix}" for what, fix in found]
 
 
@@ -97,8 +100,9 @@ def lost_with_a_key(tables: Sequence[PgTable]) -> list[str]:
     if not lacking:
         return []
     return [
-        "an UPDATE that changes the key of a row with values stored out of line (TOAST) stops the job: the log "
-        f"leaves them out. If keys change in {', '.join(lacking)}, ALTER TABLE … REPLICA IDENTITY FULL first"
+        "an UPDATE that changes the key of a row with values stored out of line (TOAST) stops the job until they "
+        f"are written again: the log leaves them out. If keys change in {', '.join(lacking)}, ALTER TABLE … "
+        "REPLICA IDENTITY FULL first"
     ]
 
 
@@ -117,7 +121,8 @@ def would_make(connection: "Connection", options: PostgresOptions, tables: Seque
     """What a start makes, one sentence each."""
     published = publications.missing(connection, options.publication, tables) is not None
     first = [] if published else [f"start will run: {publications.statement(options.publication, tables)}"]
-    return [*first, f"start will create replication slot {options.slot!r}; backfill drop removes it"]
+    made = f"start will create replication slot {options.slot!r}; backfill drop removes it"
+    return [*first, made, *slot.limits(connection, options)]
 
 
 def _faults(

@@ -17,7 +17,7 @@ from backfill_cli.errors import BackfillError, Transient, UsageError
 from backfill_cli.postgres_says import INSTALL
 from backfill_cli.upstreams.postgres.client import SERVER, completed, of_state
 from backfill_cli.upstreams.postgres.keys import literal
-from backfill_cli.upstreams.postgres.types import SETTINGS, Column, selected
+from backfill_cli.upstreams.postgres.types import SET, Column, selected
 from backfill_cli.upstreams.postgres.values import from_adbc, of_table
 
 if TYPE_CHECKING:
@@ -106,8 +106,9 @@ def _transaction(chunk: Chunk) -> Iterator[Any]:
             postgres_driver.connection(completed(chunk.dsn), autocommit=False) as connection,
             connection.cursor() as cursor,
         ):
-            for name, value in {**SETTINGS, "application_name": "backfill"}.items():
-                cursor.execute(f"SET SESSION {name} = '{value}'")
+            cursor.execute("SET SESSION application_name = 'backfill'")
+            cursor.execute(SET)
+            cursor.fetchall()
             connection.commit()
             yield cursor
             connection.rollback()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from backfill_cli import postgres_dsn
 from backfill_cli.errors import BackfillError, Fatal, Transient, UsageError
 from backfill_cli.postgres_says import INSTALL, Said, said
-from backfill_cli.upstreams.postgres.types import SETTINGS
+from backfill_cli.upstreams.postgres.types import SET
 
 if TYPE_CHECKING:
     import psycopg
@@ -71,9 +71,36 @@ def connected(dsn: str) -> "psycopg.Connection[Any]":
             connection = psycopg.connect(completed(dsn), autocommit=True, application_name="backfill")
         except psycopg.ProgrammingError:  # of the DSN itself, which it may repeat
             raise UsageError("upstream.dsn is no connection string of libpq", postgres_dsn.ESCAPED) from None
-        for name, value in SETTINGS.items():
-            connection.execute("SELECT set_config(%s, %s, false)", (name, value))
+        connection.execute(SET.encode())
     return connection
+
+
+def connected_alone(dsn: str) -> "psycopg.Connection[Any]":
+    """As `connected`, to a server process that nobody else is given meanwhile.
+
+    Raises UsageError for a pooler in transaction or statement mode: what a session sets would be another's.
+    """
+    connection = connected(dsn)
+    with asking("looking whether it is shared"), connected(dsn) as other:
+        ours, theirs = _process(connection), _process(other)  # a pool gives the one that was free last
+        shared = ours == theirs
+        if not shared:  # or another one, while the first is in use
+            with other.transaction():
+                shared = _process(other) == ours or _process(connection) != ours
+    if shared:
+        connection.close()
+        raise UsageError(
+            "upstream.dsn leads to a pooler that gives a session's server process to others between transactions "
+            "(transaction or statement mode): a session's settings do not hold there",
+            "name the server itself in upstream.dsn, or a pool in session mode",
+        )
+    return connection
+
+
+def _process(connection: "psycopg.Connection[Any]") -> int:
+    row = connection.execute("SELECT pg_backend_pid()").fetchone()
+    assert row is not None
+    return int(row[0])
 
 
 def completed(dsn: str) -> str:

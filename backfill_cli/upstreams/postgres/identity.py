@@ -44,16 +44,21 @@ def require_same_database(known: str, seen: Now) -> None:
             )
 
 
-def require(known: str, found: str, seen: Now) -> None:
-    """Raises StateConflict naming what is another one, BadData naming a column."""
+def require_same_history(known: str, seen: Now) -> None:
+    """As `require_same_database`, and its log goes on from the one that the job knows. Raises StateConflict."""
     require_same_database(known, seen)
-    before, now = json.loads(known), json.loads(found)
-    if before["timeline"] and now["timeline"] and before["timeline"] != now["timeline"]:
+    before = json.loads(known)["timeline"]
+    if before and seen.timeline and before != seen.timeline:
         raise StateConflict(
-            f"the database was restored or failed over: its timeline was {before['timeline']}, and is "
-            f"{now['timeline']}; what the sink holds may never have been in it",
+            f"the database was restored or failed over: its timeline was {before}, and is "
+            f"{seen.timeline}; what the sink holds may never have been in it",
             "drop the job and start over",
         )
+
+
+def require_same_tables(known: str, found: str) -> None:
+    """Raises StateConflict naming a table or publication that is another one, BadData naming a column."""
+    before, now = json.loads(known), json.loads(found)
     for name, oid in before["tables"].items():
         if now["tables"].get(name, oid) != oid:
             raise StateConflict(

@@ -36,7 +36,8 @@ class PostgresOptions(BaseModel):
         default=None,
         ge=1,
         description='The most write-ahead log that the slot may retain: bytes, or "10GB". Beyond it the job drops '
-        "the slot and fails, and needs a new snapshot, instead of filling the upstream's disk. Default: no limit.",
+        "the slot and fails, and needs a new snapshot, instead of filling the upstream's disk. While no runner "
+        "lives `status --check` tells, and the server's max_slot_wal_keep_size acts. Default: no limit.",
     )
 
     @model_validator(mode="before")

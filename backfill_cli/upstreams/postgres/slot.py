@@ -10,7 +10,6 @@ from backfill_cli.model.units import spell_size
 from backfill_cli.upstreams.postgres import publications
 from backfill_cli.upstreams.postgres.client import asking, lsn_of, lsn_text
 from backfill_cli.upstreams.postgres.options import PostgresOptions
-from backfill_cli.upstreams.postgres.tables import PgTable
 from backfill_cli.upstreams.postgres.types import quoted
 
 if TYPE_CHECKING:
@@ -26,9 +25,20 @@ SELECT (SELECT system_identifier FROM pg_control_system()), current_database(), 
        CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_insert_lsn() END::text,
        CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END::text,
        CASE WHEN NOT pg_is_in_recovery() THEN left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) END,
-       s.plugin, s.database, s.active_pid, s.confirmed_flush_lsn::text, s.restart_lsn::text, s.wal_status
+       s.plugin, s.database, s.active_pid, s.confirmed_flush_lsn::text, s.restart_lsn::text, s.wal_status,
+       to_jsonb(s) ->> 'invalidation_reason'
 FROM (SELECT) one LEFT JOIN pg_replication_slots s ON s.slot_name = %s
 """
+
+
+_LOST = {
+    None: "it fell behind max_slot_wal_keep_size of the server",
+    "wal_removed": "it fell behind max_slot_wal_keep_size of the server",
+    "idle_timeout": "nobody read it for idle_replication_slot_timeout of the server",
+    "wal_level_insufficient": "wal_level was lowered for a while",
+    "rows_removed": "its primary removed rows that a standby needs to read the log: set hot_standby_feedback = on",
+}
+"""By what the server says of a slot that it gave up; before version 17 it says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +47,8 @@ class Now:
 
     system: the cluster's identifier. timeline: of its log, None of a standby's. insert: the log's end, always
     between two records; flushed: of what is on disk. confirmed: up to where the slot has been acknowledged,
-    None without a slot. held_bytes: of log that the slot holds back. lost: it no longer holds what it should.
+    None without a slot. held_bytes: of log that the slot holds back. lost: why it no longer holds what it should,
+    empty while it does.
     """
 
     system: int
@@ -51,14 +62,14 @@ class Now:
     active_pid: int | None
     confirmed: int | None
     held_bytes: int
-    lost: bool
+    lost: str
 
 
 def now(connection: "Connection", slot: str) -> Now:
     with asking("looking at the log"):
         row = connection.execute(_NOW, (slot,)).fetchone()
     assert row is not None
-    system, database, standby, insert, flushed, timeline, plugin, of, pid, confirmed, restart, status = row
+    system, database, standby, insert, flushed, timeline, plugin, of, pid, confirmed, restart, status, why = row
     at = lsn_of(insert)
     return Now(
         system=int(system),
@@ -72,7 +83,7 @@ def now(connection: "Connection", slot: str) -> Now:
         active_pid=pid,
         confirmed=None if confirmed is None else lsn_of(confirmed),
         held_bytes=0 if restart is None else max(0, at - lsn_of(restart)),
-        lost=status == "lost",
+        lost=_LOST.get(why, f"the server says {why!r}") if status == "lost" else "",
     )
 
 
@@ -90,8 +101,9 @@ def require_ours(seen: Now, slot: str, position: int) -> None:
             f"replication slot {slot!r} is gone, and with it the changes after {lsn_text(position)}", anew
         )
     if seen.lost:
-        why = "it fell behind max_slot_wal_keep_size of the server"
-        raise HistoryGone(f"replication slot {slot!r} has lost changes after {lsn_text(position)}: {why}", anew)
+        raise HistoryGone(
+            f"replication slot {slot!r} has lost changes after {lsn_text(position)}: {seen.lost}", anew
+        )
     _require_kind(seen, slot, anew)
     if seen.confirmed is not None and seen.confirmed > position:
         raise HistoryGone(
@@ -126,6 +138,32 @@ def require_within(connection: "Connection", options: PostgresOptions, at: int) 
     )
 
 
+def is_bounded(connection: "Connection") -> bool:
+    """Whether the server gives a slot up that holds back more log than some size."""
+    with asking("looking at its settings"):
+        row = connection.execute("SELECT current_setting('max_slot_wal_keep_size') <> '-1'").fetchone()
+    return bool(row and row[0])
+
+
+def limits(connection: "Connection", options: PostgresOptions) -> list[str]:
+    """What nobody would expect of how long a slot is kept, one sentence each."""
+    with asking("looking at its settings"):
+        row = connection.execute("SELECT current_setting('idle_replication_slot_timeout', true)").fetchone()
+    found = []
+    if row is not None and row[0] not in (None, "0"):
+        idle = f"idle_replication_slot_timeout ({row[0]})"
+        found.append(
+            f"the server gives up slots that nobody read for {idle}: a stopped job needs a new snapshot then"
+        )
+    if options.max_retained is not None and not is_bounded(connection):
+        size = f"'{max(1, options.max_retained >> 20)}MB'"
+        found.append(
+            "upstream.max_retained is kept by a runner alone; the server itself keeps a slot within "
+            f"max_slot_wal_keep_size: ALTER SYSTEM SET max_slot_wal_keep_size = {size}; SELECT pg_reload_conf()"
+        )
+    return found
+
+
 def require_none(seen: Now, slot: str) -> None:
     """No slot of this name is there: of one that a job did not make nobody knows whose changes it holds."""
     if seen.plugin is not None:
@@ -134,15 +172,6 @@ def require_none(seen: Now, slot: str) -> None:
             "name another slot; the same job, started from another folder, has its catalog there (see --catalog); "
             f"only if nobody needs the slot: SELECT pg_drop_replication_slot('{slot}')",
         )
-
-
-def make(connection: "Connection", slot: str, publication: str, tables: Sequence[PgTable]) -> None:
-    """Publication and slot are there, the slot new: one that is there is made again."""
-    with asking("making publication and slot"):
-        publications.use(connection, publication, tables, slot)
-        if now(connection, slot).plugin is not None:
-            connection.execute("SELECT pg_drop_replication_slot(%s)", (slot,))
-        connection.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (slot,))
 
 
 def remove(connection: "Connection", slot: str, publication: str) -> None:

@@ -28,8 +28,19 @@ SETTINGS: Mapping[str, str] = {
     "statement_timeout": "0",
     "lock_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
+    "idle_session_timeout": "0",
 }
 """What every session sets: the text of a value and the rows that a query sees depend on these."""
+
+NEWER = {"transaction_timeout": "0"}
+"""The same, of servers that have it: since version 17."""
+
+_PAIRS = ", ".join(f"('{name}', '{value}')" for name, value in {**SETTINGS, **NEWER}.items())
+SET = (
+    f"SELECT count(set_config(n, v, false)) FROM (VALUES {_PAIRS}) s (n, v) "
+    "WHERE current_setting(n, true) IS NOT NULL"
+)
+"""Sets all of them that the server has."""
 
 
 @dataclass(frozen=True, slots=True)

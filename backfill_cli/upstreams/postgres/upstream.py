@@ -6,8 +6,7 @@ what the database compares.
 
 import json
 from collections.abc import Mapping, Sequence
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import ArrowTasks, Piece, TableSpec, Taken, UpstreamCapabilities
 from backfill_cli.errors import BackfillError, Fatal, Transient
@@ -19,9 +18,10 @@ from backfill_cli.model.split import SplitKey
 from backfill_cli.model.upstream import Pin, UpstreamView
 from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.failures import from_spark
-from backfill_cli.upstreams.postgres import checks, chunks, identity, publications, slot, taking
-from backfill_cli.upstreams.postgres.client import clock_ms, connected, lsn_text, server_of
-from backfill_cli.upstreams.postgres.look import Look, schema_of_columns
+from backfill_cli.upstreams.postgres import checks, chunks, identity, slot, taking
+from backfill_cli.upstreams.postgres.client import clock_ms, lsn_text, server_of
+from backfill_cli.upstreams.postgres.holding import Holding
+from backfill_cli.upstreams.postgres.look import schema_of_columns
 from backfill_cli.upstreams.postgres.memory import Known, Memory
 from backfill_cli.upstreams.postgres.options import PostgresOptions
 from backfill_cli.upstreams.postgres.pending import Pending, lsn_of, position_of
@@ -35,11 +35,11 @@ LONG_LOG_BYTES = 1 << 30
 """More than this is applied before state is read again: an epoch that reads has to take all of it at once."""
 
 
-class PostgresUpstream:
+class PostgresUpstream(Holding):
     """See contracts.Upstream, TakingUpstream and HeldUpstream. Nothing is asked before `pin` or `restore`."""
 
     def __init__(self, options: PostgresOptions, specs: Sequence[TableSpec]) -> None:
-        self._options, self._specs = options, specs
+        super().__init__(options, specs)
         self.capabilities = UpstreamCapabilities(
             pinned=False,
             keeps_log=True,
@@ -51,17 +51,11 @@ class PostgresUpstream:
         )
         self._pin: Pin | None = None
         self._ranges = Ranges(())
-        self._look = Look(specs)
-        self._making = False
         self._memory = Memory()
         self._pending = Pending(options)
         self._since: int | None = None
         self._unheld = False  # pinned by somebody who only looks
         self._apart = False
-
-    @cached_property
-    def _connection(self) -> Any:
-        return connected(self._options.dsn)
 
     # -- what is there -------------------------------------------------------------------------------------------
 
@@ -97,48 +91,20 @@ class PostgresUpstream:
         """A transaction that began before the slot may commit unseen by it: none may be open at the first read."""
         self._since = slot.transaction_now(self._connection)
 
-    def may_hold(self) -> None:
-        checks.require_able(self._alive(), self._options, self._look.listed)
-
-    def hold(self) -> None:
-        connection, options = self._alive(), self._options
-        if not self._making:
-            slot.require_none(slot.now(connection, options.slot), options.slot)
-        self._making = True  # one that is there at the next try is of a try whose answer was lost
-        slot.make(connection, options.slot, options.publication, self._look.listed)
-
-    def keep_within(self, position: Position) -> None:
-        slot.require_within(self._alive(), self._options, lsn_of(position))
-
-    def would_refuse(self) -> Sequence[str]:
-        return checks.refusals(self._alive(), self._options, self._look.listed)
-
-    def would_hold(self) -> Sequence[str]:
-        movable = [self._look.tables[spec.name] for spec in self._specs if not spec.immutable_key]
-        made = checks.would_make(self._alive(), self._options, self._look.listed)
-        return [*made, *checks.generated(self._look.listed), *checks.lost_with_a_key(movable)]
-
-    def release(self, pin: Pin) -> None:
-        seen = slot.now(self._alive(), self._options.slot)
-        identity.require_same_database(pin.identity, seen)
-        slot.remove(self._connection, self._options.slot, self._options.publication)
-
     def places(self) -> Mapping[str, frozenset[str]]:
         return {table.name: places(self._alive(), table) for table in self._look.listed}
-
-    def _identity(self, seen: slot.Now) -> str:
-        tables = self._look.listed
-        published = publications.published(self._connection, self._options.publication, tables)
-        return identity.of(seen, self._options.slot, published, tables)
 
     def observe(self, position: Position, snapshot_open: bool) -> UpstreamView:
         pin, at = self._taken(), lsn_of(position)
         seen = slot.now(self._alive(), self._options.slot)
         self._look.again(self._connection)
-        identity.require(pin.identity, self._identity(seen), seen)
-        if seen.plugin is None and self._unheld:
+        looks_only = seen.plugin is None and self._unheld
+        identity.require_same_history(pin.identity, seen)
+        if not looks_only:
+            slot.require_ours(seen, self._options.slot, at)
+        identity.require_same_tables(pin.identity, self._identity(seen))
+        if looks_only:
             return UpstreamView(identity=pin.identity, latest=position_of(seen.insert))
-        slot.require_ours(seen, self._options.slot, at)
         end = self._pending.end(self._connection, seen, at)
         added = self._look.added(self._connection)
         self._look.compare(self._connection)
@@ -276,18 +242,8 @@ class PostgresUpstream:
     def failure(self, exc: Exception) -> BackfillError | None:
         return from_spark(exc)
 
-    def close(self) -> None:
-        if "_connection" in self.__dict__:
-            self._connection.close()
-
     def clock_ms(self) -> int:
         return clock_ms(self._alive())
-
-    def _alive(self) -> Any:
-        """The connection, a new one where it was lost."""
-        if "_connection" in self.__dict__ and (self._connection.closed or self._connection.broken):
-            del self.__dict__["_connection"]
-        return self._connection
 
     def _taken(self) -> Pin:
         if self._pin is None:

@@ -246,7 +246,8 @@ def test_100_000_splits_take_seconds_to_create_and_one_to_load(path: Path, clock
 
 def test_a_config_that_changed_is_what_later_runs_go_by(catalog: Catalog, clock: Clock) -> None:
     with claimed(catalog, clock) as claim:
-        claim.store.redefine('{"job": {"name": "orders"}}', "caught-up")
+        claim.store.redefine('{"job": {"name": "orders"}}', "caught-up", "/srv/my.toml")
     known = catalog.definition("orders")
     assert (known.config, known.until) == ('{"job": {"name": "orders"}}', "caught-up")
+    assert known.config_file == catalog.job("orders").config_file == "/srv/my.toml"
     assert known.fingerprint == definition().fingerprint

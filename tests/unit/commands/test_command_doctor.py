@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from command_builders import Run, write_config
+from command_builders import Run, end_job, write_config
 
 from backfill_cli.catalog import Catalog, lease
 from backfill_cli.catalog.store import Store
@@ -22,6 +22,7 @@ from backfill_cli.engine.doctor import job as of_job
 from backfill_cli.engine.doctor import machine, place
 from backfill_cli.errors import HistoryGone, Transient
 from backfill_cli.model.checkup import Status
+from backfill_cli.model.job import JobState
 from backfill_cli.model.plan_report import PlannedTable, PlanReport
 from backfill_cli.spark.java import Java
 
@@ -114,6 +115,24 @@ def test_a_runner_that_died_is_named_with_the_way_on(run: Run, catalog: Catalog)
     assert left["status"] == "warning"
     assert "its runner, pid 4711" in left["said"]
     assert left["fix"] == f"backfill resume orders --catalog {catalog.path}"
+
+
+def test_a_job_that_failed_is_what_is_wrong_with_its_config_and_a_warning_elsewhere(
+    run: Run, catalog: Catalog, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned(monkeypatch)
+    file = write_config(folder)
+    with catalog.claim("orders", "test", 5) as claim:
+        claim.store.redefine("{}", "forever", file)
+    way_on = "correct it; then: backfill start --config FILE"
+    end_job(catalog, "orders", JobState.FAILED, f"b.json: line 3: not JSON; to go on: {way_on}")
+    checks = found(run, file)
+    (told,) = checks["job"]
+    assert (told["status"], told["said"]) == ("failed", "job 'orders' failed: b.json: line 3: not JSON")
+    assert told["fix"] == f"correct it; then: backfill start --config {file}"
+    assert checks["plan"][0]["said"].endswith("; start would go on where it failed")
+    elsewhere, _ = found(run)["jobs"]
+    assert (elsewhere["status"], elsewhere["fix"]) == ("warning", told["fix"])
 
 
 def test_a_clock_behind_what_the_catalog_has_seen_is_told(run: Run, catalog: Catalog) -> None:

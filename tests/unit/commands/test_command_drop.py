@@ -1,17 +1,20 @@
 """`backfill drop` with the real engine: refused it has changed nothing, killed on its way it can be repeated."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import duckdb
 import pytest
 from command_builders import Run
-from half_done import half_done, run_elsewhere, staging, told, written
+from half_done import EPOCH, half_done, run_elsewhere, staging, told, written
 
 from backfill_cli.catalog import Catalog
-from backfill_cli.config import JobConfig
+from backfill_cli.config import JobConfig, load
+from backfill_cli.contracts.cutover import CutoverSink, Swap
 
 pytestmark = pytest.mark.seconds
 
@@ -77,3 +80,51 @@ def test_a_drop_that_was_killed_is_done_by_the_next_one(
     assert {table for table, rows in told(folder / "sink.duckdb").items() if rows} == set()
     assert known.jobs() == ()
     assert not staging(config).exists()
+
+
+@pytest.fixture
+def cut_over(folder: Path, known: Catalog) -> None:
+    """People query the job's table by a view, and what they queried before is kept."""
+    config = (folder / "job.toml").read_text().replace('key = ["id"]', 'key = ["id"]\nlive = "shown"')
+    (folder / "job.toml").write_text(config)
+    job = load(folder / "job.toml")
+    with known.claim("orders", "test", 5) as claim:
+        claim.store.redefine(job.stored(), "forever", job.file)
+    with duckdb.connect(str(folder / "sink.duckdb")) as db:
+        db.execute("INSERT INTO orders VALUES (1, 'a'); CREATE TABLE shown AS SELECT 'old' AS name")
+    (table,) = known.definition("orders").tables
+    sink = job.open_sink()
+    assert isinstance(sink, CutoverSink)
+    sink.cut_over("orders", [Swap(table, "shown")], EPOCH, 1, 2)
+
+
+@pytest.mark.usefixtures("cut_over")
+def test_a_drop_after_a_cut_over_says_before_and_after_what_people_go_on_to_see(run: Run, folder: Path) -> None:
+    stays = "shown stays a view of orders, which nothing fills any more; cutover --reverse needs the job"
+    kept = f"shown_before_{EPOCH}"
+    assert f"{stays}; what was there before stays as {kept}" in run("drop", "orders").stderr
+    done = run(*DROP, "--json")
+    assert done.exit_code == 0, done.stderr
+    assert json.loads(done.stdout)["live"] == [{"name": "shown", "target": "orders", "before": kept}]
+    with duckdb.connect(str(folder / "sink.duckdb")) as db:
+        assert db.execute("FROM shown").fetchall() == [(1, "a")]
+
+
+@pytest.mark.usefixtures("cut_over")
+def test_a_drop_with_rows_that_people_query_is_refused_until_the_cut_over_is_reversed(
+    run: Run, folder: Path
+) -> None:
+    before = both(folder)
+    refused = run(*DROP, "--with-rows")
+    assert refused.exit_code == 2
+    assert "shown is a view of orders since the cut over of job 'orders'" in refused.stderr
+    assert both(folder) == before
+    with duckdb.connect(str(folder / "sink.duckdb")) as db:
+        db.execute("DROP VIEW shown")
+    assert run(*DROP, "--with-rows").exit_code == 0
+
+
+@pytest.mark.usefixtures("cut_over")
+def test_a_sink_that_cannot_be_asked_what_people_see_is_no_reason_to_say_nothing(run: Run, folder: Path) -> None:
+    (folder / "sink.duckdb").write_bytes(b"no database")
+    assert "--confirm is missing" in run("drop", "orders").stderr

@@ -1,10 +1,14 @@
 """A hint's commands find the job: they carry the `--catalog` that was typed."""
 
+from pathlib import Path
+
 import pytest
-from command_builders import Run
+from command_builders import Run, end_job, fake_engine
 
 from backfill_cli.catalog import Catalog
-from backfill_cli.view.hints import in_catalog
+from backfill_cli.errors import Fatal
+from backfill_cli.model.job import JobState
+from backfill_cli.view.hints import from_here, in_catalog, of_file
 
 
 @pytest.mark.parametrize(
@@ -40,3 +44,60 @@ def test_a_catalog_that_was_typed_is_in_the_hint_and_one_of_the_environment_is_n
     assert f"Try: backfill status orders --catalog {catalog.path}\n" in typed.stderr
     monkeypatch.setenv("BACKFILL_CATALOG", str(catalog.path))
     assert "Try: backfill status orders\n" in run("pause", "none").stderr
+
+
+@pytest.mark.parametrize(
+    ("hint", "told"),
+    [
+        ("then: backfill start --config FILE", "then: backfill start --config 'my job.toml'"),
+        (
+            "backfill resume a --from-sink job.toml; or backfill drop a --sink job.toml --with-rows --confirm a",
+            "backfill resume a --from-sink 'my job.toml'; "
+            "or backfill drop a --sink 'my job.toml' --with-rows --confirm a",
+        ),
+        (
+            "backfill start --config FILE, and backfill cutover a",
+            "backfill start --config 'my job.toml', and backfill cutover a",
+        ),
+        ("backfill start --config job.toml.old", "backfill start --config job.toml.old"),
+        (
+            "name it: --config FILE; or write one: backfill init",
+            "name it: --config FILE; or write one: backfill init",
+        ),
+        ("backfill report a --out FILE", "backfill report a --out FILE"),
+    ],
+)
+def test_commands_of_a_hint_name_the_config_quoted_for_a_shell(hint: str, told: str) -> None:
+    assert of_file(hint, "my job.toml") == told
+    assert of_file(hint, "") == hint
+
+
+def test_a_path_is_told_as_it_is_typed_here(folder: Path) -> None:
+    assert from_here(str(folder / "jobs/a.toml")) == "jobs/a.toml"
+    assert from_here("/elsewhere/a.toml") == "/elsewhere/a.toml"
+    assert from_here("") == ""
+
+
+@pytest.mark.parametrize("words", [("my job.toml",), ("--config", "my job.toml")])
+def test_the_config_that_was_typed_is_the_one_that_a_hint_names(
+    run: Run, folder: Path, words: tuple[str, ...]
+) -> None:
+    (folder / "my job.toml").write_text("oops = 1\n")
+    assert "then: backfill plan --config 'my job.toml'\n" in run("plan", *words).stderr
+    assert "then: backfill plan --config 'my job.toml'\n" in run("start", *words).stderr
+
+
+def test_a_command_that_names_no_config_tells_the_one_that_the_job_was_started_by(
+    run: Run, folder: Path, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with catalog.claim("orders", "test", 5) as claim:
+        claim.store.redefine("{}", "forever", str(folder / "my job.toml"))
+
+    def refused(*_: object) -> None:
+        raise Fatal("it is not so", "set tables.live; then: backfill start --config FILE")
+
+    fake_engine(monkeypatch, "cutover", look=refused)
+    assert "start --config 'my job.toml'\n" in run("cutover", "orders", "--dry-run").stderr
+    end_job(catalog, "orders", JobState.FAILED, "full; to go on: make room; then: backfill start --config FILE")
+    assert "start --config 'my job.toml'" in run("status", "orders").stdout
+    assert "start --config 'my job.toml'\n" in run("wait", "orders", "--for", "caught-up").stderr

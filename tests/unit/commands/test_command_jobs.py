@@ -200,8 +200,10 @@ def test_a_plan_that_start_would_refuse_ends_with_2_and_names_the_catalog_that_w
     hint = "t has rows. Try: backfill start --config job.toml --into-existing"
     report = PlanReport("orders", "snapshot", "x", (), "LSN 0/1", pending_epochs=None, refused=(hint,))
     fake_engine(monkeypatch, "job.preflight", plan=lambda config, where, existing: report)
-    ended = run("plan", "--config", write_config(folder), "--catalog", "c.duckdb")
+    config = write_config(folder)
+    ended = run("plan", "--config", config, "--catalog", "c.duckdb")
     assert ended.exit_code == 2
+    hint = hint.replace("job.toml", config)
     assert f"start would refuse: {hint} --catalog c.duckdb" in ended.stdout
     assert "change log  from LSN 0/1\n" in ended.stdout
 
@@ -212,14 +214,15 @@ def test_drop_wants_the_name_twice(run: Run, catalog: Catalog, monkeypatch: pyte
 
     def forget(job: str, where: Catalog, without_sink: bool, with_rows: bool) -> SimpleNamespace:
         dropped.append(job + " without its sink" * without_sink)
-        return SimpleNamespace(known=True, left=left, tables=("orders", "lines"), gone=with_rows)
+        return SimpleNamespace(known=True, left=left, tables=("orders", "lines"), gone=with_rows, live=())
 
-    fake_engine(monkeypatch, "job.drop", drop=forget)
+    fake_engine(monkeypatch, "job.drop", drop=forget, live_names=lambda job, where: ())
     assert run("drop", "orders").exit_code == 2
     assert dropped == []
     done = run("drop", "orders", "--confirm", "orders")
     assert done.exit_code == 0
-    assert f"dropped; the sink's rows stay, in orders, lines\nleft in the upstream: {left}" in done.stderr
+    assert "dropped; the sink's rows stay, in orders, lines; to start into them again: " in done.stderr
+    assert f"start --into-existing\nleft in the upstream: {left}" in done.stderr
     assert dropped == ["orders"]
     asked = run("drop", "orders", "--with-rows")
     assert (asked.exit_code, dropped) == (2, ["orders"])

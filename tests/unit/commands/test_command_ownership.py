@@ -149,7 +149,7 @@ def test_a_sink_that_was_deleted_is_not_made_anew(
     assert "--from-sink" not in refused.stderr
     assert not (folder / "sink.duckdb").exists()
     assert told(known.path) == before
-    assert "backfill drop orders --confirm orders" in run("resume", "--from-sink", "job.toml").stderr
+    assert "backfill drop orders --with-rows --confirm orders" in run("resume", "--from-sink", "job.toml").stderr
     assert run("drop", "orders", "--confirm", "orders").exit_code == 0
 
 

@@ -21,8 +21,9 @@ from sink_contract import a_table, schema_json
 from backfill_cli import errors, main
 from backfill_cli.catalog import Catalog, lease
 from backfill_cli.catalog.store import Store
-from backfill_cli.config import JobConfig
+from backfill_cli.config import JobConfig, load
 from backfill_cli.contracts import JobDefinition, SinkTable
+from backfill_cli.contracts.cutover import Swap
 from backfill_cli.engine.job import create, preflight
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.loop import run as engine_run
@@ -411,6 +412,17 @@ def rows_of_others_to_drop(s: Scene) -> str:
     return s.refused("drop", "orders", "--with-rows", "--confirm", "orders")
 
 
+def people_query_what_is_to_go(s: Scene) -> str:
+    config = s.folder / "job.toml"
+    config.write_text(config.read_text().replace("[sink]", 'live = "shown"\n[sink]'))
+    job = load(config)
+    with s.catalog.claim("orders", "test", 5) as claim:
+        claim.store.redefine(job.stored(), "forever", job.file)
+    sink: Any = job.open_sink()
+    sink.cut_over("orders", [Swap(s.job.tables[0], "shown")], EPOCH, 1, 2**42)
+    return s.refused("drop", "orders", "--with-rows", "--confirm", "orders")
+
+
 def not_confirmed_for_a_sink(s: Scene) -> str:
     s.catalog.path.unlink()
     return s.refused("drop", "orders", "--sink", "job.toml")
@@ -500,6 +512,7 @@ STATES: dict[str, tuple[Callable[[Scene], str], ...]] = {
         of_a_catalog_elsewhere,
     ),
     "backfill_cli/engine/job/drop.py:_to_drop": (rows_of_others_to_drop,),
+    "backfill_cli/engine/job/drop.py:_refuse_queried": (people_query_what_is_to_go,),
     "backfill_cli/engine/job/drop.py:drop_from_sink": (drop_sink_of_a_known_job,),
     "backfill_cli/view/verdict.py:show_verify": (differs, differs_while_converging),
     "commands/init.py:init": (config_is_there,),
@@ -560,7 +573,12 @@ NEEDS_SPARK = {
     "backfill_cli/sinks/iceberg/tables.py:check",
     "backfill_cli/sinks/iceberg/tables.py:refuse_gone",
     "backfill_cli/sinks/iceberg/tables.py:refuse_other_job",
-    "backfill_cli/sinks/iceberg/verify.py:copied",
+    "backfill_cli/sinks/delta/tables.py:marked",
+    "backfill_cli/sinks/iceberg/leaving.py:refuse_live",
+    "backfill_cli/sinks/iceberg/live.py:_claimed",
+    "backfill_cli/sinks/iceberg/live.py:_forward",
+    "backfill_cli/sinks/iceberg/live.py:_record",
+    "backfill_cli/sinks/iceberg/verify.py:_at_one_epoch",
     "backfill_cli/sinks/delta/marks.py:_attempt",
     "backfill_cli/sinks/delta/marks.py:mark",
     "backfill_cli/sinks/delta/marks.py:raise_token",
@@ -677,6 +695,32 @@ def test_each_command_of_a_hint_works_where_it_is_told(
         done = s.run(*words)
         assert done.exit_code == 0, (found[index], done.stderr, done.exception)
         index += 1
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        table_dropped,
+        sink_newer,
+        sink_older,
+        sink_deleted,
+        other_result,
+        nothing_saved,
+        marker_gone_under_a_runner,
+        sink_restored_under_a_runner,
+        staging_damaged_between_tables,
+    ],
+)
+def test_to_start_over_as_a_hint_says_is_not_refused_for_rows_of_the_first_try(
+    scene: Callable[[str], Scene], state: Callable[[Scene], str]
+) -> None:
+    s = scene("0")
+    s.sql(s.sink, "INSERT INTO orders VALUES (1, 'a')")
+    over = re.search(r"start over: (backfill drop [^;,]+)", state(s))
+    assert over is not None
+    assert s.run(*shlex.split(over[1])[1:]).exit_code == 0
+    begun = s.run("start", "--config", "job.toml")
+    assert begun.exit_code == 0, begun.stderr
 
 
 def test_resume_records_the_until_that_it_is_given_and_says_so(scene: Callable[[str], Scene]) -> None:

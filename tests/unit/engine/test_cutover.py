@@ -1,18 +1,27 @@
 """The gates of a cut over, each closed by what it stands for, and when one may be reversed."""
 
+import json
 import time
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from backfill_cli.catalog import JobRow
+from backfill_cli.catalog import Catalog, JobRow
 from backfill_cli.catalog.lease import Lease
+from backfill_cli.contracts import JobDefinition, SinkTable
+from backfill_cli.contracts.cutover import Swap
+from backfill_cli.engine import cutover
 from backfill_cli.engine.cutover import _caught_up, _free, _require_reversible, _verified
-from backfill_cli.errors import UsageError
-from backfill_cli.model.checkpoint import Progress
+from backfill_cli.errors import Held, UsageError
+from backfill_cli.model.checkpoint import Checkpoint, Progress
 from backfill_cli.model.cutover import Found, Gate, Live
 from backfill_cli.model.job import Control, JobState, Phase
+from backfill_cli.model.position import Position
+from backfill_cli.model.upstream import Pin
 from backfill_cli.model.verified import Verified
+from backfill_cli.view.cutover import show_cutover
 
 EPOCH = 100
 PROGRESS = Progress(Phase.UPSTREAM, EPOCH, 10, 10, 1, 1, {}, 0, 0, None, None, "")
@@ -100,3 +109,122 @@ def test_only_what_was_cut_over_lately_is_reversed() -> None:
         _require_reversible("shop", {"orders": Live(Found.VIEW)})
     with pytest.raises(UsageError, match=r"is over; what was before is orders_before_100"):
         _require_reversible("shop", {"orders": replace(ours, until_ms=now_ms - 1)})
+
+
+def test_what_others_did_to_a_table_that_is_cut_over_in_place_closes_a_gate_with_what_undoes_it() -> None:
+    gate = _free({"orders": Live(Found.TABLE, moved=("others wrote", "roll it back"))}, in_place=True)
+    assert (gate.open, gate.said, gate.fix) == (False, "others wrote", "roll it back")
+    assert _free({"orders": Live(Found.TABLE)}, in_place=True).open
+
+
+TABLE = SinkTable("orders", "orders_t", ("id",), "{}")
+
+
+class InPlace:
+    """A sink that cuts over in place; each act is noted with whether a runner could have the job meanwhile."""
+
+    in_place = transactional = partial = True
+    sink: Any = property(lambda self: self)
+    prepare = own = commit = saved = drop = forget = lambda *_: None
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog, self.did = catalog, list[str]()
+        self.found = Found.TABLE
+
+    def __enter__(self) -> "InPlace":
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def _note(self, act: str) -> None:
+        with pytest.raises(Held):
+            self._catalog.lock_job("shop").release()
+        self.did.append(act)
+
+    def owner(self, job: str) -> None:
+        return None
+
+    def committed(self, job: str) -> dict[str, Any]:
+        return {}
+
+    def fence(self, job: str, token: int) -> None:
+        self._note(f"fence {token}")
+
+    def live(self, job: str, swaps: tuple[Swap, ...]) -> dict[str, Live]:
+        assert [(one.table.name, one.live) for one in swaps] == [("orders", "orders_t")]
+        return {"orders": Live(self.found, until_ms=2**60)}
+
+    def cut_over(self, job: str, swaps: Any, epoch: int, now_ms: int, until_ms: int) -> None:
+        self._note("cut over")
+        self.found = Found.OURS
+
+    def reverse(self, job: str, swaps: Any) -> None:
+        self._note("reverse")
+        self.found = Found.TABLE
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> InPlace:
+    config = {
+        "job": {"name": "shop"},
+        "upstream": {"type": "files", "snapshot": {"path": "x/", "format": "parquet"}},
+        "sink": {"type": "iceberg", "table": "./lake/{table}", "branch": "b"},
+        "tables": [{"name": "orders", "key": ["id"], "target": "orders_t"}],
+    }
+    catalog = Catalog(tmp_path / "catalog.duckdb")
+    pin = Pin(Position(), None, None, ())
+    job = JobDefinition("shop", json.dumps(config), "{}", pin, "forever", "snapshot", (TABLE,))
+    catalog.create_job(job, Control(), Checkpoint(0, 0, 0, "", "{}", Phase.SNAPSHOT, Position()))
+    made = InPlace(catalog)
+    monkeypatch.setattr(cutover, "Resources", lambda _config: made)
+    monkeypatch.setattr(cutover, "_caught_up", lambda _row: Gate("caught up", True, ""))
+    monkeypatch.setattr(cutover, "_verified", lambda _row, _tables: Gate("verified", True, ""))
+    return made
+
+
+class Folders:
+    """A sink without names."""
+
+    transactional = partial = True
+    sink: Any = property(lambda self: self)
+    prepare = own = commit = saved = drop = forget = fence = owner = lambda *_: None
+    committed = live = lambda *_: {}
+
+    def __enter__(self) -> "Folders":
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def statements(self, swaps: tuple[Swap, ...], epoch: int) -> list[str]:
+        return [f"CREATE OR REPLACE VIEW {one.live}" for one in swaps]
+
+
+def test_a_sink_without_names_has_its_gates_and_says_what_to_run_and_changes_nothing(
+    shop: InPlace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cutover, "Resources", lambda _config: Folders())
+    monkeypatch.setattr(cutover, "_swaps", lambda _job, in_place: (Swap(TABLE, "people.orders"),))
+    looked = cutover.look("shop", shop._catalog)
+    assert (looked.open, looked.is_cut_over) == (True, False)
+    show_cutover(looked, as_json=False)
+    assert "CREATE OR REPLACE VIEW people.orders\njob shop: run these" in capsys.readouterr().out
+    with pytest.raises(UsageError, match="nothing was changed"):
+        cutover.cut_over("shop", shop._catalog, 60)
+    with pytest.raises(UsageError, match="nothing was changed"):
+        cutover.reverse("shop", shop._catalog)
+    monkeypatch.setattr(cutover, "_caught_up", lambda _row: Gate("caught up", False, ""))
+    assert not cutover.cut_over("shop", shop._catalog, 60).open
+    show_cutover(cutover.look("shop", shop._catalog), as_json=False)
+    assert "CREATE" not in capsys.readouterr().out, "nothing to run before every gate is open"
+
+
+def test_a_table_is_cut_over_in_place_while_nobody_can_run_the_job_and_late_runners_are_fenced(
+    shop: InPlace,
+) -> None:
+    report = cutover.cut_over("shop", shop._catalog, 60)
+    assert (report.changed, report.is_cut_over) == (True, True)
+    assert cutover.reverse("shop", shop._catalog).reversed
+    assert shop.did == ["fence 1", "cut over", "fence 2", "reverse"]
+    with shop._catalog.lock_job("shop"), pytest.raises(Held):
+        cutover.cut_over("shop", shop._catalog, 60)
+    assert len(shop.did) == 4, "a runner has the job: nothing changed"

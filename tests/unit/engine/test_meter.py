@@ -42,6 +42,14 @@ HALF = state(
 """Two partitions half-way, one without history, one newer than the pin."""
 
 
+def test_a_job_without_a_change_side_is_not_said_to_follow() -> None:
+    assert (
+        follows(Meter("job", "time", 1000), Phase.UPSTREAM).limited_by == "nothing: following, a barrier every 1 s"
+    )
+    alone = follows(Meter("job", "time", 1000, follows=False), Phase.UPSTREAM).limited_by
+    assert alone == "nothing to follow: the config names no changes; to end it: backfill stop job"
+
+
 def test_a_change_is_lacking_until_the_epoch_that_holds_it_has_landed() -> None:
     made, view = Meter("job", "time", 1000), UpstreamView("{}", START)
     window = ChangeWindow(START, Position.of({"0": 5}), 100, 200, 1)

@@ -290,7 +290,7 @@ def test_case_36_a_side_that_was_restored_stops_the_job_and_says_which(
     assert ("--from-sink" in caught.value.hint) == bool(
         epoch
     )  # a sink without a marker keeps nothing to go on from
-    assert "backfill drop j --confirm j" in caught.value.hint
+    assert "backfill drop j --with-rows --confirm j" in caught.value.hint
     assert world.trace == ["fence", "load", "markers"]
 
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -77,7 +78,7 @@ def test_a_catalog_that_cannot_be_told_what_a_start_waits_for_does_not_end_it(
         assert full == []
 
 
-DROP = "backfill drop orders --confirm orders"
+DROP = "backfill drop orders --with-rows --confirm orders"
 
 
 @pytest.mark.parametrize(
@@ -101,6 +102,17 @@ def test_a_job_that_fails_keeps_its_errors_way_on(catalog: Catalog, hint: str, w
     ):
         raise Fatal("it is gone", hint)
     assert catalog.job("orders").reason == f"it is gone; to go on: {way_on}"
+
+
+def test_a_job_that_was_started_into_existing_is_told_to_start_over_without_its_rows(tmp_path: Path) -> None:
+    beside = replace(JOB, tables=(replace(TABLE, plain_inserts=False),))
+    catalog = Catalog(tmp_path / "catalog.duckdb")
+    catalog.create_job(beside, Control(), Checkpoint(0, 0, 0, "", "{}", Phase.SNAPSHOT, Position()))
+    resources: Any = AtOnce()
+    run = _Run("orders", catalog, NoWatcher())
+    with pytest.raises(Fatal), catalog.lock_job("orders") as lock, run._claimed(beside, CONFIG, resources, lock):
+        raise Fatal("it is gone", "drop the job and start over")
+    assert catalog.job("orders").reason.endswith("backfill drop orders --confirm orders, and start over")
 
 
 def test_a_start_that_is_refused_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from backfill_cli.catalog import Catalog
@@ -12,8 +14,9 @@ from backfill_cli.config import load
 from backfill_cli.config.sections import Table, Transform
 from backfill_cli.contracts import TableSpec, UpstreamCapabilities
 from backfill_cli.engine.job.preflight import plan
-from backfill_cli.engine.job.select import choose, constraints, require_keys, require_whole
+from backfill_cli.engine.job.select import choose, constraints, nothing_follows, require_keys, require_whole
 from backfill_cli.errors import UsageError
+from backfill_cli.upstreams import files
 
 ALL = UpstreamCapabilities(pinned=True, keeps_log=True, before_images=True, one_log=True)
 LOG = replace(ALL, pinned=False, partitioned=True)
@@ -75,6 +78,30 @@ def test_plan_refuses_dms_until_the_config_says_that_keys_never_change(tmp_path:
     with pytest.raises(UsageError, match="table 'orders': the change log sends no old key"):
         plan(load(config), Catalog(tmp_path / "catalog.duckdb"))
     assert not (tmp_path / "warehouse.duckdb").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "until", "told"),
+    [
+        (False, None, "with --until caught-up it ends by itself"),
+        (False, "forever", "it ends by itself; backfill stop orders ends this one"),
+        (False, "caught-up", None),
+        (True, "forever", None),
+        (True, None, None),
+    ],
+)
+def test_a_job_without_a_change_side_is_told_that_it_follows_nothing(
+    tmp_path: Path, changes: bool, until: str | None, told: str | None
+) -> None:
+    pq.write_table(pa.table({"id": [1]}), tmp_path / "a.parquet")
+    tree = {"snapshot": {"path": str(tmp_path / "a.parquet"), "format": "parquet"}}
+    side = {"changes": {"path": str(tmp_path / "changes"), "format": "debezium"}}
+    upstream = files._open(
+        files.FilesOptions.model_validate(tree | (side if changes else {})), [TableSpec("orders", ("id",))]
+    )
+    said = list(nothing_follows("orders", upstream.capabilities, until))
+    assert (told is None) == (said == [])
+    assert all(one.endswith(str(told)) for one in said)
 
 
 class Taking:

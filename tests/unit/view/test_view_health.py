@@ -6,9 +6,10 @@ import pytest
 from view_builders import progress, row
 
 from backfill_cli.catalog import Lease
+from backfill_cli.errors import HistoryGone, StateConflict, Transient, UsageError
 from backfill_cli.model.job import Control, JobState
-from backfill_cli.model.upstream import SpoolView
-from backfill_cli.view.health import SILENT_S, health
+from backfill_cli.model.upstream import HeldLog, SpoolView
+from backfill_cli.view.health import SILENT_S, Told, health, unattended
 from backfill_cli.view.model import job_view
 
 NOW_MS = 10_000_000
@@ -93,3 +94,38 @@ def test_a_job_that_is_done_is_healthy_within_the_limit_of_its_last_look() -> No
     assert judged(**done) == (True, "done")
     assert judged(90.0, **done) == (True, "done")
     assert judged(89.0, **done) == (False, "done, and its upstream was looked at last 1m 30s ago")
+
+
+DONE = row(progress=progress(**FRESH, held_bytes=5 << 20), state=JobState.DONE, live=False)
+
+
+@pytest.mark.parametrize(
+    ("told", "healthy", "why"),
+    [
+        (None, True, "done"),
+        (HeldLog(40 << 20), True, "done"),
+        (HeldLog(40 << 20, 40 << 20), True, "done"),
+        (
+            HeldLog(41 << 20, 40 << 20),
+            False,
+            "keeps 41 MB of its log for this job, more than upstream.max_retained",
+        ),
+        (HistoryGone("the slot is gone"), False, "done; it cannot go on: the slot is gone"),
+        (StateConflict("another database"), False, "done; it cannot go on: another database"),
+        (Transient("no route"), True, "done; its upstream was not asked how much log it keeps: no route"),
+        (UsageError("no password"), True, "done; its upstream was not asked how much log it keeps: no password"),
+    ],
+)
+def test_a_job_without_a_runner_is_as_well_as_its_upstream_says(
+    told: Told | None, healthy: bool, why: str
+) -> None:
+    found = health(job_view(DONE, now_ms=NOW_MS), None, NOW_MS, told=told)
+    assert found.healthy is healthy
+    assert why in found.reason
+
+
+def test_upstreams_are_asked_of_jobs_alone_whose_log_they_keep_while_nobody_runs_them() -> None:
+    views = [job_view(replace(DONE, name=name), now_ms=NOW_MS) for name in ("held", "live", "none")]
+    views[1] = replace(views[1], runner=replace(views[1].runner, alive=True))
+    views[2] = replace(views[2], held_bytes=None)
+    assert unattended(views) == ["held"]

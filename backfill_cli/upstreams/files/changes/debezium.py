@@ -26,6 +26,7 @@ from backfill_cli.formats.source_table import NAMELESS, Known, source_of
 from backfill_cli.formats.values import Encoding, read_as_text, schemaless, textual
 from backfill_cli.model.schema import Columns, SparkType, field
 from backfill_cli.upstreams.files.changes.change_format import Inspected
+from backfill_cli.upstreams.files.changes.envelope import payload_of, refuse_other, source_ms, told_of
 from backfill_cli.upstreams.files.changes.marked_rows import undeclared
 from backfill_cli.upstreams.files.options import ChangesOptions
 from backfill_cli.upstreams.files.reading import lines
@@ -127,7 +128,7 @@ class Debezium:
             if payload is None:
                 continue
             refuse_other(file, payload, line)
-            ms = _source_ms(payload) if number == 0 else ms
+            ms = source_ms(payload) if number == 0 else ms
             of = source_of(payload)
             if not self._known.reads(of) or payload.get("op") == "m":
                 continue
@@ -205,45 +206,6 @@ class Debezium:
         return encoding(shape.told[name], target) if name in shape.told else textual(target)
 
 
-def refuse_other(file: File, payload: Mapping[str, Any], line: str) -> None:
-    """Raises BadData for a line that is no envelope of a table's row, saying what it is and the way on."""
-    if {"updateDescription", "patch", "filter"} & payload.keys() or isinstance(payload.get("after"), str):
-        raise BadData(
-            f"{file.path}: an envelope of Debezium's MongoDB connector, which holds documents and not rows: "
-            f"{line[:120]}",
-            "flatten documents before they land; only envelopes of relational connectors are read",
-        )
-    if "op" in payload:
-        return
-    if any(name in payload for name in ("__op", "__deleted", "__table", "__lsn", "__source_ts_ms")):
-        raise BadData(
-            f"{file.path}: flattened by Debezium's ExtractNewRecordState, so without the row before: {line[:120]}",
-            "take the transform `unwrap` out of the connector: whole envelopes are read",
-        )
-    raise BadData(
-        f"{file.path}: a line without 'op' is not a Debezium envelope: {line[:120]}",
-        "rows without an op are plain appends: give their folder as upstream.snapshot; or set changes.format",
-    )
-
-
-def payload_of(envelope: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The envelope itself, out of its schema block if it has one; None for a tombstone."""
-    if "payload" in envelope and "op" not in envelope:
-        inner = envelope["payload"]
-        return inner if isinstance(inner, dict) else None
-    return envelope
-
-
-def told_of(envelope: Mapping[str, Any]) -> dict[str, Connect] | None:
-    """The row's fields by the schema block, by column; None without a block."""
-    if "payload" not in envelope or "op" in envelope:
-        return None
-    for part in (envelope.get("schema") or {}).get("fields", ()):
-        if part.get("field") == "after":
-            return {one["field"]: one for one in part.get("fields", ())}
-    return {}
-
-
 def _fits(told: Connect, target: SparkType) -> bool:
     try:
         encoding(told, target)
@@ -294,11 +256,3 @@ def _meaning(told: Connect) -> Connect:
     if "fields" in told:
         kept["fields"] = [_meaning(one) for one in told["fields"]]
     return kept
-
-
-def _source_ms(payload: Mapping[str, Any]) -> int | None:
-    source = payload.get("source")
-    for holder in (source if isinstance(source, dict) else {}, payload):
-        if isinstance(holder.get("ts_ms"), int):
-            return int(holder["ts_ms"])
-    return None

@@ -9,7 +9,8 @@ from backfill_cli.contracts import TableSpec, Told
 from backfill_cli.formats import schemas
 from backfill_cli.formats.source_table import source_of
 from backfill_cli.upstreams.files.changes.change_feed import TIME, TYPE, VERSION
-from backfill_cli.upstreams.files.changes.debezium import Debezium, payload_of
+from backfill_cli.upstreams.files.changes.debezium import Debezium
+from backfill_cli.upstreams.files.changes.envelope import payload_of
 from backfill_cli.upstreams.files.looking import sample, seen
 from backfill_cli.upstreams.files.looking.sample import Folder
 from backfill_cli.upstreams.files.looking.seen import Seen

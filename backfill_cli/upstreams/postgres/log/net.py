@@ -4,9 +4,10 @@ from operator import itemgetter
 from typing import Any
 
 from backfill_cli.errors import BadData
+from backfill_cli.upstreams.postgres.keys import literal
 from backfill_cli.upstreams.postgres.log.pgoutput import LOST, UNSENT, Gap, Row, Value
 from backfill_cli.upstreams.postgres.log.window import LogTable
-from backfill_cli.upstreams.postgres.types import Column
+from backfill_cli.upstreams.postgres.types import Column, quoted
 
 Key = Any
 """A value, or a tuple of several: the text of the key's columns."""
@@ -16,6 +17,13 @@ Entry = tuple[int, int, Row | None]
 
 
 _WHOLE = object()
+
+_STRINGS = frozenset({17, 25, 1042, 1043})
+"""bytea, text, char, varchar."""
+
+
+class ValueLost(BadData):
+    """The window lacks a value that the log has later, if at all."""
 
 
 class NeedsAll(Exception):
@@ -104,11 +112,14 @@ class NetTable:
         if not self.gaps:
             return ()
         found: set[int] = set()
+        lost: dict[Key, Row] = {}
         for key, (_, _, row) in self.entries.items():
             if row is not None and any(isinstance(value, Gap) for value in row):
                 if LOST in row:
-                    raise self._lost(key, row)
+                    lost[key] = row
                 found.update(at for at, value in enumerate(row) if value is UNSENT)
+        if lost:
+            raise self._lost(lost)
         return tuple(self.columns[at].name for at in sorted(found))
 
     def shown_key(self, key: Key) -> str:
@@ -146,13 +157,34 @@ class NetTable:
                 f"ALTER TABLE {self.table.name} REPLICA IDENTITY FULL; then drop the job and start over",
             )
 
-    def _lost(self, key: Key, row: Row) -> BadData:
-        columns = ", ".join(repr(self.columns[at].name) for at, value in enumerate(row) if value is LOST)
-        return BadData(
-            f"table {self.table.name!r}: an UPDATE gave a row the new key {self.shown_key(key)}, and the log does "
-            f"not have its value of {columns}, which is stored out of line (TOAST) and did not change",
-            f"ALTER TABLE {self.table.name} REPLICA IDENTITY FULL; then drop the job and start over",
+    def _lost(self, lost: dict[Key, Row]) -> "ValueLost":
+        """lost: rows by key. The hint has the log tell their values: a window that reaches so far has them."""
+        key, row = next(iter(lost.items()))
+        columns = [self.columns[at] for at, value in enumerate(row) if value is LOST]
+        others = f"; rows like it: {len(lost):,}" if len(lost) > 1 else ""
+        anew = ", ".join(f"{quoted(column.name)} = {_anew(column)}" for column in columns)
+        table = self.table.name
+        which = f" WHERE {self._is_key(key)}" if not others else ""
+        return ValueLost(
+            f"table {table!r}: an UPDATE gave a row the new key {self.shown_key(key)}, and the log does not have "
+            f"its value of {', '.join(repr(column.name) for column in columns)}, which is stored out of line "
+            f"(TOAST) and did not change{others}",
+            f"write it again, so that the log has it: UPDATE {table} SET {anew}{which}; and for keys that change "
+            f"later: ALTER TABLE {table} REPLICA IDENTITY FULL",
         )
+
+    def _is_key(self, key: Key) -> str:
+        """SQL that is true of the row with this key."""
+        named = zip(self.table.key, self.values(key), strict=True)
+        return " AND ".join(f"{quoted(name)} = {literal(_text(value))}" for name, value in named)
+
+
+def _anew(column: Column) -> str:
+    """SQL for a column's own value as a new one, which the log then has."""
+    name = quoted(column.name)
+    if column.base_oid in _STRINGS:
+        return f"{name} || ''"
+    return f"{name}::text::{column.type_name}"
 
 
 def _text(value: Value) -> str:

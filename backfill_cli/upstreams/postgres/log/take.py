@@ -18,7 +18,7 @@ from backfill_cli.upstreams.postgres.log import peek
 from backfill_cli.upstreams.postgres.log import pgoutput as log
 from backfill_cli.upstreams.postgres.log.covered import keep_covered
 from backfill_cli.upstreams.postgres.log.files import TableFiles
-from backfill_cli.upstreams.postgres.log.net import NeedsAll, NetTable
+from backfill_cli.upstreams.postgres.log.net import NeedsAll, NetTable, ValueLost
 from backfill_cli.upstreams.postgres.log.window import Taken, TakeRequest
 from backfill_cli.upstreams.postgres.types import DESCRIBED, Column, by_table, spark_type
 
@@ -52,6 +52,11 @@ def take(request: TakeRequest) -> Taken:
             except _Again as again:
                 window.discard()
                 bounds = again.bounds
+            except ValueLost:
+                window.discard()
+                if request.limit is None:
+                    raise
+                request = replace(request, limit=None)  # what follows the window may have it
             except NeedsAll:
                 window.discard()
                 bounds = replace(bounds, hold_all=True)

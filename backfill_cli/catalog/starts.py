@@ -1,0 +1,54 @@
+"""Starts that hold something upstream before their jobs are in the catalog: known again when they were killed."""
+
+from typing import TYPE_CHECKING
+
+from backfill_cli.model.begun import Begun
+from backfill_cli.model.codec import decode, encode
+from backfill_cli.model.upstream import Pin
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+    from backfill_cli.catalog.store import Store
+
+
+class Starts:
+    """The starts of one catalog that are under way, or were cut off. `lock_job` keeps them apart."""
+
+    def __init__(self, store: "Store") -> None:
+        self._store = store
+
+    def begin(self, begun: Begun) -> None:
+        """It is known, instead of an earlier one of its job."""
+        self._store.create()
+        with self._store.writing() as db:
+            end(db, begun.job)
+            row = [begun.job, begun.mark, begun.config, encode(begun.pin), begun.begun_ms]
+            db.execute("INSERT INTO starts VALUES (?, ?, ?, ?, ?)", row)
+
+    def of(self, job: str) -> Begun | None:
+        """That of a job; None where it left nothing to do."""
+        if not self._store.exists():
+            return None
+        with self._store.reading() as db:
+            return next((one for one in every(db) if one.job == job), None)
+
+    def look(self) -> tuple[Begun, ...]:
+        """All, oldest first, of a file that stays as it is. Raises UsageError for one of another version."""
+        with self._store.looking() as db:
+            return every(db)
+
+    def end(self, job: str) -> None:
+        """Nothing of it is left upstream, or the job has it."""
+        with self._store.writing() as db:
+            end(db, job)
+
+
+def every(db: "DuckDBPyConnection") -> tuple[Begun, ...]:
+    """All, oldest first."""
+    rows = db.execute("SELECT job, mark, config, pin, begun_ms FROM starts ORDER BY begun_ms, job").fetchall()
+    return tuple(Begun(job, mark, config, decode(Pin, pin), ms) for job, mark, config, pin, ms in rows)
+
+
+def end(db: "DuckDBPyConnection", job: str) -> None:
+    db.execute("DELETE FROM starts WHERE job = ?", [job])

@@ -1,0 +1,77 @@
+"""What a start holds upstream before its job is made: noted first, so that one that was killed leaves nothing."""
+
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from backfill_cli.catalog.moments import spell_moment
+from backfill_cli.config import from_stored
+from backfill_cli.contracts import HeldUpstream, Upstream
+from backfill_cli.engine.job.resources import Resources
+from backfill_cli.errors import BackfillError, Transient
+from backfill_cli.failpoint import hit
+from backfill_cli.model.begun import Begun
+
+if TYPE_CHECKING:
+    from backfill_cli.catalog import Catalog
+    from backfill_cli.config import JobConfig
+    from backfill_cli.model.upstream import Pin
+
+
+@contextmanager
+def holding(
+    config: "JobConfig", catalog: "Catalog", upstream: Upstream, pin: "Pin", resources: Resources
+) -> Iterator["Pin"]:
+    """What the job holds in its upstream is there, once nothing else can refuse it: the pin from there on.
+
+    It is gone again where the job is not made after all; after a kill the next start, or a drop, sees to that.
+    """
+    if not isinstance(upstream, HeldUpstream):
+        yield pin
+        return
+    mark, now_ms = uuid.uuid4().hex[:16], time.time_ns() // 1_000_000
+    begun = Begun(config.job.name, mark, config.stored(), replace(pin, splits=()), now_ms)
+    resources.patiently(lambda: catalog.starts.begin(begun))
+    hit("start-begun")
+    try:
+        resources.patiently(lambda: upstream.hold(mark))
+        hit("start-held")
+        held = resources.patiently(resources.upstream.pin)
+        if held.schema != pin.schema:
+            raise Transient("the upstream's columns changed while the job was made", "start it again")
+        yield held
+    except BaseException:
+        with suppress(BackfillError):
+            _settle(begun, catalog, upstream)
+        raise
+    hit("start-made")
+    resources.patiently(lambda: _settle(begun, catalog, upstream))
+
+
+def settle(job: str, catalog: "Catalog") -> None:
+    """An earlier start of the job, cut off, has left nothing upstream but what the job has, if it was made.
+
+    Asked of the upstream that it had. Raises StateConflict where that is another one now.
+    """
+    begun = catalog.starts.of(job)
+    if begun is None:
+        return
+    with Resources(from_stored(begun.config)) as resources:
+        if isinstance(resources.upstream, HeldUpstream):
+            _settle(begun, catalog, resources.upstream)
+
+
+def _settle(begun: Begun, catalog: "Catalog", upstream: HeldUpstream) -> None:
+    if begun.job in {row.name for row in catalog.jobs()}:
+        upstream.kept(begun.mark, begun.pin)
+    else:
+        upstream.sweep(begun.mark, begun.pin)
+    catalog.starts.end(begun.job)
+
+
+def spell_begun(begun: Begun) -> str:
+    """For people."""
+    return f"a start of job {begun.job!r}, begun {spell_moment(begun.begun_ms)}, did not come to its end"

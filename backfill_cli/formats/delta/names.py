@@ -1,0 +1,97 @@
+"""Delta tables by their names in a catalog of the session: Spark says where one is, its log says the rest.
+
+Asked once a process: a name that is given to another table meanwhile is found by the table's id.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from backfill_cli.errors import Fatal, UsageError
+from backfill_cli.formats.delta.edge import Where
+from backfill_cli.spark.beside import CATALOG
+from backfill_cli.spark.names import backticked
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NO_PLACE = (
+    'a Delta table is named by its folder, with a /: "./orders" for one that is beside; or by catalog.schema.table'
+)
+OWN = "spark_catalog"
+IMPLEMENTATION = "spark.sql.catalogImplementation"
+_NOT_THERE = ("TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND", "DELTA_TABLE_NOT_FOUND", "DELTA_MISSING_DELTA_TABLE")
+
+Session = Callable[[], "SparkSession"]
+
+
+def is_name(told: str) -> bool:
+    """Whether an option names a table in a catalog: its three parts, and no path."""
+    return "/" not in told and len(told.split(".")) == 3 and all(told.split("."))
+
+
+def is_place(told: str) -> bool:
+    return "/" in told or is_name(told)
+
+
+def sql_of(name: str) -> str:
+    return ".".join(map(backticked, name.split(".")))
+
+
+def located(spark: "SparkSession", name: str) -> Where | None:
+    """Where the table is; None where the catalog has none. Raises UsageError for one of another format."""
+    require_lasting(spark, name.split(".")[0])
+    try:
+        detail = spark.sql(f"DESCRIBE DETAIL {sql_of(name)}").select("format", "location").toArrow().to_pylist()
+    except Exception as exc:
+        if any(text in str(exc) for text in _NOT_THERE):
+            return None
+        raise _refused(name, exc) from exc
+    if detail[0]["format"] != "delta":
+        raise UsageError(f"table {name}: its format is {detail[0]['format']}, not delta", "name a Delta table")
+    return Where.of(_uri(detail[0]["location"]), "")
+
+
+def schema_folder(spark: "SparkSession", name: str) -> str:
+    """Where the catalog puts the tables of this one's schema. Raises UsageError where it does not say."""
+    catalog, schema, _ = name.split(".")
+    require_lasting(spark, catalog)
+    try:
+        told = spark.sql(f"DESCRIBE SCHEMA {backticked(catalog)}.{backticked(schema)}").toArrow().to_pylist()
+    except Exception as exc:
+        raise _refused(name, exc) from exc
+    found = next((one["info_value"] for one in told if one["info_name"] == "Location"), "")
+    if not found:
+        raise UsageError(
+            f"table {name}: the catalog does not say where schema {schema!r} is: what the job keeps beside its "
+            "tables has no place",
+            "name the table's folder",
+        )
+    return _uri(found)
+
+
+def require_lasting(spark: "SparkSession", catalog: str) -> None:
+    """Raises UsageError for a catalog that the session does not have, or that ends with it."""
+    if catalog != OWN and spark.conf.get(CATALOG + catalog, None) is None:
+        raise UsageError(
+            f"the session has no catalog {catalog!r}",
+            f"name it in [spark.conf]: '{CATALOG}{catalog}' = …; or name the table's folder",
+        )
+    if catalog == OWN and spark.conf.get(IMPLEMENTATION, "in-memory") == "in-memory":
+        raise UsageError(
+            f"Spark's own catalog, {OWN}, is kept in memory here, and ends with the session",
+            f"set [spark.conf] '{IMPLEMENTATION}' = 'hive', with its metastore; or name the table's folder",
+        )
+
+
+def _uri(location: str) -> str:
+    """Hadoop writes a local one as `file:/x`."""
+    return location.removeprefix("file:") if location.startswith("file:/") else location
+
+
+def _refused(name: str, exc: Exception) -> Exception:
+    from pyspark.errors import PySparkException
+
+    if not isinstance(exc, PySparkException):
+        return exc
+    said = next(filter(None, str(exc).splitlines()), "")[:300]
+    return Fatal(f"table {name}: its catalog refuses: {said}", "see what Spark says of it above")

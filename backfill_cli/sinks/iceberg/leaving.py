@@ -1,0 +1,53 @@
+"""What goes when a job's tables are dropped: a table, or of one that people query the job's branch alone."""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from backfill_cli.errors import UsageError
+from backfill_cli.formats.iceberg.places import Place
+from backfill_cli.formats.lake.blobs import Blobs
+from backfill_cli.formats.lake.state import Claim, JobRecord, JobState, jobs
+from backfill_cli.model.checkpoint import Marker
+from backfill_cli.sinks.iceberg.heads import Head
+
+
+def statement(place: Place, branch: str | None) -> str:
+    """What drops it. branch: of the job, None where the table is the job's."""
+    if branch is None:
+        return f"DROP TABLE IF EXISTS {place.sql} PURGE"
+    return f"ALTER TABLE {place.sql} DROP BRANCH IF EXISTS {branch}"
+
+
+def claims_on(folder: Blobs | None, places: Collection[str]) -> Iterator[tuple[JobRecord, Mapping[str, Claim]]]:
+    """The jobs that have claims on these places, with those claims."""
+    for record in jobs(folder) if folder is not None else []:
+        going = {table: claim for table, claim in record.claims.items() if claim.place in places}
+        if going:
+            yield record, going
+
+
+Going = Iterable[tuple[JobRecord, Mapping[str, Claim]]]
+
+
+def refuse_live(going: Going, held: Callable[[Claim], Head | None]) -> None:
+    """Raises UsageError for a table that was cut over: people query the job's rows."""
+    for record, claims in going:
+        for claim in claims.values():
+            head = held(claim)
+            if head is not None and head.is_live:
+                raise UsageError(
+                    f"{claim.place} was cut over: people who query it have the rows of job {record.job!r}",
+                    f"backfill cutover {record.job} --reverse, then drop it; or forget the job and keep the rows: "
+                    f"backfill drop {record.job} --confirm {record.job}",
+                )
+
+
+def keep_markers(state: JobState, going: Collection[str], markers: Mapping[str, Marker]) -> None:
+    """The job's record says the markers of tables that are about to go."""
+    dropped = {table: markers[table] for table in going if table in markers}
+
+    def kept(known: JobRecord | None) -> JobRecord:
+        assert known is not None
+        return replace(known, dropped={**known.dropped, **dropped})
+
+    state.change(kept)

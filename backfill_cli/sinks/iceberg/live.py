@@ -1,0 +1,187 @@
+"""A job's branch as the table's own: one `fast_forward` a table, which fails where others moved it meanwhile.
+
+The order of what is written beside lets a death at any point be made good by the same command again: which of the
+two a table is at, the table itself says, see `heads`.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from backfill_cli.contracts.cutover import Swap
+from backfill_cli.errors import StateConflict, UsageError
+from backfill_cli.failpoint import hit
+from backfill_cli.formats.iceberg.edge import Moved, failing
+from backfill_cli.formats.iceberg.places import Place
+from backfill_cli.formats.lake.merge import literal
+from backfill_cli.formats.lake.state import Claim, Cut, JobRecord, JobState
+from backfill_cli.model.cutover import Found, Live, Lives
+from backfill_cli.sinks.iceberg.heads import MAIN, Head
+from backfill_cli.spark.names import backticked
+
+if TYPE_CHECKING:
+    from pyiceberg.table.snapshots import Snapshot
+    from pyspark.sql import SparkSession
+
+
+class InPlace(ABC):
+    """The part of a sink that cuts over its tables: `contracts.CutoverSink`."""
+
+    _turn: AbstractContextManager[bool]
+
+    @abstractmethod
+    def _cutting(self, job: str) -> "Cutting": ...
+
+    @property
+    def in_place(self) -> bool:
+        return True
+
+    def live(self, job: str, swaps: Sequence[Swap]) -> Lives:
+        return self._cutting(job).live(swaps)
+
+    def cut_over(self, job: str, swaps: Sequence[Swap], epoch: int, now_ms: int, until_ms: int) -> None:
+        with self._turn:
+            self._cutting(job).cut_over(swaps, epoch, now_ms, until_ms)
+
+    def reverse(self, job: str, swaps: Sequence[Swap]) -> None:
+        with self._turn:
+            self._cutting(job).reverse(swaps)
+
+
+@dataclass(frozen=True, slots=True)
+class Cutting:
+    """branch: of the sink's options. held: a table as the job has it now."""
+
+    state: JobState
+    branch: str | None
+    held: Callable[[Claim], Head | None]
+    spark: "Callable[[], SparkSession]"
+
+    def live(self, swaps: Sequence[Swap]) -> Lives:
+        """See contracts.CutoverSink."""
+        if self.branch is None:
+            raise UsageError(
+                "the job writes to the tables' own branches: people who query them have its rows already",
+                'to fill a table beside the rows that it has, set sink.branch = "backfill" in a new job\'s config',
+            )
+        record = self._record()
+        return {swap.table.name: self._live(record, swap) for swap in swaps}
+
+    def _live(self, record: JobRecord, swap: Swap) -> Live:
+        claim, held = self._claimed(record, swap)
+        cut = record.cuts.get(swap.table.name)
+        if held.is_live:
+            made = f"at the job's branch {self.branch}"
+            if cut is None:
+                return Live(Found.OURS, made=made)
+            return Live(Found.OURS, cut.kept, cut.since_ms, cut.until_ms, made=made)
+        return Live(Found.TABLE, moved=_moved(Place.of(claim.place), held))
+
+    def cut_over(self, swaps: Sequence[Swap], epoch: int, now_ms: int, until_ms: int) -> None:
+        for swap in swaps:
+            claim, held = self._claimed(self._record(), swap)
+            if not held.is_live:
+                self._forward(swap, claim, held, epoch, now_ms, until_ms)
+            self._own(swap, None)
+            self._sql(claim, f"DROP BRANCH IF EXISTS {self.branch}")
+
+    def _forward(self, swap: Swap, claim: Claim, held: Head, epoch: int, now_ms: int, until_ms: int) -> None:
+        place = Place.of(claim.place)
+        if (moved := _moved(place, held)) is not None or held.table_main is None:
+            raise UsageError(*(moved or (f"{place} has no snapshot", "drop the job and start over")))
+        kept = f"backfill_before_{epoch}"
+        self._sql(claim, f"CREATE OR REPLACE TAG {kept} AS OF VERSION {held.table_main.snapshot_id}")
+        self._note(swap, Cut(kept, held.target, now_ms, until_ms))
+        hit("sink-before-cutover")
+        try:
+            self._call(place, "fast_forward", f"branch => '{MAIN}', to => '{held.target}'")
+        except Moved as exc:
+            raise UsageError(
+                f"{place}: others wrote to it just now: {exc.message}", "backfill cutover --dry-run"
+            ) from exc
+        hit("sink-after-cutover")
+
+    def reverse(self, swaps: Sequence[Swap]) -> None:
+        for swap in swaps:
+            record = self._record()
+            claim, held = self._claimed(record, swap)
+            if not held.is_live:
+                continue
+            cut = record.cuts.get(swap.table.name)
+            if cut is None or cut.kept not in held.refs or held.main is None:
+                raise UsageError(
+                    f"{claim.place}: the tag {cut.kept if cut else 'backfill_before_…'} of what it was before is "
+                    "gone: the cut over cannot be reversed",
+                    "leave it as it is",
+                )
+            # What the job, and others, wrote since is in its branch then, and the job goes on there.
+            self._sql(claim, f"CREATE OR REPLACE BRANCH {cut.branch} AS OF VERSION {held.main.snapshot_id}")
+            self._own(swap, cut.branch)
+            hit("sink-before-reverse")
+            self._call(Place.of(claim.place), "set_current_snapshot", f"ref => '{cut.kept}'")
+            hit("sink-after-reverse")
+            self._note(swap, None)
+            self._sql(claim, f"DROP TAG IF EXISTS {cut.kept}")
+
+    def _record(self) -> JobRecord:
+        record = self.state.record()
+        if record is None:
+            raise StateConflict("the sink keeps nothing of the job", "backfill status")
+        return record
+
+    def _claimed(self, record: JobRecord, swap: Swap) -> tuple[Claim, Head]:
+        claim = record.claims.get(swap.table.name)
+        held = None if claim is None else self.held(claim)
+        if claim is None or held is None:
+            raise StateConflict(f"the sink has no table for {swap.table.name!r}", "backfill status")
+        return claim, held
+
+    def _own(self, swap: Swap, branch: str | None) -> None:
+        """The job's commits go to this branch from now on, if the table does not say that they are in its own."""
+
+        def owned(record: JobRecord | None) -> JobRecord:
+            known = record or self._record()
+            name = swap.table.name
+            return replace(known, claims={**known.claims, name: replace(known.claims[name], branch=branch)})
+
+        self.state.change(owned)
+
+    def _note(self, swap: Swap, cut: Cut | None) -> None:
+        def noted(record: JobRecord | None) -> JobRecord:
+            known = record or self._record()
+            others = {name: one for name, one in known.cuts.items() if name != swap.table.name}
+            return replace(known, cuts={**others, **({} if cut is None else {swap.table.name: cut})})
+
+        self.state.change(noted)
+
+    def _sql(self, claim: Claim, what: str) -> None:
+        place, spark = Place.of(claim.place), self.spark()
+        place.register(spark)
+        with failing(place):
+            spark.sql(f"ALTER TABLE {place.sql} {what}")
+
+    def _call(self, place: Place, procedure: str, arguments: str) -> None:
+        table = literal(place.in_catalog)
+        with failing(place):
+            self.spark().sql(f"CALL {backticked(place.catalog)}.system.{procedure}(table => {table}, {arguments})")
+
+
+def _moved(place: Place, held: Head) -> tuple[str, str] | None:
+    """What was committed to the table's own branch since the job's was made, and how that is undone."""
+    own = {one.snapshot_id for one in held.ancestors(held.main)}
+    theirs: list[Snapshot] = []
+    for one in held.ancestors(held.table_main):
+        if one.snapshot_id in own:
+            break
+        theirs.append(one)
+    if not theirs:
+        return None
+    base = theirs[-1].parent_snapshot_id
+    back = f"if what they wrote may go: {place.call('rollback_to_snapshot', f'snapshot_id => {base}')}; else "
+    return (
+        f"{place}: others committed {len(theirs)} snapshots to it since the job's branch {held.target!r} was made "
+        f"from it, the newest is {theirs[0].snapshot_id}",
+        f"{back if base is not None else ''}drop the job and start over, while nobody writes to it",
+    )

@@ -1,0 +1,88 @@
+"""What a job holds in the database, and the connection by which it does: see contracts.HeldUpstream."""
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+from backfill_cli.contracts import TableSpec
+from backfill_cli.model.position import Position
+from backfill_cli.model.upstream import HeldLog, Pin
+from backfill_cli.upstreams.postgres import checks, identity, marks, publications, slot
+from backfill_cli.upstreams.postgres.client import connected_alone
+from backfill_cli.upstreams.postgres.look import Look
+from backfill_cli.upstreams.postgres.options import PostgresOptions
+from backfill_cli.upstreams.postgres.pending import lsn_of
+
+
+class Holding:
+    """Slot and publication of one job. Nothing is asked before one of its methods is called."""
+
+    def __init__(self, options: PostgresOptions, specs: Sequence[TableSpec]) -> None:
+        self._options, self._specs = options, specs
+        self._look = Look(specs)
+        self._made = False  # by this process, which needs no mark to know it
+
+    @cached_property
+    def _connection(self) -> Any:
+        return connected_alone(self._options.dsn)
+
+    def _alive(self) -> Any:
+        """The connection, a new one where it was lost."""
+        if "_connection" in self.__dict__ and (self._connection.closed or self._connection.broken):
+            del self.__dict__["_connection"]
+        return self._connection
+
+    def close(self) -> None:
+        if "_connection" in self.__dict__:
+            self._connection.close()
+
+    def may_hold(self) -> None:
+        checks.require_able(self._alive(), self._options, self._look.listed)
+
+    def would_refuse(self, mark: str | None) -> Sequence[str]:
+        return checks.refusals(self._alive(), self._options, self._look.listed, mark)
+
+    def would_hold(self) -> Sequence[str]:
+        movable = [self._look.tables[spec.name] for spec in self._specs if not spec.immutable_key]
+        made = checks.would_make(self._alive(), self._options, self._look.listed)
+        return [*made, *checks.generated(self._look.listed), *checks.lost_with_a_key(movable)]
+
+    def hold(self, mark: str) -> None:
+        options = self._options
+        marks.make(self._alive(), options, mark, self._look.listed)
+        self._made = True
+
+    def kept(self, mark: str, pin: Pin) -> None:
+        self._require_database_of(pin)
+        marks.unmark(self._connection, mark)
+
+    def sweep(self, mark: str, pin: Pin) -> None:
+        self._require_database_of(pin)
+        if self._made:
+            slot.remove(self._connection, self._options.slot, self._options.publication)
+        marks.sweep(self._connection, self._options, mark)
+
+    def left(self, mark: str) -> Sequence[str]:
+        return marks.left(self._alive(), self._options, mark)
+
+    def held(self, pin: Pin, position: Position) -> HeldLog:
+        seen = slot.now(self._alive(), self._options.slot)
+        identity.require_same_history(pin.identity, seen)
+        slot.require_ours(seen, self._options.slot, lsn_of(position))
+        identity.require_same_tables(pin.identity, self._identity(seen))
+        return HeldLog(seen.held_bytes, self._options.max_retained, slot.is_bounded(self._connection))
+
+    def keep_within(self, position: Position) -> None:
+        slot.require_within(self._alive(), self._options, lsn_of(position))
+
+    def release(self, pin: Pin) -> None:
+        self._require_database_of(pin)
+        slot.remove(self._connection, self._options.slot, self._options.publication)
+
+    def _require_database_of(self, pin: Pin) -> None:
+        identity.require_same_database(pin.identity, slot.now(self._alive(), self._options.slot))
+
+    def _identity(self, seen: slot.Now) -> str:
+        tables = self._look.listed
+        published = publications.published(self._connection, self._options.publication, tables)
+        return identity.of(seen, self._options.slot, published, tables)

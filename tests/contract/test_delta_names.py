@@ -1,0 +1,147 @@
+"""Delta tables and the names that a catalog has for them."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from sink_contract import Epochs, a_table, rows
+
+from backfill_cli.contracts import TableSpec
+from backfill_cli.contracts.cutover import NamelessSink, Swap
+from backfill_cli.errors import Fatal, StateConflict, UsageError
+from backfill_cli.formats.delta import names
+from backfill_cli.model.checkpoint import Marker
+from backfill_cli.model.plan import SnapshotRead
+from backfill_cli.sinks.delta import connector
+from backfill_cli.sinks.delta.options import DeltaOptions
+from backfill_cli.sinks.delta.sink import DeltaSink
+from backfill_cli.upstreams.delta import connector as upstreams
+from backfill_cli.upstreams.delta.upstream import DeltaUpstream
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def test_the_statements_of_a_cut_over_are_what_makes_the_name_a_view(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    sink = connector.open(DeltaOptions(table=f"{tmp_path}/a `lake`/{{table}}"))
+    assert isinstance(sink, NamelessSink)
+    sink.use(lambda: spark)  # type: ignore[attr-defined]
+    epochs = Epochs(tmp_path / "staging")
+    sink.prepare("orders", epochs.tables, False)
+    sink.fence("orders", 1)
+    sink.commit(epochs.next(inserts=rows((1, "a"))))
+    rename, view = sink.statements([Swap(a_table(), "people_orders")], 20)
+    assert rename.startswith("ALTER TABLE people_orders RENAME TO people_orders_before_20;")
+    spark.sql(view.rstrip(";"))
+    try:
+        assert spark.table("people_orders").toArrow().to_pylist() == rows((1, "a"))
+    finally:
+        spark.sql("DROP VIEW people_orders")
+
+
+@pytest.fixture
+def schema(spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Spark's own catalog, in memory here: it lasts as long as the test."""
+    monkeypatch.setattr(names, "IMPLEMENTATION", "spark.backfill.of-this-test")
+    spark.conf.set("spark.backfill.of-this-test", "hive")
+    spark.sql(f"CREATE SCHEMA named LOCATION '{tmp_path}/house'")
+    yield "spark_catalog.named"
+    spark.sql("DROP SCHEMA named CASCADE")
+
+
+def by_name(spark: "SparkSession", table: str) -> DeltaSink:
+    sink = connector.open(DeltaOptions(table=table))
+    assert isinstance(sink, DeltaSink)
+    sink.use(lambda: spark)
+    return sink
+
+
+def followed(spark: "SparkSession", table: str) -> DeltaUpstream:
+    upstream = upstreams.open(upstreams.options.model_validate({"table": table}), [TableSpec("orders", ("id",))])
+    assert isinstance(upstream, DeltaUpstream)
+    upstream.use(lambda: spark)
+    return upstream
+
+
+def test_a_table_of_a_catalog_is_made_filled_followed_and_dropped_by_its_name(
+    spark: "SparkSession", tmp_path: Path, schema: str
+) -> None:
+    sink, epochs = by_name(spark, f"{schema}.{{table}}"), Epochs(tmp_path / "staging")
+    assert (sink.owner("orders"), sink.committed("orders")) == (None, {})
+    sink.prepare("orders", epochs.tables, False)
+    sink.fence("orders", 1)
+    sink.commit(epochs.next(inserts=rows((1, "a"), (2, "b"))))
+    spark.sql("ALTER TABLE named.orders SET TBLPROPERTIES (delta.enableChangeDataFeed = true)")
+
+    upstream = followed(spark, f"{schema}.orders")
+    pin = upstream.pin()
+    upstream.restore(pin)
+    scan = upstream.scan(spark, "orders", [SnapshotRead(one.table, one.id) for one in pin.splits])
+    assert sorted(scan.select("id").toArrow().column("id").to_pylist()) == [1, 2]
+    by_name(spark, f"{schema}.{{table}}").commit(epochs.next(upserts=rows((2, "B")), deletes=[1]))
+    moved = upstream.observe(pin.position, True).latest
+    changes = upstream.changes(spark, "orders", pin.position, moved, pin.schema["orders"])
+    assert sorted(changes.select("_op", "id").toArrow().to_pylist(), key=str) == [
+        {"_op": "D", "id": 1},
+        {"_op": "D", "id": 2},
+        {"_op": "U", "id": 2},
+    ]
+    assert spark.table("named.orders").toArrow().to_pylist() == rows((2, "B"))
+    assert (tmp_path / "house" / "_backfill_state" / "orders").is_dir()
+    assert upstream.places() == {"orders": sink.places(epochs.tables)["orders"]}, "it is the same table"
+    by_folder = by_name(spark, f"{tmp_path}/house/{{table}}")
+    assert by_folder.committed("orders") == {"orders": Marker(20, 1, "a20")}
+
+    again = by_name(spark, f"{schema}.{{table}}")
+    view = again.statements([Swap(a_table(), "v")], 20)[1]
+    assert view == "CREATE OR REPLACE VIEW v AS SELECT * FROM `spark_catalog`.`named`.`orders`;"
+    again.drop(epochs.tables)
+    assert again.committed("orders") == {"orders": Marker(20, 1, "a20")}
+    assert spark.sql("SHOW TABLES IN named").count() == 0
+    assert not (tmp_path / "house" / "orders").exists()
+
+
+def test_a_name_that_is_given_to_another_table_is_told_on_both_sides(
+    spark: "SparkSession", tmp_path: Path, schema: str
+) -> None:
+    def given(folder: str) -> None:
+        spark.sql("DROP TABLE IF EXISTS named.orders")
+        spark.sql(
+            f"CREATE TABLE named.orders (id BIGINT, name STRING) USING delta LOCATION '{tmp_path}/{folder}' "
+            "TBLPROPERTIES (delta.enableChangeDataFeed = true)"
+        )
+
+    given("one")
+    sink, epochs = by_name(spark, f"{schema}.orders"), Epochs(tmp_path / "staging")
+    sink.prepare("orders", epochs.tables, False)
+    sink.fence("orders", 1)
+    sink.commit(epochs.next(inserts=rows((1, "a"))))
+    assert spark.table("named.orders").count() == 1
+    pin = followed(spark, f"{schema}.orders").pin()
+    given("two")
+    with pytest.raises(StateConflict, match="is what the catalog has for 'orders' now"):
+        by_name(spark, f"{schema}.orders").commit(epochs.next(upserts=rows((2, "b"))))
+    upstream = followed(spark, f"{schema}.orders")
+    upstream.restore(pin)
+    with pytest.raises(Fatal, match="another table is there now"):
+        upstream.observe(pin.position, True)
+
+
+def test_a_catalog_that_ends_with_the_session_and_what_is_no_delta_table_are_refused(
+    spark: "SparkSession", schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark.sql("CREATE TABLE named.plain (id BIGINT) USING parquet")
+    with pytest.raises(UsageError, match="its format is parquet"):
+        followed(spark, f"{schema}.plain").pin()
+    with pytest.raises(UsageError, match="no Delta table of that name"):
+        followed(spark, f"{schema}.none").pin()
+    with pytest.raises(UsageError, match="has no catalog 'house'"):
+        by_name(spark, "house.a.b").owner("orders")
+    with pytest.raises(Fatal, match=r"its catalog refuses: .*SCHEMA_NOT_FOUND"):
+        by_name(spark, "spark_catalog.nowhere.b").owner("orders")
+    monkeypatch.undo()
+    with pytest.raises(UsageError, match="ends with the session"):
+        by_name(spark, f"{schema}.b").owner("orders")

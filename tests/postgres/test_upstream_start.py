@@ -1,0 +1,156 @@
+"""A start that was killed while it made its slot: the next one knows what is its own, and touches nothing else."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import psycopg
+import pytest
+from postgres import Server
+from postgres_database import Database, database
+
+from backfill_cli import failpoint
+from backfill_cli.contracts import TableSpec
+from backfill_cli.errors import StateConflict, Transient, UsageError
+from backfill_cli.model.upstream import Pin
+from backfill_cli.upstreams.postgres.options import PostgresOptions
+from backfill_cli.upstreams.postgres.upstream import PostgresUpstream
+
+MARK = "backfill_start_"
+HELD = "SELECT slot_name::text FROM pg_replication_slots WHERE database = current_database() ORDER BY 1"
+
+
+class Killed(BaseException):
+    pass
+
+
+@pytest.fixture
+def db(postgres: Server) -> Iterator[Database]:
+    with database(postgres) as made:
+        made("CREATE TABLE t (id int PRIMARY KEY, v text)")
+        yield made
+
+
+def opened(db: Database) -> Any:
+    return PostgresUpstream(PostgresOptions(dsn=db.dsn, slot=db.name), [TableSpec("t", ("id",))])
+
+
+def killed(db: Database, monkeypatch: pytest.MonkeyPatch, point: str) -> Pin:
+    """A start dies there. `hold` is the last point: the slot is there, and its catalog knows no job."""
+
+    def kill(name: str) -> None:
+        if name == point:
+            raise Killed
+
+    upstream = opened(db)
+    pin: Pin = upstream.pin()
+    with monkeypatch.context() as broken:
+        broken.setattr(failpoint, "handler", kill)
+        with suppress(Killed):
+            upstream.hold(db.name)
+    upstream.close()
+    return pin
+
+
+def held(db: Database) -> list[str]:
+    return [name for (name,) in db(HELD)]
+
+
+def publications(db: Database) -> list[Any]:
+    return db("SELECT pubname::text FROM pg_publication")
+
+
+@pytest.mark.parametrize("point", ["slot-marked", "hold"])
+def test_what_a_start_left_is_named_and_gone_before_the_next(
+    db: Database, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    pin = killed(db, monkeypatch, point)
+    marked = f"{MARK}{db.name}"
+    there = [marked] if point == "slot-marked" else [marked, db.name]
+    assert held(db) == there
+    upstream = opened(db)
+    upstream.pin()
+    assert upstream.left(db.name) == [f"replication slot {name!r}" for name in there]
+    assert upstream.would_refuse(db.name) == []
+    upstream.sweep(db.name, pin)
+    upstream.sweep(db.name, pin)
+    assert (held(db), publications(db), upstream.left(db.name)) == ([], [], [])
+    upstream.hold(db.name)
+    upstream.kept(db.name, pin)
+    assert (held(db), publications(db)) == ([db.name], [(db.name,)])
+    upstream.close()
+
+
+@pytest.mark.parametrize("point", ["", "slot-marked", "hold"])
+def test_a_slot_of_others_that_came_meanwhile_stays(
+    db: Database, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    """Made by another catalog or tool: where the start had made none yet, or once somebody removed its own."""
+    pin = killed(db, monkeypatch, point) if point else opened(db).pin()
+    if point == "hold":
+        db(f"SELECT pg_drop_replication_slot('{db.name}')")
+    db(f"SELECT pg_create_logical_replication_slot('{db.name}', 'pgoutput')")
+    upstream = opened(db)
+    upstream.pin()
+    assert f"replication slot {db.name!r}" not in upstream.left(db.name)
+    upstream.sweep(db.name, pin)
+    assert held(db) == [db.name]
+    assert len(upstream.would_refuse(db.name)) == 1
+    with pytest.raises(UsageError, match="this job did not make it"):
+        upstream.hold(db.name)
+    assert held(db) == [db.name]
+    upstream.close()
+
+
+def test_what_a_start_left_in_another_database_is_not_called_gone(
+    db: Database, postgres: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pin = killed(db, monkeypatch, "hold")
+    with database(postgres) as other:
+        upstream = opened(other)
+        for act in (upstream.sweep, upstream.kept):
+            with pytest.raises(StateConflict, match="leads to another database"):
+                act(db.name, pin)
+        upstream.close()
+    assert len(held(db)) == 2
+
+
+def test_a_mark_that_the_server_still_makes_is_waited_for(db: Database) -> None:
+    """The process is gone; its backend waits for a transaction that was open before."""
+    pin = opened(db).pin()
+    with psycopg.connect(db.dsn) as old:
+        old.execute("INSERT INTO t VALUES (1, 'a')")
+        making = psycopg.connect(db.dsn, autocommit=True)
+        making.pgconn.send_query(
+            f"SELECT pg_create_logical_replication_slot('{MARK}{db.name}', 'pgoutput')".encode()
+        )
+        while not held(db):
+            pass
+        upstream = opened(db)
+        with pytest.raises(Transient, match="is still being made, by process") as told:
+            upstream.sweep(db.name, pin)
+        db((told.value.hint or "").partition("or: ")[2])
+        while held(db):
+            pass
+        upstream.sweep(db.name, pin)
+        upstream.close()
+        making.close()
+
+
+def test_where_there_is_room_for_one_slot_alone_it_goes_without_a_mark(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from backfill_cli.upstreams.postgres import marks
+
+    monkeypatch.setattr(marks, "_FREE", "SELECT 1")
+    upstream = opened(db)
+    pin = upstream.pin()
+    upstream.hold(db.name)
+    assert held(db) == [db.name]
+    later = opened(db)
+    later.sweep(db.name, pin)  # which cannot know it
+    assert held(db) == [db.name]
+    upstream.sweep(db.name, pin)  # the process that made it does
+    assert (held(db), publications(db)) == ([], [])
+    upstream.close()
+    later.close()

@@ -1,0 +1,74 @@
+"""A Java that outlives the runners of a test: the next one finds it warm, for half of what a start costs.
+
+Between two runners its Spark ends, as Java itself does with a runner that has one of its own. Java's own beginning
+and end is what the tests that do not ask for this one see: `systems/test_commands.py`, secrets, clusters.
+"""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from backfill_cli.spark import class_data, driver
+from backfill_cli.spark.java import find_java
+from backfill_cli.spark.session import LOG4J
+from backfill_cli.spark.table_formats import EXCLUDES, JARS, PACKAGES, session_settings
+
+if TYPE_CHECKING:
+    from py4j.java_gateway import JavaGateway
+
+_lent: set[object] = set()
+
+
+@contextmanager
+def kept_java(formats: Sequence[str] = (), jars: str = "") -> Iterator[Mapping[str, str]]:
+    """What to add to the environment of one runner, until it has ended. Nothing while another one has the Java.
+
+    formats: of lake tables, whose jars a Java has from its start; jars: more of them, as `spark.jars` has them.
+    """
+    kind = (tuple(formats), jars)
+    if kind in _lent:
+        yield {}
+        return
+    java = _started(*kind)
+    address = java.gateway_parameters
+    _lent.add(kind)
+    try:
+        yield {"PYSPARK_GATEWAY_PORT": str(address.port), "PYSPARK_GATEWAY_SECRET": address.auth_token}
+    finally:
+        _emptied(java)
+        _lent.remove(kind)
+
+
+def archive_flags() -> list[str]:
+    """Flags of Java with which Spark starts sooner, none before the class data archive is made."""
+    return class_data.flags_to_use(class_data.archive_file(find_java(os.environ), {}))
+
+
+@cache
+def _started(formats: tuple[str, ...], jars: str) -> "JavaGateway":
+    """Ends with this process."""
+    flags = [f'"-Dlog4j2.configurationFile={LOG4J}"', *archive_flags()]
+    settings = {"spark.driver.extraJavaOptions": " ".join(flags), "spark.driver.memory": "2g"}
+    fetched = {
+        name: value for name, value in session_settings(formats, {}).items() if name in (PACKAGES, EXCLUDES)
+    }
+    return driver.start({**settings, **fetched, **({JARS: jars} if jars else {})})
+
+
+def _emptied(java: "JavaGateway") -> None:
+    """No Spark is left in it, and nothing that Delta remembers of tables."""
+    jvm: Any = java.jvm
+    left = _object(jvm.org.apache.spark, "SparkContext").getActive()
+    if left.isDefined():  # of a runner that was killed
+        left.get().stop()
+    delta = _object(jvm.org.apache.spark.sql.delta, "DeltaLog")
+    if delta is not None:
+        delta.clearCache()
+
+
+def _object(package: Any, name: str) -> Any:
+    """Scala's `object` of that name, None where its jar is not there."""
+    found = getattr(package, f"{name}$")
+    return getattr(found, "MODULE$") if type(found).__name__ == "JavaClass" else None
