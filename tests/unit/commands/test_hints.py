@@ -401,6 +401,26 @@ def config_is_there(s: Scene) -> str:
     return s.refused("init")
 
 
+def looked_at(s: Scene, name: str, *words: str) -> str:
+    """`init` of a new config looks at a file of this name, which breaks off."""
+    (s.folder / "job.toml").unlink()
+    (s.folder / "more").mkdir()
+    (s.folder / "more" / name).write_bytes(b'{"id": 1, "name')
+    return s.refused("init", "--path", "more/", *words)
+
+
+def init_of_no_files(s: Scene) -> str:
+    return looked_at(s, "a.parquet", "--upstream", "kafka")
+
+
+def init_of_a_name_that_is_a_pattern(s: Scene) -> str:
+    return looked_at(s, "a[1].parquet")
+
+
+def init_of_a_broken_file(s: Scene) -> str:
+    return looked_at(s, "a.json")
+
+
 def not_confirmed(s: Scene) -> str:
     return s.refused("drop", "orders")
 
@@ -517,6 +537,9 @@ STATES: dict[str, tuple[Callable[[Scene], str], ...]] = {
     "backfill_cli/engine/job/drop.py:drop_from_sink": (drop_sink_of_a_known_job,),
     "backfill_cli/view/verdict.py:show_verify": (differs, differs_while_converging),
     "commands/init.py:init": (config_is_there,),
+    "backfill_cli/config/looked.py:look": (init_of_no_files,),
+    "backfill_cli/upstreams/files/looking/sample.py:folder": (init_of_a_name_that_is_a_pattern,),
+    "backfill_cli/upstreams/files/looking/sample.py:opened": (init_of_a_broken_file,),
     "commands/drop.py:drop": (not_confirmed, not_confirmed_for_a_sink),
     "commands/throttle.py:rows_per_second": (not_a_rate,),
     "backfill_cli/engine/loop/promises.py:take_back": (refused_between_tables,),
@@ -542,13 +565,10 @@ NEEDS_A_SERVER = {
 """
 
 NEEDS_A_RUN = {
-    "backfill_cli/config/looked.py:look",
     "backfill_cli/engine/cutover.py:_cutting",
     "backfill_cli/engine/cutover.py:_require_reversible",
     "backfill_cli/engine/cutover.py:_swaps",
     "backfill_cli/sinks/duckdb/tables.py:drop_tables",
-    "backfill_cli/upstreams/files/looking/sample.py:folder",
-    "backfill_cli/upstreams/files/looking/sample.py:opened",
     "backfill_cli/engine/job/create.py:require_same_strategy",
     "backfill_cli/engine/spool/folder.py:_damaged",
     "backfill_cli/engine/spool/folder.py:require_reach",
