@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 from half_done import EPOCH
 
 from backfill_cli.catalog import lease
@@ -59,6 +59,11 @@ def table_of_a_job_whose_catalog_is_lost(s: Any) -> str:
     return str(s.refused("start", "--config", "second.toml"))
 
 
+def table_restored(s: Any) -> str:
+    DeltaTable(str(folder(s) / "orders")).restore(0)
+    return str(s.ended("resume", "orders"))
+
+
 def token_is_older(s: Any) -> str:
     marked(s).raise_token(50)
     return str(s.failed(lambda: marked(s).raise_token(3)))
@@ -84,6 +89,7 @@ STATES: dict[str, tuple[Callable[[Any], str], ...]] = {
     "backfill_cli/formats/lake/state.py:taken": (owned_just_now,),
     "backfill_cli/sinks/delta/marks.py:mark": (another_attempt,),
     "backfill_cli/sinks/delta/marks.py:raise_token": (token_is_older,),
+    "backfill_cli/sinks/delta/restored.py:refuse_restored": (table_restored,),
     "backfill_cli/sinks/delta/sink.py:_require_ours": (skipped_without_a_word,),
     "backfill_cli/sinks/delta/tables.py:_missing": (table_in_use,),
     "backfill_cli/sinks/delta/tables.py:_refuse_other_owner": (
