@@ -306,3 +306,26 @@ def test_a_column_is_added_to_a_table_with_column_mapping(
     assert sink.committed("other")["mapped"] == Marker(10, 5, "a10")
     found = spark.read.format("delta").load(f"{lake}/mapped").orderBy("id").toArrow().to_pylist()
     assert found == [{**row, "note": None} for row in rows((1, "a"), (2, "b"))]
+
+
+def test_case_36_a_table_taken_back_by_restore_is_refused_until_it_is_taken_forth(
+    sink: DeltaSink, lake: Path, epochs: Epochs, spark: "SparkSession"
+) -> None:
+    """RESTORE keeps the transaction's number: the marker says that the epoch is in, and its rows are not."""
+    sink.commit(epochs.next(inserts=rows((1, "a"))))
+    table = DeltaTable(str(lake / "orders"))
+    before = table.version()
+    sink.commit(second := epochs.next(inserts=rows((2, "b"))))
+    table.update_incremental()
+    after = table.version()
+    table.restore(before)
+    third = epochs.next(inserts=rows((3, "c")))
+    with pytest.raises(StateConflict, match="taken back by RESTORE to before the newest epoch of job 'orders'"):
+        sink.commit(third)
+    with pytest.raises(StateConflict, match="taken back by RESTORE"):
+        opened(lake, spark).fence("orders", 2)
+    assert sink.committed("orders")["orders"].epoch == second.epoch
+    table.update_incremental()
+    table.restore(after)
+    sink.commit(third)
+    assert read_table(lake, "orders") == rows((1, "a"), (2, "b"), (3, "c"))

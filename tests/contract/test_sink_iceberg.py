@@ -103,7 +103,7 @@ class TestIcebergSink(SinkContract):
 
     # What only a lake does
 
-    def test_a_stalled_runner_that_wakes_after_a_takeover_writes_nothing(
+    def test_case_40_a_stalled_runner_that_wakes_after_a_takeover_writes_nothing(
         self, sink: IcebergSink, spark: "SparkSession", lake: Path, epochs: Epochs, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """It has written its rows to its branch, and all that is left is to make them visible."""
@@ -117,7 +117,7 @@ class TestIcebergSink(SinkContract):
         assert read_table(lake, "orders") == rows((1, "late"), (2, "late"))
         assert set(refs(lake, "orders")) == {"main", "backfill_branch_2", "backfill_tag_2"}
 
-    def test_a_death_before_the_marker_is_held_or_visible_is_made_good(
+    def test_case_37_a_death_before_the_marker_is_held_or_visible_is_made_good(
         self, sink: IcebergSink, spark: "SparkSession", lake: Path, epochs: Epochs, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         sink.commit(epochs.next(inserts=rows((1, "a"))))
@@ -167,7 +167,7 @@ class TestIcebergSink(SinkContract):
         stranger(EXPIRE)
         assert opened(spark, lake).committed("orders")["orders"].epoch == first.epoch
 
-    def test_a_table_that_was_rolled_back_or_made_anew_is_told(
+    def test_case_36_a_table_that_was_rolled_back_or_made_anew_is_told(
         self, sink: IcebergSink, spark: "SparkSession", lake: Path, epochs: Epochs
     ) -> None:
         stranger = strange(spark, lake)

@@ -129,7 +129,7 @@ def test_a_table_made_anew_in_its_place_is_noticed_while_nothing_comes(table: Ha
         upstream.observe(begun, False)
 
 
-def test_a_log_that_was_cleaned_up_past_the_position_is_gone(table: HandWritten) -> None:
+def test_case_34_a_log_that_was_cleaned_up_past_the_position_is_gone(table: HandWritten) -> None:
     upstream, begun = pinned_then(table)
     for turn in range(3):
         table.change([("insert", None, row(100 + turn, "new"))])
@@ -139,7 +139,7 @@ def test_a_log_that_was_cleaned_up_past_the_position_is_gone(table: HandWritten)
         upstream.observe(begun, False)
 
 
-def test_a_pinned_version_whose_files_vacuum_took_is_refused_before_it_is_read(table: HandWritten) -> None:
+def test_case_34_a_pinned_version_whose_files_vacuum_took_is_refused_before_it_is_read(table: HandWritten) -> None:
     old = next(iter(table.files))
     table.change([("update", row(1, "n1"), row(1, "one"))])
     opened(table.path, version=1).pin()
@@ -148,7 +148,7 @@ def test_a_pinned_version_whose_files_vacuum_took_is_refused_before_it_is_read(t
         opened(table.path, version=1).pin()
 
 
-def test_files_that_vacuum_took_while_they_were_read_are_told_as_that(
+def test_case_34_files_that_vacuum_took_while_they_were_read_are_told_as_that(
     table: HandWritten, spark: "SparkSession"
 ) -> None:
     upstream = opened(table.path)
@@ -188,7 +188,7 @@ def test_versions_without_rows_move_the_job_on_and_columns_that_are_added_are_to
     assert [f["name"] for f in json.loads(pending[1].schema[0][1])["fields"]] == ["id", "name", "more"]
 
 
-def test_many_versions_are_read_at_once_each_with_the_columns_of_the_last(
+def test_case_26_many_versions_are_read_at_once_each_with_the_columns_of_the_last(
     table: HandWritten, spark: "SparkSession"
 ) -> None:
     upstream, begun = pinned_then(table)

@@ -102,7 +102,7 @@ class TestIceberg(UpstreamContract):
 # What is held
 
 
-def test_a_tag_keeps_the_snapshot_until_its_changes_are_applied_or_the_job_is_dropped(
+def test_case_34_a_tag_keeps_the_snapshot_until_its_changes_are_applied_or_the_job_is_dropped(
     world: IcebergWorld, spark: "SparkSession"
 ) -> None:
     world.load([[row(1, "a")], [row(2, "b")]])
@@ -239,7 +239,7 @@ def test_what_is_no_change_of_rows_is_refused_by_its_name(world: IcebergWorld) -
         upstream.observe(first, False)
 
 
-def test_an_added_column_is_told_and_one_dropped_and_added_again_is_refused(
+def test_case_26_an_added_column_is_told_and_one_dropped_and_added_again_is_refused(
     world: IcebergWorld, spark: "SparkSession"
 ) -> None:
     world.load([[row(1, "a")]])

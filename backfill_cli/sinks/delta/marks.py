@@ -16,6 +16,7 @@ from backfill_cli.formats.delta.edge import Where, delta_errors
 from backfill_cli.formats.lake.blobs import Blobs
 from backfill_cli.formats.lake.state import Claim
 from backfill_cli.model.checkpoint import Marker
+from backfill_cli.sinks.delta.restored import refuse_restored
 
 if TYPE_CHECKING:
     from deltalake.transaction import AddAction
@@ -125,6 +126,11 @@ class MarkedTable:
             f"{self.where.shown}: others commit to it all the time, its token cannot be raised",
             "let them write less often",
         )
+
+    def refuse_restored(self, version: int, marker: Marker) -> None:
+        """What the marker says is in the table at this version. Raises StateConflict where a RESTORE took it."""
+        if marker.epoch:
+            refuse_restored(self.job, self.where, self.app, version, number_of(marker.token, marker.epoch))
 
     def write(self, number: int, onto: int, files: "Sequence[AddAction]" = ()) -> bool:
         """A commit of this number, with these files and no others, as the version after `onto`.

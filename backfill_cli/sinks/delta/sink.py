@@ -87,9 +87,10 @@ class DeltaSink:
     def fence(self, job: str, token: int) -> None:
         tables = self._marked(job)
         for table in tables:
-            marker = table.marker()
-            if marker is not None:
-                refuse_old_token(job, table.name, token, marker)
+            held = table.versioned()
+            if held is not None:
+                refuse_old_token(job, table.name, token, held[1])
+                table.refuse_restored(*held)
         for table in tables:
             table.raise_token(token)
 
@@ -107,11 +108,13 @@ class DeltaSink:
             raise gone(commit, tables[0].name, HOLDER)
         for table in tables:
             found = marked(self._state, self._template, commit.job, record, table)
-            marker = found.marker() if found is not None else None
-            if not is_due(commit, table.name, marker, HOLDER):
+            held = found.versioned() if found is not None else None
+            if not is_due(commit, table.name, None if held is None else held[1], HOLDER):
                 continue
             assert found is not None
-            assert marker is not None
+            assert held is not None
+            version, marker = held
+            found.refuse_restored(version, marker)
             state.save(commit, marker)
             found.mark(commit.token, commit.epoch, commit.attempt, marker.epoch)
             hit("sink-before-commit")

@@ -4,6 +4,8 @@ import json
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from socket import gethostname
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import SinkTable
@@ -112,11 +114,13 @@ def _refuse_other_owner(records: Mapping[str, JobRecord], job: str, table: SinkT
     for other, record in records.items():
         held = next((name for name, claim in record.claims.items() if claim.place == here), None)
         if held is not None and (other, held) != (job, table.name) and held not in record.dropped:
-            there = f" of catalog {record.owner}" if record.owner else ""
+            owner = record.owner
+            there = owner is not None and owner.host == gethostname() and Path(owner.path).exists()
+            by = f"--confirm {other} {owner.option}" if owner and there else f"--sink job.toml --confirm {other}"
             raise Held(
-                f"{where.shown} belongs to job {other!r} (its table {held!r}){there}",
-                f"name another target, or forget that job: backfill drop {other} --sink job.toml --confirm "
-                f"{other}",
+                f"{where.shown} belongs to job {other!r} (its table {held!r})"
+                f"{f' of catalog {owner}' if owner else ''}",
+                f"name another target, or forget that job: backfill drop {other} {by}",
             )
 
 

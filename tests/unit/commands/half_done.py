@@ -41,16 +41,17 @@ limit = "1s"
 master = "local[1]"
 conf = { "spark.driver.memory" = "600m" }
 """
+SINK = '[sink]\ntype = "duckdb"\npath = "sink.duckdb"\n'
 EPOCH = 10
 ROWS = {1: "a", 2: "b", 3: "c"}
 
 
-def written(folder: Path, name: str = "orders") -> JobConfig:
+def written(folder: Path, name: str = "orders", sink: str = SINK) -> JobConfig:
     """A snapshot of three rows and the job's config. `folder` must be the working directory."""
     (folder / "snapshot").mkdir(exist_ok=True)
     table = pa.table({"id": pa.array(list(ROWS), pa.int64()), "name": list(ROWS.values())})
     pq.write_table(table, folder / "snapshot" / "part-0.parquet")
-    (folder / "job.toml").write_text(CONFIG.replace('"orders"', f'"{name}"'))
+    (folder / "job.toml").write_text(CONFIG.replace('"orders"', f'"{name}"').replace(SINK, sink))
     return load(folder / "job.toml")
 
 

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import lake_states
 import pytest
 from command_builders import Run
-from half_done import EPOCH, commit_of, half_done, progress, run_elsewhere, told, written
+from half_done import EPOCH, SINK, commit_of, half_done, progress, run_elsewhere, told, written
 from sink_contract import a_table, schema_json
 
 from backfill_cli import errors, main
@@ -400,6 +401,26 @@ def config_is_there(s: Scene) -> str:
     return s.refused("init")
 
 
+def looked_at(s: Scene, name: str, *words: str) -> str:
+    """`init` of a new config looks at a file of this name, which breaks off."""
+    (s.folder / "job.toml").unlink()
+    (s.folder / "more").mkdir()
+    (s.folder / "more" / name).write_bytes(b'{"id": 1, "name')
+    return s.refused("init", "--path", "more/", *words)
+
+
+def init_of_no_files(s: Scene) -> str:
+    return looked_at(s, "a.parquet", "--upstream", "kafka")
+
+
+def init_of_a_name_that_is_a_pattern(s: Scene) -> str:
+    return looked_at(s, "a[1].parquet")
+
+
+def init_of_a_broken_file(s: Scene) -> str:
+    return looked_at(s, "a.json")
+
+
 def not_confirmed(s: Scene) -> str:
     return s.refused("drop", "orders")
 
@@ -516,6 +537,9 @@ STATES: dict[str, tuple[Callable[[Scene], str], ...]] = {
     "backfill_cli/engine/job/drop.py:drop_from_sink": (drop_sink_of_a_known_job,),
     "backfill_cli/view/verdict.py:show_verify": (differs, differs_while_converging),
     "commands/init.py:init": (config_is_there,),
+    "backfill_cli/config/looked.py:look": (init_of_no_files,),
+    "backfill_cli/upstreams/files/looking/sample.py:folder": (init_of_a_name_that_is_a_pattern,),
+    "backfill_cli/upstreams/files/looking/sample.py:opened": (init_of_a_broken_file,),
     "commands/drop.py:drop": (not_confirmed, not_confirmed_for_a_sink),
     "commands/throttle.py:rows_per_second": (not_a_rate,),
     "backfill_cli/engine/loop/promises.py:take_back": (refused_between_tables,),
@@ -541,13 +565,10 @@ NEEDS_A_SERVER = {
 """
 
 NEEDS_A_RUN = {
-    "backfill_cli/config/looked.py:look",
     "backfill_cli/engine/cutover.py:_cutting",
     "backfill_cli/engine/cutover.py:_require_reversible",
     "backfill_cli/engine/cutover.py:_swaps",
     "backfill_cli/sinks/duckdb/tables.py:drop_tables",
-    "backfill_cli/upstreams/files/looking/sample.py:folder",
-    "backfill_cli/upstreams/files/looking/sample.py:opened",
     "backfill_cli/engine/job/create.py:require_same_strategy",
     "backfill_cli/engine/spool/folder.py:_damaged",
     "backfill_cli/engine/spool/folder.py:require_reach",
@@ -565,8 +586,7 @@ tests/crash/test_kill_fix.py types them.
 
 NEEDS_SPARK = {
     "backfill_cli/formats/lake/state.py:at_one_epoch",
-    "backfill_cli/formats/lake/state.py:own",
-    "backfill_cli/formats/lake/state.py:taken",
+    "backfill_cli/formats/lake/state.py:own",  # says it by `taken`
     "backfill_cli/sinks/iceberg/sink.py:_state",
     "backfill_cli/sinks/iceberg/sink.py:copied",
     "backfill_cli/sinks/iceberg/tables.py:_held_by",
@@ -574,20 +594,16 @@ NEEDS_SPARK = {
     "backfill_cli/sinks/iceberg/tables.py:refuse_gone",
     "backfill_cli/sinks/iceberg/tables.py:refuse_other_job",
     "backfill_cli/sinks/delta/tables.py:marked",
+    "backfill_cli/sinks/delta/marks.py:_attempt",
     "backfill_cli/sinks/iceberg/leaving.py:refuse_live",
     "backfill_cli/sinks/iceberg/live.py:_claimed",
     "backfill_cli/sinks/iceberg/live.py:_forward",
     "backfill_cli/sinks/iceberg/live.py:_record",
     "backfill_cli/sinks/iceberg/verify.py:_at_one_epoch",
-    "backfill_cli/sinks/delta/marks.py:_attempt",
-    "backfill_cli/sinks/delta/marks.py:mark",
-    "backfill_cli/sinks/delta/marks.py:raise_token",
-    "backfill_cli/sinks/delta/sink.py:_require_ours",
-    "backfill_cli/sinks/delta/tables.py:_missing",
-    "backfill_cli/sinks/delta/tables.py:_refuse_other_owner",
-    "backfill_cli/sinks/delta/tables.py:check",
 }
-"""The Delta sink's say what DuckDB's says in the same states; `tests/contract/test_sink_delta.py` reaches them."""
+"""Of Iceberg tables, which Spark makes; of two tables at two epochs; of a sink whose folder of attempts is gone.
+`tests/contract/test_sink_*.py` reach them.
+"""
 
 
 def sites() -> Iterator[str]:
@@ -615,7 +631,7 @@ def sites() -> Iterator[str]:
 
 
 def test_every_error_whose_hint_names_a_command_has_its_states_here() -> None:
-    assert set(sites()) == set(STATES) | NEEDS_A_SERVER | NEEDS_A_RUN | NEEDS_SPARK
+    assert set(sites()) == {*STATES, *lake_states.STATES} | NEEDS_A_SERVER | NEEDS_A_RUN | NEEDS_SPARK
 
 
 class NoStager:
@@ -645,11 +661,11 @@ def scene(folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> Callable[[
     monkeypatch.setattr(preflight, "sink_tables", tables)
     monkeypatch.setattr(lease, "LEASE_MS", 1_500)  # a runner of another machine that never comes is waited out
 
-    def made(name: str) -> Scene:
+    def made(name: str, sink: str = SINK) -> Scene:
         place = folder / name
         place.mkdir()
         monkeypatch.chdir(place)
-        config = written(place)
+        config = written(place, sink=sink)
         catalog = Catalog(place / ".backfill/catalog.duckdb")
         job = half_done(config, catalog)
         config.open_sink().own("orders", catalog.made(), None)
@@ -679,16 +695,24 @@ def made_at(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.mark.parametrize(
     ("site", "state"),
-    [pytest.param(site, state, id=state.__name__) for site, states in STATES.items() for state in states],
+    [
+        *(pytest.param(site, state, id=state.__name__) for site, states in STATES.items() for state in states),
+        *(
+            pytest.param(site, state, id=f"delta-{state.__name__}")
+            for site, states in lake_states.STATES.items()
+            for state in states
+        ),
+    ],
 )
 def test_each_command_of_a_hint_works_where_it_is_told(
-    scene: Callable[[str], Scene], made_at: list[str], site: str, state: Callable[[Scene], str]
+    scene: Callable[..., Scene], made_at: list[str], site: str, state: Callable[[Scene], str]
 ) -> None:
     index, count = 0, 1
     while index < count:
-        s = scene(str(index))
+        s = scene(str(index), lake_states.SINK if site in lake_states.STATES else SINK)
         found = COMMAND.findall(state(s))
-        assert made_at[-1] == site
+        # who looks before a job is made asks the catalog once more
+        assert site in (made_at[-3:] if site in lake_states.STATES else made_at[-1:])
         assert found, "no command in the hint"
         count = len(found)
         words = ["job.toml" if word == "FILE" else word for word in shlex.split(found[index])[1:]]
