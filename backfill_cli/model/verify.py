@@ -88,14 +88,15 @@ class Fix:
 class VerifyProgress:
     """How far a verify is, for people.
 
-    doing: what it does now. share: 0 to 1 of all that is known to be done, left_s: the least seconds until then;
-    None while nothing tells.
+    doing: what it does now. share: 0 to 1 of all that was planned, left_s: the least seconds until then; None
+    while nothing tells. alone: a step that nobody had planned, of which the share is: it began at 0 again.
     """
 
     job: str
     doing: str
     share: float | None = None
     left_s: float | None = None
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,11 @@ CLEARED = "\r\x1b[K"
 def progress_text(at: VerifyProgress) -> str:
     """`orders: 42%, at least 3s left: comparing table orders`: what is cut off on a narrow terminal stands last.
 
-    At least: rows that differ are looked for again, and compared again after a fix.
+    At least: rows that differ are looked for again, and compared again after a fix: steps whose share is told as
+    theirs, so that what was told of the whole does not go back.
     """
-    told = [f"{min(at.share, 0.99) * 100:.0f}%"] if at.share else []
+    of = " of this step" if at.alone else ""
+    told = [f"{min(at.share, 0.99) * 100:.0f}%{of}"] if at.share else []
     if at.left_s is not None and at.left_s >= 1:
         told.append(f"at least {spell_duration(at.left_s)} left")
     return ": ".join([at.job, *([", ".join(told)] if told else []), at.doing])

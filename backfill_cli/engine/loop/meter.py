@@ -72,6 +72,11 @@ class Meter:
         finally:
             self._doing = None
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether the runner is at something now that it says by itself."""
+        return self._doing is not None
+
     def untold(self, steady_ms: int) -> bool:
         """Whether the runner has been at something for a while that `progress` has not told, or is no longer."""
         doing, told = self._doing, self._told

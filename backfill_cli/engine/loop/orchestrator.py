@@ -86,7 +86,7 @@ class Orchestrator(Generic[S]):
     def waiting_for(self) -> str | None:
         """What holds the loop up now, None for nothing."""
         flight, silent_ms = self._flight.epoch, self._rhythm.silent_ms(self._ports.steady_ms())
-        if flight is not None and silent_ms is not None:
+        if flight is not None and silent_ms is not None and not self._meter.is_busy:  # reading ahead stopped
             reason = self._backoff.reason or f"the sink to commit epoch {flight.checkpoint.epoch}"
             return f"self-paused, no barrier for {silent_ms / 1000:.0f} s: {reason}"
         return self._backoff.reason

@@ -269,8 +269,7 @@ def verify_against(
             if memory is not None:
                 memory.note(compared.verdict)
             if take is not None and not compared.verdict.equal:
-                steps.more(1)
-                with steps.work(f"writing the rows that make table {table.target} equal"):
+                with steps.further(f"writing the rows that make table {table.target} equal"):
                     take(table, compared.changes())
     return VerifyReport(
         definition.name,

@@ -19,31 +19,41 @@ SPREAD = 0.1  # no ETA is more certain than to a tenth
 
 @dataclass
 class Work:
-    """Passes over tables, each as much work as its table has rows. share: of the pass in hand that is done."""
+    """Passes over tables, each as much work as its table has rows. share: of the pass in hand that is done.
+
+    alone: that pass was not planned, and counts for itself.
+    """
 
     began_s: float
     total: float = 0.0
     done: float = 0.0
     now: float = 0.0
     share: float = 0.0
+    alone: bool = False
     _recent: deque[tuple[float, float]] = field(default_factory=deque)
 
-    def begin(self, weight: float) -> None:
-        self.now, self.share = weight, 0.0
+    def begin(self, weight: float, alone: bool = False) -> None:
+        self.now, self.share, self.alone = weight, 0.0, alone
 
     def at(self, share: float) -> None:
         """So much of the pass is done; it never goes back."""
         self.share = max(self.share, min(share, 1.0))
 
     def end(self) -> None:
-        self.done, self.now, self.share = self.done + self.now, 0.0, 0.0
+        self.done += 0.0 if self.alone else self.now
+        self.now, self.share, self.alone = 0.0, 0.0, False
 
     @property
     def reached(self) -> float:
-        return self.done + self.now * self.share
+        return self.done + (0.0 if self.alone else self.now * self.share)
 
     def told(self, now_s: float) -> tuple[float | None, float | None]:
-        """(share of all work, seconds left at least), by the faster rate: of all the time, or of late."""
+        """(share of all work, seconds left at least), by the faster rate: of all the time, or of late.
+
+        Of a pass that is told alone its own share, and no time.
+        """
+        if self.alone:
+            return self.share, None
         if not self.total:
             return None, None
         while self._recent and now_s - self._recent[0][0] > RECENT_S:
@@ -90,19 +100,26 @@ class Steps:
         """One pass over each table is to come."""
         self._work.total += sum(weights)
 
-    def more(self, passes: int) -> None:
-        """So many further passes over the table in hand turned out to be needed."""
-        self._work.total += passes * self._weight
-
     def table(self, weight: float) -> None:
         """What follows is of a table of this weight."""
         self._weight = weight
 
     @contextmanager
     def work(self, doing: str) -> Iterator[None]:
-        """One pass over the table in hand."""
+        """One pass over the table in hand, which was expected."""
+        with self._pass(doing, alone=False):
+            yield
+
+    @contextmanager
+    def further(self, doing: str) -> Iterator[None]:
+        """A pass over the table in hand that turned out to be needed: how far it is, is told of it alone."""
+        with self._pass(doing, alone=True):
+            yield
+
+    @contextmanager
+    def _pass(self, doing: str, alone: bool) -> Iterator[None]:
         with self._turn:
-            self._work.begin(self._weight)
+            self._work.begin(self._weight, alone)
             if self.counts is not None:
                 self.counts.begin()
         self.doing(doing)
@@ -116,7 +133,7 @@ class Steps:
             if reached is not None:
                 self._work.at(reached)
             share, left_s = self._work.told(self._now_s())
-            said = replace(self._said, share=share, left_s=left_s)
+            said = replace(self._said, share=share, left_s=left_s, alone=self._work.alone)
         if said.doing:
             self._tell(said)
 

@@ -55,11 +55,10 @@ def compare(
     if upstream == sink:
         return Compared(TableVerdict(table.name, table.target, True, *rows), comparison, ())
     ranges = comparison.ranges
-    steps.more(2)
-    with steps.work(f"comparing table {table.target}: it differs, looking for the ranges"):
+    with steps.further(f"comparing table {table.target}: it differs, looking for the ranges"):
         upstream, sink = comparison.digests(ranges)
     parts = tuple(part for part in sorted({*upstream, *sink}) if upstream.get(part) != sink.get(part))
-    with steps.work(f"comparing table {table.target}: rows of {len(parts)} of {_count(ranges)} ranges"):
+    with steps.further(f"comparing table {table.target}: rows of {len(parts)} of {_count(ranges)} ranges"):
         found = differences(*comparison.rows_in(ranges, parts), table, limit)
     described = (comparison.described(ranges, part, upstream, sink) for part in parts)
     verdict = TableVerdict(

@@ -488,6 +488,26 @@ def test_without_a_barrier_for_six_times_the_longer_of_interval_and_target_it_sa
     assert world.loop.progress().waiting_for is None
 
 
+def test_a_runner_that_stages_for_long_says_that_and_not_that_it_is_self_paused() -> None:
+    world, told = World(rows=100), []
+    world.step()
+    stage = world.stager.stage
+
+    def slow(plan: EpochPlan, epoch: int, schemas: Mapping[str, str]) -> StagedEpoch:
+        world.now_ms += 60_000
+        told.append(world.loop.progress())
+        return stage(plan, epoch, schemas)
+
+    world.stager.stage = slow  # type: ignore[method-assign]
+    world.step(200)  # reads ahead while the sink commits
+    (meanwhile,) = told
+    assert (meanwhile.doing, meanwhile.waiting_for) == ("reading 1 split of the snapshot", None)
+    assert meanwhile.limited_by == "upstream reads"
+    assert str(world.loop.progress().waiting_for).startswith(
+        "self-paused, no barrier for 60 s: the sink to commit"
+    )
+
+
 def test_a_commanded_pause_outranks_a_self_pause() -> None:
     world = World(rows=100)
     world.step()

@@ -46,15 +46,16 @@ def test_under_a_hundredth_nobody_guesses() -> None:
     assert work.told(9.0) == (pytest.approx(0.009), None)
 
 
-def test_a_table_that_differs_is_more_work() -> None:
+def test_a_table_that_differs_is_looked_at_again_and_what_was_told_of_the_whole_does_not_go_back() -> None:
     said: list[VerifyProgress] = []
     steps = Steps("orders", said.append, lambda: 1.0)
     steps.expect([50.0, 50.0])
     steps.table(50.0)
     with steps.work("comparing table a"):
         pass
-    steps.doing("between")
-    assert (said[-1].job, said[-1].doing, said[-1].share) == ("orders", "between", pytest.approx(0.5))
-    steps.more(2)
-    steps.doing("looking closer")
-    assert said[-1].share == pytest.approx(0.25)
+    with steps.further("table a: it differs"):
+        assert (said[-1].doing, said[-1].share, said[-1].alone) == ("table a: it differs", 0.0, True)
+    with steps.work("comparing table b"):
+        assert (said[-1].share, said[-1].alone) == (pytest.approx(0.5), False)
+    steps.doing("the end")
+    assert said[-1].share == pytest.approx(1.0)
