@@ -7,7 +7,6 @@ and end is what the tests that do not ask for this one see: `systems/test_comman
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.spark import class_data, driver
@@ -18,6 +17,8 @@ from backfill_cli.spark.table_formats import EXCLUDES, JARS, PACKAGES, session_s
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
 
+_kept: "dict[tuple[tuple[str, ...], str], JavaGateway]" = {}
+"""By what they have from their start: one, and those that are lent."""
 _lent: set[object] = set()
 
 
@@ -31,7 +32,11 @@ def kept_java(formats: Sequence[str] = (), jars: str = "") -> Iterator[Mapping[s
     if kind in _lent:
         yield {}
         return
-    java = _started(*kind)
+    for other in _kept.keys() - _lent - {kind}:
+        _ended(_kept.pop(other))
+    if kind not in _kept:
+        _kept[kind] = _started(*kind)
+    java = _kept[kind]
     address = java.gateway_parameters
     _lent.add(kind)
     try:
@@ -46,7 +51,6 @@ def archive_flags() -> list[str]:
     return class_data.flags_to_use(class_data.archive_file(find_java(os.environ), {}))
 
 
-@cache
 def _started(formats: tuple[str, ...], jars: str) -> "JavaGateway":
     """Ends with this process."""
     flags = [f'"-Dlog4j2.configurationFile={LOG4J}"', *archive_flags()]
@@ -55,6 +59,12 @@ def _started(formats: tuple[str, ...], jars: str) -> "JavaGateway":
         name: value for name, value in session_settings(formats, {}).items() if name in (PACKAGES, EXCLUDES)
     }
     return driver.start({**settings, **fetched, **({JARS: jars} if jars else {})})
+
+
+def _ended(java: "JavaGateway") -> None:
+    """Each takes half a gigabyte."""
+    java.proc.stdin.close()
+    java.proc.wait(60)
 
 
 def _emptied(java: "JavaGateway") -> None:

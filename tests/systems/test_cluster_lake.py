@@ -176,7 +176,7 @@ def write_job(folder: Path, upstream: str, sink: str, on: Cluster, *other: tuple
 def end_and_verify(folder: Path, lake: str) -> None:
     config = folder / "job.toml"
     config.write_text(config.read_text().replace(*ONE_EXECUTOR))
-    assert typed(folder, PYTHON, "throttle", "--rate", "none").returncode == 0
+    assert typed(folder, PYTHON, "throttle", "--rate", "none", formats=[lake]).returncode == 0
     ended = typed(folder, PYTHON, "start", "--config", "job.toml", "--until", "caught-up", formats=[lake])
     assert ended.returncode == 0, ended.stderr
     checked = typed(folder, PYTHON, "verify", "lake", formats=[lake])
