@@ -53,7 +53,9 @@ class ChangeReads(Protocol):
 
         `_op`: 'U' the row as it is after, 'D' gone (at least the key columns are set). A key change is two rows,
         a 'D' of the old key before a 'U' of the new one. `_seq`: orderable (a struct will do), strictly the log's
-        order among the rows of one key. schema: Spark schema as JSON that the columns are read as.
+        order among the rows of one key. Where it is a struct it may end in `image BOOLEAN`: true of a row that
+        only says what was there before an update, and is no change for people. schema: Spark schema as JSON that
+        the columns are read as.
         Partitioned logs add `_error` and `_raw` as `scan` does.
         """
         ...

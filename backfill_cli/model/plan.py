@@ -114,7 +114,8 @@ class Staged:
 
     reads: the plan's snapshot reads, closed: how many rows each delivered (before `where`).
     window: the plan's, closed: its end may be known only once the reads are done.
-    changes_read: how many changes the window held before netting.
+    changes_read: how many changes the window held before netting. images: rows beside them that only say what was
+    there before an update.
     """
 
     attempt: str
@@ -122,6 +123,7 @@ class Staged:
     reads: tuple[tuple[SnapshotRead, int], ...] = ()
     changes_read: int = 0
     window: ChangeWindow | None = None
+    images: int = 0
 
     @property
     def rows(self) -> int:

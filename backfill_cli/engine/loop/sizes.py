@@ -24,7 +24,7 @@ class Sizes:
     def learn(self, phase: Phase, limited: bool, staged: Staged, took_ms: int) -> None:
         """What was staged took so long. limited: whether a rate limits the snapshot."""
         if phase != Phase.SNAPSHOT:
-            learnt = self.log.after(staged.changes_read, took_ms, self.target_ms)
+            learnt = self.log.after(staged.changes_read + staged.images, took_ms, self.target_ms)
             self.log = Sizer(max(learnt.rows, LEAST_CHANGES))
         elif not limited or staged.changes_read:
             # A limit is for history alone: live rows beside it say how much an epoch can take.

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import Taken, TakenTable, TakingUpstream, Upstream
+from backfill_cli.engine.staging import transform
 from backfill_cli.engine.staging.files import folder_made, footers, listed, no_room, require_all, write
 from backfill_cli.engine.staging.schemas import evolved
 from backfill_cli.engine.staging.stage import null_keys, refuse_null_keys
@@ -62,11 +63,11 @@ def _changes(
     path = folder / table
     counts = {f"null_{i}": column for i, column in enumerate(null_keys(key))}
     counts["U"] = F.when(F.col("_op") == "U", 1)
+    counts["images"] = F.when(transform.is_image(frame), 1)
     written = write(frame, path, counts=counts)
     files = listed(path, folder)
     require_all(path, written["rows"], footers(folder, files, ()))
     nulls = [written[f"null_{i}"] for i in range(len(key))]
     refuse_null_keys(table, key, nulls, "the change log", "correct the upstream")
-    return TakenTable(
-        files, False, changes=written["rows"], changed=written["U"], deleted=written["rows"] - written["U"]
-    )
+    rows, put = written["rows"], written["U"]
+    return TakenTable(files, False, changes=rows - written["images"], changed=put, deleted=rows - put)

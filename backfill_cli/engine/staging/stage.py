@@ -88,7 +88,7 @@ class SparkStager:
         now = evolved(schemas, dict(window.schema)) if window else dict(schemas)
         tables: dict[str, StagedTable] = {}
         reads: list[tuple[SnapshotRead, int]] = []
-        changes_read = 0
+        changes_read = images = 0
         sinks: dict[str, str] = {}
         for table in self._config.tables:
             name = table.name
@@ -99,11 +99,13 @@ class SparkStager:
                 tables[name], counts = self._rows(name, closed, folder / name / "inserts", folder)
                 reads += zip(closed, counts, strict=True)
             elif window is not None:
-                tables[name], read = self._changes(name, window, now[name], folder / name / "changes", folder)
-                changes_read += read
+                path = folder / name / "changes"
+                tables[name], read, before = self._changes(name, window, now[name], path, folder)
+                changes_read, images = changes_read + read, images + before
             hit("table-staged")
         sync(folder)
-        return StagedEpoch(Staged(attempt, tables, tuple(reads), changes_read, window), now, sinks)
+        staged = Staged(attempt, tables, tuple(reads), changes_read, window, images=images)
+        return StagedEpoch(staged, now, sinks)
 
     def _stage_taken(
         self, upstream: TakingUpstream, plan: EpochPlan, attempt: str, folder: Path, schemas: Mapping[str, str]
@@ -193,8 +195,8 @@ class SparkStager:
 
     def _changes(
         self, name: str, window: ChangeWindow, schema: str, path: Path, folder: Path
-    ) -> tuple[StagedTable, int]:
-        """One table's net changes of a window, written; how many changes there were before netting."""
+    ) -> tuple[StagedTable, int, int]:
+        """One table's net changes of a window, written; how many there were before netting, and images."""
         from pyspark.sql import Observation
         from pyspark.sql import functions as F
 
@@ -202,13 +204,15 @@ class SparkStager:
         read = Observation()
         key = self._config.table(name).key
         counted = [F.count(column).alias(f"null_{i}") for i, column in enumerate(null_keys(key))]
-        changes = changes.observe(read, *counted, F.count(F.lit(1)).alias("changes"))
+        counted += [F.count(F.when(transform.is_image(changes), 1)).alias("images")]
+        changes = changes.observe(read, *counted, F.count(F.lit(1)).alias("rows"))
         net = transform.net(changes, key, self._config.transform_of(name))
         staged = write_net(net, path, folder)
         seen = read.get
         nulls = [seen.get(f"null_{i}") for i in range(len(key))]
         refuse_null_keys(name, key, nulls, "the change log", "correct the upstream")
-        return staged, int(seen.get("changes") or 0)
+        images = int(seen.get("images") or 0)
+        return staged, int(seen.get("rows") or 0) - images, images
 
     def intact(self, epoch: int, staged: Staged) -> bool:
         folder = Path(self.folder(epoch, staged.attempt))

@@ -41,6 +41,16 @@ def rows(frame: "DataFrame", transform: "Transform") -> "DataFrame":
     return kept.selectExpr(*(transform.select or ["*"]))
 
 
+def is_image(changes: "DataFrame") -> "Column":
+    """Of a change, whether it only says what was there before an update; see contracts.ChangeReads."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import StructType
+
+    place = changes.schema["_seq"].dataType
+    told = isinstance(place, StructType) and "image" in place.names
+    return F.col("_seq.image") if told else F.lit(False)
+
+
 def net(changes: "DataFrame", key: Sequence[str], transform: "Transform") -> "DataFrame":
     """The last change of each key, `(_op 'U'|'D', sink columns…)`: a row that `where` no longer takes is a 'D'.
 

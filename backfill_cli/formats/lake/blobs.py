@@ -4,6 +4,8 @@ No format, no Spark job: a barrier that commits rows writes one, in a millisecon
 """
 
 import os
+import re
+import time
 import uuid
 from contextlib import suppress
 from pathlib import PurePosixPath
@@ -11,6 +13,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
+
+OLD_S = 3600.0
+"""A draft is written in milliseconds; clocks of machines differ by less than that."""
+_DRAFT = re.compile(r"\.[0-9a-f]{32}")
 
 
 class Blobs:
@@ -67,10 +73,19 @@ class Blobs:
             return
 
 
+def _sweep(folder: str) -> None:
+    """Drafts that a death left go; one that is being written is younger."""
+    with suppress(OSError), os.scandir(folder) as found:
+        for one in found:
+            if _DRAFT.fullmatch(one.name) and time.time() - one.stat().st_mtime > OLD_S:
+                os.unlink(one.path)
+
+
 def _create_on_disk(path: str, content: bytes) -> None:
     """Written under another name and linked to its own, which fails where that is taken; then synced."""
     folder = str(PurePosixPath(path).parent)
     os.makedirs(folder, exist_ok=True)
+    _sweep(folder)
     draft = f"{folder}/.{uuid.uuid4().hex}"
     try:
         with open(draft, "xb") as file:

@@ -6,8 +6,10 @@ partitions, column mapping, constraints or features that ask for more than a fil
 
 import json
 import os
+import stat
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -40,7 +42,7 @@ def adoptable(opened: "DeltaTable", where: Where, commit: EpochCommit, table: Si
     """Whether the staged inserts may become files of the table, and are large enough for its readers."""
     files = commit.staged.tables[table.name].inserts
     small = len(files) > 1 and size_bytes(files) < len(files) * LEAST_BYTES
-    if not where.place.local or small or not _same_disk(where, commit, files):
+    if not where.place.local or small or not _same_disk(where, commit, files) or _has_rights_of_its_own(where):
         return False
     metadata, protocol = opened.metadata(), opened.protocol()
     checked = any(name.startswith("delta.constraints.") for name in metadata.configuration)
@@ -88,6 +90,7 @@ def _linked(where: Where, commit: EpochCommit, table: SinkTable, paths: list[Pat
         os.link(source, Path(where.place.folder, name))
         paths.append(Path(where.place.folder, name))
         os.chmod(source, 0o666 & ~_umask())
+        _give_to_group(Path(where.place.folder), source)
         stats = statistics(read_metadata(source), columns_of(table.schema))
         ms = int(source.stat().st_mtime * 1000)
         made.append(AddAction(name, file.size_bytes, {}, ms, True, json.dumps(stats)))
@@ -99,7 +102,26 @@ def _linked(where: Where, commit: EpochCommit, table: SinkTable, paths: list[Pat
     return made
 
 
+def _has_rights_of_its_own(where: Where) -> bool:
+    """Whether files that are made in the folder get rights from it (a default ACL), which a link would not."""
+    try:
+        return "system.posix_acl_default" in os.listxattr(where.place.folder)
+    except (AttributeError, OSError):  # a system without such
+        return False
+
+
+def _give_to_group(folder: Path, file: Path) -> None:
+    """A file that is made in a folder with setgid has the folder's group. Raises OSError where that is refused."""
+    held = folder.stat()
+    if held.st_mode & stat.S_ISGID and file.stat().st_gid != held.st_gid:
+        os.chown(file, -1, held.st_gid)
+
+
 def _umask() -> int:
+    """Read where the system tells it: to set it, as one has to else, disturbs files that other threads make."""
+    with suppress(OSError, StopIteration):
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return int(next(line for line in lines if line.startswith("Umask:")).split()[1], 8)
     before = os.umask(0o077)
     os.umask(before)
     return before

@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from backfill_cli.contracts.example import Example
 from backfill_cli.formats.delta.names import NO_PLACE, is_place
+from backfill_cli.formats.lake.uris import without_secrets
 
 
 class DeltaOptions(BaseModel):
@@ -27,4 +28,4 @@ class DeltaOptions(BaseModel):
     def _is_a_place(cls, given: str) -> str:
         if not is_place(given):
             raise ValueError(NO_PLACE)
-        return given
+        return without_secrets(given)

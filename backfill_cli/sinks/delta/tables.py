@@ -9,7 +9,7 @@ from socket import gethostname
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import SinkTable
-from backfill_cli.errors import BadData, Held, SinkInUse, StateConflict
+from backfill_cli.errors import BadData, Held, SinkInUse, StateConflict, UsageError
 from backfill_cli.formats.delta.edge import Where, delta_errors, delta_place
 from backfill_cli.formats.delta.names import sql_of
 from backfill_cli.formats.lake.blobs import Blobs
@@ -19,12 +19,13 @@ from backfill_cli.sinks.delta.marks import MarkedTable, marks_of
 from backfill_cli.sinks.delta.places import Named, Template, Unplaced, require_apart, where_of
 
 if TYPE_CHECKING:
-    from deltalake import Schema
+    from deltalake import DeltaTable, Schema
     from pyspark.sql import SparkSession
 
 _NUMBERS = ("byte", "short", "integer", "long", "float", "double")
 _KEPT = (*_NUMBERS, "string", "binary", "boolean", "date", "timestamp", "timestamp_ntz")
 """Types that a Delta table gives back as it got them, decimals beside."""
+FORGETS = "delta.setTransactionRetentionDuration"
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +156,7 @@ def _missing(table: SinkTable, where: Where, ours: bool) -> _Lacking:
     if not where.exists():
         return _Lacking(table, where, columns, create=True)
     opened = where.open()
+    _require_memory(where, opened)
     if not ours and opened.get_add_actions().num_rows:
         raise SinkInUse(
             f"table {where.shown} exists, with rows that are not this job's",
@@ -174,6 +176,16 @@ def _missing(table: SinkTable, where: Where, ours: bool) -> _Lacking:
                 f"cast it in the transform to what the table has, or change the table's column {name!r}",
             )
     return _Lacking(table, where, added, create=False)
+
+
+def _require_memory(where: Where, opened: "DeltaTable") -> None:
+    """Raises UsageError for a table that may forget an epoch's number: an idle job's would be applied again."""
+    kept = opened.metadata().configuration.get(FORGETS)
+    if kept is not None:
+        raise UsageError(
+            f"{where.shown} forgets after {kept} which epochs it holds: {FORGETS} is set",
+            f"ALTER TABLE delta.`{where.shown}` UNSET TBLPROPERTIES ('{FORGETS}')",
+        )
 
 
 def _create(where: Where, table: SinkTable, session: "Callable[[], SparkSession]") -> None:

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from backfill_cli.contracts.example import Example
 from backfill_cli.errors import UsageError
 from backfill_cli.formats.iceberg.places import NO_PLACE, Place
+from backfill_cli.formats.lake.uris import without_secrets
 
 
 class IcebergSinkOptions(BaseModel):
@@ -47,4 +48,4 @@ class IcebergSinkOptions(BaseModel):
             Place.of(given)
         except UsageError:
             raise ValueError(NO_PLACE) from None
-        return given
+        return without_secrets(given)

@@ -82,12 +82,13 @@ class Writer:
             self._forward(held.target, name)
             if commit is not None:
                 hit("sink-before-close")
+            # At what says the marker: by now others may have committed, and the newest snapshot be theirs.
             now = f"{tag(self._token)} AS OF VERSION {newest.snapshot_id}"
             self._sql(f"ALTER TABLE {self._place.sql} CREATE OR REPLACE TAG {now}")
 
     def _forward(self, target: str, name: str) -> None:
-        """The branch that the job fills is at the runner's. Raises Moved; then the runner's is gone: once the
-        snapshots have expired that came between, nobody could tell whether it had been committed."""
+        """The branch `target` is at the runner's. Raises Moved; then the runner's is gone: once the snapshots have
+        expired that came between, nobody could tell whether it had been committed."""
         try:
             with failing(self._place):
                 self._sql(

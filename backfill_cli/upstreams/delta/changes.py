@@ -80,10 +80,13 @@ class DeltaChanges:
             found = feed.option("startingVersion", first).option("endingVersion", last)
             told = found.load(self._where[table].uri)
         gone = F.col("_change_type").isin("delete", "update_preimage")
+        image = F.col("_change_type") == "update_preimage"
         return told.select(
             F.when(gone, "D").otherwise("U").alias("_op"),
             # a commit touches a row once; what it takes away comes before what it puts there
-            F.struct(F.col("_commit_version").alias("version"), (~gone).alias("puts")).alias("_seq"),
+            F.struct(F.col("_commit_version").alias("version"), (~gone).alias("puts"), image.alias("image")).alias(
+                "_seq"
+            ),
             F.unix_millis("_commit_timestamp").alias("_ms"),
             *(quoted(name) for name in columns),
         )

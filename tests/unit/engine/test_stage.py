@@ -76,6 +76,7 @@ class Upstream:
     rows: dict[str, list[list[tuple[Any, ...]]]] = field(default_factory=lambda: dict(ROWS))
     log: dict[str, list[tuple[Any, ...]]] = field(default_factory=lambda: dict(CHANGES))
     asked: list[str] = field(default_factory=list)
+    place: str = "INT"
     capabilities = UpstreamCapabilities(True, True, True, True)
 
     def closed(self, table: str, reads: Sequence[SnapshotRead]) -> Sequence[SnapshotRead]:
@@ -101,7 +102,7 @@ class Upstream:
         self, spark: "SparkSession", table: str, after: Position, up_to: Position, schema: str
     ) -> "DataFrame":
         self.asked.append(schema)
-        columns = f"_op STRING, _seq INT, _ms BIGINT, {ddl(schema)}"
+        columns = f"_op STRING, _seq {self.place}, _ms BIGINT, {ddl(schema)}"
         return spark.createDataFrame(self.log[table], columns)
 
     def failure(self, exc: Exception) -> BackfillError | None:
@@ -230,8 +231,19 @@ def test_changes_are_net_by_key_and_counted_before_and_after(stager: SparkStager
     assert (orders.changed, orders.deleted) == (1, 1)
     assert [row[:3] for row in held(stager, staged, items.changes)] == [("D", 1, 1), ("U", 5, 5)]
     assert (items.changed, items.deleted) == (1, 1)
-    assert staged.changes_read == 5
+    assert (staged.changes_read, staged.images) == (5, 0)
     assert orders.inserts == items.inserts == ()
+
+
+def test_a_row_that_says_what_was_there_before_an_update_is_no_change_of_its_own(
+    stager: SparkStager, upstream: Upstream
+) -> None:
+    upstream.place = "STRUCT<at INT, image BOOLEAN>"
+    of = [("D", (1, True), 7, 1, 10), ("U", (2, False), 7, 1, 11), ("D", (3, False), 8, 3, None)]
+    upstream.log = {"orders": of, "items": [("U", (1, False), None, 5, 5, "new")]}
+    staged = stager.stage(EpochPlan(window=WINDOW), 7, SCHEMAS).staged
+    assert held(stager, staged, staged.tables["orders"].changes) == [("D", 3, None), ("U", 1, 11)]
+    assert (staged.changes_read, staged.images) == (3, 1)
 
 
 def test_a_window_without_a_change_is_staged_as_nothing(stager: SparkStager, upstream: Upstream) -> None:

@@ -57,10 +57,16 @@ class ChangeFeed:
             .when(kind.isin("delete", "update_preimage"), F.lit("D"))
             .otherwise(exact.refused(F.col("_backfill_file"), f"unknown {TYPE}", kind))
         )
-        new = kind.isin("insert", "update_postimage")
+        new, image = kind.isin("insert", "update_postimage"), kind == "update_preimage"
+        place = (
+            version.alias("version"),
+            new.alias("new"),
+            F.col("_backfill_at").alias("at"),
+            image.alias("image"),
+        )
         return rows.select(
             op.alias("_op"),
-            F.struct(version.alias("version"), new.alias("new"), F.col("_backfill_at").alias("at")).alias("_seq"),
+            F.struct(*place).alias("_seq"),
             "_ms",
             *self._rows.extra,
             *(quoted(name) for name in columns),

@@ -1,0 +1,23 @@
+"""What a table's URI may not hold: it is shown in errors and kept beside the tables, a secret would be too."""
+
+import re
+from urllib.parse import parse_qsl, urlsplit
+
+_SECRETS = re.compile(r"sig|secret|token|key|pass|credential", re.IGNORECASE)
+NO_SECRETS = (
+    "a URI with a secret in it would be shown and stored: take the part {part} out, and give the secret to the "
+    'file system, in spark.conf by "${{env:NAME}}" and in this process\'s environment'
+)
+
+
+def without_secrets(told: str) -> str:
+    """The same text. Raises ValueError, without it, for a URI with a password or a query that names a secret."""
+    if "://" not in told:
+        return told
+    found = urlsplit(told)
+    if found.password is not None:
+        raise ValueError(NO_SECRETS.format(part="before the @"))
+    named = [name for name, _ in parse_qsl(found.query, keep_blank_values=True) if _SECRETS.search(name)]
+    if named:
+        raise ValueError(NO_SECRETS.format(part=f"{named[0]}=…"))
+    return told

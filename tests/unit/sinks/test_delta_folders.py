@@ -1,0 +1,71 @@
+"""What the Delta sink asks of a folder before it writes, and what its files may be read by; without Spark."""
+
+import os
+import stat
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from backfill_cli.contracts import SinkTable
+from backfill_cli.errors import UsageError
+from backfill_cli.formats.delta.edge import Where
+from backfill_cli.sinks.delta import connector
+from backfill_cli.sinks.delta.adopt import _give_to_group, _has_rights_of_its_own, _umask
+from backfill_cli.sinks.delta.options import DeltaOptions
+
+TABLE = SinkTable(
+    "orders",
+    "orders",
+    ("id",),
+    '{"type":"struct","fields":[{"name":"id","type":"long","nullable":true,"metadata":{}}]}',
+)
+
+
+@pytest.mark.parametrize("kept", ["interval 7 days", None])
+def test_a_table_that_may_forget_which_epochs_it_holds_is_refused(tmp_path: Path, kept: str | None) -> None:
+    told = {} if kept is None else {"delta.setTransactionRetentionDuration": kept}
+    write_deltalake(tmp_path / "orders", pa.table({"id": pa.array([], pa.int64())}), configuration=told)
+    sink = connector.open(DeltaOptions(table=f"{tmp_path}/{{table}}"))
+    if kept is None:
+        sink.check("orders", (TABLE,), False)  # type: ignore[attr-defined]
+        return
+    with pytest.raises(UsageError, match="forgets after interval 7 days") as caught:
+        sink.check("orders", (TABLE,), False)  # type: ignore[attr-defined]
+    assert "UNSET TBLPROPERTIES ('delta.setTransactionRetentionDuration')" in caught.value.hint
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to groups that it is not in")
+def test_an_adopted_file_has_the_group_that_its_folder_gives(tmp_path: Path) -> None:
+    file, folder = tmp_path / "staged", tmp_path / "table"
+    file.touch()
+    folder.mkdir()
+    own = file.stat().st_gid
+    os.chown(folder, -1, 4321)
+    _give_to_group(folder, file)
+    assert file.stat().st_gid == own, "no setgid: a new file would not have it either"
+    folder.chmod(0o775 | stat.S_ISGID)
+    _give_to_group(folder, file)
+    assert file.stat().st_gid == 4321
+
+
+def test_the_umask_is_read_and_not_set_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = os.umask(0o027)
+    try:
+        if Path("/proc/self/status").exists():
+            with monkeypatch.context() as patch:
+                patch.setattr(os, "umask", lambda _mask: pytest.fail("it was set"))
+                assert _umask() == 0o027
+        assert _umask() == 0o027
+    finally:
+        os.umask(before)
+
+
+def test_a_folder_with_a_default_acl_gives_rights_that_a_link_would_not_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = Where.of(str(tmp_path), "")
+    assert not _has_rights_of_its_own(where)
+    monkeypatch.setattr(os, "listxattr", lambda _path: ["user.x", "system.posix_acl_default"], raising=False)
+    assert _has_rights_of_its_own(where)
