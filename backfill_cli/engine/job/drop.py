@@ -17,7 +17,7 @@ from backfill_cli.contracts.cutover import CutoverSink, Swap
 from backfill_cli.engine.job.ownership import require_lost
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.job.starting import settle
-from backfill_cli.errors import BackfillError, NoSuchJob, UsageError
+from backfill_cli.errors import BackfillError, NoSuchJob, StateConflict, UsageError
 from backfill_cli.failpoint import hit
 from backfill_cli.model.begun import Begun
 from backfill_cli.model.codec import decode
@@ -134,7 +134,10 @@ def _asked(name: str, catalog: Catalog, resources: Resources) -> tuple[bool, boo
     """Whether the sink knows the job, and whether what it has of it is this catalog's."""
     try:
         held, ours = resources.sink.owner(name), catalog.identity()
-        known = bool(resources.sink.committed(name))
+        try:
+            known = bool(resources.sink.committed(name))
+        except StateConflict:  # which epoch it is at, it cannot say; to start over is the way out of that
+            known = True
     except BackfillError as error:
         gone = f"if the sink is gone for good: backfill drop {name} --without-sink --confirm {name}"
         error.hint = f"{error.hint}; {gone}" if error.hint else gone

@@ -57,20 +57,32 @@ class MarkedTable:
         found = self.versioned()
         return None if found is None else found[1]
 
+    def marker_or_number(self) -> Marker | None:
+        """The marker, its attempt empty where the folder of attempts is lost: for a table that is to go."""
+        try:
+            return self.marker()
+        except StateConflict:
+            found = self.numbered()
+            return None if found is None else Marker(found[2], found[1], "")
+
     def versioned(self) -> tuple[int, Marker] | None:
         """The table's newest version, and its marker there."""
+        found = self.numbered()
+        if found is None:
+            return None
+        version, token, epoch = found
+        return version, Marker(epoch, token, self._attempt(epoch) if epoch else "")
+
+    def numbered(self) -> tuple[int, int, int] | None:
+        """The table's newest version, and token and epoch there, for who need not know the attempt."""
         if not self.where.exists():
             return None
         table = self.where.open()
         with delta_errors(self.where.shown):
             number = table.transaction_version(self.app)
-        return table.version(), self._marker(number)
-
-    def _marker(self, number: int | None) -> Marker:
         if number is None:
-            return Marker(0, self.claim.token, "")
-        token, epoch = number >> EPOCH_BITS, number & (2**EPOCH_BITS - 1)
-        return Marker(epoch, token, self._attempt(epoch) if epoch else "")
+            return table.version(), self.claim.token, 0
+        return table.version(), number >> EPOCH_BITS, number & (2**EPOCH_BITS - 1)
 
     def mark(self, token: int, epoch: int, attempt: str, before: int) -> None:
         """This attempt is the one of (token, epoch) once a commit of that number is there.
@@ -110,17 +122,17 @@ class MarkedTable:
         between is looked at first: it may be an epoch of the runner that is fenced.
         """
         for _ in range(TRIES):
-            found = self.versioned()
-            if found is None or found[1].token == token:
+            found = self.numbered()
+            if found is None or found[1] == token:
                 return
-            version, marker = found
-            if marker.token > token:
+            version, newest, epoch = found
+            if newest > token:
                 raise Held(
-                    f"another runner took job {self.job!r} over: table {self.name!r} has token {marker.token}, "
+                    f"another runner took job {self.job!r} over: table {self.name!r} has token {newest}, "
                     f"ours is {token}",
                     f"backfill status {self.job}",
                 )
-            if self.write(number_of(token, marker.epoch), version):
+            if self.write(number_of(token, epoch), version):
                 return
         raise Transient(
             f"{self.where.shown}: others commit to it all the time, its token cannot be raised",

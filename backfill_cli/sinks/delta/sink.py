@@ -208,7 +208,9 @@ class DeltaSink:
 
     def _note_dropped(self, job: str, names: Sequence[str]) -> None:
         """Their markers stay, in the job's record."""
-        held = {t.name: m for t in self._marked(job) if t.name in names and (m := t.marker()) is not None}
+        held = {
+            t.name: m for t in self._marked(job) if t.name in names and (m := t.marker_or_number()) is not None
+        }
 
         def noted(record: JobRecord | None) -> JobRecord:
             known = record or JobRecord(job)
@@ -219,8 +221,8 @@ class DeltaSink:
     def forget(self, job: str) -> None:
         """No commit of the job comes any more, one that is under way neither: its numbers are used up."""
         for table in self._marked(job):
-            marker = table.marker()
-            if marker is not None and marker.token < LAST_TOKEN:
+            found = table.numbered()
+            if found is not None and found[1] < LAST_TOKEN:
                 table.raise_token(LAST_TOKEN)
         self._job(job).forget()
 

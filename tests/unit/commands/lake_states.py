@@ -69,6 +69,13 @@ def token_is_older(s: Any) -> str:
     return str(s.failed(lambda: marked(s).raise_token(3)))
 
 
+def attempt_unknown(s: Any) -> str:
+    table = marked(s)
+    for name in table.marks.names():
+        table.marks.delete(name)
+    return str(s.ended("resume", "orders"))
+
+
 def another_attempt(s: Any) -> str:
     marked(s).mark(1, 99, "first", EPOCH)
     return str(s.failed(lambda: marked(s).mark(1, 99, "second", EPOCH)))
@@ -87,6 +94,7 @@ def owned_just_now(s: Any) -> str:
 
 STATES: dict[str, tuple[Callable[[Any], str], ...]] = {
     "backfill_cli/formats/lake/state.py:taken": (owned_just_now,),
+    "backfill_cli/sinks/delta/marks.py:_attempt": (attempt_unknown,),
     "backfill_cli/sinks/delta/marks.py:mark": (another_attempt,),
     "backfill_cli/sinks/delta/marks.py:raise_token": (token_is_older,),
     "backfill_cli/sinks/delta/restored.py:refuse_restored": (table_restored,),

@@ -594,7 +594,6 @@ NEEDS_SPARK = {
     "backfill_cli/sinks/iceberg/tables.py:refuse_gone",
     "backfill_cli/sinks/iceberg/tables.py:refuse_other_job",
     "backfill_cli/sinks/delta/tables.py:marked",
-    "backfill_cli/sinks/delta/marks.py:_attempt",
     "backfill_cli/sinks/iceberg/leaving.py:refuse_live",
     "backfill_cli/sinks/iceberg/live.py:_claimed",
     "backfill_cli/sinks/iceberg/live.py:_forward",
