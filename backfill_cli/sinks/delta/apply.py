@@ -9,7 +9,7 @@ from backfill_cli.contracts import EpochCommit, SinkTable
 from backfill_cli.contracts.bad_rows import duplicate_keys
 from backfill_cli.errors import BackfillError, Fatal, Transient
 from backfill_cli.formats.delta.edge import Where
-from backfill_cli.formats.lake.merge import key_bounds, merge_sql, refuse_lost
+from backfill_cli.formats.lake.merge import key_bounds, merge_sql, planned_for, refuse_lost
 from backfill_cli.formats.lake.staged import OP, UNSENT, changes, inserts, net
 from backfill_cli.formats.lake.unique import refuse_duplicates
 from backfill_cli.model.plan import StagedTable
@@ -123,7 +123,7 @@ def _merge(
     bounds = key_bounds(commit, table, (*staged.inserts, *staged.changes))
     target = f"delta.`{where.uri.replace('`', '``')}`"
     try:
-        with _numbered(session, *mark):
+        with _numbered(session, *mark), planned_for(session, staged):
             session.sql(merge_sql(target, view, table, staged.partial, bounds)).toArrow()
     finally:
         session.catalog.dropTempView(view)

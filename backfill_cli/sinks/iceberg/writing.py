@@ -140,7 +140,7 @@ class Writer:
         if told.partial and not commit.converging:
             merge.refuse_lost(table, changes, self._spark.table(self._branch))
         bounds = merge.key_bounds(commit, table, told.changes)
-        with self._viewed(changes):
+        with self._viewed(changes), merge.planned_for(self._spark, told):
             self._sql(merge.merge_sql(self._branch, SOURCE, table, told.partial, bounds))
 
     @contextmanager
