@@ -88,12 +88,12 @@ def _to_drop(definition: JobDefinition) -> tuple[SinkTable, ...]:
 
 def live_names(name: str, catalog: Catalog) -> tuple[LiveName, ...]:
     """The names that people query which are views of a job's tables; none where the sink cannot be asked now."""
-    definition = catalog.definition(name)
-    config = from_stored(definition.config)
-    if all(table.live is None for table in config.tables):
-        return ()
-    with suppress(BackfillError), Resources(config) as resources:
-        return _live(definition, config, resources.sink)
+    with suppress(BackfillError):
+        definition = catalog.definition(name)
+        config = from_stored(definition.config)
+        if any(table.live is not None for table in config.tables):
+            with Resources(config) as resources:
+                return _live(definition, config, resources.sink)
     return ()
 
 
