@@ -151,17 +151,19 @@ def exit_codes(as_json: bool) -> Iterator[None]:
     except (typer.Exit, typer.Abort):
         raise
     except Exception as error:  # a fault of ours: Python tells it on stderr
-        if as_json:
-            from backfill_cli.view.console import complain_json
+        from backfill_cli.view.console import complain_json, leave
 
+        leave(error)
+        if as_json:
             complain_json(error)
         raise
 
 
 def _end(error: BackfillError, as_json: bool) -> None:
-    from backfill_cli.view.console import complain, complain_json
+    from backfill_cli.view.console import complain, complain_json, leave
 
     complain(error)
+    leave(error)
     if as_json:
         complain_json(error)
     raise typer.Exit(error.exit_code) from None

@@ -1,5 +1,6 @@
 """A job run in the background: the same command once more, in a session of its own, with a log of bounded size."""
 
+import json
 import os
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import typer
 
 from backfill_cli.errors import BackfillError, NoSuchJob, UsageError, WaitTimedOut
-from backfill_cli.view.console import answer_json, complain_json, say
+from backfill_cli.view.console import ERROR_FILE, answer_json, complain_json, say
 from backfill_cli.view.log import LOG_BYTES, kept, log_of, opened
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ def start_detached(
     command = [sys.executable, "-m", "backfill_cli", *words, "--catalog", str(catalog.path)]
     if log.exists() and log.stat().st_size >= LOG_BYTES:
         os.replace(log, kept(log))
+    failure = log.with_suffix(".error.json")
+    failure.unlink(missing_ok=True)
     with _opened(log) as output:
         began = output.seek(0, os.SEEK_END)
         runner = subprocess.Popen(
@@ -46,7 +49,7 @@ def start_detached(
             stdout=output,
             stderr=output,
             start_new_session=True,
-            env={**os.environ, LOG: str(log)},
+            env={**os.environ, LOG: str(log), ERROR_FILE: str(failure)},
         )
     deadline = time.monotonic() + (barrier_within_s or 0.0)
     there = _holds if barrier_within_s is None else _passed_barrier
@@ -58,7 +61,7 @@ def start_detached(
                 said = written.read().rstrip()
             say(said)
             if as_json:
-                complain_json(_told_last(said, code))
+                complain_json(_ended_with(failure, code, log))
             raise typer.Exit(code if code > 0 else 128 - code)
         if code == 0:
             break
@@ -75,11 +78,13 @@ def start_detached(
         say(f"job {job}: started in the background, pid {runner.pid}{after}, log {log}")
 
 
-def _told_last(said: str, code: int) -> BackfillError:
-    """The error that a runner ended with, of what it said; all of that where it was no error of ours."""
-    before, found, told = said.rpartition("error: ")
-    message, _, hint = (told if found else before).partition("\nTry: ")
-    error = BackfillError(message, hint)
+def _ended_with(failure: Path, code: int, log: Path) -> BackfillError:
+    """The error that a runner left when it ended; one that was killed left none."""
+    try:
+        told = json.loads(failure.read_text("utf-8"))
+        error = BackfillError(told["message"], told["hint"] or "")
+    except (OSError, ValueError):
+        error = BackfillError(f"the runner ended with {code} and said no more", f"its log: {log}")
     error.exit_code = code if code > 0 else 128 - code
     return error
 

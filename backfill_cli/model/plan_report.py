@@ -31,7 +31,8 @@ class PlanReport:
     readable, and how long. constraints_hold: whether constraints across tables hold at every checkpoint past the
     snapshots; constraints_why says on what that rests. estimate_s: (least, most) seconds until caught up, None
     when nothing tells. refused: what start would refuse, each with a way on; warnings: what should be looked at
-    before the start, each one sentence; notes: what a start would do.
+    before the start, each one sentence; notes: what a start would do. follows:
+    whether there is a change log to follow.
     """
 
     job: str
@@ -49,3 +50,4 @@ class PlanReport:
     refused: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    follows: bool = True

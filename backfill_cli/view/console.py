@@ -3,12 +3,14 @@
 import json
 import os
 import sys
+from contextlib import suppress
 from typing import Any, TextIO
 
 from backfill_cli.errors import BackfillError, ConfigError
 from backfill_cli.view.text import shown_lines
 
 RED, DIM, RESET = "\x1b[31m", "\x1b[2m", "\x1b[0m"
+ERROR_FILE = "BACKFILL_DETACHED_ERROR"  # tells a process in the background where the error that ends it goes
 
 
 def answer(text: str) -> None:
@@ -36,17 +38,30 @@ def complain(error: BackfillError) -> None:
 
 
 def complain_json(error: Exception) -> None:
-    """Tell an error to a script: one object on stdout, unless its answer is there.
+    """Tell an error to a script: one object on stdout, unless its answer is there."""
+    if not getattr(error, "answered", False):
+        answer_json({"schema": 1, "error": error_json(error)})
 
-    hint: what to type next, None where there is nothing. faults: of a config, each `path: what is wrong`.
-    """
+
+def leave(error: Exception) -> None:
+    """Tell it the process that started this one in the background, by the file that it named."""
+    file = os.environ.get(ERROR_FILE)
+    if file is not None:
+        with (
+            suppress(OSError),
+            os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as left,
+        ):
+            json.dump(error_json(error), left)
+
+
+def error_json(error: Exception) -> dict[str, Any]:
+    """hint: what to type next, None where there is nothing. faults: of a config, each `path: what is wrong`."""
     told: dict[str, Any] = {"message": f"{type(error).__name__}: {error}", "hint": None, "exit_code": 1}
     if isinstance(error, BackfillError):
         told = {"message": error.message, "hint": error.hint or None, "exit_code": error.exit_code}
     if isinstance(error, ConfigError):
         told["faults"] = error.faults
-    if not getattr(error, "answered", False):
-        answer_json({"schema": 1, "error": told})
+    return told
 
 
 def coloured(stream: TextIO) -> bool:

@@ -198,7 +198,8 @@ class Journal:
         now_s = self._now_s()
         if view.state == "starting" or (seen == self._seen and now_s - self._told_s < self._every_s):
             return
-        line = spell_progress(view, self.known.totals.since(self._told))
+        since = self.known.totals.since(self._told)
+        line = spell_progress(view, since, why=view.state != "failed")  # that `ended` says
         self._seen, self._told_s, self._told = seen, now_s, self.known.totals
         yield Entry(line, Weight.WARNING if view.state == "paused" else Weight.INFO)
 

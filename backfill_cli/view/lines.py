@@ -96,8 +96,8 @@ def progress_line(view: JobView) -> str:
     return f"{view.name}: {spell_progress(view)}"
 
 
-def spell_progress(view: JobView, since: Totals | None = None) -> str:
-    """How far a job is, and what limits it. since: what was committed since it was said last."""
+def spell_progress(view: JobView, since: Totals | None = None, why: bool = True) -> str:
+    """How far a job is, and, if `why`, what limits it. since: what was committed since it was said last."""
     parts = [f"{view.state}, {spell_phase(view.phase)}"]
     if view.phase == "snapshot":
         parts.append(f"{spell_share(view.share)} ({spell_read(view)})")
@@ -114,7 +114,8 @@ def spell_progress(view: JobView, since: Totals | None = None) -> str:
     if since is not None and since.commits:
         parts.append(spell_commits(since))
     parts.append(f"epoch {view.epoch}")
-    parts.append(view.limited_by if view.state in ENDED else f"limited by {view.limited_by}")
+    if why:
+        parts.append(view.limited_by if view.state in ENDED else f"limited by {view.limited_by}")
     return "; ".join(parts)
 
 

@@ -47,6 +47,8 @@ def plan_text(report: PlanReport) -> str:
 
 
 def _change_log(report: PlanReport) -> str:
+    if not report.follows:
+        return "none: the config names no changes"
     if report.pending_epochs is None:
         return f"from {report.position}"
     size = f" ({spell_size(report.pending_bytes)})" if report.pending_bytes else ""  # a topic does not tell

@@ -111,6 +111,7 @@ def plan(config: "JobConfig", catalog: "Catalog", into_existing: bool = False) -
         refused=tuple(refused),
         warnings=tuple(warnings),
         notes=tuple(notes),
+        follows=upstream.capabilities.follows,
     )
 
 

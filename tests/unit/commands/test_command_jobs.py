@@ -14,6 +14,7 @@ import pytest
 from command_builders import CONFIG, Run, end_job, fake_engine, make_job, write_config
 
 from backfill_cli.catalog import Catalog
+from backfill_cli.commands import _detached
 from backfill_cli.commands._options import config_file, open_catalog
 from backfill_cli.config import load
 from backfill_cli.errors import UsageError
@@ -200,11 +201,10 @@ def test_a_plan_that_start_would_refuse_ends_with_2_and_names_the_catalog_that_w
     hint = "t has rows. Try: backfill start --config job.toml --into-existing"
     report = PlanReport("orders", "snapshot", "x", (), "LSN 0/1", pending_epochs=None, refused=(hint,))
     fake_engine(monkeypatch, "job.preflight", plan=lambda config, where, existing: report)
-    config = write_config(folder)
-    ended = run("plan", "--config", config, "--catalog", "c.duckdb")
+    file = write_config(folder)
+    ended = run("plan", "--config", file, "--catalog", "c.duckdb")
     assert ended.exit_code == 2
-    hint = hint.replace("job.toml", config)
-    assert f"start would refuse: {hint} --catalog c.duckdb" in ended.stdout
+    assert f"start would refuse: {hint.replace('job.toml', file)} --catalog c.duckdb" in ended.stdout
     assert "change log  from LSN 0/1\n" in ended.stdout
 
 
@@ -468,6 +468,13 @@ def test_a_detached_job_that_fails_at_once_passes_its_error_on(folder: Path) -> 
     hint = f"backfill status orders --catalog {folder}/.backfill/catalog.duckdb"
     told = {"message": "job 'orders' is held by somebody", "hint": hint, "exit_code": 5}
     assert json.loads(ended.stdout)["error"] == told
+    assert json.loads((folder / ".backfill/logs/orders.error.json").read_text()) == told
+
+
+def test_a_runner_in_the_background_that_was_killed_left_no_error(tmp_path: Path) -> None:
+    error = _detached._ended_with(tmp_path / "orders.error.json", -9, tmp_path / "orders.log")
+    assert (error.message, error.exit_code) == ("the runner ended with -9 and said no more", 137)
+    assert str(tmp_path / "orders.log") in error.hint
 
 
 @pytest.mark.seconds

@@ -44,6 +44,16 @@ def events(entries: Sequence[Entry]) -> list[str]:
     return [entry.event.name for entry in entries if entry.event is not None]
 
 
+def test_why_a_run_failed_is_told_once_at_its_end() -> None:
+    one, news = journal(), seen(state=JobState.FAILED, reason="b.json is gone; to go on: put it back")
+    (line,) = texts(list(one.look(news)))
+    assert line.startswith("failed, ")
+    assert "b.json" not in line
+    assert texts(list(one.ended(news, Transient("b.json is gone", "put it back")))) == [
+        "failed: b.json is gone; to go on: put it back"
+    ]
+
+
 def test_a_command_is_told_with_who_posted_it_and_its_epoch() -> None:
     taken = (
         Taken(Command(1, Verb.PAUSE, "ann@box", 5), 70),

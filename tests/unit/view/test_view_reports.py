@@ -1,6 +1,7 @@
 """What `plan` and `verify` say."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -50,6 +51,10 @@ DIFFERENT = TableVerdict(
     missing=1,
     changed=1,
 )
+
+
+def test_a_plan_without_a_change_side_has_no_change_log() -> None:
+    assert "change log  none: the config names no changes\n" in plan_text(replace(PLAN, follows=False))
 
 
 def test_a_plan_tells_all_that_it_knows() -> None:
