@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
     from backfill_cli.contracts import JobDefinition
-    from backfill_cli.model.verify import TableVerdict, VerifyReport
 
 
 def wall_clock_ms() -> int:
@@ -56,6 +55,10 @@ class Catalog:
     @property
     def starts(self) -> starts.Starts:
         return starts.Starts(self._store)
+
+    @property
+    def verified(self) -> verified.Verifies:
+        return verified.Verifies(self._store, self._now_ms)
 
     def identity(self) -> Owner | None:
         """What a sink keeps of this catalog beside the markers of its jobs; None while there is no file."""
@@ -219,27 +222,6 @@ class Catalog:
         check_name(job)
         with self._store.reading() as db:
             return spool.holds_any(db, job)
-
-    def note_verified(self, report: "VerifyReport") -> None:
-        """What a verify found is known until the next one."""
-        with self._store.writing() as db:
-            jobs.standing(db, report.job)
-            verified.record(db, report, self._now_ms())
-
-    def note_compared(self, job: str, basis: str, equal: "TableVerdict") -> None:
-        """A verify that goes on found a table equal: known on this basis alone, until it or another one ends."""
-        with self._store.writing() as db:
-            jobs.standing(db, job)
-            verified.note_compared(db, job, basis, equal, self._now_ms())
-
-    def compared(self, job: str, basis: str) -> tuple[tuple[str, int, int, int], ...]:
-        """What `note_compared` was told: (table, rows upstream, rows in the sink, when in ms)."""
-        with self._store.reading() as db:
-            return verified.compared(db, job, basis)
-
-    def forget_compared(self, job: str) -> None:
-        with self._store.writing() as db:
-            verified.forget_compared(db, job)
 
     def ledger(self, job: str, last: int) -> tuple[EpochRecord, ...]:
         """The newest `last` epochs, oldest first."""

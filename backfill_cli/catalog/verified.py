@@ -1,20 +1,60 @@
 """What `verify` found last of each table, shown by `status`; and, of one that has not ended, what was equal."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from backfill_cli.catalog import jobs
 from backfill_cli.model.verified import Verified
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
+    from backfill_cli.catalog.store import Store
     from backfill_cli.model.verify import TableVerdict, VerifyReport
 
 EQUAL, DIFFERENT = "equal", "different"
 
 
-def record(db: "DuckDBPyConnection", report: "VerifyReport", at_ms: int) -> None:
+class Verifies:
+    """What the verifies of one catalog's jobs found, and found so far."""
+
+    def __init__(self, store: "Store", now_ms: Callable[[], int]) -> None:
+        self._store, self._now_ms = store, now_ms
+
+    def note(self, report: "VerifyReport") -> None:
+        """What a verify found is known until the next one, which reads all."""
+        with self._store.writing() as db:
+            jobs.standing(db, report.job)
+            _record(db, report, self._now_ms())
+
+    def note_equal(self, job: str, basis: str, equal: "TableVerdict") -> None:
+        """A verify that goes on found a table equal: known on this basis alone, until it or another one ends."""
+        with self._store.writing() as db:
+            jobs.standing(db, job)
+            db.execute(
+                "DELETE FROM compared WHERE job = ? AND (basis != ? OR table_name = ?)", [job, basis, equal.table]
+            )
+            told = [job, equal.table, basis, self._now_ms(), equal.rows_upstream, equal.rows_sink]
+            db.execute("INSERT INTO compared VALUES (?, ?, ?, ?, ?, ?)", told)
+
+    def equal(self, job: str, basis: str) -> tuple[tuple[str, int, int, int], ...]:
+        """What `note_equal` was told on this basis: (table, rows upstream, rows in the sink, when in ms)."""
+        with self._store.reading() as db:
+            found = db.execute(
+                "SELECT table_name, rows_upstream, rows_sink, at_ms FROM compared WHERE job = ? AND basis = ?",
+                [job, basis],
+            ).fetchall()
+        return tuple((name, upstream, sink, at_ms) for name, upstream, sink, at_ms in found)
+
+    def forget_equal(self, job: str) -> None:
+        """The job's next verify reads all of it."""
+        with self._store.writing() as db:
+            _forget_equal(db, job)
+
+
+def _record(db: "DuckDBPyConnection", report: "VerifyReport", at_ms: int) -> None:
     """What the report says stands in the place of what was known of its tables; the next verify reads all."""
-    forget_compared(db, report.job)
+    _forget_equal(db, report.job)
     for one in report.tables:
         db.execute("DELETE FROM verified WHERE job = ? AND table_name = ?", [report.job, one.table])
         db.execute(
@@ -33,24 +73,7 @@ def record(db: "DuckDBPyConnection", report: "VerifyReport", at_ms: int) -> None
         )
 
 
-def note_compared(db: "DuckDBPyConnection", job: str, basis: str, equal: "TableVerdict", at_ms: int) -> None:
-    """The table is known to be equal on this basis; what was known on another is not known any more."""
-    db.execute("DELETE FROM compared WHERE job = ? AND (basis != ? OR table_name = ?)", [job, basis, equal.table])
-    told = [job, equal.table, basis, at_ms, equal.rows_upstream, equal.rows_sink]
-    db.execute("INSERT INTO compared VALUES (?, ?, ?, ?, ?, ?)", told)
-
-
-def compared(db: "DuckDBPyConnection", job: str, basis: str) -> tuple[tuple[str, int, int, int], ...]:
-    """(table, rows upstream, rows in the sink, when) of each that is known to be equal on this basis."""
-    found = db.execute(
-        "SELECT table_name, rows_upstream, rows_sink, at_ms FROM compared WHERE job = ? AND basis = ?",
-        [job, basis],
-    )
-    return tuple((name, upstream, sink, at_ms) for name, upstream, sink, at_ms in found.fetchall())
-
-
-def forget_compared(db: "DuckDBPyConnection", job: str) -> None:
-    """A verify of the job reads all of it."""
+def _forget_equal(db: "DuckDBPyConnection", job: str) -> None:
     db.execute("DELETE FROM compared WHERE job = ?", [job])
 
 

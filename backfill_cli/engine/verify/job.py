@@ -65,7 +65,7 @@ def verify(
     config = from_stored(definition.config)
     with history_named(job), Resources(config) as resources, Steps(job, tell, time.monotonic) as steps:
         if restart:
-            catalog.forget_compared(job)
+            catalog.verified.forget_equal(job)
         memory = Memory(catalog, job, asked, independent)
         of = Verification.of(definition, config, resources, live, asked, steps, independent, memory)
         report = of.report()
@@ -75,7 +75,7 @@ def verify(
 def noted(report: VerifyReport, catalog: "Catalog") -> VerifyReport:
     """The report, which the catalog keeps for `status`."""
     with suppress(BackfillError):  # a catalog that cannot be written makes it worth no less
-        catalog.note_verified(report)
+        catalog.verified.note(report)
     return report
 
 

@@ -55,11 +55,11 @@ class Memory:
         targets = {table.name: table.target for table in tables}
         return {
             name: (TableVerdict(name, targets[name], True, upstream, sink), at_ms)
-            for name, upstream, sink, at_ms in self.catalog.compared(self.job, self.basis)
+            for name, upstream, sink, at_ms in self.catalog.verified.equal(self.job, self.basis)
         }
 
     def note(self, verdict: TableVerdict) -> None:
         """A table that is equal is known to be, to a verify with this basis. One that differs is read again."""
         if self.basis is not None and verdict.equal:
             with suppress(BackfillError):  # a catalog that cannot be written makes the verdict worth no less
-                self.catalog.note_compared(self.job, self.basis, verdict)
+                self.catalog.verified.note_equal(self.job, self.basis, verdict)

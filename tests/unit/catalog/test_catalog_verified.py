@@ -16,14 +16,14 @@ def test_the_last_verify_is_told_with_the_job_and_an_earlier_ones_other_tables_a
     clock = Clock()
     catalog = with_job(path, clock)
     assert catalog.job("orders").verified == ()
-    catalog.note_verified(VerifyReport("orders", 5, (SAME, OTHER), 1.0))
+    catalog.verified.note(VerifyReport("orders", 5, (SAME, OTHER), 1.0))
     first = clock()
     assert catalog.job("orders").verified == (
         Verified("lines", 5, first, None, 1, 2, 3, False),
         Verified("orders", 5, first, None, 0, 0, 0, True),
     )
     clock.ms += 1_000
-    catalog.note_verified(VerifyReport("orders", 6, (SAME,), 1.0, sample=0.01))
+    catalog.verified.note(VerifyReport("orders", 6, (SAME,), 1.0, sample=0.01))
     assert catalog.jobs()[0].verified == (Verified("orders", 6, clock(), 0.01, 0, 0, 0, True),)
     with Store(path).reading() as db:
         kept = db.execute("SELECT table_name, epoch, verdict FROM verified ORDER BY ALL").fetchall()
@@ -32,7 +32,7 @@ def test_the_last_verify_is_told_with_the_job_and_an_earlier_ones_other_tables_a
 
 def test_a_job_that_is_dropped_leaves_nothing_of_it(path: Path) -> None:
     catalog = with_job(path, Clock())
-    catalog.note_verified(VerifyReport("orders", 5, (SAME,), 1.0))
+    catalog.verified.note(VerifyReport("orders", 5, (SAME,), 1.0))
     catalog.drop("orders")
     with Store(path).reading() as db:
         assert db.execute("SELECT count(*) FROM verified").fetchall() == [(0,)]

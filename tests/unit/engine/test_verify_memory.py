@@ -129,7 +129,7 @@ def test_a_table_that_differed_is_read_again(world: World) -> None:
         lambda world: setattr(world, "at", replace(AT, position=Position.of({"log": 6}))),
         lambda world: setattr(world, "job", replace(JOB, config='{"a": 1}')),
         lambda world: setattr(world, "job", replace(JOB, tables=TABLES[:2])),
-        lambda world: world.catalog.forget_compared("shop"),
+        lambda world: world.catalog.verified.forget_equal("shop"),
     ],
 )
 def test_what_may_have_changed_is_read_again(world: World, changed: Callable[[World], None]) -> None:
