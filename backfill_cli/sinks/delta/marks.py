@@ -80,9 +80,13 @@ class MarkedTable:
         table = self.where.open()
         with delta_errors(self.where.shown):
             number = table.transaction_version(self.app)
+        return table.version(), *self._told(number)
+
+    def _told(self, number: int | None) -> tuple[int, int]:
+        """Token and epoch of a transaction's number."""
         if number is None:
-            return table.version(), self.claim.token, 0
-        return table.version(), number >> EPOCH_BITS, number & (2**EPOCH_BITS - 1)
+            return self.claim.token, 0
+        return number >> EPOCH_BITS, number & (2**EPOCH_BITS - 1)
 
     def mark(self, token: int, epoch: int, attempt: str, before: int) -> None:
         """This attempt is the one of (token, epoch) once a commit of that number is there.
