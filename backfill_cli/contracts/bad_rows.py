@@ -6,11 +6,11 @@ from backfill_cli.contracts.sink import SinkTable
 from backfill_cli.errors import BadData
 
 
-def duplicate_keys(table: SinkTable, twice: Iterable[tuple[str, int]]) -> BadData:
-    """twice: keys as text, each with how often it is there."""
+def duplicate_keys(table: SinkTable, twice: Iterable[tuple[str, int]], where: str = "the snapshot") -> BadData:
+    """twice: keys as text, each with how often it is there. where: what rows were looked at."""
     named = "; ".join(f"({value}) {count} times" for value, count in twice)
     return BadData(
-        f"table {table.name!r}: the key ({', '.join(table.key)}) is not unique in the snapshot: {named}",
+        f"table {table.name!r}: the key ({', '.join(table.key)}) is not unique in {where}: {named}",
         "drop the job and start over: with columns in the table's key that tell these rows apart, or with "
         "a `where` that leaves some of them out",
     )

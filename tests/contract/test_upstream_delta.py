@@ -3,17 +3,23 @@
 import json
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 from delta_world import Change, HandWritten
+from deltalake import write_deltalake
 from upstream_contract import TABLE, Row, UpstreamContract, World, replayed, row, rows_of
 
-from backfill_cli.contracts import TableSpec, Upstream
-from backfill_cli.errors import BackfillError, ConfigError, Fatal, HistoryGone, UsageError
+from backfill_cli.config.sections import Transform
+from backfill_cli.contracts import SinkTable, TableSpec, Upstream
+from backfill_cli.engine.verify.expected import Expected
+from backfill_cli.errors import BackfillError, BadData, ConfigError, Fatal, HistoryGone, UsageError
+from backfill_cli.model.checkpoint import Checkpoint
+from backfill_cli.model.job import Phase
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.position import START, Position
 from backfill_cli.upstreams.delta import connector
@@ -200,6 +206,25 @@ def test_case_26_many_versions_are_read_at_once_each_with_the_columns_of_the_las
     frame = upstream.changes(spark, TABLE, begun, view.latest, schema)
     assert replayed(frame, [row(1, "n1"), row(2, "n2")]) == [row(1, "uno")]
     assert sorted(r["more"] for r in frame.where("_op = 'U'").toArrow().to_pylist() if r["more"]) == [1]
+
+
+def test_verify_reads_the_rows_of_the_version_and_names_keys_that_stand_twice(
+    table: HandWritten, spark: "SparkSession"
+) -> None:
+    upstream = opened(table.path)
+    pin = upstream.pin()
+    config = SimpleNamespace(transform_of=lambda _: Transform())
+    held = Expected(spark, upstream, config, pin)  # type: ignore[arg-type]
+    sink = SinkTable(TABLE, TABLE, ("id",), pin.schema[TABLE])
+    table.change([("update", row(1, "n1"), row(1, "one")), ("delete", row(2, "n2"), None)])
+    at = upstream.observe(pin.position, False).latest
+    once = Checkpoint(1, 0, 1, "a", "{}", Phase.UPSTREAM, at, schemas=pin.schema)
+    assert rows_of(held(sink, once)) == sorted(table.rows, key=lambda one: int(one["id"]))
+    write_deltalake(str(table.path), pa.Table.from_pylist([row(7, "again")], COLUMNS), mode="append")
+    twice = replace(once, position=upstream.observe(once.position, False).latest)
+    with pytest.raises(BadData, match=r"not unique in the upstream as it is at this checkpoint: \(7\) 2 times"):
+        held(sink, twice)
+    assert len(rows_of(held(sink, once))) == 29
 
 
 @pytest.mark.parametrize("version", [1, "1", "2023-11-14T22:13:22.5Z"])

@@ -9,6 +9,7 @@ from backfill_cli.engine.loop.epoch import recall
 from backfill_cli.engine.staging import transform
 from backfill_cli.engine.staging.partitions import events, quarantined
 from backfill_cli.engine.staging.workers import made_in_workers
+from backfill_cli.formats.lake.unique import refuse_duplicates
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.job import Phase
 from backfill_cli.model.plan import SnapshotRead
@@ -71,13 +72,18 @@ class Expected:
         return untouched.unionByName(changed, allowMissingColumns=True)
 
     def _as_of(self, upstream: PastUpstream, table: SinkTable, at: Checkpoint) -> "DataFrame":
-        """The table at the checkpoint's position; a column that came after it is NULL."""
+        """The table at the checkpoint's position; a column that came after it is NULL.
+
+        Raises BadData where its key is not unique: changes are applied by key, so the sink has one row of each.
+        """
         from pyspark.sql import functions as F
 
         held = upstream.rows_at(self.spark, table.name, at.position)
         for name in set(names_of(at.schemas[table.name])) - set(held.columns):
             held = held.withColumn(name, F.lit(None))
-        return transform.rows(held, self.config.transform_of(table.name))
+        rows = transform.rows(held, self.config.transform_of(table.name))
+        refuse_duplicates(table, rows, "the upstream as it is at this checkpoint")
+        return rows
 
     def _log(self, table: SinkTable, at: Checkpoint) -> "DataFrame":
         """Every partition from where the job took it up to the checkpoint's offset."""

@@ -15,8 +15,8 @@ WHOLE = ("byte", "short", "integer", "long", "date")
 """Types of keys whose neighbours are told apart by a bit of one number."""
 
 
-def refuse_duplicates(table: SinkTable, rows: "DataFrame") -> None:
-    """Raises BadData naming up to five keys that stand more than once in `rows`, all of the table."""
+def refuse_duplicates(table: SinkTable, rows: "DataFrame", where: str = "the snapshot") -> None:
+    """Raises BadData naming up to five keys that stand more than once in `rows`, all of the table, as `where`."""
     from pyspark.sql import functions as F
 
     if _proven_unique(table, rows):
@@ -25,7 +25,7 @@ def refuse_duplicates(table: SinkTable, rows: "DataFrame") -> None:
     twice = grouped.where(F.col("_backfill_n") > 1).select(shown_key(table).alias("key"), "_backfill_n")
     found = twice.limit(NAMED_KEYS).toArrow().to_pylist()
     if found:
-        raise duplicate_keys(table, sorted((one["key"], one["_backfill_n"]) for one in found))
+        raise duplicate_keys(table, sorted((one["key"], one["_backfill_n"]) for one in found), where)
 
 
 def _proven_unique(table: SinkTable, rows: "DataFrame") -> bool:

@@ -6,16 +6,18 @@ from typing import TYPE_CHECKING
 from backfill_cli.contracts import TableSpec
 from backfill_cli.contracts.pair import Pair
 from backfill_cli.formats.delta.edge import delta_place
+from backfill_cli.model.position import Position
+from backfill_cli.spark.failures import spark_reading
 from backfill_cli.upstreams.delta.changes import DeltaChanges
 from backfill_cli.upstreams.delta.options import DeltaOptions
 from backfill_cli.upstreams.delta.snapshot import DeltaSnapshot
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 class DeltaUpstream(Pair):
-    """See contracts.Upstream; and it says where its tables are."""
+    """See contracts.Upstream, PastUpstream; and it says where its tables are."""
 
     def __init__(self, options: DeltaOptions, tables: Sequence[TableSpec]) -> None:
         snapshot = DeltaSnapshot(options, tables, lambda: self._session())
@@ -27,3 +29,8 @@ class DeltaUpstream(Pair):
 
     def places(self) -> Mapping[str, frozenset[str]]:
         return {name: frozenset({delta_place(one.where)}) for name, one in self._tables.items()}
+
+    def rows_at(self, spark: "SparkSession", table: str, position: Position) -> "DataFrame":
+        version = position.get(table)
+        with spark_reading():
+            return spark.read.format("delta").option("versionAsOf", version).load(self._tables[table].where.uri)
