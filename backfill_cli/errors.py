@@ -49,6 +49,11 @@ class BackfillError(Exception):
     def __str__(self) -> str:
         return f"{self.message}\nTry: {self.hint}" if self.hint else self.message
 
+    def without_job(self) -> Self:
+        """The same error, its hint for somebody whose job was not made: there is none to drop."""
+        self.hint = self.hint.replace("drop the job and start over", "start again")
+        return self
+
     def naming(self, job: str, with_rows: bool) -> Self:
         """The same error, its hint with the command that starts this job over: who raised it does not know it.
 

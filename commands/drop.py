@@ -59,10 +59,10 @@ def drop(
         rows = f"backfill drop {name}{where} --with-rows --confirm {name}"
         if with_rows:
             raise UsageError(f"job {name!r} would lose its progress, and its tables all their rows: {said}", rows)
-        too = "" if without_sink else f"; its tables with their rows, too: {rows}"
         from backfill_cli.engine.job.drop import live_names
 
         live = () if without_sink or sink is not None else live_names(name, store)
+        too = "" if without_sink or live else f"; its tables with their rows, too: {rows}"
         raise UsageError(
             "; ".join([f"job {name!r} would lose its progress: {said}", *_of_live(live)]),
             f"backfill drop {name}{where} --confirm {name}{too}",

@@ -26,7 +26,7 @@ from backfill_cli.engine.job.select import (
 from backfill_cli.engine.job.starting import spell_begun
 from backfill_cli.engine.staging.files import require_shared
 from backfill_cli.engine.staging.sample import require_readable
-from backfill_cli.errors import NoSuchJob, SinkInUse, Transient
+from backfill_cli.errors import BackfillError, NoSuchJob, SinkInUse, Transient
 from backfill_cli.model.job import JobState
 from backfill_cli.model.plan_report import PlannedTable, PlanReport
 from backfill_cli.model.schema import fields_of, shown
@@ -84,6 +84,8 @@ def plan(config: "JobConfig", catalog: "Catalog", into_existing: bool = False) -
                 require_readable(lambda: resources.spark, upstream, config, pin)
             except Transient as error:
                 warnings.append(f"{error.message}; start would wait: {error.hint}")
+            except BackfillError as error:
+                raise error.without_job() from error.__cause__
         hold, why = constraints(choice.strategy, upstream.capabilities, sink.transactional)
         try:
             (require_kept if known else require_new)(config.job.name, catalog, sink)

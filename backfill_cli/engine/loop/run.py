@@ -55,9 +55,9 @@ def start(
         if known is None:
             try:
                 known = create(config, catalog, resources, until, into_existing)
-            except BackfillError:
+            except BackfillError as error:
                 catalog.leave_nothing(lock)
-                raise
+                raise error.without_job() from error.__cause__
             return run.created(known, config, resources, lock)
         require_same(known, config, catalog.has_read_changes(name))
         require_same_strategy(known, config, resources.upstream)

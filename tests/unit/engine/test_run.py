@@ -117,7 +117,7 @@ def test_a_job_that_was_started_into_existing_is_told_to_start_over_without_its_
 
 def test_a_start_that_is_refused_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: Any) -> JobDefinition:
-        raise Fatal("no files there", "name others")
+        raise Fatal("no files there", "name others, then drop the job and start over: it is pinned")
 
     monkeypatch.setattr(loop_run, "create", refused)
     (tmp_path / "job.toml").write_text(
@@ -126,6 +126,7 @@ def test_a_start_that_is_refused_leaves_no_file(tmp_path: Path, monkeypatch: pyt
         '[[tables]]\nname = "orders"\nkey = ["id"]\n[sink]\ntype = "duckdb"\npath = "w.duckdb"\n'
     )
     catalog = Catalog(tmp_path / "held" / "catalog.duckdb")
-    with pytest.raises(Fatal, match="no files there"):
+    with pytest.raises(Fatal, match="no files there") as ended:
         loop_run.start(load(tmp_path / "job.toml"), catalog, "forever", False, None)
+    assert ended.value.hint == "name others, then start again: it is pinned"
     assert list((tmp_path / "held").iterdir()) == []
