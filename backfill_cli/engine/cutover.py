@@ -4,7 +4,7 @@ What is done, the sink does in one transaction, and remembers: the catalog is on
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -55,12 +55,22 @@ def cut_over(job: str, catalog: "Catalog", window_s: float) -> CutoverReport:
             if not told.open:
                 return told
         sink, swaps = _cutting(resources.sink, definition)
-        with _alone_with(job, catalog, sink):
-            before = _report(catalog, definition, sink, swaps)
-            if not before.open or before.is_cut_over:
-                return before
+        # Before the job is taken: a closed gate changes nothing, and whether a runner has the job can be seen.
+        before = _report(catalog, definition, sink, swaps)
+        if not (sink.in_place if before.is_cut_over else before.open):
+            return before
+        with _alone_with(job, catalog, sink) as fence:
             now_ms = _now_ms()
-            sink.cut_over(job, swaps, before.epoch, now_ms, now_ms + int(window_s * 1000))
+            until_ms = now_ms + int(window_s * 1000)
+            if _report(catalog, definition, sink, swaps, sink.in_place).is_cut_over:
+                if sink.in_place:  # what a death at its end left undone
+                    sink.cut_over(job, swaps, before.epoch, now_ms, until_ms)
+                return _report(catalog, definition, sink, swaps, sink.in_place)
+            fence()
+            before = _report(catalog, definition, sink, swaps, sink.in_place)
+            if not before.open:
+                return before
+            sink.cut_over(job, swaps, before.epoch, now_ms, until_ms)
             return replace(before, names=_names(swaps, sink.live(job, swaps)), changed=True)
 
 
@@ -69,26 +79,28 @@ def reverse(job: str, catalog: "Catalog") -> CutoverReport:
     definition = catalog.definition(job)
     with Resources(from_stored(definition.config)) as resources:
         sink, swaps = _cutting(resources.sink, definition)
-        with _alone_with(job, catalog, sink):
-            require_kept(job, catalog, sink)
-            lives = sink.live(job, swaps)
-            _require_reversible(job, lives)
+        require_kept(job, catalog, sink)
+        _require_reversible(job, sink.live(job, swaps))
+        with _alone_with(job, catalog, sink) as fence:
+            _require_reversible(job, sink.live(job, swaps))
+            fence()
             sink.reverse(job, swaps)
             epoch = catalog.job(job).epoch
             return CutoverReport(job, epoch, _names(swaps, sink.live(job, swaps)), (), changed=True, reversed=True)
 
 
 @contextmanager
-def _alone_with(job: str, catalog: "Catalog", sink: CutoverSink) -> Iterator[None]:
-    """Nobody commits for the job meanwhile, where a table is cut over in place: its runner's commits go elsewhere
-    from then on. Raises Held while a runner has the job."""
+def _alone_with(job: str, catalog: "Catalog", sink: CutoverSink) -> Iterator[Callable[[], None]]:
+    """Nobody runs the job meanwhile, where a table is cut over in place: its runner's commits go elsewhere then.
+
+    Once what this gives was called, no late runner commits either. Raises Held while a runner has the job.
+    """
     if not sink.in_place:
-        yield
+        yield lambda: None
         return
     with catalog.lock_job(job) as lock, catalog.claim(job, user(), _now_ms(), lock) as claim:
         require_kept(job, catalog, sink)
-        sink.fence(job, claim.token)
-        yield
+        yield lambda: sink.fence(job, claim.token)
 
 
 def _swaps(definition: JobDefinition, in_place: bool) -> tuple[Swap, ...]:
@@ -132,12 +144,14 @@ def _cutting(sink: Sink, definition: JobDefinition) -> tuple[CutoverSink, tuple[
 
 
 def _report(
-    catalog: "Catalog", definition: JobDefinition, sink: CutoverSink, swaps: Sequence[Swap]
+    catalog: "Catalog", definition: JobDefinition, sink: CutoverSink, swaps: Sequence[Swap], alone: bool = False
 ) -> CutoverReport:
+    """alone: this process has the job, so what seems to be its runner is none."""
     job = definition.name
     require_kept(job, catalog, sink)
     lives = sink.live(job, swaps)
     row = catalog.job(job)
+    row = replace(row, live=False) if alone else row
     verified = _verified(row, [swap.table.name for swap in swaps])
     gates = (_caught_up(row), verified, _alone(row, sink), _free(lives, sink.in_place))
     return CutoverReport(job, row.epoch, _names(swaps, lives), gates)
@@ -197,7 +211,7 @@ def _alone(row: "JobRow", sink: Sink) -> Gate:
 def _free(lives: Lives, in_place: bool = False) -> Gate:
     """Nothing would go on to use what is renamed, and nothing of others would be lost."""
     for live in lives.values():
-        if live.moved is not None:
+        if live.moved is not None and live.found is not Found.OURS:
             return Gate("nothing left behind", False, *live.moved)
     if in_place:
         return Gate("nothing left behind", True, "nobody else committed to what people query since the job began")
@@ -227,6 +241,9 @@ def _require_reversible(job: str, lives: Lives) -> None:
             f"job {job!r}: the time in which its cut over may be reversed is over; what was before is {kept}",
             "rename it by hand, in one transaction, if its rows are still wanted",
         )
+    for live in ours:
+        if live.moved is not None:
+            raise UsageError(*live.moved)
 
 
 def _now_ms() -> int:

@@ -21,8 +21,9 @@ class Live:
 
     kept: the name under which what was there before is kept, once it is cut over; None where nothing was.
     since_ms, until_ms: when it was cut over, and until when that may be reversed. depends: what would go on to use
-    what is there now, under whatever name, and so be left behind. moved: what others did to it that would be lost,
-    and the statement that undoes it; empty for nothing. made: what it is once cut over, if no view.
+    what is there now, under whatever name, and so be left behind. moved: what others did to it that a cut over
+    would lose, or of one that is cut over its reversal, and the way on; None for nothing. made: what it is once
+    cut over, if no view.
     """
 
     found: Found

@@ -5,12 +5,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from sink_contract import Epochs, Row, a_table, rows
+from sink_epochs import schema_json
 from test_sink_iceberg import at_point, dies, read_table, refs, strange
 
 from backfill_cli.contracts.cutover import CutoverSink, Swap
-from backfill_cli.errors import Fatal, Held, StateConflict, UsageError
+from backfill_cli.errors import Fatal, Held, SinkInUse, StateConflict, UsageError
 from backfill_cli.model.checkpoint import Marker
 from backfill_cli.model.cutover import Found, Live
 from backfill_cli.sinks.iceberg import connector, live, writing
@@ -91,6 +94,7 @@ def test_a_branch_is_filled_beside_is_the_tables_own_at_one_moment_and_is_put_ba
     with pytest.raises(UsageError, match="was cut over"):
         place.opened().drop(place.epochs.tables)
 
+    place.opened().prepare("orders", place.epochs.tables, into_existing=True)
     place.reverse()
     assert (place.live(), place.beside()) == (THEIRS, rows((1, "a"), (2, "B")))
     assert place.now() == Live(Found.TABLE)
@@ -127,6 +131,21 @@ def test_a_death_at_any_step_leaves_the_old_rows_or_the_new_and_the_same_command
         place.opened().commit(one)
         act()
         assert place.live() == wanted, point
+
+
+def test_a_job_is_taken_up_again_before_its_cut_over_and_its_table_gets_a_column(place: Place) -> None:
+    place.opened().check("orders", place.epochs.tables, into_existing=True)
+    place.opened().prepare("orders", place.epochs.tables, into_existing=True)
+    place.opened().fence("orders", 2)
+    more = a_table(schema=schema_json(id="long", name="string", more="string"))
+    wider = Epochs(place.epochs.folder, tables=(more,), epoch=place.epochs.epoch)
+    place.opened().prepare("orders", wider.tables, into_existing=True)
+    commit = replace(wider.next(upserts=rows((2, "b"))), token=2)
+    staged = Path(commit.folder) / commit.staged.tables["orders"].changes[0].path
+    pq.write_table(pq.read_table(staged).append_column("more", pa.array(["m"])), staged)
+    place.opened().commit(commit)
+    assert place.beside() == [{"id": 1, "name": "a", "more": None}, {"id": 2, "name": "b", "more": "m"}]
+    assert [(row["id"], row["name"]) for row in place.live()] == [(7, "theirs"), (8, "theirs")]
 
 
 def test_a_table_that_others_wrote_to_meanwhile_is_not_cut_over(
@@ -175,6 +194,15 @@ def test_what_is_dropped_is_the_branch_and_one_that_others_removed_is_told(place
     place.opened().fence("orders", 1)
     place.opened().commit(again.next(inserts=rows((3, "c"))))
     assert place.beside() == rows((3, "c"))
+    place.opened().forget("orders")  # as a drop without rows
+    with pytest.raises(SinkInUse, match=r"branch 'backfill' of table .* has rows that are not") as told:
+        place.opened().prepare("orders", again.tables, into_existing=False)
+    assert told.value.hint.startswith("if they may go: ALTER TABLE `orders` DROP BRANCH backfill; or ")
+    place.stranger("ALTER TABLE {t} DROP BRANCH backfill")
+    third = Epochs(tmp_path / "third")
+    place.opened().prepare("orders", third.tables, into_existing=False)
+    place.opened().fence("orders", 1)
+    place.opened().commit(third.next(inserts=rows((3, "c"))))
     place.opened().drop(again.tables)
     assert place.opened().committed("orders") == {"orders": Marker(10, 1, "a10")}
     place.opened().forget("orders")

@@ -112,3 +112,40 @@ def test_a_job_killed_at_two_points_and_forgotten_by_its_catalog_ends_with_the_u
     assert dropped.returncode == 0, dropped.stderr
     assert refs(tmp_path / "derived" / "orders") == {"main"}
     assert not any((tmp_path / "derived" / "_backfill_state").iterdir())
+
+
+def test_a_job_killed_before_its_branch_is_cut_over_is_taken_up_follows_and_is_put_back(
+    writer: "SparkSession", tmp_path: Path
+) -> None:
+    (tmp_path / "job.toml").write_text(CONFIG.replace('derived/{table}"', 'derived/{table}"\nbranch = "beside"'))
+    writer.conf.set("spark.sql.catalog.d", "org.apache.iceberg.spark.SparkCatalog")
+    for key, value in {"type": "hadoop", "warehouse": f"{tmp_path}/derived", "cache-enabled": "false"}.items():
+        writer.conf.set(f"spark.sql.catalog.d.{key}", value)
+    writer.sql("CREATE TABLE d.orders (id BIGINT, name STRING, twice BIGINT) USING iceberg")
+    writer.sql("INSERT INTO d.orders VALUES (7, 'people query this', 0)")
+    people = rows(tmp_path / "derived" / "orders")
+
+    def ran(*words: str) -> str:
+        done = backfill(tmp_path, *words)
+        assert done.returncode == 0, (words, done.stderr, done.stdout)
+        return done.stdout
+
+    died = backfill(
+        tmp_path, "start", "--config", "job.toml", "--until", "caught-up", failpoint="sink-before-close"
+    )
+    assert died.returncode == -signal.SIGKILL, died.stderr
+    writer.sql("DELETE FROM w.orders WHERE id % 100 = 4")
+    ran("resume", "crash", "--until", "caught-up")
+    ran("verify", "crash")
+    assert rows(tmp_path / "derived" / "orders") == people
+    assert "cut over; may be reversed" in ran("cutover", "crash")
+    assert rows(tmp_path / "derived" / "orders") == expected(tmp_path)
+    before = expected(tmp_path)
+    writer.sql("UPDATE w.orders SET v = v + 1 WHERE id BETWEEN 490 AND 510")
+    ran("resume", "crash", "--until", "caught-up")
+    assert rows(tmp_path / "derived" / "orders") == expected(tmp_path) != before, "it follows where people query"
+    assert "the cut over is reversed" in ran("cutover", "crash", "--reverse")
+    assert rows(tmp_path / "derived" / "orders") == people
+    ran("verify", "crash")
+    assert "cut over; may be reversed" in ran("cutover", "crash")
+    assert rows(tmp_path / "derived" / "orders") == expected(tmp_path)

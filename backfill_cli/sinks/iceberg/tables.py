@@ -88,12 +88,13 @@ def check(
             "let the transform keep the key: add it to select",
         )
     refuse_other_job(job, target, others)
-    if into_existing and target.branch is not None:
+    claim = record.claims.get(target.table.name) if record is not None else None
+    # Of a table that is the job's already it says that the job is taken up again.
+    if into_existing and target.branch is not None and claim is None:
         raise UsageError(
             f"table {target.place}: branch {target.branch!r} begins without rows, and --into-existing keeps them",
             "take --into-existing away, or sink.branch out of the config",
         )
-    claim = record.claims.get(target.table.name) if record is not None else None
     if target.held is None:
         return
     target.missing()
@@ -102,6 +103,12 @@ def check(
         refuse_other_columns(target.table, target.held, claim)
     ours = into_existing or (marker is not None and marker.epoch > 0)
     if target.held.begun and not ours and has_rows(target.held):
+        if target.branch is not None:
+            raise SinkInUse(
+                f"branch {target.branch!r} of table {target.place} has rows that are not this job's",
+                f"if they may go: ALTER TABLE {target.place.told} DROP BRANCH {target.branch}; or name another "
+                "sink.branch",
+            )
         raise SinkInUse(
             f"table {target.place} exists, with rows that are not this job's",
             "name another target; or drop that table, if it may go; or keep its rows, those too that the upstream "

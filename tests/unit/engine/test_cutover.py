@@ -235,3 +235,32 @@ def test_a_table_is_cut_over_in_place_while_nobody_can_run_the_job_and_late_runn
     with shop._catalog.lock_job("shop"), pytest.raises(Held):
         cutover.cut_over("shop", shop._catalog, 60)
     assert len(shop.did) == 4, "a runner has the job: nothing changed"
+
+
+def test_a_closed_gate_fences_nobody_and_the_commands_own_lock_is_no_runner(
+    shop: InPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = iter([True])
+    monkeypatch.setattr(cutover, "_caught_up", lambda row: Gate("caught up", next(looks, row.live), ""))
+    assert not cutover.cut_over("shop", shop._catalog, 60).open, "its runner ended between the two looks"
+    assert shop.did == ["fence 1"]
+    assert not cutover.cut_over("shop", shop._catalog, 60).open
+    with pytest.raises(UsageError, match="is not cut over"):
+        cutover.reverse("shop", shop._catalog)
+    assert shop.did == ["fence 1"], "refused: nothing changed"
+
+
+def test_what_a_death_left_of_a_cut_over_the_same_command_ends_whatever_gate_is_closed(
+    shop: InPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.found = Found.OURS
+    monkeypatch.setattr(cutover, "_verified", lambda _row, _tables: Gate("verified", False, ""))
+    report = cutover.cut_over("shop", shop._catalog, 60)
+    assert (report.changed, report.is_cut_over, shop.did) == (False, True, ["cut over"])
+
+
+def test_what_others_wrote_since_a_cut_over_refuses_its_reversal(shop: InPlace) -> None:
+    ours = Live(Found.OURS, until_ms=2**60, moved=("others wrote", "leave it"))
+    with pytest.raises(UsageError, match="others wrote"):
+        _require_reversible("shop", {"orders": ours})
+    assert _free({"orders": ours}, in_place=True).open, "of the next table's cut over it says nothing"
