@@ -115,10 +115,11 @@ class HeldUpstream(Protocol):
         ...
 
     def held(self, pin: Pin, position: Position) -> HeldLog | None:
-        """What it costs its owner now, None where nobody counts that. Changes nothing; after `pin`.
+        """What it costs its owner now, None where nobody counts that. Changes nothing; `pin` need not come first.
 
         pin: that of a job which no runner has now. position: what it has taken of the log.
-        Raises HistoryGone, StateConflict and BadData as `observe` would, once the job goes on.
+        Raises HistoryGone, StateConflict and BadData as `observe` would, once the job goes on; Transient
+        after some seconds without an answer.
         """
         ...
 

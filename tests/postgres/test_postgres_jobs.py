@@ -70,7 +70,7 @@ class Run:
         before = self.catalog.jobs()
         with pytest.raises(HistoryGone, match=how) as told:
             self.planned()
-        assert "backfill drop orders --confirm orders" in told.value.hint
+        assert "backfill drop orders --with-rows --confirm orders" in told.value.hint
         assert self.catalog.jobs() == before
         assert isinstance(told_by_upstreams(["orders"], self.catalog)["orders"], HistoryGone)
 
@@ -216,7 +216,7 @@ def test_what_a_start_that_was_cut_off_holds_is_told_and_dropped(
     assert db(slots) == [(2,)]
     (note,) = [said for said in run.planned().notes if "did not come to its end" in said]
     assert "start will remove what it left: replication slot 'backfill_start_" in note
-    (check,) = [one for one in place.checks(run.catalog) if "did not come to its end" in one.said]
+    (check,) = [one for one in place.checks(run.catalog, "orders") if "did not come to its end" in one.said]
     assert "backfill drop orders --confirm orders" in check.fix
     assert db(slots) == [(2,)]
     done = drop("orders", run.catalog)

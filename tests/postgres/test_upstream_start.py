@@ -102,6 +102,27 @@ def test_a_slot_of_others_that_came_meanwhile_stays(
     upstream.close()
 
 
+def test_what_a_start_left_is_known_once_the_server_gave_it_up(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither mark nor slot stands anywhere in the log then."""
+    pin = killed(db, monkeypatch, "hold")
+    db("ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'", "SELECT pg_reload_conf()")
+    try:
+        for _ in range(3):
+            db("SELECT pg_logical_emit_message(false, 'x', 'y')", "SELECT pg_switch_wal()")
+        db("CHECKPOINT")
+    finally:
+        db("ALTER SYSTEM RESET max_slot_wal_keep_size", "SELECT pg_reload_conf()")
+    lost = "SELECT count(*) FROM pg_replication_slots WHERE database = current_database() AND restart_lsn IS NULL"
+    assert db(lost) == [(2,)]
+    upstream = opened(db)
+    assert upstream.left(db.name) == [f"replication slot {name!r}" for name in (f"{MARK}{db.name}", db.name)]
+    upstream.sweep(db.name, pin)
+    assert (held(db), publications(db)) == ([], [])
+    upstream.close()
+
+
 def test_what_a_start_left_in_another_database_is_not_called_gone(
     db: Database, postgres: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:

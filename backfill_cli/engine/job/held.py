@@ -1,51 +1,119 @@
 """What the upstream holds for a job that no runner has: asked of the upstream itself, which it fills."""
 
-from collections.abc import Iterable
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from typing import TYPE_CHECKING
 
 from backfill_cli.config import from_stored
 from backfill_cli.contracts import HeldUpstream
-from backfill_cli.errors import BackfillError
+from backfill_cli.errors import BackfillError, Transient
 
 if TYPE_CHECKING:
     from backfill_cli.catalog import Catalog
     from backfill_cli.model.upstream import HeldLog
 
+LIMIT_S = 5.0
+"""For all jobs together: who asks is a probe, which has a limit of its own (often 10 s)."""
+
+AT_ONCE = 8
+"""Jobs that are asked side by side: each is one more session of a database."""
+
+Ask = Callable[[], "HeldLog | None"]
+
 
 def held_without_runner(name: str, catalog: "Catalog", upstream: HeldUpstream) -> "HeldLog | None":
     """What it keeps for the job now; None where nothing is counted, or a runner has the job and sees to it.
 
-    upstream: pinned, by somebody who only looks. Changes nothing. Raises what a run of the job would raise at its
-    first look: HistoryGone for a slot that is gone, StateConflict for another database.
+    Changes nothing. Raises what a run of the job would raise at its first look: HistoryGone for a slot that is
+    gone, StateConflict for another database.
     """
-    if catalog.job(name).live:
-        return None
-    definition = catalog.definition(name)
-    try:
-        return upstream.held(definition.pin, catalog.acknowledged(name))
-    except BackfillError as error:
-        raise error.naming(name, definition.has_tables_to_itself) from None
+    ask = _asking(name, catalog)
+    return None if ask is None else ask(upstream)
 
 
-def held_now(name: str, catalog: "Catalog") -> "HeldLog | None":
-    """As `held_without_runner`, of the upstream that the catalog has for the job. Spark does not start."""
-    with closing(from_stored(catalog.definition(name).config).open_upstream()) as upstream:
-        if not isinstance(upstream, HeldUpstream):
-            return None
-        upstream.pin()
-        return held_without_runner(name, catalog, upstream)
+def told_by_upstreams(
+    names: Iterable[str], catalog: "Catalog", limit_s: float = LIMIT_S
+) -> "dict[str, HeldLog | BackfillError]":
+    """By job what it is told by the upstream that the catalog has for it, or why it is told nothing.
 
-
-def told_by_upstreams(names: Iterable[str], catalog: "Catalog") -> "dict[str, HeldLog | BackfillError]":
-    """By job what it is told by `held_now`, or why it is told nothing."""
+    Answers within `limit_s`, whatever the upstreams do. Spark does not start.
+    """
     found: dict[str, HeldLog | BackfillError] = {}
+    asked: dict[str, Ask] = {}
     for name in names:
         try:
-            held = held_now(name, catalog)
+            if (ask := _of_stored(name, catalog)) is not None:
+                asked[name] = ask
         except BackfillError as error:
             found[name] = error
-        else:
-            if held is not None:
-                found[name] = held
+    for name, answer in _side_by_side(asked, limit_s).items():
+        if isinstance(answer, Exception) and not isinstance(answer, BackfillError):
+            raise answer
+        if answer is not None:
+            found[name] = answer
+    return found
+
+
+def _asking(name: str, catalog: "Catalog") -> "Callable[[HeldUpstream], HeldLog | None] | None":
+    """The question, with all that the catalog has to say to it; None where a runner has the job."""
+    if catalog.job(name).live:
+        return None
+    definition, position = catalog.definition(name), catalog.acknowledged(name)
+
+    def ask(upstream: HeldUpstream) -> "HeldLog | None":
+        try:
+            return upstream.held(definition.pin, position)
+        except BackfillError as error:
+            raise error.naming(name, definition.has_tables_to_itself) from None
+
+    return ask
+
+
+def _of_stored(name: str, catalog: "Catalog") -> Ask | None:
+    """The same, to the upstream of the stored config."""
+    ask = _asking(name, catalog)
+    config = from_stored(catalog.definition(name).config)
+
+    def asked() -> "HeldLog | None":
+        with closing(config.open_upstream()) as upstream:
+            return ask(upstream) if ask is not None and isinstance(upstream, HeldUpstream) else None
+
+    return None if ask is None else asked
+
+
+def _side_by_side(asked: dict[str, Ask], limit_s: float) -> "dict[str, HeldLog | Exception | None]":
+    """Each one's answer, or error; Transient for those that have none in time, whose threads are left alone."""
+    until = time.monotonic() + limit_s
+    waiting: queue.SimpleQueue[tuple[str, Ask]] = queue.SimpleQueue()
+    answers: queue.SimpleQueue[tuple[str, HeldLog | Exception | None]] = queue.SimpleQueue()
+
+    def work() -> None:
+        while time.monotonic() < until:
+            try:
+                name, ask = waiting.get_nowait()
+            except queue.Empty:
+                return
+            try:
+                answers.put((name, ask()))
+            except BackfillError as error:
+                answers.put((name, error))
+            except Exception as error:
+                answers.put((name, error))
+                raise SystemExit from error  # ends this thread alone: who asked raises it
+
+    for one in asked.items():
+        waiting.put(one)
+    for _ in range(min(AT_ONCE, len(asked))):
+        threading.Thread(target=work, daemon=True).start()
+    late = Transient(f"no answer within {limit_s:g} s", "look at the upstream's load, and at the network")
+    found: dict[str, HeldLog | Exception | None] = dict.fromkeys(asked, late)
+    for _ in asked:
+        try:
+            name, answer = answers.get(timeout=max(0.0, until - time.monotonic()))
+        except queue.Empty:
+            break
+        found[name] = answer
     return found

@@ -1,7 +1,8 @@
 """Connections to the database, and what its errors mean."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli import postgres_dsn
@@ -11,6 +12,9 @@ from backfill_cli.upstreams.postgres.types import SET
 
 if TYPE_CHECKING:
     import psycopg
+
+GLANCE_CONNECT_S = 3
+"""libpq's least is 2 s; who looks at several jobs has not much more for all of them."""
 
 SERVER = "SELECT pg_is_in_recovery()::text || ' ' || pg_postmaster_start_time()::text"
 
@@ -61,18 +65,31 @@ def of_state(state: str, doing: str, words: str) -> BackfillError:
 
 def connected(dsn: str) -> "psycopg.Connection[Any]":
     """A new connection with the settings that values are read by, every statement a transaction of its own."""
+    connection = _opened(dsn)
+    with asking("connecting"):
+        connection.execute(SET.encode())
+    return connection
+
+
+def glancing(dsn: str) -> "psycopg.Connection[Any]":
+    """A new connection for one look, without settings of its own: a server that is mute is given up soon."""
+    return _opened(dsn, {"client_encoding": "UTF8", "connect_timeout": str(GLANCE_CONNECT_S)})
+
+
+def _opened(dsn: str, instead: Mapping[str, str] = MappingProxyType({})) -> "psycopg.Connection[Any]":
+    """instead: parameters of libpq, whatever the DSN says of them."""
     try:
         import psycopg
+        from psycopg.conninfo import make_conninfo
     except ImportError as exc:
         raise UsageError(f"the PostgreSQL upstream lacks a package: {exc}", INSTALL) from exc
 
     with asking("connecting"):
         try:
-            connection = psycopg.connect(completed(dsn), autocommit=True, application_name="backfill")
+            whole = make_conninfo(completed(dsn), **instead)
+            return psycopg.connect(whole, autocommit=True, application_name="backfill")
         except psycopg.ProgrammingError:  # of the DSN itself, which it may repeat
             raise UsageError("upstream.dsn is no connection string of libpq", postgres_dsn.ESCAPED) from None
-        connection.execute(SET.encode())
-    return connection
 
 
 def connected_alone(dsn: str) -> "psycopg.Connection[Any]":
@@ -81,20 +98,27 @@ def connected_alone(dsn: str) -> "psycopg.Connection[Any]":
     Raises UsageError for a pooler in transaction or statement mode: what a session sets would be another's.
     """
     connection = connected(dsn)
+    try:
+        if _is_shared(connection, dsn):
+            raise UsageError(
+                "upstream.dsn leads to a pooler that gives a session's server process to others between "
+                "transactions (transaction or statement mode): a session's settings do not hold there",
+                "name the server itself in upstream.dsn, or a pool in session mode",
+            )
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _is_shared(connection: "psycopg.Connection[Any]", dsn: str) -> bool:
+    """Whether a second connection is given its server process."""
     with asking("looking whether it is shared"), connected(dsn) as other:
         ours, theirs = _process(connection), _process(other)  # a pool gives the one that was free last
-        shared = ours == theirs
-        if not shared:  # or another one, while the first is in use
-            with other.transaction():
-                shared = _process(other) == ours or _process(connection) != ours
-    if shared:
-        connection.close()
-        raise UsageError(
-            "upstream.dsn leads to a pooler that gives a session's server process to others between transactions "
-            "(transaction or statement mode): a session's settings do not hold there",
-            "name the server itself in upstream.dsn, or a pool in session mode",
-        )
-    return connection
+        if ours == theirs:
+            return True
+        with other.transaction():  # or another one, while the first is in use
+            return _process(other) == ours or _process(connection) != ours
 
 
 def _process(connection: "psycopg.Connection[Any]") -> int:

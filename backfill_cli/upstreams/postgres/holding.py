@@ -9,6 +9,7 @@ from backfill_cli.model.position import Position
 from backfill_cli.model.upstream import HeldLog, Pin
 from backfill_cli.upstreams.postgres import checks, identity, marks, publications, slot
 from backfill_cli.upstreams.postgres.client import connected_alone
+from backfill_cli.upstreams.postgres.glance import glance, known
 from backfill_cli.upstreams.postgres.look import Look
 from backfill_cli.upstreams.postgres.options import PostgresOptions
 from backfill_cli.upstreams.postgres.pending import lsn_of
@@ -66,11 +67,15 @@ class Holding:
         return marks.left(self._alive(), self._options, mark)
 
     def held(self, pin: Pin, position: Position) -> HeldLog:
-        seen = slot.now(self._alive(), self._options.slot)
-        identity.require_same_history(pin.identity, seen)
-        slot.require_ours(seen, self._options.slot, lsn_of(position))
-        identity.require_same_tables(pin.identity, self._identity(seen))
-        return HeldLog(seen.held_bytes, self._options.max_retained, slot.is_bounded(self._connection))
+        options = self._options
+        with glance(options.dsn) as connection:
+            seen = slot.now(connection, options.slot)
+            identity.require_same_history(pin.identity, seen)
+            slot.require_ours(seen, options.slot, lsn_of(position))
+            tables = known(connection, self._specs)
+            published = publications.published(connection, options.publication, tables)
+            identity.require_same_tables(pin.identity, identity.of(seen, options.slot, published, tables))
+            return HeldLog(seen.held_bytes, options.max_retained, slot.is_bounded(connection))
 
     def keep_within(self, position: Position) -> None:
         slot.require_within(self._alive(), self._options, lsn_of(position))

@@ -1,24 +1,32 @@
 """Which database, slot and tables a job is of: another one behind the same name stops it."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from backfill_cli.errors import BadData, StateConflict
 from backfill_cli.upstreams.postgres.publications import Published
 from backfill_cli.upstreams.postgres.slot import Now
-from backfill_cli.upstreams.postgres.tables import PgTable
 
 
-def of(seen: Now, slot: str, published: Published, tables: Sequence[PgTable]) -> str:
+class Identified(Protocol):
+    """A table, as far as it tells which one it is. kinds: by column its number and the oid of its type."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def oid(self) -> int: ...
+    @property
+    def kinds(self) -> Mapping[str, Sequence[int]]: ...
+
+
+def of(seen: Now, slot: str, published: Published, tables: Sequence[Identified]) -> str:
     """JSON: the cluster's own identifier, not its address; a table's oid, not its name; columns by number, type.
 
     A table that left the publication for a while has changes that no log tells, and so has one whose publication
     left operations out for a while, or a column that was dropped and added again, or changed its type.
     """
-    columns = {
-        table.name: {column.name: [table.numbers[column.name], column.type_oid] for column in table.columns}
-        for table in tables
-    }
+    columns = {table.name: dict(table.kinds) for table in tables}
     oids = {table.name: table.oid for table in tables}
     found = {
         "system": str(seen.system),

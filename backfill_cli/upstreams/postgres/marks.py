@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 _STAND = """
 SELECT m.slot_name::text, m.active_pid, s.slot_name::text,
-       coalesce((s.database, s.plugin, s.restart_lsn, s.confirmed_flush_lsn)
-                = (m.database, m.plugin, m.restart_lsn, m.confirmed_flush_lsn), false)
+       coalesce((s.database, s.plugin, s.confirmed_flush_lsn) = (m.database, m.plugin, m.confirmed_flush_lsn)
+                AND s.restart_lsn IS NOT DISTINCT FROM m.restart_lsn, false)
 FROM (SELECT) one LEFT JOIN pg_replication_slots m ON m.slot_name = %s
 LEFT JOIN pg_replication_slots s ON s.slot_name = %s
 """

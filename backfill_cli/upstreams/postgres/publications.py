@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from backfill_cli.upstreams.postgres.client import asking
 from backfill_cli.upstreams.postgres.tables import PgTable
@@ -28,7 +28,16 @@ class Published:
     written: str | None
 
 
-def published(connection: "Connection", publication: str, tables: Sequence[PgTable]) -> Published:
+class Named(Protocol):
+    """A table: its name in the config, and its oid."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def oid(self) -> int: ...
+
+
+def published(connection: "Connection", publication: str, tables: Sequence[Named]) -> Published:
     """What the publication has now."""
     query = """
         SELECT c.oid::bigint, coalesce(r.oid, CASE WHEN p.puballtables OR EXISTS (

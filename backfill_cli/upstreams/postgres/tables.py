@@ -84,6 +84,11 @@ class PgTable:
         return self.sql if self.kind == "p" else f"ONLY {self.sql}"
 
     @property
+    def kinds(self) -> Mapping[str, Sequence[int]]:
+        """By column its number and the oid of its type."""
+        return {column.name: [self.numbers[column.name], column.type_oid] for column in self.columns}
+
+    @property
     def full(self) -> bool:
         return self.identity == "f"
 

@@ -1,0 +1,55 @@
+"""A look from outside at what a job holds: it waits for nobody and changes nothing."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from backfill_cli.contracts import TableSpec
+from backfill_cli.errors import UsageError
+from backfill_cli.upstreams.postgres.client import asking, glancing
+
+if TYPE_CHECKING:
+    import psycopg
+
+    Connection = psycopg.Connection[Any]
+
+STATEMENT_TIMEOUT_MS, LOCK_TIMEOUT_MS = 3000, 1000
+"""Each question takes a few ms, and none needs a lock of a table but of one published with its whole schema."""
+
+_KNOWN = """
+SELECT n, c.oid::bigint, (
+    SELECT jsonb_object_agg(a.attname, jsonb_build_array(a.attnum, a.atttypid::bigint)) FROM pg_attribute a
+    WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '')
+FROM unnest(%s::text[]) n LEFT JOIN pg_class c ON c.oid = to_regclass(n)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTable:
+    """What `identity` has of a table. name: as the config has it."""
+
+    name: str
+    oid: int
+    kinds: Mapping[str, Sequence[int]]
+
+
+@contextmanager
+def glance(dsn: str) -> Iterator["Connection"]:
+    """One transaction that can write nothing; what takes longer raises Transient. Its settings end with it."""
+    limits = "SELECT set_config('statement_timeout', %s, true), set_config('lock_timeout', %s, true)"
+    with glancing(dsn) as connection, asking("beginning to look"):
+        connection.read_only = True
+        with connection.transaction():
+            connection.execute(limits, (str(STATEMENT_TIMEOUT_MS), str(LOCK_TIMEOUT_MS)))
+            yield connection
+
+
+def known(connection: "Connection", specs: Sequence[TableSpec]) -> tuple[KnownTable, ...]:
+    """The tables, without their sizes, which wait for who alters them. Raises UsageError for one that is gone."""
+    with asking("reading its catalog"):
+        rows = connection.execute(_KNOWN, ([spec.name for spec in specs],)).fetchall()
+    for name, oid, _ in rows:
+        if oid is None:
+            raise UsageError(f"table {name!r} is not there", "drop the job and start over, or rename it back")
+    return tuple(KnownTable(name, oid, kinds or {}) for name, oid, kinds in rows)

@@ -1,0 +1,72 @@
+"""Upstreams of jobs that no runner has are asked side by side, and for no longer than a probe waits."""
+
+import threading
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from backfill_cli.engine.job import held
+from backfill_cli.errors import BackfillError, HistoryGone, Transient
+from backfill_cli.model.upstream import HeldLog
+
+LOG = HeldLog(5 << 20)
+
+
+class Upstream:
+    """Says what it is told to say; None: nothing, until the test ends."""
+
+    def __init__(self, says: HeldLog | Exception | None, ended: threading.Event) -> None:
+        self._says, self._ended = says, ended
+
+    def held(self, pin: object, position: object) -> HeldLog:
+        if self._says is None:
+            self._ended.wait(60)
+            raise Transient("ended")
+        if isinstance(self._says, Exception):
+            raise self._says
+        return self._says
+
+    def close(self) -> None: ...
+
+
+def asked(
+    monkeypatch: pytest.MonkeyPatch, says: dict[str, HeldLog | Exception | None], limit_s: float
+) -> dict[str, HeldLog | BackfillError]:
+    ended = threading.Event()
+    definition = {name: SimpleNamespace(config=name, pin=None, has_tables_to_itself=True) for name in says}
+    catalog: Any = SimpleNamespace(
+        job=lambda name: SimpleNamespace(live=name == "live"),
+        definition=definition.__getitem__,
+        acknowledged=lambda name: None,
+    )
+    opened = {name: Upstream(one, ended) for name, one in says.items()}
+    monkeypatch.setattr(held, "HeldUpstream", Upstream)
+    monkeypatch.setattr(held, "from_stored", lambda config: SimpleNamespace(open_upstream=lambda: opened[config]))
+    try:
+        return held.told_by_upstreams(says, catalog, limit_s)
+    finally:
+        ended.set()
+
+
+def test_each_job_is_told_what_its_upstream_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = HistoryGone("is gone", "drop the job and start over")
+    told = asked(monkeypatch, {"a": LOG, "b": gone, "live": LOG}, 30)
+    assert told == {"a": LOG, "b": gone}
+    assert "backfill drop b --with-rows --confirm b" in gone.hint
+
+
+def test_upstreams_that_do_not_answer_are_named_within_one_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More of them than are asked at once, and the one that would answer is among the first."""
+    began = time.monotonic()
+    told = asked(monkeypatch, {"well": LOG, **{f"mute{n}": None for n in range(2 * held.AT_ONCE)}}, 0.3)
+    assert time.monotonic() - began < 2
+    assert told.pop("well") == LOG
+    assert len(told) == 2 * held.AT_ONCE
+    assert all(isinstance(said, Transient) and "no answer within 0.3 s" in said.message for said in told.values())
+
+
+def test_a_fault_of_ours_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ZeroDivisionError):
+        asked(monkeypatch, {"a": ZeroDivisionError()}, 30)
