@@ -32,10 +32,12 @@ class DeltaTable:
 class Marked(marks.MarkedTable):
     """The product's own rules over a table in memory: where is (sink, table)."""
 
-    def versioned(self) -> tuple[int, Marker] | None:
+    def numbered(self) -> tuple[int, int, int] | None:
         sink, name = self.where  # type: ignore[misc]
         table = sink.tables[name]
-        return len(table.log), self._marker(table.number)
+        if table.number is None:
+            return len(table.log), self.claim.token, 0
+        return len(table.log), table.number >> marks.EPOCH_BITS, marks.epoch_of(table.number)
 
     def write(self, number: int, onto: int, files: Any = ()) -> bool:
         sink, name = self.where  # type: ignore[misc]
