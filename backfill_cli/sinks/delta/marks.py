@@ -16,7 +16,6 @@ from backfill_cli.formats.delta.edge import Where, delta_errors
 from backfill_cli.formats.lake.blobs import Blobs
 from backfill_cli.formats.lake.state import Claim
 from backfill_cli.model.checkpoint import Marker
-from backfill_cli.sinks.delta.restored import refuse_restored
 
 if TYPE_CHECKING:
     from deltalake.transaction import AddAction
@@ -35,6 +34,10 @@ def number_of(token: int, epoch: int) -> int:
             "correct this machine's clock; or drop the job and start over",
         )
     return token << EPOCH_BITS | epoch
+
+
+def epoch_of(number: int) -> int:
+    return int(number & (2**EPOCH_BITS - 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,7 @@ class MarkedTable:
         """Token and epoch of a transaction's number."""
         if number is None:
             return self.claim.token, 0
-        return number >> EPOCH_BITS, number & (2**EPOCH_BITS - 1)
+        return number >> EPOCH_BITS, epoch_of(number)
 
     def mark(self, token: int, epoch: int, attempt: str, before: int) -> None:
         """This attempt is the one of (token, epoch) once a commit of that number is there.
@@ -142,11 +145,6 @@ class MarkedTable:
             f"{self.where.shown}: others commit to it all the time, its token cannot be raised",
             "let them write less often",
         )
-
-    def refuse_restored(self, version: int, marker: Marker) -> None:
-        """What the marker says is in the table at this version. Raises StateConflict where a RESTORE took it."""
-        if marker.epoch:
-            refuse_restored(self.job, self.where, self.app, version, number_of(marker.token, marker.epoch))
 
     def write(self, number: int, onto: int, files: "Sequence[AddAction]" = ()) -> bool:
         """A commit of this number, with these files and no others, as the version after `onto`.

@@ -1,58 +1,131 @@
-"""A Delta table that was taken back: RESTORE keeps a transaction's number, and not the rows that came with it."""
+"""A Delta table that was taken back: RESTORE keeps a transaction's number, and not the rows that came with it.
+
+Of versions that a RESTORE went back over, the table has nothing. What it has is found by going back from the
+newest version, at a RESTORE to the one that it names: each of the job's epochs has to be met on that way.
+"""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from backfill_cli.errors import StateConflict
 from backfill_cli.formats.delta.edge import Where
+from backfill_cli.sinks.delta.marks import MarkedTable, epoch_of
+from backfill_cli.sinks.delta.times import version_at
 from backfill_cli.spark.failures import reading
 
 _ASKED = (b'"txn"', b'"commitInfo"')
+_Told = Sequence[Mapping[str, Any]]
 
 
-def refuse_restored(job: str, where: Where, app: str, version: int, number: int) -> None:
-    """The rows that came with the application's newest number are in the table at this version.
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A version that has the rows of all epochs up to this one."""
 
-    Raises StateConflict where a RESTORE went back before them; nothing where the log has these versions no longer.
-    Costs the commits since the application's own, one small file each.
-    """
-    at: int | None = version
-    while at is not None and at >= 0:
-        told = _told(where, at)
-        if told is None:
-            return
-        numbers = [one["version"] for one in _of(told, "txn") if one.get("appId") == app]
-        if numbers and max(numbers) >= number:
-            return
-        back = next((one for one in _of(told, "commitInfo") if one.get("operation") == "RESTORE"), None)
-        if numbers or (back is not None and (found := _target(back)) is None):
-            break  # a transaction before the newest; or back to nobody knows where
-        at = at - 1 if back is None else found
-    raise StateConflict(
-        f"{where.shown} was taken back by RESTORE to before the newest epoch of job {job!r}: its rows are gone, "
-        "and the table's log says still that they were written",
-        "RESTORE it by the number of a version that has them; or start over: backfill drop "
-        f"{job} --with-rows --confirm {job}",
-    )
+    version: int
+    epoch: int
 
 
-def _target(restore: Mapping[str, Any]) -> int | None:
-    """The version that a RESTORE went back to; None where it was told a time."""
-    told = str((restore.get("operationParameters") or {}).get("version"))
-    return int(told) if told.isdecimal() else None
+class Kept:
+    """What this process has seen to be in the tables: only what came since is read again."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, Seen] = {}
+
+    def require(self, table: MarkedTable, version: int, epoch: int) -> None:
+        """The rows of all epochs up to this one, the newest that the log tells, are in the table at this version.
+
+        Raises StateConflict where a RESTORE took some, and where it cannot be told any more whether one did.
+        Reads back to what was seen, or to the epoch before: that one was looked at before the newest was written,
+        so what happened while the newest was in hand is found by whoever goes on, if its runner died of it.
+        """
+        if epoch:
+            _Back(table, self._seen.get(table.app)).require(version, epoch)
+        self._seen[table.app] = Seen(version, epoch)
 
 
-def _told(where: Where, version: int) -> "list[Mapping[str, Any]] | None":
-    """What a commit says beside its files; None where the log has it no longer."""
-    with reading(where.shown, "Delta log"):
-        try:
-            with where.place.fs.open_input_stream(where.log_file(version)) as file:
-                lines = file.read().splitlines()
-        except FileNotFoundError:
-            return None
-        return [json.loads(line) for line in lines if any(name in line[:20] for name in _ASKED)]
+class _Back:
+    """One way back through a table's log."""
+
+    def __init__(self, table: MarkedTable, seen: Seen | None) -> None:
+        self._table, self._where, self._seen = table, table.where, seen
+
+    def require(self, version: int, newest: int) -> None:
+        at, needed, restored, met = version, newest, False, False
+        while at >= 0:
+            if self._seen is not None and at == self._seen.version:
+                if self._seen.epoch < needed:
+                    raise self._gone("its rows are gone")
+                return
+            told = self._told(at)
+            if told is None:
+                if restored and needed:
+                    raise self._gone("its rows may be gone, that part of its log is no longer there")
+                return
+            epochs = self._epochs(told)
+            if epochs:
+                if max(epochs) < needed:
+                    raise self._gone("its rows are gone")
+                if met and max(epochs) < newest:
+                    return
+                met, needed = True, 0
+            back = _restore(told)
+            if back is None:
+                at -= 1
+                continue
+            restored, found = True, _target(self._where, back, at)
+            if found is None:
+                raise self._gone("its rows may be gone: the log does not say to which version")
+            needed = max(needed, self._skipped(found, at))
+            at = found
+        if needed:
+            raise self._gone("its rows are gone")
+
+    def _skipped(self, target: int, restore: int) -> int:
+        """The newest epoch among the versions that a RESTORE went back over; 0 without one."""
+        for at in range(restore - 1, target, -1):
+            told = self._told(at)
+            if told is None:
+                raise self._gone("its rows may be gone, that part of its log is no longer there")
+            if epochs := self._epochs(told):
+                return max(epochs)
+        return 0
+
+    def _epochs(self, told: _Told) -> list[int]:
+        return [epoch_of(one["version"]) for one in _of(told, "txn") if one.get("appId") == self._table.app]
+
+    def _told(self, version: int) -> _Told | None:
+        """What a commit says beside its files; None where the log has it no longer."""
+        with reading(self._where.shown, "Delta log"):
+            try:
+                with self._where.place.fs.open_input_stream(self._where.log_file(version)) as file:
+                    lines = file.read().splitlines()
+            except FileNotFoundError:
+                return None
+            return [json.loads(line) for line in lines if any(name in line[:20] for name in _ASKED)]
+
+    def _gone(self, what: str) -> StateConflict:
+        job = self._table.job
+        return StateConflict(
+            f"{self._where.shown} was taken back by RESTORE to before an epoch of job {job!r}: {what}, and the "
+            "table's log says still that they were written",
+            "RESTORE it by the number of a version that has them all, if there is one; or start over: "
+            f"backfill drop {job} --with-rows --confirm {job}",
+        )
 
 
-def _of(told: "list[Mapping[str, Any]]", action: str) -> list[Mapping[str, Any]]:
+def _restore(told: _Told) -> Mapping[str, Any] | None:
+    return next((one for one in _of(told, "commitInfo") if one.get("operation") == "RESTORE"), None)
+
+
+def _target(where: Where, restore: Mapping[str, Any], at: int) -> int | None:
+    """The version that a RESTORE, itself version `at`, went back to; None where that cannot be told."""
+    parameters = restore.get("operationParameters") or {}
+    told = str(parameters.get("version"))
+    found = int(told) if told.isdecimal() else version_at(where, parameters)
+    return found if found is not None and found < at else None
+
+
+def _of(told: _Told, action: str) -> list[Mapping[str, Any]]:
     return [one[action] for one in told if action in one]

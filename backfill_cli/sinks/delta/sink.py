@@ -26,6 +26,7 @@ from backfill_cli.sinks.delta.apply import Overtaken, apply, require_unique
 from backfill_cli.sinks.delta.marks import LAST_TOKEN, TRIES, MarkedTable, marks_of, number_of
 from backfill_cli.sinks.delta.options import DeltaOptions
 from backfill_cli.sinks.delta.places import Named, Template, state_of, where_of
+from backfill_cli.sinks.delta.restored import Kept
 from backfill_cli.sinks.delta.tables import check, marked, prepare
 from backfill_cli.spark.beside import session_beside
 
@@ -47,6 +48,7 @@ class DeltaSink:
     def __init__(self, options: DeltaOptions) -> None:
         self._options = options
         self._states: dict[str, JobState] = {}
+        self._kept = Kept()
 
     def use(self, session: "Callable[[], SparkSession]") -> None:
         self._session = session
@@ -90,7 +92,7 @@ class DeltaSink:
             held = table.versioned()
             if held is not None:
                 refuse_old_token(job, table.name, token, held[1])
-                table.refuse_restored(*held)
+                self._kept.require(table, held[0], held[1].epoch)
         for table in tables:
             table.raise_token(token)
 
@@ -109,12 +111,13 @@ class DeltaSink:
         for table in tables:
             found = marked(self._state, self._template, commit.job, record, table)
             held = found.versioned() if found is not None else None
-            if not is_due(commit, table.name, None if held is None else held[1], HOLDER):
-                continue
+            due = is_due(commit, table.name, None if held is None else held[1], HOLDER)
             assert found is not None
             assert held is not None
             version, marker = held
-            found.refuse_restored(version, marker)
+            self._kept.require(found, version, marker.epoch)
+            if not due:
+                continue
             state.save(commit, marker)
             found.mark(commit.token, commit.epoch, commit.attempt, marker.epoch)
             hit("sink-before-commit")
@@ -155,6 +158,7 @@ class DeltaSink:
             now = found.versioned()
             if now is None or not is_due(commit, table.name, now[1], HOLDER):
                 return
+            self._kept.require(found, now[0], now[1].epoch)
             if found.write(number, now[0], files):
                 return
         raise Transient(
@@ -162,10 +166,12 @@ class DeltaSink:
         )
 
     def _require_ours(self, commit: EpochCommit, table: SinkTable, found: MarkedTable) -> None:
-        """The commit is there: Delta skips one that is not newer without a word."""
-        marker = found.marker()
-        if marker is None:
+        """The commit is there: Delta skips one that is not newer without a word. So are the rows before it: an
+        append is no conflict with a RESTORE that came in between."""
+        held = found.versioned()
+        if held is None:
             raise gone(commit, table.name, HOLDER)
+        version, marker = held
         refuse_old_token(commit.job, table.name, commit.token, marker)
         if (marker.epoch, marker.token) != (commit.epoch, commit.token):
             raise StateConflict(
@@ -173,6 +179,7 @@ class DeltaSink:
                 f"after epoch {commit.epoch} of token {commit.token} was committed",
                 f"backfill status {commit.job}",
             )
+        self._kept.require(found, version, marker.epoch)
 
     def saved(self, job: str) -> SavedJob | None:
         marker = self._job(job).at_one_epoch(self.committed(job))
