@@ -37,6 +37,7 @@ from backfill_cli.config.sections import (
 )
 from backfill_cli.config.table_faults import table_faults
 from backfill_cli.contracts import TableSpec
+from backfill_cli.contracts.secrets import STORED
 from backfill_cli.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -93,12 +94,16 @@ class JobConfig:
 
     def open_upstream(self) -> "Upstream":
         """The upstream, secrets resolved. Raises ConfigError for a reference that leads nowhere."""
-        options = resolve(self.upstream, "upstream")
+        options = resolve(self.upstream, "upstream", self._context)
         return upstream_of(self.tree["upstream"]).open(options, self.table_specs())
 
     def open_sink(self) -> "Sink":
         """The sink, secrets resolved. Raises ConfigError for a reference that leads nowhere."""
-        return sink_of(self.tree["sink"]).open(resolve(self.sink, "sink"))
+        return sink_of(self.tree["sink"]).open(resolve(self.sink, "sink", self._context))
+
+    @property
+    def _context(self) -> Any:
+        return None if self.file else STORED
 
     def table_formats(self) -> tuple[str, ...]:
         """Of lake tables on either side: what Spark needs jars for."""
@@ -155,7 +160,7 @@ def read(path: Path) -> Tree:
 
 def from_stored(stored: str) -> JobConfig:
     """The config that `JobConfig.stored` wrote. Raises ConfigError where this version no longer takes it."""
-    return _checked(json.loads(stored), "the stored config", [])  # a secret in it is stored by now
+    return _checked(json.loads(stored), "the stored config", [], STORED)  # a secret in it is stored by now
 
 
 def stored_hooks(stored: str) -> Hooks:
@@ -163,13 +168,13 @@ def stored_hooks(stored: str) -> Hooks:
     return Hooks.model_validate(json.loads(stored).get("hooks", {}))
 
 
-def _checked(tree: Tree, source: str, faults: list[str]) -> JobConfig:
+def _checked(tree: Tree, source: str, faults: list[str], context: Any = None) -> JobConfig:
     for part in _MAY_HOLD_REFERENCES:
         faults += reference_faults(tree.get(part), (part,))
     faults += _misplaced_references(tree)
     tree = of_one_system(tree)
-    upstream = options_of("upstream", tree.get("upstream"), faults)
-    sink = options_of("sink", tree.get("sink"), faults)
+    upstream = options_of("upstream", tree.get("upstream"), faults, context)
+    sink = options_of("sink", tree.get("sink"), faults, context)
     if upstream is not None:
         tree = with_event_key(tree, upstream_of(tree["upstream"]).event_key(upstream))
     unkeyed = _unkeyed(tree)

@@ -48,8 +48,8 @@ def model_of(part: str, told: Any) -> type[BaseModel] | None:
     return None if found is None or isinstance(found, str) else found.options
 
 
-def options_of(part: str, told: Any, faults: list[str]) -> BaseModel | None:
-    """`[upstream]` or `[sink]` as its connector's model; None with the faults noted."""
+def options_of(part: str, told: Any, faults: list[str], context: Any) -> BaseModel | None:
+    """`[upstream]` or `[sink]` as its connector's model; None with the faults noted. context: STORED, or None."""
     if not isinstance(told, dict):
         return None
     connector = _connector(part, told)
@@ -59,7 +59,7 @@ def options_of(part: str, told: Any, faults: list[str]) -> BaseModel | None:
     model = connector.options
     options = {key: value for key, value in told.items() if key != "type" or "type" in model.model_fields}
     try:
-        return model.model_validate(options)
+        return model.model_validate(options, context=context)
     except ValidationError as error:
         faults += spell_faults(error, model, options, (part,))
         return None

@@ -43,10 +43,10 @@ def reference_faults(part: Any, at: tuple[str | int, ...]) -> list[str]:
     return faults
 
 
-def resolve(options: Model, at: str) -> Model:
+def resolve(options: Model, at: str, context: Any = None) -> Model:
     """The same options with the references' values in them: for connecting, never for storing or showing.
 
-    at: where the options stand in the config, for errors ("upstream").
+    at: where the options stand in the config, for errors ("upstream"). context: STORED, of a config that was.
     Raises ConfigError naming path and reference, never a value.
     """
     values: list[tuple[str, str]] = []
@@ -71,7 +71,7 @@ def resolve(options: Model, at: str) -> Model:
     if not values:
         return options
     try:
-        return type(options).model_validate(filled)
+        return type(options).model_validate(filled, context=context)
     except ValidationError as error:
         told = [_scrub(fault, values) for fault in spell_faults(error, type(options), filled, (at,))]
     raise ConfigError("config", told)

@@ -22,3 +22,7 @@ class SecretKeys:
 @dataclass(frozen=True, slots=True)
 class NoSecret:
     """The option, and all in it, holds none, whatever its name or the names in it say: a schema of columns."""
+
+
+STORED = {"stored": True}
+"""Context in which a config of the catalog is validated: what was taken once keeps no job from its end."""

@@ -451,6 +451,59 @@ def test_a_later_transaction_that_changes_columns_is_not_of_the_window(
     assert after.transactions == (1 if "ADD COLUMN w" in change else 0)
 
 
+def _moved_without_its_value(fresh: World) -> None:
+    fresh.db("ALTER TABLE t ALTER v SET STORAGE EXTERNAL", "INSERT INTO t VALUES (1, repeat('x', 3000))")
+    fresh.follow()
+    fresh.db("UPDATE t SET id = 2 WHERE id = 1", "INSERT INTO t VALUES (3, 'c')")
+
+
+@pytest.mark.parametrize("limit", [None, 1, 1000])
+@pytest.mark.parametrize("held", [1, taking.HELD_BYTES])
+def test_a_value_written_again_is_found_past_a_column_that_was_added(
+    fresh: World, monkeypatch: pytest.MonkeyPatch, limit: int | None, held: int
+) -> None:
+    monkeypatch.setattr(taking, "HELD_BYTES", held)
+    _moved_without_its_value(fresh)
+    fresh.db("ALTER TABLE t ADD COLUMN added int", "UPDATE t SET v = v || '', added = 5 WHERE id = 2")
+    fresh.db("UPDATE t SET added = 6 WHERE id = 3", "ALTER TABLE t ADD COLUMN last int")
+    taken = fresh.follow(limit=limit)
+    assert [column.name for column in taken.changed["t"]][2:4] == ["added"]
+    while fresh.position < fresh.now() and taken.transactions:
+        taken = fresh.follow(limit=limit)
+    sink, state = fresh.sink["t"], fresh.state()["t"]
+    assert {key: {name: row[name] for name in row if name != "last"} for key, row in state.items()} == sink
+
+
+def test_a_value_that_a_dropped_column_keeps_from_being_found_is_said_so(fresh: World) -> None:
+    _moved_without_its_value(fresh)
+    fresh.db("ALTER TABLE t ADD COLUMN added int", "INSERT INTO t VALUES (4, 'd', 4)")
+    fresh.db("ALTER TABLE t DROP COLUMN added", "UPDATE t SET v = v || '' WHERE id = 2")
+    with pytest.raises(BadData, match="what was written later is no help") as refused:
+        fresh.take()
+    assert refused.value.hint.startswith("drop the job and start over")
+
+
+def test_where_rows_are_read_beside_it_no_window_goes_past_a_column_that_was_added(fresh: World) -> None:
+    _moved_without_its_value(fresh)
+    fresh.db("ALTER TABLE t ADD COLUMN added int", "UPDATE t SET v = v || '' WHERE id = 2")
+    with pytest.raises(BadData, match="stored out of line"):
+        fresh.take(widens=False)
+
+
+def test_a_window_that_lacks_a_value_grows_by_parts(world: World) -> None:
+    """A long log after the value is not one epoch."""
+    _lost(world)
+    world.db("UPDATE part SET big = big || '' WHERE id = 7")
+    for number in range(40):
+        world.db(f"INSERT INTO two VALUES ({number}, 1, 'x')")
+    now = world.now()
+    taken = world.follow(now, limit=1)
+    assert taken.up_to < now
+    while taken.up_to < now:
+        taken = world.follow(now, limit=1)
+    assert world.sink == world.state()
+
+
 @pytest.mark.parametrize(
     "change",
     [

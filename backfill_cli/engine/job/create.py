@@ -20,7 +20,7 @@ from backfill_cli.engine.job.select import (
     require_whole,
     strategy_of,
 )
-from backfill_cli.engine.job.starting import holding, settle
+from backfill_cli.engine.job.starting import holding, settle_before
 from backfill_cli.engine.spool.folder import holds_entries, owned
 from backfill_cli.engine.staging.files import require_shared
 from backfill_cli.engine.staging.partitions import side_table
@@ -51,7 +51,7 @@ def create(
     """Check all that can be checked, then the sink's tables, then the job: a fault leaves no trace of it."""
     name = config.job.name
     held = resources.patiently(lambda: require_new(name, catalog, resources.sink))
-    resources.patiently(lambda: settle(name, catalog))
+    settle_before(config, catalog, resources)
     upstream = resources.upstream
     choose(config.job.strategy, upstream.capabilities)
     for said in nothing_follows(name, upstream.capabilities, until):

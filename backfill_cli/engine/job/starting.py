@@ -1,5 +1,6 @@
 """What a start holds upstream before its job is made: noted first, so that one that was killed leaves nothing."""
 
+import json
 import time
 import uuid
 from collections.abc import Iterator
@@ -51,17 +52,37 @@ def holding(
     resources.patiently(lambda: _settle(begun, catalog, upstream))
 
 
-def settle(job: str, catalog: "Catalog") -> None:
+def settle(job: str, catalog: "Catalog", of_another: bool = False) -> None:
     """An earlier start of the job, cut off, has left nothing upstream but what the job has, if it was made.
 
-    Asked of the upstream that it had. Raises StateConflict where that is another one now.
+    Asked of the upstream that it had. Raises StateConflict where that is another one now; each error says of which
+    start it is, and how to go on without it. of_another: upstream than the job has now, which needs no way to it.
     """
     begun = catalog.starts.of(job)
     if begun is None:
         return
-    with Resources(from_stored(begun.config)) as resources:
-        if isinstance(resources.upstream, HeldUpstream):
-            _settle(begun, catalog, resources.upstream)
+    try:
+        with Resources(from_stored(begun.config)) as resources:
+            if isinstance(resources.upstream, HeldUpstream):
+                _settle(begun, catalog, resources.upstream)
+    except BackfillError as error:
+        error.message = f"{spell_begun(begun)}, and what it left upstream is not removed: {error.message}"
+        if job not in {row.name for row in catalog.jobs()}:
+            without = f"to start without it: backfill drop {job} --confirm {job}"
+            error.hint = f"{error.hint}; or {without}" if error.hint and not of_another else without
+        raise
+
+
+def settle_before(config: "JobConfig", catalog: "Catalog", resources: Resources) -> None:
+    """As `settle`, before the job of this config is run; waited for only where the job needs the same upstream."""
+    name = config.job.name
+    begun = resources.patiently(lambda: catalog.starts.of(name))
+    if begun is None:
+        return
+    if json.loads(begun.config).get("upstream") == config.tree["upstream"]:
+        resources.patiently(lambda: settle(name, catalog))
+    else:
+        settle(name, catalog, of_another=True)
 
 
 def _settle(begun: Begun, catalog: "Catalog", upstream: HeldUpstream) -> None:

@@ -15,7 +15,7 @@ from backfill_cli.engine.job.create import changed_keys, create, rebuild, requir
 from backfill_cli.engine.job.ownership import require_kept, take
 from backfill_cli.engine.job.resources import NoWatcher, Resources, Watcher
 from backfill_cli.engine.job.select import nothing_follows, strategy_of
-from backfill_cli.engine.job.starting import settle
+from backfill_cli.engine.job.starting import settle_before
 from backfill_cli.engine.loop.epoch import recall
 from backfill_cli.engine.loop.meter import Meter
 from backfill_cli.engine.loop.orchestrator import Orchestrator, Tick
@@ -132,7 +132,7 @@ class _Run:
             for said in nothing_follows(self.name, resources.upstream.capabilities, job.until):
                 resources.tell(said)
             held = resources.patiently(lambda: require_kept(job.name, self.catalog, resources.sink))
-            resources.patiently(lambda: settle(job.name, self.catalog))
+            settle_before(config, self.catalog, resources)
             resources.patiently(lambda: resources.upstream.restore(job.pin))
             resources.patiently(lambda: resources.sink.prepare(job.name, job.tables, into_existing=True))
             resources.patiently(lambda: take(job.name, self.catalog, resources.sink, held))

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from backfill_cli.contracts.example import Example
 from backfill_cli.formats.delta.names import NO_PLACE, is_place
@@ -25,7 +25,7 @@ class DeltaOptions(BaseModel):
 
     @field_validator("table")
     @classmethod
-    def _is_a_place(cls, given: str) -> str:
+    def _is_a_place(cls, given: str, info: ValidationInfo) -> str:
         if not is_place(given):
             raise ValueError(NO_PLACE)
-        return without_secrets(given)
+        return without_secrets(given, info.context)

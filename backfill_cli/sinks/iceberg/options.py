@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from backfill_cli.contracts.example import Example
 from backfill_cli.errors import UsageError
@@ -43,9 +43,9 @@ class IcebergSinkOptions(BaseModel):
 
     @field_validator("table")
     @classmethod
-    def _is_a_place(cls, given: str) -> str:
+    def _is_a_place(cls, given: str, info: ValidationInfo) -> str:
         try:
             Place.of(given)
         except UsageError:
             raise ValueError(NO_PLACE) from None
-        return without_secrets(given)
+        return without_secrets(given, info.context)

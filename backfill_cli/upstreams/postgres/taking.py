@@ -59,8 +59,9 @@ def request(
     folder: str,
     limit: int | None,
     covered: Mapping[str, str | None],
+    widens: bool,
 ) -> TakeRequest:
-    """One taking, its files named like no other's. covered: see TakeRequest."""
+    """One taking, its files named like no other's. covered, widens: see TakeRequest."""
     return TakeRequest(
         dsn=options.dsn,
         slot=options.slot,
@@ -72,6 +73,7 @@ def request(
         attempt=uuid.uuid4().hex,
         limit=limit,
         covered=covered,
+        widens=widens,
     )
 
 

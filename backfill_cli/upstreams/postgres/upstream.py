@@ -194,7 +194,8 @@ class PostgresUpstream(Holding):
         else:
             tables = taking.log_tables(self._look.tables, self._look.in_force)
             covered = self._ranges.covered(self._look.tables, within)
-            request = taking.request(self._options, after, up_to, tables, folder, window.limit, covered)
+            widens = not window.open
+            request = taking.request(self._options, after, up_to, tables, folder, window.limit, covered, widens)
             taken = taking.in_worker(spark, request)
         if window.open and taken.up_to < up_to:
             raise Transient("a table's columns changed while it was read", "wait: the log is applied first now")

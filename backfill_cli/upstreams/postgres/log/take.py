@@ -1,13 +1,13 @@
 """A window of the slot's log becomes files of net changes, a table at a time. Runs in a worker, without Spark.
 
 The slot is peeked at, never advanced: taking a window again gives the same. Some things show only when part of the
-window was read; it is read anew then, with what was learnt (`_Bounds`).
+window was read; it is read anew then, with what was learnt (`Bounds`).
 """
 
 import gc
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from backfill_cli.errors import BadData
 from backfill_cli.upstreams.postgres.client import asking, connected
 from backfill_cli.upstreams.postgres.log import peek
 from backfill_cli.upstreams.postgres.log import pgoutput as log
+from backfill_cli.upstreams.postgres.log.bounds import MORE_MESSAGES, Bounds, further
 from backfill_cli.upstreams.postgres.log.covered import keep_covered
 from backfill_cli.upstreams.postgres.log.files import TableFiles
 from backfill_cli.upstreams.postgres.log.net import NeedsAll, NetTable, ValueLost
@@ -33,16 +34,13 @@ ROW_BYTES = 460
 
 _ROWS = frozenset({log.INSERT, log.UPDATE, log.DELETE})
 
-MORE_MESSAGES = 1_000
-"""Beyond the limit: what a window that begins before `after` may have to skip, and each transaction's B and C."""
-
 
 def take(request: TakeRequest) -> Taken:
     """The window's changes are files in the request's folder.
 
     Raises BadData for changes that cannot be applied exactly; what the database says passes through as ours.
     """
-    bounds = _Bounds(request.after, request.up_to, request.up_to, (request.limit or 0) + MORE_MESSAGES)
+    bounds = Bounds(request.after, request.up_to, request.up_to, (request.limit or 0) + MORE_MESSAGES)
     with _no_garbage(), asking(f"reading the slot {request.slot!r}"), connected(request.dsn) as connection:
         peek.require_flushed(connection, request.up_to)
         while True:
@@ -52,11 +50,9 @@ def take(request: TakeRequest) -> Taken:
             except _Again as again:
                 window.discard()
                 bounds = again.bounds
-            except ValueLost:
+            except ValueLost as lost:
                 window.discard()
-                if request.limit is None:
-                    raise
-                request = replace(request, limit=None)  # what follows the window may have it
+                request, bounds = further(request, bounds, window.up_to, lost)
             except NeedsAll:
                 window.discard()
                 bounds = replace(bounds, hold_all=True)
@@ -65,23 +61,8 @@ def take(request: TakeRequest) -> Taken:
                 raise
 
 
-@dataclass(frozen=True, slots=True)
-class _Bounds:
-    """A transaction counts whose commit record begins in [first, stop); that is known before its end is.
-
-    up_to: the window's end. messages: how many the server decodes, where there is a limit. hold_all: nothing is
-    written before the end.
-    """
-
-    first: int
-    stop: int
-    up_to: int
-    messages: int
-    hold_all: bool = False
-
-
 class _Again(Exception):
-    def __init__(self, bounds: _Bounds) -> None:
+    def __init__(self, bounds: Bounds) -> None:
         super().__init__(bounds)
         self.bounds = bounds
 
@@ -93,7 +74,7 @@ class _Incompatible(Exception):
 class _Window:
     """One reading of the window."""
 
-    def __init__(self, request: TakeRequest, connection: "psycopg.Connection[Any]", bounds: _Bounds) -> None:
+    def __init__(self, request: TakeRequest, connection: "psycopg.Connection[Any]", bounds: Bounds) -> None:
         self._request, self._connection, self._bounds = request, connection, bounds
         self._tables = {table.oid.to_bytes(4): NetTable(table) for table in request.tables}
         self._ready: dict[bytes, NetTable | None] = {}  # whose columns are those of the log here; None: not ours
@@ -105,12 +86,13 @@ class _Window:
         self._xids: list[int] = []
         self._number = self._before = self._held = 0
         self._end: int | None = None  # of the last transaction of the window that was read
+        self.up_to = bounds.up_to  # where it ends, once it was read
 
     def taken(self) -> Taken:
         """Raises _Again, NeedsAll."""
         with self._connection.transaction():
             try:
-                up_to = self._read()
+                self.up_to = up_to = self._read()
             except _Incompatible:
                 self.discard()
                 return Taken(self._end or self._request.after, None, None, 0, (), {}, self._changed)
@@ -218,19 +200,20 @@ class _Window:
     def _made_ready(self, oid: bytes, begun: log.Begin) -> NetTable | None:
         """The table, its columns those that the log has from here on.
 
-        Raises _Again for the window to end before a transaction that changed them, if one was taken before;
-        _Incompatible if none was and more changed than columns added.
+        Raises _Again for the window to end before a transaction that changed them, if one was taken before and it
+        is not to widen; _Incompatible if none was and more changed than columns added.
         """
         net = self._tables.get(oid)
         if net is not None:
             relation = self._relations[oid]
             known = tuple((column.name, column.type_oid, column.typmod) for column in net.columns)
             if relation.columns != known and not self._same_for_spark(net, relation):
-                if self._xids:
+                is_wider = relation.columns[: len(known)] == known
+                if self._xids and not (is_wider and self._bounds.widens):
                     assert self._end is not None
                     raise _Again(replace(self._bounds, stop=begun.commit_lsn, up_to=self._end))
                 new = self._described(net.table.name, relation)
-                if relation.columns[: len(known)] != known:
+                if not is_wider:
                     self._changed[net.table.name] = new
                     raise _Incompatible
                 net.widen((*net.columns, *new[len(known) :]))

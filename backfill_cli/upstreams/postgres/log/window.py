@@ -26,6 +26,7 @@ class TakeRequest:
     """The transactions whose commit ends in (after, up_to], positions in the log as whole numbers.
 
     limit: the window ends after a transaction once so many changes were taken, or so many messages came.
+    widens: whether it may go on past columns that were added, where it must; not where rows are read beside it.
     covered: by the config's name of a table, an SQL predicate over its key's columns k0 … kn: only changes whose
     key satisfies it are written; a table that is not there, or None: all. folder: where files go, attempt: part
     of their names.
@@ -41,6 +42,7 @@ class TakeRequest:
     attempt: str
     limit: int | None = None
     covered: Mapping[str, str | None] = field(default_factory=dict)
+    widens: bool = True
 
 
 @dataclass(frozen=True, slots=True)
