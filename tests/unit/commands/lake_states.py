@@ -97,7 +97,7 @@ STATES: dict[str, tuple[Callable[[Any], str], ...]] = {
     "backfill_cli/sinks/delta/marks.py:_attempt": (attempt_unknown,),
     "backfill_cli/sinks/delta/marks.py:mark": (another_attempt,),
     "backfill_cli/sinks/delta/marks.py:raise_token": (token_is_older,),
-    "backfill_cli/sinks/delta/restored.py:refuse_restored": (table_restored,),
+    "backfill_cli/sinks/delta/restored.py:_gone": (table_restored,),
     "backfill_cli/sinks/delta/sink.py:_require_ours": (skipped_without_a_word,),
     "backfill_cli/sinks/delta/tables.py:_missing": (table_in_use,),
     "backfill_cli/sinks/delta/tables.py:_refuse_other_owner": (
