@@ -8,7 +8,7 @@ from typing import Any
 # A command in a hint, to its end.
 _COMMAND = re.compile(
     r"backfill (?:start|status|history|logs|report|pause|resume|throttle|stop|wait|plan|verify|cutover|drop|"
-    r"doctor)(?: (?!or\b)(?:'[^']*'|[^\s;,('`])+)*"
+    r"doctor)(?: (?!or\b)(?:'[^']*'|\"[^\"]*\"|[^\s;,('`\"])+)*"
 )
 # Who made the hint did not know the file.
 _UNNAMED = re.compile(r"(--config|--sink|--from-sink) (?:job\.toml|FILE)(?=[\s;,(]|$)")

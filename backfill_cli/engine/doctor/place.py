@@ -57,7 +57,7 @@ def checks(catalog: "Catalog", job: str | None) -> Iterator[Check]:
             yield _private(path)
             rows = catalog.look()
             yield from _left_behind(rows, path, job)
-            yield from _cut_off(catalog)
+            yield from _cut_off(catalog, rows, job)
         except BackfillError as error:
             yield refused("jobs", error)
     yield _clock(now_ms, made_ms, rows, there)
@@ -126,11 +126,18 @@ def _left_behind(rows: "tuple[JobRow, ...]", path: Path, job: str | None) -> Ite
         yield ok("jobs", f"{len(rows)} in {path}, {live} with a runner, none left by one that died")
 
 
-def _cut_off(catalog: "Catalog") -> Iterator[Check]:
-    """Starts that were killed may have left a replication slot, which fills its server's disk."""
+def _cut_off(catalog: "Catalog", rows: "tuple[JobRow, ...]", job: str | None) -> Iterator[Check]:
+    """Starts that were killed may have left a replication slot, which fills its server's disk.
+
+    The way on of a job that was made is its next run: a drop would forget it. A start's own file nobody noted.
+    """
+    made = {row.name for row in rows}
     for begun in catalog.starts.look():
         if not runs_at(catalog.path, begun.job):
-            fix = f"backfill start --config FILE, or: backfill drop {begun.job} --confirm {begun.job}"
+            again = "backfill start --config FILE" if begun.job == job else "start it again with its config"
+            fix = f"{again}, or: backfill drop {begun.job} --confirm {begun.job}"
+            if begun.job in made:
+                fix = f"backfill resume {begun.job}"
             yield warning("jobs", f"{spell_begun(begun)}; what it held upstream may be there still", fix)
 
 

@@ -14,16 +14,19 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from command_builders import Run, end_job, write_config
+from command_builders import CONFIG, Run, end_job, write_config
 
 from backfill_cli.catalog import Catalog, lease
 from backfill_cli.catalog.store import Store
 from backfill_cli.engine.doctor import job as of_job
 from backfill_cli.engine.doctor import machine, place
 from backfill_cli.errors import HistoryGone, Transient
+from backfill_cli.model.begun import Begun
 from backfill_cli.model.checkup import Status
 from backfill_cli.model.job import JobState
 from backfill_cli.model.plan_report import PlannedTable, PlanReport
+from backfill_cli.model.position import Position
+from backfill_cli.model.upstream import Pin
 from backfill_cli.spark.java import Java
 
 pytestmark = pytest.mark.seconds
@@ -133,6 +136,25 @@ def test_a_job_that_failed_is_what_is_wrong_with_its_config_and_a_warning_elsewh
     assert checks["plan"][0]["said"].endswith("; start would go on where it failed")
     elsewhere, _ = found(run)["jobs"]
     assert (elsewhere["status"], elsewhere["fix"]) == ("warning", told["fix"])
+
+
+@pytest.mark.parametrize(
+    ("job", "fix"),
+    [
+        ("orders", "backfill resume orders"),
+        ("cut", "start it again with its config, or: backfill drop cut --confirm cut"),
+        ("named", "backfill start --config other.toml, or: backfill drop named --confirm named"),
+    ],
+)
+def test_a_start_that_was_killed_is_named_with_a_way_on_that_can_be_typed(
+    run: Run, catalog: Catalog, folder: Path, job: str, fix: str
+) -> None:
+    """The job is there; or it is not, and nobody noted its file; or it is that of the config at hand."""
+    (folder / "other.toml").write_text(CONFIG.replace('"orders"', '"named"', 1))
+    catalog.starts.begin(Begun(job, "m", "{}", Pin(Position(), None, None, ()), 1))
+    checks = found(run, *(["other.toml"] if job == "named" else []), "--catalog", str(catalog.path))["jobs"]
+    told = [one["fix"] for one in checks if "did not come to its end" in one["said"]]
+    assert [one.replace(f" --catalog {catalog.path}", "") for one in told] == [fix]
 
 
 def test_a_clock_behind_what_the_catalog_has_seen_is_told(run: Run, catalog: Catalog) -> None:

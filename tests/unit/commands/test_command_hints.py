@@ -30,6 +30,10 @@ from backfill_cli.view.hints import from_here, in_catalog, of_file
             "backfill drop a --sink '/my jobs (old), or/j.toml' --confirm a; or wait",
             "backfill drop a --sink '/my jobs (old), or/j.toml' --confirm a --catalog c; or wait",
         ),
+        (
+            """backfill start --config 'it'"'"'s/j.toml', or: backfill drop a""",
+            """backfill start --config 'it'"'"'s/j.toml' --catalog c, or: backfill drop a --catalog c""",
+        ),
         ("a backfill of rows", "a backfill of rows"),
     ],
 )

@@ -67,6 +67,7 @@ def test_upstreams_that_do_not_answer_are_named_within_one_limit(monkeypatch: py
     assert all(isinstance(said, Transient) and "no answer within 0.3 s" in said.message for said in told.values())
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # its thread ends so
 def test_a_fault_of_ours_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ZeroDivisionError):
         asked(monkeypatch, {"a": ZeroDivisionError()}, 30)
