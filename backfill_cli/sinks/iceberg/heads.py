@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 MAIN = "main"
 PREFIX = "backfill."
+FROM = PREFIX + "from"
+"""Says at which snapshot a commit of the job began."""
 
 
 class Head(Held):

@@ -15,7 +15,7 @@ from backfill_cli.formats.iceberg.metadata import Look
 from backfill_cli.formats.iceberg.places import Place
 from backfill_cli.formats.lake import merge, staged
 from backfill_cli.formats.lake.unique import refuse_duplicates
-from backfill_cli.sinks.iceberg.heads import Head, told_by
+from backfill_cli.sinks.iceberg.heads import FROM, Head, told_by
 from backfill_cli.sinks.iceberg.markers import branch, tag
 from backfill_cli.spark.names import backticked, quoted
 
@@ -68,12 +68,12 @@ class Writer:
             for step in steps[:-1]:
                 step()
             # The marker comes with what is written last: what a rollback to the middle of an epoch finds is none.
-            with self._marked():
+            with self._marked({FROM: str(before)}):
                 for step in steps[-1:]:
                     step()
             newest = self._newest(name)
             if not self._is_marked(newest):
-                self._append_nothing(self._branch)
+                self._append_nothing(self._branch, {FROM: str(before)})
                 newest = self._newest(name)
             if commit is not None and table is not None and table.name in commit.unique:
                 refuse_duplicates(table, self._spark.table(self._branch))
@@ -121,8 +121,8 @@ class Writer:
     def _append(self, rows: "DataFrame") -> None:
         rows.writeTo(self._branch).append()
 
-    def _append_nothing(self, target: str) -> None:
-        with self._marked():
+    def _append_nothing(self, target: str, more: Mapping[str, str] | None = None) -> None:
+        with self._marked(more or {}):
             self._nothing(target)
 
     def _nothing(self, target: str) -> None:
@@ -152,14 +152,15 @@ class Writer:
             self._spark.catalog.dropTempView(SOURCE)
 
     @contextmanager
-    def _marked(self) -> Iterator[None]:
-        """What is committed inside says the marker."""
-        for name, value in self._told.items():
+    def _marked(self, more: Mapping[str, str]) -> Iterator[None]:
+        """What is committed inside says the marker, and this."""
+        told = {**self._told, **more}
+        for name, value in told.items():
             self._spark.conf.set(PROPERTY + name, value)
         try:
             yield
         finally:
-            for name in self._told:
+            for name in told:
                 self._spark.conf.unset(PROPERTY + name)
 
     def _newest(self, name: str) -> "Snapshot":
