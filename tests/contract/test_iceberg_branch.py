@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -157,7 +157,8 @@ def test_a_table_that_others_wrote_to_meanwhile_is_not_cut_over(
     with pytest.raises(UsageError, match="others wrote to it just now"):
         place.cut_over()
     assert [row["id"] for row in place.live()] == [7, 8, 9]
-    with pytest.raises(UsageError, match="others committed 1 snapshots to it since"):
+    assert not [name for name in refs(place.lake, "orders") if name.startswith("backfill_before")]
+    with pytest.raises(UsageError, match=r"others committed 1 snapshot\(s\) to it since"):
         place.cut_over()
     moved = place.now().moved
     assert moved is not None
@@ -165,6 +166,55 @@ def test_a_table_that_others_wrote_to_meanwhile_is_not_cut_over(
     place.stranger(f"CALL {{c}}.system.rollback_to_snapshot('orders', {before})")
     place.cut_over()
     assert place.live() == rows((1, "a"), (2, "b"))
+
+
+def test_a_reverse_takes_nothing_of_others_off_the_table(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.cut_over()
+    place.opened().commit(place.epochs.next(upserts=rows((2, "B"))))
+    before, insert = refs(place.lake, "orders")["main"], "INSERT INTO {t} VALUES (9, 'theirs')"
+    place.stranger(insert)
+    moved = place.now().moved
+    assert moved is not None
+    assert "others committed to it since it was cut over, 1 snapshot" in moved[0]
+    with pytest.raises(UsageError, match="they would go off the table"):
+        place.reverse()
+    assert [row["id"] for row in place.live()] == [1, 2, 9]
+
+    place.stranger(f"CALL {{c}}.system.rollback_to_snapshot('orders', {before})")
+    call = live.Cutting._call
+
+    def late(cutting: live.Cutting, where: Any, procedure: str, arguments: str) -> None:
+        if procedure == "set_current_snapshot":
+            place.stranger(insert)
+        call(cutting, where, procedure, arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(live.Cutting, "_call", late)
+        with pytest.raises(UsageError, match="it stays cut over, with their rows"):
+            place.reverse()
+    assert [row["id"] for row in place.live()] == [1, 2, 9]
+    assert place.now().found is Found.OURS
+    assert "backfill" not in refs(place.lake, "orders")
+
+
+def test_a_job_with_a_side_table_is_dropped_and_a_runner_notes_where_its_rows_are(place: Place) -> None:
+    side = replace(a_table(), name="aside", target="aside", side=True)
+    tables = (*place.epochs.tables, side)
+    place.opened().prepare("orders", tables, into_existing=True)
+    sink = place.opened()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(live, "hit", at_point("sink-after-cutover", dies))
+        with pytest.raises(KeyboardInterrupt):
+            place.cut_over()
+    assert (record := sink._state("orders").record()) is not None
+    assert record.claims["orders"].branch == "backfill"
+    sink.fence("orders", 2)  # a runner, and not the same command again
+    assert (record := sink._state("orders").record()) is not None
+    assert record.claims["orders"].branch is None
+    place.reverse()
+    place.opened().drop(tables)
+    assert place.live() == THEIRS
+    assert not (place.lake / "aside").exists()
 
 
 def test_a_stalled_runner_that_wakes_after_the_cut_over_writes_nothing(

@@ -29,11 +29,14 @@ def claims_on(folder: Blobs | None, places: Collection[str]) -> Iterator[tuple[J
 Going = Iterable[tuple[JobRecord, Mapping[str, Claim]]]
 
 
-def refuse_live(going: Going, held: Callable[[Claim], Head | None]) -> None:
-    """Raises UsageError for a table that was cut over: people query the job's rows."""
+def refuse_live(going: Going, held: Callable[[Claim], Head | None], queried: Collection[str]) -> None:
+    """Raises UsageError for a table that was cut over: people query the job's rows.
+
+    queried: the places of which a branch alone is the job's. Side tables are the job's as a whole.
+    """
     for record, claims in going:
-        for claim in claims.values():
-            head = held(claim)
+        for table, claim in claims.items():
+            head = held(claim) if claim.place in queried or table in record.cuts else None
             if head is not None and head.is_live:
                 raise UsageError(
                     f"{claim.place} was cut over: people who query it have the rows of job {record.job!r}",

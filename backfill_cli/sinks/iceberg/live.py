@@ -18,11 +18,11 @@ from backfill_cli.formats.iceberg.places import Place
 from backfill_cli.formats.lake.merge import literal
 from backfill_cli.formats.lake.state import Claim, Cut, JobRecord, JobState
 from backfill_cli.model.cutover import Found, Live, Lives
+from backfill_cli.sinks.iceberg.foreign import left_by, moved, written_since
 from backfill_cli.sinks.iceberg.heads import MAIN, Head
 from backfill_cli.spark.names import backticked
 
 if TYPE_CHECKING:
-    from pyiceberg.table.snapshots import Snapshot
     from pyspark.sql import SparkSession
 
 
@@ -76,21 +76,30 @@ class Cutting:
             made = f"at the job's branch {self.branch}"
             if cut is None:
                 return Live(Found.OURS, made=made)
-            return Live(Found.OURS, cut.kept, cut.since_ms, cut.until_ms, made=made)
-        return Live(Found.TABLE, moved=_moved(Place.of(claim.place), held))
+            since = written_since(record.job, claim, held, cut)
+            return Live(Found.OURS, cut.kept, cut.since_ms, cut.until_ms, moved=since, made=made)
+        return Live(Found.TABLE, moved=moved(Place.of(claim.place), held))
 
     def cut_over(self, swaps: Sequence[Swap], epoch: int, now_ms: int, until_ms: int) -> None:
         for swap in swaps:
             claim, held = self._claimed(self._record(), swap)
             if not held.is_live:
                 self._forward(swap, claim, held, epoch, now_ms, until_ms)
-            self._own(swap, None)
-            self._sql(claim, f"DROP BRANCH IF EXISTS {self.branch}")
+            self._own(swap.table.name, None)
+            if self.branch in held.refs:
+                self._sql(claim, f"DROP BRANCH IF EXISTS {self.branch}")
+
+    def note_live(self) -> None:
+        """What the tables say of where the job's rows are is noted: the snapshots that say it may expire."""
+        record = self.state.record()
+        for table, claim in record.claims.items() if record is not None else ():
+            if claim.branch is not None and (held := self.held(claim)) is not None and held.is_live:
+                self._own(table, None)
 
     def _forward(self, swap: Swap, claim: Claim, held: Head, epoch: int, now_ms: int, until_ms: int) -> None:
         place = Place.of(claim.place)
-        if (moved := _moved(place, held)) is not None or held.table_main is None:
-            raise UsageError(*(moved or (f"{place} has no snapshot", "drop the job and start over")))
+        if (theirs := moved(place, held)) is not None or held.table_main is None:
+            raise UsageError(*(theirs or (f"{place} has no snapshot", "drop the job and start over")))
         kept = f"backfill_before_{epoch}"
         self._sql(claim, f"CREATE OR REPLACE TAG {kept} AS OF VERSION {held.table_main.snapshot_id}")
         self._note(swap, Cut(kept, held.target, now_ms, until_ms))
@@ -98,6 +107,8 @@ class Cutting:
         try:
             self._call(place, "fast_forward", f"branch => '{MAIN}', to => '{held.target}'")
         except Moved as exc:
+            self._note(swap, None)
+            self._sql(claim, f"DROP TAG IF EXISTS {kept}")
             raise UsageError(
                 f"{place}: others wrote to it just now: {exc.message}", "backfill cutover --dry-run"
             ) from exc
@@ -116,14 +127,42 @@ class Cutting:
                     "gone: the cut over cannot be reversed",
                     "leave it as it is",
                 )
-            # What the job, and others, wrote since is in its branch then, and the job goes on there.
+            if (since := written_since(record.job, claim, held, cut)) is not None:
+                raise UsageError(*since)
+            # What the job wrote since is in its branch then, and the job goes on there.
             self._sql(claim, f"CREATE OR REPLACE BRANCH {cut.branch} AS OF VERSION {held.main.snapshot_id}")
-            self._own(swap, cut.branch)
+            self._own(swap.table.name, cut.branch)
             hit("sink-before-reverse")
             self._call(Place.of(claim.place), "set_current_snapshot", f"ref => '{cut.kept}'")
+            self._require_none_lost(swap, claim, cut, held.main.snapshot_id)
             hit("sink-after-reverse")
             self._note(swap, None)
             self._sql(claim, f"DROP TAG IF EXISTS {cut.kept}")
+
+    def _require_none_lost(self, swap: Swap, claim: Claim, cut: Cut, newest: int) -> None:
+        """The table was at `newest` when it was put back, which no catalog makes a condition of that.
+
+        Else raises UsageError, and the table is as it was; the job's branch is, where others wrote yet again.
+        """
+        place, held = Place.of(claim.place), self.held(claim)
+        was = None if held is None else left_by(held, cut.kept)
+        if was is None or was == newest:
+            return
+        self._sql(claim, f"CREATE OR REPLACE BRANCH {cut.branch} AS OF VERSION {was}")
+        try:
+            self._call(place, "fast_forward", f"branch => '{MAIN}', to => '{cut.branch}'")
+        except Moved as exc:
+            raise UsageError(
+                f"{place}: others wrote to it just now, before and after it was put back: their snapshot {was} "
+                f"is in the job's branch {cut.branch!r}, what came then is in the table",
+                f"read their rows of that snapshot VERSION AS OF {was}",
+            ) from exc
+        self._own(swap.table.name, None)
+        self._sql(claim, f"DROP BRANCH IF EXISTS {cut.branch}")
+        raise UsageError(
+            f"{place}: others wrote to it just now, snapshot {was}: it stays cut over, with their rows",
+            f"backfill cutover {self._record().job} --reverse   # again: it says what may be done with them",
+        )
 
     def _record(self) -> JobRecord:
         record = self.state.record()
@@ -138,12 +177,11 @@ class Cutting:
             raise StateConflict(f"the sink has no table for {swap.table.name!r}", "backfill status")
         return claim, held
 
-    def _own(self, swap: Swap, branch: str | None) -> None:
+    def _own(self, name: str, branch: str | None) -> None:
         """The job's commits go to this branch from now on, if the table does not say that they are in its own."""
 
         def owned(record: JobRecord | None) -> JobRecord:
             known = record or self._record()
-            name = swap.table.name
             return replace(known, claims={**known.claims, name: replace(known.claims[name], branch=branch)})
 
         self.state.change(owned)
@@ -166,22 +204,3 @@ class Cutting:
         table = literal(place.in_catalog)
         with failing(place):
             self.spark().sql(f"CALL {backticked(place.catalog)}.system.{procedure}(table => {table}, {arguments})")
-
-
-def _moved(place: Place, held: Head) -> tuple[str, str] | None:
-    """What was committed to the table's own branch since the job's was made, and how that is undone."""
-    own = {one.snapshot_id for one in held.ancestors(held.main)}
-    theirs: list[Snapshot] = []
-    for one in held.ancestors(held.table_main):
-        if one.snapshot_id in own:
-            break
-        theirs.append(one)
-    if not theirs:
-        return None
-    base = theirs[-1].parent_snapshot_id
-    back = f"if what they wrote may go: {place.call('rollback_to_snapshot', f'snapshot_id => {base}')}; else "
-    return (
-        f"{place}: others committed {len(theirs)} snapshots to it since the job's branch {held.target!r} was made "
-        f"from it, the newest is {theirs[0].snapshot_id}",
-        f"{back if base is not None else ''}drop the job and start over, while nobody writes to it",
-    )

@@ -141,6 +141,7 @@ class IcebergSink(InPlace):
         if record is None:
             return
         with self._turn:
+            self._cutting(job).note_live()
             for table, claim in record.claims.items():
                 if (held := self._held(claim)) is None:
                     continue
@@ -252,8 +253,7 @@ class IcebergSink(InPlace):
                 for one in tables
             }
             going = list(claims_on(self._beside.folder(), [str(place) for place in own]))
-            if self._options.branch is not None:
-                refuse_live(going, self._held)
+            refuse_live(going, self._held, [str(place) for place, branch in own.items() if branch is not None])
             for record, claims in going:
                 keep_markers(self._state(record.job), claims, self.committed(record.job))
             for place, branch in own.items():

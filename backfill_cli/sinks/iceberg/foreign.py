@@ -1,0 +1,74 @@
+"""What others committed to a table that a job cuts over: nothing of theirs goes without a word.
+
+Of a commit of the job the last snapshot says its marker.
+"""
+
+from typing import TYPE_CHECKING
+
+from backfill_cli.formats.iceberg.places import Place
+from backfill_cli.formats.lake.state import Claim, Cut
+from backfill_cli.sinks.iceberg.heads import PREFIX, Head, told_by
+
+if TYPE_CHECKING:
+    from pyiceberg.table.snapshots import Snapshot
+
+
+def moved(place: Place, held: Head) -> tuple[str, str] | None:
+    """What was committed to the table's own branch since the job's was made, and how that is undone."""
+    own = {one.snapshot_id for one in held.ancestors(held.main)}
+    theirs: list[Snapshot] = []
+    for one in held.ancestors(held.table_main):
+        if one.snapshot_id in own:
+            break
+        theirs.append(one)
+    if not theirs:
+        return None
+    base = theirs[-1].parent_snapshot_id
+    back = f"if what they wrote may go: {place.call('rollback_to_snapshot', f'snapshot_id => {base}')}; else "
+    return (
+        f"{place}: others committed {len(theirs)} snapshot(s) to it since the job's branch {held.target!r} was "
+        f"made from it, the newest is {theirs[0].snapshot_id}",
+        f"{back if base is not None else ''}drop the job and start over, while nobody writes to it",
+    )
+
+
+def written_since(job: str, claim: Claim, held: Head, cut: Cut) -> tuple[str, str] | None:
+    """What was committed to a table since it was cut over that does not say the job's marker, and the way on.
+
+    A compaction changes no row. A commit of the job that took several snapshots counts as others' too: only the
+    last of them says the marker.
+    """
+    place, epoch = Place.of(claim.place), int(cut.kept.rsplit("_", 1)[1])
+    back = place.call("set_current_snapshot", f"ref => '{cut.kept}'")
+    by_hand = (
+        f"leave it cut over; or if that may go, forget the job and go back by hand: backfill drop {job} "
+        f"--confirm {job}; {back}"
+    )
+    theirs: list[Snapshot] = []
+    for one in held.ancestors(held.main):
+        told = told_by(one)
+        if told.get(f"{PREFIX}claim") != claim.id:
+            if one.summary is None or one.summary.operation.value != "replace":
+                theirs.append(one)
+        elif int(told[f"{PREFIX}epoch"]) <= epoch:
+            break
+    else:
+        return (
+            f"{place}: the snapshots since it was cut over have expired: whose they were cannot be told",
+            by_hand,
+        )
+    if not theirs:
+        return None
+    return (
+        f"{place}: others committed to it since it was cut over, {len(theirs)} snapshot(s), the newest is "
+        f"{theirs[0].snapshot_id}: they would go off the table",
+        by_hand,
+    )
+
+
+def left_by(held: Head, kept: str) -> int | None:
+    """The snapshot that the table was at before it was put back to this tag."""
+    at = [entry.snapshot_id for entry in held.told.snapshot_log]
+    back = held.refs.get(kept)
+    last = max((index for index, number in enumerate(at) if number == back), default=0)
+    return at[last - 1] if last else None
