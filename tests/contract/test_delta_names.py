@@ -124,6 +124,9 @@ def test_a_name_that_is_given_to_another_table_is_told_on_both_sides(
     given("two")
     with pytest.raises(StateConflict, match="is what the catalog has for 'orders' now"):
         by_name(spark, f"{schema}.orders").commit(epochs.next(upserts=rows((2, "b"))))
+    with pytest.raises(StateConflict, match="it is not the table that the job filled"):
+        by_name(spark, f"{schema}.orders").drop(epochs.tables)
+    assert [(tmp_path / folder / "_delta_log").is_dir() for folder in ("one", "two")] == [True, True]
     upstream = followed(spark, f"{schema}.orders")
     upstream.restore(pin)
     with pytest.raises(Fatal, match="another table is there now"):

@@ -91,6 +91,11 @@ class MarkedTable:
             return self.claim.token, 0
         return number >> EPOCH_BITS, epoch_of(number)
 
+    def is_numbered(self) -> bool:
+        """Whether the table's log says that the job had it: a fence does, and every epoch. It has to be there."""
+        with delta_errors(self.where.shown):
+            return self.where.open().transaction_version(self.app) is not None
+
     def mark(self, token: int, epoch: int, attempt: str, before: int) -> None:
         """This attempt is the one of (token, epoch) once a commit of that number is there.
 

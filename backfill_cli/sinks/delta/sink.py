@@ -23,6 +23,7 @@ from backfill_cli.model.checkpoint import Marker, Owner
 from backfill_cli.model.cutover import kept_name
 from backfill_cli.sinks.delta.adopt import adoptable, linked
 from backfill_cli.sinks.delta.apply import Overtaken, apply, require_unique
+from backfill_cli.sinks.delta.leaving import going
 from backfill_cli.sinks.delta.marks import LAST_TOKEN, TRIES, MarkedTable, marks_of, number_of
 from backfill_cli.sinks.delta.options import DeltaOptions
 from backfill_cli.sinks.delta.places import Named, Template, state_of, where_of
@@ -201,14 +202,13 @@ class DeltaSink:
         ]
 
     def drop(self, tables: Sequence[SinkTable]) -> None:
-        places = {delta_place(where := where_of(self._template, t)): where for t in tables}
+        places = {delta_place(where): where for where in going(self._state, self._template, tables)}
         for record in jobs(self._state):
             gone = {n: c for n, c in record.claims.items() if c.place in places}
             if gone:
                 self._note_dropped(record.job, list(gone))
         for where in places.values():
-            if where.exists():
-                where.place.fs.delete_dir(where.place.folder)
+            where.place.fs.delete_dir(where.place.folder)
         if isinstance(self._template, Named):
             for table in tables:
                 self._template.gone(table)

@@ -1,0 +1,37 @@
+"""What may go when a job's tables are dropped: tables that a job here has filled, whatever their names say now."""
+
+from collections.abc import Sequence
+
+from backfill_cli.contracts import SinkTable
+from backfill_cli.errors import StateConflict
+from backfill_cli.formats.delta.edge import Where, delta_place
+from backfill_cli.formats.lake.blobs import Blobs
+from backfill_cli.formats.lake.state import JobRecord, jobs
+from backfill_cli.sinks.delta.marks import MarkedTable, marks_of
+from backfill_cli.sinks.delta.places import Template, where_of
+
+
+def going(state: Blobs, template: Template, tables: Sequence[SinkTable]) -> list[Where]:
+    """Where these tables are, of those that are there.
+
+    Raises StateConflict for one that no job has claimed, and for one that came to the place of a claimed one: its
+    log has no number of the job, and it has rows.
+    """
+    records = jobs(state)
+    found = [(table, where) for table in tables if (where := where_of(template, table)).exists()]
+    for table, where in found:
+        if not any(_is_of(state, record, table, where) for record in records):
+            raise StateConflict(
+                f"{where.shown} is what is at the place of table {table.name!r} now: it is not the table that the "
+                "job filled, so it is not dropped, and nothing else is",
+                "give the place back to the job's table; or take --with-rows away, and delete by hand what may go",
+            )
+    return [where for _, where in found]
+
+
+def _is_of(state: Blobs, record: JobRecord, table: SinkTable, where: Where) -> bool:
+    claim = record.claims.get(table.name)
+    if claim is None or claim.place != delta_place(where):
+        return False
+    held = MarkedTable(record.job, table.name, claim, where, marks_of(state, record.job, claim))
+    return held.is_numbered() or not where.open().get_add_actions().num_rows
