@@ -585,6 +585,7 @@ tests/crash/test_kill_fix.py types them.
 """
 
 NEEDS_SPARK = {
+    "backfill_cli/sinks/iceberg/live.py:_require_none_lost",
     "backfill_cli/formats/lake/state.py:at_one_epoch",
     "backfill_cli/formats/lake/state.py:own",  # says it by `taken`
     "backfill_cli/sinks/iceberg/sink.py:_state",
