@@ -42,6 +42,7 @@ _PASSING = frozenset(
 )
 RENAME_HINT = "write files under a name that begins with '_' or ends with .tmp, and rename them when complete"
 SAME_PACKAGE = "install what this job runs with where they run, and let spark.pyspark.python name that Python"
+GONE = "missing while it was read"
 GONE_HINT = "restore the file, or drop the job and start over"
 
 
@@ -76,9 +77,7 @@ def reading(path: str, what: str) -> Iterator[None]:
     except BackfillError:
         raise
     except FileNotFoundError as exc:
-        raise Fatal(
-            f"{path}: missing while it was read", "restore the file, or drop the job and start over"
-        ) from exc
+        raise Fatal(f"{path}: {GONE}", GONE_HINT) from exc
     except PermissionError as exc:
         raise Fatal(f"{path}: not readable: {exc.strerror}", "give this user the right to read it") from exc
     except pa.ArrowInvalid as exc:

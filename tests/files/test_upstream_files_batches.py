@@ -15,10 +15,10 @@ from pyarrow.fs import LocalFileSystem
 from backfill_cli.contracts import BatchedUpstream, TableSpec, Upstream
 from backfill_cli.engine.staging import workers
 from backfill_cli.errors import BadData, Fatal
+from backfill_cli.formats.group_slices import GroupSlice
+from backfill_cli.formats.row_groups import batches
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.upstreams.files import connector
-from backfill_cli.upstreams.files.snapshot.row_groups import batches
-from backfill_cli.upstreams.files.snapshot.slicing import GroupSlice
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -122,7 +122,7 @@ def test_of_any_slice_only_its_rows_are_made_and_each_belongs_to_its_read(
 def test_large_files_are_made_by_several_tasks_cut_at_their_row_groups(
     tmp_path: Path, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("backfill_cli.upstreams.files.snapshot.slicing.TASK_ROWS", 14)
+    monkeypatch.setattr("backfill_cli.formats.group_slices.TASK_ROWS", 14)
     pq.write_table(table(), tmp_path / "a.parquet", row_group_size=7)
     upstream = opened(tmp_path)
     tasks = workers.made_in_workers(upstream, spark, "t", whole(upstream))

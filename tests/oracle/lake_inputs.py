@@ -55,22 +55,31 @@ Change = tuple[str, int, Any]
 """('put', key, values) | ('drop', key, None) | ('move', key, to)."""
 
 
-def schema_of(form: str) -> pa.Schema:
-    return pa.schema([("id", pa.int64()), *((f"c{i}", ARROW[kind]) for i, kind in enumerate(COLUMNS[form]))])
+def flat(form: str) -> tuple[str, ...]:
+    """The kinds of columns that hold one value: tables of these alone are read without Spark's reader."""
+    return tuple(kind for kind in COLUMNS[form] if not pa.types.is_nested(ARROW[kind]))
 
 
-def table_of(form: str, rows: Mapping[int, Values]) -> pa.Table:
+def schema_of(columns: Sequence[str]) -> pa.Schema:
+    return pa.schema([("id", pa.int64()), *((f"c{i}", ARROW[kind]) for i, kind in enumerate(columns))])
+
+
+def table_of(columns: Sequence[str], rows: Mapping[int, Values]) -> pa.Table:
     """Rows by key, as Arrow."""
     ids = pa.array(list(rows), pa.int64())
-    columns = [array(tuple(row[i] for row in rows.values()), ARROW[kind]) for i, kind in enumerate(COLUMNS[form])]
-    return pa.Table.from_arrays([ids, *columns], schema=schema_of(form))
+    arrays = [array(tuple(row[i] for row in rows.values()), ARROW[kind]) for i, kind in enumerate(columns)]
+    return pa.Table.from_arrays([ids, *arrays], schema=schema_of(columns))
 
 
 @dataclass(frozen=True, repr=False)
 class LakeLog(Input):
-    """load: rows that the table begins with, by key. versions: what each changes, of a key one change."""
+    """load: rows that the table begins with, by key. versions: what each changes, of a key one change.
+
+    columns: Arrow's types of the columns beside the key.
+    """
 
     form: str
+    columns: tuple[str, ...]
     load: tuple[tuple[int, Values], ...]
     versions: tuple[tuple[Change, ...], ...]
 
@@ -84,7 +93,7 @@ class LakeLog(Input):
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        return tuple(COLUMNS[self.form].values())
+        return tuple(COLUMNS[self.form][kind] for kind in self.columns)
 
     def files(self, number: int) -> Files:
         return {}
@@ -93,10 +102,10 @@ class LakeLog(Input):
     def write(cls, folder: Path, inputs: Sequence[Input]) -> None:
         (one,) = inputs
         assert isinstance(one, LakeLog)
-        made = lake_writers.WRITERS[one.form](folder / "in" / "t", schema_of(one.form))
+        made = lake_writers.WRITERS[one.form](folder / "in" / "t", schema_of(one.columns))
         there = dict(one.load)
         for part in range(lake_writers.PARTS):
-            made.append(table_of(one.form, dict(one.load[part :: lake_writers.PARTS])))
+            made.append(table_of(one.columns, dict(one.load[part :: lake_writers.PARTS])))
         made.begins()
         for changes in one.versions:
             before, there = there, after(there, changes)
@@ -104,13 +113,13 @@ class LakeLog(Input):
             put = {key: there[key] for op, key, _ in changes if op == "put"}
             gone = [key for op, key, _ in changes if op == "drop" and key in before]
             landed = {to: there[to] for to in moved.values()}
-            made.change(moved, table_of(one.form, landed), table_of(one.form, put), gone)
+            made.change(moved, table_of(one.columns, landed), table_of(one.columns, put), gone)
 
     def answer(self, number: int) -> Answer:
         rows = dict(self.load)
         for changes in self.versions:
             rows = after(rows, changes)
-        told, doubt = table_of(self.form, rows), Doubt()
+        told, doubt = table_of(self.columns, rows), Doubt()
         types = tuple((field.name, parquet.of_type(field.type, doubt)) for field in told.schema)
         columns = [[parquet.of_value(one, doubt) for one in column] for column in told.columns]
         names = told.column_names
@@ -135,9 +144,12 @@ def after(rows: Mapping[int, Values], changes: Sequence[Change]) -> dict[int, Va
     return left
 
 
-def whole(form: str, chance: random.Random, logs: int) -> LakeLog:
-    """So many small logs in one table: an example of every type, then values that Hypothesis draws."""
-    kinds = list(COLUMNS[form])
+def whole(form: str, chance: random.Random, logs: int, columns: Sequence[str] = ()) -> LakeLog:
+    """So many small logs in one table: an example of every type, then values that Hypothesis draws.
+
+    columns: Arrow's types of its columns, all that the format has where none are given.
+    """
+    kinds = tuple(columns or COLUMNS[form])
     pools = [[EXAMPLES[kind], None, *drawn(_values(kind), 60)] for kind in kinds]
 
     def row() -> Values:
@@ -153,7 +165,7 @@ def whole(form: str, chance: random.Random, logs: int) -> LakeLog:
             made = _changes(chance, sorted(keys), there, row)
             there = set(after(dict.fromkeys(there, ()), made))
             changes += made
-    return LakeLog(form, tuple(load.items()), tuple(tuple(one) for one in versions))
+    return LakeLog(form, kinds, tuple(load.items()), tuple(tuple(one) for one in versions))
 
 
 def _changes(chance: random.Random, keys: Sequence[int], there: set[int], row: Any) -> list[Change]:

@@ -6,12 +6,15 @@ as they are in DuckDB, in a table that deltalake or pyiceberg reads.
 
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from backfill_cli.contracts import ArrowTasks
+from backfill_cli.formats.key_reads import Held
+from backfill_cli.formats.lake.plain_files import PlainFiles
 from oracle import debezium_inputs, lake_inputs, lake_routes, parquet_examples, parquet_inputs, routes, typed
 from oracle.inputs import SEED, TIMES, Drawn, generated, written
 from oracle.judge import judge
@@ -39,6 +42,26 @@ def test_a_table_and_its_changes_are_exact_or_refused(
     typed.note(form, route, found)
     judged(logs)
     assert not found.findings, "\n\n".join(str(one)[:6000] for one in found.findings)
+
+
+@pytest.mark.parametrize("route", [route.name for route in routes.of("delta")])
+def test_a_table_that_workers_read_without_spark_is_exact(
+    route: str, spark: "SparkSession", judged: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs, tasks, taken = int(LOGS * TIMES), PlainFiles.tasks, []
+
+    def noted(files: PlainFiles, reads: Sequence[Held], cores: int) -> ArrowTasks | None:
+        made = tasks(files, reads, cores)
+        taken.append(made is not None)
+        return made
+
+    monkeypatch.setattr(PlainFiles, "tasks", noted)
+    inputs = [Drawn(lake_inputs.whole("delta", random.Random(SEED + 1), logs, lake_inputs.flat("delta")))]
+    found = judge(routes.ROUTES[route], inputs, spark)
+    judged(logs)
+    assert not found.findings, "\n\n".join(str(one)[:6000] for one in found.findings)
+    assert taken
+    assert all(taken)
 
 
 def drawn(form: str) -> tuple[list[Drawn], int]:

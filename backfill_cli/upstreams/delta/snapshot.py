@@ -5,18 +5,21 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
-from backfill_cli.contracts import TableSpec
+from backfill_cli.contracts import ArrowTasks, TableSpec
 from backfill_cli.errors import BackfillError, HistoryGone, UsageError
 from backfill_cli.formats.delta.edge import Where
 from backfill_cli.formats.delta.names import Session, is_name, located
 from backfill_cli.formats.key_ranges import KeyRange
 from backfill_cli.formats.key_reads import Held, closed_read, frame_of
+from backfill_cli.formats.lake.plain_files import PlainFiles
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.schema import columns_of, schema_text
 from backfill_cli.model.upstream import Pin, SnapshotPin
-from backfill_cli.spark.failures import from_spark, spark_reading
+from backfill_cli.spark import arrow_tasks
+from backfill_cli.spark.failures import GONE, from_spark, spark_reading
 from backfill_cli.spark.names import quoted
 from backfill_cli.upstreams.delta.options import DeltaOptions
+from backfill_cli.upstreams.delta.plain import plain_files
 from backfill_cli.upstreams.delta.table import PinnedTable, pinned
 
 if TYPE_CHECKING:
@@ -34,10 +37,22 @@ class SnapshotTable:
     ranges: Mapping[str, KeyRange] = field(default_factory=dict)
     frame: "DataFrame | None" = None
     held: PinnedTable | None = None
+    plain: "PlainFiles | None" = None
+    asked: bool = False
+
+    def plain_files(self) -> PlainFiles | None:
+        """What workers can read by themselves; asked of the log once a process."""
+        if not self.asked:
+            self.plain = plain_files(self.where, self.version, self.spec.key[0], columns_of(self.schema))
+            self.asked = True
+        return self.plain
 
     @cached_property
     def where(self) -> Where:
         return self.locate()
+
+    def held_reads(self, reads: Sequence[SnapshotRead]) -> list[Held]:
+        return [Held(replace(read, limit_rows=None), self.ranges[read.split]) for read in reads]
 
 
 class DeltaSnapshot:
@@ -68,7 +83,7 @@ class DeltaSnapshot:
             table.version = version if isinstance(version, int) else -1
             table.schema = pin.schema[name]
             table.ranges = {s.id: KeyRange.of_json(s.detail) for s in pin.splits if s.table == name}
-            table.frame = None
+            table.frame, table.plain, table.asked = None, None, False
 
     def check(self) -> None:
         """Nothing: a file that VACUUM took fails the read, and its log tells the rest."""
@@ -84,13 +99,18 @@ class DeltaSnapshot:
     def scan(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> "DataFrame":
         one = self.tables[table]
         columns = columns_of(one.schema)
+        key = one.spec.key[0]
         with spark_reading():
             if one.frame is None:  # planning it reads the log: once a process
                 frame = spark.read.format("delta").option("versionAsOf", one.version).load(one.where.uri)
                 one.frame = frame.select(*(quoted(name) for name in columns))
-            key = one.spec.key[0]
-            held = [Held(replace(read, limit_rows=None), one.ranges[read.split]) for read in reads]
-            return frame_of(one.frame, key, columns[key]["type"], held)
+            return frame_of(one.frame, key, columns[key]["type"], one.held_reads(reads))
+
+    def batches(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> ArrowTasks | None:
+        """See contracts.BatchedUpstream: plain files of a local disk, see formats/lake/plain_files.py."""
+        one = self.tables[table]
+        files = one.plain_files()
+        return None if files is None else files.tasks(one.held_reads(reads), arrow_tasks.cores(spark))
 
     def failure(self, exc: Exception) -> BackfillError | None:
         return vacuumed(exc, [table.where for table in self.tables.values()]) or from_spark(exc)
@@ -113,7 +133,7 @@ def place_of(template: str, table: str, session: Session) -> Where:
 def vacuumed(exc: Exception, tables: Sequence[Where]) -> BackfillError | None:
     """What a missing file of one of these tables means; None: not that."""
     text = str(exc)
-    if "FILE_NOT_EXIST" not in text and "FileNotFoundException" not in text:
+    if not any(name in text for name in ("FILE_NOT_EXIST", "FileNotFoundException", GONE)):
         return None
     where = next((table for table in tables if table.place.folder in text), None)
     if where is None:

@@ -113,11 +113,12 @@ def _require_files(where: Where, opened: "DeltaTable") -> None:
 def _paths(opened: "DeltaTable") -> list[str]:
     from urllib.parse import unquote
 
-    paths = _table(opened).column("path").to_pylist()
+    paths = add_actions(opened).column("path").to_pylist()
     return [unquote(path) for path in paths if "://" not in path]
 
 
-def _table(opened: "DeltaTable") -> "pa.Table":
+def add_actions(opened: "DeltaTable") -> "pa.Table":
+    """The version's files, a row each: path, sizes, and `min.COLUMN` and so on of their statistics."""
     import pyarrow as pa
 
     return pa.table(opened.get_add_actions(flatten=True))
@@ -128,7 +129,7 @@ def _splits(
 ) -> Iterator[Split]:
     kind = columns[table.key[0]]["type"]
     deleted = _deleted(opened, where)
-    files = list(_file_keys(_table(opened), table.key[0], physical[table.key[0]], kind))
+    files = list(_file_keys(add_actions(opened), table.key[0], physical[table.key[0]], kind))
     rows_known = deleted is not None and all(file.rows or not file.size_bytes for file in files)
     ranges = planned(files)
     if not files:
@@ -165,20 +166,19 @@ def _deleted(opened: "DeltaTable", where: Where) -> int | None:
 
     if "deletionVectors" not in (opened.protocol().reader_features or ()):
         return 0
-    records = _table(opened).column("num_records")
+    records = add_actions(opened).column("num_records")
     if (pc.sum(records).as_py() or 0) > COUNTED_ROWS:
         return None
     with delta_errors(where.shown):
-        batches = _batches(opened)
-        return sum(len(kept) - (pc.sum(kept).as_py() or 0) for kept in batches)
+        kept = (pc.list_flatten(batch.column("selection_vector")) for batch in selections(opened))
+        return sum(len(rows) - (pc.sum(rows).as_py() or 0) for rows in kept)
 
 
-def _batches(opened: "DeltaTable") -> Iterator["pa.Array"]:
+def selections(opened: "DeltaTable") -> Iterator["pa.RecordBatch"]:
+    """The files that have a deletion vector: `filepath`, a URI; `selection_vector`, true for live rows."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
-    for batch in pa.RecordBatchReader.from_stream(opened.deletion_vectors()):
-        yield pc.list_flatten(batch.column("selection_vector"))
+    yield from pa.RecordBatchReader.from_stream(opened.deletion_vectors())
 
 
 def require_same_physical(where: Where, before: Mapping[str, str], after: Mapping[str, str], version: int) -> None:

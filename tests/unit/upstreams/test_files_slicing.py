@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow.fs import LocalFileSystem
 
+from backfill_cli.formats import group_slices
+from backfill_cli.formats.row_groups import batches
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.upstreams.files.snapshot import slicing
-from backfill_cli.upstreams.files.snapshot.row_groups import batches
 from backfill_cli.upstreams.files.snapshot.scan import Layout, Readers, choose
 
 LOCAL = LocalFileSystem()
@@ -33,7 +34,7 @@ def group_of(groups: list[int], row: int) -> int:
 @given(slices())
 def test_the_groups_touched_are_those_of_the_first_and_the_last_row(case: tuple[list[int], int, int]) -> None:
     groups, after, up_to = case
-    hit = slicing.touched(groups, after, up_to)
+    hit = group_slices.touched(groups, after, up_to)
     assert hit.first_group == group_of(groups, after)
     assert hit.last_group == group_of(groups, up_to - 1)
     assert hit.start == sum(groups[: hit.first_group])
@@ -51,7 +52,7 @@ def test_tasks_cover_the_slice_once_and_in_order(case: tuple[list[int], int, int
     groups, after, up_to = case
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(slicing, "TASK_ROWS", most)
-        parts = slicing.tasks(groups, after, up_to)
+        parts = group_slices.tasks(groups, after, up_to)
     assert [row for part in parts for row in range(part.after, part.up_to)] == list(range(after, up_to))
     for part in parts:
         held = sum(groups[part.first_group : part.last_group + 1])
@@ -63,7 +64,7 @@ def test_tasks_cover_the_slice_once_and_in_order(case: tuple[list[int], int, int
 @pytest.mark.parametrize(("after", "up_to"), [(-1, 1), (3, 3), (0, 11), (5, 4)])
 def test_a_slice_outside_the_file_is_refused(after: int, up_to: int) -> None:
     with pytest.raises(ValueError, match="of 10 rows"):
-        slicing.touched([5, 5], after, up_to)
+        group_slices.touched([5, 5], after, up_to)
 
 
 @given(slices())
@@ -85,7 +86,7 @@ def test_the_row_group_reader_reads_exactly_the_slice(
     sizes = [pq.read_metadata(path).row_group(i).num_rows for i in range(pq.read_metadata(path).num_row_groups)]
     found = [
         row
-        for part in slicing.tasks(sizes, after, up_to)
+        for part in group_slices.tasks(sizes, after, up_to)
         for b in batches(LOCAL, str(path), part, schema)
         for row in b["id"].to_pylist()
     ]
@@ -98,7 +99,7 @@ def test_the_row_group_reader_gives_the_types_asked_for(tmp_path: Path) -> None:
         pa.table({"t": pa.array([1_500], pa.timestamp("ms")), "s": pa.array(["x"], pa.large_string())}), path
     )
     schema = pa.schema([("s", pa.string()), ("t", pa.timestamp("us"))])
-    (batch,) = batches(LOCAL, str(path), slicing.GroupSlice(0, 0, 0, 0, 1), schema)
+    (batch,) = batches(LOCAL, str(path), group_slices.GroupSlice(0, 0, 0, 0, 1), schema)
     assert batch.schema == schema
 
 

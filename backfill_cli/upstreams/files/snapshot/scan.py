@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from backfill_cli.formats import exact, frames
+from backfill_cli.formats import exact, frames, group_slices, row_groups
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.schema import Columns
 from backfill_cli.spark.names import quoted
 from backfill_cli.upstreams.files.options import SnapshotFiles
 from backfill_cli.upstreams.files.reading import rows
-from backfill_cli.upstreams.files.snapshot import row_groups, slicing
+from backfill_cli.upstreams.files.snapshot import slicing
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -39,7 +39,7 @@ class Readers:
 
     whole: tuple[str, ...]
     cut: Mapping[str, tuple[tuple[int, int], ...]]
-    groups: tuple[tuple[str, slicing.GroupSlice], ...]
+    groups: tuple[tuple[str, group_slices.GroupSlice], ...]
 
 
 def choose(
@@ -60,17 +60,17 @@ def choose(
             by_split.setdefault(read.split, []).append((after, end))
     whole: list[str] = []
     cut: dict[str, tuple[tuple[int, int], ...]] = {}
-    grouped: list[tuple[str, slicing.GroupSlice]] = []
+    grouped: list[tuple[str, group_slices.GroupSlice]] = []
     for split, slices in by_split.items():
         how = layout(split)
         if not how.by_spark:
-            grouped += [(split, part) for s in slices for part in slicing.tasks(how.groups, *s)]
+            grouped += [(split, part) for s in slices for part in group_slices.tasks(how.groups, *s)]
             continue
         if sum(end - after for after, end in slices) == counts[split]:
             whole.append(split)
             continue
         if workers and how.plain and all(slicing.by_row_group(how.groups, *s) for s in slices):
-            grouped += [(split, part) for s in slices for part in slicing.tasks(how.groups, *s)]
+            grouped += [(split, part) for s in slices for part in group_slices.tasks(how.groups, *s)]
         else:
             cut[split] = tuple(slices)
     return Readers(tuple(whole), cut, tuple(grouped))

@@ -1,17 +1,14 @@
 """Which reader reads a slice of a Parquet file, and which row groups it touches: pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from backfill_cli.formats.group_slices import touched
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.position import Cursor
 
 SHARE = 0.25
 """Up to this share of a file's rows its row groups are read one by one; above it, by Spark's own reader, which is
 faster a row but reads the whole file whatever the slice (measured: 5 M rows, 25,000-row slices)."""
-
-TASK_ROWS = 500_000
-"""At most so many rows a task of the row group reader, unless one row group holds more."""
 
 
 def index_of(cursor: Cursor | None) -> int:
@@ -24,54 +21,7 @@ def bounds(read: SnapshotRead, rows: Mapping[str, int]) -> tuple[int, int]:
     return index_of(read.after), rows[read.split] if read.up_to is None else index_of(read.up_to)
 
 
-@dataclass(frozen=True, slots=True)
-class GroupSlice:
-    """Rows `after <= row index < up_to` of a file.
-
-    first_group, last_group: the row groups that hold them, inclusive. start: row index where first_group begins.
-    """
-
-    first_group: int
-    last_group: int
-    start: int
-    after: int
-    up_to: int
-
-
-def touched(groups: Sequence[int], after: int, up_to: int) -> GroupSlice:
-    """The row groups that hold a slice. groups: rows of each; 0 <= after < up_to <= their sum."""
-    if not 0 <= after < up_to <= sum(groups):
-        raise ValueError(f"slice {after}..{up_to} of {sum(groups)} rows")
-    begin = first = start = 0
-    found = False
-    for index, rows in enumerate(groups):
-        end = begin + rows
-        if not found and end > after:
-            found, first, start = True, index, begin
-        if end >= up_to:
-            return GroupSlice(first, index, start, after, up_to)
-        begin = end
-    raise AssertionError("unreachable: up_to is within the file")
-
-
 def by_row_group(groups: Sequence[int], after: int, up_to: int) -> bool:
     """Whether a slice is read by row group: the groups touched hold at most a quarter of the file's rows."""
     hit = touched(groups, after, up_to)
     return sum(groups[hit.first_group : hit.last_group + 1]) <= SHARE * sum(groups)
-
-
-def tasks(groups: Sequence[int], after: int, up_to: int) -> list[GroupSlice]:
-    """The slice in parts at row group borders, each of at most TASK_ROWS rows where one group allows it."""
-    hit = touched(groups, after, up_to)
-    parts: list[GroupSlice] = []
-    first, start, begin = hit.first_group, hit.start, hit.start
-    for index in range(hit.first_group, hit.last_group + 1):
-        end = begin + groups[index]
-        more = groups[index + 1] if index < hit.last_group else 0
-        if index == hit.last_group or end + more - start > TASK_ROWS:
-            low, high = max(after, start), min(up_to, end)
-            if low < high:
-                parts.append(GroupSlice(first, index, start, low, high))
-            first, start = index + 1, end
-        begin = end
-    return parts

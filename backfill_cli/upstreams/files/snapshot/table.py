@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import ArrowTasks, TableSpec
 from backfill_cli.errors import Fatal
-from backfill_cli.formats import schemas
+from backfill_cli.formats import group_slices, row_groups, schemas
 from backfill_cli.formats.listing import File, Listing, place, refuse_part_of_table
+from backfill_cli.formats.row_groups import FileSlice
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.schema import Columns
 from backfill_cli.model.split import Split
@@ -17,8 +18,7 @@ from backfill_cli.spark.failures import SAME_PACKAGE
 from backfill_cli.upstreams.files.options import SnapshotFiles
 from backfill_cli.upstreams.files.reading.footers import THREADS, footer, group_rows
 from backfill_cli.upstreams.files.reading.located import Held
-from backfill_cli.upstreams.files.snapshot import pin, row_groups, slicing
-from backfill_cli.upstreams.files.snapshot.row_groups import FileSlice
+from backfill_cli.upstreams.files.snapshot import pin, slicing
 from backfill_cli.upstreams.files.snapshot.scan import Layout, choose, parquet_frame, text_frame
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class TableSnapshot:
             after, end = slicing.bounds(read, self._rows)
             if after < end:
                 path, groups = self._files[read.split].path, self._layouts[read.split].groups
-                parts = slicing.tasks(groups, after, end)
+                parts = group_slices.tasks(groups, after, end)
                 slices += [(index, FileSlice(self.where.fs, path, part)) for part in parts]
         return row_groups.tasks(slices, arrow_tasks.cores(spark), self._columns)
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from backfill_cli.contracts import ArrowTasks, Piece
 from backfill_cli.errors import BadData
 from backfill_cli.formats.frames import struct_type
+from backfill_cli.formats.group_slices import GroupSlice
 from backfill_cli.model.schema import Columns, schema_text
 from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.failures import reading
-from backfill_cli.upstreams.files.snapshot.slicing import GroupSlice
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -28,12 +28,38 @@ _BATCH_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
+class Within:
+    """The rows with `low <= column < high`, None is open-ended. The column holds whole numbers or dates, no NULL.
+
+    low, high: numbers; a date counts its days since 1970.
+    """
+
+    column: str
+    low: int | None
+    high: int | None
+
+    def rows_of(self, batch: Any) -> Any:
+        """Those of an Arrow batch or table."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        keys = batch.column(self.column)
+        numbers = (keys.cast(pa.int32()) if pa.types.is_date(keys.type) else keys).cast(pa.int64())
+        kept = None if self.low is None else pc.greater_equal(numbers, self.low)
+        if self.high is not None:
+            below = pc.less(numbers, self.high)
+            kept = below if kept is None else pc.and_(kept, below)
+        return batch if kept is None else batch.filter(kept)
+
+
+@dataclass(frozen=True, slots=True)
 class FileSlice:
-    """A slice of one file; path: as the file system knows it."""
+    """A slice of one file; path: as the file system knows it. within: of its rows those alone; None for all."""
 
     fs: "FileSystem"
     path: str
     slice: GroupSlice
+    within: Within | None = None
 
 
 def frame(spark: "SparkSession", slices: Sequence[FileSlice], schema: "StructType") -> "DataFrame":
@@ -57,7 +83,10 @@ def _made_with(schema: "StructType") -> Callable[[FileSlice], Iterator[Any]]:
 def _of_slice(one: FileSlice, schema: Any) -> Iterator[Any]:
     """Runs in a worker."""
     with reading(one.path, "parquet"):
-        yield from batches(one.fs, one.path, one.slice, schema)
+        for batch in batches(one.fs, one.path, one.slice, schema):
+            kept = batch if one.within is None else one.within.rows_of(batch)
+            if kept.num_rows:
+                yield kept
 
 
 def batches(fs: "FileSystem", path: str, part: GroupSlice, schema: Any) -> Iterator[Any]:

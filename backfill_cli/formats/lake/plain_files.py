@@ -1,0 +1,147 @@
+"""Ranges of a lake table's keys read from its Parquet files directly, by pyarrow in Spark's Python workers.
+
+Only plain files are read this way: every row of such a file is a row of the table, and its columns are the
+table's own, of the same types. Anything else (deletion vectors, mapped, missing or widened columns, nested types,
+dates of an old calendar) is left to the format's own reader in Spark.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+from backfill_cli.contracts import ArrowTasks
+from backfill_cli.formats import group_slices, row_groups, schemas
+from backfill_cli.formats.frames import struct_type
+from backfill_cli.formats.key_points import WHOLE, Point
+from backfill_cli.formats.key_reads import Held
+from backfill_cli.formats.row_groups import FileSlice, Within
+from backfill_cli.model.schema import Columns
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from pyarrow.fs import FileSystem
+
+COMPARED = (*WHOLE, "date")
+"""Types of keys that are compared here. Others have inexact statistics: Delta keeps timestamps in milliseconds."""
+
+THREADS = 16
+"""Footers read at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A file of which every row is a row of the table.
+
+    path: as the file system knows it. low, high: bounds of the first key column, inclusive; None where they are
+    unknown, or where keys can be NULL.
+    """
+
+    path: str
+    low: Point | None
+    high: Point | None
+
+
+class PlainFiles:
+    """The files of one table at one version. Nothing is read before `tasks`.
+
+    key: the first key column. apart: the paths of files that are known not to be plain.
+    """
+
+    def __init__(
+        self, fs: "FileSystem", files: Sequence[DataFile], key: str, columns: Columns, apart: frozenset[str]
+    ) -> None:
+        self._fs, self._key, self._columns = fs, key, columns
+        self._compared = columns[key]["type"] in COMPARED and all(
+            isinstance(file.low, int) and isinstance(file.high, int) for file in files
+        )
+        self._files = sorted(files, key=lambda file: int(file.low or 0)) if self._compared else list(files)
+        self._lows = [int(file.low or 0) for file in self._files] if self._compared else []
+        self._reach = list(accumulate((int(f.high or 0) for f in self._files), max)) if self._compared else []
+        self._groups: dict[str, tuple[int, ...] | None] = dict.fromkeys(apart)
+        """Rows of each row group, by path; None of a file that is not plain."""
+
+    def tasks(self, reads: Sequence[Held], cores: int) -> ArrowTasks | None:
+        """The rows of these reads; None where a file that they need is not plain."""
+        if not self._compared and any(one.low is not None or one.high is not None for one in reads):
+            return None
+        wanted = [(index, file, one) for index, one in enumerate(reads) for file in self._touched(one)]
+        self._know({file.path for _, file, _ in wanted})
+        slices: list[tuple[int, FileSlice]] = []
+        for index, file, one in wanted:
+            groups = self._groups[file.path]
+            if groups is None:
+                return None
+            if rows := sum(groups):
+                within = self._within(file, one)
+                parts = group_slices.tasks(groups, 0, rows)
+                slices += [(index, FileSlice(self._fs, file.path, part, within)) for part in parts]
+        return row_groups.tasks(slices, cores, self._columns)
+
+    def _touched(self, one: Held) -> Iterator[DataFile]:
+        """The files that can have rows of this read."""
+        if not self._compared:
+            yield from self._files
+            return
+        first = 0 if one.low is None else bisect_left(self._reach, int(one.low))
+        last = len(self._files) if one.high is None else bisect_left(self._lows, int(one.high))
+        for file in self._files[first:last]:
+            if one.low is None or int(file.high or 0) >= int(one.low):
+                yield file
+
+    def _within(self, file: DataFile, one: Held) -> Within | None:
+        """What is kept of the file's rows; None for all of them."""
+        low = None if one.low is None or int(file.low or 0) >= int(one.low) else int(one.low)
+        high = None if one.high is None or int(file.high or 0) < int(one.high) else int(one.high)
+        return None if low is None and high is None else Within(self._key, low, high)
+
+    def _know(self, paths: set[str]) -> None:
+        unknown = [path for path in paths if path not in self._groups]
+        with ThreadPoolExecutor(THREADS) as pool:
+            self._groups.update(zip(unknown, pool.map(self._plain_groups, unknown), strict=True))
+
+    def _plain_groups(self, path: str) -> tuple[int, ...] | None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        try:
+            footer = pq.read_metadata(path, filesystem=self._fs)
+        except (OSError, pa.ArrowException):
+            return None  # the format's own reader says what is wrong with it
+        if not is_plain(footer, to_arrow_schema(struct_type(self._columns))):
+            return None
+        return tuple(footer.row_group(i).num_rows for i in range(footer.num_row_groups))
+
+
+def is_plain(footer: "pq.FileMetaData", columns: "pa.Schema") -> bool:
+    """Whether pyarrow reads these columns of the file exactly as Spark does."""
+    if not schemas.calendar_is_plain(footer) or not schemas.spark_reads(footer):
+        return False
+    held = footer.schema.to_arrow_schema()
+    physical = {leaf.path: leaf.physical_type for leaf in map(footer.schema.column, range(footer.num_columns))}
+    return all(
+        held.names.count(field.name) == 1
+        and _same(held.field(field.name).type, field.type, physical, footer, field.name)
+        for field in columns
+    )
+
+
+_SAME: Mapping[str, Sequence[str]] = {
+    "string": ("string", "large_string", "string_view"),
+    "binary": ("binary", "large_binary", "binary_view"),
+}
+
+
+def _same(kind: Any, wanted: Any, physical: Mapping[str, str], footer: "pq.FileMetaData", name: str) -> bool:
+    import pyarrow as pa
+
+    if pa.types.is_nested(wanted):
+        return False
+    if physical.get(name) == "INT96":
+        instant = pa.types.is_timestamp(wanted) and wanted.tz is not None
+        return instant and schemas.written_by_spark(footer)
+    return kind == wanted or str(kind) in _SAME.get(str(wanted), ())
