@@ -11,7 +11,7 @@ import cases_covered
 import pytest
 import typer.main
 
-from backfill_cli import config, contracts
+from backfill_cli import config, contracts, registry
 from backfill_cli.config import JobConfig
 from backfill_cli.main import VERBS, app
 
@@ -21,6 +21,9 @@ PAGES = [
     *sorted((ROOT / "docs").glob("*.md")),
     ROOT / "tests/CASES_COVERED.md",
 ]
+GUIDES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+"""What users read: a TOML block in it is a config, or sections of one."""
+CONNECTORS = sorted({*registry.known(registry.UPSTREAMS), *registry.known(registry.SINKS)})
 SAMPLES = sorted((ROOT / "sample_configs").glob("*.toml"))
 
 
@@ -64,13 +67,27 @@ def test_a_sample_config_loads(sample: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert isinstance(config.load(sample), JobConfig)
 
 
-def test_every_toml_in_the_readme_is_a_config_that_loads(tmp_path: Path) -> None:
-    shown = blocks(ROOT / "README.md", "toml")
-    assert shown
-    for number, text in enumerate(shown):
+@pytest.mark.parametrize("page", GUIDES, ids=lambda path: path.name)
+def test_every_toml_for_users_is_a_config_that_loads(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A block without `[job]` shows sections of a config: they replace those of the README's config."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "notify.sh").touch(0o755)  # the program of the hooks that are shown
+    for number, text in enumerate(blocks(page, "toml")):
         file = tmp_path / f"{number}.toml"
-        file.write_text(text)
-        assert isinstance(config.load(file), JobConfig)
+        file.write_text(text if "job" in tomllib.loads(text) else _with_the_readmes_other_sections(text))
+        assert isinstance(config.load(file), JobConfig), text
+
+
+def test_the_readme_shows_a_config() -> None:
+    assert blocks(ROOT / "README.md", "toml")
+
+
+def _with_the_readmes_other_sections(text: str) -> str:
+    shown = set(re.findall(r"^\[.*\]", text, re.MULTILINE))
+    sections = re.split(r"^(?=\[)", blocks(ROOT / "README.md", "toml")[0], flags=re.MULTILINE)
+    return "\n".join([*(part for part in sections if part.split("\n")[0].split("]")[0] + "]" not in shown), text])
 
 
 def test_other_toml_in_the_docs_is_toml() -> None:
@@ -81,6 +98,7 @@ def test_other_toml_in_the_docs_is_toml() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
 def test_links_lead_somewhere(page: Path) -> None:
+    """Relative links, of pictures too: the file exists, and the heading if the link names one."""
     for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text("utf-8")):
         path, _, part = link.partition("#")
         if path.startswith(("http://", "https://")):
@@ -96,11 +114,40 @@ def _headings(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
 
 
-def test_files_that_the_readme_names_are_there() -> None:
+def test_every_page_of_docs_and_every_sample_can_be_reached_from_the_readme() -> None:
+    links = {link.partition("#")[0] for link in re.findall(r"\]\(([^)\s]+)\)", _readme())}
+    there = {f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")}
+    there |= {f"sample_configs/{sample.name}" for sample in SAMPLES}
+    assert there <= links, there - links
+
+
+@pytest.mark.parametrize("name", [*CONNECTORS, "chain", "cutover", "operations"])
+def test_a_page_says_its_limits(name: str) -> None:
+    assert "## Limits" in (ROOT / f"docs/{name}.md").read_text("utf-8").splitlines()
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=lambda path: path.name)
+def test_files_that_a_page_names_are_there(page: Path) -> None:
     for name in re.findall(
-        r"`((?:scripts|docs|tests|benchmarks|sample_configs|backfill_cli)/[\w./]+)`", _readme()
+        r"`((?:scripts|docs|tests|benchmarks|sample_configs|backfill_cli)/[\w./]+)`", page.read_text("utf-8")
     ):
         assert (ROOT / name).exists(), name
+
+
+def test_scripts_that_the_docs_run_are_there() -> None:
+    for page in [*PAGES, *SAMPLES]:
+        for name in re.findall(r"(?:^|[\s`])(scripts/[a-z_]+(?:\.py)?)", page.read_text("utf-8")):
+            assert (ROOT / name).exists(), f"{page.name}: {name}"
+
+
+def test_benchmarks_that_the_readme_names_are_there() -> None:
+    """`scripts/benchmark NAME` runs `benchmarks/NAME.py`; README and the script's usage list the same names."""
+    (listed,) = re.findall(r"NAME is ([\w, \n]+)\.\n", _readme())
+    names = set(re.findall(r"\w+", listed)) - {"or"}
+    assert {name for name in re.findall(r"`scripts/benchmark (\w+)`", _readme()) if name != "NAME"} <= names
+    assert all((ROOT / f"benchmarks/{name}.py").exists() for name in names), names
+    (usage,) = re.findall(r"Usage: scripts/benchmark ([\w|]+)", (ROOT / "scripts/benchmark").read_text())
+    assert set(usage.split("|")) == names
 
 
 def test_the_two_commands_of_the_readme_can_be_run() -> None:

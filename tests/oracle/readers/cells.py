@@ -1,4 +1,4 @@
-"""A text as a value of a type: what CSV fields and JSON strings mean, by README and docs/config.md."""
+"""A text as a value of a type: what CSV fields and JSON strings mean, by docs/files.md and docs/config.md."""
 
 import base64
 import binascii

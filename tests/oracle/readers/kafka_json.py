@@ -1,4 +1,4 @@
-"""A Kafka record whose value is JSON, read on its own: README, "From a Kafka topic"."""
+"""A Kafka record whose value is JSON, read on its own: docs/kafka.md."""
 
 from dataclasses import dataclass
 

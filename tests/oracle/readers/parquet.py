@@ -1,8 +1,8 @@
-"""Parquet, value by value, as pyarrow reads it; what each type becomes in DuckDB, by README and the format's
-own text.
+"""Parquet, value by value, as pyarrow reads it; what each type becomes in DuckDB, by docs/types.md and the
+format's own text.
 
-Files of one table have the same columns: by name, whatever their order. No exact rows: a type that README
-refuses, a time finer than a microsecond, text that is no UTF-8, a column twice.
+Files of one table have the same columns: by name, whatever their order. No exact rows: a type that
+docs/files.md refuses, a time finer than a microsecond, text that is no UTF-8, a column twice.
 """
 
 import io
