@@ -56,8 +56,9 @@ Change = tuple[str, int, Any]
 
 
 def flat(form: str) -> tuple[str, ...]:
-    """The kinds of columns that hold one value: tables of these alone are read without Spark's reader."""
-    return tuple(kind for kind in COLUMNS[form] if not pa.types.is_nested(ARROW[kind]))
+    """Columns that hold one value, of a type that Spark has: tables of these alone are read without its reader."""
+    without = ("uuid", "fixed(4)")
+    return tuple(kind for kind in COLUMNS[form] if kind not in without and not pa.types.is_nested(ARROW[kind]))
 
 
 def schema_of(columns: Sequence[str]) -> pa.Schema:

@@ -44,9 +44,9 @@ def test_a_table_and_its_changes_are_exact_or_refused(
     assert not found.findings, "\n\n".join(str(one)[:6000] for one in found.findings)
 
 
-@pytest.mark.parametrize("route", [route.name for route in routes.of("delta")])
+@pytest.mark.parametrize(("form", "route"), UPSTREAM)
 def test_a_table_that_workers_read_without_spark_is_exact(
-    route: str, spark: "SparkSession", judged: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+    form: str, route: str, spark: "SparkSession", judged: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logs, tasks, taken = int(LOGS * TIMES), PlainFiles.tasks, []
 
@@ -56,7 +56,7 @@ def test_a_table_that_workers_read_without_spark_is_exact(
         return made
 
     monkeypatch.setattr(PlainFiles, "tasks", noted)
-    inputs = [Drawn(lake_inputs.whole("delta", random.Random(SEED + 1), logs, lake_inputs.flat("delta")))]
+    inputs = [Drawn(lake_inputs.whole(form, random.Random(SEED + 1), logs, lake_inputs.flat(form)))]
     found = judge(routes.ROUTES[route], inputs, spark)
     judged(logs)
     assert not found.findings, "\n\n".join(str(one)[:6000] for one in found.findings)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import ArrowTasks
 from backfill_cli.formats import group_slices, row_groups, schemas
@@ -48,13 +48,20 @@ class DataFile:
 class PlainFiles:
     """The files of one table at one version. Nothing is read before `tasks`.
 
-    key: the first key column. apart: the paths of files that are known not to be plain.
+    key: the first key column. apart: the paths of files that are known not to be plain. ids: the field id of each
+    column in every file; None where columns are identified by their names alone.
     """
 
     def __init__(
-        self, fs: "FileSystem", files: Sequence[DataFile], key: str, columns: Columns, apart: frozenset[str]
+        self,
+        fs: "FileSystem",
+        files: Sequence[DataFile],
+        key: str,
+        columns: Columns,
+        apart: frozenset[str] = frozenset(),
+        ids: Mapping[str, int] | None = None,
     ) -> None:
-        self._fs, self._key, self._columns = fs, key, columns
+        self._fs, self._key, self._columns, self._ids = fs, key, columns, ids
         self._compared = columns[key]["type"] in COMPARED and all(
             isinstance(file.low, int) and isinstance(file.high, int) for file in files
         )
@@ -63,6 +70,9 @@ class PlainFiles:
         self._reach = list(accumulate((int(f.high or 0) for f in self._files), max)) if self._compared else []
         self._groups: dict[str, tuple[int, ...] | None] = dict.fromkeys(apart)
         """Rows of each row group, by path; None of a file that is not plain."""
+
+    def paths(self) -> list[str]:
+        return [file.path for file in self._files]
 
     def tasks(self, reads: Sequence[Held], cores: int) -> ArrowTasks | None:
         """The rows of these reads; None where a file that they need is not plain."""
@@ -112,22 +122,29 @@ class PlainFiles:
             footer = pq.read_metadata(path, filesystem=self._fs)
         except (OSError, pa.ArrowException):
             return None  # the format's own reader says what is wrong with it
-        if not is_plain(footer, to_arrow_schema(struct_type(self._columns))):
+        if not is_plain(footer, to_arrow_schema(struct_type(self._columns)), self._ids):
             return None
         return tuple(footer.row_group(i).num_rows for i in range(footer.num_row_groups))
 
 
-def is_plain(footer: "pq.FileMetaData", columns: "pa.Schema") -> bool:
-    """Whether pyarrow reads these columns of the file exactly as Spark does."""
+def is_plain(footer: "pq.FileMetaData", columns: "pa.Schema", ids: Mapping[str, int] | None = None) -> bool:
+    """Whether pyarrow reads these columns of the file exactly as Spark does. ids: see PlainFiles."""
     if not schemas.calendar_is_plain(footer) or not schemas.spark_reads(footer):
         return False
     held = footer.schema.to_arrow_schema()
     physical = {leaf.path: leaf.physical_type for leaf in map(footer.schema.column, range(footer.num_columns))}
+    by_spark = schemas.written_by_spark(footer)
     return all(
-        held.names.count(field.name) == 1
-        and _same(held.field(field.name).type, field.type, physical, footer, field.name)
-        for field in columns
+        held.names.count(one.name) == 1
+        and (ids is None or _id(held.field(one.name)) == ids[one.name])
+        and _same(held.field(one.name).type, one.type, physical.get(one.name) == "INT96", by_spark)
+        for one in columns
     )
+
+
+def _id(field: "pa.Field") -> int | None:
+    told = (field.metadata or {}).get(b"PARQUET:field_id")
+    return None if told is None else int(told)
 
 
 _SAME: Mapping[str, Sequence[str]] = {
@@ -136,12 +153,12 @@ _SAME: Mapping[str, Sequence[str]] = {
 }
 
 
-def _same(kind: Any, wanted: Any, physical: Mapping[str, str], footer: "pq.FileMetaData", name: str) -> bool:
+def _same(kind: "pa.DataType", wanted: "pa.DataType", int96: bool, by_spark: bool) -> bool:
+    """Whether a column of this type in a file holds values of the wanted one. by_spark: whether Spark wrote it."""
     import pyarrow as pa
 
     if pa.types.is_nested(wanted):
         return False
-    if physical.get(name) == "INT96":
-        instant = pa.types.is_timestamp(wanted) and wanted.tz is not None
-        return instant and schemas.written_by_spark(footer)
+    if int96:  # Spark's own are instants, of others nobody knows
+        return by_spark and pa.types.is_timestamp(wanted) and wanted.tz is not None
     return kind == wanted or str(kind) in _SAME.get(str(wanted), ())

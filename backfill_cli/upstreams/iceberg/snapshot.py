@@ -4,14 +4,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from backfill_cli.contracts import ArrowTasks
 from backfill_cli.errors import BackfillError, HistoryGone
 from backfill_cli.formats.key_ranges import KeyRange
 from backfill_cli.formats.key_reads import Held, closed_read, frame_of
+from backfill_cli.formats.lake.plain_files import PlainFiles
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.schema import columns_of, schema_text
 from backfill_cli.model.upstream import Pin, SnapshotPin
-from backfill_cli.spark.failures import from_spark, spark_reading
+from backfill_cli.spark import arrow_tasks
+from backfill_cli.spark.failures import GONE, from_spark, spark_reading
 from backfill_cli.spark.names import quoted
+from backfill_cli.upstreams.iceberg.plain import plain_files
 from backfill_cli.upstreams.iceberg.table import NOTHING, PinnedTable, Table, pinned, snapshot_of
 
 if TYPE_CHECKING:
@@ -28,6 +32,17 @@ class SnapshotTable:
     ranges: Mapping[str, KeyRange] = field(default_factory=dict)
     held: PinnedTable | None = None
     tag: str | None = None
+    plain: PlainFiles | None = None
+    asked: bool = False
+
+    def held_reads(self, reads: Sequence[SnapshotRead]) -> list[Held]:
+        return [Held(replace(read, limit_rows=None), self.ranges[read.split]) for read in reads]
+
+    def plain_files(self) -> PlainFiles | None:
+        """What workers can read by themselves; asked of the metadata once a process."""
+        if not self.asked:
+            self.plain, self.asked = plain_files(self.table, self.snapshot, columns_of(self.schema)), True
+        return self.plain
 
 
 class IcebergSnapshot:
@@ -59,6 +74,7 @@ class IcebergSnapshot:
             one.snapshot = snapshot_of(str(pin.position.get(name)))
             one.schema = pin.schema[name]
             one.ranges = {s.id: KeyRange.of_json(s.detail) for s in pin.splits if s.table == name}
+            one.plain, one.asked = None, False
 
     def check(self) -> None:
         """The snapshot is there. Raises HistoryGone."""
@@ -78,18 +94,30 @@ class IcebergSnapshot:
         one = self.tables[table]
         columns = columns_of(one.schema)
         key = one.table.spec.key[0]
-        held = [Held(replace(read, limit_rows=None), one.ranges[read.split]) for read in reads]
         rows = rows_at(spark, one.table, one.snapshot).select(*(quoted(name) for name in columns))
-        return frame_of(rows, key, columns[key]["type"], held)
+        return frame_of(rows, key, columns[key]["type"], one.held_reads(reads))
+
+    def batches(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> ArrowTasks | None:
+        """See contracts.BatchedUpstream: plain files of a local disk, see formats/lake/plain_files.py."""
+        one = self.tables[table]
+        files = one.plain_files()
+        return None if files is None else files.tasks(one.held_reads(reads), arrow_tasks.cores(spark))
 
     def failure(self, exc: Exception) -> BackfillError | None:
         text = str(exc)
-        found = (one for one in self.tables.values() if f"Cannot find snapshot with ID {one.snapshot}" in text)
+        found = (one for one in self.tables.values() if _tells_gone(one, text))
         gone = next(found, None)
         return expired(gone.table, gone.snapshot) if gone is not None else from_spark(exc)
 
     def close(self) -> None:
         """Nothing is held open."""
+
+
+def _tells_gone(one: SnapshotTable, text: str) -> bool:
+    """Whether a failure says that the snapshot expired, or that a file of it that was to be read is gone."""
+    if f"Cannot find snapshot with ID {one.snapshot}" in text:
+        return True
+    return GONE in text and one.plain is not None and any(f"{path}: {GONE}" in text for path in one.plain.paths())
 
 
 def rows_at(spark: "SparkSession", table: Table, snapshot: int) -> "DataFrame":

@@ -9,13 +9,14 @@ from backfill_cli.errors import HistoryGone, UsageError
 from backfill_cli.formats.iceberg.metadata import Held, Look
 from backfill_cli.formats.iceberg.places import Place, Settings, template
 from backfill_cli.formats.iceberg.types import columns
-from backfill_cli.formats.key_points import point_of
+from backfill_cli.formats.key_points import Point, point_of
 from backfill_cli.formats.key_ranges import FileKeys, planned
 from backfill_cli.model.schema import Columns
 from backfill_cli.model.split import Split
 from backfill_cli.upstreams.iceberg.options import moment
 
 if TYPE_CHECKING:
+    from pyiceberg.manifest import DataFile
     from pyiceberg.schema import Schema
     from pyiceberg.table.snapshots import Snapshot
 
@@ -179,13 +180,20 @@ def _splits(
 
 
 def _file_keys(held: Held, snapshot: "Snapshot", schema: "Schema", key: str, kind: Any) -> Iterator[FileKeys]:
-    """The bounds of a text are cut short by writers, and are bounds all the same."""
+    for manifest in snapshot.manifests(held.io):
+        for entry in manifest.fetch_manifest_entry(held.io):
+            file = entry.data_file
+            yield FileKeys(*bounds_of(file, schema, key, kind), file.record_count, file.file_size_in_bytes)
+
+
+def bounds_of(file: "DataFile", schema: "Schema", key: str, kind: Any) -> tuple[Point | None, Point | None]:
+    """A file's lowest and highest key. Those of a text are cut short by writers, and are bounds all the same."""
     from pyiceberg.conversions import from_bytes
 
     field = schema.find_field(key)
     text = kind if isinstance(kind, str) else ""
 
-    def point(bounds: Mapping[int, bytes] | None) -> int | str | None:
+    def point(bounds: Mapping[int, bytes] | None) -> Point | None:
         raw = (bounds or {}).get(field.field_id)
         if raw is None or not field.field_type.is_primitive:
             return None
@@ -194,9 +202,4 @@ def _file_keys(held: Held, snapshot: "Snapshot", schema: "Schema", key: str, kin
         except (ValueError, OverflowError, UnicodeDecodeError):
             return None
 
-    for manifest in snapshot.manifests(held.io):
-        for entry in manifest.fetch_manifest_entry(held.io):
-            file = entry.data_file
-            yield FileKeys(
-                point(file.lower_bounds), point(file.upper_bounds), file.record_count, file.file_size_in_bytes
-            )
+    return point(file.lower_bounds), point(file.upper_bounds)

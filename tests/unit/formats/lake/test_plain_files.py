@@ -66,7 +66,7 @@ def test_each_row_is_given_once_by_the_read_that_its_key_is_in(
     paths = written(folder, keys, pa.date32() if as_dates else pa.int64(), group_rows)
     files = [DataFile(path, min(part), max(part)) for path, part in zip(paths, parts, strict=True)]
     columns = {**COLUMNS, "id": field("id", "date" if as_dates else "long")}
-    plain = PlainFiles(pafs.LocalFileSystem(), files, "id", columns, frozenset())
+    plain = PlainFiles(pafs.LocalFileSystem(), files, "id", columns)
     bounds = [None, *cuts, None]
     found = rows_by_read(plain, [read(low, high) for low, high in itertools.pairwise(bounds)])
     assert found is not None
@@ -85,7 +85,7 @@ def test_a_read_of_part_of_the_keys_touches_only_the_files_that_have_some(tmp_pa
     files = [
         DataFile(path, *bounds) for path, bounds in zip(paths, [(0, 9), (10, 19), (15, 40), (50, 60)], strict=True)
     ]
-    tasks = PlainFiles(pafs.LocalFileSystem(), files, "id", COLUMNS, frozenset()).tasks([read(19, 50)], 1)
+    tasks = PlainFiles(pafs.LocalFileSystem(), files, "id", COLUMNS).tasks([read(19, 50)], 1)
     assert tasks is not None
     assert {Path(piece.what.path).name for part in tasks.parts for piece in part} == {"1.parquet", "2.parquet"}
 
@@ -114,7 +114,7 @@ def test_bounds_that_are_not_known_leave_ranges_to_spark_and_the_whole_to_worker
 def test_keys_whose_statistics_are_not_exact_are_not_compared(tmp_path: Path) -> None:
     columns = {**COLUMNS, "id": field("id", "decimal(9,2)")}
     paths = written(tmp_path, [[Decimal("0.10"), Decimal("9.00")]], pa.decimal128(9, 2))
-    plain = PlainFiles(pafs.LocalFileSystem(), [DataFile(paths[0], 10, 900)], "id", columns, frozenset())
+    plain = PlainFiles(pafs.LocalFileSystem(), [DataFile(paths[0], 10, 900)], "id", columns)
     assert plain.tasks([read(None, 500)], 2) is None
     assert rows_by_read(plain, [read(None, None)]) == {0: [Decimal("0.10"), Decimal("9.00")]}
 
@@ -123,7 +123,7 @@ def test_a_file_that_cannot_be_opened_is_left_to_spark(tmp_path: Path) -> None:
     gone, broken = tmp_path / "gone.parquet", tmp_path / "broken.parquet"
     broken.write_bytes(b"PAR1 and nothing more")
     for path in (gone, broken):
-        plain = PlainFiles(pafs.LocalFileSystem(), [DataFile(str(path), 0, 1)], "id", COLUMNS, frozenset())
+        plain = PlainFiles(pafs.LocalFileSystem(), [DataFile(str(path), 0, 1)], "id", COLUMNS)
         assert plain.tasks([read(None, None)], 2) is None
 
 
@@ -178,3 +178,12 @@ def test_int96_counts_instants_where_spark_wrote_it_and_its_calendar_is_todays(t
     assert not is_plain(
         footer_of(tmp_path / "d", kinds, metadata=of_spark, **int96), pa.schema(list(kinds.items()))
     )
+
+
+def test_columns_with_ids_are_the_tables_only_where_their_ids_are(tmp_path: Path) -> None:
+    fields = [pa.field("a", pa.int32(), metadata={b"PARQUET:field_id": b"1"}), pa.field("b", pa.int32())]
+    pq.write_table(pa.table([pa.nulls(1, pa.int32())] * 2, schema=pa.schema(fields)), tmp_path / "f")
+    footer, wanted = pq.read_metadata(tmp_path / "f"), pa.schema([("a", pa.int32())])
+    assert is_plain(footer, wanted, {"a": 1})
+    assert not is_plain(footer, wanted, {"a": 2})  # the column was dropped, and added again
+    assert not is_plain(footer, pa.schema([("b", pa.int32())]), {"b": 2})
