@@ -51,7 +51,7 @@ def test_a_slice_is_read_by_row_group_when_they_hold_a_quarter_at_most(case: tup
 def test_tasks_cover_the_slice_once_and_in_order(case: tuple[list[int], int, int], most: int) -> None:
     groups, after, up_to = case
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(slicing, "TASK_ROWS", most)
+        patch.setattr(group_slices, "TASK_ROWS", most)
         parts = group_slices.tasks(groups, after, up_to)
     assert [row for part in parts for row in range(part.after, part.up_to)] == list(range(after, up_to))
     for part in parts:
