@@ -1,4 +1,4 @@
-"""Which reader reads a slice of a Parquet file, and which row groups it touches: pure."""
+"""Decides which reader reads a slice of a Parquet file, and which row groups the slice touches. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,15 +7,15 @@ from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.position import Cursor
 
 SHARE = 0.25
-"""Up to this share of a file's rows its row groups are read one by one; above it, by Spark's own reader, which is
-faster a row but reads the whole file whatever the slice (measured: 5 M rows, 25,000-row slices)."""
+"""A slice is read by row group if its row groups hold at most this share of the file's rows; otherwise by Spark's
+own reader, which is faster per row but always reads the whole file (measured: 5 M rows, 25,000-row slices)."""
 
 TASK_ROWS = 500_000
-"""At most so many rows a task of the row group reader, unless one row group holds more."""
+"""Most rows per task of the row group reader, unless a single row group holds more."""
 
 
 def index_of(cursor: Cursor | None) -> int:
-    """The row index that a cursor of a file is; 0 for its begin."""
+    """The row index of a cursor in a file; 0 for the beginning."""
     return 0 if cursor is None else int(cursor)
 
 
@@ -61,7 +61,7 @@ def by_row_group(groups: Sequence[int], after: int, up_to: int) -> bool:
 
 
 def tasks(groups: Sequence[int], after: int, up_to: int) -> list[GroupSlice]:
-    """The slice in parts at row group borders, each of at most TASK_ROWS rows where one group allows it."""
+    """The slice cut at row group borders into parts of at most TASK_ROWS rows, unless a single group has more."""
     hit = touched(groups, after, up_to)
     parts: list[GroupSlice] = []
     first, start, begin = hit.first_group, hit.start, hit.start
