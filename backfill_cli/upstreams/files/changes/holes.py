@@ -13,7 +13,7 @@ _HINT = "wait for it, or restore it; if it never existed, remove upstream.change
 
 
 def number_of(name: str) -> tuple[str, int] | None:
-    """The text before the last number in a file's name, and that number; an extension's digits (.7z) do not count."""
+    """The text before the last number in a file's name, and that number; an extension (.7z) does not count."""
     stem = _ENDING.sub("", name[-200:])
     found = re.search(r"[0-9]+(?=[^0-9]*$)", stem)
     return (name[: -len(name[-200:])] + stem[: found.start()], int(found[0])) if found else None
