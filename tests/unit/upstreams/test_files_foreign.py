@@ -160,7 +160,7 @@ def test_a_file_that_names_no_table_says_so(root: Path) -> None:
     land(root / "changes", "1.json", of("orders"))
     upstream.pin()
     land(root / "changes", "2.json", event(1))
-    with pytest.raises(BadData, match="its source does not say of which"):
+    with pytest.raises(BadData, match="its source names no table"):
         upstream.observe(START, False)
 
 
