@@ -21,7 +21,7 @@ _UNITS = {"ms": 10**3, "us": 10**6, "ns": 10**9}
 
 @dataclass(frozen=True, slots=True)
 class Lack:
-    """A required option that is missing. fits: its values that fit the rows; all, or none, if rows do not tell."""
+    """A required option that is missing. fits: its values that fit the rows; all or none of them if undecided."""
 
     option: str
     fits: tuple[str, ...]

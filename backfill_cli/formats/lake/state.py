@@ -111,8 +111,8 @@ class JobState:
                     self._files.delete(_numbered(older))
             return wanted
         raise Transient(
-            f"job {self._job!r}: others change its record in {self._files.root} all the time",
-            "let one runner alone have the job: look for another catalog that runs it",
+            f"job {self._job!r}: other processes keep changing its record in {self._files.root}",
+            "let only one runner have the job: look for another catalog that runs it",
         )
 
     def own(self, owner: Owner, instead_of: Owner | None) -> None:
@@ -216,7 +216,7 @@ class JobState:
         return {key: split for layer in reversed(layers) for key, split in layer.items()}
 
     def _clean(self, before: Marker, held: EpochState) -> None:
-        """Remove older states that `held` does not build on: so a late runner removes nothing that counts."""
+        """Remove older states that `held` does not build on: thus a late runner removes nothing that counts."""
         oldest, state = before.epoch, held
         while state.base is not None:
             oldest, base = _epoch_of(state.base), self._state(state.base)
@@ -256,8 +256,8 @@ class JobState:
                 )
             return numbers[-1], record
         raise Transient(
-            f"job {self._job!r}: others change its record in {self._files.root} all the time",
-            "let one runner alone have the job: look for another catalog that runs it",
+            f"job {self._job!r}: other processes keep changing its record in {self._files.root}",
+            "let only one runner have the job: look for another catalog that runs it",
         )
 
     def _records(self) -> list[int]:
