@@ -1,1 +1,1 @@
-"""Decoding that several upstreams share."""
+"""Formats and decoding that several connectors share."""

@@ -1,4 +1,4 @@
-"""Debezium envelopes, parsed, as changes: one row each, two for a key change, none for a message."""
+"""Turns parsed Debezium envelopes into changes: one row each, two for a key change, none for a message."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,7 @@ def changes(
     epoch: str | None,
     known: Known,
 ) -> "DataFrame":
-    """Envelopes as changes. at: the struct that holds the envelope. known: of which tables they may be."""
+    """Envelopes as changes. at: the struct that holds the envelope. known: the tables they can be of."""
     from pyspark.sql import functions as F
 
     mine = parsed.where(known.read(name_in(f"{at}.source"))) if known.tables else parsed
@@ -37,7 +37,7 @@ def changes(
 def _shown(
     at: str, key: Sequence[str], columns: Columns, encodings: Mapping[str, Encoding], epoch: str | None
 ) -> "list[Column]":
-    """The change's marks and its columns, of an envelope and an op."""
+    """The change's marks and columns, from an envelope and an op."""
     from pyspark.sql import functions as F
 
     after, before = F.col(f"{at}.after"), F.col(f"{at}.before")
@@ -63,7 +63,7 @@ def _shown(
 
 
 def _ops(at: str, key: Sequence[str], known: Known) -> "Column":
-    """What each envelope becomes: rows with these ops, in order. What is no change that can be applied raises."""
+    """The ops of the rows that an envelope becomes, in order. An envelope that cannot be applied is an error."""
     from pyspark.sql import functions as F
 
     op, before, after = (F.col(f"{at}.{part}") for part in ("op", "before", "after"))
@@ -97,7 +97,7 @@ def _ops(at: str, key: Sequence[str], known: Known) -> "Column":
 def _sent(
     raw: "Column", value: "Column", how: Encoding, target: SparkType, named: exact.Named, key: "Column"
 ) -> "Column":
-    """The value, or an error where Debezium put its placeholder for a value that it was not given."""
+    """The value, or an error if it is Debezium's placeholder for a value that it did not receive."""
     from pyspark.sql import functions as F
 
     absent = unsent(raw, how, target)
@@ -111,7 +111,7 @@ def _sent(
 def envelope_columns(
     key: Sequence[str], columns: Columns, encodings: Mapping[str, Encoding], epoch: str | None
 ) -> Columns:
-    """What the parser reads of an envelope: of `before` the key only; the epoch's field as text."""
+    """The fields that the parser reads from an envelope: only the key from `before`; the epoch's field as text."""
     fields = {name: field(name, raw_type(encodings[name], column["type"])) for name, column in columns.items()}
     before: SparkType = {"type": "struct", "fields": [fields[name] for name in key]}
     after: SparkType = {"type": "struct", "fields": list(fields.values())}
@@ -132,7 +132,7 @@ def envelope_columns(
 
 
 def _with_path(now: Mapping[str, Any] | None, name: str, rest: Sequence[str]) -> dict[str, Any]:
-    """A field that also has the path `rest` below it, its end as text unless it is read already."""
+    """The field with the path `rest` added below it; the last part as text unless it is read already."""
     if not rest:
         return dict(now) if now is not None else field(name, "string")
     inner = {f["name"]: f for f in now["type"]["fields"]} if now is not None else {}

@@ -1,7 +1,7 @@
-"""Which options a Debezium change log without schema blocks needs, by a few of its rows, before any row is copied.
+"""Finds the options that a Debezium change log without schema blocks needs, from a few rows, before any is copied.
 
-Without blocks a decimal may be base64, text or a number, and a time a number of any unit: `decimals` and
-`timestamps` say it. What they do not say is found here for all columns at once, with the value that fits.
+Without blocks a decimal can be base64, text or a number, and a time a number in any unit; `decimals` and
+`timestamps` say which. Missing options are found here for all columns at once, with the value that fits.
 """
 
 import base64
@@ -15,13 +15,13 @@ from backfill_cli.model.schema import Columns, SparkType, shown
 _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _FORMS = ("precise", "string", "double")
 
-_BEGIN_S, _END_S = 946_684_800, 4_102_444_800  # 2000 and 2100: in one unit alone a number is in between
+_BEGIN_S, _END_S = 946_684_800, 4_102_444_800  # 2000 and 2100: a number is between them in one unit only
 _UNITS = {"ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 @dataclass(frozen=True, slots=True)
 class Lack:
-    """An option that is not given and has to be. fits: its values that fit the rows; all, or none, say nothing."""
+    """A required option that is missing. fits: its values that fit the rows; all or none of them if undecided."""
 
     option: str
     fits: tuple[str, ...]
@@ -31,7 +31,7 @@ class Lack:
 def lacking(
     columns: Columns, rows: Sequence[Mapping[str, Any]], timestamps: str | None, decimals: str | None, at: str
 ) -> list[str]:
-    """What the options at `at` do not say and these rows need: a fault for each option, with the value that fits.
+    """The options at `at` that these rows need and that are missing: a fault for each, with the value that fits.
 
     rows: images as JSON parses them, of envelopes without a schema block.
     """
@@ -41,7 +41,7 @@ def lacking(
 def lacks(
     columns: Columns, rows: Sequence[Mapping[str, Any]], timestamps: str | None, decimals: str | None, at: str
 ) -> list[Lack]:
-    """The same, each with its option and the values that fit."""
+    """Like `lacking`, each with its option and the values that fit."""
     faults = []
     exact = _leaves_of(columns, rows, lambda kind: kind.startswith("decimal"))
     if exact and decimals is None:
@@ -58,7 +58,7 @@ def lacks(
 
 
 def undeclared(columns: Columns, rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Columns of these rows that nothing gives a type to, each with the type that its values suggest."""
+    """Columns of these rows without a declared type, each with the type that its values suggest."""
     found: dict[str, str] = {}
     for row in rows:
         for name, value in row.items():
@@ -85,7 +85,7 @@ def _fault(
 def _leaves_of(
     columns: Columns, rows: Sequence[Mapping[str, Any]], wanted: Callable[[str], bool]
 ) -> dict[str, list[Any]]:
-    """The values, NULLs left out, of the columns that hold such a type, also inside arrays, maps and structs."""
+    """The non-NULL values of the columns that hold such a type, also inside arrays, maps and structs."""
     found: dict[str, list[Any]] = {}
     for name, column in columns.items():
         present = [row[name] for row in rows if name in row]
@@ -116,7 +116,7 @@ def _inner(value: Any, kind: SparkType, wanted: Callable[[str], bool]) -> list[A
 
 
 def _common(each: Iterable[Sequence[str]], every: Sequence[str]) -> tuple[str, ...]:
-    """The forms that fit all columns; none where they contradict each other."""
+    """The forms that fit all columns; none if the columns contradict each other."""
     kept = list(every)
     for fits in each:
         kept = [form for form in kept if form in fits]
@@ -144,7 +144,7 @@ def _is_base64(text: str) -> bool:
 
 
 def _units_of(values: Sequence[int]) -> tuple[str, ...]:
-    """The units in which these may be; a number that is of our times in none of them says nothing."""
+    """The units that fit all values; a number that is not between 2000 and 2100 in any unit is ignored."""
     told = ([u for u, per_s in _UNITS.items() if _BEGIN_S <= v / per_s < _END_S] for v in values)
     return _common((units or list(_UNITS) for units in told), tuple(_UNITS))
 
@@ -154,7 +154,7 @@ def _whole(value: Any) -> bool:
 
 
 _SUGGESTED = ("", "BOOLEAN", "BIGINT", "DOUBLE", "STRING")
-"""From what says nothing to what holds anything."""
+"""From no evidence to the type that holds anything."""
 
 
 def _suggested(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""What a Debezium schema block says of a column: how it is written, and the Spark type it has by itself.
+"""Reads Debezium schema blocks: how a column is written, and its own Spark type.
 
 A field is Kafka Connect's JSON: `{"type", "name" (the logical type), "parameters", "items", "fields", …}`.
 """
@@ -34,7 +34,7 @@ _COUNTED = (
     "io.debezium.time.NanoDuration",
     "io.debezium.time.Year",
 )
-"""Kept as the number that they are: Spark has no type for a time of day."""
+"""Kept as plain numbers: Spark has no type for a time of day."""
 _LOGICAL = {"io.debezium.data.Uuid": "uuid", "io.debezium.data.Json": "json"}
 _TEXTS = (
     *_LOGICAL,
@@ -48,9 +48,9 @@ _TEXTS = (
 
 
 def own_type(told: Connect) -> tuple[SparkType, dict[str, str]]:
-    """(Spark type, column metadata) of a column that only the schema block knows.
+    """(Spark type, column metadata) of a column that is known only from the schema block.
 
-    Raises Unsupported for what has no exact type by itself.
+    Raises Unsupported for a field without an exact type of its own.
     """
     name, kind = told.get("name") or "", str(told.get("type"))
     if name in _DAYS:
@@ -66,7 +66,7 @@ def own_type(told: Connect) -> tuple[SparkType, dict[str, str]]:
             raise Unsupported(f"a decimal of {precision} digits is not kept exactly: at most 38")
         return f"decimal({precision},{int(parameters['scale'])})", {}
     if name == _VARIABLE:
-        raise Unsupported("a decimal without a scale has no type by itself")
+        raise Unsupported("a decimal without a scale has no exact type")
     if kind in _INTS and (not name or name in _COUNTED):
         return _INTS[kind], {}
     if kind == "string" and (not name or name in _TEXTS):
@@ -91,7 +91,7 @@ def _own_nested(told: Connect) -> SparkType:
 
 
 def encoding(told: Connect, target: SparkType) -> Encoding:
-    """How to read a column that is written as told into its table's type; Unsupported if it does not fit."""
+    """How to read a column with this schema into its table's type. Raises Unsupported if it does not fit."""
     found = _nested(told, target) if isinstance(target, dict) else _simple(told, target)
     if found is None:
         raise Unsupported(f"{_told(told)} does not fit {shown(target)}")
@@ -145,7 +145,7 @@ def _nested(told: Connect, target: dict[str, Any]) -> Encoding | None:
 def forms(
     how: Encoding, target: str, read: Callable[[Connect, SparkType], Encoding]
 ) -> list[tuple[str, str, str]]:
-    """What a field may say, (type, logical name, scale), that `read` reads by `how` into a simple type."""
+    """The (type, logical name, scale) of the fields that `read` reads by `how` into a simple type."""
     if how.kind == "variable":
         return [("struct", _VARIABLE, "")]
     if how.kind == "unscaled":

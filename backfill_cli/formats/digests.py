@@ -1,4 +1,4 @@
-"""The digest of model/digest.py as Spark computes it: of an upstream, and of a sink in Spark."""
+"""Computes the digest of model/digest.py in Spark: of an upstream, and of a sink in Spark."""
 
 import uuid
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ def word(column: WordColumn) -> str:
         case Word.DAYS:
             return f"CAST(unix_date({name}) AS BIGINT)"
         case Word.MICROS:
-            # The session is in UTC, so a local time's word is its own. timestampdiff took three times as long.
+            # The session is in UTC: the cast does not shift a local time. timestampdiff took three times as long.
             return f"unix_micros(CAST({name} AS TIMESTAMP))"
         case Word.UNSCALED if column.precision <= 15:
             # Exact: a double holds 15 digits, the product is off by less than a half. Decimals take twice as long.
@@ -37,7 +37,7 @@ def word(column: WordColumn) -> str:
         case Word.UNSCALED:
             return f"CAST({name} * CAST({10**column.scale} AS DECIMAL(19, 0)) AS BIGINT)"
         case Word.TEXT:
-            return f"CASE WHEN {name} IS NOT NULL THEN xxhash64({name}) END"  # of NULL it is 42
+            return f"CASE WHEN {name} IS NOT NULL THEN xxhash64({name}) END"  # xxhash64 of NULL is 42
         case _:
             return f"CAST({name} AS BIGINT)"
 
@@ -52,7 +52,7 @@ DIALECT = Dialect(
 def words_digest(
     spark: "SparkSession", rows: "DataFrame", spec: DigestSpec, ranges: KeyRanges | None
 ) -> dict[int, Digest]:
-    """As `SinkCopy.digest`, of a frame."""
+    """Like `SinkCopy.digest`, of a frame."""
     view = f"_backfill_verify_{uuid.uuid4().hex}"
     rows.createOrReplaceTempView(view)
     try:
@@ -66,9 +66,9 @@ def words_digest(
 
 @contextmanager
 def _unchecked(spark: "SparkSession") -> Iterator[None]:
-    """Arithmetic that is written here is not checked for overflow: it cannot, and the checks cost a fifth.
+    """Turns off overflow checks for the arithmetic written here: it cannot overflow, and checks cost a fifth.
 
-    What the frame computes below keeps the checks that it was written with.
+    What the frame itself computes keeps its checks.
     """
     before = spark.conf.get(_ANSI)
     spark.conf.set(_ANSI, "false")
@@ -79,6 +79,6 @@ def _unchecked(spark: "SparkSession") -> Iterator[None]:
 
 
 def digests(frame: "DataFrame") -> dict[int, Digest]:
-    """One row a range: a handful, whatever the table's size."""
+    """The digest of each range, one row per range: a handful, whatever the table's size."""
     found = frame.toArrow().to_pylist()
     return {row.pop("part"): Digest(row.pop("n"), tuple(row.values())) for row in found}

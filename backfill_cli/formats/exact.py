@@ -1,7 +1,7 @@
-"""Text and numbers to typed columns, exactly or not at all: Spark expressions that raise, naming file and column.
+"""Converts text and numbers to typed columns exactly, or raises: Spark expressions that name file and column.
 
-Spark's own parsers round decimals and cut fractions of a second without a word; what would is refused here. With
-nobody to name (QUIET) the expressions are NULL instead of raising.
+Spark's own parsers silently round decimals and cut fractions of a second; such values are refused here. With QUIET
+the expressions are NULL instead of raising.
 """
 
 import re
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 SHOWN = 200
-"""So many characters of a value are shown in an error."""
+"""Characters of a value that an error shows."""
 
 _SECONDS_A_DAY = 86_400
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 """0001-01-01 and 9999-12-31 as days since 1970: infinities and broken values lie outside."""
 
 _MOST_PLACES = 1_000
-"""A decimal of 38 digits with more places than this is none that a table holds."""
+"""No table holds a decimal of 38 digits with more places than this."""
 
 DOUBLE_DIGITS = 15
-"""A decimal of so many digits is the only one whose nearest double is that one."""
+"""A decimal of up to this many digits is identified by its nearest double."""
 
 _DATE = r"[+-]?[0-9]{4,6}-[0-9]{2}-[0-9]{2}"
 _TIME = r"[0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,6}0*)?)?"
@@ -45,9 +45,9 @@ _PATTERNS = {
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """What an error names: the column that holds the file's name, and the table's column (dots for nested).
+    """What an error names: the column that holds the file's name, and the table's column (dotted if nested).
 
-    file None: nothing raises, what is not exact becomes NULL, and whoever asked compares. hint: what to do then.
+    file None: nothing raises; an inexact value becomes NULL, and the caller compares. hint: of the error.
     """
 
     file: "Column | None"
@@ -62,9 +62,9 @@ QUIET = Named(None, "")
 
 
 def once(value: "Column", of: "Callable[[Column], Column]") -> "Column":
-    """`of(value)`, the value computed once: written out, each use in `of` would be a copy of its whole expression.
+    """`of(value)`, with the value computed once: otherwise each use in `of` would copy its whole expression.
 
-    Copies of copies made one decimal in base64 544,000 characters of plan, of which each task generated code.
+    Nested copies made the plan of one base64 decimal 544,000 characters long, from which each task generated code.
     """
     from pyspark.sql import functions as F
 
@@ -81,7 +81,7 @@ def failing(named: Named, what: str, value: "Column", hint: str = "") -> "Column
 
 
 def of_text(text: "Column", kind: SparkType, named: Named) -> "Column":
-    """Text as a simple type; NULL stays NULL. What is no such value, or would lose something, raises."""
+    """Text as a simple type; NULL stays NULL. Text that is not such a value, or would lose digits, raises."""
     from pyspark.sql import functions as F
 
     assert isinstance(kind, str), "nested types have no text"
@@ -92,18 +92,18 @@ def of_text(text: "Column", kind: SparkType, named: Named) -> "Column":
     elif kind.startswith("decimal"):
         value, good = text.try_cast(kind), _decimal_fits(text, kind)
     else:
-        # a fraction of a second is compared by its first six digits only, so zeros after them are cut first
+        # only six digits of a fraction of a second are kept, so zeros after them are removed first
         clean = F.regexp_replace(text, r"([.][0-9]{6})0+", "$1") if kind.startswith("timestamp") else text
         value, good = clean.try_cast(kind), text.rlike(_PATTERNS[kind])
         if kind in ("float", "double"):
-            # a number too large for the type becomes infinity, which has to be written as a word
+            # a number too large for the type becomes infinity, which is accepted only if written as a word
             good &= (F.abs(value) != F.lit(float("inf")).cast(kind)) | text.rlike("(?i:inf)")
     bad = text.isNotNull() & (value.isNull() | ~good)
     return F.when(bad, failing(named, f"not exactly {article(shown(kind))}", text)).otherwise(value)
 
 
 def _decimal_fits(text: "Column", kind: str) -> "Column":
-    """Whether no digit is behind the type's last place. An exponent is how Java writes 0.0000001: 1E-7."""
+    """Whether no digit is beyond the type's last place. Exponents are allowed: Java writes 0.0000001 as 1E-7."""
     from pyspark.sql import functions as F
 
     scale = decimal_of(kind)[1]
@@ -159,7 +159,7 @@ def of_units(count: "Column", unit: str, kind: SparkType, named: Named) -> "Colu
     seconds = (checked.cast("decimal(20,0)") / F.lit(a_second)).cast("decimal(18,6)")
     if kind == "timestamp":
         return F.timestamp_seconds(seconds)
-    # counted from 1970 and not cast from an instant: a cast would go through the session's zone
+    # computed from 1970, not cast from an instant: a cast would use the session's time zone
     return F.lit("1970-01-01 00:00:00").cast("timestamp_ntz") + F.make_dt_interval(secs=seconds)
 
 
@@ -169,7 +169,7 @@ def of_unscaled(
     """Base64 of a big-endian two's complement integer, times ten to the minus `scale`, as a decimal."""
     from pyspark.sql import functions as F
 
-    # unbase64 passes over what is no base64: the text 1.234 would be a number
+    # unbase64 skips characters that are not base64: it would take the text 1.234 for a number
     raw = F.hex(F.try_to_binary(encoded, F.lit("base64")))
     text = once(raw, lambda bits: _pointed(bits, F.lit(scale) if isinstance(scale, int) else scale))
 
@@ -184,14 +184,14 @@ def of_unscaled(
 def _pointed(bits: "Column", scale: "Column") -> "Column":
     """A two's complement integer in hex, times ten to the minus `scale`, as text.
 
-    NULL beyond 38 digits, and for a scale that no number has: its zeros alone could fill the memory.
+    NULL beyond 38 digits, and for an absurd scale, whose zeros alone could fill the memory.
     """
     from pyspark.sql import functions as F
 
     negative = F.substr(bits, F.lit(1), F.lit(1)) >= "8"
     inverted = F.translate(F.lpad(bits, 32, "F"), "0123456789ABCDEF", "FEDCBA9876543210")
     size = once(F.when(negative, inverted).otherwise(F.lpad(bits, 32, "0")), _whole)
-    # two's complement: the inverted digits are one short of the size of a negative number
+    # two's complement: the inverted digits are one less than the magnitude of a negative number
     digits = F.try_add(size, F.when(negative, 1).otherwise(0).cast("decimal(1,0)")).cast("string")
     padded = once(digits, lambda d: F.lpad(d, F.greatest(F.length(d), scale + 1), F.lit("0")))
     padded = F.concat(padded, F.repeat(F.lit("0"), -scale))
@@ -221,7 +221,7 @@ def article(kind: str) -> str:
 
 
 def row_of(file: "Column", row: "Column") -> "Column":
-    """What an error names in place of the file, where the row's place in it is known: see failures.BadRow."""
+    """What an error names instead of the file if the row's place in it is known: see failures.BadRow."""
     from pyspark.sql import functions as F
 
     return F.concat(file, F.lit(ROW), row.cast("string"))

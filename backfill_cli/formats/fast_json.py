@@ -1,8 +1,9 @@
-"""The fast path for JSON: a batch of records that are all plain objects becomes columns by Arrow's parser at once.
+"""The fast path for JSON: Arrow's parser converts a batch of records at once if all are plain objects.
 
-It costs a tenth of Spark's expressions in json_values.py, and says of a batch only "exactly so" or nothing:
-whatever is odd (a type that does not fit, a value that is no object, half a character) sends the whole batch to
-the checked path, which tells what is wrong with which record. So both give the same columns, one alone faults.
+It costs a tenth of Spark's expressions in json_values.py, and converts a batch exactly or not at all: anything odd
+(a type that does not fit, a value that is not an object, half a surrogate pair) sends the whole batch to the
+checked path, which reports what is wrong with which record. Both give the same columns; only the checked path
+gives faults.
 """
 
 import json
@@ -19,10 +20,10 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 _ROOT_NULL = re.compile(rb"\}\s*n")
-"""An object and then `null`: Arrow's parser does not survive it."""
+"""An object followed by `null`, which crashes Arrow's parser."""
 
 _WHOLE_NEGATIVE_ZERO = re.compile(rb"-0\s*[,}]")
-"""A zero without a point: Arrow's parser keeps its sign in a DOUBLE, the checked path has none."""
+"""A negative zero without a point: Arrow's parser keeps its sign in a DOUBLE, the checked path does not."""
 
 _READ = {
     "boolean": "bool",
@@ -43,8 +44,8 @@ _READ = {
 class FastPath:
     """Columns that can take the fast path.
 
-    kinds: name and Spark type, in order. required: may not be NULL. odd: groups of texts; a batch that has all
-    texts of one takes the checked path.
+    kinds: name and Spark type, in order. required: columns that must not be NULL. odd: groups of texts; a batch
+    that contains all texts of a group takes the checked path.
     """
 
     kinds: tuple[tuple[str, str], ...]
@@ -52,7 +53,7 @@ class FastPath:
     odd: tuple[tuple[bytes, ...], ...] = ()
 
     def spark_fields(self) -> str:
-        """Spark schema of what a batch gets beside its records: `_fast`, and the columns by number."""
+        """Spark schema of what a batch gets in addition to its records: `_fast`, and the columns by number."""
         columns = (f"_c{i} {_DDL.get(kind, kind)}" for i, (_, kind) in enumerate(self.kinds))
         return ", ".join(["_fast BOOLEAN", *columns])
 
@@ -66,7 +67,7 @@ _DDL = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyin
 def fast_path(
     columns: Columns, required: Sequence[str] = (), odd: Sequence[Sequence[bytes]] = ()
 ) -> FastPath | None:
-    """The fast path for these columns; None where one of them has to take the checked path always."""
+    """The fast path for these columns; None if one of them always has to take the checked path."""
     kinds = [(name, column["type"]) for name, column in columns.items()]
     if all(_plain(kind) for _, kind in kinds):
         return FastPath(tuple((name, str(kind)) for name, kind in kinds), tuple(required), tuple(map(tuple, odd)))
@@ -78,7 +79,7 @@ def _plain(kind: SparkType) -> bool:
 
 
 def read(values: Sequence[bytes | None], fast: FastPath) -> "list[pa.Array] | None":
-    """Each column of `fast`, a row per value, NULLs for a NULL; None where they must take the checked path."""
+    """Each column of `fast`, a row per value, NULLs for a NULL; None if they must take the checked path."""
     import pyarrow as pa
     import pyarrow.json as pj
 
@@ -107,7 +108,7 @@ def read(values: Sequence[bytes | None], fast: FastPath) -> "list[pa.Array] | No
 
 
 def beside(values: Sequence[bytes | None], fast: FastPath) -> "dict[str, pa.Array]":
-    """`_fast`, and the columns by number, all NULL where the batch takes the checked path."""
+    """`_fast`, and the columns by number, all NULL if the batch takes the checked path."""
     import pyarrow as pa
 
     found = read(values, fast)
@@ -117,7 +118,7 @@ def beside(values: Sequence[bytes | None], fast: FastPath) -> "dict[str, pa.Arra
 
 
 def by_either_path(values: "dict[str, Column]", fast: FastPath | None) -> "dict[str, Column]":
-    """The values that came beside the records, for those that took the fast path."""
+    """The values of records: from the fast path if the record took it, else as given."""
     from pyspark.sql import functions as F
 
     if fast is None:
@@ -129,7 +130,7 @@ def by_either_path(values: "dict[str, Column]", fast: FastPath | None) -> "dict[
 
 
 def _one_object_a_line(joined: bytes, count: int) -> bool:
-    """Whether every value begins and ends as an object does, and holds no line end."""
+    """Whether every value begins and ends like an object, and contains no line end."""
     return (
         joined.startswith(b"{")
         and joined.endswith(b"}")
@@ -139,13 +140,13 @@ def _one_object_a_line(joined: bytes, count: int) -> bool:
 
 
 def _exactly(column: Any, kind: str) -> Any:
-    """The column in its own type; None where a value would be another one, or pyarrow's error."""
+    """The column in its own type; None, or pyarrow's error, if a value would become another one."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if isinstance(column, pa.ChunkedArray):
         column = pa.concat_arrays(column.chunks)
-    # half characters, digits beyond a decimal's precision
+    # finds half surrogate pairs, and digits beyond a decimal's precision
     column.validate(full=True)
     if kind in ("date", "timestamp", "timestamp_ntz"):
         return column.cast(_final(kind))
@@ -160,8 +161,8 @@ def _exactly(column: Any, kind: str) -> Any:
 
 
 def _is_recased(values: Sequence[bytes | None], joined: bytes, names: Sequence[str]) -> bool:
-    """Whether some member is a column but for its letters' case: its record would have a NULL without a word."""
-    lower = joined.lower()  # of ASCII letters alone
+    """Whether a member's name differs from a column's only in case: its record would silently get a NULL."""
+    lower = joined.lower()  # lowers ASCII letters only
     plain = b"\\u" not in joined and all(name.isascii() for name in names)
     if plain and all(
         lower.count(f'"{name.lower()}"'.encode()) <= joined.count(f'"{name}"'.encode()) for name in names
@@ -176,7 +177,7 @@ def _is_recased(values: Sequence[bytes | None], joined: bytes, names: Sequence[s
 
 
 def _may_round_twice(column: Any) -> bool:
-    """Whether a DOUBLE lies in the middle of two FLOATs: the text may not have, and belongs to the nearer one."""
+    """Whether a DOUBLE lies halfway between two FLOATs: its text may not, and then the nearer FLOAT is right."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,7 +1,7 @@
-"""Files as Spark frames: their columns, and where each row stood.
+"""Reads files as Spark frames: their columns, and the place of each row.
 
 Every frame has `_backfill_file STRING` (the file's name, as listed) and `_backfill_at STRUCT` (orderable: the
-file, then the place of the row in it), and rows in no order of their own.
+file, then the place of the row in it). Its rows are in no particular order.
 """
 
 import re
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _PLAIN = re.compile(r"[A-Za-z0-9/._=,@~!$&'()*;-]*")
-"""What a path may hold that Spark's `_metadata.file_path` shows as it is; all else it encodes as in a URI."""
+"""Paths that Spark's `_metadata.file_path` shows unchanged; it encodes all other characters as in a URI."""
 
 _BLANK, _TOMBSTONE = r"^\s*$", r"^\s*null\s*$"
 
@@ -32,7 +32,7 @@ def struct_type(columns: Columns) -> "StructType":
 
 
 def reader(spark: "SparkSession", columns: Columns) -> "DataFrameReader":
-    """A reader of these columns that fails on missing and broken files, whatever the session's settings say."""
+    """A reader of these columns that fails on missing and damaged files, whatever the session's settings are."""
     return spark.read.schema(struct_type(columns)).options(ignoreMissingFiles=False, ignoreCorruptFiles=False)
 
 
@@ -61,7 +61,7 @@ def parquet(spark: "SparkSession", where: Place, files: Sequence[File], columns:
 
 
 def text_lines(spark: "SparkSession", where: Place, files: Sequence[File]) -> "DataFrame":
-    """`_backfill_file, _backfill_at, _line STRING` of text files: their lines as they are, less blank ones."""
+    """`_backfill_file, _backfill_at, _line STRING` of text files: their lines unchanged, without blank ones."""
     from pyspark.sql import functions as F
 
     name = file_name(where, files)
@@ -81,11 +81,11 @@ def text_lines(spark: "SparkSession", where: Place, files: Sequence[File]) -> "D
 def json_lines(
     spark: "SparkSession", where: Place, files: Sequence[File], columns: Columns, texts: Sequence[str]
 ) -> "DataFrame":
-    """`_backfill_file, _backfill_at, r STRUCT<columns…, _backfill_broken>` of files with one JSON object a line.
+    """`_backfill_file, _backfill_at, r STRUCT<columns…, _backfill_broken>` of files with one JSON object per line.
 
-    Blank lines and `null`, a tombstone, are left out. `_backfill_broken` is the line where it is no whole object
-    or does not fit `columns`, else NULL. texts: members that are read as text, which a number with a fraction does
-    not fit (json_text.py).
+    Blank lines and `null`, a tombstone, are skipped. `_backfill_broken` is the line if it is not one whole object
+    or does not fit `columns`, else NULL. texts: members that are read as text; a number with a fraction does not
+    fit them (json_text.py).
     """
     from pyspark.sql import functions as F
 

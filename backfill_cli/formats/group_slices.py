@@ -1,10 +1,10 @@
-"""Slices of a Parquet file by its row groups: pure."""
+"""Cuts slices of a Parquet file at its row groups. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 TASK_ROWS = 500_000
-"""At most so many rows a task of the row group reader, unless one row group holds more."""
+"""Most rows per task of the row group reader, unless a single row group holds more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ def touched(groups: Sequence[int], after: int, up_to: int) -> GroupSlice:
 
 
 def tasks(groups: Sequence[int], after: int, up_to: int) -> list[GroupSlice]:
-    """The slice in parts at row group borders, each of at most TASK_ROWS rows where one group allows it."""
+    """The slice cut at row group borders into parts of at most TASK_ROWS rows, unless a single group has more."""
     hit = touched(groups, after, up_to)
     parts: list[GroupSlice] = []
     first, start, begin = hit.first_group, hit.start, hit.start

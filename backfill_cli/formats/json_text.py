@@ -1,4 +1,4 @@
-"""Whether a text is one JSON object and nothing else: what every reader of JSON asks before it parses."""
+"""Checks that a text is one JSON object and nothing else, before any reader of JSON parses it."""
 
 from collections.abc import Sequence
 from functools import reduce
@@ -12,14 +12,14 @@ _LONE_SURROGATE = (
     r"(?<!\\)(?:\\\\)*(?:\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
     r"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F])"
 )
-"""Half a character, which Java would write as a question mark."""
+"""Half a surrogate pair, which Java would write as a question mark."""
 
 
 def is_whole_object(told: "Column") -> "Column":
-    """Whether a STRING is one object: UTF-8, whole characters, no name twice, nothing after it. Never NULL."""
+    """Whether a STRING is one object: UTF-8, whole characters, no duplicate name, nothing after it. Never NULL."""
     from pyspark.sql import functions as F
 
-    # Parsing alone would read the first of two objects, and the last of two values of one name.
+    # Parsing alone would read only the first of two objects, and the last value of a duplicate name.
     alone = F.try_parse_json(F.concat(F.lit("["), told, F.lit("]")))
     whole = F.is_valid_utf8(told) & told.rlike(r"^\s*\{") & ~told.rlike(_LONE_SURROGATE)
     whole &= alone.isNotNull() & F.try_variant_get(alone, "$[1]", "variant").isNull()
@@ -31,7 +31,7 @@ def why_not_whole(told: "Column") -> "Column":
     from pyspark.sql import functions as F
 
     half = F.lit("half of a surrogate pair (\\ud800 to \\udfff) is not a character")
-    whole = F.lit("not one whole JSON object (cut short, a name twice, more than the object in the line, …)")
+    whole = F.lit("not one whole JSON object (cut short, a duplicate name, text after the object, …)")
     no_text = F.lit("bytes that are not UTF-8")
     return F.when(~F.is_valid_utf8(told), no_text).when(told.rlike(_LONE_SURROGATE), half).otherwise(whole)
 
@@ -42,7 +42,7 @@ _ROWS = ("$.after", "$.before", "$.payload.after", "$.payload.before")
 def is_rounded(told: "Column", names: Sequence[str]) -> "Column":
     """Whether a row of an envelope has a number with a fraction in such a column. Never NULL.
 
-    names: columns of which `from_json` reads values as text; it would give a double's digits (1.10 as 1.1).
+    names: columns whose values `from_json` reads as text; it would give a double's digits (1.10 as 1.1).
     """
     from pyspark.sql import functions as F
 
@@ -56,5 +56,5 @@ def is_rounded(told: "Column", names: Sequence[str]) -> "Column":
             F.exists(named, lambda one: F.schema_of_variant(one).rlike("DECIMAL|DOUBLE|VARIANT")), F.lit(False)
         )
 
-    # parsed again only where the text has such a number at all
+    # parsed again only if the text has such a number at all
     return told.rlike(r"[:,\[]\s*-?[0-9]+[.eE]") & reduce(or_, map(has, _ROWS))

@@ -1,9 +1,8 @@
-"""JSON text to typed columns by Spark expressions: exactly, or with a fault that names the column.
+"""Converts JSON text to typed columns by Spark expressions: exactly, or with a fault that names the column.
 
-`from_json` by itself would round decimals to their scale, take 200 for the TINYINT -56, rewrite numbers that
-stand in a STRING column, make "" a row of NULLs, take 1e400 for infinity, read the first of two objects and forget
-the other. So decimals are read wider than their column and compared, and text through VARIANT, which keeps what
-it was.
+`from_json` alone would round decimals to their scale, read 200 as the TINYINT -56, rewrite numbers in a STRING
+column, make "" a row of NULLs, read 1e400 as infinity, and ignore the second of two objects. So decimals are read
+wider than their column and compared, and text is read as VARIANT, which keeps the original.
 """
 
 import re
@@ -28,14 +27,14 @@ _BROKEN = "_backfill_broken"
 
 _ENDLESS = r'[:\[,]\s*"?[+-]?[Ii][Nn][Ff]'
 _TOO_LARGE = r"[0-9][.]?[eE][+]?[0-9]{2}|[0-9]{39}"
-"""An infinity as a value; a number that becomes one (with a wide margin: it is asked where one came of it)."""
+"""An infinity as a value; a number that becomes one (with a wide margin: used only if an infinity was read)."""
 
 
 @dataclass(frozen=True, slots=True)
 class JsonColumns:
     """One JSON object as columns.
 
-    fault: STRING, NULL when every column is exactly what the object says. values: by name, of the column's type;
+    fault: STRING, NULL if every column holds exactly the object's value. values: by name, of the column's type;
     meaningless with a fault.
     """
 
@@ -44,13 +43,13 @@ class JsonColumns:
 
 
 def with_parsed(frame: "DataFrame", text: str, columns: Columns) -> "DataFrame":
-    """The frame with what `of_parsed` needs, its names beginning with `text`, the name of a STRING column."""
+    """The frame with the columns that `of_parsed` needs, named after `text`, the name of a STRING column."""
     marks, parsed = reused(("parsed", text, schema_text(columns)), lambda: _parsing(text, columns))
     return frame.withColumns(marks).withColumns(parsed)
 
 
 def _parsing(text: str, columns: Columns) -> "tuple[dict[str, Column], dict[str, Column]]":
-    """What is added to the frame first, and what needs it."""
+    """The columns to add first, and those that need them."""
     from pyspark.sql import functions as F
 
     told = F.col(text)
@@ -67,7 +66,7 @@ def _parsing(text: str, columns: Columns) -> "tuple[dict[str, Column], dict[str,
 
 
 def endless(raw: "Column", kind: SparkType) -> "Column":
-    """Whether a value of this type, which holds floats, is an infinity or has one in it; never NULL."""
+    """Whether a value of this type, which holds floats, is or contains an infinity; never NULL."""
     from pyspark.sql import functions as F
 
     if isinstance(kind, str):
@@ -84,7 +83,7 @@ def endless(raw: "Column", kind: SparkType) -> "Column":
 
 
 def says_endless(text: str) -> "Column":
-    """Whether an infinity in an object's columns is one in its text, and no number too large for its column."""
+    """Whether an infinity in an object's columns is one in its text, not a number too large for its column."""
     from pyspark.sql import functions as F
 
     return _says_endless(F.col(text))
@@ -101,7 +100,7 @@ def _infinite(number: "Column") -> "Column":
 
 
 def of_parsed(text: str, columns: Columns) -> JsonColumns:
-    """The columns of what `with_parsed` added."""
+    """The columns, from what `with_parsed` added."""
     return reused(("values", text, schema_text(columns)), lambda: _of_parsed(text, columns))
 
 
@@ -131,9 +130,9 @@ def _of_parsed(text: str, columns: Columns) -> JsonColumns:
 
 
 def _recased(told: "Column", values: Mapping[str, "Column"]) -> "Column":
-    """The fault of an object with a member that is a column but for its letters' case: it would be NULL for it.
+    """The fault of an object with a member whose name differs from a column's only in case: that would be NULL.
 
-    Asked of objects with a NULL alone, by a look at the text first: a search costs less than parsing again.
+    Checked only for objects with a NULL, by searching the text first: a search costs less than parsing again.
     """
     from pyspark.sql import functions as F
 
@@ -143,7 +142,7 @@ def _recased(told: "Column", values: Mapping[str, "Column"]) -> "Column":
     known, folded = list(values), [name.lower() for name in values]
     keys = F.json_object_keys(F.when(lacking & looks, told))
     odd = F.get(F.filter(keys, lambda key: F.lower(key).isin(folded) & ~key.isin(known)), F.lit(0))
-    return F.concat(F.lit("member '"), odd, F.lit("' is a column but for its letters: NULL would be read"))
+    return F.concat(F.lit("member '"), odd, F.lit("' differs from a column only in case: it would be NULL"))
 
 
 def _checked(raw: "Column", kind: SparkType, wide: bool, told: "Column") -> tuple["Column", "Column"]:
@@ -163,7 +162,7 @@ def _parsed(text: "Column", columns: Columns, wide: bool) -> "Column":
 
 
 def _read_as(kind: SparkType, wide: bool) -> SparkType:
-    """What `from_json` reads a column as. wide: decimals with all digits that there is room for, else VARIANT."""
+    """The type that `from_json` reads for a column. wide: decimals with as many digits as fit, else VARIANT."""
     if isinstance(kind, dict):
         if kind["type"] == "array":
             return {**kind, "elementType": _read_as(kind["elementType"], wide)}
@@ -182,7 +181,7 @@ def _read_as(kind: SparkType, wide: bool) -> SparkType:
 
 
 def _value(raw: "Column", kind: SparkType, wide: bool, told: "Column") -> "Column":
-    """The column's value; NULL where the object's does not fit exactly."""
+    """The column's value; NULL if the object's value does not fit exactly."""
     from pyspark.sql import functions as F
 
     if isinstance(kind, dict):
@@ -200,15 +199,15 @@ def _value(raw: "Column", kind: SparkType, wide: bool, told: "Column") -> "Colum
         return F.when(fits if kind == "double" else fits & ~_rounded_twice(raw, narrow, told), narrow)
     if kind in ("boolean", "long"):
         return raw
-    if kind == "binary":  # a number or a word is no base64
+    if kind == "binary":  # a number or a literal is not base64
         return of_text(F.when(F.schema_of_variant(raw) == "STRING", raw.cast("string")), kind, QUIET)
     return _variant_text(raw, told, trailing=True) if kind == "string" else of_text(raw, kind, QUIET)
 
 
 def _rounded_twice(raw: "Column", narrow: "Column", told: "Column") -> "Column":
-    """Whether a FLOAT may not be the nearest to its number: by way of a DOUBLE half-way between two FLOATs.
+    """Whether a FLOAT may not be the nearest to its number, because its DOUBLE lies halfway between two FLOATs.
 
-    Then a FLOAT lies as far beyond `raw` as `narrow` does before it. It takes a number of many digits.
+    Then another FLOAT lies as far beyond `raw` as `narrow` lies before it. Only numbers of many digits do this.
     """
     twin = raw * 2 - narrow
     return (raw != narrow) & (twin.cast("float") == twin) & told.rlike("[0-9.]{17}")
@@ -226,9 +225,9 @@ def _nested_value(raw: "Column", kind: dict[str, Any], wide: bool, told: "Column
 
 
 def _variant_text(raw: "Column", told: "Column", trailing: bool = False) -> "Column":
-    """Text of a JSON string; of any other token its JSON, unless a number in it was not kept digit by digit.
+    """The text of a JSON string, or the JSON of any other token; NULL if a number in it lost digits.
 
-    trailing: zeros at a fraction's end, which VARIANT drops, are digits too.
+    trailing: zeros at a fraction's end, which VARIANT drops, count as digits.
     """
     from pyspark.sql import functions as F
 
@@ -240,9 +239,9 @@ def _variant_text(raw: "Column", told: "Column", trailing: bool = False) -> "Col
 
 
 def lost(raw: "Column", value: "Column", kind: SparkType, variants: tuple[str, ...] = ()) -> "Column":
-    """Whether something that the object says is missing in the value, or a key of a map is there twice.
+    """Whether the value lacks something that the object holds, or a map has a duplicate key.
 
-    variants: what the types begin with that were read as VARIANT.
+    variants: prefixes of the types that were read as VARIANT.
     """
     from pyspark.sql import functions as F
 
@@ -266,13 +265,13 @@ def lost(raw: "Column", value: "Column", kind: SparkType, variants: tuple[str, .
 
 
 def _spare_digits(kind: str) -> int:
-    """Digits after the point when a decimal has all 38 digits, as many before the point as it is."""
+    """Digits after the point if a decimal is widened to 38 digits, with its own number before the point."""
     precision, scale = decimal_of(kind)
     return 38 - (precision - scale)
 
 
 def _least_spare_digits(kinds: Sequence[SparkType]) -> int | None:
-    """The fewest of all decimals in these types; None without one."""
+    """The fewest spare digits of all decimals in these types; None without a decimal."""
     found = []
     for kind in kinds:
         if isinstance(kind, str):

@@ -1,7 +1,7 @@
-"""Keys of a lake table as points that can be counted with, and what Spark is asked of a range of them.
+"""Keys of a lake table as points that can be calculated with, and Spark's condition for a range of them.
 
 A point is a whole number (numbers; decimals unscaled; dates as days, timestamps as microseconds since 1970), or a
-text, in the order of its characters' code points, which is that of Spark's bytes.
+text, ordered by code points, which is the order of Spark's bytes.
 """
 
 import re
@@ -13,15 +13,15 @@ Point = int | str
 WHOLE = {"byte": "TINYINT", "short": "SMALLINT", "integer": "INT", "long": "BIGINT"}
 _EPOCH = datetime(1970, 1, 1)
 _FIRST, _LAST = ((at - _EPOCH) // timedelta(microseconds=1) for at in (datetime.min, datetime.max))
-"""Times without a zone that have a literal; a file's statistics may be beyond them."""
+"""Times without a zone that can be written as a literal; a file's statistics can be outside this range."""
 _EXACT = Context(prec=80)  # Spark's decimals have 38 digits at most
 
 
 def predicate(column: str, spark_type: str, low: Point | None, high: Point | None) -> str | None:
-    """Spark's condition for the rows with `low <= key < high`; without `low` NULL keys are in it. None: all rows.
+    """Spark's condition for the rows with `low <= key < high`; without `low` also for NULL keys. None: all rows.
 
-    column: as SQL. spark_type: of that column, as Spark writes it in a schema. Bounds are literals of that type
-    once Spark folded them, and the column is plain, so that files and row groups are passed over by statistics.
+    column: as SQL. spark_type: of that column, as Spark writes it in a schema. Spark folds the bounds to literals
+    of that type, and the column is plain, so that statistics can skip files and row groups.
     """
     above = None if low is None else f"{column} >= {_literal(low, spark_type)}"
     below = None if high is None else f"{column} < {_literal(high, spark_type)}"
@@ -45,10 +45,10 @@ def _literal(point: Point, spark_type: str) -> str:
 
 
 def point_of(value: object, spark_type: str) -> Point | None:
-    """A statistic as a point; None where it is none, or of a type whose keys are not cut.
+    """A statistic as a point; None if there is none, or if keys of its type are not cut.
 
-    value: as Python has it; dates and timestamps may be numbers already. Binary and boolean have no statistics
-    that all writers keep, NaN no place that all agree on, and a collation no order that we know: not cut.
+    value: in Python's type; dates and timestamps can be numbers already. Keys are not cut if they are binary or
+    boolean (not all writers keep statistics), float (no agreed place for NaN) or collated (order unknown here).
     """
     if value is None or isinstance(value, bool):
         return None

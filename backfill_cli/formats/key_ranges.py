@@ -1,6 +1,6 @@
-"""Key ranges of a lake table, planned from its files' statistics: which rows are a split, and where a slice ends.
+"""Plans key ranges of a lake table from its files' statistics: which rows form a split, and where a slice ends.
 
-Pure. Ranges cover every key there may be, NULL too: statistics only say where to cut, never which rows there are.
+Pure. Ranges cover every possible key, also NULL: statistics only decide where to cut, never which rows exist.
 Keys are points, see key_points.py.
 """
 
@@ -13,20 +13,20 @@ from itertools import pairwise
 from backfill_cli.formats.key_points import Point
 
 RANGE_ROWS = 1_000_000
-"""Rows of a range where files allow it: a resume and a throttle cut inside of ranges, so they may be large."""
+"""Rows of a range, if files allow it. Ranges can be large: resume and throttle cut inside them."""
 
 MOST_READS = 4.0
-"""How often rows may be read in all because files reach over the cuts: where they do, ranges are few and large."""
+"""Most reads per row that files reaching over cuts may cause; to stay below, ranges are made fewer and larger."""
 
 SLICED_READS = 2.0
-"""Up to here a range is worth slicing: each slice reads all the files that reach into it."""
+"""Up to this many reads per row a range is worth slicing: each slice reads all files that reach into it."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileKeys:
-    """What metadata says of a file's first key column.
+    """What metadata says about a file's first key column.
 
-    low, high: every key is within, both inclusive; None: unknown. rows: live ones, exactly or nearly.
+    low, high: bounds of all keys, inclusive; None: unknown. rows: live ones, exactly or nearly.
     """
 
     low: Point | None
@@ -39,8 +39,8 @@ class FileKeys:
 class KeyRange:
     """The rows with `low <= key < high`; None is open-ended, and a range without `low` holds the NULL keys.
 
-    least, most: of the keys in it by statistics, None where they say nothing. rows, size_bytes: estimated; over
-    all ranges they add up to the table's. sliced: whether a part of it may be read.
+    least, most: of the keys in it by statistics, None if unknown. rows, size_bytes: estimated; over all ranges
+    they add up to the table's. sliced: whether parts of it can be read.
     """
 
     low: Point | None = None
@@ -60,10 +60,10 @@ class KeyRange:
 
 
 def planned(files: Sequence[FileKeys], range_rows: int = RANGE_ROWS) -> list[KeyRange]:
-    """Ranges in the order of keys, at least one; every key is in just one.
+    """Ranges in the order of keys, at least one; every key is in exactly one.
 
-    Cut where no file reaches over the cut, so that each file is read once; inside of files that overlap, as often
-    as MOST_READS allows. All in one range where a file with rows tells nothing of its keys.
+    Cuts are where no file reaches over them, so that each file is read once; within overlapping files there are as
+    many as MOST_READS allows. There is one range if the keys of a file with rows are unknown.
     """
     known, points = _spans(files)
     if not known:
@@ -80,7 +80,7 @@ def planned(files: Sequence[FileKeys], range_rows: int = RANGE_ROWS) -> list[Key
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """A file's keys as whole numbers: points, or of texts their rank among all that metadata names."""
+    """A file's keys as whole numbers: points, or for texts their rank among all texts in the metadata."""
 
     low: int
     high: int
@@ -89,7 +89,7 @@ class _Span:
 
 
 def _spans(files: Sequence[FileKeys]) -> tuple[list[_Span], list[str]]:
-    """By low; with the texts that the numbers are ranks of. None where some file with rows tells nothing."""
+    """Spans ordered by low, and the texts whose ranks they are. Both empty if the keys of a file are unknown."""
     told = [file for file in files if file.rows or file.size_bytes]
     numbers: list[_Span] = []
     texts = sorted({p for file in told for p in (file.low, file.high) if isinstance(p, str)})
@@ -104,14 +104,14 @@ def _spans(files: Sequence[FileKeys]) -> tuple[list[_Span], list[str]]:
 
 
 def _in_points(group: KeyRange, texts: Sequence[str]) -> KeyRange:
-    """A range of ranks as one of texts: no text can be told to lie halfway between two, so it is read whole."""
+    """A range of ranks as one of texts: a text halfway between two cannot be computed, so it is read whole."""
     assert isinstance(group.least, int)
     assert isinstance(group.most, int)
     return replace(group, least=texts[group.least], most=texts[group.most], sliced=False)
 
 
 def _clusters(spans: Sequence[_Span]) -> Iterator[list[_Span]]:
-    """Files that overlap, directly or by others, together; in the order of keys."""
+    """Groups of files that overlap, directly or through others, in the order of keys."""
     cluster: list[_Span] = []
     reach = 0
     for span in spans:
@@ -124,7 +124,7 @@ def _clusters(spans: Sequence[_Span]) -> Iterator[list[_Span]]:
 
 
 def _cut(cluster: Sequence[_Span], range_rows: int) -> list[KeyRange]:
-    """Ranges of files that overlap: as many as their rows ask for and their overlap allows."""
+    """Ranges of overlapping files: as many as their rows require and their overlap allows."""
     spread = _Spread(cluster)
     parts = 1 if len(cluster) == 1 else -(-spread.rows // max(range_rows, 1))
     cuts = spread.cuts(parts)
@@ -137,7 +137,7 @@ def _cut(cluster: Sequence[_Span], range_rows: int) -> list[KeyRange]:
 
 
 class _Spread:
-    """How the rows of files that overlap lie along their keys, each file's taken as spread evenly."""
+    """How the rows of overlapping files are distributed over their keys, each file's rows assumed to be even."""
 
     def __init__(self, cluster: Sequence[_Span]) -> None:
         self._cluster = cluster
@@ -148,7 +148,7 @@ class _Spread:
         self._edges, self._below = self._cumulated()
 
     def _cumulated(self) -> tuple[list[int], list[float]]:
-        """Keys where a file begins or ends, rising, and how many rows are below each."""
+        """Keys where a file begins or ends, in order, and how many rows are below each."""
         steps: dict[int, float] = {}
         for span in self._cluster:
             density = span.rows / (span.high + 1 - span.low)
@@ -162,7 +162,7 @@ class _Spread:
         return edges, below
 
     def cuts(self, parts: int) -> list[int]:
-        """Up to `parts - 1` keys, rising, all above the least one, with about as many rows between them."""
+        """Up to `parts - 1` keys, in order, all above the least one, with about as many rows between each two."""
         found: list[int] = []
         for n in range(1, parts):
             wanted = self._below[-1] * n / parts
@@ -175,7 +175,7 @@ class _Spread:
         return found
 
     def reads(self, cuts: Sequence[int]) -> float:
-        """How often a row is read, in the mean, when each range reads all files that reach into it."""
+        """How often a row is read on average, if each range reads all files that reach into it."""
         read = 0
         for span in self._cluster:
             read += span.rows * (1 + bisect_right(cuts, span.high) - bisect_right(cuts, span.low))
@@ -201,7 +201,7 @@ class _Spread:
 
 
 def _merged(groups: Sequence[KeyRange], range_rows: int) -> Iterator[KeyRange]:
-    """Neighbours together while they have no more rows than a range."""
+    """Adjacent ranges joined as long as they have no more rows than `range_rows`."""
     current = groups[0]
     for group in groups[1:]:
         if current.rows + group.rows > range_rows:
@@ -219,10 +219,10 @@ def _merged(groups: Sequence[KeyRange], range_rows: int) -> Iterator[KeyRange]:
 
 
 def slice_end(of: KeyRange, after: Point | None, limit_rows: int) -> Point | None:
-    """Where about `limit_rows` rows from `after` on (None: from the range's begin) end; None: at the range's end.
+    """The end of about `limit_rows` rows from `after` on (None: from the range's start); None: the range's end.
 
-    By where the bound lies between least and most, so without reading. It is above `after`, and slices of any
-    limit reach the end.
+    Interpolated between least and most, so nothing is read. It is above `after`, and slices of any limit reach the
+    end.
     """
     if not of.sliced or not isinstance(of.least, int) or not isinstance(of.most, int):
         return None

@@ -1,4 +1,4 @@
-"""Reads of key ranges: how an open one is closed, and the rows of several as one Spark frame."""
+"""Reads of key ranges: closes open ones, and returns the rows of several as one Spark frame."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A closed read, and the range that it is of."""
+    """A closed read and its range."""
 
     read: SnapshotRead
     range: KeyRange
@@ -37,7 +37,7 @@ def closed_read(read: SnapshotRead, of: KeyRange) -> SnapshotRead:
 
 
 def frame_of(table: "DataFrame", key: str, key_type: str, reads: Sequence[Held]) -> "DataFrame":
-    """The rows of these reads, and `_read INT`. Neighbours are asked for as one, so that one scan reads them."""
+    """The rows of these reads, and `_read INT`. Adjacent reads share a condition, so that one scan reads them."""
     from pyspark.sql import functions as F
 
     column = backticked(key)
@@ -53,7 +53,7 @@ def frame_of(table: "DataFrame", key: str, key_type: str, reads: Sequence[Held])
 
 
 def _joined(reads: Sequence[Held]) -> list[tuple[Point | None, Point | None]]:
-    """The ranges of these reads, those that follow on each other as one; in the order of keys."""
+    """The ranges of these reads in the order of keys, with adjacent ones joined."""
     first = [one for one in reads if one.low is None]
     rest = sorted((one for one in reads if one.low is not None), key=_low)  # type: ignore[arg-type]
     joined: list[tuple[Point | None, Point | None]] = []

@@ -1,7 +1,7 @@
-"""What files there are: a folder or glob on any file system, listed again only when it may have changed.
+"""Lists a folder or glob on any file system, again only when it may have changed.
 
-Names that begin with `_` or `.` (folders too) and `*.tmp` are not there yet. A file's name is its path below the
-place's folder, with `/`; names are ordered as text.
+Names that begin with `_` or `.` (folders too) and `*.tmp` are ignored, as not complete yet. A file's name is its
+path below the place's folder, with `/`; names are ordered as text.
 """
 
 import fnmatch
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 _MAGIC = re.compile(r"[*?\[]")
 _SETTLED_NS = 1_000_000_000
-"""A folder's listing is final when taken this long after the folder last changed: file systems stamp coarsely."""
+"""A folder's listing is final if taken this long after the folder last changed: file timestamps are coarse."""
 
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """One file as listed. name: below its place's folder. path: as its file system knows it.
+    """One file as listed. name: below its place's folder. path: within its file system.
 
-    inode: which file it is on a local disk, whatever its name; 0 elsewhere.
+    inode: identifies the file on a local disk, whatever its name; 0 elsewhere.
     """
 
     name: str
@@ -42,9 +42,9 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A folder, and maybe a pattern below it; one file is a place whose pattern is its name.
+    """A folder and optionally a pattern below it; a single file is a place whose pattern is its name.
 
-    shown: for people. uri: the folder as Spark is told it, without `/` at its end.
+    shown: for messages. uri: the folder's URI for Spark, without a trailing `/`.
     """
 
     fs: "FileSystem"
@@ -63,14 +63,14 @@ class Place:
         )
 
     def spark_path(self, file: File) -> str:
-        """The path for a Spark reader, which takes every path for a pattern: what is special is escaped."""
+        """The path for a Spark reader, which takes every path for a pattern: special characters are escaped."""
         return re.sub(r"([\\\[\]{}*?])", r"\\\1", f"{self.uri}/{file.name}")
 
 
 def place(template: str, table: str) -> Place:
     """The place that an option's path names for one table.
 
-    Raises Fatal for a scheme that no file system answers to.
+    Raises Fatal for a scheme without a file system.
     """
     from pyarrow import fs as pafs
 
@@ -98,7 +98,7 @@ def _remote_place(literal: str) -> Place:
         system, folder = pafs.FileSystem.from_uri(base)
     except (pa.ArrowException, OSError, ValueError) as exc:
         raise Fatal(
-            f"{literal}: no file system reads this: {exc}", "give a local path, or a URI like s3://…"
+            f"{literal}: no file system for this path: {exc}", "set a local path, or a URI such as s3://…"
         ) from exc
     return Place(system, folder.rstrip("/"), pattern, literal, base, False)
 
@@ -112,7 +112,7 @@ def _split(path: str) -> tuple[str, tuple[str, ...]]:
 
 @dataclass(slots=True)
 class Listing:
-    """The files of one place, by name in order. Kept between barriers: `files()` asks again only if it must."""
+    """The files of one place, by name in order. Kept between barriers: `files()` lists again only if necessary."""
 
     place: Place
     _files: dict[str, File] = field(default_factory=dict)
@@ -120,7 +120,7 @@ class Listing:
     _taken_ns: int = 0
 
     def files(self) -> Mapping[str, File]:
-        """All files there are now, by name in text order; the same object while nothing was added or removed.
+        """All current files, by name in text order; the same object as long as nothing was added or removed.
 
         A missing folder holds no files. A file that is written in place does not change its folder: see `again`.
         """
@@ -135,11 +135,11 @@ class Listing:
         return self._files
 
     def exists(self) -> bool:
-        """Whether the folder is there; on an object store it always may be, as it comes with its first file."""
+        """Whether the folder exists; always true on an object store, where a folder comes with its first file."""
         return not self.place.local or os.path.isdir(self.place.folder)
 
     def again(self, file: File) -> File | None:
-        """One file, looked at again; None when it is gone."""
+        """The current state of one file; None if it is gone."""
         with reading(file.path, "listed"):
             if self.place.local:
                 try:
@@ -216,13 +216,13 @@ _ICEBERG = ".metadata.json"
 
 
 def refuse_table(where: Place, folder: str, entry: str) -> None:
-    """Raises Fatal where an entry of a folder says that the files are those of a table with a log of its own."""
+    """Raises Fatal if an entry of a folder shows that the files belong to a table with its own log."""
     kind = _TABLES.get(entry)
     if entry.endswith(_ICEBERG) and folder.rpartition("/")[2] == "metadata":
         kind = "Iceberg"
     if kind is not None:
         raise Fatal(
-            f"{where.shown}: holds {_a(kind)} table ({folder}/{entry}): its files alone are not its rows",
+            f"{where.shown}: holds {_a(kind)} table ({folder}/{entry}): its files alone do not show its rows",
             _as_tables(kind),
         )
 
@@ -232,7 +232,7 @@ def _as_tables(kind: str) -> str:
         return (
             f'read it as a table: [upstream] type = "{kind.lower()}"; or: backfill init --upstream {kind.lower()}'
         )
-    return f"write the rows as plain Parquet by an engine that reads {kind}, and name that folder"
+    return f"export the rows as plain Parquet with an engine that reads {kind}, and set that folder as the path"
 
 
 def _a(kind: str) -> str:
@@ -240,7 +240,7 @@ def _a(kind: str) -> str:
 
 
 def _steps(path: str, name: str) -> Iterator[tuple[str, str]]:
-    """(folder, entry) of each part of a name below the place that may say what table it is of."""
+    """(folder, entry) of each part of a name below the place that shows a table's own log."""
     parts = name.split("/")
     base = path[: len(path) - len(name)].rstrip("/")
     for index, part in enumerate(parts):
@@ -249,7 +249,7 @@ def _steps(path: str, name: str) -> Iterator[tuple[str, str]]:
 
 
 def refuse_part_of_table(where: Place) -> None:
-    """Raises Fatal where the folder itself is one of a table's: Iceberg's `data`, a partition of Delta or Hudi."""
+    """Raises Fatal if the folder itself belongs to a table: Iceberg's `data`, a partition of Delta or Hudi."""
     above, _, own = where.folder.rpartition("/")
     if not above or where.pattern:
         return
@@ -275,15 +275,15 @@ def readable(where: Place, file: File) -> File:
     valued = [part for part in file.name.split("/")[:-1] if "=" in part]
     if valued and _CONNECT.fullmatch(valued[-1]):
         raise BadData(
-            f"{file.path}: '{valued[-1]}/' is how Kafka Connect lays out a topic's partitions, each of which has "
-            "an order of its own",
-            'read the topic itself (upstream.type = "kafka"), or one partition: give the path of its folder',
+            f"{file.path}: '{valued[-1]}/' is a topic's partition as Kafka Connect writes it, and each partition "
+            "has its own order",
+            'read the topic itself (upstream.type = "kafka"), or set the path to the folder of one partition',
         )
     if valued:
         raise BadData(
-            f"{file.path}: a folder name holds a column's value ('{valued[0]}', as Hive lays out partitions), and "
-            "only files are read",
-            "write the files again with that column in them, for example spark.read.parquet(…).write.parquet(…), "
-            "or give the path of one such folder",
+            f"{file.path}: a folder name holds a column's value ('{valued[0]}', a Hive-style partition), but only "
+            "the contents of files are read",
+            "rewrite the files with that column in them, for example spark.read.parquet(…).write.parquet(…), "
+            "or set the path to one such folder",
         )
     return file

@@ -1,4 +1,4 @@
-"""How Parquet files are written that a sink loads at once: quick to write and to load, not as small as can be."""
+"""Settings of Parquet files that a sink loads right away: fast to write and to load rather than small."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 def encoding(schema: "pa.Schema") -> dict[str, Any]:
     """Options of pyarrow's ParquetWriter.
 
-    What Parquet keeps as whole numbers is written as differences, all else by a dictionary while short.
+    Types that Parquet stores as integers are written as differences, all others by a dictionary while it is short.
     """
     leaves = [leaf for field in schema for leaf in _leaves(field.name, field.type)]
     paths = Counter(path for path, _ in leaves)
@@ -25,7 +25,7 @@ def encoding(schema: "pa.Schema") -> dict[str, Any]:
 
 
 def _leaves(path: str, kind: "pa.DataType") -> "Iterator[tuple[str, pa.DataType]]":
-    """The columns that Parquet keeps of one, as pyarrow names their paths."""
+    """The leaf columns that Parquet stores for a column, by pyarrow's names of their paths."""
     import pyarrow as pa
 
     if pa.types.is_struct(kind):

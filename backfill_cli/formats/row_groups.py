@@ -1,7 +1,7 @@
-"""Slices of Parquet files by row group: pyarrow in Spark's Python workers.
+"""Reads slices of Parquet files by row group, with pyarrow in Spark's Python workers.
 
-Spark's own reader finds a slice by `_metadata.row_index`, and reads the whole file for it; this one opens the file
-at the row groups that hold the slice.
+Spark's own reader selects a slice by `_metadata.row_index` and reads the whole file for it; this one reads only
+the row groups that hold the slice.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 _BATCH_ROWS = 65_536
 _BATCH_BYTES = 16 << 20
-"""A batch is smaller where rows are wide, so that a task's memory is bounded."""
+"""Batches of wide rows are smaller, which bounds a task's memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Within:
-    """The rows with `low <= column < high`, None is open-ended. The column holds whole numbers or dates, no NULL.
+    """The rows with `low <= column < high`; None is open-ended. The column holds integers or dates, and no NULLs.
 
-    low, high: numbers; a date counts its days since 1970.
+    low, high: integers; a date as days since 1970.
     """
 
     column: str
@@ -39,7 +39,7 @@ class Within:
     high: int | None
 
     def rows_of(self, batch: Any) -> Any:
-        """Those of an Arrow batch or table."""
+        """The rows of an Arrow batch that are within the bounds."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -54,7 +54,7 @@ class Within:
 
 @dataclass(frozen=True, slots=True)
 class FileSlice:
-    """A slice of one file; path: as the file system knows it. within: of its rows those alone; None for all."""
+    """A slice of one file. path: within `fs`. within: reads only these of its rows; None for all."""
 
     fs: "FileSystem"
     path: str
@@ -68,7 +68,7 @@ def frame(spark: "SparkSession", slices: Sequence[FileSlice], schema: "StructTyp
 
 
 def tasks(slices: Sequence[tuple[int, FileSlice]], cores: int, columns: Columns) -> ArrowTasks:
-    """The same rows for whoever runs the tasks. slices: with which of the plan's reads each belongs to."""
+    """The same rows as tasks, for the caller to run. slices: each with the index of the plan's read it is from."""
     pieces = [(Piece(read, one), one.slice.up_to - one.slice.after) for read, one in slices]
     parts = arrow_tasks.packed(pieces, cores)
     return ArrowTasks(_made_with(struct_type(columns)), parts, schema_text(columns))
@@ -92,7 +92,7 @@ def _of_slice(one: FileSlice, schema: Any) -> Iterator[Any]:
 def batches(fs: "FileSystem", path: str, part: GroupSlice, schema: Any) -> Iterator[Any]:
     """Arrow batches of a slice with the types of `schema` (pyarrow.Schema), in row order.
 
-    Raises pyarrow's error for a file that is gone or broken, BadData where a value does not fit its type exactly.
+    Raises pyarrow's error for a missing or damaged file, BadData if a value does not fit its type exactly.
     """
     import pyarrow.parquet as pq
 
@@ -110,14 +110,14 @@ def batches(fs: "FileSystem", path: str, part: GroupSlice, schema: Any) -> Itera
 
 
 def _batch_rows(footer: Any, part: GroupSlice) -> int:
-    """Rows that are about _BATCH_BYTES, by the size that their row groups say; no more than the slice needs."""
+    """Rows that take about _BATCH_BYTES, by the sizes of their row groups; no more than the slice needs."""
     groups = [footer.row_group(i) for i in range(part.first_group, part.last_group + 1)]
     width = sum(g.total_byte_size for g in groups) / max(1, sum(g.num_rows for g in groups))
     return max(1, min(_BATCH_ROWS, int(_BATCH_BYTES / max(1.0, width)), part.up_to - part.start))
 
 
 def _exactly(batch: Any, schema: Any, path: str) -> Any:
-    """The batch as a table with the types of `schema`. Raises BadData naming the column that one does not fit."""
+    """The batch as a table with the types of `schema`. Raises BadData naming a column with an unfit value."""
     import pyarrow as pa
 
     columns = []
@@ -126,14 +126,14 @@ def _exactly(batch: Any, schema: Any, path: str) -> Any:
             columns.append(_typed(batch.column(field.name), field.type))
         except pa.ArrowInvalid as exc:
             raise BadData(
-                f"{path}: column '{field.name}': a value is no {field.type}: {exc}",
-                "write the column as a type that keeps its values",
+                f"{path}: column '{field.name}': a value is not a {field.type}: {exc}",
+                "write the column with a type that holds all its values",
             ) from exc
     return pa.Table.from_arrays(columns, schema=schema)
 
 
 def _typed(column: Any, kind: Any) -> Any:
-    """The column as this type. Raises the error of pyarrow for a value that does not fit."""
+    """The column converted to this type. Raises pyarrow's error for a value that does not fit."""
     import pyarrow as pa
 
     if isinstance(column, pa.ExtensionArray):

@@ -1,4 +1,4 @@
-"""Schemas made from Parquet footers and DDL without a Spark session: what would not survive exactly is refused."""
+"""Makes schemas from Parquet footers and DDL without a Spark session; refuses types that are not kept exactly."""
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -32,17 +32,17 @@ _EXACT = {
 
 
 class Unsupported(ValueError):
-    """A type that does not survive exactly; the text says which and why."""
+    """A type that is not kept exactly; the text says which and why."""
 
 
 RESERVED = ("_op", "_seq", "_ms", "_read")
-"""What the frames of an upstream call their own columns (see contracts)."""
+"""Names that the frames of an upstream use for their own columns (see contracts)."""
 
 
 def refuse_names(what: str, names: Iterable[str], more: Sequence[str] = ()) -> None:
-    """Raises BadData for a column that would be taken for one of ours, or for another one whatever the case.
+    """Raises BadData for a column with a reserved name, or whose name differs from another's only in case.
 
-    more: names that are reserved beside RESERVED.
+    more: reserved names in addition to RESERVED.
     """
     seen: dict[str, str] = {}
     for name in names:
@@ -59,8 +59,8 @@ def refuse_names(what: str, names: Iterable[str], more: Sequence[str] = ()) -> N
 def of_footer(path: str, footer: "pq.FileMetaData", by_workers: bool = False) -> Columns:
     """The columns of a Parquet file as they are read.
 
-    by_workers: pyarrow can read the file; what Spark's own reader cannot read is refused otherwise.
-    Raises BadData naming file, column and type for what would not survive exactly.
+    by_workers: whether pyarrow can read the file; if not, columns that Spark's own reader cannot read are refused.
+    Raises BadData naming file, column and type for a column that would not be kept exactly.
     """
     _refuse_lossy_leaves(path, footer)
     _refuse_foreign_leaves(path, footer, by_workers and calendar_is_plain(footer))
@@ -69,7 +69,7 @@ def of_footer(path: str, footer: "pq.FileMetaData", by_workers: bool = False) ->
     columns: Columns = {}
     for column in footer.schema.to_arrow_schema():
         if column.name in columns:
-            raise BadData(f"{path}: column '{column.name}' appears twice", "give one of them another name")
+            raise BadData(f"{path}: duplicate column '{column.name}'", "give one of them another name")
         try:
             if column.name in uuids:
                 columns[column.name] = field(column.name, "string", {"logical": "uuid"})
@@ -78,7 +78,7 @@ def of_footer(path: str, footer: "pq.FileMetaData", by_workers: bool = False) ->
         except Unsupported as exc:
             raise BadData(
                 f"{path}: column '{column.name}': {exc}",
-                "write the column as a type that keeps its values",
+                "write the column with a type that holds all its values",
             ) from exc
     return columns
 
@@ -88,7 +88,7 @@ def written_by_spark(footer: "pq.FileMetaData") -> bool:
 
 
 def calendar_is_plain(footer: "pq.FileMetaData") -> bool:
-    """Whether dates need no rebasing: no old Spark wrote the file with the calendar of before 1582."""
+    """Whether dates need no rebasing: no old Spark wrote the file with the calendar used before 1582."""
     keys = footer.metadata or {}
     if any(key.startswith(b"org.apache.spark.legacy") for key in keys):
         return False
@@ -101,23 +101,23 @@ def _refuse_lossy_leaves(path: str, footer: "pq.FileMetaData") -> None:
         logical = str(leaf.logical_type)
         if leaf.physical_type == "INT96" and not written_by_spark(footer):
             raise BadData(
-                f"{path}: column '{leaf.path}': an INT96 timestamp counts nanoseconds, and microseconds are kept",
+                f"{path}: column '{leaf.path}': an INT96 timestamp counts nanoseconds, only microseconds are kept",
                 "write the column as a timestamp in microseconds",
             )
         if logical == "Interval":
             raise BadData(
                 f"{path}: column '{leaf.path}': type INTERVAL is not kept exactly",
-                "write the column as a type that keeps its values",
+                "write the column with a type that holds all its values",
             )
 
 
 def spark_reads(footer: "pq.FileMetaData") -> bool:
-    """Whether Spark's own reader reads all columns; where not, pyarrow does."""
+    """Whether Spark's own reader can read all columns; if not, pyarrow reads them."""
     return not _foreign_leaves(footer)
 
 
 def _foreign_leaves(footer: "pq.FileMetaData") -> list[tuple[str, str]]:
-    """(path, what it is) of the columns that Spark's reader refuses, or takes for bytes."""
+    """(path, logical type) of the columns that Spark's reader refuses, or reads as bytes."""
     leaves = (footer.schema.column(i) for i in range(footer.num_columns))
     told = ((leaf.path, str(leaf.logical_type)) for leaf in leaves)
     return [
@@ -132,11 +132,11 @@ def _refuse_foreign_leaves(path: str, footer: "pq.FileMetaData", by_workers: boo
     for leaf, logical in _foreign_leaves(footer):
         if by_workers and (logical != "UUID" or leaf in columns):
             continue
-        hint = "write the column as a type that keeps its values"
+        hint = "write the column with a type that holds all its values"
         if logical == "UUID":
             what, hint = "a UUID inside another value, or in a change file, is not read", "write it as a string"
         elif logical.startswith("Geo"):
-            what = f"type {logical} is not read here"
+            what = f"type {logical} is not supported"
         else:
             what = "a timestamp in nanoseconds would be cut to microseconds"
             hint = "write the column as a timestamp in microseconds"
@@ -148,7 +148,7 @@ def _logical(kind: "pa.DataType") -> dict[str, str]:
 
 
 def _of_arrow(kind: "pa.DataType", int96: bool) -> SparkType:
-    """int96: what counts nanoseconds is Spark's own, an instant."""
+    """int96: whether a type in nanoseconds is Spark's INT96, an instant."""
     import pyarrow as pa
 
     known = _EXACT.get(str(kind))
@@ -203,7 +203,7 @@ _DDL = {
 def of_ddl(ddl: str) -> Columns:
     """The columns of Spark DDL: `id BIGINT, tags ARRAY<STRING>`.
 
-    Raises Unsupported for what is no DDL, a type that is not known, a name that appears twice.
+    Raises Unsupported for invalid DDL, an unknown type or a duplicate name.
     """
     import sqlglot
     from sqlglot import exp
@@ -218,7 +218,7 @@ def of_ddl(ddl: str) -> Columns:
     columns: Columns = {}
     for definition in defs:
         if definition.name in columns:
-            raise Unsupported(f"column '{definition.name}' appears twice in {ddl!r}")
+            raise Unsupported(f"duplicate column '{definition.name}' in {ddl!r}")
         columns[definition.name] = field(definition.name, _of_sql(definition.kind))
     return columns
 

@@ -1,6 +1,6 @@
-"""Of which table a Debezium envelope is, by its `source`, and whether its changes are the ones that are read.
+"""Finds the table of a Debezium envelope by its `source`, and whether changes of that table are read.
 
-A table's full name is `db.schema.table`, as far as the envelope says it.
+A table's full name is `db.schema.table`, as far as the envelope has these parts.
 """
 
 import re
@@ -12,23 +12,23 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 PARTS = ("db", "schema", "table")
-"""What of `source` names a table, in order."""
+"""The parts of `source` that name a table, in order."""
 
 _TABLE, _QUALIFIED = r"[^.]*$", r"[^.]*[.][^.]*$"
 
 
-NAMELESS = "its source does not say of which"
-"""Stands for the table of an envelope that names none."""
+NAMELESS = "its source names no table"
+"""Shown instead of the table of an envelope that names none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
     """Which tables are read.
 
-    tables: patterns of their names (`schema.table`, * for anything but a dot), envelopes of others are left out;
-    none: `source` alone, the one table that was there when the job began, None where there was nothing yet.
-    named: the place (a topic, a folder) and the configured table, one of which names the source's then; None in
-    jobs that are older than this, which are not checked.
+    tables: patterns of their names (`schema.table`, * for anything but a dot); envelopes of others are skipped. If
+    empty, only `source` is read: the one table found when the job began, None if there was none yet. named: the
+    place (a topic, a folder) and the configured table, one of which has to match the source's name then; None in
+    jobs of older versions, which are not checked.
     """
 
     tables: tuple[str, ...] = ()
@@ -36,11 +36,11 @@ class Known:
     named: tuple[str, str] | None = None
 
     def reads(self, of: str) -> bool:
-        """Whether an envelope of this table is not left out."""
+        """Whether an envelope of this table is read rather than skipped."""
         return not self.tables or of == "" or re.search(matching(self.tables), of) is not None
 
     def is_other(self, of: str) -> bool:
-        """Whether an envelope of this table is one that must not be here."""
+        """Whether an envelope of this table must not be here."""
         if self.tables or self.named is None:
             return False
         if self.source is not None:
@@ -52,7 +52,7 @@ class Known:
 
     @property
     def meant(self) -> str:
-        """What is wrong with an envelope of another table."""
+        """The error for an envelope of another table."""
         one = self.source or (self.named[1] if self.named else "")
         return f"a line of another table than '{one}'"
 
@@ -76,14 +76,14 @@ class Known:
 
 
 def source_of(envelope: Mapping[str, Any]) -> str:
-    """The full name of the table that an envelope is of; empty where it does not say it."""
+    """The full name of an envelope's table; empty if it names none."""
     source = envelope.get("source")
     told = source if isinstance(source, dict) else {}
     return ".".join(str(told[part]) for part in PARTS if told.get(part))
 
 
 def name_in(source: str) -> "Column":
-    """The same as an expression; source: the column that holds the struct."""
+    """`source_of` as an expression. source: the column that holds the struct."""
     from pyspark.sql import functions as F
 
     return F.concat_ws(".", *(F.nullif(F.col(f"{source}.{part}"), F.lit("")) for part in PARTS))

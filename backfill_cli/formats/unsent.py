@@ -1,6 +1,6 @@
-"""Debezium's placeholders: what stands where a value did not change and the database did not send it.
+"""Recognizes Debezium's placeholders for values that did not change and that the database did not send.
 
-Postgres leaves large values out of an update unless the table's replica identity is FULL; Debezium then writes
+Postgres omits large values from an update unless the table's replica identity is FULL; Debezium then writes
 `__debezium_unavailable_value` in a form that fits the column's type: as itself, in base64 or hex, as a UUID of it,
 as a map of it to itself, and for an array of numbers one element for each of its bytes.
 """
@@ -45,9 +45,9 @@ _TEXTS = (
 
 
 def unsent(raw: "Column", how: Encoding, target: SparkType) -> "Column | None":
-    """Whether a value as the parser reads it (values.raw_type) is a placeholder, or holds one; never NULL.
+    """Whether a value, as parsed (values.raw_type), is or contains a placeholder; never NULL.
 
-    None for a type that has no placeholder: one number, time or boolean always fits into its row and is sent.
+    None for a type without a placeholder: a single number, time or boolean always fits into its row and is sent.
     """
     from pyspark.sql import functions as F
 
@@ -76,7 +76,7 @@ def unsent(raw: "Column", how: Encoding, target: SparkType) -> "Column | None":
 
 
 def _in_array(raw: "Column", how: Encoding, element: SparkType) -> "Column":
-    """One placeholder among the elements, or an element for each of its bytes."""
+    """Whether one element is a placeholder, or there is an element for each of its bytes."""
     from pyspark.sql import functions as F
 
     of_element = _inner(how, element)
@@ -98,7 +98,7 @@ def _in_array(raw: "Column", how: Encoding, element: SparkType) -> "Column":
 
 
 def _inner(how: Encoding, target: SparkType) -> "Callable[[Column], Column] | None":
-    """`unsent` of elements or values as a function of one, None where none can be a placeholder."""
+    """`unsent` as a function of one element or value; None if it cannot be a placeholder."""
     from pyspark.sql import functions as F
 
     if unsent(F.lit(None), how, target) is None:

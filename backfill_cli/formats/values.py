@@ -1,7 +1,7 @@
 """How a JSON or CSV file writes each column, and the expressions that read it back exactly.
 
-An encoding is what the file says or the options say; the target is the table's column type. `raw_type` is what the
-parser reads, `convert` makes the target from it.
+An encoding comes from the file or the options; the target is the table's column type. `raw_type` is the type that
+the parser reads, `convert` turns its values into the target's.
 """
 
 from collections.abc import Mapping
@@ -20,8 +20,9 @@ _NATIVE = frozenset({"boolean", "byte", "short", "integer", "long", "float", "do
 
 
 _NO_SCALE = (
-    "a NUMERIC without a scale is written as {scale, value}, which takes schema blocks to read: set "
-    "value.converter.schemas.enable=true; or decimal.handling.mode=string and upstream.changes.decimals to it"
+    "a NUMERIC without a scale is written as {scale, value}, which can be read only with schema blocks: set "
+    "value.converter.schemas.enable=true; or decimal.handling.mode=string and upstream.changes.decimals = "
+    '"string"'
 )
 
 
@@ -42,7 +43,7 @@ class Encoding:
 
 
 def raw_type(how: Encoding, target: SparkType) -> SparkType:
-    """What the JSON parser reads a value of this encoding as."""
+    """The type that the JSON parser reads for a value of this encoding."""
     match how.kind:
         case "plain":
             return target
@@ -59,7 +60,7 @@ def raw_type(how: Encoding, target: SparkType) -> SparkType:
 
 
 def read_as_text(columns: Columns, how: Mapping[str, Encoding]) -> list[str]:
-    """The columns of whose values the parser reads some as text, and none as a number with a fraction."""
+    """The columns in which the parser reads some values as text, and none as a number with a fraction."""
     read = {name: _leaves(raw_type(how[name], column["type"])) for name, column in columns.items()}
     return [name for name, kinds in read.items() if "string" in kinds and not any(map(_has_fraction, kinds))]
 
@@ -86,7 +87,7 @@ def _nested_raw(how: Encoding, target: SparkType) -> SparkType:
 
 
 def convert(raw: "Column", how: Encoding, target: SparkType, named: Named) -> "Column":
-    """The target's value of a raw one. Raises when evaluated, for what would not be exact."""
+    """The raw value converted to the target. Raises, when evaluated, for one that would not be exact."""
     match how.kind:
         case "plain":
             return raw
@@ -114,7 +115,7 @@ def _instant(raw: "Column", unit: str | None, target: SparkType, named: Named) -
 
     if unit is None:
         number = exact.failing(
-            named, "a timestamp as a number, of no known unit", raw, 'set upstream.changes.timestamps = "ms|us|ns"'
+            named, "a numeric timestamp of unknown unit", raw, 'set upstream.changes.timestamps = "ms|us|ns"'
         )
     else:
         number = exact.of_units(raw.try_cast("bigint"), unit, target, named)
@@ -157,7 +158,7 @@ def textual(target: SparkType) -> Encoding:
 def schemaless(target: SparkType, timestamps: str | None, decimals: str | None) -> Encoding:
     """Debezium's JSON without a schema block: what it means depends on the connector's settings.
 
-    Raises Unsupported when the options do not say enough for this type.
+    Raises Unsupported if the options do not say enough for this type.
     """
     if isinstance(target, dict):
         return nested(target, lambda kind: schemaless(kind, timestamps, decimals))

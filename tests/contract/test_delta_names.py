@@ -146,5 +146,5 @@ def test_a_catalog_that_ends_with_the_session_and_what_is_no_delta_table_are_ref
     with pytest.raises(Fatal, match=r"its catalog refuses: .*SCHEMA_NOT_FOUND"):
         by_name(spark, "spark_catalog.nowhere.b").owner("orders")
     monkeypatch.undo()
-    with pytest.raises(UsageError, match="ends with the session"):
+    with pytest.raises(UsageError, match="is lost when the session ends"):
         by_name(spark, f"{schema}.b").owner("orders")

@@ -29,9 +29,9 @@ REFUSED: dict[str, tuple[str, str, dict[str, Any]]] = {
     "a double of 1e400": ("1,a,,1e400,\n", "'d'", {}),
     "a float of 1e39": ("1,a,1e39,,\n", "'f'", {}),
     "a decimal with one digit too many": ("1,a,,,1.115\n", "'p'", {}),
-    "a row with one field less": ("1,a,,\n", "not a line of 5 fields", {}),
-    "a row with one field more": ("1,a,,,,\n", "not a line of 5 fields", {}),
-    "text after a closing quote": ('1,"a"b,,,\n', "after its quote", {}),
+    "a row with one field less": ("1,a,,\n", "expected 5 fields", {}),
+    "a row with one field more": ("1,a,,,,\n", "expected 5 fields", {}),
+    "text after a closing quote": ('1,"a"b,,,\n', "after its closing quote", {}),
 }
 
 
@@ -70,7 +70,7 @@ def test_lines_of_old_macs_and_texts_that_were_once_private(tmp_path: Path, spar
         ("id, note", "' note'", "for 'note'"),
         ("id,noet", "'noet'", "for 'note'"),
         ("id,note,other", "'other'", 'ignore = ["other"]'),
-        ("id", "'note'", "name one that is there: id"),
+        ("id", "'note'", "the headers have: id"),
     ],
 )
 def test_columns_of_header_and_schema_that_differ_are_refused_at_the_pin(
@@ -93,6 +93,6 @@ def test_a_misspelt_column_of_json_is_refused_at_the_pin(tmp_path: Path, spark: 
     content = '{"id": 1, "note": "x"}\n{"id": 2}\n'
     with pytest.raises(BadData, match="column 'noet'") as caught:
         snapshot_of(tmp_path, "json", "id BIGINT, noet STRING", content).pin()
-    assert "do you mean 'note'?" in caught.value.hint
+    assert "did you mean 'note'?" in caught.value.hint
     upstream = snapshot_of(tmp_path, "json", "id BIGINT, noet STRING", content, sparse=["noet"])
     assert [row["noet"] for row in scanned(upstream, spark)] == [None, None]

@@ -249,7 +249,7 @@ def test_everything_that_the_options_lack_is_told_when_a_job_begins(tmp_path: Pa
         upstream.pin()
     assert [fault.rpartition("set ")[2] for fault in refused.value.faults] == [
         'upstream.changes.decimals = "string"',
-        'upstream.changes.columns = "new BIGINT", or the types they have',
+        'upstream.changes.columns = "new BIGINT", or their actual types',
     ]
 
 

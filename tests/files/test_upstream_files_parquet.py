@@ -117,7 +117,7 @@ def test_a_nanosecond_is_refused_naming_its_column(tmp_path: Path, spark: "Spark
         upstream.scan(spark, "t", pinned).toArrow()
     error = upstream.failure(caught.value)
     assert isinstance(error, BadData)
-    assert "a.parquet: column 'at': a value is no timestamp[us]" in error.message
+    assert "a.parquet: column 'at': a value is not a timestamp[us]" in error.message
 
 
 class Wkb(pa.ExtensionType):  # type: ignore[misc]

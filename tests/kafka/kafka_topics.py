@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 TABLE = "orders"
-NOT_WHOLE = "not one whole JSON object (cut short, a name twice, more than the object in the line, …)"
+NOT_WHOLE = "not one whole JSON object (cut short, a duplicate name, text after the object, …)"
 EVENTS = ("kafka_partition", "kafka_offset")
 _NUMBERS = itertools.count()
 

@@ -1,1 +1,1 @@
-"""Delta tables by their log alone, without Spark: what upstream and sink share."""
+"""Delta tables, read through their log without Spark: what upstream and sink share."""

@@ -1,4 +1,4 @@
-"""The commits of a Delta table, one small file each: what changed, in what order, and what may not have."""
+"""Reads the commits of a Delta table, one small file each."""
 
 import json
 from collections.abc import Mapping
@@ -10,12 +10,12 @@ from backfill_cli.spark.failures import reading
 
 FEED = "delta.enableChangeDataFeed"
 _BYTES_A_CHANGE = 60
-"""A guess, where a writer told no metrics: it only sizes epochs."""
+"""A guess for writers that record no metrics. It only affects the size of epochs."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableMetadata:
-    """A commit's words on the table. id: of the table. schema: as Delta writes it."""
+    """What a commit records about the table. id: of the table. schema: as Delta writes it."""
 
     id: str
     schema: str
@@ -24,10 +24,10 @@ class TableMetadata:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One version of a table. ms: when it was made. operation: as its writer calls it.
+    """One version of a table. ms: when it was committed. operation: as its writer calls it.
 
-    changes: about how many rows its change feed has. size_bytes: of the files with them. metadata: None where it
-    is as before.
+    changes: about how many rows its change feed has. size_bytes: of the files with them. metadata: None if
+    unchanged.
     """
 
     version: int
@@ -40,14 +40,14 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """Which file of the log a version is; another one is another table's."""
+    """Identifies a version's file in the log: a different file belongs to a different table."""
 
     mtime_ns: int
     size: int
 
 
 def stamp(where: Where, version: int) -> Stamp | None:
-    """None where the log has no file of that version."""
+    """The stamp of a version; None if the log has no file of it."""
     from pyarrow import fs as pafs
 
     with reading(where.shown, "Delta log"):
@@ -56,7 +56,7 @@ def stamp(where: Where, version: int) -> Stamp | None:
 
 
 def last_checkpoint(where: Where) -> int:
-    """The version that the log says may be read without those before it; -1 without one."""
+    """The version that can be read without those before it, according to the log; -1 without one."""
     from pyarrow import fs as pafs
 
     path = f"{where.place.folder}/_delta_log/_last_checkpoint"
@@ -69,7 +69,7 @@ def last_checkpoint(where: Where) -> int:
 
 
 def commit(where: Where, version: int) -> Commit | None:
-    """What a version says of itself; None where the log has no file of it."""
+    """The commit of a version; None if the log has no file of it."""
     try:
         with where.place.fs.open_input_stream(where.log_file(version)) as file:
             text = file.read()
@@ -81,7 +81,7 @@ def commit(where: Where, version: int) -> Commit | None:
 
 
 def parsed(version: int, text: bytes, written_ms: int) -> Commit:
-    """text: the file, an action a line. written_ms: its time, where the commit tells none."""
+    """The commit in a file's text, one action per line. written_ms: its time if the commit has none."""
     info: Mapping[str, Any] = {}
     metadata: TableMetadata | None = None
     told = feed = 0
@@ -106,7 +106,7 @@ def parsed(version: int, text: bytes, written_ms: int) -> Commit:
 
 
 def schema_fields(schema: str) -> list[dict[str, Any]]:
-    """The columns as Delta writes them, with what it notes of each."""
+    """The columns as Delta writes them, with their metadata."""
     fields: list[dict[str, Any]] = json.loads(schema)["fields"]
     return fields
 
@@ -126,6 +126,6 @@ _COUNTS = {
 
 
 def _counted(metrics: Mapping[str, Any]) -> int | None:
-    """Rows of the change feed as the writer counted them; an update is two. None of another kind of commit."""
+    """Rows of the change feed by the writer's metrics; an update is two. None for other kinds of commits."""
     found = {name: int(metrics[name]) for name in _COUNTS if str(metrics.get(name, "")).isdigit()}
     return sum(n * _COUNTS[name] for name, n in found.items()) if found else None

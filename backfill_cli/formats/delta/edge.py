@@ -1,4 +1,4 @@
-"""Where the Delta library's errors end: a table is opened at a version, or it is said why not."""
+"""Opens Delta tables at a version, and maps the Delta library's errors to ours."""
 
 import re
 from collections.abc import Iterator
@@ -26,7 +26,9 @@ class Where:
         """The folder that an option names for one table. Raises UsageError for a pattern."""
         found = place(template, table)
         if found.pattern:
-            raise UsageError(f"{found.shown}: not the folder of a Delta table", "name the table's own folder")
+            raise UsageError(
+                f"{found.shown}: not a Delta table's folder", "set the path to the table's own folder"
+            )
         return cls(found)
 
     @property
@@ -35,7 +37,7 @@ class Where:
 
     @property
     def uri(self) -> str:
-        """The folder as Spark is told it."""
+        """The folder's URI for Spark."""
         return self.place.uri
 
     @property
@@ -43,17 +45,17 @@ class Where:
         return self.place.folder if self.place.local else self.place.uri
 
     def exists(self) -> bool:
-        """Whether there is a Delta table."""
+        """Whether the folder holds a Delta table."""
         from deltalake import DeltaTable
 
         with delta_errors(self.shown):
             return DeltaTable.is_deltatable(self.library_uri)
 
     def open(self, version: int | None = None) -> "DeltaTable":
-        """The table at a version, the newest without one.
+        """The table at a version, or at the newest.
 
-        Raises UsageError where there is no table, HistoryGone where the log has that version no longer, Fatal for
-        a feature that is not known here.
+        Raises UsageError if there is no table, HistoryGone if the log no longer has that version, Fatal for an
+        unsupported feature.
         """
         from deltalake import DeltaTable
 
@@ -66,7 +68,7 @@ class Where:
 
 @contextmanager
 def delta_errors(shown: str, version: int | None = None) -> Iterator[None]:
-    """Any failure of the library inside becomes ours and names the table."""
+    """Any failure of the library inside becomes one of our errors, which names the table."""
     try:
         from deltalake import exceptions as known
     except ImportError:
@@ -90,15 +92,15 @@ def _meaning(shown: str, version: int | None, exc: Exception) -> BackfillError:
     if version is not None and newest is not None and int(newest[1]) < version:
         return UsageError(
             f"{shown}: has no version {version}: its newest is {newest[1]}",
-            'upstream.version = "latest", or one it has',
+            'set upstream.version = "latest", or a version that exists',
         )
     if version is not None and ("version" in lower or "not found" in lower or "no such file" in lower):
         return HistoryGone(
-            f"{shown}: its log has version {version} no longer: {text}",
+            f"{shown}: its log no longer has version {version}: {text}",
             "start over; delta.logRetentionDuration says how long versions are kept",
         )
     if "feature" in lower or "protocol" in lower or "unsupported" in lower:
-        return Fatal(f"{shown}: a feature of this table is not known here: {text}", "drop the feature")
+        return Fatal(f"{shown}: a feature of this table is not supported: {text}", "drop that feature")
     if "timed out" in lower or "connect" in lower or "reset" in lower:
         return Transient(f"{shown}: {text}", "it is tried again by itself")
     return Fatal(f"{shown}: its log cannot be read: {text}", "repair the table")
@@ -108,12 +110,12 @@ PLACE = "delta:"
 
 
 def delta_place(where: Where) -> str:
-    """Where a table is, as a text that no other table has."""
+    """Where a table is, as a text that is unique to it."""
     import os
 
     return PLACE + (os.path.realpath(where.place.folder) if where.place.local else where.uri)
 
 
 def where_at(told: str) -> Where:
-    """The table of a text that `delta_place` made."""
+    """The table of a text from `delta_place`."""
     return Where.of(told.removeprefix(PLACE), "")

@@ -1,6 +1,6 @@
-"""Delta tables by their names in a catalog of the session: Spark says where one is, its log says the rest.
+"""Delta tables by name in a catalog of the session: Spark says where a table is, its log says the rest.
 
-Asked once a process: a name that is given to another table meanwhile is found by the table's id.
+Looked up once per process: if the name is given to another table meanwhile, the table's id shows it.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 NO_PLACE = (
-    'a Delta table is named by its folder, with a /: "./orders" for one that is beside; or by catalog.schema.table'
+    'a Delta table is named by its folder, with a /, such as "./orders" in this folder; or by catalog.schema.table'
 )
 OWN = "spark_catalog"
 IMPLEMENTATION = "spark.sql.catalogImplementation"
@@ -25,7 +25,7 @@ Session = Callable[[], "SparkSession"]
 
 
 def is_name(told: str) -> bool:
-    """Whether an option names a table in a catalog: its three parts, and no path."""
+    """Whether an option names a table in a catalog, by three parts, rather than a path."""
     return "/" not in told and len(told.split(".")) == 3 and all(told.split("."))
 
 
@@ -38,7 +38,7 @@ def sql_of(name: str) -> str:
 
 
 def located(spark: "SparkSession", name: str) -> Where | None:
-    """Where the table is; None where the catalog has none. Raises UsageError for one of another format."""
+    """Where the table is; None if the catalog has none. Raises UsageError for a table of another format."""
     require_lasting(spark, name.split(".")[0])
     try:
         detail = spark.sql(f"DESCRIBE DETAIL {sql_of(name)}").select("format", "location").toArrow().to_pylist()
@@ -52,7 +52,7 @@ def located(spark: "SparkSession", name: str) -> Where | None:
 
 
 def schema_folder(spark: "SparkSession", name: str) -> str:
-    """Where the catalog puts the tables of this one's schema. Raises UsageError where it does not say."""
+    """Where the catalog puts tables of this table's schema. Raises UsageError if it does not say."""
     catalog, schema, _ = name.split(".")
     require_lasting(spark, catalog)
     try:
@@ -62,9 +62,9 @@ def schema_folder(spark: "SparkSession", name: str) -> str:
     found = next((one["info_value"] for one in told if one["info_name"] == "Location"), "")
     if not found:
         raise UsageError(
-            f"table {name}: the catalog does not say where schema {schema!r} is: what the job keeps beside its "
-            "tables has no place",
-            "name the table's folder",
+            f"table {name}: the catalog does not say where schema {schema!r} is, so there is no place for the "
+            "state that the job keeps beside its tables",
+            "name the table by its folder",
         )
     return _uri(found)
 
@@ -74,17 +74,17 @@ def require_lasting(spark: "SparkSession", catalog: str) -> None:
     if catalog != OWN and spark.conf.get(CATALOG + catalog, None) is None:
         raise UsageError(
             f"the session has no catalog {catalog!r}",
-            f"name it in [spark.conf]: '{CATALOG}{catalog}' = …; or name the table's folder",
+            f"set it in [spark.conf]: '{CATALOG}{catalog}' = …; or name the table by its folder",
         )
     if catalog == OWN and spark.conf.get(IMPLEMENTATION, "in-memory") == "in-memory":
         raise UsageError(
-            f"Spark's own catalog, {OWN}, is kept in memory here, and ends with the session",
-            f"set [spark.conf] '{IMPLEMENTATION}' = 'hive', with its metastore; or name the table's folder",
+            f"Spark's own catalog, {OWN}, is kept in memory here, and is lost when the session ends",
+            f"set [spark.conf] '{IMPLEMENTATION}' = 'hive', with its metastore; or name the table by its folder",
         )
 
 
 def _uri(location: str) -> str:
-    """Hadoop writes a local one as `file:/x`."""
+    """The location as a URI or path: Hadoop writes a local one as `file:/x`."""
     return location.removeprefix("file:") if location.startswith("file:/") else location
 
 
@@ -94,4 +94,4 @@ def _refused(name: str, exc: Exception) -> Exception:
     if not isinstance(exc, PySparkException):
         return exc
     said = next(filter(None, str(exc).splitlines()), "")[:300]
-    return Fatal(f"table {name}: its catalog refuses: {said}", "see what Spark says of it above")
+    return Fatal(f"table {name}: its catalog refuses: {said}", "see Spark's output above")

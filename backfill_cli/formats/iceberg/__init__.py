@@ -1,4 +1,4 @@
-"""Iceberg tables as upstream and sink see them: where one is, what its metadata says, its types as Spark's.
+"""Iceberg tables, for upstream and sink: where a table is, its metadata, its types in Spark.
 
-Metadata is read with pyiceberg, without a Spark job; rows and commits go by Spark.
+Metadata is read with pyiceberg, without a Spark job; rows and commits go through Spark.
 """

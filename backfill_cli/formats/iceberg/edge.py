@@ -1,4 +1,4 @@
-"""Where Iceberg's errors end that come by Spark: each becomes one of ours."""
+"""Maps Iceberg's errors that come through Spark to ours."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,12 +9,12 @@ from backfill_cli.spark.failures import from_spark
 
 
 class Moved(Transient):
-    """Somebody else committed to the table meanwhile: look again."""
+    """Another writer committed to the table meanwhile: read it again."""
 
 
 @contextmanager
 def failing(place: Place) -> Iterator[None]:
-    """Iceberg's failures inside become ours; Moved for those that another commit is the cause of."""
+    """Iceberg's failures inside become ours; Moved for those caused by another commit."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -31,7 +31,7 @@ def failing(place: Place) -> Iterator[None]:
             raise known from exc
         if any(text in said for text in _PASSING):
             raise Transient(f"table {place}: {_first_line(said)}", "it is tried again by itself") from exc
-        raise Fatal(f"table {place}: {_first_line(said)}", "see what Spark says of it above") from exc
+        raise Fatal(f"table {place}: {_first_line(said)}", "see Spark's output above") from exc
 
 
 _MOVED = (

@@ -1,4 +1,4 @@
-"""What an Iceberg table's metadata says: read with pyiceberg, parsed once for each version of it."""
+"""Reads an Iceberg table's metadata with pyiceberg; each version is parsed once."""
 
 import re
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ SUFFIXES = (".metadata.json", ".gz.metadata.json")
 
 
 class Held:
-    """A table's metadata at one moment. file: where it is written."""
+    """A table's metadata at one moment. file: that holds it."""
 
     def __init__(self, file: str, told: "TableMetadata", io: Any) -> None:
         self.file, self.told, self.io = file, told, io
@@ -31,17 +31,17 @@ class Held:
 
     @property
     def identity(self) -> str:
-        """The table, wherever it is and whatever it is called: one that was made anew is another."""
+        """Identifies the table, wherever it is and whatever its name: a recreated table is a different one."""
         return f"iceberg:{self.told.table_uuid}"
 
     @property
     def main(self) -> "Snapshot | None":
-        """The newest snapshot of the table, None before the first."""
+        """The newest snapshot of the table; None before the first."""
         found = self.told.current_snapshot_id
         return None if found is None else self._snapshots.get(found)
 
     def snapshot(self, number: int) -> "Snapshot | None":
-        """None for one that expired, or never was."""
+        """A snapshot; None if it expired or never existed."""
         return self._snapshots.get(number)
 
     def ancestors(self, of: "Snapshot | None") -> "Iterator[Snapshot]":
@@ -57,12 +57,12 @@ class Held:
 
     @property
     def refs(self) -> dict[str, int]:
-        """Branches and tags but main: what they are at."""
+        """The snapshots of branches and tags, except main."""
         return {name: ref.snapshot_id for name, ref in self.told.refs.items() if name != "main"}
 
 
 class Look:
-    """Looks at one table again and again. An unchanged table of a folder costs two looks at the file system."""
+    """Reads one table repeatedly. An unchanged table in a folder costs two file system calls."""
 
     def __init__(self, place: Place, settings: Settings) -> None:
         self._place, self._settings = place, settings
@@ -72,7 +72,7 @@ class Look:
         self._catalog: Any = None
 
     def now(self) -> Held | None:
-        """The table as it is; None where there is none."""
+        """The table's current metadata; None if there is no table."""
         with _ours(self._place):
             root = self._root()
             return self._of_catalog() if root is None else self._of_folder(f"{root}/metadata")
@@ -91,9 +91,10 @@ class Look:
         told.setdefault("type", IMPLEMENTED.get(kind, kind))
         if told["type"] not in KINDS:
             raise UsageError(
-                f"table {self._place}: its catalog is of type {told['type'] or 'nothing'!r}, and what it "
-                f"holds can be looked up in one of type {', '.join(KINDS)}",
-                f"set [spark.conf] 'spark.sql.catalog.{self._place.catalog}.type'; or name the table's folder",
+                f"table {self._place}: its catalog is of type {told['type'] or 'nothing'!r}, but tables can be "
+                f"looked up only in one of type {', '.join(KINDS)}",
+                f"set [spark.conf] 'spark.sql.catalog.{self._place.catalog}.type'; or name the table by its "
+                "folder",
             )
         return told
 
@@ -116,7 +117,7 @@ class Look:
 
         if self._io is None:
             self._io = PyArrowFileIO()
-        # The hint is written after the version that it names, and may be of the one before.
+        # The hint is written after the version that it names, and can still name the one before.
         number, file = max(self._hinted(folder), self._known), None
         while found := self._file(folder, number + 1):
             number, file = number + 1, found
@@ -125,7 +126,7 @@ class Look:
         if self._held is not None and number == self._known and (file or self._file(folder, number)):
             return self._held
         file = file or self._file(folder, number)
-        if file is None:  # the table was dropped, and perhaps made anew
+        if file is None:  # the table was dropped, and perhaps recreated
             self._held, known, self._known = None, self._known, 0
             return self._of_folder(folder) if known else None
         self._held, self._known = Held(file, _parsed(self._io, file), self._io), number
@@ -140,7 +141,7 @@ class Look:
             return 0
         if not text.isdecimal():
             raise UsageError(
-                f"table {self._place}: version-hint.text names {text!r}: its metadata is kept by a catalog",
+                f"table {self._place}: version-hint.text names {text!r}: its metadata is managed by a catalog",
                 "name the table as catalog.schema.table, with that catalog in [spark.conf]",
             )
         return int(text)
@@ -181,8 +182,8 @@ class _ours:
         if isinstance(exc, ValidationError | exceptions.ValidationError):
             if (unknown := re.search(r"Unsupported field type: '([^']+)'", said)) is not None:
                 raise Fatal(
-                    f"table {self._place}: it has a column of type {unknown[1]}, which is not known here",
-                    "leave the column out, by a copy of the table without it, or change its type",
+                    f"table {self._place}: it has a column of type {unknown[1]}, which is not supported",
+                    "use a copy of the table without the column, or change its type",
                 ) from exc
             raise Fatal(f"table {self._place}: its metadata cannot be read: {said}", "restore it") from exc
         if isinstance(exc, PermissionError):

@@ -1,4 +1,4 @@
-"""Where an Iceberg table is: in a folder of its own (a Hadoop table), or under a name in a catalog of Spark's."""
+"""Where an Iceberg table is: in its own folder (a Hadoop table), or under a name in one of Spark's catalogs."""
 
 import hashlib
 import os
@@ -13,13 +13,13 @@ from backfill_cli.spark.names import backticked
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-NO_PLACE = "a folder, with a '/' in it ('./orders' for one that is beside), or catalog.schema.table"
+NO_PLACE = "a folder, with a '/' in it (such as './orders' in this folder), or catalog.schema.table"
 SPARK_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """folder: what the table's own folder is in, None for a table of the session's catalog `catalog`.
+    """folder: the parent of the table's own folder; None for a table of the session's catalog `catalog`.
 
     names: namespace and table.
     """
@@ -30,7 +30,7 @@ class Place:
 
     @classmethod
     def of(cls, table: str) -> "Place":
-        """table: a path or URI, which has a `/`, or catalog.schema.table. Raises UsageError for neither."""
+        """table: a path or URI with a `/`, or catalog.schema.table. Raises UsageError for anything else."""
         if "/" in table:
             folder, _, name = _absolute(table).rpartition("/")
             if not name:
@@ -40,18 +40,18 @@ class Place:
         if not names or not all((catalog, *names)):
             raise UsageError(
                 "table: neither a path, which has a '/', nor catalog.schema.table",
-                "write ./orders for a folder that is here, or put a catalog's name before it",
+                "write ./orders for a table in this folder, or put a catalog's name before it",
             )
         return cls(catalog, tuple(names))
 
     @property
     def sql(self) -> str:
-        """The table's name in Spark's SQL, where `register` was called."""
+        """The table's name in Spark's SQL, once `register` was called."""
         return ".".join(map(backticked, (self.catalog, *self.names)))
 
     @property
     def in_catalog(self) -> str:
-        """The same for a procedure's argument: without the catalog."""
+        """The table's name as a procedure's argument: without the catalog."""
         return ".".join(map(backticked, self.names))
 
     @property
@@ -62,11 +62,11 @@ class Place:
 
     @property
     def told(self) -> str:
-        """The table as a statement for people names it: how they call the catalog of a folder is not known."""
+        """The table's name in statements shown to users: their name for a folder's catalog is not known."""
         return self.sql if self.folder is None else ".".join(map(backticked, self.names))
 
     def call(self, procedure: str, arguments: str = "") -> str:
-        """A procedure's call for people."""
+        """A procedure's call, as shown to users."""
         catalog = "CATALOG" if self.folder is not None else backticked(self.catalog)
         more = f", {arguments}" if arguments else ""
         return f"CALL {catalog}.system.{procedure}(table => '{self.in_catalog}'{more})"
@@ -78,7 +78,7 @@ class Place:
         return Place(self.catalog, (*self.names[:-1], name), self.folder)
 
     def register(self, spark: "SparkSession") -> None:
-        """This session knows the table's catalog, and keeps no tables of it in memory: others change them."""
+        """This session knows the table's catalog, and does not cache its tables: other writers change them."""
         at = CATALOG + self.catalog
         if self.folder is not None:
             spark.conf.set(at, SPARK_CATALOG)
@@ -87,16 +87,16 @@ class Place:
         elif spark.conf.get(at, None) is None:
             raise UsageError(
                 f"table {self}: the session has no catalog {self.catalog!r}",
-                f"name it in [spark.conf]: '{at}' = '{SPARK_CATALOG}', '{at}.type' = …; "
+                f"set it in [spark.conf]: '{at}' = '{SPARK_CATALOG}', '{at}.type' = …; "
                 "or name a folder, with a '/'",
             )
         spark.conf.set(f"{at}.cache-enabled", "false")
-        # A key's NOT NULL would else be lost where a table is created from a frame.
+        # Otherwise a key's NOT NULL would be lost when a table is created from a frame.
         spark.conf.set(f"{at}.use-nullable-query-schema", "false")
 
 
 def catalog_properties(name: str, conf: Mapping[str, str]) -> dict[str, str]:
-    """What the session's settings say of a catalog: `spark.sql.catalog.NAME.*` without that prefix."""
+    """The session's settings of a catalog: `spark.sql.catalog.NAME.*` without that prefix."""
     prefix = f"{CATALOG}{name}."
     return {key[len(prefix) :]: value for key, value in conf.items() if key.startswith(prefix)}
 
@@ -107,7 +107,7 @@ def template(text: str, target: str) -> str:
 
 
 Settings = Callable[[], Mapping[str, str]]
-"""What the session is told in its settings; a session is started where there is none yet."""
+"""Returns the session's settings; starts a session if there is none yet."""
 
 
 def settings_of(session: "Callable[[], SparkSession]") -> Settings:

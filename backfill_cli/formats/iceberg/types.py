@@ -1,4 +1,4 @@
-"""Iceberg's types as Spark reads them, and what a table of a Spark schema would have."""
+"""Iceberg's types as Spark reads them, and the types that Iceberg keeps for a Spark schema."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -23,10 +23,10 @@ SIMPLE = {
     "timestamp": "timestamp_ntz",
 }
 WIDENED = {"byte": "integer", "short": "integer"}
-"""Iceberg has no integer of less than 32 bits: each value survives, its column's type is wider."""
+"""Iceberg has no integer of less than 32 bits: each value is kept, but the column's type is wider."""
 METADATA = ("_file", "_pos", "_deleted", "_spec_id", "_partition", "_change_type", "_change_ordinal")
 TAKEN = (*METADATA, "_commit_snapshot_id", "_row_id", "_last_updated_sequence_number", "_op", "_unsent")
-"""Names that Iceberg, or a staged change, gives to columns of its own."""
+"""Names that Iceberg, or staged changes, use for their own columns."""
 
 
 def columns(table: str, schema: "Schema") -> Columns:
@@ -61,7 +61,7 @@ def spark_type(table: str, where: str, kind: "IcebergType") -> SparkType:
             return SIMPLE[str(kind)]
     raise BadData(
         f"table {table!r}, column {where!r}: Spark cannot read Iceberg's type {kind} exactly",
-        "leave the column out, by a copy of the table without it, or change its type",
+        "use a copy of the table without the column, or change its type",
     )
 
 
@@ -110,7 +110,7 @@ def _refuse_names(table: str, names: Sequence[str]) -> None:
     for name in names:
         if name.lower() in TAKEN:
             raise BadData(
-                f"table {table!r}: a column may not be called {name!r}, which Iceberg or staged changes use",
+                f"table {table!r}: a column cannot be called {name!r}, which Iceberg or staged changes use",
                 f'rename it in the transform: select = ["{name} AS {name.lstrip("_")}", …]',
             )
         if (twin := seen.setdefault(name.lower(), name)) != name or names.count(name) > 1:

@@ -1,1 +1,1 @@
-"""What tables of a lake have in common, whatever their format: staged rows as frames, MERGE, what a sink keeps."""
+"""What lake tables of any format share: staged rows as frames, MERGE, the state that a sink keeps."""

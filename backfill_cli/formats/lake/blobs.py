@@ -1,6 +1,6 @@
-"""Small files beside a lake's tables, each written once and whole: what a sink keeps there of its jobs.
+"""Small files beside a lake's tables, each written once and completely: the state that a sink keeps of its jobs.
 
-No format, no Spark job: a barrier that commits rows writes one, in a millisecond on a disk.
+They have no format and need no Spark job: a barrier that commits rows writes one, in a millisecond on a disk.
 """
 
 import os
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
 OLD_S = 3600.0
-"""A draft is written in milliseconds; clocks of machines differ by less than that."""
+"""Older drafts are abandoned: one is written in milliseconds, and clocks of machines differ by less than this."""
 _DRAFT = re.compile(r"\.[0-9a-f]{32}")
 
 
 class Blobs:
-    """Files of one folder, or below it. Names are relative, with `/`; those with a `.` first are not listed."""
+    """Files in or below one folder. Names are relative, with `/`; those that begin with `.` are not listed."""
 
     def __init__(self, files: "FileSystem", root: str) -> None:
         self._files, self.root = files, root.rstrip("/")
@@ -29,7 +29,7 @@ class Blobs:
         return Blobs(self._files, f"{self.root}/{name}")
 
     def names(self) -> list[str]:
-        """What is there, files and folders, sorted; nothing where there is no folder."""
+        """The names of files and folders, sorted; empty if there is no folder."""
         from pyarrow.fs import FileSelector
 
         found = self._files.get_file_info(FileSelector(self.root, allow_not_found=True))
@@ -42,10 +42,10 @@ class Blobs:
             return content
 
     def create(self, name: str, content: bytes) -> None:
-        """The file is there whole, durable. Raises FileExistsError where one of that name is there.
+        """The file exists, complete and durable. Raises FileExistsError if one of that name exists.
 
-        On a disk that is one act. Of two writers at once to an object store, both may return: what names stand
-        for has to differ by writer, or not matter that much.
+        Atomic on a disk. On an object store, two writers at once can both return: names have to differ by writer,
+        or a lost write must not matter.
         """
         from pyarrow.fs import FileType, LocalFileSystem
 
@@ -59,14 +59,14 @@ class Blobs:
             file.write(content)
 
     def delete(self, name: str) -> None:
-        """It is gone, or was."""
+        """The file does not exist any more, if it did."""
         try:
             self._files.delete_file(f"{self.root}/{name}")
         except FileNotFoundError:
             return
 
     def delete_all(self) -> None:
-        """The folder is gone with all that is in it, or was."""
+        """The folder and everything in it do not exist any more, if they did."""
         try:
             self._files.delete_dir(self.root)
         except FileNotFoundError:
@@ -74,7 +74,7 @@ class Blobs:
 
 
 def _sweep(folder: str) -> None:
-    """Drafts that a death left go; one that is being written is younger."""
+    """Remove drafts left by killed processes; a draft that is being written is younger."""
     with suppress(OSError), os.scandir(folder) as found:
         for one in found:
             if _DRAFT.fullmatch(one.name) and time.time() - one.stat().st_mtime > OLD_S:
@@ -82,7 +82,7 @@ def _sweep(folder: str) -> None:
 
 
 def _create_on_disk(path: str, content: bytes) -> None:
-    """Written under another name and linked to its own, which fails where that is taken; then synced."""
+    """Write under another name and link it to its own, which fails if that name is taken; then sync."""
     folder = str(PurePosixPath(path).parent)
     os.makedirs(folder, exist_ok=True)
     _sweep(folder)

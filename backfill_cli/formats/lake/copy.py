@@ -1,4 +1,4 @@
-"""A sink's tables of a lake as `verify` reads them: each at the version that its marker was found in."""
+"""A sink's lake tables as `verify` reads them: each at the version in which its marker was found."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Reads = Callable[["SparkSession", SinkTable], "DataFrame"]
-"""All rows of a table at its version, its columns as the types of the table's Spark schema."""
+"""All rows of a table at its version, with the types of the table's Spark schema."""
 
 
 class LakeCopy:
     """`contracts.SinkCopy` over versions that no commit changes.
 
-    spark: a session of its own, since `words_digest` changes a setting while the other side's is at work.
-    versions: by table, the one that is read.
+    spark: a separate session, because `words_digest` changes a setting while the other side's session is in use.
+    versions: the version that is read, by table.
     """
 
     def __init__(
@@ -33,11 +33,11 @@ class LakeCopy:
         return self._saved
 
     def mark(self) -> str:
-        """A version of a table holds the same rows for good."""
+        """The versions: a version of a table always holds the same rows."""
         return json.dumps(dict(self._versions), sort_keys=True)
 
     def survey(self, table: SinkTable) -> Survey:
-        """Spark hashes strings of any kind; the bounds are a scan of the first key column alone."""
+        """Spark hashes strings of any kind; the bounds come from a scan of the first key column only."""
         from pyspark.sql import functions as F
 
         few = frozenset(name for name in _strings(table))

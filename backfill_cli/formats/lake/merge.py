@@ -1,4 +1,4 @@
-"""The SQL that puts net changes into a table of a lake, and what is asked of rows before they count as in."""
+"""The SQL that applies net changes to a lake table, and the checks of rows before a commit."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,15 +20,15 @@ NAMED_KEYS = 5
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 INTERPRETED_ROWS = 20_000
 PRUNED_BY = {"byte": "TINYINT", "short": "SMALLINT", "integer": "INT", "long": "BIGINT", "date": "DATE"}
-"""Types of a first key column whose bounds are written into a MERGE, so that it reads the files within alone."""
+"""Types of a first key column whose bounds are written into a MERGE, so that it reads only files within them."""
 
 
 @contextmanager
 def planned_for(session: "SparkSession", staged: StagedTable) -> Iterator[None]:
-    """A MERGE of few rows is interpreted: code that Spark writes for one, and Java compiles, serves no other.
+    """A MERGE of few rows is interpreted: code generated and compiled for one MERGE is not used by another.
 
-    Its bounds make it another one each time: of the 4.4 s of CPU of a MERGE of 1,000 rows 1.4 went there.
-    session: one of the sink's own.
+    Its bounds differ each time: of the 4.4 s of CPU of a MERGE of 1,000 rows, 1.4 s were spent on generated code.
+    session: one that the sink has for itself.
     """
     few = staged.rows + staged.changed + staged.deleted <= INTERPRETED_ROWS
     for name, value in INTERPRETED.items() if few else ():
@@ -43,10 +43,10 @@ def planned_for(session: "SparkSession", staged: StagedTable) -> Iterator[None]:
 def merge_sql(
     target: str, source: str, table: SinkTable, partial: Sequence[str], bounds: tuple[str, str] | None = None
 ) -> str:
-    """MERGE of `source`, a view of `(_op, [_unsent,] columns…)` net by key, into `target`, both as SQL names them.
+    """MERGE of `source`, a view of `(_op, [_unsent,] columns…)` net by key, into `target`, both as SQL names.
 
-    partial: columns that some rows leave as the table has them. bounds: see `key_bounds`. A row that leaves
-    columns out and has no row to change is not inserted: see `refuse_lost`.
+    partial: columns that some rows leave unchanged in the table. bounds: see `key_bounds`. A row that omits
+    columns and has no row to change is not inserted: see `refuse_lost`.
     """
     names = names_of(table.schema)
     matches = [f"t.{backticked(name)} = s.{backticked(name)}" for name in table.key]
@@ -75,7 +75,7 @@ def merge_sql(
 def key_bounds(commit: EpochCommit, table: SinkTable, files: Sequence[StagedFile]) -> tuple[str, str] | None:
     """The least and the greatest value of the first key column in staged files, as SQL, from their footers.
 
-    None where the footers do not say, or the type has no plain literal.
+    None if the footers lack them, or the type has no plain literal.
     """
     import pyarrow.parquet as pq
 
@@ -101,13 +101,13 @@ def key_bounds(commit: EpochCommit, table: SinkTable, files: Sequence[StagedFile
 
 
 def _place_of(footer: "FileMetaData", name: str) -> int | None:
-    """Which leaf of the file a column of its own is. A field inside another column may have the same name."""
+    """A top-level column's index among the file's leaves. A field inside another column can share its name."""
     paths = [footer.schema.column(n).path for n in range(footer.num_columns)]
     return paths.index(name) if paths.count(name) == 1 and name in footer.schema.to_arrow_schema().names else None
 
 
 def refuse_lost(table: SinkTable, changes: "DataFrame", *held: "DataFrame") -> None:
-    """Raises BadData naming keys of changes that leave columns as they are, of rows that are in none of `held`."""
+    """Raises BadData naming keys of changes that leave columns unchanged, if their rows are in none of `held`."""
     from pyspark.sql import functions as F
 
     lost = changes.where((F.col(OP) == "U") & (F.size(UNSENT) > 0)).select(*(quoted(name) for name in table.key))
@@ -119,13 +119,13 @@ def refuse_lost(table: SinkTable, changes: "DataFrame", *held: "DataFrame") -> N
 
 
 def literal(text: str) -> str:
-    """A string as Spark's SQL writes it."""
+    """A string as a literal of Spark's SQL."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 
 
 def shown_key(table: SinkTable) -> "Column":
-    """A row's key as text for people."""
+    """A row's key as text for messages."""
     from pyspark.sql import functions as F
 
     fields = columns_of(table.schema)

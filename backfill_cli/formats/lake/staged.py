@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 OP, UNSENT = "_op", "_unsent"
 FILE_BYTES = 32 * 2**20
-"""A task for each so many staged bytes: an epoch of a few rows becomes one file, a large one is written by all."""
+"""Staged bytes per task: an epoch of a few rows becomes one file, a large one is written by all cores."""
 
 
 def inserts(spark: "SparkSession", commit: EpochCommit, table: SinkTable) -> "DataFrame | None":
-    """`(columns…)` of the epoch's snapshot rows, in the order of the table's schema; None where there are none."""
+    """`(columns…)` of the epoch's snapshot rows, in the order of the table's schema; None if there are none."""
     staged = _staged(commit, table)
     if not staged.inserts or not staged.rows:
         return None
@@ -25,9 +25,9 @@ def inserts(spark: "SparkSession", commit: EpochCommit, table: SinkTable) -> "Da
 
 
 def changes(spark: "SparkSession", commit: EpochCommit, table: SinkTable) -> "DataFrame | None":
-    """`(_op 'U'|'D', [_unsent,] columns…)`, net by key, of the epoch's changes; None where there are none.
+    """`(_op 'U'|'D', [_unsent,] columns…)`, net by key, of the epoch's changes; None if there are none.
 
-    `_unsent` is there when some row leaves columns as the table has them (`StagedTable.partial`).
+    `_unsent` exists if some row leaves columns unchanged in the table (`StagedTable.partial`).
     """
     staged = _staged(commit, table)
     if not staged.changes or not staged.changed + staged.deleted:
@@ -39,10 +39,10 @@ def changes(spark: "SparkSession", commit: EpochCommit, table: SinkTable) -> "Da
 
 
 def net(inserts: "DataFrame", changes: "DataFrame", table: SinkTable) -> "DataFrame":
-    """Snapshot rows and the changes that come after them as one frame of changes, as `changes` has it.
+    """Snapshot rows and the changes that follow them as one frame of changes, in the form of `changes`.
 
-    For a format that takes an epoch by one MERGE. A change counts over a snapshot row of its key; one that leaves
-    columns as they are takes these from it. A key that is twice among `inserts` stays twice.
+    For a format that applies an epoch by one MERGE. A change replaces a snapshot row of its key; columns that the
+    change leaves unchanged are taken from that row. A duplicate key among `inserts` stays a duplicate.
     """
     from pyspark.sql import functions as F
 

@@ -1,14 +1,14 @@
-"""What a sink in a lake keeps of a job beside its tables: claims, owner, the checkpoint of an epoch.
+"""The state of a job that a lake sink keeps beside its tables: claims, owner, the checkpoint of an epoch.
 
-Nothing here says what is committed: the marker in a table does, written with the table's rows. So every file is
-written once, under a name of its own:
+These files do not say what is committed: the marker in a table does, written with the table's rows. So every file
+is written once, under a unique name:
 
     job-<number>.json                 who has the job, and which tables; the highest number counts
     definition-<epoch>-<digest>.json  what a lost catalog is rebuilt from; written when it changes
-    epoch-<epoch>-<attempt>.json      the checkpoint of that epoch and attempt, written before the first row of it
+    epoch-<epoch>-<attempt>.json      the checkpoint of that epoch and attempt, written before its first row
 
-An epoch's file counts once a marker names its epoch and attempt. A runner whose token is too old may still write
-one, which no marker will ever name.
+An epoch's file counts once a marker names its epoch and attempt. A runner whose token is too old can still write
+one, but no marker will ever name it.
 """
 
 import hashlib
@@ -27,17 +27,17 @@ from backfill_cli.model.split import SplitKey, SplitProgress
 FOLDER = "_backfill_state"
 LAYOUT = 1
 FEW_SPLITS = 256
-"""So many are written whole with each epoch: 20 KB. Of more, those that moved, on top of the epoch before."""
+"""Up to this many splits are all written with each epoch: 20 KB. Of more, only those that moved since the last."""
 LONGEST_CHAIN = 50
-"""Epochs between two files that hold all splits: what a reader has to open at most."""
+"""Epochs between two files that hold all splits: the most files that a reader has to open."""
 TRIES = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
     """One table of a job. place: where it is, the same text for all spellings. id: of this claim; markers of an
-    earlier one do not count. token: that the job had when the table was claimed. branch: of the table, which the
-    job fills until it is cut over; None for the table's own."""
+    earlier claim do not count. token: the job's when the table was claimed. branch: the table's branch that the
+    job fills until cut-over; None for the table itself."""
 
     place: str
     id: str
@@ -47,7 +47,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A table that was about to be cut over, or is: the table says which. kept: the name of what was before."""
+    """A table that was about to be cut over, or is: the table says which. kept: the name of what it replaced."""
 
     kept: str
     branch: str
@@ -69,7 +69,7 @@ class JobRecord:
 
 @dataclass(frozen=True, slots=True)
 class EpochState:
-    """The checkpoint after an epoch. definition: its file. splits: all of them, or what moved since `base`."""
+    """The checkpoint after an epoch. definition: its file. splits: all, or those that moved since `base`."""
 
     definition: str
     checkpoint: Checkpoint
@@ -86,12 +86,12 @@ class JobState:
         self._last: tuple[str, dict[SplitKey, SplitProgress]] | None = None
 
     def record(self) -> JobRecord | None:
-        """None where this sink has nothing of the job. Raises Fatal for one that a newer backfill wrote."""
+        """The newest record; None if there is no state of the job. Raises Fatal if a newer backfill wrote it."""
         found = self._newest()
         return found[1] if found else None
 
     def change(self, act: Callable[[JobRecord | None], JobRecord]) -> JobRecord:
-        """What `act` makes of the record is the record; asked again where another process was quicker."""
+        """The record is what `act` makes of it. `act` is called again if another process was quicker."""
         for _ in range(TRIES):
             found = self._newest()
             before, record = found if found else (0, None)
@@ -103,20 +103,20 @@ class JobState:
             except FileExistsError:
                 continue
             if any(other > before + 1 for other in self._records()):
-                # Others went on while this process stood still, and removed the name that it took.
+                # Other processes continued while this one was stopped, and removed the name that it took.
                 self._files.delete(_numbered(before + 1))
                 continue
             for older in self._records():
-                if older < before:  # the one before stays for those who just listed it
+                if older < before:  # the one before stays, for a process that has just listed it
                     self._files.delete(_numbered(older))
             return wanted
         raise Transient(
-            f"job {self._job!r}: others change its record in {self._files.root} all the time",
-            "let one runner alone have the job: look for another catalog that runs it",
+            f"job {self._job!r}: other processes keep changing its record in {self._files.root}",
+            "let only one runner have the job: look for another catalog that runs it",
         )
 
     def own(self, owner: Owner, instead_of: Owner | None) -> None:
-        """`owner` has the job. Raises Held when another catalog than `instead_of` has it by now."""
+        """`owner` has the job. Raises Held if a catalog other than `instead_of` has it by now."""
 
         def taken(record: JobRecord | None) -> JobRecord:
             held = None if record is None else record.owner
@@ -130,14 +130,14 @@ class JobState:
         self.change(taken)
 
     def began(self) -> bool:
-        """Whether an epoch was about to be committed: tables that are not there any more held rows then."""
+        """Whether an epoch was about to be committed: tables that are missing now held rows then."""
         return any(name.startswith("epoch-") for name in self._files.names())
 
     def save(self, commit: EpochCommit, before: Marker) -> None:
-        """The state after this epoch is there; it counts once a marker says so. before: a table's marker now.
+        """The state after this epoch is stored; it counts once a marker says so. before: a table's marker now.
 
-        Asked before each table of the epoch, and written once. What no marker can name any more is removed: states
-        that those of the epoch before do not rest on.
+        Called before each table of the epoch, and written once. States that no marker can name any more are
+        removed: those that the state of the epoch before does not build on.
         """
         name = _name(commit.epoch, commit.attempt)
         if self._last is not None and self._last[0] == name:
@@ -151,7 +151,7 @@ class JobState:
     def at_one_epoch(self, markers: Mapping[str, Marker]) -> Marker | None:
         """The marker that all tables with rows have; None before the first epoch.
 
-        Raises StateConflict where one is behind: the staged rows that it lacks are known to the catalog alone.
+        Raises StateConflict if one is behind: only the catalog knows the staged rows that it lacks.
         """
         begun = {table: marker for table, marker in markers.items() if marker.epoch}
         newest = max(begun.values(), key=lambda marker: marker.epoch, default=None)
@@ -159,15 +159,14 @@ class JobState:
         if newest is not None and behind:
             raise StateConflict(
                 f"job {self._job!r}: table {behind[0]!r} is at epoch {begun[behind[0]].epoch}, others at "
-                f"{newest.epoch}: its runner died between two tables, and what is missing is known to its catalog "
-                "alone",
-                f"go on with that catalog: backfill resume {self._job}; or start over: backfill drop {self._job} "
-                f"--with-rows --confirm {self._job}",
+                f"{newest.epoch}: its runner died between two tables, and only its catalog knows what is missing",
+                f"continue with that catalog: backfill resume {self._job}; or start over: backfill drop "
+                f"{self._job} --with-rows --confirm {self._job}",
             )
         return newest
 
     def saved(self, marker: Marker) -> SavedJob | None:
-        """What `save` kept of the epoch that this marker names, with all splits; None before the first epoch."""
+        """What `save` stored for the epoch that this marker names, all splits included; None before the first."""
         if not marker.epoch:
             return None
         name = _name(marker.epoch, marker.attempt)
@@ -178,11 +177,11 @@ class JobState:
         return SavedJob(definition, replace(state.checkpoint, splits=self._splits(name, state)))
 
     def newest_epoch(self) -> int:
-        """Of the states that are here, committed or not; 0 where there are none."""
+        """The newest epoch of all stored states, committed or not; 0 if there are none."""
         return max((_epoch_of(name) for name in self._files.names() if name.startswith("epoch-")), default=0)
 
     def forget(self) -> None:
-        """Nothing is left of the job."""
+        """No state of the job is left."""
         self._last = None
         self._files.delete_all()
 
@@ -217,7 +216,7 @@ class JobState:
         return {key: split for layer in reversed(layers) for key, split in layer.items()}
 
     def _clean(self, before: Marker, held: EpochState) -> None:
-        """What the epoch before does not rest on goes, if older: a late runner removes nothing that counts."""
+        """Remove older states that `held` does not build on: thus a late runner removes nothing that counts."""
         oldest, state = before.epoch, held
         while state.base is not None:
             oldest, base = _epoch_of(state.base), self._state(state.base)
@@ -233,7 +232,7 @@ class JobState:
         try:
             self._files.create(name, text.encode())
         except FileExistsError:
-            return  # of the same attempt, or the same digest
+            return  # written by the same attempt, or with the same digest
 
     def _state(self, name: str) -> EpochState | None:
         try:
@@ -249,7 +248,7 @@ class JobState:
             try:
                 record = decode(JobRecord, self._files.read(_numbered(numbers[-1])).decode())
             except FileNotFoundError:
-                continue  # a newer one is there by now
+                continue  # a newer one exists by now
             if record.layout > LAYOUT:
                 raise Fatal(
                     f"a newer backfill wrote {self._files.root} (layout {record.layout}, ours is {LAYOUT})",
@@ -257,8 +256,8 @@ class JobState:
                 )
             return numbers[-1], record
         raise Transient(
-            f"job {self._job!r}: others change its record in {self._files.root} all the time",
-            "let one runner alone have the job: look for another catalog that runs it",
+            f"job {self._job!r}: other processes keep changing its record in {self._files.root}",
+            "let only one runner have the job: look for another catalog that runs it",
         )
 
     def _records(self) -> list[int]:
@@ -266,7 +265,7 @@ class JobState:
 
 
 def jobs(folder: Blobs) -> list[JobRecord]:
-    """The records of all jobs that have something here."""
+    """The records of all jobs with state here."""
     found = (JobState(folder, unquote(name)).record() for name in folder.names())
     return [record for record in found if record is not None]
 
@@ -284,7 +283,7 @@ def _epoch_of(name: str) -> int:
 
 
 def _definition(commit: EpochCommit, held: EpochState | None) -> str:
-    """The name of the definition's file: the one that the epoch before has, where it is the same."""
+    """The name of the definition's file: that of the epoch before if the definition is the same."""
     digest = hashlib.sha256(commit.saved.definition.encode()).hexdigest()[:32]
     if held is not None and held.definition.endswith(f"-{digest}.json"):
         return held.definition

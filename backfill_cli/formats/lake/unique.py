@@ -1,4 +1,4 @@
-"""No key of a lake table stands twice: proven by counts, and the keys named where it is not so."""
+"""Proves by counts that no key of a lake table is duplicated, or names the keys that are."""
 
 from typing import TYPE_CHECKING
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 WHOLE = ("byte", "short", "integer", "long", "date")
-"""Types of keys whose neighbours are told apart by a bit of one number."""
+"""Types of keys of which 64 adjacent values map to the bits of one number."""
 
 
 def refuse_duplicates(table: SinkTable, rows: "DataFrame", where: str = "the snapshot") -> None:
-    """Raises BadData naming up to five keys that stand more than once in `rows`, all of the table, as `where`."""
+    """Raises BadData naming up to five duplicate keys in `rows`, all rows of the table. where: for the message."""
     from pyspark.sql import functions as F
 
     if _proven_unique(table, rows):
@@ -29,10 +29,10 @@ def refuse_duplicates(table: SinkTable, rows: "DataFrame", where: str = "the sna
 
 
 def _proven_unique(table: SinkTable, rows: "DataFrame") -> bool:
-    """Whether 64 neighbours at a time have as many bits as rows: 5 million dense keys take 0.8 s, grouped 5.
+    """Whether each 64 adjacent keys have as many bits as rows: 5 million dense keys take 0.8 s, grouping them 5 s.
 
-    Keys that are not dense cost what grouping them would. False where no column of the key is a whole number,
-    where some key stands twice, and where one is NULL.
+    Keys that are not dense cost as much as grouping. False if no column of the key is a whole number, if a key is
+    duplicated, or if one is NULL.
     """
     from pyspark.sql import functions as F
 

@@ -1,4 +1,4 @@
-"""What a table's URI may not hold: it is shown in errors and kept beside the tables, a secret would be too."""
+"""Refuses secrets in a table's URI, which is shown in errors and stored beside the tables."""
 
 import re
 from typing import Any
@@ -8,7 +8,7 @@ from backfill_cli.contracts.secrets import STORED
 
 _SECRETS = re.compile(r"sig|secret|token|key|pass|credential", re.IGNORECASE)
 NO_SECRETS = (
-    "a URI with a secret in it would be shown and stored: take the part {part} out, and give the secret to the "
+    "a URI with a secret in it would be shown and stored: remove the part {part}, and give the secret to the "
     'file system, in spark.conf by "${{env:NAME}}" and in this process\'s environment'
 )
 
@@ -16,7 +16,7 @@ NO_SECRETS = (
 def without_secrets(told: str, context: Any = None) -> str:
     """The same text. Raises ValueError, without it, for a URI with a password or a query that names a secret.
 
-    context: of the validation; a config that the catalog has is taken as it was, so that its job can go on or go.
+    context: of the validation; a stored config is accepted, so that its job can be continued or dropped.
     """
     if "://" not in told or context == STORED:
         return told

@@ -39,10 +39,11 @@ def _look(path: str, changes: str | None) -> Looked:
 
 
 def _fingerprint(options: FilesOptions) -> Mapping[str, Any]:
-    """All that changes results. `changes.columns` does not: columns are declared when they come.
+    """The options that change results.
 
-    Nor does `changes.tables`: a job that met a line of another table goes on once it says which are meant. Nor do
-    `snapshot.ignore` and `sparse`, which say what columns may be missing, and `changes.consecutive`.
+    Left out: `changes.columns` (columns are declared when they appear); `changes.tables` (a job that met a line of
+    another table continues once this option names the tables meant); `snapshot.ignore` and `sparse` (columns that
+    may be missing); `changes.consecutive`.
     """
     told: dict[str, Any] = options.model_dump(mode="json", by_alias=True)
     told["snapshot"] = _snapshot_fingerprint(options.snapshot)

@@ -31,7 +31,7 @@ _EXTENSIONS: dict[str, FileFormat] = {
 
 
 def extension(name: str, allowed: Collection[FileFormat] = ("parquet", "json", "csv")) -> FileFormat | None:
-    """What a file is by its name, the last suffix that tells first: `a.csv.gz` is csv."""
+    """The format that a file's name says; the last known suffix decides: `a.csv.gz` is csv."""
     for suffix in reversed(PurePosixPath(name).suffixes):
         found = _EXTENSIONS.get(suffix.lower())
         if found in allowed:
@@ -46,24 +46,24 @@ class _Options(BaseModel):
 
 
 class CsvOptions(_Options):
-    """How CSV files are written. An empty field without quotes is NULL, one with quotes an empty string."""
+    """The dialect of CSV files. An unquoted empty field is NULL; a quoted one is an empty string."""
 
     header: bool = Field(default=False, description="the first line of each file names its columns")
     delimiter: str = Field(default=",", min_length=1, max_length=1, description="one character between fields")
     quote: str = Field(default='"', min_length=1, max_length=1, description="one character around fields")
     escape: str = Field(
-        default='"', min_length=1, max_length=1, description="what stands before a quote inside a field"
+        default='"', min_length=1, max_length=1, description="the character that escapes a quote inside a field"
     )
-    null_value: str = Field(default="", description="the text of NULL, without quotes")
+    null_value: str = Field(default="", description="unquoted text that means NULL")
     multi_line: bool = Field(
-        default=False, description="quoted fields may hold line ends; one task then reads a file"
+        default=False, description="quoted fields may contain line ends; one task then reads a whole file"
     )
 
     @model_validator(mode="after")
     def _are_bytes(self) -> Self:
         for name in ("delimiter", "quote", "escape"):
             if not getattr(self, name).isascii():
-                raise ValueError(f"csv.{name} is one ASCII character, not {getattr(self, name)!r}")
+                raise ValueError(f"csv.{name} must be one ASCII character, not {getattr(self, name)!r}")
         return self
 
 
@@ -72,22 +72,20 @@ class SnapshotFiles(_Options):
 
     path: Annotated[str, Example("data/orders/snapshot")] = Field(
         min_length=1,
-        description="folder (read with its subfolders) or glob; a local path or a URI that pyarrow and Spark both "
-        "reach; holds {table} when there are several tables",
+        description="folder (read with its subfolders) or glob; a local path or a URI that both pyarrow and Spark "
+        "can open; contains {table} if there are several tables",
     )
-    format: SnapshotFormat = Field(description="what the files are: parquet, json (one object per line) or csv")
+    format: SnapshotFormat = Field(description="format of the files: parquet, json (one object per line) or csv")
     ddl: Annotated[str | dict[str, str] | None, NoSecret()] = Field(
         default=None,
         alias="schema",
-        description='columns of json and csv files as Spark DDL ("id BIGINT, note STRING"), or one DDL a table, '
-        "by its name",
+        description='columns of json and csv files as Spark DDL ("id BIGINT, note STRING"), or one DDL per table, '
+        "by table name",
     )
-    ignore: tuple[str, ...] = Field(
-        default=(), description="columns that csv files have, and that schema leaves out on purpose"
-    )
+    ignore: tuple[str, ...] = Field(default=(), description="columns of csv files that schema omits on purpose")
     sparse: tuple[str, ...] = Field(
         default=(),
-        description="columns of schema that lines of json may leave out everywhere: NULL in all rows then",
+        description="columns of schema that may be missing from all json lines; they are then NULL in all rows",
     )
     csv: CsvOptions = Field(default=CsvOptions(header=True), description="how csv files are written")
 
@@ -101,11 +99,11 @@ class SnapshotFiles(_Options):
     def _needs_schema(self) -> Self:
         if self.format != "parquet" and not self.ddl:
             raise ValueError(
-                f'{self.format} files do not say their types: give schema = "<Spark DDL>", '
+                f'{self.format} files do not carry column types: set schema = "<Spark DDL>", '
                 'for example "id BIGINT, note STRING"'
             )
         if self.format == "parquet" and self.ddl:
-            raise ValueError("parquet files say their types themselves: leave schema out")
+            raise ValueError("parquet files carry their column types: remove schema")
         return self
 
 
@@ -114,12 +112,12 @@ class SnapshotOptions(SnapshotFiles):
 
     as_of: str | None = Field(
         default=None,
-        description="name of the last change file finished before the load began; left out: replay all",
+        description="name of the last change file finished before the load began; if left out, all are replayed",
     )
     complete_at: str | None = Field(
         default=None,
-        description="name of the first change file finished after the load ended; left out without as_of: the "
-        "newest one at the start of the job",
+        description="name of the first change file finished after the load ended; if this and as_of are left out, "
+        "the newest one when the job starts",
     )
 
 
@@ -127,46 +125,47 @@ class ChangesOptions(_Options):
     """The landing zone of change files, read in name order."""
 
     path: Annotated[str, Example("data/orders/changes")] = Field(
-        min_length=1, description="as for the snapshot's path"
+        min_length=1, description="same form as the snapshot's path"
     )
-    format: ChangeFormat = Field(description="what the changes look like: debezium, dms or change-feed")
+    format: ChangeFormat = Field(description="format of the changes: debezium, dms or change-feed")
     file_format: FileFormat | None = Field(
         default=None,
-        description="parquet, json or csv, where the format allows several; default: by the files' extension",
+        description="parquet, json or csv, if the format allows more than one; default: by file extension",
     )
     epoch: str | None = Field(
         default=None,
-        description="column (dots for nested ones) whose value orders commits across files and tables: whole "
-        "values in a file, never decreasing along the names; left out: a file is an epoch",
+        description="column (dotted if nested) whose value orders commits across files and tables; all rows of a "
+        "table with one value are in one file, and values increase in name order; if left out, each file is one "
+        "epoch",
     )
     timestamps: TimeUnit | None = Field(
         default=None,
-        description="unit of timestamps that are numbers in debezium without a schema block: ms, us or ns",
+        description="unit of numeric timestamps in debezium without a schema block: ms, us or ns",
     )
     decimals: DecimalForm | None = Field(
         default=None,
-        description="form of decimals in debezium without a schema block: precise (base64), string or double",
+        description="encoding of decimals in debezium without a schema block: precise (base64), string or double",
     )
     tables: tuple[str, ...] = Field(
         default=(),
         description='debezium: the tables whose changes are read, by the end of their names ("public.orders", '
-        '"public.{table}_*"; * stands for anything but a dot), lines of others are left out; without it each '
-        "folder holds changes of one table, and a line of another one is an error",
+        '"public.{table}_*"; * matches anything but a dot); lines of other tables are skipped. If left out, each '
+        "folder must hold changes of one table, and a line of another table is an error",
     )
     consecutive: Literal["names", "versions"] | None = Field(
         default=None,
-        description="what counts up by one from file to file of a table: the last number in their names, or "
-        "_commit_version of a change feed; the job waits for a missing one. Left out: numbers may be missing, as "
-        "where OPTIMIZE takes a version",
+        description="what increases by one from file to file of a table: the last number in the names, or "
+        "_commit_version of a change feed; the job waits for a missing one. If left out, gaps are allowed, such "
+        "as a version taken by OPTIMIZE",
     )
-    op_column: str = Field(default="Op", description="dms: the column that says I, U or D")
+    op_column: str = Field(default="Op", description="dms: the column that holds I, U or D")
     time_column: str | None = Field(
-        default=None, description="dms: the column of the source's commit time, if any"
+        default=None, description="dms: the column with the source's commit time, if any"
     )
     columns: Annotated[str | dict[str, str] | None, NoSecret()] = Field(
         default=None,
-        description="types, as Spark DDL, of columns that come later and whose files do not say their types; or "
-        "one DDL a table by its name",
+        description="types, as Spark DDL, of columns that are added later in files that carry no types; or one "
+        "DDL per table, by table name",
     )
     csv: CsvOptions = Field(default=CsvOptions(), description="how csv files are written")
 
@@ -174,7 +173,9 @@ class ChangesOptions(_Options):
     def _format_allows(self) -> Self:
         allowed = FILE_FORMATS[self.format]
         if self.file_format is not None and self.file_format not in allowed:
-            raise ValueError(f"{self.format} is read from {' or '.join(allowed)}, not {self.file_format}")
+            raise ValueError(
+                f"{self.format} changes are read from {' or '.join(allowed)} files, not {self.file_format}"
+            )
         if self.format != "debezium" and (self.timestamps or self.decimals or self.tables):
             raise ValueError(f"timestamps, decimals and tables are for debezium, not {self.format}")
         if self.consecutive == "versions" and (self.format != "change-feed" or self.epoch):
@@ -184,7 +185,7 @@ class ChangesOptions(_Options):
         return self
 
     def reads_as(self, name: str) -> FileFormat | None:
-        """What a change file is, by the options, else by its name; None when neither tells."""
+        """A change file's format, from the options or else from its name; None if neither says."""
         allowed = FILE_FORMATS[self.format]
         if self.file_format is not None or len(allowed) == 1:
             return self.file_format or allowed[0]
@@ -198,13 +199,13 @@ class FilesOptions(_Options):
     snapshot: SnapshotOptions = Field(description="the load that the job starts from")
     changes: Annotated[ChangesOptions | None, Example()] = Field(
         default=None,
-        description="where change files land; left out: the job is caught up once the snapshot is read",
+        description="where change files land; if left out, the job is caught up once the snapshot is read",
     )
 
     @model_validator(mode="after")
     def _names_need_changes(self) -> Self:
         if self.changes is None and (self.snapshot.as_of or self.snapshot.complete_at):
-            raise ValueError("as_of and complete_at name change files: give changes, or leave them out")
+            raise ValueError("as_of and complete_at name change files: set changes, or remove both")
         return self
 
 
@@ -215,9 +216,9 @@ class SnapshotSideOptions(SnapshotFiles):
 
 
 def refuse_shared_paths(paths: Mapping[str, str], tables: int) -> None:
-    """Each table has a place of its own. paths: by option. Raises ConfigError for those without {table}."""
+    """Each table has its own path. paths: by option. Raises ConfigError for paths without {table}."""
     faults = [
-        f"{option}: '{path}' has no {{table}}, and the job has {tables} tables"
+        f"{option}: '{path}' has no {{table}}, but the job has {tables} tables"
         for option, path in paths.items()
         if tables > 1 and "{table}" not in path
     ]
@@ -226,5 +227,5 @@ def refuse_shared_paths(paths: Mapping[str, str], tables: int) -> None:
 
 
 def table_ddl(ddl: str | dict[str, str] | None, table: str) -> str | None:
-    """The DDL given for one table, None without one."""
+    """The DDL given for one table, or None."""
     return ddl.get(table) if isinstance(ddl, dict) else ddl

@@ -66,7 +66,7 @@ def test_csv_that_pandas_wrote_with_its_index_is_read_at_the_first_try(load_text
     )
     assert told["snapshot"]["ignore"] == [""]
     assert told["key"] == ["id"]
-    assert "# -> guessed from 2 rows of a.csv: each type holds all values there exactly" in text
+    assert "# -> guessed from 2 rows of a.csv: each type holds all their values exactly" in text
     assert "# -> a column without a name: the index that pandas writes" in text
 
 
@@ -117,7 +117,7 @@ def test_files_without_a_header_have_their_names_filled_in_by_people(load_text: 
     text = written(a__csv=SPARK)
     assert 'schema = "c1 BIGINT, c2 STRING"' in text
     assert "header = false" in text
-    assert "# -> the files do not name their columns: do so, in this order" in text
+    assert "# -> the files do not name their columns: name them here, in this order" in text
     assert re.search(r"^key = \[\]   # <- fill in$", text, re.MULTILINE)
 
 
@@ -135,7 +135,7 @@ def test_nested_json_has_its_structure(load_text: Load, written: Any) -> None:
 
 
 def test_a_json_array_says_how_to_write_lines(written: Any) -> None:
-    with pytest.raises(UsageError, match="an array, and not one object per line") as raised:
+    with pytest.raises(UsageError, match="a JSON array, not one object per line") as raised:
         written(a__json='[{"id":1}]')
     assert "lines=True" in raised.value.hint
 
@@ -285,7 +285,7 @@ def test_the_table_is_named_after_its_folder_or_file(path: str, table: str) -> N
 
 
 def test_where_nobody_can_look_it_says_so(load_text: Load) -> None:
-    with pytest.raises(UsageError, match="no files there"):
+    with pytest.raises(UsageError, match="no files found"):
         look("files", "nowhere", None)
     with pytest.raises(UsageError, match="at files alone, not at kafka"):
         look("kafka", "x", None)

@@ -132,7 +132,7 @@ def test_a_number_that_does_not_fit_is_an_error_and_never_rounded(
     [
         (options("json"), {"d": "DECIMAL(38,10)"}, "0.json", "column 'd' is DECIMAL"),
         (options("json"), {"d": "STRUCT(x DECIMAL(3,1))"}, "0.json", "column 'd' is STRUCT"),
-        (options("csv"), {"d": "INTEGER[]"}, "0.csv", "no type of CSV"),
+        (options("csv"), {"d": "INTEGER[]"}, "0.csv", "which CSV cannot hold"),
         (options("csv", csv=CsvOptions(multi_line=True)), TYPES, "0.csv", "csv.multi_line"),
         (options("csv", csv=CsvOptions(escape="\\")), TYPES, "0.csv", "csv.escape"),
         (options("parquet"), TYPES, "a[1].parquet", "for a pattern"),

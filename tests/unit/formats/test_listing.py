@@ -54,7 +54,7 @@ def test_a_missing_folder_holds_no_files(tmp_path: Path) -> None:
 
 def test_a_folder_whose_name_holds_a_columns_value_is_refused(tmp_path: Path) -> None:
     touch(tmp_path, "day=1/a.json")
-    with pytest.raises(BadData, match="'day=1', as Hive lays out partitions"):
+    with pytest.raises(BadData, match="'day=1', a Hive-style partition"):
         names(str(tmp_path))
     assert names(str(tmp_path / "day=1")) == ["a.json"]
 
@@ -63,7 +63,7 @@ def test_the_layout_of_kafka_connect_is_named(tmp_path: Path) -> None:
     touch(tmp_path, "orders/partition=0/orders+0+0000000000.json")
     with pytest.raises(BadData, match="Kafka Connect") as caught:
         names(str(tmp_path))
-    assert "the path of its folder" in caught.value.hint
+    assert "the folder of one partition" in caught.value.hint
     assert names(str(tmp_path / "orders" / "partition=0")) == ["orders+0+0000000000.json"]
 
 
@@ -96,7 +96,7 @@ def test_the_files_of_a_table_are_not_taken_for_its_rows(tmp_path: Path, kind: s
         told = (
             f"init --upstream {name.lower()}"
             if name in ("Delta", "Iceberg")
-            else "write the rows as plain Parquet"
+            else "export the rows as plain Parquet"
         )
         assert told in caught.value.hint
 

@@ -69,7 +69,7 @@ def is_replaced(folder: Path) -> None:
         (arrives, r"2\.json came late"),
         (is_renamed, r"2\.json came late"),
         (grows, r"3\.json changed from \d+ to \d+ bytes"),
-        (is_replaced, r"3\.json was written again"),
+        (is_replaced, r"3\.json was rewritten"),
     ],
 )
 def test_case_46_what_happened_to_applied_files_between_two_processes_is_named(
@@ -84,7 +84,7 @@ def test_case_46_what_happened_to_applied_files_between_two_processes_is_named(
 def test_the_hint_for_a_file_that_was_only_touched_works(root: Path) -> None:
     pin, memory = applied(root, "1.json", "2.json")
     os.utime(root / "changes" / "1.json")
-    with pytest.raises(Fatal, match="written again") as caught:
+    with pytest.raises(Fatal, match="was rewritten") as caught:
         next_process(root, pin, memory).observe(at("2.json"), False)
     command = caught.value.hint.split(": ", 1)[1]
     assert os.system(command) == 0
@@ -125,7 +125,7 @@ def test_an_applied_file_that_is_renamed_to_a_later_name_is_refused_by_any_proce
     here.observe(at("2.json"), False)
     (root / "changes" / "1.json").rename(root / "changes" / "3.json")
     for upstream in (here, next_process(root, pin, memory)):
-        with pytest.raises(Fatal, match=r"3\.json is '1\.json', which was applied already") as caught:
+        with pytest.raises(Fatal, match=r"3\.json is '1\.json', which was already applied") as caught:
             upstream.observe(at("2.json"), False)
     assert os.system(caught.value.hint.split(": ", 1)[1].split(";")[0]) == 0
     assert len(next_process(root, pin, memory).observe(at("2.json"), False).pending) == 1
@@ -239,7 +239,7 @@ def test_a_job_of_an_older_version_remembers_from_here_on(root: Path) -> None:
     assert upstream.observe(at("2.json"), False).pending == ()
     memory = upstream.remembered(at("2.json"))
     arrives(root / "changes")
-    with pytest.raises(Fatal, match=r"2\.json was written again"):
+    with pytest.raises(Fatal, match=r"2\.json was rewritten"):
         next_process(root, pin, memory).observe(at("2.json"), False)
 
 
@@ -296,7 +296,9 @@ def test_an_epoch_that_was_applied_is_named_when_a_file_carries_it_again(tmp_pat
     land(tmp_path / "changes", "1.json", event(1, tx=1), event(1, tx=2))
     position = Position.of(dict(upstream.observe(START, False).pending[-1].cursors))
     land(tmp_path / "changes", "2.json", event(2, tx=2), event(2, tx=3))
-    with pytest.raises(BadData, match=r"2\.json holds epoch 2, and the job has applied everything up to epoch 2"):
+    with pytest.raises(
+        BadData, match=r"2\.json holds epoch 2, but the job has already applied everything up to epoch 2"
+    ):
         upstream.observe(position, False)
 
 

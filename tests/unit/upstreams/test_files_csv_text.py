@@ -154,9 +154,9 @@ def test_null_is_told_from_empty_and_from_its_own_text_in_quotes(file: Path) -> 
     ("content", "said"),
     [
         (b'1,"a\n', "not closed"),
-        (b"1\n", "not a line of 2 fields"),
+        (b"1\n", "expected 2 fields"),
         (b"1,\xff\n", "not UTF-8"),
-        (b'1,"a" \n', "goes on after its quote"),
+        (b'1,"a" \n', "has text after its closing quote"),
     ],
 )
 def test_what_is_no_record_is_shown(file: Path, content: bytes, said: str) -> None:

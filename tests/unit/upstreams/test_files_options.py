@@ -20,9 +20,9 @@ def faults(config: dict[str, Any]) -> str:
 @pytest.mark.parametrize(
     ("config", "fault"),
     [
-        ({"snapshot": {"path": "s", "format": "csv"}}, "give schema"),
-        ({"snapshot": {"path": "s", "format": "json"}}, "give schema"),
-        ({"snapshot": {**PARQUET, "schema": "id INT"}}, "leave schema out"),
+        ({"snapshot": {"path": "s", "format": "csv"}}, "set schema"),
+        ({"snapshot": {"path": "s", "format": "json"}}, "set schema"),
+        ({"snapshot": {**PARQUET, "schema": "id INT"}}, "remove schema"),
         ({"snapshot": {"path": "", "format": "parquet"}}, "snapshot.path"),
         ({"snapshot": {"path": "s", "format": "orc"}}, "'parquet', 'json' or 'csv'"),
         (
@@ -31,7 +31,7 @@ def faults(config: dict[str, Any]) -> str:
         ),
         ({"snapshot": PARQUET, "changes": {"path": "c", "format": "dms", "timestamps": "us"}}, "are for debezium"),
         ({"snapshot": PARQUET, "changes": {"path": "c", "format": "debezium", "time_column": "t"}}, "is for dms"),
-        ({"snapshot": {**PARQUET, "as_of": "1.json"}}, "give changes"),
+        ({"snapshot": {**PARQUET, "as_of": "1.json"}}, "set changes"),
         ({"snapshot": PARQUET, "chagnes": {}}, "chagnes"),
     ],
 )

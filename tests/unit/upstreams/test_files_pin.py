@@ -186,7 +186,7 @@ def joined_by_another(path: Path) -> None:
     [
         (removed, "a.parquet", "is gone"),
         (grown, "a.parquet", "bytes"),
-        (written_again, "a.parquet", "written again"),
+        (written_again, "a.parquet", "was rewritten"),
         (joined_by_another, "c.parquet", "was added"),
     ],
 )

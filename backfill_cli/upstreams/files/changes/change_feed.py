@@ -1,9 +1,9 @@
-"""A change feed: rows with `_change_type`, `_commit_version` and maybe `_commit_timestamp`, as Delta writes them.
+"""Reads a change feed as Delta writes it: `_change_type`, `_commit_version` and perhaps `_commit_timestamp`.
 
-A file may hold several versions, each of them whole; the files come in the order of their versions. Within a
-version the new rows (insert, update_postimage) win over the old ones of the same key (delete, update_preimage): a
-preimage deletes its key, and its postimage puts it back unless the key changed. Versions may have holes: commits
-that change no rows (OPTIMIZE) take one too.
+A file can hold several complete versions; files are in the order of their versions. Within a version the new rows
+(insert, update_postimage) win over old rows of the same key (delete, update_preimage): a preimage deletes its key,
+and the postimage inserts it again unless the key changed. Version numbers can have gaps: commits that change no
+rows (OPTIMIZE) take a number too.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ _MARKS = ((TYPE, "string"), (VERSION, "long"), (TIME, "string"))
 
 
 class ChangeFeed:
-    """One table's change feed files. See change_log.ChangeFormat."""
+    """One table's change feed files. See change_format.ChangeFormat."""
 
     before_images: ClassVar[bool] = True
 
@@ -74,7 +74,7 @@ class ChangeFeed:
 
 
 def versions(where: Place, file: File, options: ChangesOptions) -> tuple[Cursor, Cursor] | None:
-    """The lowest and the highest version in a file, by its footer where that tells; None without rows."""
+    """The lowest and the highest version in a file, from its footer if it has them; None without rows."""
     kind = file_kind(options, file)
     if kind == "csv" and not options.csv.header:
         return None

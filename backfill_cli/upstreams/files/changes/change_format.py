@@ -1,4 +1,4 @@
-"""What every change format answers: what a file's metadata says of it, and its changes as a frame."""
+"""The interface of the change formats: the metadata of a file, and its changes as a frame."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class Inspected:
     """A change file's metadata.
 
-    rows: changes in it, None when only reading tells. ms: its largest source time, milliseconds since 1970, None
-    when it tells none. columns: the table's columns as of this file, None when it shows none (an empty file).
+    rows: number of changes, None if unknown before reading. ms: largest source time, milliseconds since 1970, or
+    None. columns: the table's columns as of this file, None if it shows none (an empty file).
     """
 
     file: File
@@ -37,14 +37,14 @@ class ChangeFormat(Protocol):
     def __init__(self, table: TableSpec, options: ChangesOptions, declared: Columns) -> None: ...
 
     def inspect(self, where: Place, file: File, known: Columns) -> Inspected:
-        """Reads a footer, or the first and last lines. Raises BadData naming a file that is not whole."""
+        """Reads a footer, or the first and last lines. Raises BadData naming an incomplete file."""
         ...
 
     def frame(
         self, spark: "SparkSession", where: Place, files: Sequence[File], columns: Columns
     ) -> "DataFrame | None":
-        """`_op, _seq, _ms, columns…` as contracts.Upstream.changes; with an epoch column `_backfill_epoch`.
+        """`_op, _seq, _ms, columns…` as contracts.Upstream.changes; with an epoch column also `_backfill_epoch`.
 
-        None when the files hold no changes.
+        None if the files hold no changes.
         """
         ...

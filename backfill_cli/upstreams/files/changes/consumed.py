@@ -1,7 +1,7 @@
-"""What is remembered of change files that were applied, so that late, grown, replaced and renamed ones are named.
+"""Remembers the change files that were applied, so that late, grown, replaced and renamed files are detected.
 
-The newest files are kept one by one (name, size, time); older ones in groups, each a count and a digest. A group
-of which some were removed is judged by its newest time, everything else whatever the clock says.
+The newest files are kept individually (name, size, time), older ones in groups with a count and a digest. If files
+of a group were removed, the rest is judged by the group's newest time; no other check depends on clocks.
 """
 
 import base64
@@ -17,7 +17,7 @@ from backfill_cli.formats.listing import File
 from backfill_cli.model.position import Cursor
 
 GROUP = 500
-"""Files in a group; so many of the newest at least, and twice as many at most, are kept one by one."""
+"""Files in a group. At least this many of the newest files, and fewer than twice this many, are not grouped."""
 
 Entry = tuple[str, int, int]
 """(name, size, mtime_ns)"""
@@ -25,7 +25,7 @@ Entry = tuple[str, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Files that were applied one after the other. last: the last one's name. newest_ns: the newest time."""
+    """Files that were applied one after the other. last: name of the last one. newest_ns: the newest time."""
 
     last: str
     count: int
@@ -35,7 +35,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """file: what is wrong. was: what was applied under its name, None when nothing was (it came late)."""
+    """file: the file at fault. was: what was applied under its name, None if nothing was (it came late)."""
 
     file: File
     was: Entry | None = None
@@ -43,9 +43,9 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Consumed:
-    """count: files applied since the pin. inodes: of the recent ones, 0 where not known. highest: the largest
-    version among them, of formats that have one. waiting, newest: how many files were there after them, and the
-    last one's name.
+    """count: files applied since the pin. inodes: of the recent ones, 0 if unknown. highest: the largest version
+    among them, for formats with versions. waiting, newest: how many files followed that were not applied yet, and
+    the name of the last one.
     """
 
     count: int = 0
@@ -62,7 +62,7 @@ class Consumed:
         return self.recent[-1][0] if self.recent else None
 
     def plus(self, files: Sequence[File], highest: Cursor | None = None) -> "Consumed":
-        """After some more files, in their order, were applied."""
+        """The memory after these files, in order, were applied as well."""
         recent = [*self.recent, *((file.name, file.size, file.mtime_ns) for file in files)]
         groups = list(self.groups)
         while len(recent) >= 2 * GROUP:
@@ -73,7 +73,7 @@ class Consumed:
         return Consumed(self.count + len(files), tuple(groups), tuple(recent), inodes, newest)
 
     def faults(self, there: Sequence[File]) -> Iterator[Fault]:
-        """What is there and was not applied as it is. there: the files up to `last`, after the pin's, in order."""
+        """The files that differ from what was applied. there: the existing files after the pin, up to `last`."""
         known = {entry[0]: entry for entry in self.recent}
         ends = [group.last for group in self.groups]
         for at, part in groupby(there, lambda file: bisect_left(ends, file.name)):
@@ -87,10 +87,10 @@ class Consumed:
                     yield Fault(file, was)
 
     def renamed(self, new: Sequence[File], there: Container[str]) -> Iterator[tuple[File, Entry]]:
-        """Which new files are applied ones under another name: of the inode, size and time of one that is gone.
+        """The new files that are applied ones under another name: same inode, size and time as one that is gone.
 
-        new: files after `last`. there: the names of all files. Empty files, and times in whole seconds, as copies
-        from elsewhere have, say nothing: an inode is soon used again.
+        new: files after `last`. there: the names of all files. Empty files, and times in whole seconds (as copies
+        from elsewhere have), are no evidence: inodes are soon reused.
         """
         known = zip(self.recent, self.inodes, strict=True)
         gone = {inode: was for was, inode in known if inode and was[1] and was[0] not in there}
@@ -100,7 +100,7 @@ class Consumed:
                 yield file, was
 
     def text(self) -> str:
-        """All of it as one line."""
+        """The memory as one line of text."""
         recent = zlib.compress(json.dumps(self.recent, ensure_ascii=False).encode(), 1)
         groups = [[group.last, group.count, group.digest, group.newest_ns] for group in self.groups]
         told = {"count": self.count, "groups": groups, "recent": base64.b64encode(recent).decode()}
@@ -134,7 +134,7 @@ def _digest(entries: Sequence[Entry]) -> str:
 
 
 def _of_group(group: Group, files: Sequence[File]) -> Iterator[Fault]:
-    """Of a group whose files are all there the digest tells; of what is left of one, the time."""
+    """The faults in a group: judged by the digest if all its files exist, else by the time of those that do."""
     newer = [file for file in files if file.mtime_ns > group.newest_ns]
     if len(files) < group.count:
         yield from (Fault(file) for file in newer)

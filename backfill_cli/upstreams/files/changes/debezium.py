@@ -1,8 +1,8 @@
-"""Debezium change events, one JSON envelope a line, with or without the schema block.
+"""Reads Debezium change events, one JSON envelope per line, with or without the schema block.
 
 An envelope holds `op` (c, r: new row; u: changed; d: deleted; t: truncated), `before`, `after`, `source.ts_ms` and
-`ts_ms`. With the schema block it is `{"schema": …, "payload": envelope}`. Blank and `null` lines (tombstones) say
-nothing that the delete before them did not.
+`ts_ms`. With the schema block it is `{"schema": …, "payload": envelope}`. Blank and `null` lines (tombstones) add
+nothing to the delete before them.
 """
 
 import json
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 
 
 _SAMPLED = 20
-"""So many lines at each end of a file say how its values are written."""
+"""Lines read at each end of a file to see how its values are written."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """How one file writes its lines. told: field of each column in the schema block, None without a block."""
+    """How one file writes its lines. told: each column's field in the schema block, None without a block."""
 
     told: Mapping[str, Connect] | None
 
@@ -52,7 +52,7 @@ class _Shape:
 
 
 class Debezium:
-    """One table's Debezium files. See change_log.ChangeFormat."""
+    """One table's Debezium files. See change_format.ChangeFormat."""
 
     before_images: ClassVar[bool] = True
 
@@ -61,13 +61,13 @@ class Debezium:
         self._known = Known(tuple(one.replace("{table}", table.name) for one in options.tables))
 
     def expect(self, source: str | None, folder: str) -> None:
-        """Refuse lines of another table from now on. source: the folder's when the job began, None: empty then."""
+        """Refuse lines of another table from now on. source: the folder's table at the start, None if empty."""
         self._known = replace(self._known, source=source, named=(folder.rpartition("/")[2], self._table.name))
 
     def source(self, where: Place, files: Sequence[File]) -> str | None:
-        """The table that these files are of, by the first line and the last; None where they do not say it.
+        """The table whose changes these files hold, by the first and the last line; None if they do not name it.
 
-        Raises ConfigError for several, where the options do not say which of them is meant.
+        Raises ConfigError if there are several and the options do not say which is meant.
         """
         if not files or self._options.tables:
             return None
@@ -80,14 +80,14 @@ class Debezium:
             raise ConfigError(
                 "upstream",
                 [f"upstream.changes.path: {where.shown} holds changes of several tables: {', '.join(names)}"],
-                f'name those meant: upstream.changes.tables = ["{names[0]}"]',
+                f'name the tables that are meant: upstream.changes.tables = ["{names[0]}"]',
             )
         return names[0] if names else None
 
     def refuse_lacking(self, where: Place, files: Sequence[File], known: Columns) -> None:
-        """The options say all that the oldest and the newest of these files take to be read.
+        """The options suffice to read the oldest and the newest of these files.
 
-        Raises ConfigError with everything that they do not say, and the value that fits.
+        Raises ConfigError with every option that is missing, and the value that fits.
         """
         lacks, new = self.lacks(where, files, known)
         faults = [one.fault for one in lacks]
@@ -95,7 +95,7 @@ class Debezium:
             ddl = ", ".join(f"{name} {kind}" for name, kind in new.items())
             faults.append(
                 f"upstream.changes.columns: changes of '{self._table.name}' have columns that the snapshot lacks, "
-                f'and do not say their types: set upstream.changes.columns = "{ddl}", or the types they have'
+                f'without types: set upstream.changes.columns = "{ddl}", or their actual types'
             )
         if faults:
             raise ConfigError("upstream", faults)
@@ -108,7 +108,7 @@ class Debezium:
         return found, undeclared_columns(declared, rows)
 
     def _blockless(self, where: Place, file: File) -> list[Mapping[str, Any]]:
-        """Rows of its first lines and its last ones that have no schema block."""
+        """Rows of the file's first and last lines that have no schema block."""
         found: list[Mapping[str, Any]] = []
         for read in (lines.forward, lines.last):
             for line in islice(read(where, file, "debezium"), _SAMPLED):
@@ -121,7 +121,7 @@ class Debezium:
 
     def inspect(self, where: Place, file: File, known: Columns) -> Inspected:
         ms: int | None = None
-        # to the last row image, however many deletes, which have none, come after it
+        # back to the last row image: any number of deletes, which have none, can follow it
         for number, line in enumerate(lines.last(where, file, "debezium")):
             envelope = lines.parsed(file, line)
             payload = payload_of(envelope)
@@ -142,7 +142,7 @@ class Debezium:
         return Inspected(file, None, ms, None)
 
     def _told_columns(self, file: File, told: Mapping[str, Connect], known: Columns) -> Columns:
-        """The columns by the schema block. One that no longer fits its type shows the type that it has now."""
+        """The columns from the schema block. A column that no longer fits its known type gets its current one."""
         columns: Columns = {}
         for name, one in told.items():
             before = known.get(name) or self._declared.get(name)
@@ -159,7 +159,7 @@ class Debezium:
         return columns
 
     def _shown_columns(self, file: File, image: Mapping[str, Any], known: Columns) -> Columns:
-        """The columns by a row of a file without schema block, which names no types."""
+        """The columns from a row of a file without schema block, which carries no types."""
         columns: Columns = {name: column for name, column in known.items() if name in image}
         for name in image:
             if name not in columns and name not in self._declared:
@@ -190,7 +190,7 @@ class Debezium:
             except Unsupported as exc:
                 raise BadData(
                     f"{files[0].path}: column '{name}': {exc}",
-                    "declare it as a type that it can be read as: upstream.changes.columns",
+                    "declare it with a type as which it can be read: upstream.changes.columns",
                 ) from exc
         envelope = envelope_columns(self._table.key, columns, encodings, self._options.epoch)
         at = "r" if shape.told is None else "r.payload"
@@ -202,7 +202,7 @@ class Debezium:
     def _encoding(self, shape: _Shape, name: str, target: SparkType) -> Encoding:
         if shape.told is None:
             return schemaless(target, self._options.timestamps, self._options.decimals)
-        # a file from before the column was added has NULL for it
+        # in a file older than the column, the column is NULL
         return encoding(shape.told[name], target) if name in shape.told else textual(target)
 
 
@@ -215,9 +215,9 @@ def _fits(told: Connect, target: SparkType) -> bool:
 
 
 def _shape(where: Place, file: File, known: Known) -> _Shape | None:
-    """The shape by the first line and the last: a column that was added in between is in the last.
+    """The shape from the first and the last line: a column that was added in between is in the last.
 
-    None for a file without changes of the tables that are read.
+    None if the file has no changes of the tables that are read.
     """
     first = _first_read(file, lines.forward(where, file, "debezium"), known)
     last = _first_read(file, lines.last(where, file, "debezium"), known)
@@ -227,14 +227,14 @@ def _shape(where: Place, file: File, known: Known) -> _Shape | None:
     if (begin is None) != (end is None):
         raise BadData(
             f"{file.path}: some lines have a schema block and some do not",
-            "let one connector, with one setting of schemas.enable, write all lines of a file",
+            "all lines of a file must come from one connector with one setting of schemas.enable",
         )
     if begin is None or end is None:
         return _Shape(None)
     for name in begin.keys() & end.keys():
         if _meaning(begin[name]) != _meaning(end[name]):
             raise BadData(
-                f"{file.path}: column '{name}' changes its type inside the file",
+                f"{file.path}: column '{name}' changes its type within the file",
                 "drop the job and start over from a new snapshot",
             )
     return _Shape({name: _meaning(one) for name, one in {**begin, **end}.items()})
@@ -246,7 +246,7 @@ def _first_read(file: File, some: Iterable[str], known: Known) -> Mapping[str, A
 
 
 def _meaning(told: Connect) -> Connect:
-    """A field without what does not tell its type: defaults, docs, whether it may be NULL."""
+    """A field without the attributes that do not affect its type: default, doc, whether it can be NULL."""
     kept = {k: told[k] for k in ("type", "name", "field") if k in told}
     if "parameters" in told:
         kept["parameters"] = {k: v for k, v in told["parameters"].items() if "scale" in k or "precision" in k}

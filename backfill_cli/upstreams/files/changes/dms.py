@@ -1,6 +1,6 @@
-"""AWS DMS change files: rows with `Op` (I, U, D) first, maybe the commit time, then the table's columns.
+"""Reads AWS DMS change files: rows with `Op` (I, U, D), perhaps the commit time, then the table's columns.
 
-DMS sends the row as it is after, and of a delete the row before it. It sends no old key with a key change.
+DMS sends the row after the change, or for a delete the row before it. It sends no old key with a key change.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Dms:
-    """One table's DMS files. See change_log.ChangeFormat."""
+    """One table's DMS files. See change_format.ChangeFormat."""
 
     before_images: ClassVar[bool] = False
 

@@ -1,4 +1,4 @@
-"""What a line of a Debezium file says: its envelope, the fields of its schema block, when its source wrote it."""
+"""Parts of a line of a Debezium file: its envelope, the fields of its schema block, its source time."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,10 +9,10 @@ from backfill_cli.formats.listing import File
 
 
 def refuse_other(file: File, payload: Mapping[str, Any], line: str) -> None:
-    """Raises BadData for a line that is no envelope of a table's row, saying what it is and the way on."""
+    """Raises BadData for a line that is not an envelope of a table's row, with what it is and what to do."""
     if {"updateDescription", "patch", "filter"} & payload.keys() or isinstance(payload.get("after"), str):
         raise BadData(
-            f"{file.path}: an envelope of Debezium's MongoDB connector, which holds documents and not rows: "
+            f"{file.path}: an envelope of Debezium's MongoDB connector, which holds documents, not rows: "
             f"{line[:120]}",
             "flatten documents before they land; only envelopes of relational connectors are read",
         )
@@ -20,12 +20,13 @@ def refuse_other(file: File, payload: Mapping[str, Any], line: str) -> None:
         return
     if any(name in payload for name in ("__op", "__deleted", "__table", "__lsn", "__source_ts_ms")):
         raise BadData(
-            f"{file.path}: flattened by Debezium's ExtractNewRecordState, so without the row before: {line[:120]}",
-            "take the transform `unwrap` out of the connector: whole envelopes are read",
+            f"{file.path}: flattened by Debezium's ExtractNewRecordState, so without the old row: {line[:120]}",
+            "remove the transform `unwrap` from the connector: only whole envelopes are read",
         )
     raise BadData(
         f"{file.path}: a line without 'op' is not a Debezium envelope: {line[:120]}",
-        "rows without an op are plain appends: give their folder as upstream.snapshot; or set changes.format",
+        "if these are plain appends (rows without an op), set their folder as upstream.snapshot.path; else set "
+        "upstream.changes.format",
     )
 
 
@@ -38,7 +39,7 @@ def payload_of(envelope: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def told_of(envelope: Mapping[str, Any]) -> dict[str, Connect] | None:
-    """The row's fields by the schema block, by column; None without a block."""
+    """The row's fields in the schema block, by column; None without a block."""
     if "payload" not in envelope or "op" in envelope:
         return None
     for part in (envelope.get("schema") or {}).get("fields", ()):
@@ -48,7 +49,7 @@ def told_of(envelope: Mapping[str, Any]) -> dict[str, Connect] | None:
 
 
 def source_ms(payload: Mapping[str, Any]) -> int | None:
-    """When its source wrote it, else when the connector read it; None where the line says neither."""
+    """When the source wrote the change, else when the connector read it; None if the line has neither."""
     source = payload.get("source")
     for holder in (source if isinstance(source, dict) else {}, payload):
         if isinstance(holder.get("ts_ms"), int):

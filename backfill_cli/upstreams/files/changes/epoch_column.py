@@ -1,9 +1,8 @@
-"""One log for all tables, by a column that every change file has: an upstream epoch is a value of it.
+"""One log for all tables, ordered by a column that every change file has: each of its values is an upstream epoch.
 
-A file holds whole epochs of its table, and the names' order is the epochs' order. With several tables the newest
-epoch seen is complete once a later one was seen in any table, or once every table has it. A position holds the
-epoch and the last file of each table that has a part in it: a file that comes after those with an epoch that was
-applied is an error.
+A file holds whole epochs of its table, and files are in epoch order by name. With several tables, the newest epoch
+seen is complete once any table has a later one, or once every table has it. A position holds the epoch and, for
+each table, the last file with a part of it: a later file with an epoch that was already applied is an error.
 """
 
 from collections.abc import Mapping
@@ -31,7 +30,7 @@ LOG = "epoch"
 
 @dataclass(slots=True)
 class _Epoch:
-    """What the tables' files say of one epoch, added up."""
+    """One epoch, summed over the tables' files."""
 
     ms: int
     rows: int
@@ -79,7 +78,7 @@ class EpochLog:
         if known is not None or epoch is None:
             return None if known is None else str(known)
         others = any(position.get(_file_of(other)) is not None for other in self._logs)
-        # a job that began before positions held files has none of any table
+        # positions of a job begun by an older version hold no files
         return None if others else self._begun(table, epoch)
 
     def pending(self, position: Position) -> list[UpstreamEpoch]:
@@ -109,7 +108,7 @@ class EpochLog:
         log = self._logs[table]
         last = self.cursor(up_to, table)
         begun = self.cursor(after, table)
-        # the last file that was begun may hold epochs after it
+        # the last file that was begun can also hold later epochs
         held = [log.files()[begun]] if begun is not None and begun in log.files() else []
         files = [
             file
@@ -126,7 +125,7 @@ class EpochLog:
         return None if frame is None else frame.where(wanted).drop("_backfill_epoch")
 
     def _collect(self, table: str, position: Position, epochs: dict[Cursor, _Epoch]) -> None:
-        """Add one table's pending epochs. Raises BadData where a file does not begin after the one before."""
+        """Add one table's pending epochs. Raises BadData if a file does not begin after the one before it ends."""
         log, cursor, begun = self._logs[table], position.get(LOG), self.cursor(position, table)
         found = log.pending(begun)
         last = log.files().get(begun or "")
@@ -141,16 +140,16 @@ class EpochLog:
             name = one.file.name
             if cursor is not None and name != begun and not _after(values.lowest, cursor):
                 raise BadData(
-                    f"table '{table}': {one.file.path} holds epoch {values.lowest!r}, and the job has applied "
-                    f"everything up to epoch {cursor!r}",
-                    "all files of an epoch must be there before a file of a later one: give these changes a later "
+                    f"table '{table}': {one.file.path} holds epoch {values.lowest!r}, but the job has already "
+                    f"applied everything up to epoch {cursor!r}",
+                    "all files of an epoch must land before any file of a later one: give these changes a later "
                     "epoch, or drop the job and start over",
                 )
             if before is not None and not _after(values.lowest, before[1]):
                 raise BadData(
-                    f"table '{table}': {one.file.path} begins at epoch {values.lowest!r}, and {before[0].path} "
+                    f"table '{table}': {one.file.path} begins at epoch {values.lowest!r}, but {before[0].path} "
                     f"ended at {before[1]!r}",
-                    "a change file holds whole epochs, and the names' order is theirs",
+                    "a change file must hold whole epochs, and names must be in the order of their epochs",
                 )
             before = (one.file, values.highest)
             total = sum(rows for _, rows in values.rows)
@@ -175,7 +174,7 @@ class EpochLog:
         return None
 
     def _of(self, table: str, file: File) -> Values:
-        """A file's epochs, read once while it stays as it is."""
+        """A file's epochs, read once as long as the file does not change."""
         held = self._values[table].get(file.name)
         if held is not None and held[0] == file:
             return held[1]
@@ -187,7 +186,7 @@ class EpochLog:
 
 
 def _file_of(table: str) -> str:
-    """The log, in a position, whose cursor is a table's last file."""
+    """The name of the log, in a position, whose cursor is a table's last file."""
     return f"file of {table}"
 
 
@@ -198,5 +197,5 @@ def _after(a: Cursor, b: Cursor) -> bool:
         return a > b
     raise BadData(
         f"epochs are integers in some files and strings in others: {a!r}, {b!r}",
-        "let the upstream write the epoch as one type",
+        "the upstream must write the epoch as one type",
     )

@@ -1,4 +1,4 @@
-"""The distinct values of an epoch column in one change file, read with as little of the file as can be."""
+"""Reads the distinct values of an epoch column in one change file, and as little else of it as possible."""
 
 import io
 import re
@@ -16,7 +16,7 @@ from backfill_cli.upstreams.files.reading.footers import footer
 _BLANK_LINES = re.compile(rb"^[ \t\r]*(?:null)?[ \t\r]*$\n?", re.MULTILINE)
 _NO_OBJECT = re.compile(rb"^[ \t]*[^{\s].*", re.MULTILINE)
 _BLOCK = 1 << 26
-"""Bytes that pyarrow parses at once: no line may be longer."""
+"""Bytes that pyarrow parses at once: no line can be longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Values:
 def read(where: Place, file: File, kind: FileFormat, column: str, csv: CsvOptions) -> Values:
     """The values of `column` (dots for nested ones in JSON) in a file.
 
-    Raises BadData naming the file when a row has none, or when they are neither integers nor strings.
+    Raises BadData naming the file if a row has none, or if they are neither integers nor strings.
     """
     counts: dict[Any, int] = {}
     match kind:
@@ -51,20 +51,20 @@ def read(where: Place, file: File, kind: FileFormat, column: str, csv: CsvOption
         if isinstance(value, bool) or not isinstance(value, int | str):
             raise BadData(
                 f"{file.path}: epoch column '{column}' holds {value!r}",
-                "every row needs an epoch, an integer or a string",
+                "every row needs an epoch: an integer or a string",
             )
     try:
         ordered = sorted(counts.items())
     except TypeError as exc:
         raise BadData(
-            f"{file.path}: epoch column '{column}' holds integers and strings",
-            "let the upstream write the epoch as one type",
+            f"{file.path}: epoch column '{column}' holds both integers and strings",
+            "the upstream must write the epoch as one type",
         ) from exc
     return Values(tuple(ordered))
 
 
 def bounds(where: Place, file: File, column: str) -> tuple[Cursor, Cursor] | None:
-    """The lowest and the highest value by a Parquet footer, None where it does not tell or there are no rows."""
+    """The lowest and the highest value from a Parquet footer; None if it lacks them or there are no rows."""
     meta = footer(where, file)
     names = [meta.schema.column(i).path for i in range(meta.num_columns)]
     if column not in names:
@@ -104,7 +104,7 @@ def _of_json(where: Place, file: File, column: str) -> Any:
     if not content:
         return pa.array([], pa.int64())
     if stray := _NO_OBJECT.search(content):
-        # pyarrow 26 dies of a signal on these
+        # pyarrow 26 crashes on these
         raise BadData(
             f"{file.path}: a line is not a JSON object: {stray.group()[:80]!r}", "write one object per line"
         )
@@ -112,7 +112,7 @@ def _of_json(where: Place, file: File, column: str) -> Any:
     path = column.split(".")
     if "payload" in (head := lines.parsed(file, first)) and path[0] not in head:
         path = ["payload", *path]
-    # JSON knows no type: an integer where all are integers, else text
+    # JSON has no column types: integers if all values are integers, else text
     for leaf in (pa.int64(), pa.string()):
         kind = leaf
         for name in reversed(path[1:]):
@@ -139,7 +139,7 @@ def _of_csv(where: Place, file: File, column: str, csv: CsvOptions) -> Any:
 
     if not csv.header:
         raise BadData(
-            f"{file.path}: an epoch column needs a header to be found by", "set upstream.changes.csv.header"
+            f"{file.path}: an epoch column needs a header that names it", "set upstream.changes.csv.header = true"
         )
     with reading(file.path, "csv"), where.fs.open_input_stream(file.path, compression="detect") as stream:
         table = pacsv.read_csv(

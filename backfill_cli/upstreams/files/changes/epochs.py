@@ -1,4 +1,4 @@
-"""The change logs of all tables as one sequence of upstream epochs: a file each, or values of an epoch column."""
+"""The change logs of all tables as one sequence of upstream epochs: files, or values of an epoch column."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
@@ -16,15 +16,15 @@ class Log(Protocol):
     """What the upstream asks of its change files."""
 
     def begin(self, columns: Mapping[str, Columns], position: Position, fresh: bool) -> None:
-        """Begin after a pin: each table's columns, S, and whether this process made the pin."""
+        """Begin after a pin. columns: of each table. position: S. fresh: whether this process made the pin."""
         ...
 
     def position_at(self, name: str) -> Position:
-        """Where the logs stand once every file up to this name is applied."""
+        """The position once every file up to this name is applied."""
         ...
 
     def ms_at(self, position: Position) -> int | None:
-        """The upstream's time at a position, None where there is nothing before it."""
+        """The upstream's time at a position, None if nothing precedes it."""
         ...
 
     def pending(self, position: Position) -> list[UpstreamEpoch]:
@@ -38,12 +38,12 @@ class Log(Protocol):
     def changes(
         self, spark: "SparkSession", table: str, after: Position, up_to: Position, columns: Columns
     ) -> "DataFrame | None":
-        """The changes of `(after, up_to]`, None when no file holds any."""
+        """The changes of `(after, up_to]`, None if no file holds any."""
         ...
 
 
 class FileLog:
-    """A log a table, named as the table; an epoch is a file, its cursor the file's name."""
+    """One log per table, named like the table; each file is an epoch, and its name is the cursor."""
 
     def __init__(self, logs: Mapping[str, TableLog]) -> None:
         self._logs = logs

@@ -1,4 +1,4 @@
-"""Names or versions that the config says count up by one: the next file is waited for where one is missing."""
+"""Checks names or versions that increase by one according to the config: the job waits for a missing one."""
 
 import re
 from collections.abc import Sequence
@@ -13,14 +13,14 @@ _HINT = "wait for it, or restore it; if it never existed, remove upstream.change
 
 
 def number_of(name: str) -> tuple[str, int] | None:
-    """What stands before the last number of a file's name, and that number; digits of an ending (.7z) are none."""
+    """The text before the last number in a file's name, and that number; an extension (.7z) does not count."""
     stem = _ENDING.sub("", name[-200:])
     found = re.search(r"[0-9]+(?=[^0-9]*$)", stem)
     return (name[: -len(name[-200:])] + stem[: found.start()], int(found[0])) if found else None
 
 
 def refuse_in_names(table: str, names: Sequence[str]) -> None:
-    """Raises Transient where the number in a name does not follow that of the name before it.
+    """Raises Transient if the number in a name does not follow the number in the name before it.
 
     names: in order; the last one applied, if any, and the pending ones. Raises BadData for one without a number.
     """
@@ -28,17 +28,17 @@ def refuse_in_names(table: str, names: Sequence[str]) -> None:
         one, other = number_of(before), number_of(after)
         if one is None or other is None:
             raise BadData(
-                f"table '{table}': {before if one is None else after} has no number, and "
-                "upstream.changes.consecutive says that names count up by one",
-                "take changes.consecutive out of the config, or name the file like the others",
+                f"table '{table}': {before if one is None else after} has no number, but "
+                "upstream.changes.consecutive says that numbers in names increase by one",
+                "remove upstream.changes.consecutive from the config, or name the file like the others",
             )
         _refuse(table, "number", one[1], other[1], f"between {before} and {after}", one[0] == other[0])
 
 
 def refuse_in_versions(table: str, before: Cursor | None, pending: Sequence[Inspected]) -> None:
-    """Raises Transient where a file's lowest version does not follow the highest one before it.
+    """Raises Transient if a file's lowest version does not follow the highest one before it.
 
-    before: the highest version that was applied, None for none.
+    before: the highest version that was applied, or None.
     """
     for found in pending:
         if found.versions is None:
@@ -50,7 +50,7 @@ def refuse_in_versions(table: str, before: Cursor | None, pending: Sequence[Insp
 
 
 def _refuse(table: str, what: str, before: int, after: int, where: str, same: bool) -> None:
-    """same: whether only the number differs; where more does, another sequence may begin, with any number."""
+    """same: whether only the number differs; if not, another sequence can begin here, with any number."""
     if not same or after <= before + 1:
         return
     missing = f"{before + 1} is missing" if after == before + 2 else f"{before + 1} to {after - 1} are missing"

@@ -1,7 +1,7 @@
-"""The folder where change files land, looked at in steps that cost what is new.
+"""Lists the folder where change files land, at a cost that depends on what is new.
 
-A local folder is listed again only when it changed, and of its names only new ones are looked at one by one:
-100,000 files that were there before cost their names. What is written in place changes no folder: see `again`.
+A local folder is listed again only if it changed, and only new names are inspected: for 100,000 known files, only
+the names are read. Writing a file in place does not change its folder: see `again`.
 """
 
 import os
@@ -16,21 +16,21 @@ from backfill_cli.formats.listing import File, Listing, Place, hidden, readable,
 from backfill_cli.spark.failures import reading
 
 _SETTLED_NS = 1_000_000_000
-"""As listing.py: file systems stamp coarsely."""
+"""As in listing.py: timestamps of file systems are coarse."""
 
 _FEW = 64
-"""So many names are put in their place one by one; more are sorted."""
+"""Up to this many new names are inserted one by one; beyond that the list is sorted again."""
 
 _STEP = 1_000
-"""So many names of two listings are compared at once."""
+"""Names of two listings that are compared at a time."""
 
 
 @dataclass(slots=True)
 class _Folder:
-    """A folder as listed. taken_ns: when, mtime_ns: its time before. names: all that is in it.
+    """A folder as last listed. taken_ns: when. mtime_ns: its modification time just before. names: its entries.
 
-    listed: the same, as they came; none that is not in `names`. File systems list a folder in the same order each
-    time, but for what came and went.
+    listed: the names in the order listed, all of them in `names`. File systems list a folder in the same order
+    each time, apart from names that were added or removed.
     """
 
     mtime_ns: int = 0
@@ -42,9 +42,9 @@ class _Folder:
         return mtime_ns == self.mtime_ns and self.taken_ns - mtime_ns >= _SETTLED_NS
 
     def take(self, there: list[str]) -> tuple[list[str], set[str]]:
-        """(names that are new, names that are gone) in another listing, which counts from here on.
+        """(names that are new, names that are gone) in a newer listing, which replaces this one.
 
-        Names that stand where they stood are known, and not looked up one by one.
+        Names in the same place as before are known, and are not looked up one by one.
         """
         begin, end = _alike(self.listed, there)
         new = list(filterfalse(self.names.__contains__, there[begin : len(there) - end]))
@@ -55,13 +55,13 @@ class _Folder:
         return new, lost
 
     def forget(self, name: str) -> None:
-        """It went between two looks, and is new when it comes again, also in its old place."""
+        """The file disappeared between two listings; if it reappears, also in its old place, it counts as new."""
         self.names.discard(name)
         self.listed = []
 
 
 class Landing:
-    """The files of one place as last looked at. files: by name. names: in order."""
+    """The files of one place as last listed. files: by name. names: in order."""
 
     def __init__(self, where: Place) -> None:
         self.where = where
@@ -74,7 +74,7 @@ class Landing:
         return self._listing.exists()
 
     def again(self, name: str) -> File | None:
-        """One file, looked at again and remembered so; None when it is gone."""
+        """One file's current state, which replaces the remembered one; None if it is gone."""
         found = self._listing.again(self.files[name])
         if found is not None:
             self.files[name] = found
@@ -87,9 +87,9 @@ class Landing:
         return self.names[begin:end]
 
     def refresh(self) -> tuple[list[File], list[str]]:
-        """(files that are new, names that are gone) since the last time, after it `files` and `names` are so.
+        """(files that are new, names that are gone) since the last call; `files` and `names` are up to date.
 
-        After a failure the next look is at everything again: what this one had seen would be taken for known.
+        After a failure the next call lists everything again: names seen by the failed call would count as known.
         """
         again = self.where.local and not self._folders
         with reading(self.where.shown, "folder"):
@@ -148,7 +148,7 @@ class Landing:
         return added, gone
 
     def _listed(self, prefix: str) -> tuple[Iterable[str], Iterable[str]] | None:
-        """(names that are new, names that are gone) of one folder; None when the folder itself is gone."""
+        """(names that are new, names that are gone) of one folder; None if the folder itself is gone."""
         path = os.path.join(self.where.folder, prefix)
         folder = self._folders.setdefault(prefix, _Folder())
         try:
@@ -162,7 +162,7 @@ class Landing:
         return folder.take(names)
 
     def _entry(self, prefix: str, name: str) -> File | str | None:
-        """A change file, or the prefix of a folder; None for what does not count."""
+        """A change file, or the prefix of a folder; None for an entry that is ignored."""
         path = os.path.join(self.where.folder, prefix, name)
         refuse_table(self.where, os.path.dirname(path), name)
         if hidden(name):
@@ -181,7 +181,7 @@ class Landing:
 
 
 def _alike(one: list[str], other: list[str]) -> tuple[int, int]:
-    """(how many names are alike from the start on, how many to the end), in whole steps; none counts twice."""
+    """(how many names are equal from the start, how many up to the end), in whole steps; none is counted twice."""
     shorter = min(len(one), len(other))
     begin, end = 0, 0
     while begin + _STEP <= shorter and one[begin : begin + _STEP] == other[begin : begin + _STEP]:

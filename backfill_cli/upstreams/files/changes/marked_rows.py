@@ -1,4 +1,4 @@
-"""Change files whose rows carry op, version and time in columns of their own."""
+"""Reads change files whose rows carry op, version and time in separate columns."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MarkedRows:
-    """Change files whose rows carry their op (and version, time) in columns of their own.
+    """Change files whose rows carry their op (and version, time) in separate columns, the marks.
 
-    marks: those columns and their types in text files, in the order in which CSV without a header has them, before
-    the table's own. time: the one that holds the source's time, None without one. declared: types of columns that
-    text files may add.
+    marks: those columns with their types in text files, in the order of CSV without a header, where they precede
+    the table's own. time: the mark with the source's time, or None. declared: types of columns that text files can
+    add.
     """
 
     table: str
@@ -40,11 +40,11 @@ class MarkedRows:
 
     @property
     def extra(self) -> tuple[str, ...]:
-        """What a frame of these rows must pass on beside its changes."""
+        """Columns that a frame of these rows must pass on in addition to its changes."""
         return () if self.options.epoch is None else ("_backfill_epoch",)
 
     def inspect(self, where: Place, file: File, known: Columns, needed: str) -> Inspected:
-        """What the file's metadata says. needed: the mark without which it is no such file: BadData."""
+        """The file's metadata. needed: the mark that every such file has; raises BadData without it."""
         kind = file_kind(self.options, file)
         if kind == "parquet":
             meta = footer(where, file)
@@ -56,8 +56,8 @@ class MarkedRows:
         if shown and needed not in shown:
             raise BadData(
                 f"{file.path}: no column '{needed}', which every {self.options.format} file has",
-                "check upstream.changes.format and path; a folder of plain appends, rows without an op, is not "
-                "read as changes: give it as upstream.snapshot",
+                "check upstream.changes.format and path; plain appends (rows without an op) are not read as "
+                "changes: set their folder as upstream.snapshot.path",
             )
         marks = dict(self._with_epoch(known))
         schemas.refuse_names(file.path, {*shown, *marks})
@@ -67,7 +67,7 @@ class MarkedRows:
     def frame(self, spark: "SparkSession", where: Place, files: Sequence[File], columns: Columns) -> "DataFrame":
         """`_backfill_file, _backfill_at, marks…, _ms, columns…` of whole files.
 
-        A mark that a file lacks is NULL. With an epoch column there is `_backfill_epoch` too.
+        A mark that a file lacks is NULL. With an epoch column there is also `_backfill_epoch`.
         """
         groups: dict[tuple[tuple[str, str], ...], list[File]] = {}
         with ThreadPoolExecutor(THREADS) as pool:
@@ -99,7 +99,7 @@ class MarkedRows:
         )
 
     def _with_epoch(self, columns: Columns) -> tuple[tuple[str, str], ...]:
-        """The marks, and the epoch column when it is not one of the table's own."""
+        """The marks, and the epoch column if it is not one of the table's own."""
         epoch = self.options.epoch
         if epoch is None or epoch in columns or epoch in dict(self.marks):
             return self.marks
@@ -114,12 +114,12 @@ class MarkedRows:
         return tuple((name, str(shown[name]["type"])) for name, _ in marks if name in shown)
 
     def _of_text(self, where: Place, file: File, kind: FileFormat, known: Columns) -> tuple[Columns, int | None]:
-        """(columns with marks, largest time) by the header and the last line; no columns for an empty file."""
+        """(columns with marks, largest time) from the header and the last line; no columns for an empty file."""
         marks = {name: field(name, spark_type) for name, spark_type in self._with_epoch(known)}
         if kind == "json":
             last = next(iter(lines.last(where, file, kind)), None)
             image = None if last is None else lines.parsed(file, last)
-            # a writer may leave NULLs out: what the table has stays, what is new may be in any line
+            # a writer can omit NULLs: known columns stay, and a new one can be in any line
             said = (lines.parsed(file, line) for line in lines.last(where, file, kind))
             names = list(dict.fromkeys([*chain.from_iterable(said), *known]))
         else:
@@ -137,12 +137,12 @@ class MarkedRows:
 
 
 def mark(index: int) -> str:
-    """What a frame of marked rows calls a mark: the table may have a column of the mark's own name."""
+    """The name of a mark in a frame of marked rows: the table can have a column with the mark's own name."""
     return f"_backfill_mark_{index}"
 
 
 def file_kind(options: ChangesOptions, file: File) -> FileFormat:
-    """What a change file is. Raises BadData when neither options nor name tell."""
+    """A change file's format. Raises BadData if neither options nor name say it."""
     kind = options.reads_as(file.name)
     if kind is None:
         raise BadData(
@@ -153,10 +153,10 @@ def file_kind(options: ChangesOptions, file: File) -> FileFormat:
 
 
 def undeclared(file: File, name: str) -> BadData:
-    """The error for a new column whose type nothing tells."""
+    """The error for a new column without a known type."""
     return BadData(
-        f"{file.path}: column '{name}' is new, and its file does not say its type",
-        f'declare it: upstream.changes.columns = "{name} STRING" (or the type it has)',
+        f"{file.path}: column '{name}' is new, and its file carries no type for it",
+        f'declare it: upstream.changes.columns = "{name} STRING" (or its actual type)',
     )
 
 
@@ -192,7 +192,7 @@ def as_ms(value: Any) -> int | None:
 
 
 def _ms(time: "Column", kind: str) -> "Column":
-    """The same as an expression, by the column's type."""
+    """`as_ms` as an expression. kind: the column's type."""
     from pyspark.sql import functions as F
 
     if kind in ("timestamp", "timestamp_ntz", "date"):

@@ -1,4 +1,4 @@
-"""Change files are applied in the order of their names; numbers or versions that tell of another are refused."""
+"""Change files are applied in the order of their names; numbers or versions that contradict it are refused."""
 
 import re
 from collections.abc import Sequence
@@ -13,25 +13,25 @@ _DIGITS = re.compile(r"[0-9]+")
 
 
 def refuse_unpadded(table: str, waiting: Sequence[str]) -> None:
-    """Raises BadData naming two files of which the greater number comes first."""
+    """Raises BadData naming two files if the one with the greater number comes first."""
     for one, other in pairwise(waiting):
         if _counts_down(one, other):
             raise BadData(
-                f"table '{table}': '{one}' comes before '{other}', for names are ordered as text: their numbers "
-                "have no zeros in front",
-                "rename them so that all numbers have as many digits, like 09 and 10",
+                f"table '{table}': '{one}' comes before '{other}', because names are ordered as text and their "
+                "numbers have no leading zeros",
+                "rename them so that all numbers have the same number of digits, like 09 and 10",
             )
 
 
 def refuse_older_versions(table: str, pending: Sequence[Inspected], before: Cursor | None) -> None:
-    """Raises BadData naming a file with a version that a file before it passed. before: the last one applied."""
+    """Raises BadData naming a file whose versions do not come after those before. before: the last one applied."""
     for found in pending:
         if found.versions is None:
             continue
         lowest, highest = found.versions
         if before is not None and not _after(lowest, before):
             raise BadData(
-                f"table '{table}': {found.file.path} holds version {lowest}, and a file before it version "
+                f"table '{table}': {found.file.path} holds version {lowest}, but an earlier file holds version "
                 f"{before}: they would be applied in the wrong order",
                 "write each version into one file, and name the files in the order of their versions "
                 "(Spark: coalesce(1))",
@@ -44,9 +44,9 @@ def _after(a: Cursor, b: Cursor) -> bool:
 
 
 def _counts_down(one: str, other: str) -> bool:
-    """Whether two names differ first in a number that has fewer digits in the latter and is smaller there.
+    """Whether two names first differ in a number that is smaller and has fewer digits in the second name.
 
-    In words that are otherwise alike, but for their digits: random ones (UUIDs) are of one length, or not alike.
+    The words that hold it must be equal apart from digits: random words (UUIDs) have the same length, or are not.
     """
     words = zip(_WORDS.findall(one), _WORDS.findall(other), strict=False)
     a, b = next(((a, b) for a, b in words if a != b), ("", ""))

@@ -1,10 +1,10 @@
-"""What must not have happened to change files, named: with each the commands that put it right."""
+"""Errors about changes to change files that are not allowed, each with the commands that undo them."""
 
 from backfill_cli.errors import Fatal, HistoryGone
 from backfill_cli.formats.listing import File
 from backfill_cli.upstreams.files.changes.consumed import Entry, Fault
 
-NAME_IT_LATER = "give it a name after that one, if its changes are not in the sink"
+NAME_IT_LATER = "if its changes are not in the sink, rename it so that it sorts after that one"
 
 
 def changed(table: str, fault: Fault, cursor: str) -> Fatal:
@@ -14,25 +14,25 @@ def changed(table: str, fault: Fault, cursor: str) -> Fatal:
     if was[1] != file.size:
         return Fatal(
             f"table '{table}': {file.path} changed from {was[1]} to {file.size} bytes after it was read",
-            f"land what was added as a file of its own, with a later name, and put this one back: truncate -s "
+            f"land the added part as a separate file with a later name, and restore this one: truncate -s "
             f"{was[1]} '{file.path}' && touch -d @{_stamp(was)} '{file.path}'"
             if file.size > was[1]
-            else "put the file back as it was; land changes as files of their own, with later names",
+            else "restore the file as it was; land changes as separate files with later names",
         )
     return Fatal(
-        f"table '{table}': {file.path} was written again after it was read (its time changed)",
-        f"if it holds what it held, give it its time back: touch -d @{_stamp(was)} '{file.path}'",
+        f"table '{table}': {file.path} was rewritten after it was read (its modification time changed)",
+        f"if its content is the same, restore its time: touch -d @{_stamp(was)} '{file.path}'",
     )
 
 
 def late(table: str, file: File, cursor: str, hint: str) -> Fatal:
-    return Fatal(f"table '{table}': {file.path} came late: the job is at '{cursor}' already", hint)
+    return Fatal(f"table '{table}': {file.path} came late: the job is already at '{cursor}'", hint)
 
 
 def renamed(table: str, file: File, was: str) -> Fatal:
     return Fatal(
-        f"table '{table}': {file.path} is '{was}', which was applied already, under another name: "
-        "the same inode, size and time, and that name is gone",
+        f"table '{table}': {file.path} is '{was}', which was already applied, under another name: "
+        f"it has the same inode, size and time, and '{was}' is gone",
         f"if it holds other changes: touch '{file.path}'; if not, rename it back to '{was}'",
     )
 
@@ -45,5 +45,5 @@ def gone_unread(table: str, path: str) -> HistoryGone:
 
 
 def _stamp(entry: Entry) -> str:
-    """Its time, as `touch -d @` takes it."""
+    """The file's time, as `touch -d @` takes it."""
     return f"{entry[2] // 10**9}.{entry[2] % 10**9:09d}"

@@ -31,7 +31,7 @@ _FORMATS: dict[str, type[ChangeFormat]] = {"debezium": Debezium, "dms": Dms, "ch
 
 
 class FilesChanges:
-    """See contracts.ChangeLog. No folder is looked at before `begin` or `observe`."""
+    """See contracts.ChangeLog. No folder is listed before `begin` or `observe`."""
 
     keeps = "the change files until they are applied"
 
@@ -73,7 +73,7 @@ class FilesChanges:
         return json.dumps(logs) if logs else ""
 
     def recall(self, memory: str) -> None:
-        """Take up what an earlier process remembered; what it says is compared at the next look."""
+        """Adopt what an earlier process remembered; it is compared with the files when they are next listed."""
         for name, told in json.loads(memory).items():
             self._logs[name].recall(told)
 
@@ -86,7 +86,7 @@ class FilesChanges:
             return _no_changes(spark, columns) if found is None else found
 
     def acknowledge(self, position: Position) -> None:
-        """The files are their owner's: nothing is removed. What is remembered begins here from now on."""
+        """No file is removed: they belong to their owner. What is remembered begins here from now on."""
         for name, log in self._logs.items():
             log.forget_before(self._log.cursor(position, name))
 
@@ -98,7 +98,7 @@ class FilesChanges:
         return next((one for one in found if one is not None), error)
 
     def _held(self, name: str) -> Iterator[Held]:
-        """The change files of that name. Their key is told where they have a header."""
+        """The change files with that name. An error shows their key if they have a header."""
         options = self._options
         for table in self._tables:
             log = self._logs.get(table.name)
@@ -129,7 +129,7 @@ class FilesChanges:
         return self._log.position_at(name)
 
     def _sources(self) -> Mapping[str, str | None] | None:
-        """Of which table of the source each table's files are, as far as they say it; None without Debezium's."""
+        """The source's table for each table's files, if they name it; None without Debezium's."""
         found = {
             name: form.source(log.where, [log.files()[one] for one in log.names()])
             for name, form, log in self._debezium()
@@ -142,7 +142,7 @@ class FilesChanges:
             form.expect((sources or {}).get(name), log.where.folder)
 
     def _refuse_lacking(self, position: Position, schema: Mapping[str, str]) -> None:
-        """Raises ConfigError where the options do not say how the files after a position are written."""
+        """Raises ConfigError if the options do not say how the files after a position are written."""
         for name, form, log in self._debezium():
             after = self._log.cursor(position, name)
             files = [log.files()[one] for one in log.names() if after is None or one > after]

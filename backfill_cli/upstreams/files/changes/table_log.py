@@ -1,8 +1,8 @@
-"""One table's change files as a log: what is pending after a cursor, and what must not have happened to it.
+"""One table's change files as a log: what is pending after a cursor, and checks that applied files did not change.
 
-A file is known by its name; the log's order is the names' order. What was applied is remembered (consumed.py),
-here and in the job's checkpoints: a file that came late, grew or was replaced is named, by whichever process sees
-it. Files that were applied may go.
+A file is identified by its name, and the log is in the order of names. Applied files are remembered (consumed.py),
+here and in the job's checkpoints, so that any process reports a file that came late, grew or was replaced. Applied
+files can be removed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,23 +19,23 @@ from backfill_cli.upstreams.files.changes.landing import Landing
 from backfill_cli.upstreams.files.reading.footers import THREADS
 
 _WATCHED = 1_000
-"""So many pending files are looked at again at each barrier, a stat each: files may grow in place."""
+"""Pending files checked at each barrier, with one stat each: files can grow in place."""
 
 _PATROLLED = 50
-"""So many files that were applied are looked at again at each barrier, in turn."""
+"""Applied files checked at each barrier, in rotation."""
 
 _BACK = 20
-"""So many files back the schema at a position is looked for."""
+"""Files searched backwards for the schema at a position."""
 
 _LATE_NS = 60 * 1_000_000_000
-"""Of a job that began before files were remembered: one written so long after the position's own came late."""
+"""For a job begun by a version that did not remember files: one written this long after the position's is late."""
 
 
 class TableLog:
     """The change files of one table.
 
-    versions_rise: each file's versions come after those of the file before. consecutive: what counts up by one,
-    the files' `names`, their `versions`, or None.
+    versions_rise: each file's versions come after those of the file before. consecutive: what increases by one
+    from file to file: `names`, `versions`, or None.
     """
 
     def __init__(
@@ -67,23 +67,23 @@ class TableLog:
         self._memories = {start or "": Consumed()}
 
     def recall(self, memory: str) -> None:
-        """Take up what an earlier process remembered of the files that it applied."""
+        """Adopt what an earlier process remembered of the files that it applied."""
         found = Consumed.of_text(memory)
         self._memories[found.last or self._start or ""] = found
         self._recalled = True
 
     def remembered(self, cursor: str | None) -> str:
-        """What to recall once everything up to `cursor` is applied, and what was seen after that."""
+        """The memory to recall once everything up to `cursor` is applied, with the files seen after that."""
         waiting = self._landing.between(cursor, None)
         newest = waiting[-1] if waiting else None
         return replace(self._memory(cursor), waiting=len(waiting), newest=newest).text()
 
     def must_exist(self) -> None:
-        """Raises Fatal when the folder where changes land is not there."""
+        """Raises Fatal if the folder where changes land does not exist."""
         if not self._landing.exists():
             raise Fatal(
                 f"table '{self.table}': no folder at {self.where.shown}",
-                "check upstream.changes.path, or make the folder where changes will land",
+                "check upstream.changes.path, or create the folder where changes will land",
             )
 
     def files(self) -> Mapping[str, File]:
@@ -92,15 +92,15 @@ class TableLog:
         return self._landing.files
 
     def names(self) -> Sequence[str]:
-        """Their names in order."""
+        """The files' names in order."""
         self._look()
         return self._landing.names
 
     def pending(self, cursor: str | None) -> list[Inspected]:
-        """The files after `cursor`, in order, inspected; each inspected once while it stays as it is.
+        """The metadata of the files after `cursor`, in order; each is inspected again only if it has changed.
 
         Raises Fatal for a file that came late, or that changed or was renamed after it was applied, HistoryGone
-        for a pending one that is gone, BadData for one that is not whole.
+        for a pending one that is gone, BadData for an incomplete one.
         """
         self._memories = {at: one for at, one in self._memories.items() if at <= (cursor or "")}
         if self._judged and self._listed:
@@ -109,7 +109,7 @@ class TableLog:
             self._look()
             self.judge(cursor)
         if cursor != self._cursor:
-            self._memory(cursor)  # while what was inspected up to there is known
+            self._memory(cursor)  # before _move drops what was inspected up to there
             self._move(cursor)
         self._look_again(cursor)
         waiting = self._landing.between(cursor, None)
@@ -144,16 +144,16 @@ class TableLog:
         return changed
 
     def window(self, after: str | None, up_to: str | None) -> list[File]:
-        """The files with `after < name <= up_to`, in order; none when up_to is None.
+        """The files with `after < name <= up_to`, in order; none if up_to is None.
 
-        Raises HistoryGone when it begins at the pin and files that were applied are gone.
+        Raises HistoryGone if the window begins at the pin and files that were applied are gone.
         """
         if up_to is None:
             return []
         self._look()
         self.judge(up_to)
         names = self._landing.between(after, up_to)
-        if after == self._cursor and self.where.local:  # as they are now is how they are read and remembered
+        if after == self._cursor and self.where.local:  # read and remembered in their current state
             for name in names:
                 self._landing.again(name)
         if after == self._start:
@@ -161,16 +161,16 @@ class TableLog:
             if applied is not None and len(names) < applied.count:
                 missing = applied.count - len(names)
                 raise HistoryGone(
-                    f"table '{self.table}': cannot verify: {missing} of the {applied.count} change files up to "
-                    f"'{up_to}' that were applied are gone from {self.where.shown}",
+                    f"table '{self.table}': cannot verify: {missing} of the {applied.count} change files applied "
+                    f"up to '{up_to}' are gone from {self.where.shown}",
                     "put them back to compare with them; the job itself does not need them",
                 )
         return [self._landing.files[name] for name in names]
 
     def judge(self, cursor: str | None) -> None:
-        """Once a process: every file that is there and counts as applied was applied as it is.
+        """Once per process: every existing file that counts as applied is unchanged since.
 
-        Raises Fatal naming the first that was not.
+        Raises Fatal naming the first that is not.
         """
         if self._judged:
             return
@@ -188,7 +188,7 @@ class TableLog:
             gone = memory.waiting - len(seen)
             raise HistoryGone(
                 f"table '{self.table}': {gone} of {memory.waiting} change files that were in {self.where.folder} "
-                f"when the job ran last, after '{cursor or 'the snapshot'}' and up to '{memory.newest}', are gone "
+                f"when the job last ran, after '{cursor or 'the snapshot'}' and up to '{memory.newest}', are gone "
                 "and were not read yet",
                 "put them back, or drop the job and start over",
             )
@@ -199,11 +199,11 @@ class TableLog:
             self._listed = True
 
     def _memory_at(self, cursor: str | None) -> Consumed | None:
-        """What is remembered of a cursor itself, None when it was not remembered there."""
+        """What is remembered for exactly this cursor, or None."""
         return self._memories.get(cursor or "")
 
     def _memory(self, cursor: str | None) -> Consumed:
-        """What was applied up to a cursor, counted on from the nearest one before it."""
+        """What was applied up to a cursor, continued from the nearest remembered cursor before it."""
         at = cursor or ""
         if at not in self._memories:
             near = max((known for known in self._memories if known <= at), default=self._start or "")
@@ -216,14 +216,14 @@ class TableLog:
         return self._memories[at]
 
     def forget_before(self, cursor: str | None) -> None:
-        """Everything up to `cursor` is committed: what was remembered on the way there is not needed."""
+        """Everything up to `cursor` is committed: what was remembered for earlier cursors is dropped."""
         if (cursor or "") in self._memories:
             self._memories = {at: one for at, one in self._memories.items() if at >= (cursor or "")}
 
     def _move(self, cursor: str | None) -> None:
-        """Stand at another position: the schema there is that of the last file up to it that shows one.
+        """Move to another position. The schema there is that of the last file up to it that shows one.
 
-        A position may go back, when an epoch that was staged is thrown away.
+        A position can go back, when a staged epoch is discarded.
         """
         self._cursor, self._base = cursor, self._pinned
         consumed = self._landing.between(self._start, cursor)[-_BACK:] if cursor is not None else ()
@@ -273,7 +273,7 @@ class TableLog:
 
 
 def _in_order(old: Columns, new: Columns) -> Columns:
-    """The new columns, those that stayed first, in their old order and with their old metadata."""
+    """The new columns: first those that stayed, in their old order and with their old metadata."""
     kept = {name: column for name, column in old.items() if name in new}
     return {
         **{n: c if same_type(c["type"], new[n]["type"]) else new[n] for n, c in kept.items()},

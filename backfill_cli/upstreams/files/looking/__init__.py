@@ -1,1 +1,1 @@
-"""What files look like, for `backfill init`: metadata and a sample, read by DuckDB, and never a row of a job's."""
+"""Inspects files for `backfill init`: metadata and a sample, read by DuckDB. A job's rows are never read here."""

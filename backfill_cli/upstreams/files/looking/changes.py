@@ -1,4 +1,4 @@
-"""The options of change files, by a look at them beside their snapshot."""
+"""Guesses the options of change files from the files and their snapshot."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,14 +29,14 @@ _TIMES = ("timestamp", "timestamp_ntz")
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """options: below `changes`. columns: what text files show of the snapshot's own columns."""
+    """options: those under `changes`. columns: what text files show about the snapshot's columns."""
 
     options: Mapping[str, Told]
     columns: Mapping[str, Seen]
 
 
 def look(db: "duckdb.DuckDBPyConnection", path: str, found: Folder, snapshot: Snapshot, table: str) -> Changes:
-    """What the change files at `path` are."""
+    """The options guessed from the change files at `path`."""
     options: dict[str, Told] = {"path": Told(path)}
     if found.kind == "json":
         made = _json(found, snapshot, table)
@@ -64,7 +64,7 @@ def _op_of(names: Sequence[str]) -> str | None:
 
 
 def _rows(times: Mapping[str, bool], op: str | None, snapshot: Snapshot) -> Changes:
-    """Rows with marks in columns of their own. times: whether each column holds times, in the files' order."""
+    """Options of rows with marks in separate columns. times: per column, in file order, whether it holds times."""
     if TYPE in times:
         return Changes({"format": Told("change-feed", f"by its column {TYPE}")}, {})
     if op is None:
@@ -86,7 +86,7 @@ def _csv(db: "duckdb.DuckDBPyConnection", found: Folder, snapshot: Snapshot) -> 
         marks = _marks_of(text.rows, len(snapshot.columns))
         if not marks:
             width = len(text.rows.columns)
-            return Changes({"format": _unknown([f"{width} columns, without names"])}, {})
+            return Changes({"format": _unknown([f"{width} columns without names"])}, {})
         names = (*marks, *snapshot.columns)
     columns, null = with_nulls(text, names)
     times = {name: bool(one.values and one.kinds & {"time", "instant"}) for name, one in columns.items()}
@@ -104,7 +104,7 @@ def _csv(db: "duckdb.DuckDBPyConnection", found: Folder, snapshot: Snapshot) -> 
 
 
 def _marks_of(rows: "duckdb.DuckDBPyRelation", own: int) -> tuple[str, ...]:
-    """What DMS writes before a row of `own` fields without a header: the op, maybe the time."""
+    """The columns that DMS writes before the `own` fields of a row, without a header: the op, perhaps the time."""
     first = seen.text_name(rows.columns[0])
     ops = {one for (one,) in rows.select(first).distinct().limit(len(_OPS) + 1).fetchall()}
     return (
@@ -133,7 +133,7 @@ def _json(found: Folder, snapshot: Snapshot, table: str) -> Changes:
 
 
 def _decoding(found: Folder, snapshot: Snapshot, table: str, options: Mapping[str, Told]) -> dict[str, Told]:
-    """What changes without schema blocks do not say of their values."""
+    """The options that changes without schema blocks need to have their values read."""
     tables: Any = options["tables"].value if "tables" in options else None
     given = ChangesOptions(path=found.where.shown, format="debezium", tables=tuple(tables or ()))
     form = Debezium(TableSpec(table, ()), given, {})

@@ -1,4 +1,4 @@
-"""`backfill init --path`: the options of a job over files, and its key, by a look at them."""
+"""`backfill init --path`: guesses a job's options and key from its files."""
 
 import re
 from dataclasses import replace
@@ -9,12 +9,12 @@ from backfill_cli.upstreams.files.looking import changes, sample, seen, snapshot
 from backfill_cli.upstreams.files.looking.snapshot import Snapshot
 
 _GENERIC = {"snapshot", "snapshots", "export", "full", "initial", "load", "data", "parquet", "csv", "json"}
-"""Folders that say what is in them, and not of which table."""
+"""Folder names that describe the contents and do not name the table."""
 _LISTED = 10
 
 
 def look(path: str, changes_path: str | None) -> Looked:
-    """What the files at these places tell. Raises UsageError for a place without files."""
+    """The options and key guessed from the files at these paths. Raises UsageError for a path without files."""
     table = table_of(path)
     found = sample.folder(path)
     with sample.opened(path) as db:
@@ -41,15 +41,15 @@ def _key(held: Snapshot, table: str) -> Told:
         return Told(None, "the columns that identify a row")
     listed = ", ".join(able[:_LISTED])
     if name is not None:
-        more = f"; so, too: {', '.join(one for one in able[:_LISTED] if one != name)}" if len(able) > 1 else ""
-        return Told([name], f"unique and not NULL in the {rows:,} rows looked at{more}")
+        more = f"; also: {', '.join(one for one in able[:_LISTED] if one != name)}" if len(able) > 1 else ""
+        return Told([name], f"unique and not NULL in the {rows:,} rows read{more}")
     if able:
-        return Told(None, f"the columns that identify a row; unique in the {rows:,} rows looked at: {listed}")
-    return Told(None, f"the columns that identify a row: no single one does in the {rows:,} rows looked at")
+        return Told(None, f"the columns that identify a row; unique in the {rows:,} rows read: {listed}")
+    return Told(None, f"the columns that identify a row: no single column is unique in the {rows:,} rows read")
 
 
 def table_of(path: str) -> str:
-    """A name for the table: the folder's, or the file's up to the first thing that is no word."""
+    """A name for the table: the folder's, or the file's up to the first dot or digit."""
     parts = [
         part for part in PurePosixPath(path.partition("://")[2] or path).parts if not re.search(r"[*?\[]", part)
     ]

@@ -1,4 +1,4 @@
-"""A sample of files as DuckDB reads them: columns of text, so that nothing is a number before it is looked at."""
+"""Samples files through DuckDB, as text columns: no value is converted before its type has been guessed."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     import duckdb
 
 _BYTES, _ROWS = 32 << 20, 100_000
-"""So much of all files is looked at, and so many rows of each: a few seconds."""
+"""Limits of a sample: bytes of all files, and rows per file. Reading it takes a few seconds."""
 
 _VALUE = re.compile(r"[-+]?[0-9][-+0-9.,:/ TZe]*")
-"""What is no name of a column: DuckDB takes the first record of a short file for names, whatever it holds."""
+"""Text that is not a column name: DuckDB takes the first record of a short file for a header in any case."""
 
 NULLS = ("\\N", "NULL", "null", "NA", "N/A", "None")
-"""What writers put for NULL where the field is not left empty."""
+"""Texts that writers use for NULL instead of an empty field."""
 
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """The files of one place, and those of them that are looked at: the first, the last, and more while they are
+    """The files of one place, and the sample of them that is read: the first, the last, and more while they are
     small."""
 
     where: Place
@@ -35,21 +35,21 @@ class Folder:
     sample: tuple[File, ...]
     kind: FileFormat | None
     named: bool
-    """Whether the files' names tell the kind."""
+    """Whether the file names show the kind."""
 
 
 def folder(path: str) -> Folder:
-    """Raises UsageError where there are no files, or none that DuckDB may look at."""
+    """The files at `path`. Raises UsageError if there are none, or none that DuckDB can read."""
     where = place(path, "{table}")
     files = tuple(Listing(where).files().values())
     if not files:
         raise UsageError(
-            f"{path}: no files there",
-            "give a folder or a glob that has some; names with '_' or '.' in front, or .tmp behind, do not count",
+            f"{path}: no files found",
+            "give a folder or a glob with files; names that begin with '_' or '.' or end with .tmp are ignored",
         )
     if not where.local:
         raise UsageError(
-            f"{path} is not on this machine, and init looks at local files alone", "backfill init, without --path"
+            f"{path} is not on this machine, and init reads only local files", "backfill init, without --path"
         )
     sample: list[File] = []
     size = 0
@@ -59,7 +59,8 @@ def folder(path: str) -> Folder:
             size += file.size
     if not sample:
         raise UsageError(
-            f"{files[0].path}: init does not look at files of such names", "backfill init, without --path"
+            f"{files[0].path}: init cannot read files with *, ?, [, ] or \\ in their paths",
+            "backfill init, without --path",
         )
     kinds = {extension(file.name) for file in files}
     named = len(kinds) == 1 and None not in kinds
@@ -75,7 +76,7 @@ def _by_content(where: Place, file: File) -> FileFormat | None:
 
 @contextmanager
 def opened(path: str) -> Iterator["duckdb.DuckDBPyConnection"]:
-    """A DuckDB of its own, in memory. Raises UsageError for what it cannot read."""
+    """A separate DuckDB in memory. Raises UsageError for files that it cannot read."""
     import duckdb
 
     with duckdb.connect() as db:
@@ -87,7 +88,7 @@ def opened(path: str) -> Iterator["duckdb.DuckDBPyConnection"]:
 
 
 def of_parquet(db: "duckdb.DuckDBPyConnection", found: Folder) -> "duckdb.DuckDBPyRelation":
-    """Rows as the files type them."""
+    """Rows with the types that the files carry."""
     return db.sql(
         " UNION ALL BY NAME ".join(
             f"(FROM read_parquet({text(file.path)}, hive_partitioning = false) LIMIT {_ROWS})"
@@ -98,7 +99,7 @@ def of_parquet(db: "duckdb.DuckDBPyConnection", found: Folder) -> "duckdb.DuckDB
 
 @dataclass(frozen=True, slots=True)
 class CsvText:
-    """How CSV files are written, and their sample as text. header: the names; none where they have no header."""
+    """The dialect of CSV files, and their sample as text. header: the column names; empty without a header."""
 
     options: Mapping[str, Any]
     header: tuple[str, ...]
@@ -106,7 +107,7 @@ class CsvText:
 
 
 def of_csv(db: "duckdb.DuckDBPyConnection", found: Folder, table: str) -> CsvText:
-    """The dialect is sniffed by DuckDB; what is not the default is an option. table: the sample's name in `db`."""
+    """DuckDB sniffs the dialect; options hold what differs from the defaults. table: the sample's name in `db`."""
     sniffed = db.sql(
         f"SELECT Delimiter, Quote, Escape, HasHeader, len(Columns) FROM sniff_csv({text(found.sample[0].path)}, "
         f"sample_size = {_ROWS})"
@@ -161,12 +162,12 @@ def _csv_part(where: Place, file: File, told: CsvOptions, names: Sequence[str], 
 
 
 def _column(name: str) -> str:
-    """A column's name in SQL; the index that pandas writes has none."""
+    """A column's name in SQL. The index that pandas writes has an empty name."""
     return '"' + (name or " ").replace('"', '""') + '"'
 
 
 def of_json(db: "duckdb.DuckDBPyConnection", found: Folder) -> "tuple[dict[str, Any], duckdb.DuckDBPyRelation]":
-    """(by column the structure of its values, the columns as text). Numbers have at most 17 digits in it."""
+    """(the structure of each column's values, the columns as text). Numbers in it have at most 17 digits."""
     import json
 
     paths = ", ".join(text(file.path) for file in found.sample)
@@ -174,8 +175,8 @@ def of_json(db: "duckdb.DuckDBPyConnection", found: Folder) -> "tuple[dict[str, 
         line = lines.first(found.where, file, "json")
         if line is not None and line.lstrip("\ufeff \t").startswith("["):
             raise UsageError(
-                f"{file.path}: an array, and not one object per line",
-                "write it line by line; with pandas: to_json(path, orient='records', lines=True)",
+                f"{file.path}: a JSON array, not one object per line",
+                "write one object per line; with pandas: to_json(path, orient='records', lines=True)",
             )
     db.sql(
         "CREATE OR REPLACE TEMP TABLE looked AS "
@@ -184,7 +185,7 @@ def of_json(db: "duckdb.DuckDBPyConnection", found: Folder) -> "tuple[dict[str, 
     ((whole,),) = db.sql("SELECT json_group_structure(json) FROM looked").fetchall()
     shape = json.loads(whole) if whole else {}
     if not isinstance(shape, dict):
-        raise UsageError(f"{found.files[0].path}: its lines are no JSON objects", "one object per line is read")
+        raise UsageError(f"{found.files[0].path}: its lines are not JSON objects", "write one object per line")
     pointers = ["/" + name.replace("~", "~0").replace("/", "~1") for name in shape]
     columns = ", ".join(
         f"json ->> {text(at)} AS {_column(name)}" for at, name in zip(pointers, shape, strict=True)

@@ -1,4 +1,4 @@
-"""Columns of text and the types that hold all their values exactly: that most of them fit a type is nothing."""
+"""Finds types that hold all values of a text column exactly; a type that fits only most of them is not used."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -22,13 +22,13 @@ _KINDS = {
     "AND TRY_CAST({c} AS TIMESTAMP) IS NOT NULL",
     "instant": f"regexp_full_match({{c}}, '{(_TIME + _ZONE).replace('{', '{{').replace('}', '}}')}')",
 }
-"""By kind of text the condition that a value is of it. No number begins with a zero that it would lose."""
+"""For each kind of text, the SQL condition for it. Text with leading zeros is no number: it would lose them."""
 
 _BIGINT_DIGITS, _DIGITS = 18, 38
 _PLACES = 9
-"""A number with more places was computed in binary: no scale that the sample shows would hold the next one."""
+"""A number with more places was computed in binary: a scale taken from the sample would not hold the next one."""
 _SHORT, _ROOM = 18, 3
-"""A decimal of 18 digits is a machine's whole number; so many are left to rows that were not looked at."""
+"""A decimal of 18 digits fits a 64-bit integer; _ROOM of them are left for rows outside the sample."""
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _RESERVED = {"key", "table", "select", "from", "where", "order", "group", "primary", "constraint", "unique"}
@@ -37,7 +37,7 @@ _NAMED_LIKE_A_KEY = re.compile(r"(?i)id|.*_(id|key)|.*[a-z]I[dD]|key|uuid|guid")
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the values of a column have in common. digits: before the point. fixed: a type that the file tells."""
+    """What the values of a column have in common. digits: before the point. fixed: a type that the file states."""
 
     rows: int
     values: int
@@ -48,7 +48,7 @@ class Seen:
     fixed: str = ""
 
     def with_more(self, other: "Seen") -> "Seen":
-        """The same of both samples; uniqueness is the first one's."""
+        """Both samples combined; uniqueness is that of the first."""
         return Seen(
             self.rows,
             self.values + other.values,
@@ -79,15 +79,13 @@ class Seen:
         return next((ddl for kind, ddl in named.items() if kind in self.kinds), "STRING")
 
     def remark(self, name: str) -> str:
-        """What a reader should know of the type; empty where it tells itself."""
+        """What a reader should know about the type; empty if it is obvious."""
         if not self.values and not self.fixed:
-            return f"'{name}' has no value there: STRING until you say what it is"
+            return f"'{name}' has no value in these rows: STRING until you set its type"
         if self.kind == "STRING" and "digits" in self.kinds:
-            return f"'{name}' holds digits that are no number, with zeros in front or too many of them"
+            return f"'{name}' holds digits that are not a number: with leading zeros, or too many digits"
         if self.kind == "STRING" and "float" in self.kinds:
-            return (
-                f"'{name}' holds numbers that no BIGINT or DECIMAL keeps as they are written: DOUBLE rounds them"
-            )
+            return f"'{name}' holds numbers that neither BIGINT nor DECIMAL keeps exactly; DOUBLE would round them"
         if self.kind.startswith("DECIMAL"):
             return f"'{name}' has at most {self.digits} digits before the point and {self.places} after it"
         if self.kind == "TIMESTAMP_NTZ":
@@ -102,7 +100,7 @@ def _of_digits(digits: int) -> str:
 
 
 def of_relation(rows: "duckdb.DuckDBPyRelation", names: Sequence[str]) -> dict[str, Seen]:
-    """By column what its texts have in common. rows: columns of text, as many as names and in their order."""
+    """For each column, what its texts have in common. rows: columns of text, in the order of `names`."""
     found = {}
     for name, column in zip(names, rows.columns, strict=True):
         c = text_name(column)
@@ -135,8 +133,8 @@ def text_name(column: str) -> str:
 
 
 def key_of(columns: Mapping[str, Seen], table: str) -> tuple[str | None, list[str]]:
-    """(the one that is named like this table's key, all that could be it). The name alone or the values alone do
-    not do: a key that is wrong loses rows."""
+    """(the column named like this table's key, all columns that could be it). A key needs both the name and unique
+    values: a wrong key loses rows."""
     able = [name for name, seen in columns.items() if seen.identifies]
     named = [name for name in able if _NAMED_LIKE_A_KEY.fullmatch(name)]
     own = {"id", f"{table}_id", f"{table}_key", f"{table.removesuffix('s')}_id", f"{table.removesuffix('s')}_key"}

@@ -1,4 +1,4 @@
-"""A snapshot's options, by a look at its files."""
+"""Guesses a snapshot's options from its files."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     import duckdb
 
 _EXACT_IN_JSON = 15
-"""DuckDB has a number in JSON as a double: with so many digits it is the only one that is written so."""
+"""DuckDB reads a number in JSON as a double: up to this many digits it identifies the number as written."""
 _SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """columns: what the sample shows. typed: the same as the job has them. options: of the snapshot."""
+    """columns: what the sample shows. typed: the same columns with the job's types. options: of the snapshot."""
 
     columns: Mapping[str, Seen]
     typed: Columns
@@ -32,10 +32,10 @@ class Snapshot:
 
 
 def look(db: "duckdb.DuckDBPyConnection", path: str, found: Folder) -> Snapshot:
-    """What the files at `path` are. Raises UsageError for what cannot be read at all."""
+    """The options guessed from the files at `path`. Raises UsageError for files that cannot be read."""
     options = {"path": Told(path)}
     if found.kind is None:
-        why = f"parquet, json or csv; {found.files[0].name} does not show it"
+        why = f"parquet, json or csv; {found.files[0].name} does not show which"
         return Snapshot({}, {}, {**options, "format": Told(None, why)}, named=False)
     options["format"] = Told(found.kind)
     if found.kind == "parquet":
@@ -68,7 +68,7 @@ def _csv(db: "duckdb.DuckDBPyConnection", found: Folder, options: Mapping[str, T
     csv = {**text.options, **null}
     told = dict(options)
     if index:
-        why = "a column without a name: the index that pandas writes; to_csv(path, index=False) leaves it out"
+        why = "a column without a name: the index that pandas writes; to_csv(path, index=False) omits it"
         told["ignore"] = Told([""], why)
     told |= {f"csv.{name}": Told(value) for name, value in csv.items() if (name, value) != ("header", True)}
     kept = {name: one for name, one in columns.items() if name}
@@ -78,7 +78,7 @@ def _csv(db: "duckdb.DuckDBPyConnection", found: Folder, options: Mapping[str, T
 
 
 def with_nulls(text: CsvText, names: tuple[str, ...]) -> tuple[dict[str, Seen], dict[str, str]]:
-    """What the columns have in common, and the text of NULL: the one without which all values of a column fit."""
+    """What the columns have in common, and the text of NULL: without it, all values of a column fit a type."""
     plain = seen.of_relation(text.rows, names)
     lists = f"[{', '.join(seen.text_name(name) for name in text.rows.columns)}]"
     for null in sample.NULLS:
@@ -103,7 +103,7 @@ def _json(db: "duckdb.DuckDBPyConnection", found: Folder, options: Mapping[str, 
 
 
 def _of_json(one: Seen, shape: Any) -> Seen:
-    """Text stays text, also where it holds digits alone."""
+    """JSON strings stay text, even if they hold only digits."""
     if not isinstance(shape, str):
         return replace(one, fixed=_nested(shape))
     able = {"VARCHAR": {"date", "time", "instant"}, "BOOLEAN": {"boolean"}}.get(
@@ -116,7 +116,7 @@ def _of_json(one: Seen, shape: Any) -> Seen:
 
 
 def _nested(shape: Any) -> str:
-    """A structure of values in Spark DDL; numbers with a point as text, which keeps all their digits."""
+    """A structure of values as Spark DDL; numbers with a point become STRING, which keeps all digits."""
     if isinstance(shape, list):
         return f"ARRAY<{_nested(shape[0]) if shape else 'STRING'}>"
     if isinstance(shape, dict):
@@ -125,12 +125,12 @@ def _nested(shape: Any) -> str:
 
 
 def typed_by(snapshot: Snapshot, columns: Mapping[str, Seen], found: Folder) -> Snapshot:
-    """The same with a schema of these columns, and what it was taken from."""
+    """The snapshot with a schema of these columns, and a comment that says what the schema was guessed from."""
     rows = max((one.rows for one in columns.values()), default=0)
     files = f"{len(found.sample)} of {len(found.files)} files" if len(found.files) > 1 else found.sample[0].name
-    said = [f"guessed from {rows:,} rows of {files}: each type holds all values there exactly"]
+    said = [f"guessed from {rows:,} rows of {files}: each type holds all their values exactly"]
     if not snapshot.named:
-        said.append("the files do not name their columns: do so, in this order")
+        said.append("the files do not name their columns: name them here, in this order")
     remarks = [remark for name, one in columns.items() if (remark := one.remark(name))]
     said += remarks[:_SHOWN]
     if len(remarks) > _SHOWN:

@@ -1,6 +1,6 @@
-"""Rows of Parquet, CSV and JSON files, for snapshots and change logs alike.
+"""Reads rows of Parquet, CSV and JSON files, for snapshots and change logs alike.
 
-| path of a row | taken for | what is not as expected |
+| reader | used for | who reports unexpected input |
 | --- | --- | --- |
 | workers write Arrow: snapshot/row_groups.py | Parquet snapshots (1) | the worker names it |
 | Spark's own reader: formats/frames.py | other Parquet (2) | Spark raises, spark/failures.py names it |
@@ -8,6 +8,6 @@
 | workers parse a block: json_rows.py | JSON of simple types (3) | the block takes the checked path |
 | checked path: formats/json_values.py | all other JSON | the expression names file and line |
 
-(1) without a transform, where executors have this package; never rows that an expression touches. (2) Any Parquet.
-(3) Where executors have this package; else CSV is refused and JSON takes the checked path.
+(1) Without a transform, if executors have this package; never for rows that an expression touches. (2) Any
+Parquet. (3) If executors have this package; otherwise CSV is refused and JSON takes the checked path.
 """

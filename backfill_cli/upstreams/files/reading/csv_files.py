@@ -1,4 +1,4 @@
-"""CSV files: split into texts by Python workers (csv_text.py), and made typed exactly by Spark."""
+"""Reads CSV files: Python workers split them into texts (csv_text.py), Spark converts these exactly."""
 
 import csv
 import difflib
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _LAST_LINES = 1_000
-"""So many lines back the begin of a file's last record is looked for."""
+"""Lines searched backwards for the start of a file's last record."""
 
 _THREADS = 16
 
@@ -44,22 +44,22 @@ def fields(line: str, options: CsvOptions) -> list[str]:
 
 
 def header(where: Place, file: File, options: CsvOptions) -> list[str]:
-    """The column names in a file's first line; none in an empty file. Raises BadData for a name given twice."""
+    """The column names in a file's first line; none in an empty file. Raises BadData for a duplicate name."""
     line = lines.first(where, file, "csv")
     with reading(file.path, "csv"):
         names = fields(line.removeprefix("\ufeff"), options) if line is not None else []
     twice = [name for name in names if names.count(name) > 1]
     if twice:
         raise BadData(
-            f"{file.path}: column '{twice[0]}' appears twice in the header", "give each column a name of its own"
+            f"{file.path}: duplicate column '{twice[0]}' in the header", "give each column a different name"
         )
     return names
 
 
 def last_record(where: Place, file: File, options: CsvOptions, count: int) -> list[str] | None:
-    """The fields of the last record, NULL as the empty text; None in an empty file, and where it is not found.
+    """The fields of the last record, NULL as the empty text; None if the file is empty or the record is not found.
 
-    Raises BadData for a line that has not `count` fields.
+    Raises BadData if the last line does not have `count` fields.
     """
     record, values = "", None
     for line in islice(lines.last(where, file, "csv"), _LAST_LINES if options.multi_line else 1):
@@ -73,8 +73,8 @@ def last_record(where: Place, file: File, options: CsvOptions, count: int) -> li
     if values is not None and len(values) != count and not options.multi_line:
         raise BadData(
             f"{file.path}: its last line has {len(values)} fields, not {count}",
-            "files without a header have the snapshot's columns in its order; for others set csv.header; where "
-            "fields hold line ends, set csv.multi_line = true",
+            "files without a header must have the snapshot's columns in the same order; if they have a header, "
+            "set csv.header = true; if fields contain line ends, set csv.multi_line = true",
         )
     return values if values is not None and len(values) == count else None
 
@@ -82,7 +82,7 @@ def last_record(where: Place, file: File, options: CsvOptions, count: int) -> li
 def refuse_other_columns(
     where: Place, files: Sequence[File], options: CsvOptions, columns: Columns, ignored: Sequence[str]
 ) -> None:
-    """Raises BadData for a declared column that no header names, and for one of a header that nobody declared."""
+    """Raises BadData for a declared column that is in no header, and for a header column that is not declared."""
     shown: set[str] = set()
     with ThreadPoolExecutor(_THREADS) as pool:
         for file, names in zip(files, pool.map(lambda f: header(where, f, options), files), strict=True):
@@ -90,16 +90,16 @@ def refuse_other_columns(
             for name in names:
                 if name not in columns and name not in ignored:
                     near = _nearest(name, [c for c in columns if c not in names])
-                    hint = f"write it there for '{near}'" if near else "declare it"
+                    hint = f"write it there instead of '{near}'" if near else "declare it there"
                     raise BadData(
                         f"{file.path}: column '{name}' is not in upstream.snapshot.schema",
-                        f'{hint}, or leave it out on purpose: upstream.snapshot.ignore = ["{name}"]',
+                        f'{hint}, or omit it on purpose: upstream.snapshot.ignore = ["{name}"]',
                     )
     absent = [name for name in columns if name not in shown]
     if shown and absent:
         raise BadData(
             f"{where.shown}: column '{absent[0]}' of upstream.snapshot.schema is in no file's header",
-            f"name one that is there: {', '.join(sorted(shown))}",
+            f"the headers have: {', '.join(sorted(shown))}",
         )
 
 
@@ -112,13 +112,13 @@ def _nearest(name: str, others: Sequence[str]) -> str | None:
 def frame(
     spark: "SparkSession", where: Place, files: Sequence[File], options: CsvOptions, columns: Columns, hint: str
 ) -> "DataFrame":
-    """`_backfill_file, _backfill_at, columns…`. Without a header the columns stand in the order given.
+    """`_backfill_file, _backfill_at, columns…`. Without a header the files have the columns in the given order.
 
     With one, a column that a file lacks is NULL in its rows. hint: what to do about a value that does not fit.
-    Raises Fatal where workers have not this package.
+    Raises Fatal if workers do not have this package.
     """
     if not arrow_tasks.workers_know_us(spark):
-        raise Fatal("CSV files are read by backfill-cli in Spark's executors, which do not have it", SAME_PACKAGE)
+        raise Fatal("CSV files are read by backfill-cli in Spark's executors, which lack it", SAME_PACKAGE)
     if not options.header:
         return _of_order(spark, where, files, options, columns, list(columns), hint)
     by_header: dict[tuple[str, ...], list[File]] = {}
@@ -151,7 +151,7 @@ def _of_order(
         if column not in order:
             values.append(F.lit(None).cast(frames.struct_type({column: described})[column].dataType).alias(column))
             continue
-        # numbered, because names may hold anything and may differ in case only
+        # numbered, because names can contain anything and can differ in case only
         text, named = F.col(f"c{list(order).index(column)}"), exact.Named(row, column, hint)
         values.append(exact.of_text(text, kind, named).alias(column, metadata=metadata))
     at = F.struct(F.col("_file").alias("file"), F.col("_row").alias("row"))
@@ -161,7 +161,7 @@ def _of_order(
 def _texts(
     spark: "SparkSession", where: Place, files: Sequence[File], options: CsvOptions, count: int
 ) -> "DataFrame":
-    """`_file, _row, c0, c1, …` as csv_text.batches makes them, of these files."""
+    """`_file, _row, c0, c1, …` of these files, as csv_text.batches yields them."""
     texts: Columns = {"_file": field("_file", "string"), "_row": field("_row", "long")}
     texts |= {f"c{i}": field(f"c{i}", "string") for i in range(count)}
     found = text_parts.parts(where, files, cut=not options.multi_line)

@@ -1,7 +1,7 @@
-"""CSV files to Arrow columns of text, in Spark's Python workers: pyarrow parses what a grammar found to be sound.
+"""Converts CSV files to Arrow columns of text in Spark's Python workers: pyarrow parses what a grammar checked.
 
-pyarrow takes what stands after a closing quote, and a quote that is never closed, without a word; so blocks that
-hold quotes are looked at first.
+pyarrow silently accepts text after a closing quote, and a quote that is never closed; therefore blocks with quotes
+are checked first.
 """
 
 import re
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _MOST_BYTES = 256 << 20
-"""A record that is longer is taken for a quote that is never closed."""
+"""A longer record counts as a quote that is never closed."""
 
 _SHOWN = 200
 _LONE_RETURN = re.compile(rb"\r(?!\n)")
 
 
 class Grammar:
-    """What a sound record looks like, by the options."""
+    """What a sound (well-formed) record looks like under the options."""
 
     def __init__(self, options: CsvOptions) -> None:
         self.quote, self.escape = options.quote.encode(), options.escape.encode()
@@ -42,7 +42,7 @@ class Grammar:
         any_field = b"(?:%b|%b|)" % (quoted, bare)
         record = b"%b(?:%b%b)*+" % (any_field, sep, any_field)
         self._records = re.compile(rb"(?:%b(?:\r\n|\n|\r))*+" % record)
-        # pyarrow leaves out empty lines, so what Windows makes of a line end twice (CR CR LF) is one
+        # pyarrow skips empty lines, so CR CR LF (a line end that Windows converted twice) is one line end
         self.feeds = re.compile(rb"(?:\r*%b(?:\r*\n|\r+\Z))*+" % record)
         self.returns = re.compile(rb"(?:%b\r(?!\n))*+" % record)
 
@@ -51,12 +51,12 @@ class Grammar:
         return re.compile(b"%b([%b%b])" % tuple(map(re.escape, (self.escape, self.escape, self.quote))))
 
     def sound(self, block: bytes) -> int:
-        """Where the last whole, sound record of a block ends."""
+        """Where the last complete, sound record of a block ends."""
         found = self._records.match(block)
         return found.end() if found else 0
 
     def doubled(self, block: bytes) -> bytes:
-        """A sound block with the quotes inside quoted fields doubled, and no escapes; all else stays as it is."""
+        """A sound block in which quotes inside quoted fields are doubled, not escaped; all else is the same."""
         if self.escape == self.quote or self.escape not in block:
             return block
         return self._field.sub(self._double, block)
@@ -70,11 +70,11 @@ class Grammar:
 
 
 def batches(options: CsvOptions, columns: int, part: TextPart) -> "Iterator[pa.RecordBatch]":
-    """`_file STRING, _row BIGINT` (rising along the file), then `c0, c1, …` STRING: a part's records.
+    """A part's records: `_file STRING, _row BIGINT` (increasing along the file), then `c0, c1, …` STRING.
 
-    columns: how many fields each record has. With a header the file's first record names them.
-    A field that is empty or holds the text of NULL is NULL, unless it stands in quotes. Raises BadData naming the
-    file and what is no record of it.
+    columns: how many fields each record has. With a header the file's first record names them and is skipped.
+    An unquoted field that is empty or holds the text of NULL is NULL. Raises BadData naming the file and the
+    malformed record.
     """
     import pyarrow as pa
 
@@ -93,7 +93,7 @@ def batches(options: CsvOptions, columns: int, part: TextPart) -> "Iterator[pa.R
 
 
 def parsed(block: bytes, options: CsvOptions, names: Sequence[str], path: str) -> "pa.Table":
-    """Sound records as columns of text. Raises BadData for one with more or fewer fields, or that is no UTF-8."""
+    """Sound records as columns of text. Raises BadData for one that has more or fewer fields or is not UTF-8."""
     import pyarrow as pa
     import pyarrow.csv as pacsv
 
@@ -112,15 +112,15 @@ def parsed(block: bytes, options: CsvOptions, names: Sequence[str], path: str) -
     except pa.ArrowInvalid as exc:
         counted = re.search(r"Expected (\d+) columns, got (\d+): (.*)", str(exc), re.DOTALL)
         if counted:
-            what = f"not a line of {counted[1]} fields, but of {counted[2]}: {counted[3][:_SHOWN]}"
+            what = f"expected {counted[1]} fields, found {counted[2]}: {counted[3][:_SHOWN]}"
             raise BadData(
-                f"{path}: {what}", "correct the line; fields that hold the delimiter stand in quotes"
+                f"{path}: {what}", "correct the line; fields that contain the delimiter must be quoted"
             ) from exc
         raise BadData(f"{path}: not UTF-8 text: {exc}", "write the file as UTF-8") from exc
 
 
 def blocks(options: CsvOptions, part: TextPart) -> Iterator[tuple[int, bytes]]:
-    """The part's whole records, with the byte at which each block begins."""
+    """The part's complete records in blocks, each with the byte at which it begins."""
     grammar = Grammar(options)
     ends: Sequence[re.Pattern[bytes]] = (grammar.feeds, grammar.returns)
     with opened(part) as (source, at):
@@ -138,8 +138,8 @@ def blocks(options: CsvOptions, part: TextPart) -> Iterator[tuple[int, bytes]]:
                 raise BadData(
                     f"{part.path}: a carriage return that is not part of a line end, in the record at byte "
                     f"{at + alone}: {_text(block[alone:])}",
-                    "put the field that holds it in quotes and set csv.multi_line = true; or let all lines "
-                    "end alike",
+                    "quote the field that contains it and set csv.multi_line = true; or use one kind of line end "
+                    "in the whole file",
                 )
             ends = left
             if cut:
@@ -150,9 +150,9 @@ def blocks(options: CsvOptions, part: TextPart) -> Iterator[tuple[int, bytes]]:
 def _ends_left(
     grammar: Grammar, ends: "Sequence[re.Pattern[bytes]]", block: bytes
 ) -> "Sequence[re.Pattern[bytes]]":
-    """Those of these line ends that all lines of a sound block have.
+    """The line ends out of `ends` that match every line of a sound block.
 
-    pyarrow takes a carriage return alone for a line end wherever it stands, also where lines end with line feeds.
+    pyarrow takes any lone carriage return for a line end, even if lines end with line feeds.
     """
     if not block:
         return ends
@@ -162,7 +162,7 @@ def _ends_left(
 
 
 def _cut(grammar: Grammar, part: TextPart, at: int, block: bytes, last: bool) -> int:
-    """Up to where the block is read now; the rest waits for the next. Raises BadData where no record is sound."""
+    """How much of the block is read now; the rest waits for the next one. Raises BadData for an unsound record."""
     lines = len(block) if last else block.rfind(b"\n") + 1 or block.rfind(b"\r", 0, -1) + 1
     if grammar.quote not in block:
         return lines
@@ -171,14 +171,14 @@ def _cut(grammar: Grammar, part: TextPart, at: int, block: bytes, last: bool) ->
     if sound < lines and (last or not grammar.multi_line or len(block) > _MOST_BYTES):
         ends = "in the file" if grammar.multi_line else "on its line"
         raise BadData(
-            f"{part.path}: a quoted field is not closed {ends}, or goes on after its quote, in the record at byte "
-            f"{at + sound}: {_text(block[sound:])}",
-            "drop the job and start over, with csv.quote and csv.escape as the file has them"
-            + ("" if grammar.multi_line else ", and with csv.multi_line = true where fields hold line ends"),
+            f"{part.path}: a quoted field is not closed {ends}, or has text after its closing quote, in the "
+            f"record at byte {at + sound}: {_text(block[sound:])}",
+            "drop the job and start over, with csv.quote and csv.escape set to what the file uses"
+            + ("" if grammar.multi_line else ", and with csv.multi_line = true if fields contain line ends"),
         )
     return sound
 
 
 def _text(block: bytes) -> str:
-    """The begin of a record as it is shown."""
+    """The beginning of a record, for display."""
     return " ".join(block[:_SHOWN].decode("utf-8", "replace").splitlines())

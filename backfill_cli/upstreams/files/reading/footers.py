@@ -1,4 +1,4 @@
-"""Footers of Parquet files."""
+"""Reads the footers of Parquet files."""
 
 from typing import Any
 
@@ -6,11 +6,11 @@ from backfill_cli.formats.listing import File, Place
 from backfill_cli.spark.failures import reading
 
 THREADS = 16
-"""Footers read at once: they are waits, on remote file systems above all."""
+"""Footers read in parallel: reading one is mostly waiting, above all on remote file systems."""
 
 
 def footer(where: Place, file: File) -> Any:
-    """A Parquet file's metadata (pyarrow.parquet.FileMetaData). Raises BadData naming a file that is not whole."""
+    """A Parquet file's metadata (pyarrow.parquet.FileMetaData). Raises BadData naming an incomplete file."""
     import pyarrow.parquet as pq
 
     with reading(file.path, "parquet"):
@@ -18,5 +18,5 @@ def footer(where: Place, file: File) -> Any:
 
 
 def group_rows(footer: Any) -> tuple[int, ...]:
-    """The rows of each row group: writers are known that leave out the count of the whole file."""
+    """The rows of each row group; some writers omit the count for the whole file."""
     return tuple(footer.row_group(i).num_rows for i in range(footer.num_row_groups))

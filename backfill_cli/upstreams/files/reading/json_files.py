@@ -1,4 +1,4 @@
-"""What the first lines of JSON files show: a column that none of them has is probably misspelt."""
+"""Checks the first lines of JSON files: a declared column that none of them has is probably misspelt."""
 
 import difflib
 from collections.abc import Sequence
@@ -11,13 +11,13 @@ from backfill_cli.upstreams.files.reading import lines
 
 _FILES = 8
 _LINES = 1_000
-"""So many lines of so many files are looked at: as a rule the first one shows all columns."""
+"""The lines per file and the files that are read: as a rule the first line shows all columns."""
 
 
 def refuse_unseen(where: Place, files: Sequence[File], columns: Columns, sparse: Sequence[str]) -> None:
-    """Raises BadData for a declared column that no line looked at shows, unless it is `sparse`.
+    """Raises BadData for a declared column that is in none of the lines read, unless it is `sparse`.
 
-    Lines may leave NULLs out, as Spark's do; whether a column is misspelt or always NULL they do not say.
+    Lines can omit NULLs, as Spark's do, and then do not show whether a column is misspelt or always NULL.
     """
     missing = {name: None for name in columns if name not in sparse}
     shown: dict[str, None] = {}
@@ -35,9 +35,8 @@ def refuse_unseen(where: Place, files: Sequence[File], columns: Columns, sparse:
         others = [other for other in shown if other not in columns]
         near = difflib.get_close_matches(name.lower(), {o.lower() for o in others}, 1, 0.6)
         meant = [other for other in others if other.lower() in near]
-        hint = f"do you mean '{meant[0]}'? " if meant else ""
+        hint = f"did you mean '{meant[0]}'? " if meant else ""
         raise BadData(
-            f"{where.shown}: column '{name}' of upstream.snapshot.schema is in none of the {looked_at} lines "
-            "looked at",
-            f'{hint}If lines leave it out where it is NULL: upstream.snapshot.sparse = ["{name}"]',
+            f"{where.shown}: column '{name}' of upstream.snapshot.schema is in none of the {looked_at} lines read",
+            f'{hint}If lines omit it when it is NULL: upstream.snapshot.sparse = ["{name}"]',
         )

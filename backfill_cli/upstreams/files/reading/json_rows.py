@@ -1,6 +1,6 @@
-"""JSON lines to Arrow columns, in Spark's Python workers: Arrow's parser where a block of lines is plain.
+"""Converts JSON lines to Arrow columns in Spark's Python workers: Arrow parses blocks whose lines are plain.
 
-Lines of a block that is anything else pass on as they are, for Spark to check and to name what is wrong.
+Lines of any other block are passed on unchanged, for Spark to check them and report what is wrong.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,9 +24,9 @@ _WHITE = b" \t\r"
 
 
 def frame(spark: "SparkSession", where: Place, files: Sequence[File], fast: FastPath | None) -> "DataFrame":
-    """`_backfill_file, _backfill_at, _line BINARY`, and what `fast` adds: the lines that are not blank.
+    """The lines that are not blank: `_backfill_file, _backfill_at, _line BINARY`, and the columns of `fast`.
 
-    `_line` is NULL where the columns came beside it. Executors need this package.
+    `_line` is NULL if those columns hold its values. Executors need this package.
     """
     from pyspark.sql import functions as F
 
@@ -50,7 +50,7 @@ def _made(fast: FastPath | None, pieces: Sequence[Piece]) -> "Iterator[pa.Record
 
 
 def batches(fast: FastPath | None, part: TextPart) -> "Iterator[pa.RecordBatch]":
-    """A part's lines: `_file STRING, _row BIGINT` (rising along the file), `_line BINARY`, what `fast` adds."""
+    """A part's lines: `_file STRING, _row BIGINT` (rising along the file), `_line BINARY`, columns of `fast`."""
     import pyarrow as pa
 
     for offset, block in blocks(part):
@@ -70,7 +70,7 @@ def batches(fast: FastPath | None, part: TextPart) -> "Iterator[pa.RecordBatch]"
 
 
 def blocks(part: TextPart) -> Iterator[tuple[int, bytes]]:
-    """Whole lines, with the byte at which each block begins."""
+    """Complete lines in blocks, each with the byte at which it begins."""
     with opened(part) as (source, at):
         held = b""
         for more, last in chunks(source, part, at):

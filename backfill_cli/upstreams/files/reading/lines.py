@@ -1,4 +1,4 @@
-"""The first and the last lines of a text file: all that planning reads of it."""
+"""Reads the first and last lines of a text file, which is all that planning needs."""
 
 import json
 import re
@@ -19,12 +19,12 @@ def is_compressed(file: File) -> bool:
 
 
 def first(where: Place, file: File, what: str) -> str | None:
-    """The first line that is not blank, without its end; None in a file that has none."""
+    """The first line that is not blank, without its line end; None if there is none."""
     return next(forward(where, file, what), None)
 
 
 def forward(where: Place, file: File, what: str) -> Iterator[str]:
-    """The lines that are not blank, without their ends, in order."""
+    """The lines that are not blank, without their line ends, in order."""
     with reading(file.path, what), where.fs.open_input_stream(file.path, compression="detect") as stream:
         rest = b""
         while block := stream.read(_BLOCK):
@@ -35,7 +35,7 @@ def forward(where: Place, file: File, what: str) -> Iterator[str]:
 
 
 def last(where: Place, file: File, what: str) -> Iterator[str]:
-    """The lines that are not blank, from the last backwards. A compressed file is read whole, in memory."""
+    """The lines that are not blank, from the last one backwards. A compressed file is read whole into memory."""
     with reading(file.path, what):
         if is_compressed(file):
             with where.fs.open_input_stream(file.path, compression="detect") as stream:
@@ -70,7 +70,7 @@ def _blank(line: bytes) -> bool:
 def parsed(file: File, line: str, numbers: Callable[[str], Any] = str) -> dict[str, Any]:
     """One JSON line as an object; numbers with a point become `numbers`: text, so that nothing is rounded.
 
-    Raises BadData naming the file when it is cut short or is no object.
+    Raises BadData naming the file if the line is cut short or not an object.
     """
     try:
         value = json.loads(line.removeprefix("\ufeff"), parse_float=numbers)

@@ -1,6 +1,6 @@
-"""Which line of a text file a value stands in that failed a job: looked up once, when it has failed.
+"""Finds the line of a text file with the value that failed a job: looked up once, after the failure.
 
-A row knows the byte at which its block begins, and how many rows of the block come before it: that is read again.
+A row's number is the byte at which its block begins plus the rows before it in the block; the block is read again.
 """
 
 import csv
@@ -19,12 +19,12 @@ from backfill_cli.upstreams.files.reading.text_parts import TextPart
 
 _BLOCK = 1 << 20
 _Row = tuple[int, Mapping[str, object], Sequence[str]]
-"""Its first line, counted from 1, its values by column, and its texts, one of which an error shows."""
+"""A row's first line, counted from 1, its values by column, and its texts, one of which the error shows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Where a failed row's file is, and how it is read. names: of CSV's columns without a header, in order."""
+    """Where a failed row's file is, and how it is read. names: columns of CSV without a header, in order."""
 
     where: Place
     file: File
@@ -35,16 +35,16 @@ class Held:
 
 
 def located(error: BadRow, held: Held) -> BackfillError | None:
-    """The same error, with its row's line and key; None where the value does not stand in this file there.
+    """The same error, with its row's line and key; None if this file does not have the value at that place.
 
-    A table's snapshot and its changes may have files of one name.
+    A table's snapshot and its changes can have files with the same name.
     """
     if held.kind not in ("csv", "json"):
         return None
     try:
         with reading(held.file.path, held.kind):
             line, row, texts = _row(held, error.row)
-    except BackfillError:  # the file has changed meanwhile: what is wrong with the value is told all the same
+    except BackfillError:  # the file has changed meanwhile: the error is reported without its line
         return None
     if not any(text and error.what.endswith(f": {text[:SHOWN]}") for text in texts):
         return None
@@ -54,7 +54,7 @@ def located(error: BadRow, held: Held) -> BackfillError | None:
 
 
 def _row(held: Held, row: int) -> _Row:
-    """Line 0 where there is no such row."""
+    """The row with this number; line 0 if there is none."""
     cut = held.kind == "json" or not held.csv.multi_line
     for part in text_parts.parts(held.where, [held.file], cut):
         if part.end is not None and not part.start <= row < part.end:
@@ -70,7 +70,7 @@ def _row(held: Held, row: int) -> _Row:
 
 
 def _of_csv(held: Held, part: TextPart, offset: int, block: bytes) -> Iterator[_Row]:
-    """Each record's first line in the block, and its fields; blank lines are none."""
+    """Each record's first line in the block, and its fields; blank lines are skipped."""
     options, names = held.csv, held.names
     text = io.StringIO(block.decode("utf-8", "replace"), newline="")
     records = csv.reader(text, delimiter=options.delimiter, quotechar=options.quote)

@@ -1,4 +1,4 @@
-"""Plain rows (no envelope) of Parquet, JSON and CSV files as frames: of snapshots, and of changes with marks."""
+"""Reads plain rows (no envelope) of Parquet, JSON and CSV files as frames: snapshots, and changes with marks."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -26,9 +26,9 @@ def frame(
     columns: Columns,
     hint: str = "",
 ) -> "DataFrame":
-    """`_backfill_file, _backfill_at, columns…` of whole files. csv, json: a line that does not fit raises.
+    """`_backfill_file, _backfill_at, columns…` of whole files. csv, json: a line that does not fit is an error.
 
-    hint: what to do then.
+    hint: what to do about such a line.
     """
     if kind == "parquet":
         return frames.parquet(spark, where, files, columns)
@@ -41,7 +41,7 @@ def frame(
 
 
 def _json(lines: "DataFrame", columns: Columns, fast: FastPath | None, hint: str, numbered: bool) -> "DataFrame":
-    """fast: the columns that came beside the lines, where their block could take the fast path.
+    """fast: the columns that come with the lines if their block took the fast path.
 
     numbered: whether `_backfill_at` holds the row's place in its file.
     """

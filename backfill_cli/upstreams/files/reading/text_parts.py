@@ -1,4 +1,4 @@
-"""Text files in parts for Spark's Python workers: each line belongs to the part that it begins in."""
+"""Cuts text files into parts for Spark's Python workers: each line belongs to the part in which it begins."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 BLOCK_BYTES = 8 << 20
 _PART_BYTES = 32 << 20
-_ROW_BYTES = 100  # what a row is taken for when files are shared out
+_ROW_BYTES = 100  # assumed size of a row when parts are divided among tasks
 BOM = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True, slots=True)
 class TextPart:
-    """The lines of a file that begin at `start <= byte < end`; end None: to the file's end, or compressed.
+    """The lines of a file that begin at `start <= byte < end`; end None: the whole file, which cannot be cut.
 
-    name: as listed. size: bytes of the part, of the file where it is compressed.
+    name: as listed. size: bytes of the part; of the file if it is compressed.
     """
 
     fs: "FileSystem"
@@ -35,7 +35,7 @@ class TextPart:
 
 
 def parts(where: Place, files: Sequence[File], cut: bool) -> Iterator[TextPart]:
-    """The parts of these files. cut: whether a line end always ends a record, so that a file may be cut."""
+    """The parts of these files. cut: whether a line end always ends a record, so that files can be cut."""
     for file in files:
         if not cut or lines.is_compressed(file):
             yield TextPart(where.fs, file.path, file.name, file.size)
@@ -46,12 +46,12 @@ def parts(where: Place, files: Sequence[File], cut: bool) -> Iterator[TextPart]:
 
 
 def packed(found: Iterable[TextPart], cores: int) -> tuple[tuple[Piece, ...], ...]:
-    """The parts as tasks of about a core's share."""
+    """The parts grouped into tasks, each about one core's share."""
     return arrow_tasks.packed([(Piece(0, part), max(1, part.size // _ROW_BYTES)) for part in found], cores)
 
 
 def chunks(source: Any, part: TextPart, at: int) -> Iterator[tuple[bytes, bool]]:
-    """The bytes from `at` on, and whether they are the last: up to the end of the line begun before `end`."""
+    """The bytes from `at` to the end of the line that begins before `end`, in chunks; whether each is the last."""
     while True:
         size = BLOCK_BYTES if part.end is None else min(BLOCK_BYTES, part.end - at)
         more = source.read(size) if size > 0 else b""
@@ -80,7 +80,7 @@ def _rest_of_line(source: Any, before: bytes) -> bytes:
 
 @contextmanager
 def opened(part: TextPart) -> Iterator[tuple[Any, int]]:
-    """The file, where the part's first line begins, and that place."""
+    """The file, positioned where the part's first line begins, and that byte."""
     if part.end is None:
         with part.fs.open_input_stream(part.path, compression="detect") as source:
             yield _Unmarked(source), 0
@@ -97,7 +97,7 @@ def opened(part: TextPart) -> Iterator[tuple[Any, int]]:
 
 
 class _Unmarked:
-    """A stream less the byte order mark at its begin."""
+    """A stream without the byte order mark at its beginning."""
 
     def __init__(self, source: Any) -> None:
         self._source, self._first = source, True

@@ -1,1 +1,1 @@
-"""The snapshot side: files held still, their splits, their rows."""
+"""The snapshot side: pinned files, their splits and their rows."""

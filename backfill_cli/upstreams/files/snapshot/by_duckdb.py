@@ -1,6 +1,6 @@
-"""Snapshot files as DuckDB reads them: for `verify --independent`, which must not read with our own readers.
+"""SQL by which DuckDB reads snapshot files, for `verify --independent`, which must not use our own readers.
 
-Only SQL is made here. Nothing is guessed: columns, types and dialect are those of the config.
+Nothing is read here, and nothing is guessed: columns, types and dialect are those of the config.
 """
 
 import csv
@@ -14,20 +14,20 @@ from backfill_cli.upstreams.files.options import CsvOptions, SnapshotFiles
 WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")
 PATTERN = re.compile(r"[*?\[\]\\]")
 JSON_DIGITS = 15
-"""DuckDB reads a number in JSON as a double, which holds so many."""
+"""DuckDB reads a number in JSON as a double, which holds this many digits."""
 
 
 def rows_sql(options: SnapshotFiles, where: Place, files: Sequence[File], types: Mapping[str, str]) -> str:
     """A query for the rows of the files. types: by column, as DuckDB writes them.
 
-    Raises UsageError for what DuckDB would not read exactly, or not at all.
+    Raises UsageError for files that DuckDB cannot read exactly, or not at all.
     """
     if not where.local:
-        raise _refused(f"{where.uri} is not on this machine, and DuckDB reads local files alone")
+        raise _refused(f"{where.uri} is not on this machine, and DuckDB reads only local files")
     paths = [file.path for file in files]
     odd = next((path for path in paths if PATTERN.search(path)), None)
     if odd is not None:
-        raise _refused(f"{odd}: DuckDB takes such a name for a pattern")
+        raise _refused(f"{odd}: DuckDB takes this path for a pattern")
     if options.format == "csv":
         return " UNION ALL ".join(_of_csv(path, options.csv, types) for path in paths)
     named = ", ".join(map(_text, paths))
@@ -37,7 +37,7 @@ def rows_sql(options: SnapshotFiles, where: Place, files: Sequence[File], types:
     for column, kind in types.items():
         digits = kind.removeprefix("DECIMAL(").partition(",")[0]
         if (kind.startswith("DECIMAL(") and int(digits) > JSON_DIGITS) or "DECIMAL" in kind[1:]:
-            raise _refused(f"column {column!r} is {kind}, and DuckDB reads numbers in JSON as doubles")
+            raise _refused(f"column {column!r} is {kind}, but DuckDB reads numbers in JSON as doubles")
     shape = ", ".join(f"{_text(c)}: {_text('VARCHAR' if _checked(kind) else kind)}" for c, kind in types.items())
     read = f"read_json([{named}], format = 'newline_delimited', columns = {{{shape}}}, hive_partitioning = false)"
     return f"SELECT {_typed(types, types)} FROM {read}"
@@ -45,11 +45,11 @@ def rows_sql(options: SnapshotFiles, where: Place, files: Sequence[File], types:
 
 def _of_csv(path: str, options: CsvOptions, types: Mapping[str, str]) -> str:
     if options.multi_line or options.escape != options.quote:
-        raise _refused("csv.multi_line and csv.escape are read in another way by DuckDB")
+        raise _refused("DuckDB reads files with csv.multi_line or csv.escape differently")
     order = _header(path, options) if options.header else list(types)
     nested = next((c for c, kind in types.items() if "[" in kind or ("(" in kind and not _checked(kind))), None)
     if nested is not None:
-        raise _refused(f"column {nested!r} is {types[nested]}, which is no type of CSV")
+        raise _refused(f"column {nested!r} is {types[nested]}, which CSV cannot hold")
     if not order:
         columns = ", ".join(f"CAST(NULL AS {kind}) AS {_name(c)}" for c, kind in types.items())
         return f"SELECT {columns} WHERE false"
@@ -75,7 +75,7 @@ def _header(path: str, options: CsvOptions) -> list[str]:
 
 
 def _typed(types: Mapping[str, str], there: Mapping[str, str] | Sequence[str]) -> str:
-    """The columns with their types; a number that DuckDB would round is an error, as it is for us."""
+    """The columns with their types; a number that DuckDB would round is an error, as with our own readers."""
     columns = []
     for column, kind in types.items():
         name = _name(column)
@@ -94,7 +94,9 @@ def _checked(kind: str) -> bool:
 
 
 def _refused(why: str) -> UsageError:
-    return UsageError(f"verify --independent: {why}", "leave --independent out: the job's own readers can read it")
+    return UsageError(
+        f"verify --independent: {why}", "leave --independent out: the job's own readers can read these files"
+    )
 
 
 def _text(value: str) -> str:

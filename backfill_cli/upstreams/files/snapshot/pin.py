@@ -1,4 +1,4 @@
-"""A snapshot held still: the files of each table, their rows from the footers, their one schema."""
+"""Pins a snapshot: the files of each table, their row counts from the footers, and their common schema."""
 
 import difflib
 import hashlib
@@ -23,12 +23,12 @@ def splits_of(
 ) -> tuple[list[Split], Columns]:
     """The splits of one table and the schema of its rows.
 
-    Raises Fatal when there are no files or a key column is absent, BadData for files that differ or are broken.
+    Raises Fatal if there are no files or a key column is missing, BadData for files that differ or are damaged.
     """
     if not files:
         raise Fatal(
             f"table '{table.name}': no {options.format} files at {where.shown}",
-            "check upstream.snapshot.path; names that begin with '_' or '.' or end with .tmp do not count",
+            "check upstream.snapshot.path; names that begin with '_' or '.' or end with .tmp are ignored",
         )
     if options.format == "parquet":
         with ThreadPoolExecutor(THREADS) as pool:
@@ -71,13 +71,13 @@ def _one_schema(files: Sequence[File], footers: Sequence[Any]) -> Columns:
             here, there = (f"is {shown(c[name]['type'])}" if name in c else "is absent" for c in (columns, first))
             raise BadData(
                 f"{file.path}: column '{name}' {here}, but {there} in {files[0].path}",
-                "all files of a table's snapshot have the same columns: write that file again",
+                "all files of a table's snapshot must have the same columns: rewrite that file",
             )
     return first
 
 
 def declared(ddl: str | dict[str, str] | None, table: str, option: str) -> Columns:
-    """The columns that an option declares for a table; none when it names none."""
+    """The columns that an option declares for a table; empty if it declares none."""
     text = table_ddl(ddl, table)
     if text is None:
         return {}
@@ -88,7 +88,7 @@ def declared(ddl: str | dict[str, str] | None, table: str, option: str) -> Colum
 
 
 def refuse_nested(columns: Columns, what: str) -> None:
-    """CSV holds text: raises BadData for a column whose type has no text of its own."""
+    """Raises BadData for a column that CSV cannot hold: its type has no text form."""
     for name, column in columns.items():
         if not isinstance(column["type"], str) or column["type"] == "binary":
             raise BadData(
@@ -128,11 +128,11 @@ def compare(table: str, pinned: Mapping[str, File], there: Mapping[str, File]) -
 
 
 def refuse_changed(table: str, file: File, now: File) -> None:
-    """Raises Fatal when a pinned file is not what it was."""
+    """Raises Fatal if a pinned file has changed."""
     if now.size != file.size:
-        raise _changed(table, file, f"changed its size from {file.size} to {now.size} bytes")
+        raise _changed(table, file, f"changed size from {file.size} to {now.size} bytes")
     if now.mtime_ns != file.mtime_ns:
-        raise _changed(table, file, "was written again (its time changed)")
+        raise _changed(table, file, "was rewritten (its modification time changed)")
 
 
 def _changed(table: str, file: File, how: str) -> Fatal:

@@ -1,4 +1,4 @@
-"""Snapshot reads as one Spark frame: whole files together, slices by the reader that costs less."""
+"""Turns snapshot reads into one Spark frame: whole files together, slices by the cheaper reader."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 
-_PINNED = "fix the file, then drop the job and start over: a pinned snapshot's files must stay as they were"
+_PINNED = "fix the file, then drop the job and start over: the files of a pinned snapshot must not change"
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a Parquet file is cut: rows of each row group; plain: whether pyarrow reads its dates as Spark does.
+    """How a Parquet file is divided. groups: rows of each row group.
 
-    by_spark: whether Spark's own reader reads all of its columns.
+    plain: whether pyarrow reads its dates as Spark does. by_spark: whether Spark's reader can read all columns.
     """
 
     groups: tuple[int, ...]
@@ -35,7 +35,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Readers:
-    """Which reader reads what. cut: slices of each file for Spark's reader, as `after <= row index < up_to`."""
+    """Which reader reads which splits. cut: slices by file for Spark's reader, as `after <= row index < up_to`."""
 
     whole: tuple[str, ...]
     cut: Mapping[str, tuple[tuple[int, int], ...]]
@@ -48,10 +48,10 @@ def choose(
     layout: Callable[[str], Layout],
     workers: bool = True,
 ) -> Readers:
-    """Sort reads of Parquet splits by reader.
+    """Assign reads of Parquet splits to readers.
 
-    counts: rows of each split. layout: of a split, asked for once. workers: whether Python workers can read.
-    Reads of one split must not overlap; an empty read is read by nobody.
+    counts: rows of each split. layout: of a split, called once for each. workers: whether Python workers can read.
+    Reads of one split must not overlap; empty reads are dropped.
     """
     by_split: dict[str, list[tuple[int, int]]] = {}
     for read in reads:
@@ -79,7 +79,7 @@ def choose(
 def parquet_frame(
     spark: "SparkSession", where: Place, files: Mapping[str, File], readers: Readers, columns: Columns
 ) -> "DataFrame":
-    """The rows that `readers` reads, columns as given, in any order."""
+    """The rows of `readers`, with the given columns, in any order."""
     schema = frames.struct_type(columns)
     parts: list[DataFrame] = []
     names = [quoted(name) for name in columns]
@@ -117,7 +117,7 @@ def text_frame(
     options: SnapshotFiles,
     columns: Columns,
 ) -> "DataFrame":
-    """The rows of JSON and CSV files, read whole: columns as given, and `_read INT`, the index of a row's read."""
+    """The rows of whole JSON and CSV files: the given columns, and `_read INT`, the index of a row's read."""
     from pyspark.sql import functions as F
 
     asked = [files[read.split] for read in reads]
@@ -126,7 +126,7 @@ def text_frame(
         F.posexplode(F.lit([read.split for read in reads])).alias("_read", "_backfill_file")
     )
     stranger = exact.refused(
-        F.col("_backfill_file"), "a row of a file that was not asked for", F.col("_backfill_file")
+        F.col("_backfill_file"), "a row of a file that was not requested", F.col("_backfill_file")
     )
     read = F.when(F.col("_read").isNull(), stranger).otherwise(F.col("_read")).cast("int")
     joined = frame.join(F.broadcast(index), "_backfill_file", "left")

@@ -1,4 +1,4 @@
-"""Which reader reads a slice of a Parquet file, and which row groups it touches: pure."""
+"""Decides which reader reads a slice of a Parquet file, and which row groups the slice touches. Pure."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,12 +7,12 @@ from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.position import Cursor
 
 SHARE = 0.25
-"""Up to this share of a file's rows its row groups are read one by one; above it, by Spark's own reader, which is
-faster a row but reads the whole file whatever the slice (measured: 5 M rows, 25,000-row slices)."""
+"""A slice is read by row group if its row groups hold at most this share of the file's rows; otherwise by Spark's
+own reader, which is faster per row but always reads the whole file (measured: 5 M rows, 25,000-row slices)."""
 
 
 def index_of(cursor: Cursor | None) -> int:
-    """The row index that a cursor of a file is; 0 for its begin."""
+    """The row index of a cursor in a file; 0 for the beginning."""
     return 0 if cursor is None else int(cursor)
 
 

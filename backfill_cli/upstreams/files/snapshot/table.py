@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _WATCHED = 1_000
-"""So many pinned files are looked at again at each barrier, a stat each, in turn: writing a file in place does not
-change its folder."""
+"""Pinned files checked at each barrier, in rotation, with one stat each: writing a file in place does not change
+its folder."""
 
 
 class TableSnapshot:
@@ -45,13 +45,13 @@ class TableSnapshot:
         self._layouts: dict[str, Layout] = {}
 
     def pin(self) -> tuple[list[Split], Columns]:
-        """The splits that there are now, and the columns. Raises as contracts.SnapshotSide.pin does."""
+        """The current splits and the columns. Raises as contracts.SnapshotSide.pin does."""
         refuse_part_of_table(self.where)
         files = list(self._listing.files().values())
         return pin.splits_of(self.where, files, self._table, self._options)
 
     def take(self, splits: Sequence[Split], columns: Columns) -> None:
-        """Take up a pin; splits of other tables are passed over."""
+        """Adopt a pin; splits of other tables are ignored."""
         own = [split for split in splits if split.table == self._table.name]
         self._files = {split.id: pin.pinned_file(split) for split in own}
         self._names = tuple(self._files)
@@ -70,7 +70,7 @@ class TableSnapshot:
         self._next = 0 if self._next + _WATCHED >= len(names) else self._next + _WATCHED
 
     def closed(self, reads: Sequence[SnapshotRead]) -> list[SnapshotRead]:
-        """The same reads, each up to a row's index in its file, or to the file's end."""
+        """The same reads, each with an end: a row index in its file, or the file's end."""
         return [self._closed(read) for read in reads]
 
     def _closed(self, read: SnapshotRead) -> SnapshotRead:
@@ -80,12 +80,12 @@ class TableSnapshot:
         return replace(read, up_to=None if rows is not None and end >= rows else end, limit_rows=None)
 
     def row_count(self, read: SnapshotRead) -> int | None:
-        """How many rows a closed read has; None of a text file, whose lines nobody has counted."""
+        """How many rows a closed read has; None for a text file, whose lines have not been counted."""
         end = self._rows.get(read.split) if read.up_to is None else slicing.index_of(read.up_to)
         return None if end is None else end - slicing.index_of(read.after)
 
     def scan(self, spark: "SparkSession", reads: Sequence[SnapshotRead]) -> "DataFrame":
-        """The rows of these reads. Raises Fatal when a file that they read is not what was pinned."""
+        """The rows of these reads. Raises Fatal if a file that they read has changed since it was pinned."""
         for name in {read.split for read in reads}:
             self._unchanged(name)
         if self._options.format != "parquet":
@@ -94,12 +94,12 @@ class TableSnapshot:
         workers = arrow_tasks.workers_know_us(spark)
         foreign = [read.split for read in reads if not self._layouts[read.split].by_spark]
         if foreign and not workers:
-            raise Fatal(f"{self._files[foreign[0]].path}: Spark does not read its types by itself", SAME_PACKAGE)
+            raise Fatal(f"{self._files[foreign[0]].path}: Spark's own reader cannot read its types", SAME_PACKAGE)
         readers = choose(reads, self._rows, self._layout, workers)
         return parquet_frame(spark, self.where, self._files, readers, self._columns)
 
     def batches(self, spark: "SparkSession", reads: Sequence[SnapshotRead]) -> ArrowTasks | None:
-        """As contracts.BatchedUpstream says: Parquet by row group, where pyarrow reads all of it as Spark does."""
+        """See contracts.BatchedUpstream. Parquet by row group, if pyarrow reads all of it as Spark does."""
         if self._options.format != "parquet":
             return None
         for name in {read.split for read in reads}:
