@@ -112,7 +112,7 @@ def test_a_new_job_is_refused_where_nothing_may_be_written_and_one_that_has_begu
     ):
         with pytest.raises(Transient, match=r"sink\.dsn"):
             act()
-    with pytest.raises(UsageError, match="may only read") as told:
+    with pytest.raises(UsageError, match="are read-only") as told:
         sink.prepare("another", (a_table("another"),), into_existing=False)
     with psycopg.connect(db.dsn, autocommit=True) as admin:
         admin.execute("SET default_transaction_read_only = off")

@@ -132,7 +132,7 @@ def test_a_table_with_rows_that_lacks_a_key_column_is_refused_an_empty_one_gets_
     db("INSERT INTO orders VALUES ('a')")
     error = refused(sink)
     assert isinstance(error, BadData)
-    assert "public.orders has rows, and no column 'id'" in error.message
+    assert "public.orders has rows, but no column 'id'" in error.message
     allowed_after(db, sink, error)
 
 

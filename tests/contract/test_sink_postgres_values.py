@@ -257,7 +257,7 @@ BAD: dict[str, tuple[SinkTable, pa.Array, str]] = {
         pa.array([["a"], ["\0"]]),
         "0x00",
     ),
-    "no UUID": (table_of("string", logical="uuid"), pa.array([str(uuid.uuid4()), "nonsense"]), "is no UUID"),
+    "no UUID": (table_of("string", logical="uuid"), pa.array([str(uuid.uuid4()), "nonsense"]), "is not a UUID"),
     "no JSON": (table_of("string", logical="json"), pa.array(["1", "{"]), "json"),
     "too early a time": (
         table_of("timestamp_ntz"),
