@@ -83,7 +83,7 @@ SPLITS = SideTable(
             "text NOT NULL",
             "not started, consuming, consumed; a partition: not started, backfilling, awaiting live, finished",
         ),
-        "cursor": ("text", "where to continue, JSON: a row's index, an offset, a key; NULL once it is consumed"),
+        "cursor": ("text", "where to continue, JSON: a row's index, an offset, a key; NULL once consumed"),
         "rows": ("bigint NOT NULL", "rows read so far"),
         "epoch": ("bigint NOT NULL", "the last checkpoint that changed this row"),
         "target": ("bigint", "the offset before which a partition's history ends; NULL for other splits"),
