@@ -122,9 +122,9 @@ def test_a_name_that_is_given_to_another_table_is_told_on_both_sides(
     assert spark.table("named.orders").count() == 1
     pin = followed(spark, f"{schema}.orders").pin()
     given("two")
-    with pytest.raises(StateConflict, match="is what the catalog has for 'orders' now"):
+    with pytest.raises(StateConflict, match="is now the catalog's location of table 'orders'"):
         by_name(spark, f"{schema}.orders").commit(epochs.next(upserts=rows((2, "b"))))
-    with pytest.raises(StateConflict, match="it is not the table that the job filled"):
+    with pytest.raises(StateConflict, match="now has a table that the job did not fill"):
         by_name(spark, f"{schema}.orders").drop(epochs.tables)
     assert [(tmp_path / folder / "_delta_log").is_dir() for folder in ("one", "two")] == [True, True]
     upstream = followed(spark, f"{schema}.orders")

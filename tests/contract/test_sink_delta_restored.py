@@ -236,7 +236,7 @@ def test_a_restore_to_a_version_that_the_log_has_no_longer_is_refused(
     wrote(table, 10)
     took_back(table, 0)
     gone(table, *cleaned)
-    with pytest.raises(StateConflict, match="its rows may be gone, that part of its log is no longer there"):
+    with pytest.raises(StateConflict, match="its rows may be gone, as that part of the log no longer exists"):
         require(table, 10)
 
 
@@ -261,11 +261,11 @@ def test_a_restore_by_time_is_the_version_of_that_time(table: MarkedTable, secon
 @pytest.mark.parametrize(
     ("told", "refused"),
     [
-        ("2026-01-01 00:00:25.0", "the log does not say to which version"),
+        ("2026-01-01 00:00:25.0", "the log does not show to which version"),
         ("2026-01-01T01:00:25+01:00", None),
         ("2026-01-01T01:00:15+01:00", "its rows are gone"),
         ("2026-01-03 00:00:00.0", None),
-        ("yesterday", "the log does not say to which version"),
+        ("yesterday", "the log does not show to which version"),
     ],
 )
 def test_a_time_without_a_zone_is_as_good_as_the_zones_agree(

@@ -1,8 +1,8 @@
 """Copies a DuckDB file while its job keeps committing.
 
-If the file system can share blocks, the copy is an instant clone. Otherwise the file is copied without blocking the
-job, and what changed meanwhile is copied again, until nothing changed. A job that commits too often for that is
-blocked for one comparison of the file with its copy, which writes only what differs.
+If the file system can share blocks, the copy is an instant clone. Otherwise the file is copied without blocking
+the job, and what changed meanwhile is copied again, until nothing changed. A job that commits too often for that
+is blocked for one comparison of the file with its copy, which writes only what differs.
 """
 
 import fcntl

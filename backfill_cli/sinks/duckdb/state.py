@@ -157,7 +157,7 @@ def raise_token(con: "duckdb.DuckDBPyConnection", job: str, token: int) -> None:
 
 
 def record(con: "duckdb.DuckDBPyConnection", commit: EpochCommit, tables: Iterable[str]) -> None:
-    """The epoch's markers, its checkpoint and the splits that it changed are written in the epoch's transaction."""
+    """The epoch's markers, its checkpoint and the splits that it changed are written, in its transaction."""
     con.execute(
         f"UPDATE {MARKERS.sql} SET epoch = ?, token = ?, attempt = ?, committed_at = now() "
         'WHERE job = ? AND list_contains(?, "table")',
