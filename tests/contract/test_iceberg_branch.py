@@ -154,7 +154,7 @@ def test_a_table_that_others_wrote_to_meanwhile_is_not_cut_over(
     before = refs(place.lake, "orders")["main"]
     race = at_point("sink-before-cutover", lambda: place.stranger("INSERT INTO {t} VALUES (9, 'theirs')"))
     monkeypatch.setattr(live, "hit", race)
-    with pytest.raises(UsageError, match="others wrote to it just now"):
+    with pytest.raises(UsageError, match="another writer has just written to it"):
         place.cut_over()
     assert [row["id"] for row in place.live()] == [7, 8, 9]
     assert not [name for name in refs(place.lake, "orders") if name.startswith("backfill_before")]
@@ -175,8 +175,8 @@ def test_a_reverse_takes_nothing_of_others_off_the_table(place: Place, monkeypat
     place.stranger(insert)
     moved = place.now().moved
     assert moved is not None
-    assert "others committed to it since it was cut over, 1 snapshot" in moved[0]
-    with pytest.raises(UsageError, match="they would go off the table"):
+    assert "others committed 1 snapshot(s) to it since it was cut over" in moved[0]
+    with pytest.raises(UsageError, match="the table would lose them"):
         place.reverse()
     assert [row["id"] for row in place.live()] == [1, 2, 9]
 
@@ -247,7 +247,7 @@ def test_what_is_dropped_is_the_branch_and_one_that_others_removed_is_told(place
     place.opened().forget("orders")  # as a drop without rows
     with pytest.raises(SinkInUse, match=r"branch 'backfill' of table .* has rows that are not") as told:
         place.opened().prepare("orders", again.tables, into_existing=False)
-    assert told.value.hint.startswith("if they may go: ALTER TABLE `orders` DROP BRANCH backfill; or ")
+    assert told.value.hint.startswith("if they are not needed: ALTER TABLE `orders` DROP BRANCH backfill; or ")
     place.stranger("ALTER TABLE {t} DROP BRANCH backfill")
     third = Epochs(tmp_path / "third")
     place.opened().prepare("orders", third.tables, into_existing=False)
@@ -258,7 +258,7 @@ def test_what_is_dropped_is_the_branch_and_one_that_others_removed_is_told(place
     place.opened().forget("orders")
     assert (place.live(), set(refs(place.lake, "orders"))) == (THEIRS, {"main"})
 
-    with pytest.raises(UsageError, match="begins without rows"):
+    with pytest.raises(UsageError, match="begins empty"):
         place.opened().check("orders", again.tables, into_existing=True)
 
 
@@ -275,7 +275,7 @@ def test_a_table_that_is_not_there_is_made_and_its_rows_are_in_the_branch(
     plain = connector.open(IcebergSinkOptions(table=f"{place.lake}/{{table}}"))
     assert isinstance(plain, IcebergSink)
     plain.use(lambda: spark)
-    with pytest.raises(UsageError, match="have its rows already"):
+    with pytest.raises(UsageError, match="already see its rows"):
         plain.live("orders", SWAPS)
 
 

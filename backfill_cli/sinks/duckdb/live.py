@@ -70,8 +70,7 @@ def reverse(con: "DuckDBPyConnection", job: str, swaps: Sequence[Swap]) -> None:
                 kind = _kind(con, before)
                 if kind is Found.NOTHING:
                     raise UsageError(
-                        f"{before}, which was named {name} before the cutover, no longer exists: the cutover "
-                        "cannot be reversed",
+                        f"{before}, which was {name} before the cutover, is gone: the cutover cannot be reversed",
                         f"DROP VIEW {name.sql}, or leave it as it is",
                     )
                 _rename(con, kind, before, name.table)

@@ -100,8 +100,7 @@ def _put_back(con: Connection, schema: str, job: str, swap: Swap) -> None:
         kind = _relkind(con, before)
         if kind is None:
             raise UsageError(
-                f"{before}, which was named {name} before the cutover, no longer exists: the cutover cannot be "
-                "reversed",
+                f"{before}, which was {name} before the cutover, is gone: the cutover cannot be reversed",
                 f"DROP VIEW {name.sql}, or leave it as it is",
             )
         run(con, f"ALTER {_word(kind, before)} {before.sql} RENAME TO {quoted(name.table)}")
