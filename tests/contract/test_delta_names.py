@@ -129,7 +129,7 @@ def test_a_name_that_is_given_to_another_table_is_told_on_both_sides(
     assert [(tmp_path / folder / "_delta_log").is_dir() for folder in ("one", "two")] == [True, True]
     upstream = followed(spark, f"{schema}.orders")
     upstream.restore(pin)
-    with pytest.raises(Fatal, match="another table is there now"):
+    with pytest.raises(Fatal, match="the table was replaced"):
         upstream.observe(pin.position, True)
 
 
@@ -139,7 +139,7 @@ def test_a_catalog_that_ends_with_the_session_and_what_is_no_delta_table_are_ref
     spark.sql("CREATE TABLE named.plain (id BIGINT) USING parquet")
     with pytest.raises(UsageError, match="its format is parquet"):
         followed(spark, f"{schema}.plain").pin()
-    with pytest.raises(UsageError, match="no Delta table of that name"):
+    with pytest.raises(UsageError, match="no Delta table with that name"):
         followed(spark, f"{schema}.none").pin()
     with pytest.raises(UsageError, match="has no catalog 'house'"):
         by_name(spark, "house.a.b").owner("orders")
