@@ -58,7 +58,7 @@ class _Wanted:
         if missing:
             raise BadData(
                 f"table {table.name!r}: its key column {missing[0]!r} is not among its columns",
-                "let the transform keep the key: add it to select",
+                f'add it to the transform: select = ["{missing[0]}", …]',
             )
         return cls(table, Target.of(table), columns)
 
