@@ -248,7 +248,7 @@ def test_case_43_a_full_disk_is_transient_and_the_epoch_commits_once_there_is_ro
             server.start()
         with pytest.raises(Transient, match="could not extend") as told:
             sink.commit(second)
-        assert "make room" in told.value.hint
+        assert "free disk space" in told.value.hint
         assert read_table(db, "orders") == rows((1, "a"))
         server.stop()
         server.start()
