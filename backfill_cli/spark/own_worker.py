@@ -89,7 +89,7 @@ def _serve(pipe: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    with ThreadPoolExecutor(1) as turn:  # its future holds the failure, whatever it is
+    with ThreadPoolExecutor(1) as turn:  # its futures catch any exception
         while True:
             try:
                 act, task = pipe.recv()

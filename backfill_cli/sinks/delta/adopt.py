@@ -106,7 +106,7 @@ def _has_rights_of_its_own(where: Where) -> bool:
     """Whether files created in the folder inherit permissions from it (a default ACL), which a link would not."""
     try:
         return "system.posix_acl_default" in os.listxattr(where.place.folder)
-    except (AttributeError, OSError):  # a system without such
+    except (AttributeError, OSError):  # a system without extended attributes
         return False
 
 
@@ -167,7 +167,7 @@ def statistics(found: "FileMetaData", columns: Mapping[str, Mapping[str, Any]]) 
 def _bounds(said: "Statistics") -> tuple[Any, Any]:
     try:
         return (_told(said.min), _told(said.max)) if said.has_min_max else (None, None)
-    except UnicodeDecodeError:  # Spark writes strings of any bytes
+    except UnicodeDecodeError:  # Spark can write strings that are not UTF-8
         return None, None
 
 

@@ -102,7 +102,7 @@ class DuckDBCopy:
                 rows = f"SELECT {exported} FROM {_source(con, table, spec)} WHERE {part} IN ({wanted})"
                 rows += and_sampled(spec, _dialect(spec))
             con.execute(f"COPY ({rows}) TO {literal(str(folder))} (FORMAT parquet, PER_THREAD_OUTPUT)")
-        folder.mkdir(exist_ok=True)  # DuckDB writes nothing for no rows
+        folder.mkdir(exist_ok=True)  # DuckDB creates no folder if there are no rows
         schema = {field.name: field for field in StructType.fromJson(json.loads(table.schema))}
         return spark.read.schema(StructType([schema[name] for name in columns])).parquet(str(folder))
 

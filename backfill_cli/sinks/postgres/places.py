@@ -1,4 +1,4 @@
-"""Where the sink's tables are, so that an upstream can tell whether it would read them itself."""
+"""Where the sink's tables are, so that an upstream can tell whether they are its own tables."""
 
 from collections.abc import Mapping, Sequence
 

@@ -65,7 +65,7 @@ class FollowedTable:
         self.known = [one for one in self.known if one.version > version]
 
     def _know(self, version: int) -> None:
-        """What is known is of the table that is there now; on the first call only its id is checked."""
+        """The table is still the job's: its id is checked at first, and if the last known log file has changed."""
         first = self.known[0].version - 1 if self.known else self._at
         if self._at < 0 or version < first:
             self.known = []

@@ -133,7 +133,7 @@ class IcebergChanges:
         return spark.read.options(**ends).table(f"{table.place.sql}.changes")
 
     def acknowledge(self, position: Position) -> None:
-        """The table keeps its own log."""
+        """Nothing: the table keeps its own log."""
 
     def advice(self) -> Sequence[str]:
         """How long the tables keep what the job has still to read."""

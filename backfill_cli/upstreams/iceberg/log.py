@@ -47,7 +47,7 @@ class FollowedTable:
         return self._known[2]
 
     def after(self, held: Held, cursor: str) -> "Sequence[Snapshot]":
-        """Raises as contracts.ChangeLog.observe does."""
+        """The snapshots after this cursor, oldest first. Raises as contracts.ChangeLog.observe does."""
         if str(held.told.table_uuid) != self._id:
             raise Fatal(
                 f"{self._table.place}: the table was replaced: its id is {held.told.table_uuid}, the job's is "
