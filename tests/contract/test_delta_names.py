@@ -44,7 +44,7 @@ def test_the_statements_of_a_cut_over_are_what_makes_the_name_a_view(
 
 @pytest.fixture
 def schema(spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Spark's own catalog, in memory here: it lasts as long as the test."""
+    """Spark's own catalog, in memory here, for the length of the test."""
     monkeypatch.setattr(names, "IMPLEMENTATION", "spark.backfill.of-this-test")
     spark.conf.set("spark.backfill.of-this-test", "hive")
     spark.sql(f"CREATE SCHEMA named LOCATION '{tmp_path}/house'")

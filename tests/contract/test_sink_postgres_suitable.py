@@ -1,4 +1,4 @@
-"""Tables that were there before the job and that it cannot have: each is refused with the statement that helps."""
+"""Existing tables that the job cannot write to: each is refused with the statement that corrects it."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,7 +39,7 @@ def refused(sink: PostgresSink, *tables: SinkTable) -> BackfillError:
 
 
 def allowed_after(db: Database, sink: PostgresSink, error: BackfillError, *tables: SinkTable) -> None:
-    """The hint's statements, typed as they are, are the way on."""
+    """Running the hint's statements as they are makes the table acceptable."""
     db(*statements(error.hint))
     sink.check("orders", tables or (a_table(),), into_existing=True)
 

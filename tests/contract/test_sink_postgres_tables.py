@@ -1,4 +1,4 @@
-"""Tables that were there before the job, and their constraints."""
+"""Tables that existed before the job, and their constraints."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Values of other unique columns that move between rows, triggers that look on, and what they refuse."""
+"""Values of unique columns outside the key that move between rows, and what triggers and constraints refuse."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The Delta upstream against the suite for upstreams, and what it refuses, by tables that a test writes itself."""
+"""The Delta upstream against the suite for upstreams, and what it refuses, with tables written by the tests."""
 
 import json
 import shutil
@@ -57,7 +57,7 @@ class TestDelta(UpstreamContract):
         return DeltaWorld(HandWritten(tmp_path / "orders", COLUMNS))
 
     def test_the_start_is_before_everything(self, loaded: World) -> None:
-        assert loaded.open().pin().position >= START  # and the log is asked for from a version alone
+        assert loaded.open().pin().position >= START  # and the log is requested from a version only
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_a_version_that_is_no_change_of_rows_is_refused_by_its_name(
     table.alter(operation)
     with pytest.raises(Fatal, match=what):
         upstream.observe(begun, False)
-    with pytest.raises(Fatal, match=what):  # and before a job is made of an older version
+    with pytest.raises(Fatal, match=what):  # and before a job is created at an older version
         opened(table.path, version=1).pin()
 
 

@@ -26,7 +26,7 @@ Change = tuple[str, Row | None, Row | None]
 
 @dataclass
 class IcebergWorld:
-    """One writer; its session's catalog is its own, so that nothing of the code under test is in it."""
+    """One writer with its own session and catalog, so that it uses nothing of the code under test."""
 
     session: "SparkSession"
     folder: Path
@@ -99,7 +99,7 @@ class TestIceberg(UpstreamContract):
         assert loaded.open().pin().position >= START
 
 
-# What is held
+# The tag that holds the snapshot
 
 
 def test_case_34_a_tag_keeps_the_snapshot_until_its_changes_are_applied_or_the_job_is_dropped(

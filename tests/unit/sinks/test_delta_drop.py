@@ -1,4 +1,4 @@
-"""Which tables `drop` of a Delta sink removes: those that the job filled, whatever has their names now."""
+"""Which tables `drop` of a Delta sink removes: those that the job filled, whatever now has their names."""
 
 import shutil
 from collections.abc import Callable

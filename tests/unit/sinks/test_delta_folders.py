@@ -1,4 +1,4 @@
-"""What the Delta sink asks of a folder before it writes, and what its files may be read by; without Spark."""
+"""What the Delta sink requires of a folder before it writes, and who can read its files; without Spark."""
 
 import os
 import stat

@@ -1,4 +1,4 @@
-"""Rows that workers make: pieces in parts, each once and in order; and whether workers can."""
+"""Rows that workers produce: pieces in parts, each once and in order; and whether workers are able to."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,7 +34,7 @@ def test_many_small_pieces_are_few_parts(rows: list[int], cores: int) -> None:
 
 @dataclass(eq=False)
 class Cluster:
-    """A session whose one worker answers with a version, or fails. Stands for the frame that asks it, too."""
+    """A session whose only worker answers with a version, or fails. Also stands for the frame that asks it."""
 
     says: str | Exception
     asked: int = 0

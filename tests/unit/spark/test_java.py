@@ -1,4 +1,4 @@
-"""Which Java Spark gets, and what is said when there is none."""
+"""Which Java Spark gets, and the error if there is none."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a session is given so that it reads and writes lake tables."""
+"""The settings that a session needs to read and write lake tables."""
 
 import pytest
 
