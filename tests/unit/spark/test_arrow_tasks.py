@@ -68,7 +68,7 @@ def test_workers_without_it_do_not_know_us() -> None:
 
 
 def test_workers_with_another_version_are_refused() -> None:
-    with pytest.raises(Fatal, match=r"executors have backfill-cli 0\.0\.0, and this is"):
+    with pytest.raises(Fatal, match=r"executors have backfill-cli 0\.0\.0, but this is"):
         know_us(Cluster("0.0.0"))
 
 
