@@ -1,6 +1,6 @@
-"""What DuckDB's errors mean, by one reading of its words: for the catalog's file and for the sink's.
+"""Classifies DuckDB's errors by their text, for the catalog's file and the sink's.
 
-DuckDB 2.0 tells a held lock, a full disk and a damaged file apart by their texts alone.
+In DuckDB 2.0 only the text distinguishes a held lock, a full disk and a damaged file.
 """
 
 import re
@@ -47,11 +47,11 @@ _SIGNS = {
         "cannot open",
     ),
 }
-"""Texts that such an error holds, in lower case; the first that is found counts."""
+"""Texts that such an error contains, in lower case; the first match counts."""
 
 
 def said(exc: duckdb.Error) -> Said:
-    """What an error is about. Texts of rows, of SQL and inside quotes may hold any word: they are not read."""
+    """What an error is about. Rows, SQL and quoted names can contain any word, so they are not searched."""
     if isinstance(exc, duckdb.DataError | duckdb.IntegrityError):
         return Said.ROWS
     if isinstance(exc, duckdb.ProgrammingError):
@@ -62,10 +62,10 @@ def said(exc: duckdb.Error) -> Said:
 
 
 def text(exc: duckdb.Error) -> str:
-    """What an error says, without the statement that it stands in."""
+    """The text of an error, without the statement that it quotes."""
     return str(exc).split("\n\nLINE ")[0]
 
 
 def holder(exc: duckdb.Error) -> str:
-    """The program that has the file, as DuckDB names it."""
+    """The program that holds the file, as DuckDB names it."""
     return text(exc).partition("Conflicting lock is held in ")[2].partition(". See also")[0] or "another program"

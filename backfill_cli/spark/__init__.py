@@ -1,1 +1,1 @@
-"""Spark itself: session, Java, class archive, tasks of Arrow batches, names, failures. Nothing of backfills."""
+"""Spark itself: session, Java, class archive, tasks of Arrow batches, names, failures. Knows nothing of jobs."""

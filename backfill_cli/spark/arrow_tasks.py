@@ -1,8 +1,7 @@
-"""Rows that Spark's Python workers make as Arrow batches, never one by one: one task per part.
+"""Rows that Spark's Python workers produce as Arrow batches, never one by one: one task per part.
 
-A table function over one number per part and not a Python data source: planning such a source starts Python
-processes, which cost more than a slice of 25,000 rows (measured). `mapInArrow` would do the same, but does not
-start without pandas.
+This is a table function over one number per part, not a Python data source: planning such a source starts Python
+processes, which cost more than a slice of 25,000 rows (measured). `mapInArrow` would also work, but needs pandas.
 """
 
 import gc
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-PART_ROWS = 500_000  # what is made again when a task fails
+PART_ROWS = 500_000  # what is repeated when a task fails
 
 
 def frame(
@@ -33,10 +32,10 @@ def frame(
     parts: Sequence[Any],
     schema: "StructType | str",
 ) -> "DataFrame":
-    """What `make` gives of each part, one task each, columns as in `schema`.
+    """The batches that `make` yields for each part, one task per part, with the columns of `schema`.
 
-    make: called in a worker, so a function of a module, or a `partial` of one. Executors need this package and
-    pyarrow. What it raises of ours passes through Spark as text that `edge.from_spark` takes apart.
+    make: called in a worker, so it must be a module's function, or a `partial` of one. Executors need this package
+    and pyarrow. Our own errors pass through Spark as text, which `failures.from_spark` parses.
     """
     from pyspark.sql.functions import arrow_udtf
 
@@ -53,14 +52,14 @@ def frame(
 
 
 def cores(spark: "SparkSession") -> int:
-    """As many as a shuffle has partitions: the cores in local mode, and what the user set on a cluster."""
+    """The number of shuffle partitions: the cores in local mode, what the user has set on a cluster."""
     return int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
 
 
 def packed(pieces: Sequence[tuple[Piece, int]], cores: int) -> tuple[tuple[Piece, ...], ...]:
-    """The pieces, each with its rows, as parts of about a core's share: a task costs what 10,000 rows do.
+    """The pieces (each with its number of rows) in order, grouped into parts of about one core's share.
 
-    In order; at most PART_ROWS a part, unless one piece alone has more.
+    Starting a task costs as much as 10,000 rows. At most PART_ROWS per part, unless a single piece has more.
     """
     share = max(1, min(PART_ROWS, math.ceil(sum(rows for _, rows in pieces) / max(1, cores))))
     parts: list[list[Piece]] = []
@@ -74,14 +73,14 @@ def packed(pieces: Sequence[tuple[Piece, int]], cores: int) -> tuple[tuple[Piece
     return tuple(map(tuple, parts))
 
 
-# Asking costs a Spark job, and what a session's workers have stays the same.
+# Finding out costs a Spark job, and the answer does not change during a session.
 _KNOWN: "WeakKeyDictionary[SparkSession, bool]" = WeakKeyDictionary()
 
 
 def workers_know_us(spark: "SparkSession") -> bool:
-    """Whether the session's Python workers have this package; asked once, in local mode they are our own.
+    """Whether the session's Python workers have this package; checked once. In local mode they always have it.
 
-    Raises Fatal where they have another version of it.
+    Raises Fatal if they have another version of it.
     """
     if spark not in _KNOWN:
         _KNOWN[spark] = is_local(spark) or _one_knows_us(spark)
@@ -107,7 +106,7 @@ def _one_knows_us(spark: "SparkSession") -> bool:
             return False
         raise
     if said != __version__:
-        raise Fatal(f"Spark's executors have backfill-cli {said}, and this is {__version__}", SAME_PACKAGE)
+        raise Fatal(f"Spark's executors have backfill-cli {said}, but this is {__version__}", SAME_PACKAGE)
     return True
 
 
@@ -121,7 +120,7 @@ def _version(part: int) -> "Iterator[pa.RecordBatch]":
 def _of_numbers(
     make: "Callable[[Any], Iterator[pa.RecordBatch]]", parts: Sequence[Any], numbers: Sequence[int]
 ) -> "Iterator[pa.RecordBatch]":
-    """Runs in a worker: the batches of the parts whose numbers it is given."""
+    """Runs in a worker: the batches of the parts with these numbers."""
     for number in numbers:
         with raising_in_worker(), _no_collections():
             yield from make(parts[number])
@@ -130,7 +129,7 @@ def _of_numbers(
 
 @contextmanager
 def _no_collections() -> Iterator[None]:
-    """Python looks for no cycles: rows on their way are many new objects and no cycle (a fifth of Kafka's CPU)."""
+    """Python's cycle collector is off: rows create many objects but no cycles (saves a fifth of Kafka's CPU)."""
     gc.disable()
     try:
         yield
@@ -139,10 +138,10 @@ def _no_collections() -> Iterator[None]:
 
 
 def forget_zips() -> None:
-    """Drop Python's open archives, as it finds them again by itself.
+    """Python's import cache holds no zip archives; Python opens them again when needed.
 
-    A worker has its import caches invalidated before each task, for which Python reads the whole directory
-    of pyspark.zip 16 times: 0.1 s of CPU, ten times what a slice of 25,000 rows costs (measured, Python 3.11).
+    A worker's import caches are invalidated before each task, for which Python reads the whole directory of
+    pyspark.zip 16 times: 0.1 s of CPU, ten times what a slice of 25,000 rows costs (measured, Python 3.11).
     """
     for path, finder in list(sys.path_importer_cache.items()):
         if isinstance(finder, zipimport.zipimporter):

@@ -1,4 +1,4 @@
-"""A Spark session beside another one: what is set in it disturbs nobody, and both have the same catalogs."""
+"""A Spark session beside another one: its settings do not affect the other, and both have the same catalogs."""
 
 from typing import TYPE_CHECKING
 
@@ -8,15 +8,15 @@ if TYPE_CHECKING:
 CATALOG = "spark.sql.catalog."
 
 _clones: "list[SparkSession]" = []
-"""Each holds a connection, which would keep the process from its end."""
+"""Each holds a connection, which would keep the process from exiting."""
 
 
 def session_beside(session: "SparkSession") -> "SparkSession":
-    """A session of its own, in the same application; over Spark Connect a clone of it on the server."""
+    """A separate session in the same application; over Spark Connect, a clone of it on the server."""
     clone = getattr(session, "cloneSession", None)
     if clone is not None:
         made: SparkSession = clone()
-        # A clone of 4.1.4 lacks what its own `stop` asks for.
+        # In 4.1.4 a clone lacks an attribute that its own `stop` reads.
         made.__dict__.setdefault("release_session_on_close", True)
         _clones.append(made)
         return made
@@ -28,6 +28,6 @@ def session_beside(session: "SparkSession") -> "SparkSession":
 
 
 def end_clones() -> None:
-    """No session beside another one is left that would outlive it."""
+    """All clones are stopped, so that none outlives the session that it was cloned from."""
     while _clones:
         _clones.pop().stop()

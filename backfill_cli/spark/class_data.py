@@ -1,8 +1,7 @@
-"""The driver's class archive: what Java would load and check at each start, kept ready to map.
+"""The driver's class archive: the classes that Java would load and verify at each start, in a file that it maps.
 
-Made once for a Java, a Spark and its jars, after a first run and in the background; used when there.
-About 160 MB in the user's cache folder. A missing, broken or foreign archive does no harm: Java then starts as it
-would without.
+Created in the background after the first run with a given Java, Spark and its jars, then used if it exists. About
+160 MB in the user's cache folder. A missing, broken or foreign archive does no harm: Java starts without it.
 """
 
 import hashlib
@@ -18,19 +17,19 @@ from pathlib import Path
 from backfill_cli.spark.java import Java
 
 SWITCH = "BACKFILL_CLASS_ARCHIVE"
-"""Set to `off`, no archive is used or made."""
+"""If this is set to `off` no archive is used or created."""
 
 
 def cache_folder(env: Mapping[str, str]) -> Path:
-    """The user's cache folder of ours, which may not exist yet."""
+    """Our folder in the user's cache folder; it may not exist yet."""
     root = env.get("XDG_CACHE_HOME")
     return (Path(root) if root else Path.home() / ".cache") / "backfill"
 
 
 def archive_file(java: Java, settings: Mapping[str, str]) -> Path | None:
-    """Where the archive for this Java and Spark is, or would be. None where one would not fit or is not wanted.
+    """Where the archive for this Java and Spark is, or would be. None if it could not be used or is switched off.
 
-    Classes are archived with the class path they came from: a path that the user's settings add to is another one.
+    An archive is only valid for the class path that it was made with, so not if the user's settings add to that.
     """
     own_classes = settings.get("spark.driver.extraClassPath") or os.environ.get("SPARK_DIST_CLASSPATH")
     if os.environ.get(SWITCH) == "off" or own_classes:
@@ -47,14 +46,14 @@ def archive_file(java: Java, settings: Mapping[str, str]) -> Path | None:
 
 
 def flags_to_use(archive: Path | None) -> list[str]:
-    """Java flags that map the archive, none when it is not there (or could not be made: an empty file)."""
+    """Java flags that map the archive; none if it does not exist, or is empty as it could not be created."""
     if archive is None or not archive.exists() or archive.stat().st_size == 0:
         return []
     return [f'"-XX:SharedArchiveFile={archive}"', "-Xshare:auto", "-Xlog:disable", "-Xlog:all=off"]
 
 
 def make_in_background() -> None:
-    """Leave a process behind that makes the archive, at the lowest priority, and ends. Never fails the caller."""
+    """A background process creates the archive at the lowest priority, then ends. Never fails the caller."""
     try:
         subprocess.Popen(
             [sys.executable, "-m", "backfill_cli.spark.class_data_maker"],

@@ -1,6 +1,6 @@
-"""Makes the driver's class archive: `python -m backfill_cli.spark.class_data_maker`, started by spark.class_data.
+"""Creates the driver's class archive: `python -m backfill_cli.spark.class_data_maker`, run by spark.class_data.
 
-Runs what a job runs, in small, so that the classes it needs are loaded when Java exits and writes them down.
+Runs in small what a job runs, so that the classes a job needs are loaded when Java exits and archives them.
 """
 
 import os
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 KEPT = 3
-"""Archives of other Javas and environments that stay: 160 MB each."""
+"""How many archives are kept, including those for other Javas and environments: 160 MB each."""
 
 EXIT_TIMEOUT_S = 600.0
-"""Writing the archive took 5 s alone, and it has the lowest priority."""
+"""Writing the archive took 5 s on an idle machine, but it runs at the lowest priority."""
 
 
 def make(file: Path) -> bool:
-    """The archive is there when this returns true; false when another process is making it.
+    """The archive exists if this returns True; False if another process is creating it.
 
-    Where Java cannot archive (a class path with a folder in it) an empty file remembers that, so that it is not
-    tried after every run.
+    If Java cannot archive (a class path that contains a folder), an empty file records that, so that it is not
+    tried again after every run.
     """
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
@@ -61,7 +61,7 @@ def _make(file: Path, scratch: Path) -> None:
 
 
 def _exercise(spark: "SparkSession", scratch: Path) -> None:
-    """A snapshot slice, a fold of changes and a comparison, as the engine runs them."""
+    """Runs a snapshot slice, a fold of changes and a comparison, as the engine does."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as f
 
@@ -95,7 +95,7 @@ def _exercise(spark: "SparkSession", scratch: Path) -> None:
 
 
 def _read_from_python(spark: "SparkSession") -> "DataFrame":
-    """Two rows `(id BIGINT)` from an Arrow table function, as small slices of Parquet are read."""
+    """Two rows `(id BIGINT)` from an Arrow table function, the way small slices of Parquet are read."""
     from pyspark.sql.functions import arrow_udtf
 
     class Twice:
@@ -109,7 +109,7 @@ def _read_from_python(spark: "SparkSession") -> "DataFrame":
 
 
 def _forget_old(folder: Path) -> None:
-    """Only the newest archives stay, each with its lock file."""
+    """Only the newest archives are kept, each with its lock file."""
     kept = sorted(folder.glob("*.jsa"), key=lambda file: file.stat().st_mtime, reverse=True)
     for old in kept[KEPT:]:
         old.unlink(missing_ok=True)

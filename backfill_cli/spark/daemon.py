@@ -1,7 +1,7 @@
-"""The process that Spark's Python workers are forked from in local mode: it has loaded what each of them needs.
+"""The process from which Spark's Python workers are forked in local mode, with all that they need already loaded.
 
-Forked from Spark's own daemon a worker takes 0.25 s of CPU to begin (it loads pyarrow, and reads the directory of
-pyspark.zip 16 times), from this one 0.01 s. New workers begin after each task that failed, and two at the start.
+A worker forked from Spark's own daemon takes 0.25 s of CPU to start (it loads pyarrow, and reads the directory of
+pyspark.zip 16 times), from this one 0.01 s. Two workers start at the beginning, and one after each failed task.
 """
 
 import gc
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def main() -> None:
-    """Serve until Spark ends. Spark calls it: `python -m backfill_cli.spark.daemon pyspark.worker`."""
+    """Serves until Spark ends. Spark starts it: `python -m backfill_cli.spark.daemon pyspark.worker`."""
     import pyarrow.compute
     import pyarrow.csv
     import pyarrow.json
@@ -20,7 +20,7 @@ def main() -> None:
     from backfill_cli.spark.arrow_tasks import forget_zips
 
     forget_zips()
-    gc.freeze()  # what is loaded stays shared: no worker's collector touches it
+    gc.freeze()  # no worker's collector touches what is loaded, so its memory stays shared
     serving: Any = daemon
     serving.manager()
 

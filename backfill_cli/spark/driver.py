@@ -1,4 +1,4 @@
-"""The driver's Java process: started out of reach of the terminal's signals and screen, no secret in its argv."""
+"""The driver's Java process: started without the terminal's signals and screen, or secrets in its argv."""
 
 import os
 import shlex
@@ -25,7 +25,7 @@ _started: "list[JavaGateway]" = []
 
 @cache
 def log() -> IO[bytes]:
-    """Where the driver writes instead of the user's screen: a file without a name, gone with the process."""
+    """The file that the driver writes to instead of the user's screen: unnamed, deleted with the process."""
     return tempfile.TemporaryFile(prefix="backfill-spark-")
 
 
@@ -38,13 +38,13 @@ def last_words() -> str:
 
 
 def start(conf: Mapping[str, str]) -> "JavaGateway":
-    """A running driver with these settings. Raises Fatal, with what it said, when it does not come up."""
+    """A running driver with these settings. Raises Fatal, with the driver's output, if it does not start."""
     from pyspark.errors import PySparkRuntimeError
     from pyspark.java_gateway import launch_gateway
 
     with _submit_arguments(conf), _fetching(conf):
         try:
-            # A session of its own: a signal to the group reaches the runner alone, which commits first.
+            # Its own session: a signal to the process group then reaches only the runner, which commits first.
             gateway: JavaGateway = launch_gateway(  # type: ignore[no-untyped-call]
                 popen_kwargs={"stderr": log(), "start_new_session": True}
             )
@@ -57,12 +57,12 @@ def start(conf: Mapping[str, str]) -> "JavaGateway":
 def _not_started(conf: Mapping[str, str]) -> Fatal:
     hint = "check [spark] in the config"
     if PACKAGES in conf:
-        hint += f"; where {conf[PACKAGES]} cannot be fetched, give the jars: [spark.conf] {JARS!r}"
+        hint += f"; if {conf[PACKAGES]} cannot be downloaded, name the jars: [spark.conf] {JARS!r}"
     return Fatal(f"Spark's driver did not start\n{last_words()}", hint)
 
 
 def end(timeout_s: float) -> None:
-    """The driver has exited, as it does by itself once this process ends. Its session is stopped already."""
+    """The driver has exited. Its session must already be stopped; without this call it exits with this process."""
     for gateway in _started:
         if gateway.proc is not None:
             gateway.proc.stdin.close()
@@ -71,7 +71,7 @@ def end(timeout_s: float) -> None:
 
 @contextmanager
 def _fetching(conf: Mapping[str, str]) -> Iterator[None]:
-    """One process at a time, where jars may have to be fetched: Ivy's cache is not made for two."""
+    """If jars may have to be downloaded, one process at a time: Ivy's cache does not allow two."""
     if PACKAGES not in conf:
         yield
         return
@@ -83,7 +83,7 @@ def _fetching(conf: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _submit_arguments(conf: Mapping[str, str]) -> Iterator[None]:
-    """The settings in a file that only we can read: argv is for everybody to see."""
+    """The settings are passed in a file that only this user can read, as everyone can see argv."""
     before = os.environ.get("PYSPARK_SUBMIT_ARGS")
     with tempfile.TemporaryDirectory(prefix="backfill-") as folder:
         file = Path(folder) / "spark.properties"
@@ -100,7 +100,7 @@ def _submit_arguments(conf: Mapping[str, str]) -> Iterator[None]:
 
 
 def _escaped(text: str) -> str:
-    """As a Java properties file has it: ASCII, nothing that separates a key from its value."""
+    """The text as in a Java properties file: ASCII, with all separators escaped."""
     special = {
         "\\": "\\\\",
         "\n": "\\n",

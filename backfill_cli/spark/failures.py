@@ -1,4 +1,4 @@
-"""Where foreign errors end: pyarrow's, the system's and Spark's become ours here, naming file and value."""
+"""Turns errors of pyarrow, the system and Spark into ours, which name file and value."""
 
 import errno
 import re
@@ -9,10 +9,10 @@ from urllib.parse import unquote
 from backfill_cli.errors import BackfillError, BadData, Fatal, HistoryGone, Transient, UsageError
 
 MARK = "backfill:"
-"""What the messages begin with that our own expressions raise inside Spark."""
+"""The beginning of messages that our own expressions raise inside Spark."""
 
 ROW = " :row "
-"""What stands between a file's name and a row's place in it, in such a message."""
+"""Separates a file's name from a row's place in it, in such a message."""
 
 _KINDS: dict[str, type[BackfillError]] = {
     "BadData": BadData,
@@ -41,7 +41,7 @@ _PASSING = frozenset(
     }
 )
 RENAME_HINT = "write files under a name that begins with '_' or ends with .tmp, and rename them when complete"
-SAME_PACKAGE = "install what this job runs with where they run, and let spark.pyspark.python name that Python"
+SAME_PACKAGE = "install the packages of this job on the executors, and let spark.pyspark.python name that Python"
 GONE = "missing while it was read"
 GONE_HINT = "restore the file, or drop the job and start over"
 
@@ -49,7 +49,7 @@ GONE_HINT = "restore the file, or drop the job and start over"
 class BadRow(BadData):
     """A row of text that cannot be read. row: the byte at which its block begins, plus the rows before it there.
 
-    Whoever knows the file can tell the line: upstreams/files/reading/located.py.
+    upstreams/files/reading/located.py, which can read the file, turns that into a line number.
     """
 
     def __init__(self, file: str, row: int, what: str, hint: str = "") -> None:
@@ -59,7 +59,7 @@ class BadRow(BadData):
 
 @contextmanager
 def raising_in_worker() -> Iterator[None]:
-    """Our errors inside pass through Spark as text that `from_spark` takes apart again."""
+    """Our own errors in the block pass through Spark as text, which `from_spark` parses."""
     try:
         yield
     except BackfillError as exc:
@@ -69,7 +69,7 @@ def raising_in_worker() -> Iterator[None]:
 
 @contextmanager
 def reading(path: str, what: str) -> Iterator[None]:
-    """Any failure inside becomes ours and names `path`; `what` is what the file was read as, for people."""
+    """Any failure in the block becomes ours and names `path`. what: the format it was read as, for messages."""
     import pyarrow as pa
 
     try:
@@ -79,7 +79,7 @@ def reading(path: str, what: str) -> Iterator[None]:
     except FileNotFoundError as exc:
         raise Fatal(f"{path}: {GONE}", GONE_HINT) from exc
     except PermissionError as exc:
-        raise Fatal(f"{path}: not readable: {exc.strerror}", "give this user the right to read it") from exc
+        raise Fatal(f"{path}: not readable: {exc.strerror}", "give this user permission to read it") from exc
     except pa.ArrowInvalid as exc:
         raise BadData(f"{path}: not a complete {what} file: {_one_line(exc)}", RENAME_HINT) from exc
     except OSError as exc:
@@ -87,19 +87,17 @@ def reading(path: str, what: str) -> Iterator[None]:
         if exc.errno is None:
             raise BadData(f"{path}: not a complete {what} file: {_one_line(exc)}", RENAME_HINT) from exc
         if exc.errno in _PASSING or isinstance(exc, TimeoutError | ConnectionError):
-            raise Transient(f"{path}: {_one_line(exc)}", "it is tried again by itself") from exc
-        raise Fatal(
-            f"{path}: {_one_line(exc)}", "look at the file's disk, and at the rights of this user"
-        ) from exc
+            raise Transient(f"{path}: {_one_line(exc)}", "it is retried automatically") from exc
+        raise Fatal(f"{path}: {_one_line(exc)}", "check the file's disk, and this user's permissions") from exc
     except (pa.ArrowException, ValueError, UnicodeError) as exc:
         raise BadData(f"{path}: not a complete {what} file: {_one_line(exc)}", RENAME_HINT) from exc
 
 
 def from_spark(exc: BaseException) -> BackfillError | None:
-    """What a Spark failure means that rose while a frame of this upstream was computed; None: not ours.
+    """Our error for a Spark failure while a frame of this upstream was computed; None if it is not recognised.
 
-    Recognised: what our own expressions raised (BadData), executors without this package (Fatal), a file that
-    Spark could not read (BadData, or Fatal when it is missing, Transient when the system says so).
+    Recognised: errors that our own code raised, executors without this package (Fatal), a file that Spark could
+    not read (BadData; Fatal if it is missing; Transient for timeouts and I/O errors).
     """
     text = str(exc)
     own = re.search(re.escape(MARK) + r" (?:\[(\w+)\] )?(.*?) :end\b", text, re.DOTALL)
@@ -117,9 +115,9 @@ def from_spark(exc: BaseException) -> BackfillError | None:
     found = re.search(r"\b((?:file|s3a?|gs|abfss?|hdfs):/[^\s'\"]+)", text)
     path = unquote(found.group(1)).rstrip(".,") if found else "a file of the upstream"
     if "PATH_NOT_FOUND" in text or "FILE_NOT_EXIST" in text or "FileNotFoundException" in text:
-        return Fatal(f"{path}: missing while it was read", GONE_HINT)
+        return Fatal(f"{path}: {GONE}", GONE_HINT)
     if re.search(r"timed? ?out|Connection reset|Input/output error", text):
-        return Transient(f"{path}: {_one_line(exc)}", "it is tried again by itself")
+        return Transient(f"{path}: {_one_line(exc)}", "it is retried automatically")
     cause = re.findall(r"Caused by: [\w.$]+: ([^\n]+)", text)
     return BadData(f"{path}: cannot be read: {cause[0] if cause else _one_line(exc)}", RENAME_HINT)
 
@@ -130,7 +128,7 @@ def _one_line(exc: BaseException) -> str:
 
 @contextmanager
 def spark_reading() -> Iterator[None]:
-    """Any Spark failure inside that is about a file becomes ours; Spark looks at paths before it runs."""
+    """A Spark failure about a file in the block becomes ours. Spark checks paths as soon as a frame is defined."""
     try:
         yield
     except BackfillError:

@@ -1,4 +1,4 @@
-"""The Java that Spark will start: found as Spark finds it, and new enough, before anything is started."""
+"""Finds the Java that Spark will start, the way Spark finds it, and checks its version before anything starts."""
 
 import re
 import shutil
@@ -15,7 +15,7 @@ INSTALL = "apt-get install openjdk-17-jre-headless   (macOS: brew install openjd
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java runtime. major: 17, 21, …; described: version and vendor, equal for equal builds."""
+    """A Java runtime. major: 17, 21, …; described: version and vendor, the same for the same build."""
 
     path: Path
     major: int
@@ -23,31 +23,31 @@ class Java:
 
 
 def find_java(env: Mapping[str, str]) -> Java:
-    """The Java that Spark will use: JAVA_HOME's, else the one on PATH.
+    """The Java that Spark will use: JAVA_HOME's, or else the one on PATH.
 
-    Raises UsageError when there is none, it does not run, or it is older than Spark 4 needs.
+    Raises UsageError if there is none, it does not run, or it is too old for Spark 4.
     """
     home = env.get("JAVA_HOME")
     found = f"{home}/bin/java" if home else shutil.which("java", path=env.get("PATH"))
     where = "in JAVA_HOME" if home else "on PATH"
     if found is None:
-        raise UsageError(f"Spark needs Java {OLDEST} or newer, and there is no java {where}", INSTALL)
+        raise UsageError(f"Spark needs Java {OLDEST} or newer, but there is no java {where}", INSTALL)
     path = Path(found)
     if not path.exists():
-        raise UsageError(f"JAVA_HOME is {home}, and it has no bin/java", INSTALL)
+        raise UsageError(f"JAVA_HOME is {home}, which has no bin/java", INSTALL)
     described = _release(path.resolve()) or asked(path)
     version = re.search(r'version[^0-9"]*"([0-9]+)(?:\.([0-9]+))?', described, re.IGNORECASE)
     major = int(version[1]) if version else 0
     if version and major == 1 and version[2]:
         major = int(version[2])
     if major < OLDEST:
-        said = f"is Java {major}" if major else "does not say its version"
-        raise UsageError(f"Spark needs Java {OLDEST} or newer, and {path} {where} {said}", INSTALL)
+        said = f"is Java {major}" if major else "does not report its version"
+        raise UsageError(f"Spark needs Java {OLDEST} or newer, but {path} {where} {said}", INSTALL)
     return Java(path, major, described)
 
 
 def _release(java: Path) -> str:
-    """What the runtime's own `release` file says: 100 ms quicker than starting it. Empty when it has none."""
+    """Version and vendor from the runtime's `release` file, 100 ms quicker than starting it; empty without one."""
     try:
         lines = (java.parent.parent / "release").read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
@@ -57,7 +57,7 @@ def _release(java: Path) -> str:
 
 
 def asked(java: Path) -> str:
-    """What `java -version` prints. Raises UsageError when it does not run."""
+    """What `java -version` prints. Raises UsageError if it does not run."""
     try:
         done = subprocess.run(
             [java, "-version"], capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL
@@ -66,6 +66,6 @@ def asked(java: Path) -> str:
         raise UsageError(f"{java} does not run: {error}", INSTALL) from error
     said = f"{done.stdout}{done.stderr}".strip()
     if done.returncode != 0:
-        last = said.splitlines()[-1:] or [f"it ends with {done.returncode}"]
+        last = said.splitlines()[-1:] or [f"its exit code is {done.returncode}"]
         raise UsageError(f"{java} does not run: {last[0]}", INSTALL)
     return said

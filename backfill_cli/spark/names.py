@@ -1,4 +1,4 @@
-"""Names in Spark's SQL: the one place that quotes them."""
+"""Names in Spark's SQL: the only place that quotes them."""
 
 from typing import TYPE_CHECKING
 
@@ -7,7 +7,7 @@ if TYPE_CHECKING:
 
 
 def backticked(name: str) -> str:
-    """A name as SQL, whatever characters it holds."""
+    """A name as SQL, whatever characters it contains."""
     return "`" + name.replace("`", "``") + "`"
 
 

@@ -1,7 +1,7 @@
-"""One Python process of our own beside Spark's workers, in local mode: its task waits for no slot of Spark's.
+"""One Python process of our own beside Spark's workers, in local mode: its task does not wait for a slot in Spark.
 
-Spark starts a job once a task of those before it has ended, which is seconds while a snapshot is read; a log that
-must be taken now cannot wait for that. On a cluster Spark has the machines, and Spark runs the task.
+Spark starts a job only when a task of earlier jobs has ended, which takes seconds while a snapshot is read; a log
+that must be taken now cannot wait for that. On a cluster Spark has more machines, and runs the task itself.
 """
 
 import os
@@ -29,13 +29,13 @@ class _Worker:
     def __init__(self) -> None:
         spawn = get_context("spawn")
         self._ours, theirs = spawn.Pipe()
-        with _signals_blocked():  # until it is out of our process group: Ctrl-C is ours to answer
+        with _signals_blocked():  # until it has left our process group: only we handle Ctrl-C
             self._process = spawn.Process(target=_serve, args=(theirs,), name="taking", daemon=True)
             self._process.start()
         theirs.close()
 
     def asked(self, act: Callable[[Any], Any], task: Any) -> tuple[Any, str | None]:
-        """What came of it, and how it failed. Raises EOFError or OSError where the process died."""
+        """(result, failure as text or None). Raises EOFError or OSError if the process died."""
         self._ours.send((act, task))
         answer: tuple[Any, str | None] = self._ours.recv()
         return answer
@@ -51,10 +51,10 @@ _WORKERS: list[_Worker] = []
 
 
 def run(act: Callable[[Task], Done], task: Task) -> Done:
-    """What `act` returns for the task, in the process, which is started with the first one; one task at a time.
+    """What `act` returns for the task, run in the process, which the first task starts; one task at a time.
 
-    act: a function of a module. Raises what `act` raises, RuntimeError for what is not ours; Transient where the
-    process died: another one is started with the next task. An interrupt ends the task with the process.
+    act: a module's function. Raises our own errors as `act` raised them, RuntimeError for others, and Transient if
+    the process died; the next task then starts another one. An interrupt ends the process and its task.
     """
     with _TURN:
         if not _WORKERS:
@@ -63,7 +63,7 @@ def run(act: Callable[[Task], Done], task: Task) -> Done:
             answer, failed = _WORKERS[0].asked(act, task)
         except (EOFError, OSError) as exc:
             _WORKERS.pop().end()
-            raise Transient("the process that takes the change log died", "see that nothing ends it") from exc
+            raise Transient("the process that takes the change log died", "find out what killed it") from exc
         except BaseException:
             _WORKERS.pop().end()
             raise
@@ -84,12 +84,12 @@ def _signals_blocked() -> Iterator[None]:
 
 
 def _serve(pipe: Connection) -> None:
-    """Runs in the process: one task after another until the parent ends, however it does."""
+    """Runs in the process: serves one task after another until the parent ends, in whatever way."""
     os.setsid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    with ThreadPoolExecutor(1) as turn:  # its future holds the failure, whatever it is
+    with ThreadPoolExecutor(1) as turn:  # its futures catch any exception
         while True:
             try:
                 act, task = pipe.recv()
@@ -106,7 +106,7 @@ def _done(act: Callable[[Any], Any], task: Any) -> Any:
 
 
 def _told(failure: BaseException) -> str:
-    """As text, as it comes through Spark: an exception need not come back from being pickled."""
+    """The failure as text, in the form it has through Spark: not every exception can be unpickled."""
     return str(failure) if MARK in str(failure) else f"{type(failure).__name__}: {failure}"
 
 

@@ -1,6 +1,6 @@
-"""Expressions that are built once per Spark driver: they name columns, and no frame.
+"""Expressions that are built once per Spark driver, which is possible as they name columns but no frame.
 
-A call from Python into the JVM takes 0.3 ms, and the expressions of a table of eight columns take a thousand: more
+A call from Python into the JVM takes 0.3 ms, and the expressions of a table of eight columns need a thousand: more
 than half of a small epoch's time (measured: 0.5 s of 0.9 s for a JSON file of two lines).
 """
 
@@ -12,11 +12,11 @@ from weakref import WeakKeyDictionary
 T = TypeVar("T")
 
 KEPT = 64
-"""So many are kept per driver: several of each table."""
+"""How many are kept per driver: several per table."""
 
 
 class _Client:
-    """Stands for the driver where Spark Connect's client builds expressions, without one."""
+    """Stands for the driver if Spark Connect's client builds expressions, which has none."""
 
 
 _CLIENT = _Client()
@@ -24,9 +24,9 @@ _BUILT: "WeakKeyDictionary[object, OrderedDict[Hashable, Any]]" = WeakKeyDiction
 
 
 def reused(key: Hashable, build: Callable[[], T]) -> T:
-    """What `build` made for this key before, in the driver that is there now; else what it makes.
+    """What `build` returned for this key earlier, with the current driver; otherwise what it returns now.
 
-    key: all that the expressions depend on. build: called twice at worst, by two threads that ask at once.
+    key: everything that the expressions depend on. build: called twice at worst, by two threads at once.
     """
     from pyspark import SparkContext
 

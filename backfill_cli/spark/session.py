@@ -1,6 +1,6 @@
 """The Spark session of a runner: local, on a cluster, or remote; quiet, in UTC, loopback only.
 
-Called once at a runner's start; `spark.class_data` makes the next start quicker.
+Opened once when a runner starts; `spark.class_data` makes the next start quicker.
 """
 
 import atexit
@@ -44,7 +44,7 @@ ALWAYS = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.variant.allowDuplicateKeys": "false",
 }
-"""What results depend on: not for the user to change."""
+"""Settings that results depend on; users cannot change them."""
 
 EXPRESSIONS = {
     "spark.sql.ansi.enabled": "true",
@@ -54,20 +54,20 @@ EXPRESSIONS = {
     "spark.sql.parser.escapedStringLiterals": "false",
     "spark.sql.timestampType": "TIMESTAMP_LTZ",
 }
-"""What a transform's expressions depend on: as Spark ships it, whatever a spark-defaults.conf says; a job's own
-[spark] may say otherwise."""
+"""Settings that a transform's expressions depend on: Spark's own defaults, whatever spark-defaults.conf sets; a
+job's [spark] can override them."""
 
 SETTINGS = {
-    # Notes where in Python each column was made, by calls to the JVM: two thirds of the time to plan an epoch.
+    # Records where in Python each column was created, by calls to the JVM: two thirds of an epoch's planning time.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
-    # Looking for parts of nested columns that are not needed took half of the optimizer's time; all are needed.
+    # Searching for unneeded parts of nested columns took half of the optimizer's time; all parts are needed.
     "spark.sql.optimizer.expression.nestedPruning.enabled": "false",
     "spark.sql.optimizer.nestedSchemaPruning.enabled": "false",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # A listing of many change files by a Spark job of its own took ten times as long as by the driver.
+    # Listing many change files in a Spark job took ten times as long as in the driver.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
-    # A long job must not grow by its own history: the UI's store is kept with the UI off too.
+    # A long job's memory must not grow with its history: the UI's store is kept even with the UI off.
     "spark.ui.retainedJobs": "20",
     "spark.ui.retainedStages": "20",
     "spark.ui.retainedTasks": "2000",
@@ -79,10 +79,10 @@ SETTINGS = {
 
 LOCAL = {
     "spark.driver.memory": "2g",
-    # Nothing listens beyond this machine.
+    # Listen on this machine only.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    # On a cluster it would have to be there on every machine.
+    # In local mode only: on a cluster the module would have to exist on every machine.
     "spark.python.daemon.module": "backfill_cli.spark.daemon",
 }
 
@@ -92,15 +92,15 @@ LOG4J = Path(__file__).with_name("log4j2.properties")
 def open_session(
     master: str, conf: Mapping[str, str], remote: str | None = None, formats: Sequence[str] = ()
 ) -> "SparkSession":
-    """A session on `master`, or by Spark Connect on `remote` (`sc://…`); our settings below the user's `conf`.
+    """A session on `master`, or by Spark Connect on `remote` (`sc://…`). The user's `conf` overrides our settings.
 
-    formats: of lake tables (`spark.table_formats`), which a Connect server must have by itself. Raises UsageError
-    for a missing or old Java, a setting that is not the user's, a Connect client that is not installed, a format
-    without a jar for this Spark; Transient when the driver or the server cannot be reached.
+    formats: of lake tables (`spark.table_formats`); a Connect server must already have them. Raises UsageError for
+    a missing or old Java, a setting that users cannot change, a Connect client that is not installed, a format
+    without a jar for this Spark; Transient if the driver or the server cannot be reached.
     """
     for name, value in ALWAYS.items():
         if conf.get(name, value) != value:
-            raise UsageError(f"spark.conf.{name}: {conf[name]!r}, but results depend on {value!r}", "leave it out")
+            raise UsageError(f"spark.conf.{name}: {conf[name]!r}, but results depend on {value!r}", "remove it")
     if remote is not None:
         return _connect(remote, {**ALWAYS, **EXPRESSIONS, **conf})
     return _launch(master, {**_settings(master), **session_settings(formats, conf)})
@@ -108,7 +108,7 @@ def open_session(
 
 @contextmanager
 def session_of(config: "JobConfig") -> "Iterator[SparkSession]":
-    """The job's Spark session; one that was there before stays open for its owner."""
+    """The job's Spark session; one that existed before stays open for its owner."""
     from pyspark.sql import SparkSession
 
     ours = SparkSession.getActiveSession() is None
@@ -124,7 +124,7 @@ def session_of(config: "JobConfig") -> "Iterator[SparkSession]":
 
 
 def _settings(master: str) -> dict[str, str]:
-    """Ours for this master. In local mode the shuffle has as many partitions as cores: 200 cost seconds."""
+    """Our settings for this master. In local mode as many shuffle partitions as cores: 200 cost seconds."""
     if not master.startswith("local"):
         return {**ALWAYS, **EXPRESSIONS, **SETTINGS}
     cores = re.fullmatch(r"local(?:\[(\d+|\*).*\])?", master)
@@ -144,7 +144,7 @@ def _settings(master: str) -> dict[str, str]:
 def _launch(master: str, settings: Mapping[str, str]) -> "SparkSession":
     java = find_java(os.environ)
     _own_environment(master)
-    # PySpark prints each failed call, stack and all, before it raises it: we show what was raised.
+    # PySpark logs each failed call with its stack before it raises it; we show the error itself.
     logging.getLogger("SQLQueryContextLogger").disabled = True
     from py4j.protocol import Py4JError
     from pyspark import SparkConf, SparkContext
@@ -171,7 +171,7 @@ def _launch(master: str, settings: Mapping[str, str]) -> "SparkSession":
 
 
 def _own_environment(master: str) -> None:
-    """This installation's Spark and, where driver and workers share a machine, this interpreter."""
+    """Uses this installation's Spark and, if driver and workers share a machine, this interpreter."""
     for foreign in ("SPARK_HOME", "SPARK_REMOTE", "SPARK_API_MODE", "SPARK_CONNECT_MODE_ENABLED"):
         os.environ.pop(foreign, None)
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -184,7 +184,7 @@ def _connect(remote: str, conf: Mapping[str, str]) -> "SparkSession":
     if where.scheme != "sc" or not where.hostname:
         raise UsageError(f"spark.remote: {where.geturl()!r} is not a Spark Connect address", "sc://host:15002")
     try:
-        # Asked before the client does: it would try for ten minutes without a word.
+        # Checked here first: the client would silently retry for ten minutes.
         socket.create_connection((where.hostname, where.port or 15002), timeout=10).close()
     except OSError as error:
         raise Transient(f"the Spark Connect server {where.netloc} does not answer: {error}", "start it") from error
@@ -194,7 +194,7 @@ def _connect(remote: str, conf: Mapping[str, str]) -> "SparkSession":
         raise UsageError(f"spark.remote: {error}", "pip install 'backfill-cli[connect]'") from error
     from pyspark.errors import PySparkException
 
-    # What tells pyspark.sql.functions and types which of its two implementations a process uses.
+    # Tells pyspark.sql.functions and types which of PySpark's two implementations to use.
     os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
     builder = RemoteSession.builder.remote(remote)
     for name, value in conf.items():

@@ -1,7 +1,7 @@
 """What a Spark session needs to read and write tables of a lake: jars for this Spark, extensions, settings.
 
-Connectors name the formats that they need (`UpstreamConnector.formats`). Spark itself fetches the jars, from
-Maven's repositories, or given by the user in `spark.jars` where there is no network.
+Connectors name the formats that they need (`UpstreamConnector.formats`). Spark downloads the jars from Maven
+repositories; without a network the user names them in `spark.jars`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,9 +16,9 @@ EXTENSIONS = "spark.sql.extensions"
 
 @dataclass(frozen=True, slots=True)
 class TableFormat:
-    """packages: Spark's minor version -> Maven coordinates of the one jar that brings all.
+    """packages: Spark's minor version -> Maven coordinates of the one jar that brings everything.
 
-    jar: how the name of that jar's file begins. settings: of the session, the user's come before them.
+    jar: how the name of that jar's file begins. settings: of the session; the user's take precedence.
     """
 
     jar: str
@@ -34,10 +34,10 @@ FORMATS = {
         extension="io.delta.sql.DeltaSparkSessionExtension",
         settings={
             "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-            # A version and a feed older than the table's retention are read while their files are there; one that
-            # VACUUM took fails the read. Delta would refuse all of them, a table that was idle for a week too.
+            # Read versions and feeds older than the table's retention as long as their files exist; if VACUUM has
+            # removed one, the read fails. Delta would refuse them all, even of a table that was idle for a week.
             "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
-            # Tasks that read a table's log: 50 of them took seconds for a table of some files.
+            # Tasks that read a table's log: the default of 50 took seconds for a table of a few files.
             "spark.databricks.delta.snapshotPartitions": "8",
         },
     ),
@@ -61,14 +61,14 @@ IN_SPARK = (
     "org.scala-lang:*",
     "org.slf4j:*",
 )
-"""What Spark has already, or tables by path and Spark's own catalogs do not need: 63 MB that would be fetched, and
-versions of classes that Spark has others of."""
+"""What Spark already has, or what tables by path and in Spark's own catalogs do not need: 63 MB of downloads, and
+classes that Spark has in other versions."""
 
 
 def session_settings(formats: Sequence[str], conf: Mapping[str, str]) -> dict[str, str]:
-    """`conf`, and what a new session needs beside it for these formats; `conf` itself where there are none.
+    """`conf` with what a new session needs in addition for these formats; `conf` itself without formats.
 
-    Raises UsageError where there is no jar of a format for this Spark, and the user's `spark.jars` has none.
+    Raises UsageError if no jar of a format is known for this Spark and the user's `spark.jars` has none.
     """
     settings = dict(conf)
     for name in dict.fromkeys(formats):
@@ -87,8 +87,8 @@ def _package(name: str, needed: TableFormat) -> str:
     if minor not in needed.packages:
         known = ", ".join(sorted(needed.packages))
         raise UsageError(
-            f"{name} tables: no jar of {needed.jar} is known for pyspark {spark}, only for {known}",
-            f"pip install 'pyspark=={known.split(', ')[-1]}.*', or give jars that fit in [spark.conf] {JARS!r}",
+            f"{name} tables: no {needed.jar} jar is known for pyspark {spark}, only for {known}",
+            f"pip install 'pyspark=={known.split(', ')[-1]}.*', or name suitable jars in [spark.conf] {JARS!r}",
         )
     return needed.packages[minor]
 

@@ -1,4 +1,4 @@
-"""How many of a session's tasks are done, as Spark itself counts them: in this process, or by Spark Connect."""
+"""Counts how many of a session's tasks are done, by Spark's own counts, in this process or over Spark Connect."""
 
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
@@ -7,11 +7,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Stages = dict[object, tuple[int, int]]
-"""By stage: how many of its tasks are done, and how many it has."""
+"""Stage -> (number of its tasks that are done, number of its tasks)."""
 
 
 class TaskCounts:
-    """Tasks of the stages that ran since `begin`. May be asked from another thread."""
+    """The tasks of the stages that ran since `begin`. Can be read from another thread."""
 
     def __init__(self, spark: "SparkSession") -> None:
         from pyspark.sql.utils import is_remote
@@ -30,14 +30,14 @@ class TaskCounts:
         self._stages = {}
 
     def reached(self) -> float | None:
-        """The share that is done, 0 to 1, of the stages that have begun; None where none has."""
+        """The share of tasks done, 0 to 1, in the stages that have begun; None if none has."""
         self._look()
         told = list(self._stages.values())
         every = sum(tasks for _, tasks in told)
         return sum(done for done, _ in told) / every if every else None
 
     def _see(self, tracker: Any) -> None:
-        """Spark names the stages that are at work; one that no longer is has ended."""
+        """Updates the counts. Spark lists the active stages; one that is no longer listed has ended."""
         active = tracker.getActiveStageIds()
         ended = {stage: (tasks, tasks) for stage, (_, tasks) in self._stages.items() if stage not in active}
         found = {stage: tracker.getStageInfo(stage) for stage in active}
@@ -47,7 +47,7 @@ class TaskCounts:
     def _heard(
         self, stages: Iterable[Any] | None, inflight_tasks: int, operation_id: str | None, done: bool
     ) -> None:
-        """Called by the client of Spark Connect, by these names."""
+        """Called by the Spark Connect client, with these argument names."""
         told: Stages = {
             (operation_id, one.stage_id): (one.num_completed_tasks, one.num_tasks) for one in stages or ()
         }

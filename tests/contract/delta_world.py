@@ -1,6 +1,6 @@
-"""A Delta table written without Spark and without a library: files by pyarrow, commits as the protocol has them.
+"""A Delta table written without Spark or a library: files by pyarrow, commits according to the protocol.
 
-What a test expects of an upstream comes from here, so nothing of it may be the code under test.
+What a test expects of an upstream comes from here, so it must not use the code under test.
 """
 
 import json
@@ -108,4 +108,4 @@ class HandWritten:
         text = "".join(json.dumps(action) + "\n" for action in [info, *actions])
         file = self.path / "_delta_log" / f"{self.version:020d}.json"
         file.write_text(text)
-        os.utime(file, (self.at_ms / 1000, self.at_ms / 1000))  # what a version's time is, for readers
+        os.utime(file, (self.at_ms / 1000, self.at_ms / 1000))  # readers take this as the version's time

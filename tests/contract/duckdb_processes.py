@@ -49,7 +49,7 @@ def prepare_then_die(path: Path, tables: tuple[object, ...]) -> int:
 
 
 def commit_in_a_child(path: Path, commit: object, env: dict[str, str]) -> int:
-    """Commit in a process of its own; returns how it ended."""
+    """Commit in a separate process; returns how it ended."""
     plan = path.parent / "commit.pickle"
     plan.write_bytes(pickle.dumps(commit))
     script = f"""

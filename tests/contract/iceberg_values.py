@@ -1,4 +1,4 @@
-"""A column of each type that an Iceberg table keeps, with values at their edges."""
+"""A column of each type that an Iceberg table can store, with edge values."""
 
 from datetime import date, datetime
 from decimal import Decimal

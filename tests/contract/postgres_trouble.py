@@ -1,4 +1,4 @@
-"""What befalls a PostgreSQL server and the sessions of a sink: a full disk, an end, a wait at a known point."""
+"""What can happen to a PostgreSQL server and a sink's sessions: a full disk, an end, a wait at a known point."""
 
 import contextlib
 import resource
@@ -16,7 +16,7 @@ from backfill_cli import failpoint
 
 @contextlib.contextmanager
 def files_of_at_most(size_bytes: int) -> Iterator[None]:
-    """What is started meanwhile can write no larger file, for as long as it lives."""
+    """Processes started in the block can never write a larger file."""
     was = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, was[1]))
     try:
@@ -27,14 +27,14 @@ def files_of_at_most(size_bytes: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def own_server() -> Iterator[Server]:
-    """Not below pytest's own folder, which another pytest that starts closes to the server's user."""
+    """Not below pytest's own folder: another pytest that starts makes that inaccessible to the server's user."""
     with open_folder() as folder, running(folder) as server:
         yield server
 
 
 @contextlib.contextmanager
 def at(point: str, monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> Iterator[None]:
-    """The commit protocol does `act` at this point."""
+    """The commit protocol runs `act` at this point."""
     with monkeypatch.context() as patch:
         patch.setattr(failpoint, "handler", lambda name: act() if name == point else None)
         yield
@@ -44,7 +44,7 @@ def at(point: str, monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> 
 def held_up(
     where: object, name: str, monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]
 ) -> Iterator[Callable[[], None]]:
-    """`act` runs in a thread, and stops where it calls `name` first, until it is let go."""
+    """`act` runs in a thread, and stops at its first call of `name` until it is released."""
     real: Callable[..., Any] = getattr(where, name)
     there, go = threading.Event(), threading.Event()
 

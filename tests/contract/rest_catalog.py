@@ -1,7 +1,7 @@
-"""A catalog of Iceberg's REST protocol, in this process, that pyiceberg keeps the rules of.
+"""A catalog with Iceberg's REST protocol, in this process, with pyiceberg's implementation of its rules.
 
-What a commit requires is checked and what it changes is applied by pyiceberg, one commit at a time; nothing of the
-code under test is in it.
+pyiceberg checks what a commit requires and applies what it changes, one commit at a time; nothing of the code
+under test is used.
 """
 
 import json
@@ -36,7 +36,7 @@ def error(status: int, kind: str, message: str) -> Answer:
 
 
 class Tables:
-    """What the catalog holds: name → (metadata's file, metadata)."""
+    """What the catalog holds: name → (metadata file, metadata)."""
 
     def __init__(self, warehouse: Path) -> None:
         self._warehouse, self._lock = warehouse, threading.Lock()
@@ -100,7 +100,7 @@ class Tables:
         except CommitFailedException as failed:
             raise error(409, "CommitFailedException", str(failed)) from None
         if held is None:
-            # What it was staged with is what the updates say too; the rest of them is new.
+            # The updates repeat what the table was staged with; the others are new.
             held, known = self._staged.pop(name), ("add-snapshot", "set-snapshot-ref", "set-properties")
             body["updates"] = [one for one in body["updates"] if one["action"] in known]
         updates = UPDATES.validate_python(body["updates"])
@@ -121,7 +121,7 @@ class Tables:
 
 @contextmanager
 def running(warehouse: Path) -> Iterator[str]:
-    """The catalog's URI, while it is there."""
+    """The catalog's URI, while it runs."""
     tables = Tables(warehouse)
 
     class Handler(BaseHTTPRequestHandler):

@@ -16,7 +16,7 @@ __all__ = ["ROW", "Epochs", "Read", "Row", "SinkContract", "a_table", "rows", "s
 
 
 class SinkContract(MarkersContract):
-    """Fixtures to give: `sink`, an empty one; `read`, which reads a target's rows beside it."""
+    """Fixtures to provide: `sink`, an empty one; `read`, which reads a target's rows without the sink."""
 
     @pytest.fixture
     def sink(self) -> Sink:
@@ -105,7 +105,7 @@ class SinkContract(MarkersContract):
     def test_until_the_sink_has_converged_such_a_change_is_left_out(
         self, sink: Sink, read: Read, epochs: Epochs
     ) -> None:
-        """The row was deleted before it was read; its delete is still to come."""
+        """The row was deleted before it could be read; its delete comes later."""
         require_partial(sink)
         sink.commit(epochs.next(inserts=rows((1, "a"), (2, "b"))))
         gone = [{"id": key, "name": None, "_unsent": ["name"]} for key in (1, 8)]
@@ -177,7 +177,7 @@ class SinkContract(MarkersContract):
         sink.forget("orders")
         sink.prepare("fresh", epochs.tables, into_existing=False)
 
-    # What is kept for a lost catalog
+    # State saved for a lost catalog
 
     def test_nothing_is_saved_before_the_first_commit(self, sink: Sink, epochs: Epochs) -> None:
         assert sink.saved("orders") is None

@@ -19,7 +19,7 @@ from backfill_cli.model.split import SplitProgress
 
 Row = dict[str, Any]
 Read = Callable[[str], list[Row]]
-"""target -> its rows in the order of `id`"""
+"""target -> its rows, ordered by `id`"""
 
 ROW = pa.schema([("id", pa.int64()), ("name", pa.string())])
 CHANGE = pa.schema([("_op", pa.string()), *ROW])
@@ -96,9 +96,9 @@ class Epochs:
 def stage(
     folder: Path, table: str, inserts: Sequence[Row], upserts: Sequence[Row], deletes: Sequence[int]
 ) -> StagedTable:
-    """Files as the engine stages them: inserts, and changes net by key where a delete holds its key alone.
+    """Files as the engine stages them: inserts, and changes net by key, in which a delete has only its key.
 
-    An upsert may name columns that it leaves as they are: `_unsent`.
+    An upsert can name columns that it leaves as they are: `_unsent`.
     """
     changes = [{"_op": "U", **row} for row in upserts] + [{"_op": "D", "id": key} for key in deletes]
     partial = tuple(sorted({name for row in upserts for name in row.get("_unsent") or ()}))
@@ -115,7 +115,7 @@ def stage(
 
 
 def written(folder: Path, path: str, data: Sequence[Row], schema: pa.Schema) -> tuple[StagedFile, ...]:
-    """A staged file below `folder`; none without rows."""
+    """A staged file below `folder`; none if there are no rows."""
     if not data:
         return ()
     (folder / path).parent.mkdir(parents=True)

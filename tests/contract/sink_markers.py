@@ -15,7 +15,7 @@ ELSEWHERE = Owner("id-2", "host", "/elsewhere/catalog.duckdb")
 
 
 class MarkersContract:
-    """Part of `SinkContract`, which gives the fixtures."""
+    """Part of `SinkContract`, which provides the fixtures."""
 
     def test_before_the_first_commit_no_table_is_past_epoch_0(self, sink: Sink, epochs: Epochs) -> None:
         assert all(marker.epoch == 0 for marker in sink.committed("orders").values())
@@ -121,7 +121,7 @@ class MarkersContract:
         assert {marker.epoch for marker in sink.committed("two").values()} == {10}
         assert (read("a"), read("b")) == ([], rows((1, "x")))
 
-    # Which catalog has the job
+    # Which catalog owns the job
 
     def test_a_job_is_nobodys_until_a_catalog_takes_it(self, sink: Sink, epochs: Epochs) -> None:
         assert sink.owner("orders") is None

@@ -44,7 +44,7 @@ def test_the_statements_of_a_cut_over_are_what_makes_the_name_a_view(
 
 @pytest.fixture
 def schema(spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Spark's own catalog, in memory here: it lasts as long as the test."""
+    """Spark's own catalog, in memory here, for the length of the test."""
     monkeypatch.setattr(names, "IMPLEMENTATION", "spark.backfill.of-this-test")
     spark.conf.set("spark.backfill.of-this-test", "hive")
     spark.sql(f"CREATE SCHEMA named LOCATION '{tmp_path}/house'")
@@ -122,14 +122,14 @@ def test_a_name_that_is_given_to_another_table_is_told_on_both_sides(
     assert spark.table("named.orders").count() == 1
     pin = followed(spark, f"{schema}.orders").pin()
     given("two")
-    with pytest.raises(StateConflict, match="is what the catalog has for 'orders' now"):
+    with pytest.raises(StateConflict, match="is now the catalog's location of table 'orders'"):
         by_name(spark, f"{schema}.orders").commit(epochs.next(upserts=rows((2, "b"))))
-    with pytest.raises(StateConflict, match="it is not the table that the job filled"):
+    with pytest.raises(StateConflict, match="now has a table that the job did not fill"):
         by_name(spark, f"{schema}.orders").drop(epochs.tables)
     assert [(tmp_path / folder / "_delta_log").is_dir() for folder in ("one", "two")] == [True, True]
     upstream = followed(spark, f"{schema}.orders")
     upstream.restore(pin)
-    with pytest.raises(Fatal, match="another table is there now"):
+    with pytest.raises(Fatal, match="the table was replaced"):
         upstream.observe(pin.position, True)
 
 
@@ -139,7 +139,7 @@ def test_a_catalog_that_ends_with_the_session_and_what_is_no_delta_table_are_ref
     spark.sql("CREATE TABLE named.plain (id BIGINT) USING parquet")
     with pytest.raises(UsageError, match="its format is parquet"):
         followed(spark, f"{schema}.plain").pin()
-    with pytest.raises(UsageError, match="no Delta table of that name"):
+    with pytest.raises(UsageError, match="no Delta table with that name"):
         followed(spark, f"{schema}.none").pin()
     with pytest.raises(UsageError, match="has no catalog 'house'"):
         by_name(spark, "house.a.b").owner("orders")

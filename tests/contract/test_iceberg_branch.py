@@ -1,4 +1,4 @@
-"""An Iceberg sink that fills a branch of a table which people query, and what a cut over makes of it."""
+"""An Iceberg sink that fills a branch of a table that people query, and what a cutover does with it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -29,7 +29,7 @@ SWAPS = (Swap(a_table(), "orders"),)
 
 @dataclass
 class Place:
-    """A table with rows of others, and a job that was prepared to fill a branch of it."""
+    """A table with another writer's rows, and a job that was prepared to fill a branch of it."""
 
     spark: "SparkSession"
     lake: Path
@@ -87,7 +87,7 @@ def test_a_branch_is_filled_beside_is_the_tables_own_at_one_moment_and_is_put_ba
     assert place.now() == Live(Found.OURS, kept, 1_000, 9_000, made="at the job's branch backfill")
     assert set(refs(place.lake, "orders")) == {"main", "backfill_branch_1", "backfill_tag_1", kept}
 
-    place.cut_over()  # again: nothing changes
+    place.cut_over()  # a second time nothing changes
     place.opened().fence("orders", 2)
     place.opened().commit(replace(place.epochs.next(upserts=rows((2, "B"))), token=2))
     assert place.live() == rows((1, "a"), (2, "B")), "the job goes on in the table itself"
@@ -127,7 +127,7 @@ def test_a_death_at_any_step_leaves_the_old_rows_or_the_new_and_the_same_command
         assert (place.now().found is Found.OURS) == (seen == ours)
         told = Marker(place.epochs.epoch, 1, f"a{place.epochs.epoch}")
         assert place.opened().committed("orders") == {"orders": told}
-        one = place.epochs.next(upserts=rows((1, "a")))  # a runner goes on in between
+        one = place.epochs.next(upserts=rows((1, "a")))  # a runner continues in between
         place.opened().commit(one)
         act()
         assert place.live() == wanted, point
@@ -154,7 +154,7 @@ def test_a_table_that_others_wrote_to_meanwhile_is_not_cut_over(
     before = refs(place.lake, "orders")["main"]
     race = at_point("sink-before-cutover", lambda: place.stranger("INSERT INTO {t} VALUES (9, 'theirs')"))
     monkeypatch.setattr(live, "hit", race)
-    with pytest.raises(UsageError, match="others wrote to it just now"):
+    with pytest.raises(UsageError, match="another writer has just written to it"):
         place.cut_over()
     assert [row["id"] for row in place.live()] == [7, 8, 9]
     assert not [name for name in refs(place.lake, "orders") if name.startswith("backfill_before")]
@@ -175,8 +175,8 @@ def test_a_reverse_takes_nothing_of_others_off_the_table(place: Place, monkeypat
     place.stranger(insert)
     moved = place.now().moved
     assert moved is not None
-    assert "others committed to it since it was cut over, 1 snapshot" in moved[0]
-    with pytest.raises(UsageError, match="they would go off the table"):
+    assert "others committed 1 snapshot(s) to it since it was cut over" in moved[0]
+    with pytest.raises(UsageError, match="the table would lose them"):
         place.reverse()
     assert [row["id"] for row in place.live()] == [1, 2, 9]
 
@@ -208,7 +208,7 @@ def test_a_job_with_a_side_table_is_dropped_and_a_runner_notes_where_its_rows_ar
             place.cut_over()
     assert (record := sink._state("orders").record()) is not None
     assert record.claims["orders"].branch == "backfill"
-    sink.fence("orders", 2)  # a runner, and not the same command again
+    sink.fence("orders", 2)  # a runner, not the same command once more
     assert (record := sink._state("orders").record()) is not None
     assert record.claims["orders"].branch is None
     place.reverse()
@@ -244,10 +244,10 @@ def test_what_is_dropped_is_the_branch_and_one_that_others_removed_is_told(place
     place.opened().fence("orders", 1)
     place.opened().commit(again.next(inserts=rows((3, "c"))))
     assert place.beside() == rows((3, "c"))
-    place.opened().forget("orders")  # as a drop without rows
+    place.opened().forget("orders")  # like a drop without rows
     with pytest.raises(SinkInUse, match=r"branch 'backfill' of table .* has rows that are not") as told:
         place.opened().prepare("orders", again.tables, into_existing=False)
-    assert told.value.hint.startswith("if they may go: ALTER TABLE `orders` DROP BRANCH backfill; or ")
+    assert told.value.hint.startswith("if they are not needed: ALTER TABLE `orders` DROP BRANCH backfill; or ")
     place.stranger("ALTER TABLE {t} DROP BRANCH backfill")
     third = Epochs(tmp_path / "third")
     place.opened().prepare("orders", third.tables, into_existing=False)
@@ -258,7 +258,7 @@ def test_what_is_dropped_is_the_branch_and_one_that_others_removed_is_told(place
     place.opened().forget("orders")
     assert (place.live(), set(refs(place.lake, "orders"))) == (THEIRS, {"main"})
 
-    with pytest.raises(UsageError, match="begins without rows"):
+    with pytest.raises(UsageError, match="begins empty"):
         place.opened().check("orders", again.tables, into_existing=True)
 
 
@@ -275,13 +275,13 @@ def test_a_table_that_is_not_there_is_made_and_its_rows_are_in_the_branch(
     plain = connector.open(IcebergSinkOptions(table=f"{place.lake}/{{table}}"))
     assert isinstance(plain, IcebergSink)
     plain.use(lambda: spark)
-    with pytest.raises(UsageError, match="have its rows already"):
+    with pytest.raises(UsageError, match="already see its rows"):
         plain.live("orders", SWAPS)
 
 
 @pytest.fixture
 def plain(spark: "SparkSession", tmp_path: Path) -> tuple[IcebergSink, Epochs, Callable[[str], None]]:
-    """A job of a table's own branch, which was empty when it was claimed."""
+    """A job that writes to a table's own branch, which was empty when the job claimed it."""
     stranger = strange(spark, tmp_path / "lake")
     stranger("CREATE TABLE {t} (id BIGINT NOT NULL, name STRING, other STRING) USING iceberg")
     sink, epochs = connector.open(IcebergSinkOptions(table=f"{tmp_path}/lake/{{table}}")), Epochs(tmp_path / "s")
@@ -303,7 +303,7 @@ def test_rows_that_others_wrote_before_the_first_epoch_are_not_taken_for_the_job
     assert [row["id"] for row in read_table(tmp_path / "lake", "orders")] == [9]
     stranger("DELETE FROM {t}")
     sink.commit(first)
-    stranger("INSERT INTO {t} VALUES (9, 'theirs', '')")  # later they are others' affair
+    stranger("INSERT INTO {t} VALUES (9, 'theirs', '')")  # later they concern only their writers
     sink.commit(epochs.next(inserts=rows((2, "b"))))
     assert [row["id"] for row in read_table(tmp_path / "lake", "orders")] == [1, 2, 9]
 

@@ -1,4 +1,4 @@
-"""Every sink that has views makes the names that people query views of a job's tables, and puts back what was."""
+"""Every sink with views can make the names that people query views of a job's tables, and reverse that."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -96,7 +96,7 @@ def test_a_table_and_a_view_that_were_there_are_kept_and_put_back(place: Place) 
     now = place.sink.live("orders", place.swaps)["orders"]
     assert (now.kept, now.since_ms, now.until_ms) == ("orders_before_20", NOW, UNTIL)
 
-    place.cut_over()  # again: nothing changes
+    place.cut_over()  # a second time nothing changes
     assert place.sink.live("orders", place.swaps)["orders"].kept == "orders_before_20"
 
     place.sink.reverse("orders", place.swaps)
@@ -107,7 +107,7 @@ def test_a_table_and_a_view_that_were_there_are_kept_and_put_back(place: Place) 
 
 def test_names_that_cannot_all_be_made_stay_as_they_were(place: Place) -> None:
     place.sql("CREATE TABLE orders (id bigint)", "CREATE TABLE orders_before_20 (id bigint)", "SELECT 1")
-    place.swaps = place.swaps[::-1]  # what fails is the second
+    place.swaps = place.swaps[::-1]  # the second one fails
     with pytest.raises(UsageError, match="orders_before_20"):
         place.cut_over()
     assert place.found() == [Found.NOTHING, Found.TABLE]
@@ -132,7 +132,7 @@ def test_a_column_that_is_added_later_is_in_the_view(place: Place) -> None:
 
 def test_tables_that_people_query_through_a_view_are_not_dropped(place: Place) -> None:
     place.cut_over()
-    with pytest.raises(UsageError, match=r"depend|cut over"):
+    with pytest.raises(UsageError, match=r"depend|cutover"):
         place.sink.drop([swap.table for swap in place.swaps])
     assert len(place.sql("SELECT * FROM orders")) == 2
 

@@ -1,4 +1,4 @@
-"""The Delta sink under the contract, and what only a Delta table can do wrong. Rows are read without Spark."""
+"""The Delta sink under the contract, and what can only go wrong with a Delta table. Reads rows without Spark."""
 
 import json
 import shutil
@@ -68,7 +68,7 @@ def epochs(sink: DeltaSink, tmp_path: Path) -> Epochs:
     return made
 
 
-# A runner that was overtaken
+# A runner that another one got ahead of
 
 
 @pytest.mark.parametrize("epoch_goes_on", [True, False])
@@ -155,7 +155,7 @@ def test_a_job_that_is_forgotten_while_its_commit_is_under_way_writes_nothing(
     assert read_table(lake, "orders") == []
 
 
-# Writers beside ours
+# Other writers
 
 
 def test_commits_of_others_in_between_stay_and_are_no_conflict(
@@ -180,7 +180,7 @@ def test_the_partitioning_of_a_table_that_was_there_is_kept(sink: DeltaSink, lak
     assert DeltaTable(str(lake / "mine")).metadata().partition_columns == ["name"]
 
 
-# Staged files that become the table's own
+# Staged files that become files of the table
 
 
 def parts(epochs: Epochs, *pieces: list[Row]) -> EpochCommit:
@@ -196,7 +196,7 @@ def parts(epochs: Epochs, *pieces: list[Row]) -> EpochCommit:
 
 
 def added(lake: Path) -> list[dict[str, Any]]:
-    """The files of the table's newest version that names any, as its log has them."""
+    """The files that the newest version of the table with any adds, according to its log."""
     log = sorted((lake / "orders" / "_delta_log").glob("*.json"))
     told = [[json.loads(line) for line in file.read_text().splitlines()] for file in log]
     return [
@@ -240,7 +240,7 @@ def test_rows_that_a_table_checks_are_written_by_spark(
     assert read_table(lake, "orders") == rows((1, "a"))
 
 
-# What is kept, and where
+# The sink's state, and where it is kept
 
 
 def test_what_is_kept_of_a_long_job_does_not_grow(sink: DeltaSink, lake: Path, epochs: Epochs) -> None:
@@ -311,7 +311,7 @@ def test_a_column_is_added_to_a_table_with_column_mapping(
 def test_case_36_a_table_taken_back_by_restore_is_refused_until_it_is_taken_forth(
     sink: DeltaSink, lake: Path, epochs: Epochs, spark: "SparkSession"
 ) -> None:
-    """RESTORE keeps the transaction's number: the marker says that the epoch is in, and its rows are not."""
+    """RESTORE keeps the transaction number: by its marker the table has the epoch, but its rows are gone."""
     sink.commit(epochs.next(inserts=rows((1, "a"))))
     table = DeltaTable(str(lake / "orders"))
     before = table.version()

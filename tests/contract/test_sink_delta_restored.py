@@ -1,4 +1,4 @@
-"""RESTORE of a Delta sink's table, before an epoch and while one is in hand. Without Spark."""
+"""RESTORE of a Delta sink's table, before an epoch and while one is being committed. Without Spark."""
 
 import json
 import os
@@ -45,7 +45,7 @@ def read_table(lake: Path) -> list[Row]:
     return sorted(found, key=lambda row: row["id"])
 
 
-# While an epoch is in hand
+# While an epoch is being committed
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def epochs(sink: DeltaSink, tmp_path: Path) -> Epochs:
 
 @pytest.fixture
 def first(sink: DeltaSink, lake: Path, epochs: Epochs) -> int:
-    """The version of epoch 10; epoch 20 is there after it."""
+    """The version of epoch 10, which epoch 20 follows."""
     sink.commit(epochs.next(inserts=rows((1, "a"))))
     version = table_of(lake).version()
     sink.commit(epochs.next(inserts=rows((2, "b"))))
@@ -86,7 +86,7 @@ def test_a_restore_between_the_check_and_a_commit_of_the_log_alone_is_refused_be
 
 
 def appended_by_spark(lake: Path, first: int) -> Callable[..., None]:
-    """A blind append is no conflict with a RESTORE that came after its first look."""
+    """A blind append does not conflict with a RESTORE that came after its first read of the log."""
 
     def apply(_: Any, commit: Any, table: Any, where: Where, app: str, number: int) -> None:
         table_of(lake).restore(first)
@@ -148,12 +148,12 @@ def test_a_restore_between_a_fences_look_and_its_token_is_seen_by_the_next_commi
             again.commit(replace(epochs.next(inserts=rows((3, "c"))), token=2, prev_epoch=20))
 
 
-# What a log tells
+# What a log shows
 
 
 @pytest.fixture
 def table(tmp_path: Path) -> MarkedTable:
-    """Version 0: made, with a row of others."""
+    """Version 0: created, with another writer's row."""
     write_deltalake(str(tmp_path / "t"), pa.table({"id": [0]}))
     claim = Claim("delta:" + str(tmp_path / "t"), "c")
     marks = Blobs(pyarrow.fs.LocalFileSystem(), str(tmp_path / "marks"))
@@ -161,7 +161,7 @@ def table(tmp_path: Path) -> MarkedTable:
 
 
 def wrote(table: MarkedTable, *epochs: int | None) -> None:
-    """A version each; None is one of others."""
+    """One version for each; None for one of another writer."""
     for epoch in epochs:
         told = [] if epoch is None else [Transaction(table.app, number_of(1, epoch))]
         write_deltalake(
@@ -181,7 +181,7 @@ def require(table: MarkedTable, epoch: int, kept: Kept | None = None) -> None:
 
 
 def at(table: MarkedTable, version: int, seconds: int) -> datetime:
-    """The version's time is that many seconds after the year began, by its file's and by its own word."""
+    """The version's time is that many seconds after the start of the year, in its log file and its commit."""
     time = datetime(2026, 1, 1, tzinfo=UTC).timestamp() + seconds
     file = Path(table.where.log_file(version))
     told = [json.loads(line) for line in file.read_text().splitlines()]
@@ -193,7 +193,7 @@ def at(table: MarkedTable, version: int, seconds: int) -> datetime:
 
 
 def gone(table: MarkedTable, *versions: int) -> None:
-    """The log is as its owner's clean-up leaves it."""
+    """The log is as log cleanup leaves it."""
     DeltaTable(table.where.library_uri).create_checkpoint()
     for version in versions:
         os.unlink(table.where.log_file(version))
@@ -236,7 +236,7 @@ def test_a_restore_to_a_version_that_the_log_has_no_longer_is_refused(
     wrote(table, 10)
     took_back(table, 0)
     gone(table, *cleaned)
-    with pytest.raises(StateConflict, match="its rows may be gone, that part of its log is no longer there"):
+    with pytest.raises(StateConflict, match="its rows may be gone, as that part of the log no longer exists"):
         require(table, 10)
 
 
@@ -261,11 +261,11 @@ def test_a_restore_by_time_is_the_version_of_that_time(table: MarkedTable, secon
 @pytest.mark.parametrize(
     ("told", "refused"),
     [
-        ("2026-01-01 00:00:25.0", "the log does not say to which version"),
+        ("2026-01-01 00:00:25.0", "the log does not show to which version"),
         ("2026-01-01T01:00:25+01:00", None),
         ("2026-01-01T01:00:15+01:00", "its rows are gone"),
         ("2026-01-03 00:00:00.0", None),
-        ("yesterday", "the log does not say to which version"),
+        ("yesterday", "the log does not show to which version"),
     ],
 )
 def test_a_time_without_a_zone_is_as_good_as_the_zones_agree(

@@ -1,4 +1,4 @@
-"""The DuckDB sink under the contract, and what only a DuckDB file can do wrong."""
+"""The DuckDB sink under the contract, and what can only go wrong with a DuckDB file."""
 
 import signal
 from dataclasses import replace

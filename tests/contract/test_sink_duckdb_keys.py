@@ -1,4 +1,4 @@
-"""Keys of every kind in the DuckDB sink: composite in any order, binary, text that differs in case alone."""
+"""Keys of every kind in the DuckDB sink: composite in any order, binary, text that differs only in case."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""The Iceberg sink under the contract, and what only a table of a lake can do wrong."""
+"""The Iceberg sink under the contract, and what can only go wrong with a lake's table."""
 
 import json
 from collections.abc import Callable
@@ -37,7 +37,7 @@ def opened(spark: "SparkSession", folder: Path) -> IcebergSink:
 
 
 def read_table(folder: Path, target: str) -> list[Row]:
-    """By pyiceberg, which shares no code with what wrote it."""
+    """Read by pyiceberg, which shares no code with the writer."""
     from pyiceberg.table import StaticTable
 
     found: list[Row] = StaticTable.from_metadata(str(folder / target)).scan().to_arrow().to_pylist()
@@ -52,7 +52,7 @@ def refs(folder: Path, target: str) -> dict[str, int]:
 
 
 def strange(spark: "SparkSession", folder: Path) -> Callable[[str], None]:
-    """Another program with the table: {t} is its name, {c} its catalog's."""
+    """Another program that uses the table: {t} is the table's name, {c} its catalog's."""
     place, session = Place.of(f"{folder}/orders"), spark.newSession()
     place.register(session)
 
@@ -63,7 +63,7 @@ def strange(spark: "SparkSession", folder: Path) -> Callable[[str], None]:
 
 
 def at_point(point: str, act: Callable[[], None]) -> Callable[[str], None]:
-    """A failpoint that acts, once."""
+    """A failpoint that runs `act`, once."""
     left = [point]
 
     def reached(name: str) -> None:
@@ -101,12 +101,12 @@ class TestIcebergSink(SinkContract):
     def read(self, lake: Path) -> Read:
         return lambda target: read_table(lake, target)
 
-    # What only a lake does
+    # Specific to lakes
 
     def test_case_40_a_stalled_runner_that_wakes_after_a_takeover_writes_nothing(
         self, sink: IcebergSink, spark: "SparkSession", lake: Path, epochs: Epochs, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """It has written its rows to its branch, and all that is left is to make them visible."""
+        """The runner has written its rows to its branch, and only has to make them visible."""
         sink.commit(epochs.next(inserts=rows((1, "a"))))
         late, other = epochs.next(upserts=rows((1, "late"), (2, "late"))), opened(spark, lake)
         monkeypatch.setattr(writing, "hit", at_point("sink-before-commit", lambda: other.fence("orders", 2)))
@@ -156,7 +156,7 @@ class TestIcebergSink(SinkContract):
     def test_a_commit_of_others_before_the_marker_is_held_does_not_cost_it(
         self, sink: IcebergSink, spark: "SparkSession", lake: Path, epochs: Epochs, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """They write between the epoch and its tag; a later epoch dies on its branch; the snapshots expire."""
+        """Others write between the epoch and its tag; a later epoch dies on its branch; the snapshots expire."""
         stranger = strange(spark, lake)
         theirs = "INSERT INTO {t} VALUES (90, 'theirs')"
         monkeypatch.setattr(writing, "hit", at_point("sink-before-close", lambda: stranger(theirs)))
@@ -179,7 +179,7 @@ class TestIcebergSink(SinkContract):
         with pytest.raises(StateConflict, match="restored from an older copy"):
             sink.commit(epochs.next(inserts=rows((3, "c"))))
         stranger("DROP TABLE {t} PURGE")
-        with pytest.raises(StateConflict, match="is gone, though it held job 'orders' up to epoch"):
+        with pytest.raises(StateConflict, match="is gone, but it held job 'orders' up to epoch"):
             sink.prepare("orders", epochs.tables, into_existing=True)
         stranger("CREATE TABLE {t} (id BIGINT NOT NULL, name STRING) USING iceberg")
         assert sink.committed("orders")["orders"].epoch == 0

@@ -46,7 +46,7 @@ class Options(BaseModel):
 
 @dataclass
 class SparkFolder:
-    """Each table a folder that Spark appends to; its marker a file beside it, written after the rows."""
+    """Each table is a folder that Spark appends to; its marker is a file beside it, written after the rows."""
 
     root: Path
     dies_after: list[str]

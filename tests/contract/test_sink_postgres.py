@@ -1,4 +1,4 @@
-"""The PostgreSQL sink under the contract; deaths, lost answers and full disks at its commits."""
+"""The PostgreSQL sink under the contract; crashes, lost answers and full disks during commits."""
 
 import signal
 import threading
@@ -244,11 +244,11 @@ def test_case_43_a_full_disk_is_transient_and_the_epoch_commits_once_there_is_ro
         sink.commit(epochs.next(inserts=rows((1, "a"))))
         second = epochs.next(inserts=rows(*((n, "x" * 1000) for n in range(2, 40_000))))
         server.stop()
-        with files_of_at_most((24 << 20) + 4096):  # more than a segment of the log, no whole block
+        with files_of_at_most((24 << 20) + 4096):  # more than a segment of the log, not a multiple of a block
             server.start()
         with pytest.raises(Transient, match="could not extend") as told:
             sink.commit(second)
-        assert "make room" in told.value.hint
+        assert "free disk space" in told.value.hint
         assert read_table(db, "orders") == rows((1, "a"))
         server.stop()
         server.start()

@@ -1,4 +1,4 @@
-"""What is said of rows that the database refused, whatever the tables are called and the values are."""
+"""Errors for rows that the database refused, whatever the table names and the values."""
 
 import json
 import string

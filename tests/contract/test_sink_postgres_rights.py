@@ -1,4 +1,4 @@
-"""What a role may not do is said with its grant; a database that is not there or does not answer."""
+"""A missing privilege is reported with the grant for it; a database that does not exist or does not answer."""
 
 import re
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ def sink(db: Database) -> PostgresSink:
 
 @pytest.fixture
 def role(db: Database) -> Iterator[str]:
-    """A role of this test's without any right on the database or its schema."""
+    """A role without any privilege on the database or its schema."""
     name = f"role_{db.name}"
     db(
         f"CREATE ROLE {name} LOGIN",

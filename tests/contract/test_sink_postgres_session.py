@@ -1,4 +1,4 @@
-"""Connections by way of poolers, failovers, locks, hostile schemas, and what a role is told to be given."""
+"""Connections through poolers, failovers, locks, hostile schemas, and which grants hints name for a role."""
 
 import ast
 import re
@@ -36,7 +36,7 @@ def sink(db: Database) -> PostgresSink:
 
 @pytest.fixture
 def role(db: Database) -> Iterator[str]:
-    """A role whose name needs quotes, which may make tables."""
+    """A role that may create tables and whose name needs quotes."""
     name = f"Role of {db.name}"
     db(f'CREATE ROLE "{name}" LOGIN', f'GRANT ALL ON SCHEMA public TO "{name}"')
     yield name
@@ -96,7 +96,7 @@ def test_a_fence_sees_what_it_waited_for_whatever_the_database_begins_with(
     assert epochs.epoch == 0
 
 
-# Servers that may only be read
+# Read-only servers
 
 
 def test_a_new_job_is_refused_where_nothing_may_be_written_and_one_that_has_begun_waits(
@@ -112,7 +112,7 @@ def test_a_new_job_is_refused_where_nothing_may_be_written_and_one_that_has_begu
     ):
         with pytest.raises(Transient, match=r"sink\.dsn"):
             act()
-    with pytest.raises(UsageError, match="may only read") as told:
+    with pytest.raises(UsageError, match="are read-only") as told:
         sink.prepare("another", (a_table("another"),), into_existing=False)
     with psycopg.connect(db.dsn, autocommit=True) as admin:
         admin.execute("SET default_transaction_read_only = off")
@@ -159,11 +159,11 @@ def test_who_holds_a_lock_is_found_by_the_query_of_the_hint(
     assert [pid for pid, *_ in found] == [holder]
 
 
-# Functions of a user's that stand before PostgreSQL's own (CVE-2018-1058)
+# A user's functions that shadow PostgreSQL's own (CVE-2018-1058)
 
 
 def test_every_function_that_is_called_is_postgresqls_own() -> None:
-    """In the SQL of the package, a name before a parenthesis is qualified, or is no function."""
+    """In the package's SQL every function name is qualified with its schema."""
     functions = (
         "cardinality|unnest|string_to_array|json_\\w+|to_jsonb|isfinite|count|max|min|now|bool_and|bool_or|"
     )
@@ -227,7 +227,7 @@ def test_row_level_security_that_is_set_later_is_said_with_what_ends_it(
     sink.commit(commit)
 
 
-# Jobs beside each other
+# Several jobs in one database
 
 
 def test_a_table_of_a_job_whose_markers_are_in_another_schema_is_refused(

@@ -1,4 +1,4 @@
-"""Tables that were there before the job and that it cannot have: each is refused with the statement that helps."""
+"""Existing tables that the job cannot write to: each is refused with the statement that corrects it."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,7 +39,7 @@ def refused(sink: PostgresSink, *tables: SinkTable) -> BackfillError:
 
 
 def allowed_after(db: Database, sink: PostgresSink, error: BackfillError, *tables: SinkTable) -> None:
-    """The hint's statements, typed as they are, are the way on."""
+    """Running the hint's statements as they are makes the table acceptable."""
     db(*statements(error.hint))
     sink.check("orders", tables or (a_table(),), into_existing=True)
 
@@ -132,7 +132,7 @@ def test_a_table_with_rows_that_lacks_a_key_column_is_refused_an_empty_one_gets_
     db("INSERT INTO orders VALUES ('a')")
     error = refused(sink)
     assert isinstance(error, BadData)
-    assert "public.orders has rows, and no column 'id'" in error.message
+    assert "public.orders has rows, but no column 'id'" in error.message
     allowed_after(db, sink, error)
 
 

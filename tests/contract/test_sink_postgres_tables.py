@@ -1,4 +1,4 @@
-"""Tables that were there before the job, and their constraints."""
+"""Tables that existed before the job, and their constraints."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -236,6 +236,6 @@ def test_a_missing_package_is_said_with_what_installs_it(monkeypatch: pytest.Mon
         return real(name, *rest, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(UsageError, match="lacks a package") as told:
+    with pytest.raises(UsageError, match="needs a package that is not installed") as told:
         edge.client()
     assert told.value.hint == "pip install 'backfill-cli[postgres]'"

@@ -1,4 +1,4 @@
-"""Values of other unique columns that move between rows, triggers that look on, and what they refuse."""
+"""Values of unique columns outside the key that move between rows, and what triggers and constraints refuse."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -164,8 +164,8 @@ def test_any_exchange_in_place_ends_as_the_upstream_has_it(
 @pytest.mark.parametrize(
     ("index", "says"),
     [
-        (BY_NAME, "let it be checked at the end"),
-        ("CREATE UNIQUE INDEX by_name ON orders (name)", "no constraint cannot be deferred"),
+        (BY_NAME, "defer its check to the end"),
+        ("CREATE UNIQUE INDEX by_name ON orders (name)", "a constraint, which can be deferred"),
     ],
 )
 def test_an_exchange_that_cannot_be_done_in_place_says_how_to_defer_it(
@@ -239,7 +239,7 @@ def test_rows_that_a_trigger_keeps_as_they_were_are_named(
     swallowing(db, event)
     commit = epochs.next(upserts=rows((1, "A"), (9, "new"))) if event == "UPDATE" else epochs.next(deletes=[2, 8])
     key = 1 if event == "UPDATE" else 2
-    with pytest.raises(BadData, match=rf"though the epoch {does} them.*\(id\): \({key}\); a trigger") as told:
+    with pytest.raises(BadData, match=rf"the epoch {does} rows of .*\(id\): \({key}\); a trigger") as told:
         sink.commit(commit)
     assert read_table(db, "orders") == rows((1, "a"), (2, "b"), (3, "c"))
     db(*statements(told.value.hint))
@@ -249,7 +249,7 @@ def test_rows_that_a_trigger_keeps_as_they_were_are_named(
 def test_a_truncate_that_a_trigger_swallows_is_noticed(sink: PostgresSink, db: Database, epochs: Epochs) -> None:
     sink.commit(epochs.next(inserts=rows((1, "a"))))
     swallowing(db, "DELETE")
-    with pytest.raises(BadData, match=r"stay as they were, though the epoch deletes them"):
+    with pytest.raises(BadData, match=r"the epoch deletes rows of public.orders, but they stayed as they were"):
         sink.commit(epochs.next(truncated=True))
 
 

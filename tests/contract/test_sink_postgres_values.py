@@ -1,4 +1,4 @@
-"""Every type into PostgreSQL and back: what the database itself says as text, and what verify reads of it."""
+"""Every type into PostgreSQL and back: as the database prints it as text, and as verify reads it."""
 
 import json
 import uuid
@@ -25,7 +25,7 @@ from backfill_cli.sinks.postgres.values import received, selected
 
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=12)
 JOBS: dict[SinkTable, Epochs] = {}
-"""The job whose table stands in the database: examples of a test follow each other in it."""
+"""The job whose table is in the database now; a test's examples use it one after the other."""
 FIRST_US, LAST_US = -210_866_803_200_000_000, 2**63 - 2
 
 
@@ -64,14 +64,14 @@ SCALARS: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
 
 
 def said(kind: str, value: Any) -> str | None:
-    """A value as PostgreSQL's output function writes it, worked out here."""
+    """A value as PostgreSQL's output function writes it, computed here."""
     if value is None:
         return None
     match kind:
         case "boolean":
             return "true" if value else "false"
         case "float" | "double":
-            return None  # compared as numbers: there are several shortest texts of one
+            return None  # compared as numbers, as one number can have several shortest texts
         case "binary":
             return "\\x" + value.hex()
         case "date":
@@ -106,7 +106,7 @@ def table_of(kind: Any, name: str = "orders", **metadata: str) -> SinkTable:
 def put(
     db: Database, folder: Path, table: SinkTable, values: list[Any], arrow: pa.DataType
 ) -> list[tuple[Any, Any]]:
-    """The values go in, half as snapshot rows and half as changes; (text of PostgreSQL, what verify reads)."""
+    """Writes the values, half as snapshot rows, half as changes. Returns (PostgreSQL's text, verify's value)."""
     sink = sink_of(db.dsn)
     if table not in JOBS:
         db("DROP TABLE IF EXISTS orders")
@@ -257,7 +257,7 @@ BAD: dict[str, tuple[SinkTable, pa.Array, str]] = {
         pa.array([["a"], ["\0"]]),
         "0x00",
     ),
-    "no UUID": (table_of("string", logical="uuid"), pa.array([str(uuid.uuid4()), "nonsense"]), "is no UUID"),
+    "no UUID": (table_of("string", logical="uuid"), pa.array([str(uuid.uuid4()), "nonsense"]), "is not a UUID"),
     "no JSON": (table_of("string", logical="json"), pa.array(["1", "{"]), "json"),
     "too early a time": (
         table_of("timestamp_ntz"),

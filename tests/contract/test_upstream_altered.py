@@ -41,7 +41,7 @@ def test_a_column_of_an_iceberg_table_that_goes_while_its_changes_are_planned_is
         return told(self, *sides)
 
     monkeypatch.setattr(IcebergChanges, "_changelog", late)
-    with pytest.raises(Fatal, match="column 'name' is another one now"):
+    with pytest.raises(Fatal, match="'name' is a different column now"):
         upstream.changes(spark, TABLE, pin.position, up_to, pin.schema[TABLE])
     found = planned.select("id", "name").toArrow().to_pylist()
     assert found == [row(2, "b")], "what was planned before is read as it was"

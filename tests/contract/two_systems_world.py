@@ -34,7 +34,7 @@ def record(op: str, before: Row | None, after: Row | None, block: bool = False) 
 
 @dataclass
 class TwoSystems:
-    """Parquet files below `root`, and a topic of two partitions, a key always in one."""
+    """Parquet files below `root`, and a topic of two partitions, each key always in the same one."""
 
     root: Path
     topic: Topic
@@ -88,7 +88,7 @@ class TwoSystems:
 
 
 class Opened:
-    """An upstream that looks at its log each time that something lands: an observation is an epoch."""
+    """An upstream that observes its log each time something lands, so that each observation is an epoch."""
 
     def __init__(self, world: TwoSystems, upstream: Upstream) -> None:
         self._world, self._upstream = world, upstream
@@ -110,7 +110,7 @@ class Watched(TwoSystems):
 
 
 def after_snapshot(upstream: Upstream, spark: "SparkSession") -> list[Row]:
-    """The snapshot and all that follows it, replayed."""
+    """The snapshot and everything after it, replayed."""
     pin = upstream.pin()
     held = rows_of(upstream.scan(spark, TABLE, whole(upstream, pin)))
     latest = upstream.observe(pin.position, True).latest

@@ -109,7 +109,7 @@ class DeltaTables(LakeTables):
         if self.overtaken and any(ours for ours, _ in since):
             raise Held("a concurrent transaction of this application")
         if any(keys & theirs for _, theirs in since):
-            raise Transient("a commit of others touched the same rows")
+            raise Transient("another writer's commit changed the same rows")
         rows, _ = self.part(commit, name, now.rows)
         self.tables = {**self.tables, name: DeltaTable(number, rows, (*now.log, (True, frozenset(keys))))}
         self.one_more(commit)

@@ -116,7 +116,7 @@ class LakeSchedule(SnapshotSchedule):
 
 def _expired(refusal: StateConflict) -> None:
     """Iceberg's snapshots went that would say whether a runner that died had committed; no other conflict."""
-    if "no longer whether it was" not in refusal.message:
+    if "does not show whether epoch" not in refusal.message:
         raise refusal
 
 

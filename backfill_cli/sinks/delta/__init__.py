@@ -1,4 +1,4 @@
-"""Delta tables as a sink: one commit a table and epoch, written by Spark."""
+"""Delta tables as a sink: one commit per table and epoch, written by Spark."""
 
 from collections.abc import Mapping
 from typing import Any

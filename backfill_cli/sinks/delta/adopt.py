@@ -1,7 +1,7 @@
-"""Staged files as a table's own: an epoch of plain inserts is a commit of the log, no row is written twice.
+"""Adds staged files to the table as they are: an epoch of plain inserts is only a commit to the log, with no copy.
 
-Only where that is just what Spark would have written: a table on the disk of the staging folder, without
-partitions, column mapping, constraints or features that ask for more than a file and its statistics.
+Done only if Spark would have written the same: for a table on the same disk as the staging folder, without
+partitions, column mapping, constraints, or features that demand more than a file and its statistics.
 """
 
 import json
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 
 CHECKED = ("checkConstraints", "generatedColumns", "columnMapping")
 PLAIN = frozenset(("appendOnly", "invariants", "changeDataFeed", "timestampNtz", "deletionVectors", *CHECKED))
-"""Features of writers that a table may have; whether it uses those that rows are checked by is asked besides."""
+"""Writer features that a table can have. Whether it uses those of CHECKED, which restrict rows, is checked too."""
 
 LEAST_BYTES = 2**20
-"""In the mean; smaller files are written again as fewer. A first epoch of half a million rows has some of 2 MB."""
+"""Mean size of the files; smaller ones are rewritten as fewer. A first epoch of 500,000 rows has files of 2 MB."""
 
 LONGEST = 32
-"""Characters of a text that statistics hold, as Spark writes them; of longer ones there are none here."""
+"""Characters of a text in statistics, as Spark writes them; longer texts get no statistics here."""
 
 
 def adoptable(opened: "DeltaTable", where: Where, commit: EpochCommit, table: SinkTable) -> bool:
-    """Whether the staged inserts may become files of the table, and are large enough for its readers."""
+    """Whether the staged inserts can become files of the table, and are large enough for its readers."""
     files = commit.staged.tables[table.name].inserts
     small = len(files) > 1 and size_bytes(files) < len(files) * LEAST_BYTES
     if not where.place.local or small or not _same_disk(where, commit, files) or _has_rights_of_its_own(where):
@@ -65,9 +65,9 @@ def _same_disk(where: Where, commit: EpochCommit, files: Sequence[StagedFile]) -
 
 
 def linked(where: Where, commit: EpochCommit, table: SinkTable) -> "list[AddAction] | None":
-    """The staged inserts have names in the table's folder, durable; they count once a commit names them.
+    """The staged inserts are linked into the table's folder, durably; they count once a commit names them.
 
-    Those of a commit that never came are removed by VACUUM, as any writer's are. None where the system refuses:
+    If no commit follows VACUUM removes them, like the orphans of any writer. Returns None if the system refuses:
     across mounts of one disk, for files of another user, on a file system without links.
     """
     made: list[Path] = []
@@ -103,22 +103,22 @@ def _linked(where: Where, commit: EpochCommit, table: SinkTable, paths: list[Pat
 
 
 def _has_rights_of_its_own(where: Where) -> bool:
-    """Whether files that are made in the folder get rights from it (a default ACL), which a link would not."""
+    """Whether files created in the folder inherit permissions from it (a default ACL), which a link would not."""
     try:
         return "system.posix_acl_default" in os.listxattr(where.place.folder)
-    except (AttributeError, OSError):  # a system without such
+    except (AttributeError, OSError):  # a system without extended attributes
         return False
 
 
 def _give_to_group(folder: Path, file: Path) -> None:
-    """A file that is made in a folder with setgid has the folder's group. Raises OSError where that is refused."""
+    """The file has the folder's group if the folder has setgid, as a new file would. Raises OSError if refused."""
     held = folder.stat()
     if held.st_mode & stat.S_ISGID and file.stat().st_gid != held.st_gid:
         os.chown(file, -1, held.st_gid)
 
 
 def _umask() -> int:
-    """Read where the system tells it: to set it, as one has to else, disturbs files that other threads make."""
+    """The umask, from /proc if possible: reading it by setting it affects files that other threads create."""
     with suppress(OSError, StopIteration):
         lines = Path("/proc/self/status").read_text().splitlines()
         return int(next(line for line in lines if line.startswith("Umask:")).split()[1], 8)
@@ -129,7 +129,7 @@ def _umask() -> int:
 
 @dataclass(slots=True)
 class _Column:
-    """low, high: as JSON has them; None once some part of the file does not tell."""
+    """low, high: as in JSON, None if unknown. told: whether every part of the file has statistics."""
 
     nulls: int = 0
     low: Any = None
@@ -138,7 +138,7 @@ class _Column:
 
 
 def statistics(found: "FileMetaData", columns: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """What the footer says of whole columns, as Delta's log has it: exact, or nothing of a column."""
+    """The footer's statistics in the form of Delta's log; columns without exact statistics are omitted."""
     held: dict[str, _Column] = {}
     for name, chunk in _chunks(found, columns):
         column = held.setdefault(name, _Column())
@@ -167,7 +167,7 @@ def statistics(found: "FileMetaData", columns: Mapping[str, Mapping[str, Any]]) 
 def _bounds(said: "Statistics") -> tuple[Any, Any]:
     try:
         return (_told(said.min), _told(said.max)) if said.has_min_max else (None, None)
-    except UnicodeDecodeError:  # Spark writes strings of any bytes
+    except UnicodeDecodeError:  # Spark can write strings that are not UTF-8
         return None, None
 
 
@@ -177,7 +177,7 @@ _BOUNDED = ("byte", "short", "integer", "long", "date", "string")
 def _chunks(found: "FileMetaData", columns: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, Any]]:
     for group in (found.row_group(index) for index in range(found.num_row_groups)):
         for chunk in (group.column(index) for index in range(group.num_columns)):
-            name = chunk.path_in_schema  # of a nested column it has a dot
+            name = chunk.path_in_schema  # has a dot for a nested column
             if "." not in name and name in columns and columns[name]["type"] in _BOUNDED:
                 yield name, chunk
 

@@ -1,4 +1,4 @@
-"""One table's part of an epoch as one commit of its Delta table, which carries the transaction's number."""
+"""Writes one table's part of an epoch as one commit of its Delta table, which carries the transaction's number."""
 
 import uuid
 from collections.abc import Iterator
@@ -23,16 +23,16 @@ APP, NUMBER = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.w
 
 
 class Overtaken(Exception):
-    """Another commit with a number of this application came in between."""
+    """Another commit with a number of this application got ahead of ours."""
 
 
 def apply(
     session: "SparkSession", commit: EpochCommit, table: SinkTable, where: Where, app: str, number: int
 ) -> None:
-    """The epoch's rows are in the table with the number, in one commit, or the commit was skipped as not newer.
+    """One commit put the epoch's rows and the number in the table, or was skipped since the number is not newer.
 
-    session: the sink's own. Raises BadData for keys that stand twice, Overtaken, Transient where the commits
-    of others are in the way.
+    session: the sink's own. Raises BadData for duplicate keys, Overtaken, and Transient if commits of other
+    writers conflict.
     """
     staged = commit.staged.tables.get(table.name) or StagedTable()
     added, changed = inserts(session, commit, table), changes(session, commit, table)
@@ -49,7 +49,7 @@ def apply(
 
 @contextmanager
 def _numbered(session: "SparkSession", app: str, number: int) -> Iterator[None]:
-    """Each write inside is the commit: what is only read goes before."""
+    """Any write in the block is the commit with this number, so do everything else before."""
     session.conf.set(APP, app)
     session.conf.set(NUMBER, str(number))
     try:
@@ -64,9 +64,9 @@ def _rows(session: "SparkSession", where: Where) -> "DataFrame":
 
 
 def require_unique(session: "SparkSession", commit: EpochCommit, table: SinkTable, where: Where) -> None:
-    """With the epoch's rows the snapshot is complete: no key stands twice, or a later change would meet both.
+    """The snapshot, which this epoch completes, has no duplicate key: a later change would match both rows.
 
-    Asked before the commit, so that nobody reads what is refused. Raises BadData naming keys.
+    Checked before the commit, so that nobody can read rows that are refused. Raises BadData naming keys.
     """
     staged = commit.staged.tables.get(table.name) or StagedTable()
     keys = [quoted(name) for name in table.key]
@@ -84,7 +84,7 @@ def require_unique(session: "SparkSession", commit: EpochCommit, table: SinkTabl
 def _replace(
     session: "SparkSession", table: SinkTable, where: Where, added: "DataFrame | None", changed: "DataFrame | None"
 ) -> None:
-    """The epoch's own rows are all that the table has."""
+    """The table has only the epoch's rows."""
     names = [quoted(name) for name in names_of(table.schema)]
     rows = None if changed is None else changed
     if added is not None and changed is not None:
@@ -131,7 +131,7 @@ def _merge(
 
 @contextmanager
 def delta_writing(table: SinkTable, where: Where) -> Iterator[None]:
-    """Any failure of Spark inside that is Delta's becomes ours and names the table."""
+    """An error of Delta that Spark raises in the block becomes one of ours, which names the table."""
     try:
         yield
     except (BackfillError, Overtaken):
@@ -152,13 +152,14 @@ def _meaning(table: SinkTable, where: Where, exc: Exception) -> Exception | None
         return Overtaken(first)
     if "DELTA_CONCURRENT" in text or "ConcurrentModification" in text or "ProtocolChanged" in text:
         return Transient(
-            f"{where.shown}: a commit of others touched the same rows: {first}", "let one writer write"
+            f"{where.shown}: another writer's commit changed the same rows: {first}",
+            "stop the other writers of this table",
         )
     if "No space left" in text:
-        return Transient(f"{where.shown}: no space left on its disk", "make room")
+        return Transient(f"{where.shown}: no space left on its disk", "free disk space")
     if "DELTA_" in text:
         return Fatal(
             f"{where.shown}: Delta refuses the epoch's commit: {first}",
-            "change what it names in the table's properties",
+            "change the table's properties that the message names",
         )
     return None

@@ -1,4 +1,4 @@
-"""What may go when a job's tables are dropped: tables that a job here has filled, whatever their names say now."""
+"""Which tables can be deleted when a job's tables are dropped: only those that a job filled, not by name alone."""
 
 from collections.abc import Sequence
 
@@ -12,19 +12,19 @@ from backfill_cli.sinks.delta.places import Template, where_of
 
 
 def going(state: Blobs, template: Template, tables: Sequence[SinkTable]) -> list[Where]:
-    """Where these tables are, of those that are there.
+    """The places of those of the tables that exist.
 
-    Raises StateConflict for one that no job has claimed, and for one that came to the place of a claimed one: its
-    log has no number of the job, and it has rows.
+    Raises StateConflict for a table that no job has claimed, and for one that replaced a claimed one: it has rows,
+    but its log has no number of the job.
     """
     records = jobs(state)
     found = [(table, where) for table in tables if (where := where_of(template, table)).exists()]
     for table, where in found:
         if not any(_is_of(state, record, table, where) for record in records):
             raise StateConflict(
-                f"{where.shown} is what is at the place of table {table.name!r} now: it is not the table that the "
-                "job filled, so it is not dropped, and nothing else is",
-                "give the place back to the job's table; or take --with-rows away, and delete by hand what may go",
+                f"{where.shown}, the place of table {table.name!r}, now has a table that the job did not fill; "
+                "nothing is dropped",
+                "restore the job's table there; or omit --with-rows, and delete by hand what is no longer needed",
             )
     return [where for _, where in found]
 

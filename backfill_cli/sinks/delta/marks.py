@@ -1,8 +1,9 @@
-"""A table's marker: the table's own transaction number of an application, and which attempt made it.
+"""A table's marker: the transaction number of our application in the table's log, and the attempt behind it.
 
-Delta writes the number in the commit that writes the rows, skips a commit whose number is not greater, and
-refuses one that another commit with a number of this application overtook. A number is a token, then an epoch:
-whoever has an older token cannot commit. Which attempt made an epoch is a file beside, written before its rows.
+Delta writes the number in the commit that writes the rows, skips a commit whose number is not greater, and refuses
+a commit if another one with a number of this application got ahead of it. The high bits of a number are the token,
+the low ones the epoch, so a runner with an older token cannot commit. The attempt of an epoch is kept in a file
+outside the table, written before the epoch's rows.
 """
 
 from collections.abc import Sequence
@@ -21,16 +22,16 @@ if TYPE_CHECKING:
     from deltalake.transaction import AddAction
 
 EPOCH_BITS = 42
-"""Of an epoch, milliseconds since 1970: up to the year 2109."""
+"""The bits of an epoch, milliseconds since 1970: enough up to the year 2109."""
 LAST_TOKEN = 2 ** (63 - EPOCH_BITS) - 1
 TRIES = 20
 
 
 def number_of(token: int, epoch: int) -> int:
-    """Greater for a newer token, and of one token for a newer epoch. Raises Fatal beyond 2 million runners."""
+    """A number that grows with the token, then with the epoch. Raises Fatal beyond 2 million runners."""
     if token > LAST_TOKEN or epoch >= 2**EPOCH_BITS:
         raise Fatal(
-            f"token {token} or epoch {epoch} is too great for a Delta table's transaction number",
+            f"token {token} or epoch {epoch} is too large for a Delta table's transaction number",
             "correct this machine's clock; or drop the job and start over",
         )
     return token << EPOCH_BITS | epoch
@@ -42,7 +43,7 @@ def epoch_of(number: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class MarkedTable:
-    """One table of a job as its claim names it. marks: the folder of its attempts."""
+    """One table that a job has claimed. marks: the folder of its attempts."""
 
     job: str
     name: str
@@ -52,16 +53,16 @@ class MarkedTable:
 
     @property
     def app(self) -> str:
-        """The application in the table's log; a later claim of the same job is another one."""
+        """Our application's name in the table's log; another claim of the same job has another name."""
         return f"backfill/{self.job}/{self.name}/{self.claim.id}"
 
     def marker(self) -> Marker | None:
-        """None where the table is not there. Epoch 0: claimed, and nothing committed yet."""
+        """The marker; None if the table does not exist. Epoch 0: claimed, but nothing committed yet."""
         found = self.versioned()
         return None if found is None else found[1]
 
     def marker_or_number(self) -> Marker | None:
-        """The marker, its attempt empty where the folder of attempts is lost: for a table that is to go."""
+        """The marker; its attempt is empty if the folder of attempts is lost. For tables about to be dropped."""
         try:
             return self.marker()
         except StateConflict:
@@ -77,7 +78,7 @@ class MarkedTable:
         return version, Marker(epoch, token, self._attempt(epoch) if epoch else "")
 
     def numbered(self) -> tuple[int, int, int] | None:
-        """The table's newest version, and token and epoch there, for who need not know the attempt."""
+        """The table's newest version with its token and epoch, for callers that do not need the attempt."""
         if not self.where.exists():
             return None
         table = self.where.open()
@@ -92,15 +93,15 @@ class MarkedTable:
         return number >> EPOCH_BITS, epoch_of(number)
 
     def is_numbered(self) -> bool:
-        """Whether the table's log says that the job had it: a fence does, and every epoch. It has to be there."""
+        """Whether the table's log has a number of the job: every fence and epoch writes one. It must exist."""
         with delta_errors(self.where.shown):
             return self.where.open().transaction_version(self.app) is not None
 
     def mark(self, token: int, epoch: int, attempt: str, before: int) -> None:
-        """This attempt is the one of (token, epoch) once a commit of that number is there.
+        """This attempt is recorded for (token, epoch); it counts once the table has a commit with that number.
 
-        before: the epoch that the table is at: what is older counts no more. Raises StateConflict where another
-        attempt of them was about to be committed.
+        before: the epoch that the table is at; records of older epochs are deleted. Raises StateConflict if
+        another attempt is recorded for this token and epoch.
         """
         name = _name(epoch, token)
         try:
@@ -118,20 +119,20 @@ class MarkedTable:
                 self.marks.delete(older)
 
     def _attempt(self, epoch: int) -> str:
-        """The newest token's: one that was fenced before its commit left a file that no commit followed."""
+        """The attempt of the newest token: a runner that was fenced can have left a record but no commit."""
         found = [name for name in self.marks.names() if int(name.split("-")[0]) == epoch]
         if not found:
             raise StateConflict(
-                f"table {self.name!r} is at epoch {epoch}, and {self.marks.root} does not say from which attempt",
+                f"table {self.name!r} is at epoch {epoch}, but {self.marks.root} has no attempt for it",
                 f"restore that folder, or start over: backfill drop {self.job} --with-rows --confirm {self.job}",
             )
         return self.marks.read(found[-1]).decode()
 
     def raise_token(self, token: int) -> None:
-        """The marker carries this token; a commit with an older one is refused from here on.
+        """The marker has this token, so that a commit with an older one is refused from now on.
 
-        Raises Held when it carries a newer one. Nothing changes in the table but its log; a commit of others in
-        between is looked at first: it may be an epoch of the runner that is fenced.
+        Raises Held if the marker has a newer one. Changes only the table's log. If another writer commits at the
+        same time the marker is read again: that commit can be an epoch of the runner that is being fenced.
         """
         for _ in range(TRIES):
             found = self.numbered()
@@ -147,14 +148,14 @@ class MarkedTable:
             if self.write(number_of(token, epoch), version):
                 return
         raise Transient(
-            f"{self.where.shown}: others commit to it all the time, its token cannot be raised",
-            "let them write less often",
+            f"{self.where.shown}: other writers commit too often for its token to be raised",
+            "let the other writers commit less often",
         )
 
     def write(self, number: int, onto: int, files: "Sequence[AddAction]" = ()) -> bool:
-        """A commit of this number, with these files and no others, as the version after `onto`.
+        """The version after `onto` is a commit with this number that adds these files.
 
-        False where others took that version.
+        Returns False if another writer took that version.
         """
         from deltalake import CommitProperties, Transaction, exceptions
 
@@ -164,10 +165,10 @@ class MarkedTable:
             try:
                 table.create_write_transaction(list(files), "append", table.schema(), commit_properties=how)
             except exceptions.CommitFailedError as exc:
-                if stamp(self.where, onto + 1) is None:  # nobody took it
+                if stamp(self.where, onto + 1) is None:  # no other writer took the version
                     raise Fatal(
-                        f"{self.where.shown}: a commit of the log alone is refused: {exc}",
-                        "name another table; or give this one no features that ask every writer for more "
+                        f"{self.where.shown}: a commit written without Spark is refused: {exc}",
+                        "name another table; or one without features that demand more of every writer "
                         "(row tracking, in-commit timestamps, clustering)",
                     ) from exc
                 return False

@@ -17,10 +17,10 @@ class DeltaOptions(BaseModel):
     type: str = Field("delta", pattern="^delta$", description="This sink.")
     table: Annotated[str, Example("lake/{table}")] = Field(
         min_length=1,
-        description="The table's folder: a local path or a URI, with a `/` in it; or catalog.schema.table, of a "
-        "catalog of the session. Created when it is not there. Holds {table}, which stands for a table's target, "
-        "when there are several. What backfill keeps of its jobs is in the folder `_backfill_state` beside, or in "
-        "that of the schema.",
+        description="The table's folder: a local path or a URI, with a `/` in it; or catalog.schema.table, in a "
+        "catalog of the session. Created if it does not exist. For several tables it contains {table}, which "
+        "stands for each table's target. backfill keeps its own state in the folder `_backfill_state` beside the "
+        "table, or in the schema's folder.",
     )
 
     @field_validator("table")

@@ -1,4 +1,4 @@
-"""Where a job's tables are, and the folder beside them that holds what the sink remembers."""
+"""Where a job's tables are, and the folder beside them with the sink's state."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ TABLE = "{table}"
 
 
 class Unplaced(Where):
-    """A table that its catalog does not have yet: the catalog will say where it is."""
+    """A table that the session's catalog does not have yet, and will place when it is created."""
 
     __slots__ = ()
 
@@ -29,14 +29,14 @@ class Unplaced(Where):
 
 
 class Named:
-    """Tables under names in a catalog of the session. Where one is, is asked once."""
+    """Tables by name in a catalog of the session. The place of each is looked up once."""
 
     def __init__(self, template: str, session: Session) -> None:
         self.template, self.session = template, session
         self._found: dict[str, Where] = {}
 
     def name(self, table: SinkTable) -> str:
-        """A side table of ours is beside the job's own one where that has no {table}."""
+        """The table's name. Without {table} in the option, a side table is beside the job's table."""
         if TABLE not in self.template and table.side:
             return f"{self.template.rpartition('.')[0]}.{table.target}"
         return self.template.replace(TABLE, table.target)
@@ -51,7 +51,7 @@ class Named:
         return self._found[name]
 
     def gone(self, table: SinkTable) -> None:
-        """The catalog has no such table any more; its files are left where it is not the catalog's own."""
+        """The catalog no longer has the table; the files of an external table stay."""
         self.session().sql(f"DROP TABLE IF EXISTS {sql_of(self.name(table))}")
         self._found.pop(self.name(table), None)
 
@@ -60,7 +60,7 @@ Template = str | Named
 
 
 def where_of(template: Template, table: SinkTable) -> Where:
-    """The table's folder. A side table of ours is beside the job's own one where that has no {table}."""
+    """The table's folder. Without {table} in the option, a side table is beside the job's table."""
     if isinstance(template, Named):
         return template.where(table)
     if TABLE in template:
@@ -69,7 +69,7 @@ def where_of(template: Template, table: SinkTable) -> Where:
 
 
 def state_of(template: Template) -> Blobs:
-    """The folder that is the same for all tables which the option may name."""
+    """The state folder, the same for all tables that the option can name."""
     if isinstance(template, Named):
         found = place(f"{schema_folder(template.session(), template.template)}/{FOLDER}", "")
         return Blobs(found.fs, found.folder)
@@ -79,7 +79,7 @@ def state_of(template: Template) -> Blobs:
 
 
 def require_apart(template: Template, tables: Sequence[SinkTable]) -> None:
-    """Each table has a folder of its own. Raises UsageError naming two that share one."""
+    """Each table has its own folder. Raises UsageError naming two tables that share one."""
     seen: dict[str, str] = {}
     for table in tables:
         where = where_of(template, table)
@@ -87,7 +87,7 @@ def require_apart(template: Template, tables: Sequence[SinkTable]) -> None:
         if twin != table.name:
             raise UsageError(
                 f"tables {twin!r} and {table.name!r} have the same target, {where.shown}",
-                'write {table} into sink.table: "lake/{table}"',
+                'use {table} in sink.table: "lake/{table}"',
             )
 
 

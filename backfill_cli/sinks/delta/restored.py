@@ -1,7 +1,7 @@
-"""A Delta table that was taken back: RESTORE keeps a transaction's number, and not the rows that came with it.
+"""Detects a Delta table that RESTORE took back: it keeps the transaction number but not the rows written with it.
 
-Of versions that a RESTORE went back over, the table has nothing. What it has is found by going back from the
-newest version, at a RESTORE to the one that it names: each of the job's epochs has to be met on that way.
+The table lacks the rows of the versions that a RESTORE skipped. What it has is found by walking back from the
+newest version, and from each RESTORE to the version that it restored: all epochs of the job must be on this path.
 """
 
 import json
@@ -21,24 +21,24 @@ _Told = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A version that has the rows of all epochs up to this one."""
+    """A version that holds the rows of all epochs up to this one."""
 
     version: int
     epoch: int
 
 
 class Kept:
-    """What this process has seen to be in the tables: only what came since is read again."""
+    """What this process has already checked in each table, so that it reads only newer versions."""
 
     def __init__(self) -> None:
         self._seen: dict[str, Seen] = {}
 
     def require(self, table: MarkedTable, version: int, epoch: int) -> None:
-        """The rows of all epochs up to this one, the newest that the log tells, are in the table at this version.
+        """At this version the table holds the rows of all epochs up to this one, the newest in the log.
 
-        Raises StateConflict where a RESTORE took some, and where it cannot be told any more whether one did.
-        Reads back to what was seen, or to the epoch before: that one was looked at before the newest was written,
-        so what happened while the newest was in hand is found by whoever goes on, if its runner died of it.
+        Raises StateConflict if a RESTORE removed some, or the log no longer shows whether one did. Reads back to
+        the version checked last, or else to the previous epoch, which was checked before the newest was written;
+        so if a RESTORE came while the newest was being written and its runner died, the next runner finds it.
         """
         if epoch:
             _Back(table, self._seen.get(table.app)).require(version, epoch)
@@ -46,7 +46,7 @@ class Kept:
 
 
 class _Back:
-    """One way back through a table's log."""
+    """One walk back through a table's log."""
 
     def __init__(self, table: MarkedTable, seen: Seen | None) -> None:
         self._table, self._where, self._seen = table, table.where, seen
@@ -61,7 +61,7 @@ class _Back:
             told = self._told(at)
             if told is None:
                 if restored and needed:
-                    raise self._gone("its rows may be gone, that part of its log is no longer there")
+                    raise self._gone("its rows may be gone, as that part of the log no longer exists")
                 return
             epochs = self._epochs(told)
             if epochs:
@@ -76,18 +76,18 @@ class _Back:
                 continue
             restored, found = True, _target(self._where, back, at)
             if found is None:
-                raise self._gone("its rows may be gone: the log does not say to which version")
+                raise self._gone("its rows may be gone, as the log does not show to which version")
             needed = max(needed, self._skipped(found, at))
             at = found
         if needed:
             raise self._gone("its rows are gone")
 
     def _skipped(self, target: int, restore: int) -> int:
-        """The newest epoch among the versions that a RESTORE went back over; 0 without one."""
+        """The newest epoch among the versions that a RESTORE skipped; 0 if there is none."""
         for at in range(restore - 1, target, -1):
             told = self._told(at)
             if told is None:
-                raise self._gone("its rows may be gone, that part of its log is no longer there")
+                raise self._gone("its rows may be gone, as that part of the log no longer exists")
             if epochs := self._epochs(told):
                 return max(epochs)
         return 0
@@ -96,7 +96,7 @@ class _Back:
         return [epoch_of(one["version"]) for one in _of(told, "txn") if one.get("appId") == self._table.app]
 
     def _told(self, version: int) -> _Told | None:
-        """What a commit says beside its files; None where the log has it no longer."""
+        """A commit's actions other than files; None if the log no longer has the commit."""
         with reading(self._where.shown, "Delta log"):
             try:
                 with self._where.place.fs.open_input_stream(self._where.log_file(version)) as file:
@@ -108,9 +108,9 @@ class _Back:
     def _gone(self, what: str) -> StateConflict:
         job = self._table.job
         return StateConflict(
-            f"{self._where.shown} was taken back by RESTORE to before an epoch of job {job!r}: {what}, and the "
-            "table's log says still that they were written",
-            "RESTORE it by the number of a version that has them all, if there is one; or start over: "
+            f"{self._where.shown} was taken back by RESTORE to before an epoch of job {job!r}: {what}, but the "
+            "table's log still says that they were written",
+            "RESTORE it by the number of a version that has all rows, if there is one; or start over: "
             f"backfill drop {job} --with-rows --confirm {job}",
         )
 
@@ -120,7 +120,7 @@ def _restore(told: _Told) -> Mapping[str, Any] | None:
 
 
 def _target(where: Where, restore: Mapping[str, Any], at: int) -> int | None:
-    """The version that a RESTORE, itself version `at`, went back to; None where that cannot be told."""
+    """The version restored by a RESTORE that is itself version `at`; None if that is unknown."""
     parameters = restore.get("operationParameters") or {}
     told = str(parameters.get("version"))
     found = int(told) if told.isdecimal() else version_at(where, parameters)

@@ -1,6 +1,7 @@
-"""Delta tables as a sink: each table of an epoch is one commit, which carries token and epoch as its number.
+"""Delta tables as a sink: each table of an epoch is one commit, whose number is made of token and epoch.
 
-Reading order: `places` says where, `tables` creates, `marks` is what makes a commit ours and once, `apply` writes.
+Reading order: `places` locates the tables, `tables` creates them, `marks` makes each commit count once and for one
+runner, `apply` writes.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -41,7 +42,7 @@ HOLDER = "folder"
 
 
 class DeltaSink:
-    """`contracts.Sink` over folders of Delta tables. Metadata goes without Spark, rows go by it."""
+    """`contracts.Sink` over folders of Delta tables. Spark writes the rows; metadata is handled without it."""
 
     transactional = False
     partial = True
@@ -56,7 +57,7 @@ class DeltaSink:
 
     @cached_property
     def _spark(self) -> "SparkSession":
-        """What a commit sets is set here, where what is staged meanwhile does not see it."""
+        """A separate session: settings of a commit do not affect the staging that runs at the same time."""
         return session_beside(self._session())
 
     @cached_property
@@ -126,7 +127,7 @@ class DeltaSink:
             hit("sink-after-table")
 
     def _commit(self, commit: EpochCommit, table: SinkTable, found: MarkedTable) -> None:
-        """The table is at the epoch, whoever wrote to it meanwhile. Raises Held where a newer runner did."""
+        """The table is at the epoch, whoever wrote to it meanwhile. Raises Held if a newer runner did."""
         number = number_of(commit.token, commit.epoch)
         staged = commit.staged.tables.get(table.name)
         if table.name in commit.unique:
@@ -143,7 +144,7 @@ class DeltaSink:
                 apply(self._spark, commit, table, found.where, found.app, number)
             except Overtaken as exc:
                 self._require_ours(commit, table, found)
-                raise Transient(f"{found.where.shown}: {exc}", "it is tried again by itself") from exc
+                raise Transient(f"{found.where.shown}: {exc}", "the commit is retried automatically") from exc
         self._require_ours(commit, table, found)
 
     def _adopts(self, commit: EpochCommit, table: SinkTable, found: MarkedTable) -> bool:
@@ -154,7 +155,7 @@ class DeltaSink:
     def _by_log(
         self, commit: EpochCommit, table: SinkTable, found: MarkedTable, number: int, files: "Sequence[AddAction]"
     ) -> None:
-        """A commit that no Spark job writes, onto the version whose marker was read."""
+        """The table has a commit written without Spark, on top of the version whose marker was read."""
         for _ in range(TRIES):
             now = found.versioned()
             if now is None or not is_due(commit, table.name, now[1], HOLDER):
@@ -163,12 +164,15 @@ class DeltaSink:
             if found.write(number, now[0], files):
                 return
         raise Transient(
-            f"{found.where.shown}: others commit to it all the time, an epoch cannot", "let them write less often"
+            f"{found.where.shown}: other writers commit too often for the epoch's commit to succeed",
+            "let the other writers commit less often",
         )
 
     def _require_ours(self, commit: EpochCommit, table: SinkTable, found: MarkedTable) -> None:
-        """The commit is there: Delta skips one that is not newer without a word. So are the rows before it: an
-        append is no conflict with a RESTORE that came in between."""
+        """The table has the commit, and the rows of the epochs before it.
+
+        Delta silently skips a commit that is not newer, and an append does not conflict with a RESTORE.
+        """
         held = found.versioned()
         if held is None:
             raise gone(commit, table.name, HOLDER)
@@ -214,7 +218,7 @@ class DeltaSink:
                 self._template.gone(table)
 
     def _note_dropped(self, job: str, names: Sequence[str]) -> None:
-        """Their markers stay, in the job's record."""
+        """The markers of these tables are kept in the job's record."""
         held = {
             t.name: m for t in self._marked(job) if t.name in names and (m := t.marker_or_number()) is not None
         }
@@ -226,7 +230,7 @@ class DeltaSink:
         self._job(job).change(noted)
 
     def forget(self, job: str) -> None:
-        """No commit of the job comes any more, one that is under way neither: its numbers are used up."""
+        """The job can commit no more, not even a commit under way: its transaction numbers are used up."""
         for table in self._marked(job):
             found = table.numbered()
             if found is not None and found[1] < LAST_TOKEN:
@@ -234,7 +238,7 @@ class DeltaSink:
         self._job(job).forget()
 
     def _marked(self, job: str, record: JobRecord | None = None) -> list[MarkedTable]:
-        """The tables that the job has claimed, wherever they are."""
+        """The tables that the job has claimed, at the places of its claims."""
         record = record or self._job(job).record()
         if record is None:
             return []

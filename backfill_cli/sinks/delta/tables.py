@@ -1,4 +1,4 @@
-"""The sink's tables: what is there, and what `prepare` has to create or add, by the table's log alone."""
+"""The sink's tables: which exist, and what `prepare` must create or add, according to the tables' logs."""
 
 import json
 import uuid
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 _NUMBERS = ("byte", "short", "integer", "long", "float", "double")
 _KEPT = (*_NUMBERS, "string", "binary", "boolean", "date", "timestamp", "timestamp_ntz")
-"""Types that a Delta table gives back as it got them, decimals beside."""
+"""Types that a Delta table stores without change; so are decimals."""
 FORGETS = "delta.setTransactionRetentionDuration"
 
 
 @dataclass(frozen=True, slots=True)
 class _Lacking:
-    """What one table lacks. columns: to be added; all of them where `create`."""
+    """What one table lacks. columns: those to add; all of them if `create`."""
 
     table: SinkTable
     where: Where
@@ -39,15 +39,16 @@ class _Lacking:
 
 
 def marked(state: Blobs, template: Template, job: str, record: JobRecord, table: SinkTable) -> MarkedTable | None:
-    """The table as the job's claim names it; None where the job has no claim on it."""
+    """The table that the job has claimed; None if the job has no claim on it."""
     claim = record.claims.get(table.name)
     if claim is None:
         return None
     where = where_of(template, table)
     if isinstance(template, Named) and where.exists() and delta_place(where) != claim.place:
         raise StateConflict(
-            f"{where.shown} is what the catalog has for {table.name!r} now: job {job!r} fills {claim.place}",
-            f"give the name back to that table; or start over: backfill drop {job} --confirm {job}",
+            f"{where.shown} is now the catalog's location of table {table.name!r}, but job {job!r} fills "
+            f"{claim.place}",
+            f"let the name refer to that table again; or start over: backfill drop {job} --confirm {job}",
         )
     return MarkedTable(job, table.name, claim, where, marks_of(state, job, claim))
 
@@ -55,7 +56,7 @@ def marked(state: Blobs, template: Template, job: str, record: JobRecord, table:
 def check(
     state: Blobs, template: Template, job: str, tables: Sequence[SinkTable], into_existing: bool
 ) -> list[_Lacking]:
-    """What `prepare` would make; writes nothing. Raises for tables that the job cannot have."""
+    """What `prepare` would create; writes nothing. Raises for tables that the job cannot write to."""
     require_apart(template, tables)
     records = {record.job: record for record in jobs(state)}
     own = records.get(job) or JobRecord(job)
@@ -70,7 +71,7 @@ def check(
             claimed = None
         if claimed is not None and marker is None and JobState(state, job).began():
             raise StateConflict(
-                f"{where.shown} is gone, though it held rows of job {job!r}",
+                f"{where.shown} is gone, but it held rows of job {job!r}",
                 f"restore it, or start over: backfill drop {job} --with-rows --confirm {job}",
             )
         ours = into_existing or (marker is not None and marker.epoch > 0)
@@ -86,7 +87,7 @@ def prepare(
     into_existing: bool,
     session: "Callable[[], SparkSession]",
 ) -> None:
-    """The tables are there with all their columns, and claimed; nothing is written when all was there."""
+    """The tables exist with all their columns, and are claimed; writes nothing if they were before."""
     for lack in check(state, template, job, tables, into_existing):
         if lack.create:
             _create(lack.where, lack.table, session)
@@ -130,14 +131,14 @@ def _require_types(table: SinkTable) -> None:
     if missing:
         raise BadData(
             f"table {table.name!r}: its key column {missing[0]!r} is not among its columns",
-            f'take it in the transform: select = ["{missing[0]}", …]',
+            f'add it to the transform: select = ["{missing[0]}", …]',
         )
     for name, column in columns.items():
         if not _is_kept(column["type"]):
             raise BadData(
-                f"table {table.name!r}: column {name!r} is {shown(column['type'])}, which the tables of "
-                "this sink do not hold",
-                f"cast {name!r} in the transform, to string for example",
+                f"table {table.name!r}: column {name!r} is {shown(column['type'])}, which this sink's tables "
+                "cannot hold",
+                f"cast {name!r} in the transform, for example to string",
             )
 
 
@@ -160,8 +161,8 @@ def _missing(table: SinkTable, where: Where, ours: bool) -> _Lacking:
     if not ours and opened.get_add_actions().num_rows:
         raise SinkInUse(
             f"table {where.shown} exists, with rows that are not this job's",
-            "name another target; or drop that table, if it may go; or keep its rows, those too that the upstream "
-            "does not have, and write into it by key: backfill start --config job.toml --into-existing",
+            "name another target; or drop that table if it is no longer needed; or keep its rows, including those "
+            "that the upstream lacks, and write into it by key: backfill start --config job.toml --into-existing",
         )
     there = {name.lower(): one for name, one in columns_of(opened.schema().to_json()).items()}
     added: Columns = {}
@@ -173,17 +174,17 @@ def _missing(table: SinkTable, where: Where, ours: bool) -> _Lacking:
             raise BadData(
                 f"column {name!r} of {where.shown} is {shown(held['type'])}, the job writes "
                 f"{shown(column['type'])}",
-                f"cast it in the transform to what the table has, or change the table's column {name!r}",
+                f"cast it to the table's type in the transform, or change the table's column {name!r}",
             )
     return _Lacking(table, where, added, create=False)
 
 
 def _require_memory(where: Where, opened: "DeltaTable") -> None:
-    """Raises UsageError for a table that may forget an epoch's number: an idle job's would be applied again."""
+    """Raises UsageError for a table that may forget its number: an idle job's epoch would be applied again."""
     kept = opened.metadata().configuration.get(FORGETS)
     if kept is not None:
         raise UsageError(
-            f"{where.shown} forgets after {kept} which epochs it holds: {FORGETS} is set",
+            f"{where.shown} keeps epoch numbers for {kept} only: {FORGETS} is set",
             f"ALTER TABLE delta.`{where.shown}` UNSET TBLPROPERTIES ('{FORGETS}')",
         )
 
@@ -202,13 +203,13 @@ def _create(where: Where, table: SinkTable, session: "Callable[[], SparkSession]
 
 
 def _add(lack: _Lacking, session: "Callable[[], SparkSession]") -> None:
-    """New columns, NULL in the rows that are there."""
+    """The table has the new columns, NULL in existing rows."""
     from deltalake import exceptions
 
     with delta_errors(lack.where.shown):
         try:
             lack.where.open().alter.add_columns(list(_schema(lack.columns).fields))
-        except exceptions.DeltaError:  # of a table with column mapping: Spark can
+        except exceptions.DeltaError:  # deltalake cannot with column mapping, Spark can
             from pyspark.sql.types import StructType
 
             fields = {"type": "struct", "fields": list(_bare(lack.columns).values())}
@@ -223,5 +224,5 @@ def _schema(columns: Columns) -> "Schema":
 
 
 def _bare(columns: Columns) -> Columns:
-    """What the engine notes of a column is not the table's."""
+    """The columns nullable, and without the engine's metadata, which is not for the table."""
     return {name: {**one, "nullable": True, "metadata": {}} for name, one in columns.items()}

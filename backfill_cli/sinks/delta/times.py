@@ -1,4 +1,4 @@
-"""Which version of a Delta table a RESTORE by time went back to: by the times of its log's commits."""
+"""Finds the version that a RESTORE by time restored, from the times of the commits in the table's log."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -9,11 +9,11 @@ from backfill_cli.formats.delta.edge import Where
 from backfill_cli.spark.failures import reading
 
 EAST, WEST = timedelta(hours=14), timedelta(hours=12)
-"""How far the clocks of the world are from UTC: Spark writes the time of its own zone, and not which that is."""
+"""The largest offsets from UTC. Spark writes the time in its own time zone, without saying which."""
 
 
 def version_at(where: Where, told: Mapping[str, Any]) -> int | None:
-    """The version of the time that a RESTORE's parameters tell; None where zones or clocks leave it open."""
+    """The version for the time in a RESTORE's parameters; None if time zones or clocks make it ambiguous."""
     between = _instants(told)
     if between is None:
         return None
@@ -22,7 +22,7 @@ def version_at(where: Where, told: Mapping[str, Any]) -> int | None:
 
 
 def _instants(told: Mapping[str, Any]) -> tuple[int, int] | None:
-    """The first and the last millisecond that may be meant."""
+    """The first and the last millisecond that the parameters can mean."""
     number, text = str(told.get("datetime")), told.get("timestamp")
     if number.isdecimal():  # delta-rs
         return int(number), int(number)
@@ -40,9 +40,9 @@ def _ms(at: datetime) -> int:
 
 
 def _newest_until(where: Where, ms: int) -> int | None:
-    """The version before the first that was written, or says that it was, after this time; None without one.
+    """The version before the first one whose commit or log file is from after this time; None if there is none.
 
-    Of clocks that disagree the later counts: rather an older version than one that the RESTORE did not reach.
+    If the two times of a version disagree the later counts, which errs towards an older version.
     """
     found = None
     for version in _versions(where):
@@ -54,7 +54,7 @@ def _newest_until(where: Where, ms: int) -> int | None:
 
 
 def _versions(where: Where) -> list[int]:
-    """The versions whose files the log has without a gap up to the newest, oldest first."""
+    """The versions that the log has without a gap up to the newest, oldest first."""
     from pyarrow.fs import FileSelector
 
     with reading(where.shown, "Delta log"):

@@ -1,4 +1,4 @@
-"""A Delta sink as `verify` reads it: versions at which all tables are at one epoch."""
+"""How `verify` reads a Delta sink: at versions at which all tables are at the same epoch."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 PATIENCE_S = 120.0
-"""A commit of several tables takes seconds; between two epochs they are all at one."""
+"""A commit of several tables takes seconds; between two commits they are all at the same epoch."""
 RETRY_S = 0.1
 
 
@@ -28,7 +28,7 @@ RETRY_S = 0.1
 def copied(
     session: "Callable[[], SparkSession]", state: JobState, tables: Sequence[MarkedTable]
 ) -> Iterator[LakeCopy]:
-    """See `contracts.VerifiableSink`. Nothing is copied: a version stays as it is."""
+    """See `contracts.VerifiableSink`. Nothing is copied, as a version does not change."""
     versions, marker = _one_epoch(tables)
     places = {table.name: table.where for table in tables}
 
@@ -37,7 +37,7 @@ def copied(
         return frame.load(places[table.name].uri).select(*(quoted(name) for name in names_of(table.schema)))
 
     saved = state.saved(marker) if marker is not None else None
-    # A table made anew has the same numbers: the file of the log tells them apart.
+    # A recreated table has the same version numbers: the identity of the log file distinguishes them.
     known = {name: str((version, stamp(places[name], version))) for name, version in versions.items()}
     yield LakeCopy(session_beside(session()), reads, saved, known)
 
@@ -51,7 +51,8 @@ def _one_epoch(tables: Sequence[MarkedTable]) -> tuple[dict[str, int], Marker | 
             return {name: version for name, (version, _) in found.items()}, markers[0] if markers else None
         if time.monotonic() > deadline:
             raise Transient(
-                "the tables were at different epochs all the time: their runner died between two",
-                "run the job, which ends the epoch, then verify again",
+                f"the tables have been at different epochs for {PATIENCE_S:.0f} s: their runner died between two "
+                "commits",
+                "run the job, which completes the epoch, then verify again",
             )
         time.sleep(RETRY_S)

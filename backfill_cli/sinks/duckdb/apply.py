@@ -1,4 +1,4 @@
-"""One table's staged rows into its DuckDB table, inside the epoch's transaction."""
+"""Writes the staged rows of one table into its DuckDB table, inside the epoch's transaction."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 STAGED = "read_parquet(?, hive_partitioning = false)"
 NAMED_DUPLICATES = 5
 PARTIAL = "(_op = 'U' AND coalesce(len(_unsent), 0) > 0)"
-"""SQL: whether a staged change leaves columns as the target has them."""
+"""SQL: whether a staged change leaves some columns at the value that the target has."""
 FILLED = "_backfill_filled"
 
 
 def apply(con: "duckdb.DuckDBPyConnection", commit: EpochCommit, table: SinkTable) -> None:
-    """The table holds the epoch's rows: snapshot rows inserted, every change deleted and inserted by key.
+    """The table holds the epoch's rows: snapshot rows are inserted; each change deletes by key, then inserts.
 
-    Never MERGE: delete + insert is 4 to 30 times faster here, and the same for rows that do not exist.
+    Never MERGE: delete and insert is 4 to 30 times faster here, and treats rows that do not exist in the same way.
     """
     staged = commit.staged.tables.get(table.name)
     if staged is None:
@@ -55,9 +55,9 @@ def apply(con: "duckdb.DuckDBPyConnection", commit: EpochCommit, table: SinkTabl
 def _fill(
     con: "duckdb.DuckDBPyConnection", table: SinkTable, partial: Sequence[str], files: list[str], converging: bool
 ) -> None:
-    """FILLED holds the partial rows, each with the columns that it lacks as the target has them.
+    """FILLED holds the partial rows, completed with the target's values of the columns that they lack.
 
-    converging: those that the target does not have are left out. Else raises BadData naming up to five keys.
+    converging: rows that the target does not have are left out; otherwise they raise BadData naming up to five.
     """
     target = Target.of(table).sql
     matches = " AND ".join(f"t.{quoted(name)} = c.{quoted(name)}" for name in table.key)
@@ -84,9 +84,9 @@ def _fill(
 
 
 def check_unique(con: "duckdb.DuckDBPyConnection", table: SinkTable) -> None:
-    """No key stands twice in the table. Raises BadData naming the table, its key and up to five values.
+    """The table has no duplicate key. Raises BadData naming the table, its key and up to five values.
 
-    A single dense integer key is proven by one bit per value (0.04 s for 10 million); anything else is grouped.
+    A single dense integer key is checked with one bit per value (0.04 s for 10 million); others by grouping.
     """
     target = Target.of(table)
     if _proven_unique(con, table, target):
@@ -102,7 +102,7 @@ def check_unique(con: "duckdb.DuckDBPyConnection", table: SinkTable) -> None:
 
 
 def _shown(key: Sequence[str], of: str = "") -> str:
-    """SQL of a row's key as text for people."""
+    """SQL of a row's key as text, for messages."""
     dot = f"{of}." if of else ""
     return " || ', ' || ".join(f"coalesce(CAST({dot}{quoted(name)} AS VARCHAR), 'NULL')" for name in key)
 
@@ -113,7 +113,7 @@ def _proven_unique(con: "duckdb.DuckDBPyConnection", table: SinkTable, target: T
         return False
     key = quoted(table.key[0])
     rows, low, high = rows_of(con, f"SELECT count(*), min({key}), max({key}) FROM {target.sql}")[0]
-    # 64 bits a row at most cost no more than the keys themselves; DuckDB's own limit is 1e9 bits.
+    # At most 64 bits per row cost no more than the keys themselves; DuckDB's own limit is 1e9 bits.
     if not rows or high - low >= min(64 * rows, 1_000_000_000):
         return bool(rows == 0)
     distinct = rows_of(con, f"SELECT bit_count(bitstring_agg({key}, {low}, {high})) FROM {target.sql}")[0][0]

@@ -1,8 +1,8 @@
-"""A DuckDB file is copied while its job goes on committing.
+"""Copies a DuckDB file while its job keeps committing.
 
-At once where the file system shares blocks. Else it is copied while nobody is held up, and what changed meanwhile
-once more, until nothing did; a job that commits more often than that takes is held up for one comparison of the
-file with its copy, which writes what differs alone.
+If the file system can share blocks, the copy is an instant clone. Otherwise the file is copied without blocking
+the job, and what changed meanwhile is copied again, until nothing changed. A job that commits too often for that
+is blocked for one comparison of the file with its copy, which writes only what differs.
 """
 
 import fcntl
@@ -16,24 +16,24 @@ from backfill_cli.errors import Transient
 
 FICLONE = 0x40049409
 FREE_TRIES = 3
-"""The second and the third compare more than they write: each is quicker than the one before."""
+"""The second and third try compare more than they write, so each is quicker than the one before."""
 CHUNK = 4 << 20
 HEADERS = 12_288
 
 Between = Callable[[], AbstractContextManager[Any]]
-"""Holds the file: nobody commits in it."""
+"""Holds the file while the block runs, so that nobody can commit."""
 
 
 def copy_file(path: Path, copy: Path, between: Between) -> None:
-    """`copy`, and its log beside it, are the file at `path` as it was between two commits.
+    """`copy`, with its log beside it, equals the file at `path` as it was between two commits.
 
-    Raises Transient when the copy finds no room.
+    Raises Transient if there is no room for the copy.
     """
     try:
         with between():
             if _cloned(path, copy):
                 return
-        with between():  # anew: closing the files ended this process's lock on them
+        with between():  # again: closing the files released this process's lock on them
             marked = _mark(path)
         for _ in range(FREE_TRIES):
             _alike(path, copy)
@@ -52,7 +52,7 @@ def _log(path: Path) -> Path:
 
 
 def _mark(path: Path) -> tuple[object, ...]:
-    """Differs after each commit: DuckDB writes the log, or the headers that count its checkpoints."""
+    """A value that changes with each commit: DuckDB writes the log, or the headers that count its checkpoints."""
     told: list[object] = []
     for file in (path, _log(path)):
         if file.exists():
@@ -65,10 +65,10 @@ def _mark(path: Path) -> tuple[object, ...]:
 
 
 def _cloned(path: Path, copy: Path) -> bool:
-    """Whether the file system shares the blocks of the file, and of the log that a crash may have left."""
+    """Clones the file, and a log that a crash may have left. Returns whether the file system can share blocks."""
     with ExitStack() as stack:
         for source, target in ((path, copy), (_log(path), _log(copy))):
-            # Both are opened before and closed after: closing one ends this process's lock on it.
+            # All files stay open until both are cloned: closing one releases this process's lock on it.
             if source.exists():
                 held, new = stack.enter_context(source.open("rb")), stack.enter_context(_private(target))
                 try:
@@ -79,7 +79,7 @@ def _cloned(path: Path, copy: Path) -> bool:
 
 
 def _alike(path: Path, copy: Path) -> None:
-    """The copy has the bytes that were read of the file and its log; what is there already is left."""
+    """The copy has the bytes read from the file and its log; bytes that are equal are not written."""
     with ExitStack() as stack:
         for source, target in ((path, copy), (_log(path), _log(copy))):
             try:

@@ -1,7 +1,7 @@
-"""The DuckDB file, open only for as long as a `with` block, and its errors as ours.
+"""Opens the DuckDB file for the length of a `with` block, and turns DuckDB's errors into ours.
 
-DuckDB gives a file to one writing process at a time, so nothing here outlives a block: between two commits anybody
-may query the file.
+DuckDB lets one process at a time write to a file, so no connection outlives its block: between two commits anybody
+can query the file.
 """
 
 import shlex
@@ -17,7 +17,7 @@ from backfill_cli.duckdb_says import Said, holder, said, text
 from backfill_cli.errors import BackfillError, BadData, Fatal, Transient, UsageError
 from backfill_cli.sinks.duckdb.sql import literal
 
-# No extension may come from disk or network: what we need is built in.
+# Load no extension from disk or network: what we need is built in.
 SETTINGS = {
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
@@ -28,7 +28,7 @@ SETTINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What DuckDB may use. memory: as DuckDB writes it ('1GB'). threads: None for one a core."""
+    """What DuckDB may use. memory: as DuckDB writes it ('1GB'). threads: None for one per core."""
 
     memory: str = "1GB"
     threads: int | None = None
@@ -38,10 +38,10 @@ class Limits:
 def opened(
     path: Path, limits: Limits, reads: Path | None = None, read_only: bool = False
 ) -> "Iterator[duckdb.DuckDBPyConnection]":
-    """A connection to the file at `path`, closed at the end; other files it can read only in the folder `reads`.
+    """A connection to the file at `path`, closed at the end; it can read other files only in the folder `reads`.
 
-    Raises Transient naming the program that holds the file, or for a full disk; UsageError for a path that cannot
-    be opened or written; BadData for rows that cannot be applied; Fatal for any other fault of DuckDB's.
+    Raises Transient for a full disk, or if another program holds the file, which it names; UsageError for a path
+    that cannot be opened or written; BadData for rows that cannot be applied; Fatal for any other DuckDB error.
     """
     config: dict[str, str | bool | int | float | list[str]] = {**SETTINGS, "memory_limit": limits.memory}
     if limits.threads is not None:
@@ -75,13 +75,13 @@ def _roll_back(con: "duckdb.DuckDBPyConnection") -> None:
     try:
         con.execute("ROLLBACK")
     except duckdb.Error:
-        # A fatal error has ended the transaction and the connection already; the file reopens as it was before.
+        # A fatal error has already ended transaction and connection; the file reopens as it was before.
         return
 
 
 @contextmanager
 def ours(path: Path) -> Iterator[None]:
-    """DuckDB's errors become ours at this edge; ours pass."""
+    """DuckDB's errors in the block become ours; our own errors pass unchanged."""
     try:
         yield
     except duckdb.Error as exc:
@@ -92,7 +92,7 @@ def _translated(path: Path, exc: duckdb.Error) -> BackfillError:
     told, quoted, folder = text(exc), shlex.quote(str(path)), shlex.quote(str(path.parent))
     match said(exc):
         case Said.HELD:
-            return Transient(f"{path} is held by {holder(exc)}", f"close what holds it: lsof {quoted}")
+            return Transient(f"{path} is held by {holder(exc)}", f"close the program that holds it: lsof {quoted}")
         case Said.OPEN_HERE:
             return Transient(f"{path} is already open in this process", "close that connection")
         case Said.NO_ROOM:
@@ -109,15 +109,15 @@ def _translated(path: Path, exc: duckdb.Error) -> BackfillError:
         case Said.ROWS:
             return BadData(
                 f"{path} cannot store these rows: {told}",
-                "change the column in a transform, or correct it upstream",
+                "convert the column in the transform, or correct it upstream",
             )
         case _:
             return Fatal(
                 f"DuckDB failed on {path}: {told}",
-                "look at the file with the DuckDB command line; restore it if it is damaged",
+                "inspect the file with the DuckDB command line; restore it if it is damaged",
             )
 
 
 def rows_of(con: "duckdb.DuckDBPyConnection", sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
-    """The rows of a small query: metadata, markers, never data."""
+    """The rows of a small query: metadata and markers, never data."""
     return con.execute(sql, parameters).fetchall()

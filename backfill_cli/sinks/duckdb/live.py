@@ -1,4 +1,4 @@
-"""Names that people query, as views of a job's tables: all of a cut over in one transaction of the file."""
+"""The names that people query, made views of a job's tables; a cutover is one transaction of the file."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -23,16 +23,16 @@ LIVE = SideTable(
         "job": ("VARCHAR NOT NULL", "name of the job"),
         "table": ("VARCHAR NOT NULL", "the job's name for the table"),
         "live": ("VARCHAR NOT NULL", "schema.name that is a view of it, lower case"),
-        "kept": ("VARCHAR", "the name in that schema that what was there before has now; NULL: nothing was"),
+        "kept": ("VARCHAR", "new name in that schema of what had the name before; NULL: nothing had it"),
         "epoch": ("BIGINT NOT NULL", "the job's checkpoint at that time"),
         "since_ms": ("BIGINT NOT NULL", "when, milliseconds since 1970"),
-        "until_ms": ("BIGINT NOT NULL", "until when it may be reversed"),
+        "until_ms": ("BIGINT NOT NULL", "until when it can be reversed"),
     },
 )
 
 
 def live(con: "DuckDBPyConnection", job: str, swaps: Sequence[Swap]) -> Lives:
-    """See contracts.CutoverSink. Views of this database know others by name: nothing is left behind."""
+    """See contracts.CutoverSink. Nothing depends on a renamed table: views in DuckDB refer to tables by name."""
     return {swap.table.name: _live(con, job, swap) for swap in swaps}
 
 
@@ -55,7 +55,7 @@ def cut_over(
                 f"INSERT INTO {LIVE.sql} VALUES (?, ?, ?, ?, ?, ?, ?)",
                 [job, swap.table.name, name.identity, kept, epoch, now_ms, until_ms],
             )
-    con.execute("CHECKPOINT")  # a log that mixes DDL and rows was seen to fail its replay
+    con.execute("CHECKPOINT")  # replay of a log that mixes DDL and rows has been seen to fail
 
 
 def reverse(con: "DuckDBPyConnection", job: str, swaps: Sequence[Swap]) -> None:
@@ -70,7 +70,7 @@ def reverse(con: "DuckDBPyConnection", job: str, swaps: Sequence[Swap]) -> None:
                 kind = _kind(con, before)
                 if kind is Found.NOTHING:
                     raise UsageError(
-                        f"{before}, which {name} was before, is gone: the cut over cannot be reversed",
+                        f"{before}, which was {name} before the cutover, is gone: the cutover cannot be reversed",
                         f"DROP VIEW {name.sql}, or leave it as it is",
                     )
                 _rename(con, kind, before, name.table)
@@ -79,7 +79,7 @@ def reverse(con: "DuckDBPyConnection", job: str, swaps: Sequence[Swap]) -> None:
 
 
 def views_of(con: "DuckDBPyConnection", targets: Sequence[str]) -> list[str]:
-    """The names that are views of these tables (`Target.identity`), by a cut over."""
+    """The names that a cutover made views of these tables (given as `Target.identity`)."""
     if not _is_there(con):
         return []
     query = f"""SELECT l.live FROM {LIVE.sql} l JOIN {MARKERS.sql} m ON m.job = l.job AND m."table" = l."table"
@@ -89,7 +89,7 @@ def views_of(con: "DuckDBPyConnection", targets: Sequence[str]) -> list[str]:
 
 
 def remove(con: "DuckDBPyConnection", job: str) -> None:
-    """The job is forgotten: its views stay, and what was before them cannot be put back by us."""
+    """The job is forgotten: its views stay, and its cutovers can no longer be reversed."""
     if _is_there(con):
         con.execute(f"DELETE FROM {LIVE.sql} WHERE job = ?", [job])
 
@@ -127,13 +127,13 @@ def _rename(con: "DuckDBPyConnection", kind: Found, name: Target, to: str) -> No
 
 @contextmanager
 def _refusals() -> Iterator[None]:
-    """What DuckDB will not rename or make is told as that."""
+    """What DuckDB refuses to rename or create is raised as UsageError."""
     try:
         yield
     except (duckdb.DependencyException, duckdb.CatalogException) as exc:
         raise UsageError(
             f"nothing was cut over: {str(exc).splitlines()[0]}",
-            "DuckDB renames no table that has an index, or that a foreign key refers to: drop those first",
+            "DuckDB cannot rename a table that has an index, or that a foreign key refers to: drop those first",
         ) from exc
 
 

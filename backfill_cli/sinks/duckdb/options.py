@@ -14,11 +14,11 @@ class DuckDBOptions(BaseModel):
 
     type: str = Field("duckdb", pattern="^duckdb$", description="This sink.")
     path: Annotated[str, Example("warehouse.duckdb")] = Field(
-        min_length=1, description="The DuckDB file; created when it does not exist. Its folder must exist."
+        min_length=1, description="The DuckDB file; created if it does not exist. Its folder must exist."
     )
     memory_limit: str = Field(
         "1GB",
         pattern=r"(?i)^\d+(\.\d+)?\s*(KB|MB|GB|TB|KiB|MiB|GiB|TiB)$",
-        description="Memory that DuckDB may use while it commits, with its unit: 512MB, 1GB.",
+        description="Memory that DuckDB may use for a commit, with a unit: 512MB, 1GB.",
     )
-    threads: int | None = Field(None, ge=1, description="Threads that DuckDB commits with. Left out: one a core.")
+    threads: int | None = Field(None, ge=1, description="Threads for DuckDB's commits. Default: one per core.")

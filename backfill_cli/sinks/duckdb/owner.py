@@ -1,4 +1,4 @@
-"""Which catalog has each job of the file: a side table of its own, since older files have none."""
+"""Which catalog owns each job of the file: a separate side table, since older files do not have it."""
 
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 OWNERS = SideTable(
     "owners",
-    "backfill: which catalog has each job. A file of an older version has no such table: the next run makes it.",
+    "backfill: which catalog owns each job. Files of older versions lack this table; the next run creates it.",
     {
         "job": ("VARCHAR NOT NULL", "name of the job"),
         "catalog": ("VARCHAR NOT NULL", "id of the catalog, from its table catalog_identity"),
@@ -24,7 +24,7 @@ OWNERS = SideTable(
 
 
 def owner_of_job(con: "duckdb.DuckDBPyConnection", job: str) -> Owner | None:
-    """The catalog that has the job, None when nothing says so."""
+    """The catalog that owns the job; None if none is recorded."""
     if not _is_there(con):
         return None
     found = rows_of(con, f"SELECT catalog, host, path FROM {OWNERS.sql} WHERE job = ?", job)
@@ -32,16 +32,16 @@ def owner_of_job(con: "duckdb.DuckDBPyConnection", job: str) -> Owner | None:
 
 
 def own(con: "duckdb.DuckDBPyConnection", job: str, owner: Owner, instead_of: Owner | None) -> None:
-    """The catalog `owner` has the job. Raises Held when another one than `instead_of` has it by now."""
+    """The catalog `owner` owns the job. Raises Held if a catalog other than `instead_of` now owns it."""
     if not _is_there(con):
         with transaction(con):
             OWNERS.create(con)
-        con.execute("CHECKPOINT")  # a log that mixes DDL and rows was seen to fail its replay
+        con.execute("CHECKPOINT")  # replay of a log that mixes DDL and rows has been seen to fail
     with transaction(con):
         held = owner_of_job(con, job)
         if held is not None and held.catalog not in (owner.catalog, instead_of and instead_of.catalog):
             raise Held(
-                f"another catalog took job {job!r} just now: {held}",
+                f"another catalog has just taken job {job!r}: {held}",
                 f"backfill status {job} {held.option}",
             )
         remove(con, job)

@@ -1,4 +1,4 @@
-"""What a query finds, as a Parquet file: DuckDB as a reader of files, without a database."""
+"""Writes the result of a query to a Parquet file: DuckDB as a reader of files, without a database."""
 
 from pathlib import Path
 
@@ -10,13 +10,13 @@ from backfill_cli.sinks.duckdb.sql import literal
 
 
 def write_query(sql: str, path: Path, table: str) -> None:
-    """The rows of `sql` are the Parquet file `path`. Raises BadData where DuckDB cannot read what it names."""
+    """The Parquet file `path` holds the rows of `sql`. Raises BadData if DuckDB cannot read the files it names."""
     with duckdb.connect(config={**SETTINGS}) as con:
         con.execute("SET TimeZone = 'UTC'")
         try:
             con.execute(f"COPY ({sql}) TO {literal(str(path))} (FORMAT parquet)")
         except duckdb.Error as exc:
             raise BadData(
-                f"table {table!r}: DuckDB does not read its snapshot as the job did: {exc}",
-                "compare that file with the sink; without --independent the job's own readers read it",
+                f"table {table!r}: DuckDB cannot read its snapshot as the job did: {exc}",
+                "compare that file with the sink; or omit --independent, to verify with the job's own readers",
             ) from exc

@@ -1,7 +1,7 @@
-"""The embedded sink: one DuckDB file, every table of an epoch and its markers in one transaction.
+"""The embedded sink: one DuckDB file; all tables of an epoch and their markers are written in one transaction.
 
-Reading order: `tables` creates, `apply` writes an epoch's rows, `state` remembers, `file` opens the file and turns
-its errors into ours.
+Reading order: `tables` creates tables, `apply` writes an epoch's rows, `state` keeps the side tables, `file` opens
+the file and turns its errors into ours.
 """
 
 import os
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class DuckDBSink:
-    """`contracts.Sink` over one file. Opened for each call and closed again; calls of one process take turns."""
+    """`contracts.Sink` over one file. Each call opens and closes it; calls of one process take turns."""
 
     transactional = True
     partial = True

@@ -1,4 +1,4 @@
-"""Names as DuckDB writes them: every identifier of ours and of a user's goes through `quoted`."""
+"""Quoting for DuckDB: every identifier, our own or a user's, goes through `quoted`."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ SIDE_PREFIX = "_backfill_"
 
 
 def quoted(name: str) -> str:
-    """An identifier that stands for exactly this name, whatever characters it holds.
+    """The quoted identifier for exactly this name, whatever characters it contains.
 
     Raises UsageError for the two names that DuckDB cannot hold: an empty one and one with a NUL character.
     """
@@ -29,13 +29,13 @@ def listed(names: Iterable[str], prefix: str = "") -> str:
 
 
 def literal(text: str) -> str:
-    """A string literal, for the few places that take no parameter (COMMENT ON, SET)."""
+    """A string literal, for the few statements that accept no parameters (COMMENT ON, SET)."""
     return "'" + text.replace("'", "''") + "'"
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A sink table. schema and table are names as they are, not quoted."""
+    """A sink table. schema and table are the names themselves, unquoted."""
 
     schema: str
     table: str
@@ -44,25 +44,25 @@ class Target:
     def parse(cls, text: str) -> "Target":
         """From the config's `target`: `table`, or `schema.table`.
 
-        Raises UsageError for more than one dot, an empty part, and the names kept for side tables.
+        Raises UsageError for more than one dot, an empty part, and names reserved for side tables.
         """
         parts = text.split(".")
         schema, table = ("main", parts[0]) if len(parts) == 1 else (parts[0], parts[-1])
         if len(parts) > 2 or not schema or not table:
             raise UsageError(
                 f"target {text!r}: a DuckDB table is named `table` or `schema.table`",
-                'set tables.target = "main.orders", say',
+                'for example: tables.target = "main.orders"',
             )
         if table.lower().startswith(SIDE_PREFIX):
             raise UsageError(
-                f"target {text!r}: names that begin with {SIDE_PREFIX} are kept for backfill's own tables",
-                'choose another name: tables.target = "main.orders", say',
+                f"target {text!r}: names that begin with {SIDE_PREFIX} are reserved for backfill's own tables",
+                'choose another name, for example: tables.target = "main.orders"',
             )
         return cls(schema, table)
 
     @classmethod
     def of(cls, table: SinkTable) -> "Target":
-        """As `parse`; a side table's name may be one of those kept for them."""
+        """As `parse`; the name of a side table may be a reserved one."""
         if not table.side:
             return cls.parse(table.target)
         beside, prefix, name = table.target.rpartition(SIDE_PREFIX)
@@ -74,7 +74,7 @@ class Target:
 
     @property
     def identity(self) -> str:
-        """One text for all spellings of this table: DuckDB's names do not differ by case."""
+        """The same text for all spellings of this table: DuckDB ignores the case of names."""
         return f"{self.schema}.{self.table}".lower()
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""What the sink remembers of jobs, in three side tables of the same file: markers, saved jobs, saved splits."""
+"""What the sink keeps about jobs, in three side tables of the same file: markers, saved jobs, saved splits."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import duckdb
 
 LAYOUT = 2
-"""1 had, for a split's cursor, the index of its next row as a number (`after`)."""
+"""Layout 1 had, instead of a split's cursor, the index of its next row as a number (`after`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +42,15 @@ class SideTable:
 
 MARKERS = SideTable(
     "markers",
-    "backfill: what each job has committed into each table. Written in the transaction that writes the rows.",
+    "backfill: what each job has committed to each table. Written in the transaction that writes the rows.",
     {
         "job": ("VARCHAR NOT NULL", "name of the job"),
         "table": ("VARCHAR NOT NULL", "the job's name for the table"),
-        "target": ("VARCHAR NOT NULL", "schema.table that it writes, lower case"),
+        "target": ("VARCHAR NOT NULL", "schema.table that the job writes, lower case"),
         "epoch": ("BIGINT NOT NULL", "last epoch committed, milliseconds since 1970; 0: none yet"),
         "token": ("BIGINT NOT NULL", "runners with an older token are refused"),
         "attempt": ("VARCHAR NOT NULL", "staging attempt that the epoch was applied from"),
-        "committed_at": ("TIMESTAMPTZ", "when; NULL: nothing committed yet"),
+        "committed_at": ("TIMESTAMPTZ", "when the epoch was committed; NULL: none yet"),
     },
 )
 JOBS = SideTable(
@@ -60,7 +60,7 @@ JOBS = SideTable(
         "job": ("VARCHAR NOT NULL", "name of the job"),
         "layout": ("INTEGER NOT NULL", f"version of these side tables: {LAYOUT}"),
         "definition": ("VARCHAR NOT NULL", "config with references, fingerprint and pin, JSON"),
-        "digest": ("VARCHAR NOT NULL", "SHA-256 of the definition: it is written when it changes"),
+        "digest": ("VARCHAR NOT NULL", "SHA-256 of the definition, which is written only when this changes"),
         "checkpoint": ("VARCHAR NOT NULL", "the last committed checkpoint without its splits, JSON"),
     },
 )
@@ -75,19 +75,19 @@ SPLITS = SideTable(
             "VARCHAR NOT NULL",
             "not started, consuming, consumed; a partition: not started, backfilling, awaiting live, finished",
         ),
-        "cursor": ("VARCHAR", "where to go on, JSON: a row's index, an offset, a key; NULL once it is consumed"),
+        "cursor": ("VARCHAR", "where to continue, JSON: a row's index, an offset, a key; NULL once consumed"),
         "rows": ("BIGINT NOT NULL", "rows read so far"),
-        "epoch": ("BIGINT NOT NULL", "the checkpoint that moved it last"),
-        "target": ("BIGINT", "the offset that a partition's history ends before; NULL for what is no partition"),
+        "epoch": ("BIGINT NOT NULL", "the last checkpoint that changed this row"),
+        "target": ("BIGINT", "the offset before which a partition's history ends; NULL for other splits"),
     },
 )
 SIDE_TABLES = (MARKERS, JOBS, SPLITS)
 
 
 def has_state(con: "duckdb.DuckDBPyConnection") -> bool:
-    """Whether the side tables are there: all of them, since one transaction creates them.
+    """Whether the side tables exist. One transaction creates them, so either all of them exist or none.
 
-    Raises Fatal when a newer backfill wrote them.
+    Raises Fatal if a newer backfill wrote them.
     """
     found = rows_of(
         con,
@@ -100,13 +100,14 @@ def has_state(con: "duckdb.DuckDBPyConnection") -> bool:
     newest = rows_of(con, f"SELECT max(layout) FROM {JOBS.sql}")[0][0]
     if newest is not None and newest > LAYOUT:
         raise Fatal(
-            f"a newer backfill wrote this sink's side tables (layout {newest}, ours is {LAYOUT})", "upgrade it"
+            f"a newer backfill wrote this sink's side tables (layout {newest}; this one knows {LAYOUT})",
+            "pip install --upgrade backfill-cli",
         )
     return True
 
 
 def upgrades(con: "duckdb.DuckDBPyConnection") -> list[str]:
-    """The statements that bring side tables which are there to LAYOUT; none where they have it."""
+    """The statements that upgrade existing side tables to LAYOUT; none if they have it."""
     if not _is_first_layout(con):
         return []
     comment = literal(SPLITS.columns["cursor"][1])
@@ -130,19 +131,19 @@ def _is_first_layout(con: "duckdb.DuckDBPyConnection") -> bool:
 
 
 def markers_of(con: "duckdb.DuckDBPyConnection", job: str) -> dict[str, Marker]:
-    """The job's markers by table; epoch 0 where a table is claimed and nothing committed."""
+    """The job's markers by table; epoch 0 for a table that is claimed but has no commit yet."""
     found = rows_of(con, f'SELECT "table", epoch, token, attempt FROM {MARKERS.sql} WHERE job = ?', job)
     return {table: Marker(epoch, token, attempt) for table, epoch, token, attempt in found}
 
 
 def owner_of(con: "duckdb.DuckDBPyConnection", target: Target) -> tuple[str, str] | None:
-    """(job, table) that writes this table, None when no job does."""
+    """The (job, table) that writes this table; None if no job does."""
     found = rows_of(con, f'SELECT job, "table" FROM {MARKERS.sql} WHERE target = ?', target.identity)
     return (found[0][0], found[0][1]) if found else None
 
 
 def claim(con: "duckdb.DuckDBPyConnection", job: str, claims: Iterable[tuple[str, Target]]) -> None:
-    """Markers at epoch 0 for tables that have none; they start with the token that the job's others have."""
+    """Tables without a marker get one at epoch 0, with the token of the job's other markers."""
     for table, target in claims:
         con.execute(
             f"INSERT INTO {MARKERS.sql} SELECT $job, $table, $target, 0, "
@@ -156,7 +157,7 @@ def raise_token(con: "duckdb.DuckDBPyConnection", job: str, token: int) -> None:
 
 
 def record(con: "duckdb.DuckDBPyConnection", commit: EpochCommit, tables: Iterable[str]) -> None:
-    """The epoch's markers, its checkpoint and the splits that it moved; inside the epoch's transaction."""
+    """The epoch's markers, its checkpoint and the splits that it changed are written, in its transaction."""
     con.execute(
         f"UPDATE {MARKERS.sql} SET epoch = ?, token = ?, attempt = ?, committed_at = now() "
         'WHERE job = ? AND list_contains(?, "table")',
@@ -184,7 +185,7 @@ def _save_checkpoint(con: "duckdb.DuckDBPyConnection", commit: EpochCommit) -> N
 
 @lru_cache(maxsize=4)
 def _digest(definition: str) -> str:
-    # Cached: a definition holds the pin, megabytes at 100,000 splits, and comes with every commit.
+    # Cached: every commit has the definition, whose pin takes megabytes at 100,000 splits.
     return hashlib.sha256(definition.encode()).hexdigest()
 
 
@@ -212,7 +213,7 @@ def _save_splits(con: "duckdb.DuckDBPyConnection", job: str, splits: Mapping[Spl
 
 
 def saved_of(con: "duckdb.DuckDBPyConnection", job: str) -> SavedJob | None:
-    """What the last commit kept, with all splits; None when the job has committed nothing."""
+    """What the last commit saved, with all splits; None if the job has committed nothing."""
     found = rows_of(con, f"SELECT definition, checkpoint FROM {JOBS.sql} WHERE job = ?", job)
     if not found:
         return None

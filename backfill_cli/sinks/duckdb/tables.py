@@ -1,4 +1,4 @@
-"""The sink's tables: what is there, and what has to be created or added before an epoch's transaction."""
+"""The sink's tables: which exist, and what must be created or added before an epoch's transaction."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,14 +20,17 @@ if TYPE_CHECKING:
 
 
 def drop_tables(con: "duckdb.DuckDBPyConnection", targets: Sequence[Target]) -> None:
-    """They are gone; those that refer to others are listed after them. Raises UsageError: see contracts.Sink."""
+    """The tables are dropped, in reverse order: a table that refers to another is listed after it.
+
+    Raises UsageError: see contracts.Sink.
+    """
     import duckdb
 
     views = views_of(con, [target.identity for target in targets])
     if views:
         raise UsageError(
-            f"{', '.join(views)}: views of the job's tables, made by a cut over, are queried",
-            "reverse it first: backfill cutover --reverse; or leave --with-rows out and the tables where they are",
+            f"{', '.join(views)}: views of the job's tables, created by a cutover, still exist",
+            "reverse it first: backfill cutover --reverse; or omit --with-rows to keep the tables",
         )
     for target in reversed(targets):
         try:
@@ -36,13 +39,13 @@ def drop_tables(con: "duckdb.DuckDBPyConnection", targets: Sequence[Target]) -> 
             said = str(exc).splitlines()[0]
             raise UsageError(
                 f"table {target} cannot be dropped: {said}",
-                "drop what depends on it first, or leave --with-rows out and the tables where they are",
+                "drop what depends on it first, or omit --with-rows to keep the tables",
             ) from exc
 
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """A table as the job wants it."""
+    """A table as the job needs it."""
 
     table: SinkTable
     target: Target
@@ -55,12 +58,12 @@ class _Wanted:
         if missing:
             raise BadData(
                 f"table {table.name!r}: its key column {missing[0]!r} is not among its columns",
-                "let the transform keep the key: add it to select",
+                f'add it to the transform: select = ["{missing[0]}", …]',
             )
         return cls(table, Target.of(table), columns)
 
     def create(self) -> Iterator[str]:
-        """DDL for the whole table. Keys are NOT NULL; an index on them would slow every delete down, so none."""
+        """DDL for the whole table. Keys are NOT NULL, without an index, which would slow down every delete."""
         if self.target.schema != "main":
             yield f"CREATE SCHEMA IF NOT EXISTS {quoted(self.target.schema)}"
         columns = (
@@ -80,10 +83,10 @@ class _Missing:
 
 
 def prepare(con: "duckdb.DuckDBPyConnection", job: str, tables: Sequence[SinkTable], into_existing: bool) -> None:
-    """The job's tables exist with all their columns, each with a marker; nothing is written when all was there.
+    """The job's tables exist with all their columns and a marker each; writes nothing if they did before.
 
-    All DDL happens here, apart from any epoch, in a transaction that a checkpoint follows: a log that
-    mixes DDL and rows was seen to fail its replay after a crash.
+    All DDL happens here, never in an epoch, in a transaction followed by a DuckDB checkpoint: after a crash the
+    replay of a log that mixes DDL and rows has been seen to fail.
     """
     missing = check(con, job, tables, into_existing)
     if not (missing.ddl or missing.new):
@@ -101,7 +104,7 @@ def prepare(con: "duckdb.DuckDBPyConnection", job: str, tables: Sequence[SinkTab
 def check(
     con: "duckdb.DuckDBPyConnection", job: str, tables: Sequence[SinkTable], into_existing: bool
 ) -> _Missing:
-    """What `prepare` would make; writes nothing. Raises for tables that the job cannot have."""
+    """What `prepare` would create; writes nothing. Raises for tables that the job cannot write to."""
     wanted = [_Wanted.of(table) for table in tables]
     _refuse_shared_targets(wanted)
     known = has_state(con)
@@ -113,10 +116,10 @@ def check(
         marker = claimed.get(want.table.name)
         if marker is not None and marker.epoch and not _exists(con, want.target):
             raise StateConflict(
-                f"{want.target} is gone, though it held job {job!r} up to epoch {marker.epoch}",
+                f"{want.target} is gone, but its marker says that it holds job {job!r} up to epoch {marker.epoch}",
                 f"restore the file, or start over: backfill drop {job} --with-rows --confirm {job}",
             )
-        # A marker alone makes rows ours no more than a start that ended before it made the job.
+        # A marker at epoch 0 does not make the rows ours: it may be left by a start that failed early.
         ddl += _ddl(con, want, ours=into_existing or (marker is not None and marker.epoch > 0))
     new = [(want.table.name, want.target) for want in wanted if want.table.name not in claimed]
     return _Missing(ddl, new, known)
@@ -128,8 +131,8 @@ def _ddl(con: "duckdb.DuckDBPyConnection", want: _Wanted, ours: bool) -> list[st
     if not ours and rows_of(con, f"SELECT 1 FROM {want.target.sql} LIMIT 1"):
         raise SinkInUse(
             f"table {want.target} exists, with rows that are not this job's",
-            "name another target; or drop that table, if it may go; or keep its rows, those too that the upstream "
-            "does not have, and write into it by key: backfill start --config job.toml --into-existing",
+            "name another target; or drop that table if it is no longer needed; or keep its rows, including those "
+            "that the upstream lacks, and write into it by key: backfill start --config job.toml --into-existing",
         )
     there = _types(con, want.target)
     types = _canonical(con, want.columns)
@@ -141,13 +144,13 @@ def _ddl(con: "duckdb.DuckDBPyConnection", want: _Wanted, ours: bool) -> list[st
         elif held != kind:
             raise BadData(
                 f"column {column.name!r} of {want.target} is {held}, the job writes {kind}",
-                f"cast it in the transform to what the table has, or change the table's column {column.name!r}",
+                f"cast it to the table's type in the transform, or change the table's column {column.name!r}",
             )
     return added
 
 
 def _exists(con: "duckdb.DuckDBPyConnection", target: Target) -> bool:
-    """Whether it is there as a table. Raises UsageError for a view of that name."""
+    """Whether the table exists. Raises UsageError for a view of that name."""
     where = "database_name = current_database() AND lower(schema_name) = lower(?)"
     named = [target.schema, target.table]
     if rows_of(con, f"SELECT 1 FROM duckdb_views() WHERE {where} AND lower(view_name) = lower(?)", *named):
@@ -170,7 +173,7 @@ def _types(con: "duckdb.DuckDBPyConnection", target: Target) -> dict[str, str]:
 
 
 def _canonical(con: "duckdb.DuckDBPyConnection", columns: Sequence[Column]) -> tuple[str, ...]:
-    """The columns' types in DuckDB's own spelling, to compare with what a table has."""
+    """The columns' types in DuckDB's own spelling, for comparison with an existing table."""
     row: tuple[str, ...] = rows_of(
         con, "SELECT " + ", ".join(f"typeof(CAST(NULL AS {column.type}))" for column in columns)
     )[0]

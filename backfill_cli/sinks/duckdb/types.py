@@ -1,4 +1,4 @@
-"""Spark's types as DuckDB's: each survives exactly, or is refused naming column and type."""
+"""Maps Spark's types to DuckDB's: values survive exactly, or the type is refused, naming the column."""
 
 import json
 import re
@@ -41,24 +41,24 @@ class Column:
 
 
 def sink_columns(table: str, schema: str) -> tuple[Column, ...]:
-    """The sink's columns of a Spark schema given as JSON, in its order.
+    """The sink's columns for a Spark schema given as JSON, in its order.
 
-    Raises BadData naming table, column and type where a type would not survive exactly, and where two names
-    differ by case alone or one is taken by the staged op.
+    Raises BadData naming table, column and type if a type would not survive exactly, if two names differ only in
+    case, or if a name is that of the staged op.
     """
     fields = fields_of(schema)
     _refuse_equal_names(table, [field["name"] for field in fields])
     for field in fields:
         if field["name"].lower() == OP:
             raise BadData(
-                f"table {table!r}: a column may not be called {field['name']!r}, which staged changes use",
+                f"table {table!r}: a column cannot be named {field['name']!r}, which staged changes use",
                 f'rename it in the transform: select = ["{OP} AS op", …]',
             )
     return tuple(Column(field["name"], _of_field(table, field["name"], field)) for field in fields)
 
 
 def exported_columns(table: str, schema: str) -> tuple[Column, ...]:
-    """As `sink_columns`, with the types that Spark reads back: text where the sink keeps UUID or JSON."""
+    """As `sink_columns`, with the types that Spark reads back: text if the sink's type is UUID or JSON."""
     return sink_columns(table, json.dumps(_without_logical(json.loads(schema))))
 
 

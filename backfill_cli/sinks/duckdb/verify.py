@@ -1,4 +1,4 @@
-"""A DuckDB sink as `verify` reads it: between two commits, without holding up the runner."""
+"""How `verify` reads a DuckDB sink: between two commits, without delaying the runner."""
 
 import json
 import time
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 
 # Hashed one by one in Python, 5 microseconds each.
 FEW_VALUES = 2000
-# Longest commit seen is 2 s; a runner that commits without a pause still lets go of the file in between.
+# The longest commit seen took 2 s; even a runner that commits without pause releases the file in between.
 PATIENCE_S = 60.0
 RETRY_S = 0.02
 
 
 class DuckDBCopy:
-    """`contracts.SinkCopy` over one file that nobody writes while it is read."""
+    """`contracts.SinkCopy` over one file that nobody can write while it is read."""
 
     def __init__(self, con: "duckdb.DuckDBPyConnection", path: Path, job: str, folder: Path) -> None:
         self._con, self._path, self._job, self._folder = con, path, job, folder
@@ -52,9 +52,9 @@ class DuckDBCopy:
         return saved_of(self._con, self._job) if has_state(self._con) else None
 
     def mark(self) -> str | None:
-        """The file's inode, size and times, while we hold it; of a copy None: the file itself goes on.
+        """The file's inode, size and times, while we hold it; None for a copy, as its original keeps changing.
 
-        ctime among them: nobody can set it back.
+        ctime is included because it cannot be set back.
         """
         if self._path.parent == self._folder:
             return None
@@ -62,7 +62,7 @@ class DuckDBCopy:
         return json.dumps([[s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns] for s in known])
 
     def survey(self, table: SinkTable) -> Survey:
-        """Reads DuckDB's column statistics alone: no rows."""
+        """Reads only DuckDB's column statistics, no rows."""
         with ours(self._path), self._con.cursor() as con:
             target = Target.of(table)
             few = frozenset(name for name in _strings(table) if _distinct(con, target, name) <= FEW_VALUES)
@@ -102,7 +102,7 @@ class DuckDBCopy:
                 rows = f"SELECT {exported} FROM {_source(con, table, spec)} WHERE {part} IN ({wanted})"
                 rows += and_sampled(spec, _dialect(spec))
             con.execute(f"COPY ({rows}) TO {literal(str(folder))} (FORMAT parquet, PER_THREAD_OUTPUT)")
-        folder.mkdir(exist_ok=True)  # DuckDB writes nothing for no rows
+        folder.mkdir(exist_ok=True)  # DuckDB creates no folder if there are no rows
         schema = {field.name: field for field in StructType.fromJson(json.loads(table.schema))}
         return spark.read.schema(StructType([schema[name] for name in columns])).parquet(str(folder))
 
@@ -116,13 +116,13 @@ def _strings(table: SinkTable) -> list[str]:
 
 
 def _distinct(con: "duckdb.DuckDBPyConnection", target: Target, column: str) -> int:
-    """About how many values a column has, as DuckDB's statistics say; none of our results depends on it."""
+    """The approximate number of distinct values by DuckDB's statistics. Affects speed only, never results."""
     found = rows_of(con, f"SELECT stats({quoted(column)}) FROM {target.sql} LIMIT 1")
     return int(found[0][0].get("approx_unique", FEW_VALUES + 1)) if found else 0
 
 
 def _source(con: "duckdb.DuckDBPyConnection", table: SinkTable, spec: DigestSpec) -> str:
-    """FROM's text: the table as `t`, joined with a list of hashes for each text column."""
+    """The FROM clause: the table as `t`, joined with a list of hashes for each text column."""
     target = Target.of(table).sql
     source = f"{target} AS t"
     for at, column in enumerate(spec.columns):
@@ -152,7 +152,7 @@ def _dialect(spec: DigestSpec) -> Dialect:
 
 
 def _word(column: WordColumn, table: str) -> str:
-    """SQL of a column's word. Infinite dates and times become the numbers that DuckDB, Parquet and Spark keep."""
+    """SQL of a column's word. Infinite dates and times become the numbers that DuckDB, Parquet and Spark use."""
     name = f"{table}.{quoted(column.name)}"
     match column.word:
         case Word.DAYS:
@@ -160,7 +160,7 @@ def _word(column: WordColumn, table: str) -> str:
         case Word.MICROS:
             return _finite(name, f"epoch_us({name})", 2**63 - 1)
         case Word.UNSCALED:
-            # DuckDB multiplies decimals of up to 18 digits in 64 bits, and fails where the product has more.
+            # DuckDB multiplies decimals of up to 18 digits in 64 bits, and fails if the product has more digits.
             fits = column.precision + column.scale < 18
             value = name if fits else f"CAST({name} AS DECIMAL(38, {column.scale}))"
             return f"CAST({value} * {10**column.scale} AS BIGINT)"
@@ -175,12 +175,12 @@ def _finite(name: str, word: str, endless: int) -> str:
 
 @contextmanager
 def copied(path: Path, limits: Limits, job: str, live: bool, folder: Path) -> Iterator[DuckDBCopy]:
-    """The file between two commits: a copy of it for a live job, else the file itself.
+    """The file as it is between two commits: a copy of it for a live job, otherwise the file itself.
 
-    Raises Transient when the file stays held longer than PATIENCE_S, or the copy finds no room.
+    Raises Transient if the file is held for longer than PATIENCE_S, or there is no room for the copy.
     """
     if not path.exists():
-        raise Fatal(f"the DuckDB file {path} is not there", f"see what the job last did: backfill status {job}")
+        raise Fatal(f"the DuckDB file {path} does not exist", f"see what the job last did: backfill status {job}")
     read = path
     if live:
         read = folder / "copy.duckdb"
@@ -191,7 +191,7 @@ def copied(path: Path, limits: Limits, job: str, live: bool, folder: Path) -> It
 
 @contextmanager
 def _between_commits(path: Path, limits: Limits, folder: Path) -> "Iterator[duckdb.DuckDBPyConnection]":
-    """The file opened for reading as soon as no commit holds it."""
+    """The file, opened for reading as soon as no commit holds it."""
     deadline = time.monotonic() + PATIENCE_S
     with ExitStack() as stack:
         while True:

@@ -1,4 +1,4 @@
-"""Iceberg tables as a sink: in folders, or under names in a catalog of the session."""
+"""Iceberg tables as a sink: in folders, or by name in a catalog of the session."""
 
 from collections.abc import Mapping
 from typing import Any

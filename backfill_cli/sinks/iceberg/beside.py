@@ -1,4 +1,4 @@
-"""Where the sink keeps what it knows of its jobs: a folder beside its tables."""
+"""Where the sink keeps its records of jobs: a folder beside its tables."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -11,21 +11,21 @@ from backfill_cli.formats.lake.state import FOLDER
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-COMMENT = "backfill: the folder of this table holds what each job has of the tables beside; it has no rows."
+COMMENT = "backfill: the folder of this table holds the state of jobs that write to other tables; it has no rows."
 
 
 class Beside:
-    """Beside folders a folder; in a catalog, which says where things are, the folder of a table without rows."""
+    """The state folder: beside tables in folders; for tables in a catalog, the folder of a table without rows."""
 
     def __init__(self, table: str, settings: Settings, spark: "Callable[[], SparkSession]") -> None:
-        # One for all tables of the job, whatever their targets: what is told before {table} alone decides.
+        # The same for all tables of the job, whatever their targets: only the text before {table} counts.
         self._place = Place.of(template(table, "x")).beside(FOLDER)
         self._settings, self._spark = settings, spark
         self._look = Look(self._place, settings)
         self._folder: Blobs | None = None
 
     def folder(self) -> Blobs | None:
-        """None in a catalog that has no such table yet."""
+        """The folder; None if its table does not exist in the catalog yet."""
         if self._folder is None:
             if self._place.folder is not None:
                 self._folder = _blobs(self._place.path)

@@ -1,6 +1,6 @@
-"""What others committed to a table that a job cuts over: nothing of theirs goes without a word.
+"""What other writers committed to a table that a job cuts over, so that none of it is lost silently.
 
-Of a commit of the job the last snapshot says its marker.
+A commit is the job's if its last snapshot has the job's marker.
 """
 
 from typing import TYPE_CHECKING
@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 def moved(place: Place, held: Head) -> tuple[str, str] | None:
-    """What was committed to the table's own branch since the job's was made, and how that is undone."""
+    """What others committed to the table's own branch since the job's was created, and how to undo it.
+
+    (message, hint) of an error; None if they committed nothing.
+    """
     own = {one.snapshot_id for one in held.ancestors(held.main)}
     theirs: list[Snapshot] = []
     for one in held.ancestors(held.table_main):
@@ -24,24 +27,24 @@ def moved(place: Place, held: Head) -> tuple[str, str] | None:
     if not theirs:
         return None
     base = theirs[-1].parent_snapshot_id
-    back = f"if what they wrote may go: {place.call('rollback_to_snapshot', f'snapshot_id => {base}')}; else "
+    back = f"if their rows are not needed: {place.call('rollback_to_snapshot', f'snapshot_id => {base}')}; else "
     return (
         f"{place}: others committed {len(theirs)} snapshot(s) to it since the job's branch {held.target!r} was "
-        f"made from it, the newest is {theirs[0].snapshot_id}",
-        f"{back if base is not None else ''}drop the job and start over, while nobody writes to it",
+        f"created from it, the newest is {theirs[0].snapshot_id}",
+        f"{back if base is not None else ''}drop the job and start over, while nobody else writes to it",
     )
 
 
 def written_since(job: str, claim: Claim, held: Head, cut: Cut) -> tuple[str, str] | None:
-    """What was committed to a table since it was cut over that does not say the job's marker, and the way on.
+    """What was committed without the job's marker since the table was cut over, and what to do about it.
 
-    A compaction changes no row. A commit of the job that took several snapshots counts as others' too: only the
-    last of them says the marker.
+    (message, hint) of an error; None if there is nothing. Compactions do not count, as they change no row. A
+    commit of the job that took several snapshots does count: only the last of them has the marker.
     """
     place, epoch = Place.of(claim.place), int(cut.kept.rsplit("_", 1)[1])
     back = place.call("set_current_snapshot", f"ref => '{cut.kept}'")
     by_hand = (
-        f"leave it cut over; or if that may go, forget the job and go back by hand: backfill drop {job} "
+        f"leave it cut over; or if that is not needed, forget the job and go back by hand: backfill drop {job} "
         f"--confirm {job}; {back}"
     )
     theirs: list[Snapshot] = []
@@ -54,20 +57,20 @@ def written_since(job: str, claim: Claim, held: Head, cut: Cut) -> tuple[str, st
             break
     else:
         return (
-            f"{place}: the snapshots since it was cut over have expired: whose they were cannot be told",
+            f"{place}: the snapshots since it was cut over have expired: whether others wrote to it is unknown",
             by_hand,
         )
     if not theirs:
         return None
     return (
-        f"{place}: others committed to it since it was cut over, {len(theirs)} snapshot(s), the newest is "
-        f"{theirs[0].snapshot_id}: they would go off the table",
+        f"{place}: others committed {len(theirs)} snapshot(s) to it since it was cut over, the newest is "
+        f"{theirs[0].snapshot_id}: the table would lose them",
         by_hand,
     )
 
 
 def left_by(held: Head, kept: str) -> int | None:
-    """The snapshot that the table was at before it was put back to this tag."""
+    """The snapshot that the table was at before it was set back to this tag; None if unknown."""
     at = [entry.snapshot_id for entry in held.told.snapshot_log]
     back = held.refs.get(kept)
     last = max((index for index, number in enumerate(at) if number == back), default=0)

@@ -1,7 +1,7 @@
-"""Where in a table a job's rows are: at the table's own branch, or at one of the job's until that is cut over.
+"""Where in a table a job's rows are: in the table's own branch, or in the job's branch until it is cut over.
 
-Nothing is noted when a table is cut over: its own branch moves to the job's, in one act of the table's catalog,
-and from then on its ancestors say the marker of the job's claim.
+The cutover itself writes no record: the table's own branch moves to the job's, in one change by the table's
+catalog, and from then on its ancestors have the marker of the job's claim.
 """
 
 from typing import TYPE_CHECKING
@@ -17,10 +17,10 @@ PREFIX = "backfill."
 
 
 class Head(Held):
-    """A table as a job has it: `main` is the newest snapshot with the job's rows.
+    """A table as its job sees it: `main` is the newest snapshot with the job's rows.
 
-    target: the branch that a commit moves. begun: whether that branch is there; where it is not, `main` is what it
-    will be made from.
+    target: the branch that a commit moves. begun: whether that branch exists; if not, `main` is the snapshot that
+    it will be created from.
     """
 
     def __init__(self, held: Held, target: str = MAIN) -> None:
@@ -37,22 +37,22 @@ class Head(Held):
 
     @property
     def is_live(self) -> bool:
-        """Whether people who query the table have the job's rows."""
+        """Whether queries of the table see the job's rows."""
         return self.target == MAIN
 
 
 def head_of(held: Held, branch: str | None, claim: Claim | None) -> Head:
-    """branch: of the job, None for one that writes to the table's own."""
+    """The table as its job sees it. branch: the job's, None if the job writes to the table's own branch."""
     if branch is None or (claim is not None and _tells(held, claim)):
         return Head(held)
     return Head(held, branch)
 
 
 def _tells(held: Held, claim: Claim) -> bool:
-    """Whether the table's own branch says a marker of this claim."""
+    """Whether the table's own branch has a marker of this claim."""
     return any(told_by(one).get(f"{PREFIX}claim") == claim.id for one in held.ancestors(held.main))
 
 
 def told_by(snapshot: "Snapshot | None") -> "dict[str, str]":
-    """The properties of a snapshot; none of one that is not there."""
+    """The properties of a snapshot; empty for None."""
     return {} if snapshot is None or snapshot.summary is None else snapshot.summary.additional_properties

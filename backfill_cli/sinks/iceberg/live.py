@@ -1,7 +1,7 @@
-"""A job's branch as the table's own: one `fast_forward` a table, which fails where others moved it meanwhile.
+"""Makes a job's branch the table's own: one `fast_forward` per table, which fails if another writer moved it.
 
-The order of what is written beside lets a death at any point be made good by the same command again: which of the
-two a table is at, the table itself says, see `heads`.
+After a crash at any point the same command completes the work: the table itself shows which of the two branches
+it is at, see `heads`, and the record beside it is written in the order that this needs.
 """
 
 from abc import ABC, abstractmethod
@@ -52,7 +52,7 @@ class InPlace(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Cutting:
-    """branch: of the sink's options. held: a table as the job has it now."""
+    """Cuts the tables of one job over and back. branch: the sink's option. held: the current head of a claim."""
 
     state: JobState
     branch: str | None
@@ -63,8 +63,8 @@ class Cutting:
         """See contracts.CutoverSink."""
         if self.branch is None:
             raise UsageError(
-                "the job writes to the tables' own branches: people who query them have its rows already",
-                'to fill a table beside the rows that it has, set sink.branch = "backfill" in a new job\'s config',
+                "the job writes to the tables' own branches: queries of the tables already see its rows",
+                'to fill a table beside its existing rows, set sink.branch = "backfill" in a new job\'s config',
             )
         record = self._record()
         return {swap.table.name: self._live(record, swap) for swap in swaps}
@@ -90,7 +90,7 @@ class Cutting:
                 self._sql(claim, f"DROP BRANCH IF EXISTS {self.branch}")
 
     def note_live(self) -> None:
-        """What the tables say of where the job's rows are is noted: the snapshots that say it may expire."""
+        """The job's record notes which tables are cut over: the snapshots that show it can expire."""
         record = self.state.record()
         for table, claim in record.claims.items() if record is not None else ():
             if claim.branch is not None and (held := self.held(claim)) is not None and held.is_live:
@@ -110,7 +110,7 @@ class Cutting:
             self._note(swap, None)
             self._sql(claim, f"DROP TAG IF EXISTS {kept}")
             raise UsageError(
-                f"{place}: others wrote to it just now: {exc.message}", "backfill cutover --dry-run"
+                f"{place}: another writer has just written to it: {exc.message}", "backfill cutover --dry-run"
             ) from exc
         hit("sink-after-cutover")
 
@@ -123,13 +123,13 @@ class Cutting:
             cut = record.cuts.get(swap.table.name)
             if cut is None or cut.kept not in held.refs or held.main is None:
                 raise UsageError(
-                    f"{claim.place}: the tag {cut.kept if cut else 'backfill_before_…'} of what it was before is "
-                    "gone: the cut over cannot be reversed",
+                    f"{claim.place}: the tag {cut.kept if cut else 'backfill_before_…'} of its state before the "
+                    "cutover is gone: the cutover cannot be reversed",
                     "leave it as it is",
                 )
             if (since := written_since(record.job, claim, held, cut)) is not None:
                 raise UsageError(*since)
-            # What the job wrote since is in its branch then, and the job goes on there.
+            # The branch then has what the job wrote since, and the job continues there.
             self._sql(claim, f"CREATE OR REPLACE BRANCH {cut.branch} AS OF VERSION {held.main.snapshot_id}")
             self._own(swap.table.name, cut.branch)
             hit("sink-before-reverse")
@@ -140,9 +140,10 @@ class Cutting:
             self._sql(claim, f"DROP TAG IF EXISTS {cut.kept}")
 
     def _require_none_lost(self, swap: Swap, claim: Claim, cut: Cut, newest: int) -> None:
-        """The table was at `newest` when it was put back, which no catalog makes a condition of that.
+        """The table was at `newest` when it was put back; no catalog can make that a condition of the change.
 
-        Else raises UsageError, and the table is as it was; the job's branch is, where others wrote yet again.
+        Otherwise raises UsageError, and the table is moved forward again; if another writer has written to it once
+        more, their earlier snapshot is kept in the job's branch instead.
         """
         place, held = Place.of(claim.place), self.held(claim)
         was = None if held is None else left_by(held, cut.kept)
@@ -153,21 +154,21 @@ class Cutting:
             self._call(place, "fast_forward", f"branch => '{MAIN}', to => '{cut.branch}'")
         except Moved as exc:
             raise UsageError(
-                f"{place}: others wrote to it just now, before and after it was put back: their snapshot {was} "
-                f"is in the job's branch {cut.branch!r}, what came then is in the table",
-                f"read their rows of that snapshot VERSION AS OF {was}",
+                f"{place}: others wrote to it just before and after it was put back: their snapshot {was} is in "
+                f"the job's branch {cut.branch!r}, what they wrote later is in the table",
+                f"read the rows of that snapshot: VERSION AS OF {was}",
             ) from exc
         self._own(swap.table.name, None)
         self._sql(claim, f"DROP BRANCH IF EXISTS {cut.branch}")
         raise UsageError(
-            f"{place}: others wrote to it just now, snapshot {was}: it stays cut over, with their rows",
-            f"backfill cutover {self._record().job} --reverse   # again: it says what may be done with them",
+            f"{place}: others have just written to it, snapshot {was}: it stays cut over, with their rows",
+            f"backfill cutover {self._record().job} --reverse   # again: it says what to do with them",
         )
 
     def _record(self) -> JobRecord:
         record = self.state.record()
         if record is None:
-            raise StateConflict("the sink keeps nothing of the job", "backfill status")
+            raise StateConflict("the sink has no record of the job", "backfill status")
         return record
 
     def _claimed(self, record: JobRecord, swap: Swap) -> tuple[Claim, Head]:
@@ -178,7 +179,7 @@ class Cutting:
         return claim, held
 
     def _own(self, name: str, branch: str | None) -> None:
-        """The job's commits go to this branch from now on, if the table does not say that they are in its own."""
+        """The record sends the job's commits to this branch, unless the table shows that it is cut over."""
 
         def owned(record: JobRecord | None) -> JobRecord:
             known = record or self._record()

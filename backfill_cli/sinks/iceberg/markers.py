@@ -1,7 +1,7 @@
-"""What a table says of the job that fills it: properties of the snapshot of a commit, held by a tag of ours.
+"""A table's marker of the job that fills it: properties of a commit's snapshot, which a tag of ours keeps.
 
-A snapshot expires, and with it what it says, unless a tag or branch holds it: each commit is followed by a tag.
-The newest marker among the ancestors of the table's own branch counts; the tag where those have expired.
+A snapshot expires, with its properties, unless a tag or branch keeps it; so each commit is followed by a tag. The
+newest marker among the ancestors of the table's own branch counts; if those have expired, that of the tag.
 """
 
 import re
@@ -20,12 +20,12 @@ _REF = re.compile(r"backfill_(?:tag|branch)_(\d+)")
 
 
 def tag(token: int) -> str:
-    """The tag of one runner: a late one moves its own alone."""
+    """The tag of one runner: a late runner moves only its own."""
     return f"backfill_tag_{token}"
 
 
 def branch(token: int) -> str:
-    """What one runner writes to before the table's own branch has it."""
+    """The branch that one runner writes to, before the table's own branch moves to it."""
     return f"backfill_branch_{token}"
 
 
@@ -42,7 +42,10 @@ def properties(job: str, table: str, claim: Claim, marker: Marker) -> dict[str, 
 
 
 def marker_of(held: Head, claim: Claim) -> Marker:
-    """The claim's marker; at epoch 0 where the table says nothing of it."""
+    """The claim's marker; at epoch 0 if the table has none.
+
+    Raises StateConflict if the snapshots have expired that would show whether the last epoch was committed.
+    """
     if not held.begun:
         return _before_branch(held, claim)
     for snapshot in held.ancestors(held.main):
@@ -54,15 +57,15 @@ def marker_of(held: Head, claim: Claim) -> Marker:
     begun = _newest(held, claim, "backfill_branch_")
     if _age(begun) > _age(tagged):
         raise StateConflict(
-            f"the table says that epoch {begun.epoch} was about to be committed, and no longer whether it was: "
-            "its runner died there, and the snapshots since have expired",
+            f"the table does not show whether epoch {begun.epoch} was committed: its runner died during the "
+            "commit, and the snapshots since have expired",
             "restore the table to a snapshot from before that; or drop the job and start over",
         )
     return tagged
 
 
 def marked_snapshot(held: Head, claim: Claim) -> "Snapshot | None":
-    """The newest snapshot that says a marker of the claim, a tag's where the branch's have expired."""
+    """The newest snapshot with a marker of the claim; that of a tag if those of the branch have expired."""
     for snapshot in held.ancestors(held.main):
         if _of(held, snapshot.snapshot_id, claim) is not None:
             return snapshot
@@ -73,11 +76,11 @@ def marked_snapshot(held: Head, claim: Claim) -> "Snapshot | None":
 
 
 def _before_branch(held: Head, claim: Claim) -> Marker:
-    """Raises StateConflict where the job's branch was there, and is gone."""
+    """The marker at epoch 0. Raises StateConflict if the job's branch existed and is gone."""
     if (epoch := _newest(held, claim, "backfill_tag_").epoch) > 0:
         raise StateConflict(
-            f"branch {held.target!r}, which the job fills, is gone, though it was at epoch {epoch}",
-            "create it again at the tag that keeps it, backfill_tag_…; or drop the job and start over",
+            f"branch {held.target!r}, which the job fills, is gone; it was at epoch {epoch}",
+            "create it again at the tag that keeps its snapshot, backfill_tag_…; or drop the job and start over",
         )
     return Marker(0, claim.token, "")
 
@@ -92,7 +95,7 @@ def _age(marker: Marker) -> tuple[int, int]:
 
 
 def job_of_refs(held: Held) -> tuple[str, str] | None:
-    """(job, its claim's id) that refs of ours in the table speak of; None without any."""
+    """The (job, id of its claim) that our refs in the table name; None if there are none."""
     for name, number in held.refs.items():
         if _REF.fullmatch(name):
             told = told_by(held.snapshot(number))
@@ -102,7 +105,7 @@ def job_of_refs(held: Held) -> tuple[str, str] | None:
 
 
 def refs_before(held: Held, token: int | None) -> list[tuple[str, bool]]:
-    """(name, whether it is a tag) of the refs of runners before this token, of all runners without one."""
+    """(name, whether it is a tag) of the refs of runners with an older token; of all runners if token is None."""
     found = ((name, _REF.fullmatch(name)) for name in held.refs)
     return [
         (name, "_tag_" in name)

@@ -19,26 +19,26 @@ class IcebergSinkOptions(BaseModel):
     type: str = Field("iceberg", pattern="^iceberg$", description="This sink.")
     table: Annotated[str, Example("lake/{table}")] = Field(
         min_length=1,
-        description="The table's own folder, a path or URI; or catalog.schema.table, of a catalog that "
-        "spark.conf names. {table} stands for a table's target, and is needed where there are several.",
+        description="The table's own folder, a path or URI; or catalog.schema.table, in a catalog that "
+        "spark.conf defines. {table} stands for a table's target, and is needed for several tables.",
     )
     branch: Annotated[str, Example("backfill")] | None = Field(
         default=None,
         pattern=r"^[A-Za-z][A-Za-z0-9_]*$",
-        description="A branch of the tables that the job fills, from nothing, beside the rows that people query: "
-        "`backfill cutover` makes them the table's own in one act. Without it rows are in the table at once.",
+        description="A branch of the tables that the job fills, empty at first, beside the rows that people "
+        "query; `backfill cutover` makes it the table's own in one step. Without it rows go to the table itself.",
     )
     properties: Mapping[str, str] = Field(
         default_factory=dict,
-        description="Properties of the tables that are created, as Iceberg names them, such as "
-        "`write.target-file-size-bytes`. Those of a table that exists stay as they are.",
+        description="Properties of the tables that the job creates, as Iceberg names them, such as "
+        "`write.target-file-size-bytes`. Existing tables keep theirs.",
     )
 
     @field_validator("branch")
     @classmethod
     def _is_no_other(cls, given: str | None) -> str | None:
         if given is not None and (given == "main" or given.startswith("backfill_")):
-            raise ValueError("main, and names that begin with backfill_, have a meaning of their own")
+            raise ValueError("main and names that begin with backfill_ are reserved")
         return given
 
     @field_validator("table")

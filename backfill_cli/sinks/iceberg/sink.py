@@ -1,7 +1,7 @@
-"""Iceberg tables as a sink: each commit into a table checks the marker that it replaces, see `writing`.
+"""Iceberg tables as a sink: each commit to a table checks the marker that it replaces, see `writing`.
 
-Reading order: `tables` says what a job may have and creates it, `markers` what a table says of its job, `writing`
-commits. What is kept beside the tables is in formats/lake/state.py. Tables commit one by one.
+Reading order: `tables` checks and creates tables, `markers` reads a table's marker, `writing` commits. What is
+kept beside the tables is in formats/lake/state.py. Tables commit one by one.
 """
 
 import threading
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from backfill_cli.formats.lake.copy import LakeCopy
 
 TRIES = 8
-"""Of one commit, while others commit to the table in between: each try writes the epoch's rows anew."""
+"""Tries of one commit if other writers commit in between; each try writes the epoch's rows again."""
 
 
 class IcebergSink(InPlace):
@@ -59,10 +59,10 @@ class IcebergSink(InPlace):
 
     @cached_property
     def _spark(self) -> "SparkSession":
-        """Settings of a commit are set here, where what is staged meanwhile does not see them."""
+        """A separate session: settings of a commit do not affect the staging that runs at the same time."""
         return session_beside(self._session())
 
-    # What is there
+    # Tables
 
     def check(self, job: str, tables: Sequence[SinkTable], into_existing: bool) -> None:
         with self._turn:
@@ -125,7 +125,7 @@ class IcebergSink(InPlace):
             else:
                 shape.add_columns(self._spark, target)
 
-    # Whose it is
+    # Ownership
 
     def owner(self, job: str) -> Owner | None:
         record = self._record(job)
@@ -193,9 +193,9 @@ class IcebergSink(InPlace):
         raise _busy(place)
 
     def _mark(self, job: str, table: str, claim: Claim, marker: Marker) -> None:
-        """The table says this marker; runners with an older token commit no more, their refs are gone.
+        """The table has the marker's token; runners with an older one cannot commit, and their refs are dropped.
 
-        Only where its epoch is still what it was: a commit in flight that was quicker is kept.
+        The epoch stays the table's own: a commit in flight that finished first is kept.
         """
         place = Place.of(claim.place)
         for _ in range(TRIES):
@@ -231,7 +231,7 @@ class IcebergSink(InPlace):
         told = properties(job, table, claim, marker)
         return Writer(self._spark, place, self._look(place), told, marker.token)
 
-    # What is kept, and what goes
+    # Saved state, and dropping
 
     def saved(self, job: str) -> SavedJob | None:
         markers = self.committed(job)
@@ -243,7 +243,7 @@ class IcebergSink(InPlace):
 
         record = self._record(job)
         if record is None:
-            raise UsageError(f"the sink keeps nothing of job {job!r}", f"backfill status {job}")
+            raise UsageError(f"the sink has no record of job {job!r}", f"backfill status {job}")
         return copied(self._session, self._options.table, self._state(job), record, self._held, live)
 
     def drop(self, tables: Sequence[SinkTable]) -> None:
@@ -283,7 +283,7 @@ class IcebergSink(InPlace):
         if job not in self._states:
             folder = self._beside.folder()
             if folder is None:
-                raise StateConflict(f"the sink keeps nothing of job {job!r}", f"backfill status {job}")
+                raise StateConflict(f"the sink has no record of job {job!r}", f"backfill status {job}")
             self._states[job] = JobState(folder, job)
         return self._states[job]
 
@@ -293,6 +293,6 @@ class IcebergSink(InPlace):
 
 def _busy(place: Place) -> Transient:
     return Transient(
-        f"table {place}: others commit to it all the time: {TRIES} tries in a row found it changed",
+        f"table {place}: other writers commit too often: {TRIES} tries in a row found the table changed",
         "let them commit less often, or stop them while the job catches up",
     )

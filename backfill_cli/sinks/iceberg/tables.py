@@ -1,4 +1,4 @@
-"""The sink's tables: what is there, what a job may have, and what has to be created or added first."""
+"""The sink's tables: which exist, which a job can write to, and what must be created or added first."""
 
 import json
 import uuid
@@ -25,16 +25,19 @@ if TYPE_CHECKING:
 
 PROPERTIES = {
     "format-version": "2",
-    # Each commit writes the whole metadata anew: at one a second a day's would be 86,400 files.
+    # Each commit writes a new metadata file: one commit per second would leave 86,400 files a day.
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "100",
 }
-"""Of a table that is created."""
+"""Properties of tables that the sink creates."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A table of the job, and where it is. held: as it is now, None where there is none. branch: that it fills."""
+    """A table of the job and its place. held: its current state, None if it does not exist.
+
+    branch: the one that the job fills.
+    """
 
     table: SinkTable
     place: Place
@@ -43,7 +46,7 @@ class Target:
     branch: str | None = None
 
     def missing(self) -> list[str]:
-        """The columns that the table lacks. Raises BadData for one of another type."""
+        """The columns that the table lacks. Raises BadData for a column of another type."""
         assert self.held is not None
         there = {name.lower(): one for name, one in columns(self.table.name, self.held.told.schema()).items()}
         added = []
@@ -55,13 +58,13 @@ class Target:
                 raise BadData(
                     f"column {name!r} of {self.place} is {shown(found['type'])}, the job writes "
                     f"{shown(column['type'])}",
-                    f"cast it in the transform to what the table has, or change the table's column {name!r}",
+                    f"cast it to the table's type in the transform, or change the table's column {name!r}",
                 )
         return added
 
 
 def place_of(text: str, table: SinkTable) -> Place:
-    """Where a table of the job is. A side table is beside the others."""
+    """The place of a table of the job. Side tables are beside the others."""
     if "{table}" in text or not table.side:
         return Place.of(template(text, table.target))
     return Place.of(text).beside(table.target)
@@ -74,26 +77,26 @@ def refuse_shared(targets: Sequence[Target]) -> None:
         if twin != target.table.name:
             raise UsageError(
                 f"tables {twin!r} and {target.table.name!r} have the same target, {target.place}",
-                'put {table} into it: sink.table = "lake/{table}"',
+                'use {table} in it: sink.table = "lake/{table}"',
             )
 
 
 def check(
     job: str, target: Target, record: JobRecord | None, others: Iterable[JobRecord], into_existing: bool
 ) -> None:
-    """Raises for a table that the job cannot have."""
+    """Raises for a table that the job cannot write to."""
     if missing := [name for name in target.table.key if name not in target.columns]:
         raise BadData(
             f"table {target.table.name!r}: its key column {missing[0]!r} is not among its columns",
-            "let the transform keep the key: add it to select",
+            f'add it to the transform: select = ["{missing[0]}", …]',
         )
     refuse_other_job(job, target, others)
     claim = record.claims.get(target.table.name) if record is not None else None
-    # Of a table that is the job's already it says that the job is taken up again.
+    # For a table that the job has already claimed, into_existing means that the job is resumed.
     if into_existing and target.branch is not None and claim is None:
         raise UsageError(
-            f"table {target.place}: branch {target.branch!r} begins without rows, and --into-existing keeps them",
-            "take --into-existing away, or sink.branch out of the config",
+            f"table {target.place}: branch {target.branch!r} begins empty, but --into-existing keeps the rows",
+            "omit --into-existing, or remove sink.branch from the config",
         )
     if target.held is None:
         return
@@ -106,13 +109,13 @@ def check(
         if target.branch is not None:
             raise SinkInUse(
                 f"branch {target.branch!r} of table {target.place} has rows that are not this job's",
-                f"if they may go: ALTER TABLE {target.place.told} DROP BRANCH {target.branch}; or name another "
-                "sink.branch",
+                f"if they are not needed: ALTER TABLE {target.place.told} DROP BRANCH {target.branch}; or name "
+                "another sink.branch",
             )
         raise SinkInUse(
             f"table {target.place} exists, with rows that are not this job's",
-            "name another target; or drop that table, if it may go; or keep its rows, those too that the upstream "
-            "does not have, and write into it by key: backfill start --config job.toml --into-existing",
+            "name another target; or drop that table if it is no longer needed; or keep its rows, including those "
+            "that the upstream lacks, and write into it by key: backfill start --config job.toml --into-existing",
         )
 
 
@@ -121,16 +124,16 @@ def require_ours(table: SinkTable, place: Place, held: Head, claim: Claim, marke
     refuse_other_columns(table, held, claim)
     if not marker.epoch and table.plain_inserts and has_rows(held):
         raise Fatal(
-            f"table {place} was empty when the job claimed it, and has rows of others before its first epoch",
-            "remove their rows, and let them write elsewhere; or drop the job and start over, into another table, "
-            "or into this one by key with --into-existing",
+            f"table {place} was empty when the job claimed it, but others added rows before its first epoch",
+            "remove their rows, and let them use another table; or drop the job and start over, into another "
+            "table, or into this one by key with --into-existing",
         )
 
 
 def refuse_other_columns(table: SinkTable, held: Head, claim: Claim) -> None:
-    """The columns are those that the job's rows were written to. An ALTER makes no snapshot, and no marker.
+    """The columns are those that the job's rows were written to. ALTER TABLE creates no snapshot, so check them.
 
-    Raises StateConflict for one of the job's that was dropped, whatever is called so now.
+    Raises StateConflict if one of the job's columns was dropped, even if another one now has its name.
     """
     marked = marked_snapshot(held, claim)
     then = next((one for one in held.told.schemas if marked and one.schema_id == marked.schema_id), None)
@@ -141,17 +144,17 @@ def refuse_other_columns(table: SinkTable, held: Head, claim: Claim) -> None:
     gone = [one.name for one in then.fields if one.field_id not in now and one.name.lower() in ours]
     if gone:
         raise StateConflict(
-            f"table {table.name!r} of the sink: column {gone[0]!r}, which the job filled, was dropped: what is "
-            "called so now, if anything, has none of its values",
+            f"table {table.name!r} of the sink: column {gone[0]!r}, which the job filled, was dropped; a column "
+            "that has its name now does not have its values",
             f"restore the table to its snapshot {marked.snapshot_id}; or drop the job and start over",
         )
 
 
 def refuse_gone(job: str, target: Target, epoch: int) -> None:
-    """Raises StateConflict where the table held an epoch and is not there."""
+    """Raises StateConflict if the table held an epoch but does not exist."""
     if target.held is None and epoch:
         raise StateConflict(
-            f"{target.place} is gone, though it held job {job!r} up to epoch {epoch}",
+            f"{target.place} is gone, but it held job {job!r} up to epoch {epoch}",
             f"restore the table, or start over: backfill drop {job} --with-rows --confirm {job}",
         )
 
@@ -164,7 +167,7 @@ def refuse_other_job(job: str, target: Target, others: Iterable[JobRecord]) -> N
     told = job_of_refs(target.held) if target.held is not None else None
     if told is not None and told[0] != job:
         raise Held(
-            f"{target.place} belongs to job {told[0]!r} of another sink: a tag of its says so",
+            f"{target.place} belongs to job {told[0]!r} of another sink, as a tag of the table says",
             f"name another target; or drop that job where its catalog is: backfill drop {told[0]} "
             f"--confirm {told[0]}",
         )
@@ -181,7 +184,7 @@ def _held_by(record: JobRecord, table: str, place: Place) -> Held:
 
 
 def has_rows(held: metadata.Held) -> bool:
-    """As the newest snapshot's totals say, which every writer keeps; rows, where one does not."""
+    """Whether the newest snapshot has rows, by its totals; True if its writer kept no totals."""
     main = held.main
     if main is None:
         return False
@@ -196,7 +199,7 @@ def claimed(targets: Sequence[Target], token: int) -> dict[str, Claim]:
 
 
 def create(spark: "SparkSession", target: Target, properties: Mapping[str, str]) -> None:
-    """The table is there, empty, its key NOT NULL and, where a key may be, the identifier of its rows."""
+    """The table exists, empty, with its key NOT NULL and, if the key's types allow it, as identifier fields."""
     from pyspark.sql.types import StructType
 
     key = target.table.key
@@ -223,12 +226,12 @@ def add_columns(spark: "SparkSession", target: Target) -> None:
 
 
 def wanted_of(table: SinkTable) -> Columns:
-    """The table's columns as Iceberg keeps them."""
+    """The table's columns as Iceberg stores them."""
     return wanted(table.name, table.schema)
 
 
 def rows_at(table: SinkTable, place: Place, spark: "SparkSession", snapshot: int | None) -> "DataFrame":
-    """All rows at a snapshot, as the table's Spark schema has them; a column that came later is NULL."""
+    """All rows at a snapshot, in the table's Spark schema; columns added later are NULL."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import StructType
 

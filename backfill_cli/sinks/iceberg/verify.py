@@ -1,4 +1,4 @@
-"""An Iceberg sink as `verify` reads it: every table at a snapshot, all of them at one epoch."""
+"""How `verify` reads an Iceberg sink: each table at a snapshot, all of them at the same epoch."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +18,7 @@ from backfill_cli.spark.beside import session_beside
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# Tables commit one after the other: the longest commit seen of three is 20 s.
+# Tables commit one after the other; the longest commit seen, of three tables, took 20 s.
 PATIENCE_S = 120.0
 RETRY_S = 0.2
 
@@ -32,7 +32,7 @@ def copied(
     look: Callable[[Claim], Head | None],
     live: bool,
 ) -> Iterator[LakeCopy]:
-    """See `contracts.VerifiableSink`. Nothing is copied: a snapshot stays as it is. Raises as `_at_one_epoch`."""
+    """See `contracts.VerifiableSink`. Nothing is copied, as snapshots do not change. Raises as `_at_one_epoch`."""
     pinned, marker = _at_one_epoch(record, look, live)
     yield LakeCopy(session_beside(session()), _reads(text, pinned, record, look), state.saved(marker), pinned)
 
@@ -40,10 +40,10 @@ def copied(
 def _at_one_epoch(
     record: JobRecord, look: Callable[[Claim], Head | None], live: bool
 ) -> tuple[Mapping[str, int], Marker]:
-    """(table → the snapshot to read, their marker): all tables are at its epoch.
+    """(table → the snapshot to read, their marker): all tables are at the marker's epoch.
 
-    Raises Transient where a live job does not come to rest in PATIENCE_S, StateConflict where tables of one that
-    nobody runs are at several epochs, or one is not there.
+    Raises Transient if the tables of a live job are never at the same epoch within PATIENCE_S, and StateConflict
+    if no runner has the job and its tables are at several epochs, or one does not exist.
     """
     deadline = time.monotonic() + (PATIENCE_S if live else 0)
     while True:
@@ -60,7 +60,7 @@ def _at_one_epoch(
     told = ", ".join(f"{table}: {markers[table].epoch if table in markers else 'gone'}" for table in held)
     if live:
         raise Transient(
-            f"job {record.job!r}: its tables are at several epochs ({told})", "it is tried again by itself"
+            f"job {record.job!r}: its tables are at several epochs ({told})", "it is retried automatically"
         )
     raise StateConflict(
         f"job {record.job!r}: its tables are at several epochs ({told}): a commit was interrupted",
@@ -69,7 +69,7 @@ def _at_one_epoch(
 
 
 def _reads(text: str, pinned: Mapping[str, int], record: JobRecord, look: Callable[[Claim], Head | None]) -> Reads:
-    """Rows of the tables at these snapshots, where those who read the tables now find the same columns."""
+    """Reads the tables at these snapshots. Raises if a column of theirs has been dropped since."""
 
     def rows(spark: "SparkSession", table: SinkTable) -> "DataFrame":
         claim = record.claims[table.name]

@@ -1,7 +1,7 @@
-"""A commit into one Iceberg table: written to a branch of the runner, then the table's own branch moves to it.
+"""A commit to one Iceberg table: written to the runner's branch, to which the table's own branch is then moved.
 
-`fast_forward` fails where the table's branch has moved since the runner's was made from it. So what a commit
-found there when it began, the marker too, still holds at the moment that its rows become visible.
+`fast_forward` fails if the table's branch has moved since the runner's branch was created from it. So what a
+commit found there when it began, including the marker, still holds when its rows become visible.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ Step = Callable[[], None]
 
 
 class Writer:
-    """Writes to one table. spark: a session of the sink's own, where settings of a commit disturb nobody."""
+    """Writes to one table. spark: the sink's own session, where settings of a commit affect nothing else."""
 
     def __init__(
         self, spark: "SparkSession", place: Place, look: Look, told: Mapping[str, str], token: int
@@ -38,15 +38,15 @@ class Writer:
         self._spark, self._place, self._look, self._told, self._token = spark, place, look, told, token
 
     def mark(self, held: Head) -> None:
-        """The marker is in the table, and no row has changed; a new branch of the job's has none. Raises Moved."""
+        """The marker is in the table, and no row has changed; a new branch of the job is empty. Raises Moved."""
         if held.main is None:
             with failing(self._place):
                 if held.is_live:
                     self._append_nothing(self._place.sql)
                     return
-                # A branch is made from a snapshot; this one says nothing of the job.
+                # A branch needs a snapshot to start from; this one has no marker.
                 self._nothing(self._place.sql)
-            raise Moved(f"table {self._place}: it had no snapshot", "it is looked at again by itself")
+            raise Moved(f"table {self._place}: it had no snapshot", "the commit is retried automatically")
         self._on_branch(held, [] if held.begun else [lambda: self._sql(f"DELETE FROM {self._branch}")])
 
     def apply(self, held: Head, commit: EpochCommit, table: SinkTable) -> None:
@@ -67,7 +67,7 @@ class Writer:
                 self._sql(f"ALTER TABLE {self._place.sql} CREATE OR REPLACE BRANCH {name} AS OF VERSION {before}")
             for step in steps[:-1]:
                 step()
-            # The marker comes with what is written last: what a rollback to the middle of an epoch finds is none.
+            # The last write has the marker, so that a rollback into the middle of an epoch finds no marker.
             with self._marked():
                 for step in steps[-1:]:
                     step()
@@ -82,13 +82,16 @@ class Writer:
             self._forward(held.target, name)
             if commit is not None:
                 hit("sink-before-close")
-            # At what says the marker: by now others may have committed, and the newest snapshot be theirs.
+            # Tag the snapshot with the marker: the newest one can be another writer's by now.
             now = f"{tag(self._token)} AS OF VERSION {newest.snapshot_id}"
             self._sql(f"ALTER TABLE {self._place.sql} CREATE OR REPLACE TAG {now}")
 
     def _forward(self, target: str, name: str) -> None:
-        """The branch `target` is at the runner's. Raises Moved; then the runner's is gone: once the snapshots have
-        expired that came between, nobody could tell whether it had been committed."""
+        """The branch `target` is at the runner's branch. If it moved, raises Moved and drops the runner's branch.
+
+        Otherwise, once the snapshots between them have expired, it would be unknown whether the runner's branch
+        had been committed.
+        """
         try:
             with failing(self._place):
                 self._sql(
@@ -129,7 +132,7 @@ class Writer:
         self._spark.table(target).where("false").writeTo(target).append()
 
     def _delete(self, rows: "DataFrame", table: SinkTable) -> None:
-        """The rows of these keys are gone."""
+        """The rows with these keys are deleted."""
         keys = rows.select(*(quoted(name) for name in table.key)).distinct()
         matches = " AND ".join(f"t.{backticked(name)} = s.{backticked(name)}" for name in table.key)
         with self._viewed(keys):
@@ -153,7 +156,7 @@ class Writer:
 
     @contextmanager
     def _marked(self) -> Iterator[None]:
-        """What is committed inside says the marker."""
+        """Commits in the block have the marker in their snapshot's properties."""
         for name, value in self._told.items():
             self._spark.conf.set(PROPERTY + name, value)
         try:
@@ -163,15 +166,15 @@ class Writer:
                 self._spark.conf.unset(PROPERTY + name)
 
     def _newest(self, name: str) -> "Snapshot":
-        """Of the runner's branch. Raises Moved where a newer runner took it away."""
+        """The newest snapshot of the runner's branch. Raises Moved if a newer runner dropped the branch."""
         held = self._look.now()
         found = None if held is None or name not in held.refs else held.snapshot(held.refs[name])
         if found is None:
-            raise Moved(f"table {self._place}: branch {name} is gone", "it is looked at again by itself")
+            raise Moved(f"table {self._place}: branch {name} is gone", "the commit is retried automatically")
         return found
 
     def _is_marked(self, snapshot: "Snapshot") -> bool:
-        """A DELETE of all rows takes no properties."""
+        """Whether the snapshot has the marker; one by a DELETE of all rows does not, as it ignores the setting."""
         return told_by(snapshot).items() >= self._told.items()
 
     def _sql(self, text: str) -> None:

@@ -1,4 +1,4 @@
-"""PostgreSQL as a sink: a database's tables, every epoch one transaction."""
+"""PostgreSQL as a sink: tables of a database, one transaction per epoch."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,7 +14,7 @@ def _open(options: PostgresOptions) -> Sink:
 
 
 def _fingerprint(options: PostgresOptions) -> Mapping[str, Any]:
-    """Where the tables are, as far as it is no secret. A reference says nothing: the database's markers do."""
+    """Where the tables are, without secrets. A DSN with a reference is omitted: its database has the markers."""
     told: dict[str, Any] = {"schema": options.in_schema}
     if "${" not in options.dsn:
         from backfill_cli.sinks.postgres.session import Place

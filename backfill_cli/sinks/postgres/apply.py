@@ -1,4 +1,4 @@
-"""One table's staged rows into its table of the database, inside the epoch's transaction."""
+"""Writes the staged rows of one table into the database, inside the epoch's transaction."""
 
 from collections.abc import Sequence
 
@@ -19,15 +19,15 @@ from backfill_cli.sinks.postgres.staged import copy, paths_of, stage
 from backfill_cli.sinks.postgres.types import OP, UNSENT, Column, sink_columns
 
 PARTIAL = f"s.{OP} = 'U' AND pg_catalog.cardinality(s.{UNSENT}) > 0"
-"""SQL: whether a staged change `s` leaves columns as the target has them."""
+"""SQL: whether the staged change `s` leaves some columns at the value that the target has."""
 
 
 def apply(con: Connection, commit: EpochCommit, table: SinkTable, schema: str) -> None:
-    """The table holds the epoch's rows: snapshot rows inserted, every change deleted and inserted by key.
+    """The table holds the epoch's rows: snapshot rows are inserted; each change deletes by key, then inserts.
 
-    Not MERGE: it takes as long (1 M changes of 2 M rows: 7.9 s both, ON CONFLICT 9.4), and rows that exchange the
-    values of another unique column would clash on the way. Only where a row must not go for a moment
-    (see Shape.in_place) it is updated.
+    MERGE is no faster (1 M changes of 2 M rows: 7.9 s both, ON CONFLICT 9.4), and with MERGE rows that exchange
+    the values of another unique column would clash. Rows are updated only where they must not be deleted even
+    for a moment (see Shape.in_place).
     """
     staged = commit.staged.tables.get(table.name)
     if staged is None:
@@ -44,7 +44,7 @@ def apply(con: Connection, commit: EpochCommit, table: SinkTable, schema: str) -
     shape = shape_of(con, target, table.key, columns)
     if staged.truncated:
         _empty(con, target, table, shape)
-    # A change may free a unique value that a snapshot row has by now: then neither may come before the other.
+    # A change may free a unique value that a snapshot row now has: then both must be written in one step.
     together = bool(inserts and changes and shape.clashing)
     if inserts and table.plain_inserts and not together:
         copy(con, target, columns, inserts)
@@ -69,7 +69,7 @@ def apply(con: Connection, commit: EpochCommit, table: SinkTable, schema: str) -
 
 
 def _empty(con: Connection, target: Target, table: SinkTable, shape: Shape) -> None:
-    # Not TRUNCATE: who reads in a snapshot of before, as `verify` does, would find nothing.
+    # Not TRUNCATE: a reader with an older snapshot, such as `verify`, would find the table empty.
     run(con, f"DELETE FROM {target.sql}")
     if shape.triggered:
         left = rows_of(con, f"SELECT {shown(table.key, 't')} FROM {target.sql} t LIMIT {NAMED_KEYS}")
@@ -77,13 +77,16 @@ def _empty(con: Connection, target: Target, table: SinkTable, shape: Shape) -> N
 
 
 def _refuse_twice(con: Connection, target: Target, table: SinkTable) -> None:
-    """Rows of a snapshot have keys that are new, each once. Raises BadData; an insert would, but none comes."""
+    """Every key of the snapshot rows is new and occurs once, or BadData is raised.
+
+    The primary key would catch this on insert, but these rows are merged into the changes instead.
+    """
     if table.plain_inserts and (twice := twice_in(con, INSERTS, table.key, target)):
         raise duplicate_keys(table, twice)
 
 
 def _merge(con: Connection, table: SinkTable, columns: Sequence[Column]) -> None:
-    """The staged changes hold the snapshot's rows too, but those that a change came after."""
+    """The staged changes also hold the snapshot rows, except those that a later change replaces."""
     names = [column.name for column in columns]
     run(
         con,
@@ -94,13 +97,13 @@ def _merge(con: Connection, table: SinkTable, columns: Sequence[Column]) -> None
 
 
 def _leave_out(con: Connection, target: Target, table: SinkTable) -> None:
-    """Changes that leave columns as they are, of rows that the target does not have, are left out."""
+    """Partial changes (see PARTIAL) of rows that the target does not have are removed."""
     there = f"SELECT 1 FROM {target.sql} t WHERE {matching(table.key, 't', 's')}"
     run(con, f"DELETE FROM pg_temp.{CHANGES} s WHERE {PARTIAL} AND NOT EXISTS ({there})")
 
 
 def fill(con: Connection, target: Target, table: SinkTable, partial: Sequence[str]) -> None:
-    """Staged changes that leave columns as they are have them as the target does.
+    """Partial changes (see PARTIAL) are complete: the columns they leave alone have the target's values.
 
     Raises BadData naming up to five keys that the target does not have.
     """
@@ -116,7 +119,7 @@ def fill(con: Connection, target: Target, table: SinkTable, partial: Sequence[st
 
 
 def fill_from_inserts(con: Connection, table: SinkTable, partial: Sequence[str]) -> None:
-    """The same with the staged snapshot rows, which are not in the target yet; changes of those are whole then."""
+    """As `fill`, from the staged snapshot rows, which are not in the target yet."""
     if partial:
         _fill_from(con, f"pg_temp.{INSERTS}", table, partial)
 
@@ -135,7 +138,7 @@ def _fill_from(con: Connection, source: str, table: SinkTable, partial: Sequence
 
 
 def twice_in(con: Connection, staged: str, key: Sequence[str], target: Target | None) -> list[tuple[str, int]]:
-    """The first keys that staged rows have more than once, those of the target counted where one is given."""
+    """The first keys that occur more than once in the staged rows, and in the target if one is given."""
     rows = f"SELECT {listed(key)} FROM pg_temp.{staged}"
     if target is not None:
         there = f"SELECT 1 FROM pg_temp.{staged} s WHERE {matching(key, 's', 't')}"
@@ -148,7 +151,7 @@ def twice_in(con: Connection, staged: str, key: Sequence[str], target: Target | 
 
 
 def check_unique(con: Connection, table: SinkTable, schema: str) -> None:
-    """No key stands twice in the table. Raises BadData naming the table, its key and up to five values."""
+    """The table has no duplicate key. Raises BadData naming the table, its key and up to five values."""
     target = Target.of(table, schema)
     if proven_unique(con, target, table.key):
         return

@@ -1,4 +1,4 @@
-"""The unique index that refused rows, and what to do where they only exchange its values."""
+"""Finds the unique index that refused rows, and says what to do if the rows only exchange its values."""
 
 import json
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ from backfill_cli.sinks.postgres.sql import Target, listed, quoted
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """A unique index of a table; of a partition's, the whole table's.
+    """A unique index of a table; for a partition's index, that of the whole table.
 
-    kind: what ADD CONSTRAINT calls the constraint that it is of, empty where it is of none.
-    columns: empty where it is over an expression.
+    kind: its constraint as ADD CONSTRAINT calls it, empty if it belongs to no constraint.
+    columns: empty if it is over an expression.
     """
 
     name: str
@@ -25,20 +25,20 @@ class Index:
 
     @property
     def drop(self) -> str:
-        """What removes it."""
+        """The statement that removes it."""
         if self.kind:
             return f"ALTER TABLE {self.table.sql} DROP CONSTRAINT {quoted(self.name)}"
         return f"DROP INDEX {quoted(self.table.schema)}.{quoted(self.name)}"
 
 
 def place_of(exc: Exception) -> Target | None:
-    """The table that the error itself names, None where it names none."""
+    """The table that the error itself names; None if it names none."""
     schema, table = told(exc, "schema"), told(exc, "table")
     return Target(schema, table) if schema and table else None
 
 
 def index_of(con: Connection, exc: Exception, target: Target) -> Index | None:
-    """The index that an error names, None where it is gone by now."""
+    """The index that an error names; None if it no longer exists."""
     found = rows_of(
         con,
         "SELECT x.relname, tn.nspname, t.relname, coalesce(u.contype::text, ''), "
@@ -64,17 +64,17 @@ def index_of(con: Connection, exc: Exception, target: Target) -> Index | None:
 
 
 def exchanged(table: SinkTable, index: Index) -> BadData:
-    """No two rows share a value in the end: only on the way there, as rows are updated one after the other."""
+    """The error for rows that clash only while they are updated one by one, not once all are updated."""
     name, columns = quoted(index.name), listed(index.columns)
     if index.kind:
-        on = f"let it be checked at the end: {index.drop}, "
+        on = f"defer its check to the end of the transaction: {index.drop}, "
         on += f"ADD CONSTRAINT {name} {index.kind} ({columns}) DEFERRABLE"
     else:
-        on = "a unique index that is no constraint cannot be deferred, a constraint can: "
+        on = "replace the index with a constraint, which can be deferred: "
         on += f"{index.drop}; ALTER TABLE {index.table.sql} ADD CONSTRAINT {name} UNIQUE ({columns}) DEFERRABLE"
     return BadData(
         f"table {table.name!r}: rows of the epoch exchange values of {index.name!r} ({', '.join(index.columns)}) "
         f"of {index.table}, which is checked row by row, and they are updated in place: another table refers to "
-        "them, or a trigger looks on",
+        "them, or the table has a trigger",
         on,
     )

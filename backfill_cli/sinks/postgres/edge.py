@@ -1,4 +1,4 @@
-"""Where the database's errors end: they become ours here, naming host and database, never a part of the DSN."""
+"""Turns the database's errors into ours, which name host and database and never show a part of the DSN."""
 
 import contextlib
 import re
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from backfill_cli.sinks.postgres.session import Place
 
 CLASHES = {"23505", "23502", "23514", "23503", "23P01"}
-"""unique, not null, check, foreign key, exclusion: rows that a constraint of the table refuses."""
+"""SQLSTATEs of rows that a constraint refuses: unique, not null, check, foreign key, exclusion."""
 _DETAILS = {
     "primary": "PG_DIAG_MESSAGE_PRIMARY",
     "detail": "PG_DIAG_MESSAGE_DETAIL",
@@ -28,26 +28,26 @@ BLOCKING = (
     "SELECT pid, usename, state, query FROM pg_stat_activity WHERE pid IN (SELECT unnest(pg_blocking_pids(pid)) "
     "FROM pg_stat_activity WHERE application_name = 'backfill')"
 )
-"""Who holds what a session of ours waits for; it is asked again and again, so mostly there is one that waits."""
+"""SQL: the sessions that block ours. A waiting session retries, so the query mostly finds one."""
 
 
 def client() -> Any:
-    """ADBC's driver of PostgreSQL. Raises UsageError when it, or psycopg, is not installed."""
+    """The ADBC driver for PostgreSQL. Raises UsageError when it, or psycopg, is not installed."""
     try:
         import adbc_driver_postgresql.dbapi
         import psycopg.conninfo  # noqa: F401
     except ImportError as exc:
-        raise UsageError(f"the PostgreSQL sink lacks a package: {exc}", INSTALL) from exc
+        raise UsageError(f"the PostgreSQL sink needs a package that is not installed: {exc}", INSTALL) from exc
     return adbc_driver_postgresql.dbapi
 
 
 def state_of(exc: Exception) -> str:
-    """The SQLSTATE, empty where the server did not say one: no connection, or a lost one."""
+    """The SQLSTATE; empty if the server sent none, as with a connection that failed or was lost."""
     return getattr(exc, "sqlstate", None) or ""
 
 
 def told(exc: Exception, what: str) -> str:
-    """A part of what the server said (see _DETAILS), empty where it did not."""
+    """One field of the server's error (see _DETAILS); empty if the error lacks it."""
     for name, value in getattr(exc, "details", None) or ():
         if _text(name) == _DETAILS[what]:
             return _text(value)
@@ -59,7 +59,7 @@ def _text(value: Any) -> str:
 
 
 def said(exc: Exception) -> str:
-    """The server's own sentence, without the client's words around it."""
+    """The server's own message, without what the client adds."""
     primary = told(exc, "primary")
     if primary:
         return primary
@@ -69,9 +69,9 @@ def said(exc: Exception) -> str:
 
 @contextlib.contextmanager
 def ours(place: "Place", doing: str, names: Sequence[Target] = ()) -> Iterator[None]:
-    """Any failure of the database inside becomes ours; ours pass.
+    """A database error raised in the block becomes one of ours; our own errors pass unchanged.
 
-    doing: what was asked for, for people. names: the tables that it may be about.
+    doing: what the block does, for the message. names: the tables that the error may be about.
     """
     try:
         yield
@@ -80,20 +80,20 @@ def ours(place: "Place", doing: str, names: Sequence[Target] = ()) -> Iterator[N
 
 
 def failure(place: "Place", doing: str, exc: Exception, names: Sequence[Target] = ()) -> BackfillError:
-    """What an error of the database means."""
+    """Our error for an error of the database."""
     state, words = state_of(exc), said(exc)
     text = place.scrubbed(f"PostgreSQL {place}, {doing}: {words}" + (f" (SQLSTATE {state})" if state else ""))
     about = postgres_says.said(state, str(exc), _without_state(exc))
     if about is Said.FORBIDDEN:
         let = _let(place, words, names)
-        return UsageError(text, f"let the role have it, as the owner or an administrator: {let}")
+        return UsageError(text, f"grant it, as the owner or an administrator: {let}")
     if state == "25006":
-        return Transient(text, "name the primary server in sink.dsn, or promote this one: it may only be read now")
+        return Transient(text, "name the primary server in sink.dsn, or promote this one: it is read-only now")
     if about is Said.NO_WAY_IN:
-        return UsageError(text, "correct user, password or database in sink.dsn")
-    # A quota is no full disk to the server: an internal error, with this sentence.
+        return UsageError(text, "correct the user, password or database in sink.dsn")
+    # The server reports an exceeded disk quota as an internal error with this sentence, not as a full disk.
     if state.startswith("53") or words.startswith("could not extend file"):
-        return Transient(text, "make room: on the server's disk, in its memory, among its connections")
+        return Transient(text, "free disk space, memory or connections on the server")
     if state == "55P03":
         return Transient(text, f"see who holds the lock: {BLOCKING}")
     if about is Said.UNREACHED:
@@ -103,17 +103,17 @@ def failure(place: "Place", doing: str, exc: Exception, names: Sequence[Target] 
     if state[:2] in ("22", "23") or (not state and isinstance(exc, client().DataError)):
         return BadData(text, "correct the rows upstream, or leave them out with a `where`")
     if not state:
-        return Fatal(text, "bring the client up to date: pip install --upgrade adbc-driver-postgresql")
+        return Fatal(text, "upgrade the client: pip install --upgrade adbc-driver-postgresql")
     return Fatal(text, "see the server's log")
 
 
 def _without_state(exc: Exception) -> Said:
-    """What an error is about that tells no state: the driver's own, unless it lost its way to the server."""
+    """What an error without SQLSTATE is about: a lost connection, or else an error of the driver itself."""
     return Said.UNREACHED if isinstance(exc, client().OperationalError) else Said.OTHER
 
 
 def _let(place: "Place", words: str, names: Sequence[Target]) -> str:
-    """The statement that gives what the server's English sentence says is missing."""
+    """The statement that grants what is missing according to the server's message (in English)."""
     role = quoted(place.user)
     if "row-level security" in words:
         return f"ALTER ROLE {role} BYPASSRLS"
@@ -139,5 +139,5 @@ def _let(place: "Place", words: str, names: Sequence[Target]) -> str:
 
 
 def _qualified(table: str, names: Sequence[Target]) -> str:
-    """The table as one of those that were asked for; as the server named it, without its schema, if it is none."""
+    """SQL of the table, with its schema if it is one of `names`; otherwise as the server named it."""
     return next((target.sql for target in names if target.table == table), quoted(table))

@@ -1,7 +1,7 @@
-"""Why the database refused an epoch's rows: which constraint or type, and which rows, by their keys.
+"""Explains why the database refused an epoch's rows: which constraint or type, and the keys of the rows.
 
-Read again from the staged files, which are still there, once the transaction is rolled back. It costs nothing
-while all goes well.
+The rows are read again from the staged files, which still exist, once the transaction is rolled back. It costs
+nothing while commits succeed.
 """
 
 from collections.abc import Iterable, Sequence
@@ -28,10 +28,10 @@ _CORRECT = "correct the rows upstream, or leave them out with a `where`"
 def explained(
     con: Connection, commit: EpochCommit, table: SinkTable, schema: str, exc: Exception
 ) -> BadData | None:
-    """What to say of rows of `table` that were refused; None for a failure that no row is to blame for.
+    """The error for rows of `table` that were refused; None for a failure that no row caused.
 
-    The connection's transaction is rolled back. Raises BadData with the refusal as it came, where it cannot be
-    explained: whatever goes wrong here must not hide it.
+    The connection's transaction is rolled back. If the refusal cannot be explained, raises BadData with the
+    server's message: a failure in here must not hide it.
     """
     staged, state = commit.staged.tables.get(table.name), state_of(exc)
     refused = isinstance(exc, Refused) or state in CLASHES or state.startswith("22")
@@ -68,7 +68,7 @@ def _explained(
 
 
 def deferred(exc: Exception) -> BadData | None:
-    """The same of a constraint that was checked once all tables were written."""
+    """As `explained`, for a constraint that was checked after all tables were written."""
     if state_of(exc) not in CLASHES:
         return None
     what = _constraint(exc) or "a constraint"
@@ -79,14 +79,14 @@ def deferred(exc: Exception) -> BadData | None:
 
 
 def _constraint(exc: Exception) -> str:
-    """The constraint and its table, as the error's own fields name them; empty where they do not."""
+    """The constraint and its table as the error's own fields name them; empty if they do not."""
     name, place = told(exc, "constraint"), place_of(exc)
     of = f" of {place}" if place else ""
     return f"the constraint {name!r}{of}" if name else ""
 
 
 def _alter(exc: Exception, how: str) -> str:
-    """What drops or alters that constraint, empty where the error does not name it."""
+    """The statement that drops or alters that constraint; empty if the error does not name it."""
     name, place = told(exc, "constraint"), place_of(exc)
     return f"ALTER TABLE {place.sql} {how} CONSTRAINT {quoted(name)}" if name and place else ""
 
@@ -97,12 +97,12 @@ def _whole(exc: Exception) -> str:
 
 
 def _is_of(con: Connection, target: Target, exc: Exception) -> bool:
-    """Whether the error is about this table, a partition of it, or our staging; not about what a trigger wrote."""
+    """Whether the error is about this table, its partitions, or our staging, not about what a trigger wrote."""
     place = place_of(exc)
     if place is None or place == target or place.table in (INSERTS, CHANGES):
         return True
     if state_of(exc) == "23503":
-        return True  # named by the table that refers, whichever of the two was written
+        return True  # a foreign key error names the referencing table, whichever of the two was written
     found = rows_of(
         con,
         f"{TREE} SELECT 1 FROM tree JOIN pg_catalog.pg_class c ON c.oid = tree.oid "
@@ -117,36 +117,36 @@ def _is_of(con: Connection, target: Target, exc: Exception) -> bool:
 def _elsewhere(table: SinkTable, target: Target, exc: Exception) -> BadData:
     what = _constraint(exc) or str(place_of(exc))
     return BadData(
-        f"table {table.name!r}: {what} refuses what a trigger of {target} writes there: {_whole(exc)}",
-        f"{_CORRECT}, or switch the trigger off: ALTER TABLE {target.sql} DISABLE TRIGGER USER",
+        f"table {table.name!r}: {what} refuses what a trigger of {target} writes: {_whole(exc)}",
+        f"{_CORRECT}, or disable the trigger: ALTER TABLE {target.sql} DISABLE TRIGGER USER",
     )
 
 
 def _clash(table: SinkTable, what: str, keys: Iterable[str], exc: Exception, drop: str) -> BadData:
-    """drop: the statement that removes what refuses the rows, empty where there is none."""
+    """drop: the statement that removes what refuses the rows; empty if there is none."""
     named = "; ".join(f"({key})" for key in keys)
     detail = told(exc, "detail")
     rows = f": rows with the key ({', '.join(table.key)}): {named}" if named else f": {detail}" if detail else ""
     hint = f"{_CORRECT}, or: {drop}" if drop else _CORRECT
     if drop and state_of(exc) == "23503":
-        hint += "; where both tables are this job's, let it be checked at the end: "
+        hint += "; if both tables are this job's, defer the check to the end of the transaction: "
         hint += f"{_alter(exc, 'ALTER')} DEFERRABLE"
     if drop and state_of(exc) == "23P01":
-        hint += "; where rows only exchange its values, add it again DEFERRABLE"
+        hint += "; if rows only exchange its values, add it again as DEFERRABLE"
     return BadData(f"table {table.name!r}: {what} refuses the epoch's rows{rows}", hint)
 
 
 def _value(
     commit: EpochCommit, staged: StagedTable, table: SinkTable, row: int, column: str, what: str
 ) -> BadData:
-    """A single value, by where it stood in what was sent: inserts are sent first, then changes."""
+    """The error for a single value, found by its place among the rows sent: inserts first, then changes."""
     for files in (staged.inserts, staged.changes):
         found = row_at(paths_of(commit.folder, files), row)
         if found is not None and (column == "?" or column in found) and _is_it(found, column, what):
             value = repr(found.get(column))[:100]
             key = _key(found, table)
             return BadData(
-                f"table {table.name!r}, column {column!r}: PostgreSQL cannot hold {value}, of the row with the "
+                f"table {table.name!r}, column {column!r}: PostgreSQL cannot hold {value} of the row with the "
                 f"key ({', '.join(table.key)}) = ({key}): {what}",
                 "correct it upstream, or in the transform's select",
             )
@@ -154,7 +154,7 @@ def _value(
 
 
 def _is_it(row: dict[str, Any], column: str, what: str) -> bool:
-    """Whether a row of the inserts may be what a COPY refused, and not one of the changes in the same place."""
+    """Whether this can be the row that a COPY refused: an insert and a change can have the same number."""
     return "0x00" not in what or column == "?" or "\0" in repr(row[column]).replace("\\x00", "\0")
 
 
@@ -200,7 +200,7 @@ def _not_unique(
 
 
 def _twice(con: Connection, table: SinkTable, target: Target, truncated: bool) -> list[tuple[str, int]]:
-    """Keys that snapshot rows have more than once, those of the target counted; else those of changes."""
+    """Duplicate keys among snapshot rows and the target; if there are none, those among changes."""
     held = target if table.plain_inserts and not truncated else None
     return twice_in(con, INSERTS, table.key, held) or twice_in(con, CHANGES, table.key, None)
 
@@ -208,7 +208,7 @@ def _twice(con: Connection, table: SinkTable, target: Target, truncated: bool) -
 def _sharing(
     con: Connection, table: SinkTable, target: Target, unique: Sequence[str], truncated: bool
 ) -> list[str]:
-    """Keys of the epoch's rows that have these columns' values in common, with each other or a row that stays."""
+    """Keys of the epoch's rows that share values of these columns with each other or with a row that stays."""
     known = " AND ".join(f"n.{quoted(name)} IS NOT NULL" for name in unique)
     columns = listed(dict.fromkeys((*table.key, *unique)))
     replaced = [CHANGES] if table.plain_inserts else [CHANGES, INSERTS]

@@ -1,4 +1,4 @@
-"""Names that people query, as views of a job's tables: all of a cut over in one transaction of the database."""
+"""The names that people query, made views of a job's tables; a cutover is one transaction of the database."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,10 +20,10 @@ LIVE = SideTable(
         "table": ("text NOT NULL", "the job's name for the table"),
         "schema": ("text", "schema of the name that is a view of it"),
         "name": ("text", "the name itself"),
-        "kept": ("text", "what was there before has this name now; NULL: nothing was"),
+        "kept": ("text", "new name of what had the name before; NULL: nothing had it"),
         "epoch": ("bigint NOT NULL", "the job's checkpoint at that time"),
         "since_ms": ("bigint NOT NULL", "when, milliseconds since 1970"),
-        "until_ms": ("bigint NOT NULL", "until when it may be reversed"),
+        "until_ms": ("bigint NOT NULL", "until when it can be reversed"),
     },
     ("schema", "name"),
 )
@@ -36,10 +36,10 @@ _DEPENDS = """
     AND d.refobjid = $1::regclass AND r.ev_class <> $1::regclass
     UNION SELECT 'foreign key ' || conname || ' of ' || conrelid::regclass FROM pg_catalog.pg_constraint
     WHERE contype = 'f' AND confrelid = $1::regclass AND conrelid <> $1::regclass ORDER BY 1"""
-"""What knows the relation by its identity, and goes on to use it under whatever name."""
+"""SQL: what refers to the relation by its OID, and so keeps using it after it is renamed."""
 _DEPENDED_ON = "2BP01"
 _WRONG_NAME_OR_RIGHT = "42"
-"""The class of SQLSTATE for names that are taken or of another kind, and rights that are lacking."""
+"""The SQLSTATE class for names that are taken or of another kind, and for missing privileges."""
 
 
 def live(con: Connection, schema: str, job: str, swaps: Sequence[Swap]) -> Lives:
@@ -100,7 +100,7 @@ def _put_back(con: Connection, schema: str, job: str, swap: Swap) -> None:
         kind = _relkind(con, before)
         if kind is None:
             raise UsageError(
-                f"{before}, which {name} was before, is gone: the cut over cannot be reversed",
+                f"{before}, which was {name} before the cutover, is gone: the cutover cannot be reversed",
                 f"DROP VIEW {name.sql}, or leave it as it is",
             )
         run(con, f"ALTER {_word(kind, before)} {before.sql} RENAME TO {quoted(name.table)}")
@@ -108,9 +108,9 @@ def _put_back(con: Connection, schema: str, job: str, swap: Swap) -> None:
 
 
 def widened(con: Connection, schema: str, job: str, added: Sequence[tuple[str, Target]]) -> Iterator[str]:
-    """SQL that gives the views of these tables, to which columns are added, their new columns.
+    """SQL that adds the new columns of these tables to the views of them.
 
-    added: the job's name for each table, and where it is.
+    added: the job's name for each table that gains columns, and where the table is.
     """
     for table, target in added:
         for name in _names_of(con, schema, job, table):
@@ -119,7 +119,7 @@ def widened(con: Connection, schema: str, job: str, added: Sequence[tuple[str, T
 
 
 def remove(con: Connection, schema: str, job: str) -> None:
-    """The job is forgotten: its views stay, and what was before them cannot be put back by us."""
+    """The job is forgotten: its views stay, and its cutovers can no longer be reversed."""
     if _is_there(con, schema):
         run(con, f"DELETE FROM {_table(schema)} WHERE job = $1", job)
 
@@ -162,7 +162,7 @@ def _word(kind: str | None, name: Target) -> str:
 
 
 def _reading_grants(con: Connection, before: Target, name: Target) -> Iterator[str]:
-    """Who might read what was there may read the view. Nobody gets the right to write into the job's table."""
+    """SQL that grants SELECT on the view to whoever could read what had the name before; no write privileges."""
     query = """SELECT CASE WHEN g.grantee = 0 THEN 'PUBLIC' ELSE pg_catalog.quote_ident(r.rolname) END
                FROM pg_catalog.pg_class c, pg_catalog.aclexplode(c.relacl) g
                LEFT JOIN pg_catalog.pg_roles r ON r.oid = g.grantee
@@ -183,7 +183,7 @@ def _names_of(con: Connection, schema: str, job: str, table: str) -> list[Target
 
 @contextmanager
 def _refusals() -> Iterator[None]:
-    """What the database will not rename, make or drop is told as that."""
+    """What the database refuses to rename, create or drop is raised as UsageError."""
     try:
         yield
     except client().Error as exc:
@@ -192,12 +192,12 @@ def _refusals() -> Iterator[None]:
             raise
         raise UsageError(
             f"nothing has changed: {said(exc)}",
-            "put that right, then the same command again",
+            "correct that, then repeat the command",
         ) from exc
 
 
 def _do_not_wait_long(con: Connection) -> None:
-    """Who reads the name meanwhile waits behind a rename that waits: not for long, and it is tried again."""
+    """DDL gives up its wait for a lock soon, as new readers wait behind it; the command can be repeated."""
     rows_of(con, f"SELECT pg_catalog.set_config('lock_timeout', '{session.DDL_LOCK_TIMEOUT_S}s', true)")
 
 

@@ -18,7 +18,7 @@ class PostgresOptions(BaseModel):
     type: str = Field("postgres", pattern="^postgres$", description="This sink.")
     dsn: Annotated[str, Secret(), Example("${env:WAREHOUSE_DSN}")] = Field(
         min_length=1,
-        description='Where the database is, as libpq has it, a reference: "${env:WAREHOUSE_DSN}" for '
+        description='The database as a libpq connection string, given by reference: "${env:WAREHOUSE_DSN}" for '
         "postgresql://user:password@host:5432/database. The role needs CREATE on the schema and TEMPORARY on the "
         "database.",
     )
@@ -28,5 +28,5 @@ class PostgresOptions(BaseModel):
         min_length=1,
         max_length=63,
         description="The schema of targets that name none, and of backfill's own tables (_backfill_*); created "
-        "when it does not exist.",
+        "if it does not exist.",
     )

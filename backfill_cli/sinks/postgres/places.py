@@ -1,4 +1,4 @@
-"""Where the sink's tables are, for an upstream to tell whether they are its own."""
+"""Where the sink's tables are, so that an upstream can tell whether they are its own tables."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,7 +9,7 @@ from backfill_cli.sinks.postgres.sql import Target
 
 
 def places(con: Connection, tables: Sequence[SinkTable], schema: str) -> Mapping[str, frozenset[str]]:
-    """By the table's name in the job, its place and those of its partitions; of those that are there."""
+    """By the table's name in the job, the places of the table and its partitions; empty if it does not exist."""
     query = f"""
         SELECT {PLACE} FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace,
         LATERAL (SELECT c.oid AS oid UNION SELECT relid FROM pg_catalog.pg_partition_tree(c.oid)) t

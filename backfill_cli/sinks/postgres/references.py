@@ -1,4 +1,4 @@
-"""Foreign keys between a job's own tables: which can hold while the job writes both."""
+"""Refuses foreign keys between a job's own tables that cannot hold while the job writes both."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,7 @@ _ACTIONS = {"c": "CASCADE", "n": "SET NULL", "d": "SET DEFAULT", "r": "RESTRICT"
 
 @dataclass(frozen=True, slots=True)
 class _Reference:
-    """A foreign key of `child`, a target or its partition. root: the whole table that `parent` is a part of."""
+    """A foreign key of `child`, a target or its partition. root: the table of which `parent` is a partition."""
 
     name: str
     child: Target
@@ -28,10 +28,10 @@ class _Reference:
 
 
 def refuse_references(con: Connection, tables: Sequence[tuple[str, Target]], fresh: bool) -> None:
-    """Raises UsageError for a foreign key between these tables that a commit would violate on its way, or act on.
+    """Raises UsageError for a foreign key between these tables that a commit would violate, or that would act.
 
-    tables: those that are there, with the job's names, in its order. fresh: nothing of the job is committed, so
-    the snapshot of each table is still to be read, one table after the other.
+    tables: those that exist, with the job's names, in the job's order. fresh: the job has committed nothing, so
+    the snapshots are still to be read, one table after the other.
     """
     for at, (name, target) in enumerate(tables):
         for reference in _references(con, target):
@@ -105,8 +105,8 @@ def _refuse_acting(reference: _Reference) -> None:
 
 def _of_itself(reference: _Reference) -> UsageError:
     return UsageError(
-        f"the foreign key {reference.name!r} of {reference.child} refers to the table itself, whose rows come in "
-        "the order of the snapshot",
+        f"the foreign key {reference.name!r} of {reference.child} refers to the table itself, whose rows are "
+        "written in the order of the snapshot",
         f"ALTER TABLE {reference.child.sql} DROP CONSTRAINT {quoted(reference.name)}; add it again, DEFERRABLE, "
         "once the job is caught up",
     )

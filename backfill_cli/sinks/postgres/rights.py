@@ -1,10 +1,10 @@
-"""What the role must be allowed: each right that it lacks is an error with the statement that grants it."""
+"""The privileges that the role needs. Each one it lacks is an error with the statement that grants it."""
 
 from backfill_cli.errors import UsageError
 from backfill_cli.sinks.postgres.session import Connection, Place, rows_of
 from backfill_cli.sinks.postgres.sql import Target, quoted
 
-_MAY = {"TEMPORARY": "make temporary tables", "CREATE": "create schemas"}
+_MAY = {"TEMPORARY": "create temporary tables", "CREATE": "create schemas"}
 _NEEDED = ("SELECT", "INSERT", "UPDATE", "DELETE")
 
 
@@ -20,7 +20,7 @@ def require_on_database(con: Connection, place: Place, right: str) -> None:
 
 
 def require_on_schema(con: Connection, place: Place, schema: str) -> None:
-    """It may create tables there, or the schema where it is missing."""
+    """The role may create tables in the schema, or the schema itself if it does not exist."""
     found = rows_of(
         con,
         "SELECT pg_catalog.has_schema_privilege(oid, 'CREATE') AND pg_catalog.has_schema_privilege(oid, 'USAGE'), "

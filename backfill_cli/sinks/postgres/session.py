@@ -1,6 +1,6 @@
-"""Connections to the database, each open for one call alone, all of it one transaction unless it commits before.
+"""Connections to the database. Each serves one call, in one transaction unless the call commits earlier.
 
-Everything goes by ADBC, rows as Arrow in binary COPY, so that rows and marker share a transaction.
+Everything goes through ADBC, rows as Arrow in binary COPY, so that rows and marker share a transaction.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from backfill_cli.sinks.postgres.sql import Target
 LOCK_TIMEOUT_S = 60
 """How long a fence waits for a commit in flight. The longest commit seen, a million changes, took 11 s."""
 DDL_LOCK_TIMEOUT_S = 3
-"""A change of a table waits so long: who reads it meanwhile waits behind it. It is tried again."""
+"""How long DDL waits for its lock; new readers of the table wait behind it. It is then tried again."""
 VERSION = "pg_catalog.current_setting('server_version_num')::int"
 OLDEST = 140_000
 """14 is the first with bit_xor, which `verify` needs, and exact seconds in extract()."""
@@ -29,25 +29,25 @@ SETTINGS = {
     "lock_timeout": f"{LOCK_TIMEOUT_S}s",
     "statement_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
-    # A policy that hid rows from us would leave them in place: an error instead.
+    # A policy that hides rows from us would keep us from changing them: raise an error instead.
     "row_security": "off",
-    # A client's machine that died lets go of its locks in a minute, not in two hours.
+    # If the client's machine dies, its locks are released within a minute, not two hours.
     "tcp_keepalives_idle": "30",
     "tcp_keepalives_interval": "10",
     "tcp_keepalives_count": "3",
-    # Compiling what runs once costs more than it saves.
+    # Compiling a query that runs once costs more than it saves.
     "jit": "off",
 }
 NEWER = {"transaction_timeout": (170_000, "0")}
-"""Settings that came later: since which version, and what we set."""
+"""Newer settings: the first version that has it, and the value we set."""
 WRITING = "ISOLATION LEVEL READ COMMITTED"
 READING = "ISOLATION LEVEL REPEATABLE READ, READ ONLY"
-"""How a transaction begins: one that writes sees what it waited for; one that reads, a single snapshot."""
+"""How a transaction begins: a writing one sees what it waited for; a reading one sees a single snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A database as people name it. dsn: with its password, for connecting alone."""
+    """A database as people name it. dsn: includes the password, only for connecting."""
 
     host: str
     port: str
@@ -58,7 +58,7 @@ class Place:
 
     @classmethod
     def of(cls, dsn: str) -> "Place":
-        """Raises UsageError for what is no connection string, without repeating it."""
+        """Raises UsageError for an invalid connection string, without repeating it."""
         client()
         parts, whole = postgres_dsn.parsed(dsn, "sink.dsn"), postgres_dsn.completed(dsn, "sink.dsn")
         host = parts.get("host") or parts.get("hostaddr") or "localhost"
@@ -77,7 +77,7 @@ class Place:
 
 
 def _default_user() -> str:
-    """Who libpq connects as where the DSN names nobody."""
+    """The user that libpq connects as if the DSN names none."""
     from psycopg.pq import Conninfo
 
     named = {option.keyword: option.val for option in Conninfo.get_defaults()}
@@ -85,16 +85,16 @@ def _default_user() -> str:
 
 
 def settings() -> str:
-    """SQL that gives a transaction our settings, and takes them back at its end.
+    """SQL that applies our settings until the end of the transaction.
 
-    A pooler may hand our connection to others between two transactions, and another server's to us.
+    Between transactions a pooler can give our server connection to other clients, and a different one to us.
     """
     calls = [f"pg_catalog.set_config('{name}', '{value}', true)" for name, value in SETTINGS.items()]
     calls += [
         f"CASE WHEN {VERSION} >= {since} THEN pg_catalog.set_config('{name}', '{value}', true) END"
         for name, (since, value) in NEWER.items()
     ]
-    # An acknowledged commit must outlive a crash of the server; stricter settings stay.
+    # An acknowledged commit must survive a crash of the server; stricter settings stay.
     asked = "pg_catalog.current_setting('synchronous_commit')"
     calls.append(
         f"pg_catalog.set_config('synchronous_commit', CASE {asked} WHEN 'off' THEN 'on' ELSE {asked} END, true)"
@@ -103,10 +103,10 @@ def settings() -> str:
 
 
 class Connection:
-    """A connection whose statements are one transaction, until `commit` or `rollback` ends it and begins another.
+    """A connection whose statements form one transaction until `commit` or `rollback`; the next begins another.
 
-    By statements, not by the driver's own way: that one begins it anew after each COPY, and the server warns.
-    mode: how each of its transactions begins.
+    BEGIN and COMMIT are sent as statements, as the driver's own transactions begin again after each COPY, with a
+    warning of the server. mode: how each of its transactions begins.
     """
 
     def __init__(self, place: Place, mode: str = WRITING) -> None:
@@ -127,7 +127,7 @@ class Connection:
         if not self._begun:
             self._begun = True
             with self._raw.cursor() as cursor:
-                # One message: a pooler would give the parts of a prepared BEGIN to two servers.
+                # One message: a pooler could send the parts of a prepared BEGIN to two servers.
                 cursor.executescript(f"BEGIN {self._mode}; {settings()}")
         return self._raw.cursor()
 
@@ -144,7 +144,7 @@ class Connection:
                 cursor.execute(how)
 
     def close(self) -> None:
-        """A connection that is lost already cannot be closed in order, and need not be: nothing of it was kept."""
+        """The connection is closed. Errors of a lost connection are ignored: its transaction had no effect."""
         with contextlib.suppress(client().Error):
             self.rollback()
         with contextlib.suppress(client().Error):
@@ -153,10 +153,11 @@ class Connection:
 
 @contextlib.contextmanager
 def opened(place: Place, doing: str, names: Sequence[Target] = (), mode: str = WRITING) -> Iterator[Connection]:
-    """A connection in a transaction that ends without effect unless the block commits.
+    """A connection in a transaction that has no effect unless the block commits.
 
-    Raises Transient while the database cannot be reached; UsageError for who or what cannot use it; and for errors
-    of the block what `edge.failure` makes of them. doing: for people. names: the tables that the block may name.
+    Raises Transient while the database cannot be reached, UsageError if the role or the version cannot be used,
+    and for errors in the block what `edge.failure` makes of them. doing: what the block does, for messages.
+    names: the tables that the block may use.
     """
     with ours(place, doing, names):
         con = Connection(place, mode)
@@ -168,7 +169,7 @@ def opened(place: Place, doing: str, names: Sequence[Target] = (), mode: str = W
 
 
 def rows_of(con: Connection, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
-    """The rows of a small query: metadata, markers, never data. Parameters are `$1`…: texts and whole numbers."""
+    """The rows of a small query: metadata and markers, never data. Parameters are `$1`…: texts and integers."""
     with con.cursor() as cursor:
         cursor.execute(sql, parameters or None)
         found: list[tuple[Any, ...]] = cursor.fetchall()
@@ -176,7 +177,7 @@ def rows_of(con: Connection, sql: str, *parameters: Any) -> list[tuple[Any, ...]
 
 
 def run(con: Connection, sql: str, *parameters: Any) -> int:
-    """Execute one statement that returns no rows; how many it touched, -1 where the server does not say."""
+    """Runs one statement that returns no rows. Returns how many rows it affected, -1 if that is unknown."""
     with con.cursor() as cursor:
         cursor.execute(sql, parameters or None)
         count: int = cursor.rowcount

@@ -1,4 +1,4 @@
-"""How a target can be written, as its foreign keys, triggers, columns and indexes have it."""
+"""How a target must be written, given its foreign keys, triggers, columns and indexes."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -14,10 +14,10 @@ _BEFORE_ROW, _UPDATE_OR_DELETE = 1 | 2, 8 | 16
 
 @dataclass(frozen=True, slots=True)
 class Unique:
-    """A unique index (or an exclusion) that is checked row by row, over values that changes may move between keys.
+    """A unique index (or exclusion constraint), checked row by row, whose values a change may move between keys.
 
-    columns: those it is over, empty where it is over expressions, or columns that the job does not write.
-    blank: one of them that may be NULL, and then clashes with nothing; empty where there is none.
+    columns: the indexed columns; empty if it covers an expression or a column that the job does not write.
+    blank: one of them that can be NULL, and then never clashes; empty if there is none.
     """
 
     columns: tuple[str, ...]
@@ -28,7 +28,8 @@ class Unique:
 class Shape:
     """referenced: another table's foreign key refers to it. extra: columns that the job does not write.
 
-    triggered: it has triggers. silencers: statements that switch off those which can keep a row from changing.
+    triggered: it has triggers. silencers: statements that disable those that can prevent a row from changing.
+    clashing: its unique indexes that may clash while rows are being replaced.
     """
 
     referenced: bool
@@ -39,16 +40,19 @@ class Shape:
 
     @property
     def in_place(self) -> bool:
-        """Whether a row that changes must stay, not be deleted and written anew.
+        """Whether a changed row must be updated, not deleted and inserted again.
 
-        Another table's foreign key would take its rows along (ON DELETE CASCADE) or refuse; a trigger would see a
-        delete that is none; a column that the job does not write would lose its value.
+        Another table's foreign key would delete its rows too (ON DELETE CASCADE) or refuse the delete; a trigger
+        would see a delete that did not happen; a column that the job does not write would lose its value.
         """
         return bool(self.referenced or self.triggered or self.extra)
 
     @property
     def carries(self) -> bool:
-        """Whether rows go and come back with what the job does not write: nobody looks on, values may clash."""
+        """Whether rows are deleted and inserted again with the values of their extra columns.
+
+        That is possible as no foreign key or trigger sees the delete, and needed as an update could clash.
+        """
         return bool(self.extra and self.clashing and not self.referenced and not self.triggered)
 
 
@@ -77,7 +81,7 @@ def shape_of(con: Connection, target: Target, key: Sequence[str], columns: Seque
 
 
 def _triggers(con: Connection, target: Target) -> list[tuple[str, bool]]:
-    """What switches each off, and whether it can keep a row from changing."""
+    """For each trigger, the statement that disables it, and whether it can prevent a row from changing."""
     found = rows_of(
         con,
         f"{TREE} SELECT n.nspname, c.relname, g.tgname, g.tgtype::int FROM tree "
@@ -96,7 +100,7 @@ def _triggers(con: Connection, target: Target) -> list[tuple[str, bool]]:
 
 
 def _clashing(con: Connection, target: Target, key: Sequence[str], written: set[str]) -> Iterator[Unique]:
-    """Those over the whole key are left out, as one key's rows never meet; so are those of columns that stay."""
+    """Leaves out indexes that contain the whole key, which cannot clash, and those whose columns never change."""
     found = rows_of(
         con,
         # As JSON: version 14 does not know indnullsnotdistinct.
@@ -124,7 +128,7 @@ def _clashing(con: Connection, target: Target, key: Sequence[str], written: set[
 
 
 def proven_unique(con: Connection, target: Target, key: Sequence[str]) -> bool:
-    """Whether an index of the table already refuses a key that is there twice."""
+    """Whether an index of the table already refuses duplicate keys."""
     found = rows_of(
         con,
         "SELECT (SELECT pg_catalog.count(*) FROM pg_catalog.unnest(i.indkey::int2[]) AS k (number) "

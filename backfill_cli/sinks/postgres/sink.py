@@ -1,9 +1,9 @@
-"""The PostgreSQL sink: every table of an epoch and its markers in one transaction of the database.
+"""The PostgreSQL sink: all tables of an epoch and their markers are written in one transaction of the database.
 
-Reading order: `tables` creates, and refuses what will not do (`rights`, `suitable`, `references`); `apply` writes
-an epoch's rows (`staged` and `values` on their way; `replace`, as a table's `shape` has it); `state` remembers,
-`session` connects, `edge` turns the database's errors into ours, `explain` names the rows it refused (`where` and
-`clash` help).
+Reading order: `tables` creates tables and refuses unsuitable ones (`rights`, `suitable`, `references`); `apply`
+writes an epoch's rows (`staged` and `values` send them; `replace` writes them as the table's `shape` requires);
+`state` keeps the side tables, `session` connects, `edge` translates the database's errors, `explain` names the
+rows that the database refused (with `where` and `clash`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class PostgresSink:
-    """`contracts.Sink` over one database. A connection for each call, closed again."""
+    """`contracts.Sink` over one database. Each call opens a connection and closes it."""
 
     transactional = True
     partial = True
@@ -48,21 +48,21 @@ class PostgresSink:
             prepare(con, self.place, self.schema, job, tables, into_existing)
 
     def check(self, job: str, tables: Sequence[SinkTable], into_existing: bool) -> None:
-        with opened(self.place, f"looking at the tables of job {job!r}", self._names(tables)) as con:
+        with opened(self.place, f"checking the tables of job {job!r}", self._names(tables)) as con:
             check(con, self.place, self.schema, job, tables, into_existing)
 
     def places(self, tables: Sequence[SinkTable]) -> Mapping[str, frozenset[str]]:
-        with opened(self.place, "looking where its tables are", self._names(tables)) as con:
+        with opened(self.place, "locating the job's tables", self._names(tables)) as con:
             return places(con, tables, self.schema)
 
     def owner(self, job: str) -> Owner | None:
-        with self._state(f"reading who has job {job!r}") as (_, state):
+        with self._state(f"reading the owner of job {job!r}") as (_, state):
             return state.owner(job) if state.exists() else None
 
     def own(self, job: str, owner: Owner, instead_of: Owner | None) -> None:
         if owner == instead_of:
             return
-        with self._state(f"writing who has job {job!r}") as (con, state):
+        with self._state(f"writing the owner of job {job!r}") as (con, state):
             create_state(con, self.schema)
             state.own(job, owner, instead_of)
             con.commit()
@@ -101,7 +101,7 @@ class PostgresSink:
             hit("sink-before-close")
 
     def saved(self, job: str) -> SavedJob | None:
-        with self._state(f"reading what is kept of job {job!r}") as (_, state):
+        with self._state(f"reading the saved state of job {job!r}") as (_, state):
             return state.saved(job) if state.exists() else None
 
     def copied(self, job: str, live: bool, folder: Path) -> "AbstractContextManager[PostgresCopy]":
@@ -114,7 +114,7 @@ class PostgresSink:
         return False
 
     def live(self, job: str, swaps: Sequence[Swap]) -> Lives:
-        with opened(self.place, "looking at the names that people query") as con:
+        with opened(self.place, "checking the names that people query") as con:
             return live.live(con, self.schema, job, swaps)
 
     def cut_over(self, job: str, swaps: Sequence[Swap], epoch: int, now_ms: int, until_ms: int) -> None:
@@ -122,7 +122,7 @@ class PostgresSink:
             live.cut_over(con, self.schema, job, swaps, epoch, now_ms, until_ms)
 
     def reverse(self, job: str, swaps: Sequence[Swap]) -> None:
-        with opened(self.place, f"reversing the cut over to job {job!r}") as con:
+        with opened(self.place, f"reversing the cutover to job {job!r}") as con:
             live.reverse(con, self.schema, job, swaps)
 
     def drop(self, tables: Sequence[SinkTable]) -> None:
@@ -138,7 +138,7 @@ class PostgresSink:
                 con.commit()
 
     def clock_ms(self) -> int:
-        with opened(self.place, "looking at its clock") as con:
+        with opened(self.place, "reading its clock") as con:
             ((now_ms,),) = rows_of(con, "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")
             return int(now_ms)
 
@@ -148,7 +148,7 @@ class PostgresSink:
             yield con, State(con, self.schema)
 
     def _names(self, tables: Sequence[SinkTable]) -> list[Target]:
-        """What a call for these tables may write: an error of the database tells a name without its schema."""
+        """The tables that a call may write. An error of the database names a table without its schema."""
         return [*(Target.of(table, self.schema) for table in tables), *side_targets(self.schema)]
 
     def _apply(self, con: Connection, commit: EpochCommit, table: SinkTable) -> None:

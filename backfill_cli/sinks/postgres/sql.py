@@ -1,4 +1,4 @@
-"""Names as PostgreSQL writes them: every identifier of ours and of a user's goes through `quoted`, case kept."""
+"""Quoting for PostgreSQL: every identifier, our own or a user's, goes through `quoted` and keeps its case."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,13 +11,13 @@ TREE = (
     "WITH tree (oid) AS (SELECT $1::regclass::oid UNION "
     "SELECT relid::oid FROM pg_catalog.pg_partition_tree($1::regclass))"
 )
-"""SQL: the table that the first parameter names, and its partitions."""
+"""SQL: the table named by the first parameter, and its partitions."""
 LONGEST_BYTES = 63
-"""PostgreSQL cuts longer names without an error: two could become one."""
+"""PostgreSQL truncates longer names without an error: two names could become one."""
 
 
 def quoted(name: str) -> str:
-    """An identifier that stands for exactly this name.
+    """The quoted identifier for exactly this name.
 
     Raises UsageError for a name that PostgreSQL cannot hold: empty, over 63 bytes, or with a NUL character.
     """
@@ -37,18 +37,18 @@ def listed(names: Iterable[str], prefix: str = "") -> str:
 
 
 def matching(names: Iterable[str], left: str, right: str) -> str:
-    """SQL: the rows `left` and `right` have the same, known values in these columns."""
+    """SQL: the rows `left` and `right` have equal values in these columns, none of them NULL."""
     return " AND ".join(f"{left}.{quoted(name)} = {right}.{quoted(name)}" for name in names)
 
 
 def literal(text: str) -> str:
-    """A string literal, for the few places that take no parameter (COMMENT ON)."""
+    """A string literal, for the few statements that accept no parameters (COMMENT ON)."""
     return "'" + text.replace("'", "''") + "'"
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A sink table. schema and table are names as they are, not quoted."""
+    """A sink table. schema and table are the names themselves, unquoted."""
 
     schema: str
     table: str
@@ -57,25 +57,25 @@ class Target:
     def parse(cls, text: str, default: str) -> "Target":
         """From the config's `target`: `table` in the schema `default`, or `schema.table`.
 
-        Raises UsageError for more than one dot, an empty part, and the names kept for side tables.
+        Raises UsageError for more than one dot, an empty part, and names reserved for side tables.
         """
         parts = text.split(".")
         schema, table = (default, parts[0]) if len(parts) == 1 else (parts[0], parts[-1])
         if len(parts) > 2 or not schema or not table:
             raise UsageError(
                 f"target {text!r}: a PostgreSQL table is named `table` or `schema.table`",
-                'set tables.target = "public.orders", say',
+                'for example: tables.target = "public.orders"',
             )
         if table.lower().startswith(SIDE_PREFIX):
             raise UsageError(
-                f"target {text!r}: names that begin with {SIDE_PREFIX} are kept for backfill's own tables",
+                f"target {text!r}: names that begin with {SIDE_PREFIX} are reserved for backfill's own tables",
                 "name another target: tables.target",
             )
         return cls(schema, table)
 
     @classmethod
     def of(cls, table: SinkTable, default: str) -> "Target":
-        """As `parse`; a side table's name may be one of those kept for them."""
+        """As `parse`; the name of a side table may be a reserved one."""
         if not table.side:
             return cls.parse(table.target, default)
         beside, prefix, name = table.target.rpartition(SIDE_PREFIX)

@@ -1,4 +1,4 @@
-"""Staged Parquet files on their way into the database: read batch by batch, sent as one binary COPY."""
+"""Sends staged Parquet files to the database: read batch by batch, sent as one binary COPY."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 BATCH_ROWS, BATCH_BYTES = 10_000, 16 << 20
-"""So much at a time in this process, whatever the epoch's size: 100-byte rows make 1 MB."""
+"""At most this much at a time in this process, whatever the epoch's size: 10,000 rows of 100 bytes are 1 MB."""
 ANALYZED_ROWS = 10_000
-"""From here on a plan without statistics may cost more than making them (20 ms)."""
+"""From this many rows on, a plan without statistics can cost more than collecting them (20 ms)."""
 
 
 class Refused(Exception):
-    """A staged value that PostgreSQL cannot take. row: its number among all rows sent, from 0."""
+    """A staged value that PostgreSQL cannot hold. row: its index among all rows sent, from 0."""
 
     def __init__(self, row: int, column: str, what: str) -> None:
         super().__init__(what)
@@ -31,7 +31,7 @@ def paths_of(folder: str, files: Sequence[StagedFile]) -> list[str]:
 
 
 def batches(paths: Sequence[str]) -> "Iterator[pa.RecordBatch]":
-    """The files' rows as they were staged, in order."""
+    """The files' rows as staged, in order."""
     import pyarrow.parquet as pq
 
     for path in paths:
@@ -43,9 +43,9 @@ def batches(paths: Sequence[str]) -> "Iterator[pa.RecordBatch]":
 
 
 def copy(con: Connection, into: Target | str, columns: tuple[Column, ...], paths: Sequence[str]) -> int:
-    """The files' rows are in a table, in this transaction; how many. into: a temporary table where it is a name.
+    """The files' rows are in the table, in this transaction; returns their number. A str names a temporary table.
 
-    Raises Refused for a value that does not fit, before the server sees it.
+    Raises Refused for a value that does not fit, before it is sent to the server.
     """
     import pyarrow as pa
 
@@ -59,7 +59,7 @@ def copy(con: Connection, into: Target | str, columns: tuple[Column, ...], paths
             name = into if isinstance(into, str) else into.table
             rows: int = cursor.adbc_ingest(name, reader, mode="append", **told)
     except Exception as exc:
-        # What our own generator raises comes back through C as a text of the driver's.
+        # An exception of our own generator passes through C and arrives as an error of the driver.
         if wrong:
             raise wrong[0] from exc
         raise
@@ -91,7 +91,7 @@ def _sent(
 
 
 def _own(batch: "pa.RecordBatch", field: Any) -> "pa.Array":
-    """A column of the staged files' own, NULL where they do not have it: inserts have no op."""
+    """A column that only staged files have, NULL if this one lacks it: inserts have no op."""
     import pyarrow as pa
 
     if field.name not in batch.schema.names:
@@ -100,7 +100,7 @@ def _own(batch: "pa.RecordBatch", field: Any) -> "pa.Array":
 
 
 def stage(con: Connection, name: str, columns: tuple[Column, ...], paths: Sequence[str]) -> None:
-    """A temporary table `name`, gone with the transaction, holds the files' rows: `(row…, _op, _unsent)`."""
+    """A temporary table `name`, dropped at commit, holds the files' rows: `(row…, _op, _unsent)`."""
     kinds = [*((column.name, column.type) for column in columns), (OP, "text"), (UNSENT, "text[]")]
     run(
         con,
@@ -114,7 +114,7 @@ def stage(con: Connection, name: str, columns: tuple[Column, ...], paths: Sequen
 def rows_where(
     paths: Sequence[str], test: "Callable[[pa.RecordBatch], pa.Array]", limit: int
 ) -> list[dict[str, Any]]:
-    """The first staged rows that a test holds for; for errors."""
+    """The first staged rows for which the test is true; for errors."""
     found: list[dict[str, Any]] = []
     for batch in batches(paths):
         if len(found) < limit:
@@ -123,7 +123,7 @@ def rows_where(
 
 
 def row_at(paths: Sequence[str], number: int) -> dict[str, Any] | None:
-    """The row that was sent as the `number`-th, from 0; for errors."""
+    """The row that was sent as number `number`, from 0; for errors."""
     before = 0
     for batch in batches(paths):
         if number < before + batch.num_rows:
@@ -133,7 +133,7 @@ def row_at(paths: Sequence[str], number: int) -> dict[str, Any] | None:
 
 
 def _plain(batch: "pa.RecordBatch") -> list[dict[str, Any]]:
-    """The rows as Python's values; a column with a time that Python does not have, as numbers since 1970."""
+    """The rows as Python values; a column with a time that Python cannot represent, as numbers since 1970."""
     columns = {}
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         try:

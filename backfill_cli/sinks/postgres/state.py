@@ -1,4 +1,4 @@
-"""What the sink remembers of jobs, in four side tables of one schema: markers, owners, jobs, their splits."""
+"""What the sink keeps about jobs, in four side tables of one schema: markers, owners, jobs, splits."""
 
 import hashlib
 import json
@@ -26,7 +26,7 @@ class SideTable:
     key: tuple[str, ...]
 
     def create(self, schema: str) -> Iterator[str]:
-        """Its DDL."""
+        """DDL of the table and its comments."""
         table = f"{quoted(schema)}.{quoted(SIDE_PREFIX + self.name)}"
         columns = ", ".join(f"{quoted(name)} {kind}" for name, (kind, _) in self.columns.items())
         yield f"CREATE TABLE IF NOT EXISTS {table} ({columns}, PRIMARY KEY ({listed(self.key)}))"
@@ -37,21 +37,21 @@ class SideTable:
 
 MARKERS = SideTable(
     "markers",
-    "backfill: what each job has committed into each table. Written in the transaction that writes the rows.",
+    "backfill: what each job has committed to each table. Written in the transaction that writes the rows.",
     {
         "job": ("text", "name of the job"),
         "table": ("text", "the job's name for the table"),
-        "target": ("text NOT NULL UNIQUE", "schema.table that it writes"),
+        "target": ("text NOT NULL UNIQUE", "schema.table that the job writes"),
         "epoch": ("bigint NOT NULL", "last epoch committed, milliseconds since 1970; 0: none yet"),
         "token": ("bigint NOT NULL", "runners with an older token are refused"),
         "attempt": ("text NOT NULL", "staging attempt that the epoch was applied from"),
-        "committed_at": ("timestamptz", "when; NULL: nothing committed yet"),
+        "committed_at": ("timestamptz", "when the epoch was committed; NULL: none yet"),
     },
     ("job", "table"),
 )
 OWNERS = SideTable(
     "owners",
-    "backfill: which catalog has each job.",
+    "backfill: which catalog owns each job.",
     {
         "job": ("text", "name of the job"),
         "catalog": ("text NOT NULL", "id of the catalog, from its table catalog_identity"),
@@ -67,7 +67,7 @@ JOBS = SideTable(
         "job": ("text", "name of the job"),
         "layout": ("integer NOT NULL", f"version of these side tables: {LAYOUT}"),
         "definition": ("text NOT NULL", "config with references, fingerprint and pin, JSON"),
-        "digest": ("text NOT NULL", "SHA-256 of the definition: it is written when it changes"),
+        "digest": ("text NOT NULL", "SHA-256 of the definition, which is written only when this changes"),
         "checkpoint": ("text NOT NULL", "the last committed checkpoint without its splits, JSON"),
     },
     ("job",),
@@ -83,10 +83,10 @@ SPLITS = SideTable(
             "text NOT NULL",
             "not started, consuming, consumed; a partition: not started, backfilling, awaiting live, finished",
         ),
-        "cursor": ("text", "where to go on, JSON: a row's index, an offset, a key; NULL once it is consumed"),
+        "cursor": ("text", "where to continue, JSON: a row's index, an offset, a key; NULL once consumed"),
         "rows": ("bigint NOT NULL", "rows read so far"),
-        "epoch": ("bigint NOT NULL", "the checkpoint that moved it last"),
-        "target": ("bigint", "the offset that a partition's history ends before; NULL for what is no partition"),
+        "epoch": ("bigint NOT NULL", "the last checkpoint that changed this row"),
+        "target": ("bigint", "the offset before which a partition's history ends; NULL for other splits"),
     },
     ("job", "table", "split"),
 )
@@ -99,7 +99,7 @@ def side_targets(schema: str) -> list[Target]:
 
 
 def schemas_with_state(con: Connection) -> list[str]:
-    """The schemas of the database that hold side tables, as far as the role may read them."""
+    """The schemas of the database that hold side tables which the role may read."""
     found = rows_of(
         con,
         "SELECT n.nspname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "
@@ -113,7 +113,7 @@ def schemas_with_state(con: Connection) -> list[str]:
 
 
 class State:
-    """The side tables of one schema, on one connection; every call is part of its transaction."""
+    """The side tables of one schema, on one connection; every call is part of the connection's transaction."""
 
     def __init__(self, con: Connection, schema: str) -> None:
         self._con, self.schema = con, schema
@@ -125,9 +125,9 @@ class State:
         return side_targets(self.schema)
 
     def exists(self) -> bool:
-        """Whether the side tables are there: all of them, since one transaction creates them.
+        """Whether the side tables exist. One transaction creates them, so either all of them exist or none.
 
-        Raises Fatal when a newer backfill wrote them.
+        Raises Fatal if a newer backfill wrote them.
         """
         found = rows_of(
             self._con,
@@ -142,15 +142,15 @@ class State:
         newest = rows_of(self._con, f"SELECT pg_catalog.max(layout) FROM {self._sql(JOBS)}")[0][0]
         if newest is not None and newest > LAYOUT:
             raise Fatal(
-                f"a newer backfill wrote this sink's side tables (layout {newest}, ours is {LAYOUT})",
+                f"a newer backfill wrote this sink's side tables (layout {newest}; this one knows {LAYOUT})",
                 "pip install --upgrade backfill-cli",
             )
         return True
 
     def markers(self, job: str, lock: bool = False) -> dict[str, Marker]:
-        """The job's markers by table; epoch 0 where a table is claimed and nothing committed.
+        """The job's markers by table; epoch 0 for a table that is claimed but has no commit yet.
 
-        lock: nobody else reads them so, nor writes them, until this transaction ends.
+        lock: until this transaction ends nobody else can write them, or read them with `lock`.
         """
         found = rows_of(
             self._con,
@@ -161,12 +161,12 @@ class State:
         return {table: Marker(epoch, token, attempt) for table, epoch, token, attempt in found}
 
     def owner_of_target(self, target: Target) -> tuple[str, str] | None:
-        """(job, table) that writes this table, None when no job does."""
+        """The (job, table) that writes this table; None if no job does."""
         found = rows_of(self._con, f'SELECT job, "table" FROM {self._sql(MARKERS)} WHERE target = $1', str(target))
         return (found[0][0], found[0][1]) if found else None
 
     def claim(self, job: str, claims: Iterable[tuple[str, Target]]) -> None:
-        """Markers at epoch 0 for tables that have none; they start with the token that the job's others have."""
+        """Tables without a marker get one at epoch 0, with the token of the job's other markers."""
         markers = self._sql(MARKERS)
         for table, target in claims:
             run(
@@ -182,18 +182,18 @@ class State:
         run(self._con, f"UPDATE {self._sql(MARKERS)} SET token = $1 WHERE job = $2", token, job)
 
     def owner(self, job: str) -> Owner | None:
-        """The catalog that has the job, None when nothing says so."""
+        """The catalog that owns the job; None if none is recorded."""
         found = rows_of(self._con, f"SELECT catalog, host, path FROM {self._sql(OWNERS)} WHERE job = $1", job)
         return Owner(*found[0]) if found else None
 
     def own(self, job: str, owner: Owner, instead_of: Owner | None) -> None:
-        """The catalog `owner` has the job. Raises Held when another one than `instead_of` has it by now."""
+        """The catalog `owner` owns the job. Raises Held if a catalog other than `instead_of` now owns it."""
         owners = self._sql(OWNERS)
         run(self._con, f"LOCK TABLE {owners} IN SHARE ROW EXCLUSIVE MODE")
         held = self.owner(job)
         if held is not None and held.catalog not in (owner.catalog, instead_of and instead_of.catalog):
             raise Held(
-                f"another catalog took job {job!r} just now: {held}",
+                f"another catalog has just taken job {job!r}: {held}",
                 f"backfill status {job} {held.option}",
             )
         run(self._con, f"DELETE FROM {owners} WHERE job = $1", job)
@@ -207,7 +207,7 @@ class State:
         )
 
     def record(self, commit: EpochCommit, tables: Iterable[str]) -> None:
-        """The epoch's markers, its checkpoint and the splits that it moved."""
+        """The epoch's markers, its checkpoint and the splits that it changed are written."""
         for table in tables:
             run(
                 self._con,
@@ -270,7 +270,7 @@ class State:
         )
 
     def saved(self, job: str) -> SavedJob | None:
-        """What the last commit kept, with all splits; None when the job has committed nothing."""
+        """What the last commit saved, with all splits; None if the job has committed nothing."""
         found = rows_of(self._con, f"SELECT definition, checkpoint FROM {self._sql(JOBS)} WHERE job = $1", job)
         if not found:
             return None
@@ -286,12 +286,12 @@ class State:
         return SavedJob(found[0][0], replace(decode(Checkpoint, found[0][1]), splits=splits))
 
     def remove(self, job: str) -> None:
-        # Markers first: a commit in flight has them locked, and is waited for.
+        # Markers first: a commit in flight holds their lock, so the DELETE waits for it.
         for side in SIDE_TABLES:
             run(self._con, f"DELETE FROM {self._sql(side)} WHERE job = $1", job)
 
 
 @lru_cache(maxsize=4)
 def _digest(definition: str) -> str:
-    # Cached: a definition holds the pin, megabytes at 100,000 splits, and comes with every commit.
+    # Cached: every commit has the definition, whose pin takes megabytes at 100,000 splits.
     return hashlib.sha256(definition.encode()).hexdigest()

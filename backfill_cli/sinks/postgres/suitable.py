@@ -1,4 +1,4 @@
-"""What a target that is there must be, so that it holds what we wrote for as long as its marker says so."""
+"""Refuses existing tables that could lose, hide or mix up rows while the marker says that they hold them."""
 
 from collections.abc import Iterable, Sequence
 
@@ -8,7 +8,7 @@ from backfill_cli.sinks.postgres.sql import TREE, Target, quoted
 
 
 def require_suitable(con: Connection, place: Place, target: Target, key: Sequence[str]) -> None:
-    """Raises UsageError for a table that would lose, hide or mix up rows, with the statement that helps."""
+    """Raises UsageError for a table that could lose, hide or mix up rows, with the statement that corrects it."""
     require_logged(con, [target])
     _refuse_rules(con, target)
     _refuse_children(con, target)
@@ -17,7 +17,7 @@ def require_suitable(con: Connection, place: Place, target: Target, key: Sequenc
 
 
 def require_logged(con: Connection, targets: Iterable[Target]) -> None:
-    """No table, nor a partition of it, is UNLOGGED: a crash would empty it and leave the markers."""
+    """No table or partition is UNLOGGED: a crash would empty it but keep the markers."""
     for target in targets:
         found = rows_of(
             con,
@@ -44,7 +44,7 @@ def _refuse_rules(con: Connection, target: Target) -> None:
     )
     if found:
         raise UsageError(
-            f"the rule {found[0][0]!r} rewrites what is written to {target}, and COPY goes past it",
+            f"the rule {found[0][0]!r} rewrites what is written to {target}, but COPY bypasses rules",
             f"ALTER TABLE {target.sql} " + ", ".join(f"DISABLE RULE {quoted(name)}" for (name,) in found),
         )
 
@@ -62,7 +62,7 @@ def _refuse_children(con: Connection, target: Target) -> None:
     if found:
         children = [Target(schema, table) for schema, table in found]
         raise UsageError(
-            f"{children[0]} inherits from {target}: its rows would count as those of {target}, and be deleted so",
+            f"{children[0]} inherits from {target}: its rows would count as rows of {target}, and be deleted",
             "name another target, or: "
             + "; ".join(f"ALTER TABLE {one.sql} NO INHERIT {target.sql}" for one in children),
         )
@@ -78,7 +78,7 @@ def _refuse_policies(con: Connection, place: Place, target: Target) -> None:
 
 
 def _refuse_blurred_key(con: Connection, target: Target, key: Sequence[str]) -> None:
-    """No key column's collation takes different texts for equal: a change would reach another key's row."""
+    """No key column's collation treats different texts as equal: a change would reach another key's row."""
     found = rows_of(
         con,
         "SELECT a.attname, o.collname, pg_catalog.format_type(a.atttypid, a.atttypmod) "
@@ -90,6 +90,6 @@ def _refuse_blurred_key(con: Connection, target: Target, key: Sequence[str]) -> 
         if name in key:
             raise UsageError(
                 f"the key column {name!r} of {target} has the collation {collation!r}, which is not "
-                "deterministic: keys that differ would be one",
+                "deterministic: it could treat different keys as equal",
                 f'ALTER TABLE {target.sql} ALTER COLUMN {quoted(name)} TYPE {kind} COLLATE "C"',
             )

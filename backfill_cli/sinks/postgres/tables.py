@@ -1,4 +1,4 @@
-"""The sink's tables: what is there, and what has to be created or added before an epoch's transaction."""
+"""The sink's tables: which exist, and what must be created or added before an epoch's transaction."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ _KINDS = {"v": "a view", "m": "a materialized view", "f": "a foreign table", "S"
 _DEPENDED_ON = "2BP01"
 """dependent_objects_still_exist"""
 _ONE_AT_A_TIME = 0x6261636B66696C6C
-""""backfill": the advisory lock of those who create tables."""
+""""backfill" in hex: the advisory lock that jobs take while they create tables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +37,11 @@ class Missing:
 def prepare(
     con: Connection, place: Place, schema: str, job: str, tables: Sequence[SinkTable], into_existing: bool
 ) -> None:
-    """The job's tables exist with all their columns, each with a marker; nothing is written when all was there."""
+    """The job's tables exist with all their columns and a marker each; writes nothing if they did before."""
     _take_turns(con)
     missing = check(con, place, schema, job, tables, into_existing)
     if missing.ddl or missing.new:
-        # Those who read a table wait behind a change of it that waits: not for long.
+        # While DDL waits for its lock, new readers of the table wait behind it: so it must not wait long.
         rows_of(con, f"SELECT pg_catalog.set_config('lock_timeout', '{session.DDL_LOCK_TIMEOUT_S}s', true)")
         for statement in missing.ddl:
             run(con, statement)
@@ -50,7 +50,10 @@ def prepare(
 
 
 def drop_tables(con: Connection, targets: Sequence[Target]) -> None:
-    """They are gone, all at once: they may refer to each other. Raises UsageError naming what depends on one."""
+    """The tables are dropped in one statement, as they may refer to each other.
+
+    Raises UsageError naming what else depends on one of them.
+    """
     if not targets:
         return
     try:
@@ -60,12 +63,12 @@ def drop_tables(con: Connection, targets: Sequence[Target]) -> None:
             raise
         raise UsageError(
             f"something else in the database depends on the job's tables: {told(exc, 'detail') or said(exc)}",
-            "drop that first, or leave --with-rows out and the tables where they are",
+            "drop that first, or omit --with-rows to keep the tables",
         ) from exc
 
 
 def create_state(con: Connection, schema: str) -> None:
-    """The side tables are there, in this transaction."""
+    """The side tables exist, in this transaction."""
     _take_turns(con)
     if not State(con, schema).exists():
         for statement in _side_tables(con, schema):
@@ -73,14 +76,14 @@ def create_state(con: Connection, schema: str) -> None:
 
 
 def _take_turns(con: Connection) -> None:
-    """No other job creates tables until this transaction ends."""
+    """No other job can create tables until this transaction ends."""
     rows_of(con, f"SELECT pg_catalog.pg_advisory_xact_lock({_ONE_AT_A_TIME})::text")
 
 
 def check(
     con: Connection, place: Place, schema: str, job: str, tables: Sequence[SinkTable], into_existing: bool
 ) -> Missing:
-    """What `prepare` would make; writes nothing. Raises for tables that the job cannot have."""
+    """What `prepare` would create; writes nothing. Raises for tables that the job cannot write to."""
     wanted = [Wanted.of(table, schema) for table in tables]
     _refuse_shared_targets(wanted)
     state = State(con, schema)
@@ -104,11 +107,11 @@ def check(
         there = _exists(con, want.target)
         if marker is not None and marker.epoch and not there:
             raise StateConflict(
-                f"{want.target} is gone, though it held job {job!r} up to epoch {marker.epoch}",
+                f"{want.target} is gone, but its marker says that it holds job {job!r} up to epoch {marker.epoch}",
                 f"restore the table, or start over: backfill drop {job} --with-rows --confirm {job}",
             )
         if there:
-            # A marker alone makes rows ours no more than a start that ended before it made the job.
+            # A marker at epoch 0 does not make the rows ours: it may be left by a start that failed early.
             more = list(added(con, place, want, ours=into_existing or (marker is not None and marker.epoch > 0)))
             ddl += [*more, *(widened(con, schema, job, [(want.table.name, want.target)]) if more else ())]
             present.append((want.table.name, want.target))
@@ -127,13 +130,13 @@ def _side_tables(con: Connection, schema: str) -> Iterator[str]:
 
 
 def _schema(con: Connection, schema: str) -> Iterator[str]:
-    # IF NOT EXISTS alone would ask for the right to create a schema that is there.
+    # IF NOT EXISTS alone needs the right to create schemas even if the schema exists.
     if not rows_of(con, "SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = $1", schema):
         yield f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)}"
 
 
 def _exists(con: Connection, target: Target) -> bool:
-    """Whether it is there as a table. Raises UsageError for something else of that name."""
+    """Whether the table exists. Raises UsageError if the name belongs to something else."""
     found = rows_of(
         con,
         "SELECT c.relkind::text FROM pg_catalog.pg_class c "
@@ -155,12 +158,12 @@ def _refuse_shared_targets(wanted: Sequence[Wanted]) -> None:
         if twin != want.table.name:
             raise UsageError(
                 f"tables {twin!r} and {want.table.name!r} have the same target, {want.target}",
-                "give one of them another one: tables.target",
+                "give one of them another target: tables.target",
             )
 
 
 def _refuse_other_owner(states: Sequence[State], schema: str, job: str, want: Wanted) -> None:
-    """No other job writes the table, whichever schema of the database its markers are in."""
+    """No other job writes the table, in whichever schema of the database that job's markers are."""
     for state in states:
         owner = state.owner_of_target(want.target)
         if owner is None or (state.schema == schema and owner == (job, want.table.name)):
@@ -178,21 +181,19 @@ def _refuse_other_owner(states: Sequence[State], schema: str, job: str, want: Wa
 
 
 def _refuse_read_only(con: Connection, place: Place, begun: bool) -> None:
-    """Raises UsageError where nothing can be written; for a job that has begun, Transient: a failover may pass."""
+    """Raises UsageError if the database is read-only; Transient for a job that has begun, as it may pass."""
     standby, read_only, user = rows_of(
         con,
         "SELECT pg_catalog.pg_is_in_recovery(), pg_catalog.current_setting('transaction_read_only') = 'on', user",
     )[0]
     if read_only and begun:
         raise Transient(
-            f"PostgreSQL {place} may only be read now", "name the primary server in sink.dsn, or promote this one"
+            f"PostgreSQL {place} is read-only now", "name the primary server in sink.dsn, or promote this one"
         )
     if standby:
-        raise UsageError(
-            f"PostgreSQL {place} is a standby, which cannot be written", "name its primary in sink.dsn"
-        )
+        raise UsageError(f"PostgreSQL {place} is a standby, which is read-only", "name its primary in sink.dsn")
     if read_only:
         raise UsageError(
-            f"PostgreSQL {place}: transactions of the role {user} may only read (default_transaction_read_only)",
+            f"PostgreSQL {place}: transactions of the role {user} are read-only (default_transaction_read_only)",
             f"ALTER ROLE {quoted(user)} SET default_transaction_read_only = off",
         )

@@ -1,4 +1,4 @@
-"""Spark's types as PostgreSQL's: each survives exactly, or is refused naming column and type."""
+"""Maps Spark's types to PostgreSQL's: values survive exactly, or the type is refused, naming the column."""
 
 import json
 import re
@@ -24,9 +24,9 @@ SIMPLE = {
     "timestamp": "timestamp with time zone",
     "timestamp_ntz": "timestamp without time zone",
 }
-"""As format_type() writes them, so that a table's own can be compared."""
+"""As format_type() writes them, so that they can be compared with those of an existing table."""
 LOGICAL = {"uuid": "uuid", "json": "json"}
-"""json, not jsonb: jsonb turns 1E400 and the order and repeats of names into something else."""
+"""json, not jsonb: jsonb changes 1E400, the order of names, and repeated names."""
 EQUAL = {"character varying": "text"}
 OP, UNSENT = "_op", "_unsent"
 OF_STAGING = (OP, UNSENT)
@@ -40,7 +40,7 @@ _CHARACTERS = re.compile(r"(var)?char\(\d+\)")
 class Column:
     """A column of a sink table.
 
-    type: as format_type() writes it. spark: the type's name in Spark's schema, of an array's elements where array.
+    type: as format_type() writes it. spark: the type's name in Spark's schema; of the elements, if array.
     """
 
     name: str
@@ -50,10 +50,10 @@ class Column:
 
 
 def sink_columns(table: str, schema: str) -> tuple[Column, ...]:
-    """The sink's columns of a Spark schema given as JSON, in its order.
+    """The sink's columns for a Spark schema given as JSON, in its order.
 
-    Raises BadData naming table, column and type where a type would not survive exactly, and where two names
-    differ by case alone or one is taken: by the staged files, or by PostgreSQL.
+    Raises BadData naming table, column and type if a type would not survive exactly, if two names differ only in
+    case, or if a name is reserved by the staged files or by PostgreSQL.
     """
     fields = fields_of(schema)
     _refuse_names(table, [field["name"] for field in fields])
@@ -104,14 +104,14 @@ def _refuse_names(table: str, names: Sequence[str]) -> None:
                 "rename one in the transform's select",
             )
         if name.lower() in OF_STAGING or name in OF_THE_SYSTEM:
-            whose = "staged changes use" if name.lower() in OF_STAGING else "PostgreSQL keeps for itself"
+            whose = "staged changes use" if name.lower() in OF_STAGING else "PostgreSQL reserves"
             raise BadData(
-                f"table {table!r}: a column may not be called {name!r}, which {whose}",
+                f"table {table!r}: a column cannot be named {name!r}, which {whose}",
                 f'rename it in the transform: select = ["{name} AS its_{name.strip("_")}", …]',
             )
 
 
 def read_back(schema: str) -> str:
-    """The schema (JSON) of the columns as Parquet files hold them for Spark: text for UUID and JSON."""
+    """The schema (JSON) of the columns as exported to Parquet for Spark: text for UUID and JSON."""
     fields = [{**field, "metadata": {}} for field in fields_of(schema)]
     return json.dumps({"type": "struct", "fields": fields})

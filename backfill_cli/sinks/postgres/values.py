@@ -1,7 +1,7 @@
-"""Staged values as the bytes that PostgreSQL reads, column by column in Arrow, and what it gave as Spark's values.
+"""Converts staged Arrow columns to what PostgreSQL's binary COPY reads, and values it returns to Spark's types.
 
-ADBC sends a column as its Arrow type has it, and the server reads those bytes by the type of its own column. So a
-time goes as the number that PostgreSQL keeps, with its infinities; ADBC's own way would refuse those.
+ADBC encodes a column by its Arrow type; the server decodes the bytes by the type of its own column. So dates and
+times are sent as the integers that PostgreSQL stores, infinities included, which ADBC's own encoding refuses.
 """
 
 import re
@@ -16,12 +16,12 @@ DAYS_TO_2000 = 10_957
 MICROS_TO_2000 = DAYS_TO_2000 * 86_400_000_000
 """PostgreSQL counts from 2000, Spark and Parquet from 1970."""
 ENDLESS_DAYS, ENDLESS_MICROS = 2**31 - 1, 2**63 - 1
-"""Infinity, negative for its opposite, as DuckDB and Parquet keep it; PostgreSQL has one less for the opposite."""
+"""Infinity as DuckDB and Parquet store it, negated for -infinity; PostgreSQL's -infinity is one less."""
 UUID = r"^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
 
 
 class Unfit(Exception):
-    """A value that PostgreSQL's type cannot hold. row: its number in the array, from 0. what: for people."""
+    """A value that PostgreSQL's type cannot hold. row: its index in the array, from 0. what: for the message."""
 
     def __init__(self, row: int, column: str, what: str) -> None:
         super().__init__(what)
@@ -29,7 +29,7 @@ class Unfit(Exception):
 
 
 def arrow_type(column: Column) -> "pa.DataType":
-    """The Arrow type of Spark's values."""
+    """The Arrow type of the column's Spark type."""
     import pyarrow as pa
 
     kind = _scalar(column.spark)
@@ -58,7 +58,7 @@ def _scalar(spark: str) -> "pa.DataType":
 
 
 def sent_schema(columns: tuple[Column, ...], extra: tuple[str, ...] = ()) -> "pa.Schema":
-    """What is sent: the columns, and of the staged files' own those in `extra`."""
+    """The Arrow schema of what is sent: the columns, then those of `extra`, which only staged files have."""
     import pyarrow as pa
 
     own = {OP: pa.string(), UNSENT: pa.list_(pa.string())}
@@ -110,7 +110,7 @@ def _since_2000(column: Column, given: "pa.Array", shift: int, endless: int) -> 
     extremes = pc.min_max(given).as_py()
     if -endless + shift < extremes["min"] and extremes["max"] < endless:
         return pc.subtract(given, pa.scalar(shift, given.type))
-    # An end of time is kept as such; what no subtraction reaches is out of PostgreSQL's range, and not the end.
+    # Infinities are kept; a finite value that the subtraction cannot represent is out of PostgreSQL's range.
     ends = pc.or_(pc.equal(given, endless), pc.equal(given, -endless))
     outside = pc.and_(pc.less_equal(given, -endless + shift), pc.invert(ends))
     if pc.any(outside).as_py():
@@ -132,13 +132,13 @@ def _uuids(column: Column, given: "pa.Array") -> "pa.Array":
     plain = pc.match_substring_regex(given, UUID)
     if pc.any(pc.invert(plain)).as_py():
         row = pc.index(plain, False).as_py()
-        raise Unfit(row, column.name, f"{given[row].as_py()!r} is no UUID")
+        raise Unfit(row, column.name, f"{given[row].as_py()!r} is not a UUID")
     bare = pc.replace_substring(given, "-", "")
     return pa.array([None if text is None else bytes.fromhex(text) for text in bare.to_pylist()], pa.binary())
 
 
 def selected(column: Column, of: str) -> str:
-    """SQL of a column as `received` takes it: as ADBC reads it exactly, times as numbers."""
+    """SQL that reads a column so that ADBC delivers it exactly to `received`: dates and times as numbers."""
     match column.spark:
         case "uuid" | "json":
             return f"{of}::text"
@@ -151,7 +151,7 @@ def selected(column: Column, of: str) -> str:
 
 
 def since_1970(spark: str, of: str) -> str:
-    """SQL of a time as a whole number of days or microseconds since 1970, infinities as Parquet keeps them."""
+    """SQL of a date in days, or a timestamp in microseconds, since 1970; infinities as Parquet stores them."""
     if spark == "date":
         number, endless = f"({of} - DATE '1970-01-01')::bigint", ENDLESS_DAYS
     else:
@@ -161,7 +161,7 @@ def since_1970(spark: str, of: str) -> str:
 
 
 def received(column: Column, values: Any) -> "pa.Array":
-    """What `selected` read, as Spark's type. Raises pyarrow's error for what no job of ours can have written."""
+    """What `selected` read, as Spark's type. Raises pyarrow's error for a value that no job can have written."""
     import pyarrow as pa
 
     plain = values.storage if isinstance(values, pa.ExtensionArray) else values

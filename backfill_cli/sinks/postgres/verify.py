@@ -1,4 +1,4 @@
-"""A PostgreSQL sink as `verify` reads it: one snapshot of the database, which no commit waits for."""
+"""How `verify` reads a PostgreSQL sink: in one snapshot of the database, which blocks no commit."""
 
 import json
 import threading
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 FEW_VALUES = 2000
 FILE_ROWS = 1_000_000
 BYTEWISE = 'COLLATE pg_catalog."C"'
-"""The column's own may take different texts for equal."""
+"""The column's own collation may treat different texts as equal."""
 NOT_A_NUMBER = 2**62
-"""The word of a NaN: no decimal of 18 digits has it, and no job wrote it."""
+"""The word of a NaN: no decimal of 18 digits has this word, and no job writes a NaN."""
 
 
 class PostgresCopy:
-    """`contracts.SinkCopy` over one REPEATABLE READ transaction. One query at a time, from whatever thread."""
+    """`contracts.SinkCopy` over one REPEATABLE READ transaction. Any thread may call; queries run one by one."""
 
     def __init__(self, con: Connection, place: Place, schema: str, job: str, folder: Path) -> None:
         self._con, self._place, self._schema, self._job, self._folder = con, place, schema, job, folder
@@ -52,17 +52,17 @@ class PostgresCopy:
         self._written = 0
 
     def saved(self) -> SavedJob | None:
-        with self._turn, self._asking("reading what is kept"):
+        with self._turn, self._asking("reading the job's saved state"):
             state = State(self._con, self._schema)
             return state.saved(self._job) if state.exists() else None
 
     def mark(self) -> str | None:
-        """None: no counter of the server's tells surely that nobody wrote to a table."""
+        """None: the server has no counter that proves that nobody wrote to a table."""
         return None
 
     def survey(self, table: SinkTable) -> Survey:
-        """Reads the planner's statistics, and an index where there is one on the key."""
-        with self._turn, self._asking(f"looking at {table.target}"):
+        """Reads the planner's statistics, and the key's index if there is one."""
+        with self._turn, self._asking(f"surveying {table.target}"):
             target = Target.of(table, self._schema)
             few = self._few(target) & frozenset(_strings(table))
             spec = spec_of(table.schema, table.key, few)
@@ -70,7 +70,7 @@ class PostgresCopy:
                 return Survey(None, None, few)
             name = quoted(spec.columns[0].name)
             low, high = (_word(spec.columns[0], f"b.{end}") for end in ("low", "high"))
-            # Of the column itself, not of its word: an index answers min and max.
+            # Min and max of the column itself, not of its word: an index can answer them.
             ends = f"SELECT pg_catalog.min({name}) AS low, pg_catalog.max({name}) AS high FROM {target.sql}"
             if spec.columns[0].word is Word.BOOLEAN:
                 ends = (
@@ -81,7 +81,7 @@ class PostgresCopy:
             return Survey(lowest, highest, few)
 
     def _few(self, target: Target) -> frozenset[str]:
-        """Columns with few distinct values, as the last ANALYZE says; none of our results depends on it."""
+        """Columns with few distinct values according to the last ANALYZE. Affects speed only, never results."""
         found = rows_of(
             self._con,
             "SELECT attname FROM pg_catalog.pg_stats WHERE schemaname = $1 AND tablename = $2 "
@@ -98,7 +98,7 @@ class PostgresCopy:
             return {part: Digest(count, tuple(hashes)) for part, count, *hashes in rows_of(self._con, sql)}
 
     def _source(self, table: SinkTable, spec: DigestSpec) -> str:
-        """FROM's text: the table as `t`, joined with a list of hashes for each text column."""
+        """The FROM clause: the table as `t`, joined with a list of hashes for each text column."""
         target = Target.of(table, self._schema).sql
         source = f"{target} AS t"
         for at, column in enumerate(spec.columns):
@@ -161,8 +161,8 @@ class PostgresCopy:
             raise Transient(f"{folder} cannot be written: {exc}", f"df -h {folder.parent}") from exc
         except pa.ArrowInvalid as exc:
             raise BadData(
-                f"table {table.name!r}: {table.target} holds a value that no job of this schema can have written: "
-                f"{exc}",
+                f"table {table.name!r}: {table.target} holds a value that a job with this schema cannot have "
+                f"written: {exc}",
                 f"correct it, or start over: backfill drop {self._job} --with-rows --confirm {self._job}",
             ) from exc
 
@@ -199,7 +199,7 @@ def _dialect(spec: DigestSpec) -> Dialect:
 
 
 def _word(column: WordColumn, of: str) -> str:
-    """SQL of a column's word. Infinite dates and times become the numbers that Parquet and Spark keep."""
+    """SQL of a column's word. Infinite dates and times become the numbers that Parquet and Spark use for them."""
     match column.word:
         case Word.DAYS:
             return since_1970("date", of)
@@ -216,6 +216,6 @@ def _word(column: WordColumn, of: str) -> str:
 
 @contextmanager
 def copied(place: Place, schema: str, job: str, folder: Path) -> Iterator[PostgresCopy]:
-    """The tables as they are now, for as long as the block lasts."""
+    """The tables as they are now, unchanging until the block ends."""
     with opened(place, f"reading the tables of job {job!r} for verify", mode=READING) as con:
         yield PostgresCopy(con, place, schema, job, folder)

@@ -1,4 +1,4 @@
-"""A table as a job wants it in PostgreSQL: its columns, its key, its DDL."""
+"""A table as the job needs it in PostgreSQL: its columns, its key, its DDL."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from backfill_cli.sinks.postgres.types import Column, sink_columns
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A table as the job wants it."""
+    """A table as the job needs it."""
 
     table: SinkTable
     target: Target
@@ -24,16 +24,16 @@ class Wanted:
             if name not in types:
                 raise BadData(
                     f"table {table.name!r}: its key column {name!r} is not among its columns",
-                    f'take it in the transform: select = ["{name}", …]',
+                    f'add it to the transform: select = ["{name}", …]',
                 )
             if types[name] == "json":
                 raise BadData(
-                    f"table {table.name!r}: its key column {name!r} is json, which PostgreSQL does not compare",
-                    f'take it as text in the transform: select = ["CAST({name} AS STRING) AS {name}", …]',
+                    f"table {table.name!r}: its key column {name!r} is json, which PostgreSQL cannot compare",
+                    f'convert it to text in the transform: select = ["CAST({name} AS STRING) AS {name}", …]',
                 )
         return cls(table, Target.of(table, schema), columns)
 
     def create(self) -> str:
-        """DDL for the whole table, its key the primary key."""
+        """DDL for the whole table; its key is the primary key."""
         columns = ", ".join(f"{quoted(column.name)} {column.type}" for column in self.columns)
         return f"CREATE TABLE {self.target.sql} ({columns}, PRIMARY KEY ({listed(self.table.key)}))"

@@ -1,14 +1,14 @@
-"""Which staged row and column a COPY stopped at, as the server's context of its error says it."""
+"""Finds the staged row and column at which a COPY stopped, from the context of the server's error."""
 
 import re
 from collections.abc import Sequence
 
 
 def stopped_at(context: str, tables: Sequence[str], columns: Sequence[str]) -> tuple[int, str] | None:
-    """The row, from 0, and the column, `?` where none is named; None for a context that is of no COPY into these.
+    """The row, from 0, and the column, `?` if none is named; None if this is not the context of such a COPY.
 
-    context: `COPY orders, line 2, column name`, in the words of the server's language; names stand in it as they
-    are, with whatever digits, commas and line ends they have.
+    context: `COPY orders, line 2, column name`, in the server's language; names appear in it unquoted, with any
+    digits, commas and line ends that they contain.
     """
     for table in sorted(tables, key=len, reverse=True):
         found = re.search(rf"(?:\A|\n)COPY {re.escape(table)},\D+?(\d+)(?:, \S+ (.+))?", context, re.DOTALL)

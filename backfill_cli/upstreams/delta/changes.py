@@ -1,4 +1,4 @@
-"""Delta tables as a change log: their change data feeds, a log each, many versions at once."""
+"""Delta tables as a change log: the change data feed of each table, read many versions at a time."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ _MARKS = {"_op": "string", "_seq": "long", "_ms": "long"}
 
 
 class DeltaChanges:
-    """See contracts.ChangeLog. snapshot: of the same tables; pinned when `begin` is called."""
+    """See contracts.ChangeLog. snapshot: of the same tables, pinned before `begin` is called."""
 
     before_images = True
     keeps = "the change data feed until it is applied (logs and change files are kept by the table's retentions)"
@@ -42,7 +42,7 @@ class DeltaChanges:
         held = {name: one.held for name, one in self._snapshot.tables.items() if one.held is not None}
         self._follow({name: {"id": one.id, "physical": one.physical} for name, one in held.items()})
         position = Position.of({name: one.version for name, one in held.items()})
-        self.observe(position)  # what cannot be followed is said before anything is read
+        self.observe(position)  # refuse what cannot be followed before anything is read
         return LogStart(position, max((one.ms for one in held.values()), default=None), None, schema, {})
 
     def restore(self, pin: Pin) -> None:
@@ -83,7 +83,7 @@ class DeltaChanges:
         image = F.col("_change_type") == "update_preimage"
         return told.select(
             F.when(gone, "D").otherwise("U").alias("_op"),
-            # a commit touches a row once; what it takes away comes before what it puts there
+            # a commit changes a row once; what it removes comes before what it adds
             F.struct(F.col("_commit_version").alias("version"), (~gone).alias("puts"), image.alias("image")).alias(
                 "_seq"
             ),
@@ -92,16 +92,16 @@ class DeltaChanges:
         )
 
     def acknowledge(self, position: Position) -> None:
-        """The table keeps its own log; what was parsed of it is let go."""
+        """The table keeps its own log; what was parsed of it is forgotten."""
         for name, log in self._logs.items():
             log.applied(_version(position, name))
 
     def advice(self) -> Sequence[str]:
-        """How long the tables keep what the job has yet to read."""
+        """How long the tables keep what the job has still to read."""
         return [told for name, one in self._snapshot.tables.items() if (told := retention(name, one.held))]
 
     def failure(self, exc: Exception) -> BackfillError | None:
-        """What a failure of Spark says of the feed: that it ended, was cleaned up, or that VACUUM took files."""
+        """Our error for a Spark failure about the feed: turned off, cleaned up, or files removed by VACUUM."""
         text = str(exc)
         told = next((meaning for mark, meaning in _FAILURES.items() if mark in text), None)
         if told is not None:
@@ -116,9 +116,9 @@ class DeltaChanges:
 
 _FAILURES = {
     "DELTA_MISSING_CHANGE_DATA": "its change data feed was off for a time: some changes are not in it",
-    "DELTA_VERSION_NOT_FOUND": "its log has a version no longer that is not applied yet: it was cleaned up",
-    "DELTA_LOG_FILE_NOT_FOUND": "its log has a version no longer that is not applied yet: it was cleaned up",
-    "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_SCHEMA_CHANGE": "its columns changed in a way that its feed cannot tell",
+    "DELTA_VERSION_NOT_FOUND": "log cleanup removed a version that is not applied yet",
+    "DELTA_LOG_FILE_NOT_FOUND": "log cleanup removed a version that is not applied yet",
+    "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_SCHEMA_CHANGE": "its columns changed in a way that its feed cannot show",
 }
 
 
@@ -129,13 +129,13 @@ def _version(position: Position, table: str) -> int:
 
 
 def retention(name: str, held: PinnedTable | None) -> str | None:
-    """What VACUUM may take from a job, for `plan`. None where the table was not pinned here."""
+    """What VACUUM may remove before the job reads it, for `plan`. None if the table was not pinned here."""
     if held is None:
         return None
     kept = held.properties.get("delta.deletedFileRetentionDuration", "interval 1 week")
     log = held.properties.get("delta.logRetentionDuration", "interval 30 days")
     return (
         f"table {name!r}: VACUUM may remove files of version {held.version}, and changes, that are older than "
-        f"{kept}; its log is kept for {log}: reading the snapshot, and any pause, has to be shorter "
+        f"{kept}; its log is kept for {log}: reading the snapshot, and any pause, must take less "
         "(delta.deletedFileRetentionDuration, delta.logRetentionDuration)"
     )

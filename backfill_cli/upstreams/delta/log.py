@@ -1,4 +1,4 @@
-"""One Delta table's log as it is followed: which versions came, and what none of them may do."""
+"""Follows the log of one Delta table: which versions are new, and which cannot be followed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,9 +23,10 @@ _NOT_FOLLOWED = {
 
 @dataclass
 class FollowedTable:
-    """The versions after one that is applied. Each is parsed once; an idle table costs two looks at its log.
+    """The versions after the last applied one. Each is parsed once; an idle table costs two reads of its log.
 
-    id: the table's. physical: of its columns, as pinned. known: versions parsed and not applied yet, in order.
+    id: the table's own. physical: the physical names of its columns, as pinned. known: the versions parsed but not
+    yet applied, in order.
     """
 
     name: str
@@ -44,10 +45,10 @@ class FollowedTable:
         self._know(version)
         self._read_on()
         if last_checkpoint(self.where) > self._at:
-            self._read_on()  # it may have been made since
+            self._read_on()  # it may have been written since
         if last_checkpoint(self.where) > self._at and commit(self.where, self._at + 1) is None:
             raise HistoryGone(
-                f"{self.where.shown}: its log has version {self._at + 1} no longer, it was cleaned up",
+                f"{self.where.shown}: version {self._at + 1} was removed from its log by log cleanup",
                 f"{START_OVER}; delta.logRetentionDuration says how long versions are kept",
             )
         return [one for one in self.known if one.version > version]
@@ -60,11 +61,11 @@ class FollowedTable:
             self._move(found.version, stamp(self.where, found.version))
 
     def applied(self, version: int) -> None:
-        """Versions up to this one are not asked for again."""
+        """Versions up to this one will not be requested again."""
         self.known = [one for one in self.known if one.version > version]
 
     def _know(self, version: int) -> None:
-        """What was seen is of the same table still; the first time, what the pin says is."""
+        """The table is still the job's: its id is checked at first, and if the last known log file has changed."""
         first = self.known[0].version - 1 if self.known else self._at
         if self._at < 0 or version < first:
             self.known = []
@@ -81,12 +82,12 @@ class FollowedTable:
         found = str(self.where.open().metadata().id)
         if found != self.id:
             raise Fatal(
-                f"{self.where.shown}: another table is there now: its id is {found}, the job's is {self.id}",
+                f"{self.where.shown}: the table was replaced: its id is {found}, the job's is {self.id}",
                 START_OVER,
             )
 
     def _require(self, found: Commit) -> None:
-        """Raises Fatal naming what of this version cannot be followed."""
+        """Raises Fatal for a version that cannot be followed, naming why."""
         did = _NOT_FOLLOWED.get(found.operation.upper())
         if did is not None:
             self._refuse(found, f"{did} ({found.operation})", START_OVER)
@@ -95,10 +96,10 @@ class FollowedTable:
 
     def _require_metadata(self, found: Commit, metadata: TableMetadata) -> None:
         if metadata.id != self.id:
-            self._refuse(found, f"is of another table, with the id {metadata.id}", START_OVER)
+            self._refuse(found, f"belongs to another table, with the id {metadata.id}", START_OVER)
         if metadata.properties.get(FEED, "").lower() != "true":
             fix = f"ALTER TABLE delta.`{self.where.shown}` SET TBLPROPERTIES ({FEED} = true), then {START_OVER}"
-            self._refuse(found, "ended its change data feed", fix)
+            self._refuse(found, "turned its change data feed off", fix)
         _, physical = columns_of_delta(metadata.schema)
         require_same_physical(self.where, {**self.physical, **self._later}, physical, found.version)
         self._later.update(physical)
@@ -107,7 +108,7 @@ class FollowedTable:
         raise Fatal(f"{self.where.shown}: version {found.version} {what}", hint)
 
     def epochs(self, version: int) -> list[UpstreamEpoch]:
-        """The versions after one, as upstream epochs: data or none, each moves the job on."""
+        """The versions after this one as upstream epochs; each advances the position, with or without data."""
         told: str | None = None
         made: list[UpstreamEpoch] = []
         for one in self.after(version):

@@ -1,4 +1,4 @@
-"""The `[upstream]` part of a config with `type = "delta"`: what a user may write, with help."""
+"""The options of `[upstream]` with `type = "delta"`, with their help."""
 
 from datetime import datetime
 from typing import Annotated, Literal
@@ -18,12 +18,12 @@ class DeltaOptions(BaseModel):
     type: Literal["delta"] = Field(default="delta", description="this connector")
     table: Annotated[str, Example("lake/orders")] = Field(
         min_length=1,
-        description="the table's folder: a local path or a URI, with a `/` in it; or catalog.schema.table, of a "
-        "catalog of the session; holds {table} when there are several tables",
+        description="the table's folder: a local path or a URI, with a `/` in it; or catalog.schema.table, in a "
+        "catalog of the session; contains {table} if there are several tables",
     )
     version: int | str = Field(
         default="latest",
-        description='where the snapshot is taken: "latest", a version\'s number, or a timestamp '
+        description='the version to read as the snapshot: "latest", a version\'s number, or a timestamp '
         '("2026-11-01T12:00:00Z"), for the version that was the newest then',
     )
 

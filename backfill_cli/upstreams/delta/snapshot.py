@@ -126,7 +126,7 @@ def place_of(template: str, table: str, session: Session) -> Where:
     name = template.replace("{table}", table)
     found = located(session(), name)
     if found is None:
-        raise UsageError(f"{name}: no Delta table of that name", "correct upstream.table")
+        raise UsageError(f"{name}: no Delta table with that name", "correct upstream.table")
     return found
 
 
@@ -139,7 +139,7 @@ def vacuumed(exc: Exception, tables: Sequence[Where]) -> BackfillError | None:
     if where is None:
         return None
     return HistoryGone(
-        f"{where.shown}: a file that had still to be read is gone: VACUUM took it",
+        f"{where.shown}: VACUUM removed a file that was still to be read",
         "start over; keep files longer than the job needs: "
         f"ALTER TABLE delta.`{where.shown}` SET TBLPROPERTIES (delta.deletedFileRetentionDuration = 'interval 30 "
         "days')",

@@ -1,4 +1,4 @@
-"""One Delta table at its pinned version: which ranges of keys it is read in, and what is refused."""
+"""One Delta table at its pinned version: the key ranges that it is read in, and which tables are refused."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 PHYSICAL = "delta.columnMapping.physicalName"
 COUNTED_ROWS = 50_000_000
-"""Up to so many rows those that deletion vectors took are counted, a bit a row; of more the total is not told."""
+"""Deleted rows are counted from deletion vectors (one bit per row) up to this many; beyond, no total is given."""
 
 
 @dataclass(frozen=True, slots=True)
 class PinnedTable:
-    """id: the table's own. ms: when the version was made. physical: column -> its name in the files."""
+    """id: the table's own. ms: when the version was written. physical: column -> its name in the files."""
 
     id: str
     version: int
@@ -38,24 +38,26 @@ class PinnedTable:
 
 
 def pinned(where: Where, table: TableSpec, version: int | str) -> PinnedTable:
-    """The table held still, by its log alone. Raises as contracts.SnapshotSide.pin does."""
+    """The table at one version, read from its log only. Raises as contracts.SnapshotSide.pin does."""
     opened = _at(where, version)
     number = opened.version()
     made = commit(where, number)
     ms = made.ms if made is not None else int(opened.history(1)[0]["timestamp"])
     if (at := moment(str(version))) is not None and ms > at.timestamp() * 1000:
-        raise UsageError(f"{where.shown}: no version at {version}, the oldest is {number}", "name a later time")
+        raise UsageError(
+            f"{where.shown}: no version is as old as {version}, the oldest is {number}", "name a later time"
+        )
     metadata = opened.metadata()
     if metadata.configuration.get(FEED, "").lower() != "true":
         raise UsageError(
-            f"{where.shown}: version {number} has no change data feed: what changes after it cannot be followed",
-            f"ALTER TABLE delta.`{where.shown}` SET TBLPROPERTIES ({FEED} = true), and pin the version it makes",
+            f"{where.shown}: version {number} has no change data feed: changes after it cannot be followed",
+            f"ALTER TABLE delta.`{where.shown}` SET TBLPROPERTIES ({FEED} = true), and pin the version it creates",
         )
     columns, physical = columns_of_delta(opened.schema().to_json())
     lacking = [column for column in table.key if column not in columns]
     if lacking:
         raise UsageError(
-            f"{where.shown}: no column {lacking[0]!r}, the key of table {table.name!r}; columns: "
+            f"{where.shown}: no column {lacking[0]!r}, which is in the key of table {table.name!r}; columns: "
             + ", ".join(columns),
             "correct tables.key",
         )
@@ -75,23 +77,23 @@ def _at(where: Where, version: int | str) -> "DeltaTable":
 
 
 def columns_of_delta(schema: str) -> tuple[Columns, dict[str, str]]:
-    """The columns without what Delta notes of them, and what each is called in the files."""
+    """The columns without Delta's metadata, and the name of each in the files."""
     told = json.loads(schema)["fields"]
     columns = {one["name"]: field(one["name"], _bare(one["type"])) for one in told}
     return columns, {one["name"]: str(one["metadata"].get(PHYSICAL, one["name"])) for one in told}
 
 
 def _bare(kind: Any) -> Any:
-    """A type without the metadata of nested fields."""
+    """The type without the metadata of nested fields."""
     if isinstance(kind, Mapping):
         return {name: {} if name == "metadata" else _bare(value) for name, value in kind.items()}
     return [_bare(one) for one in kind] if isinstance(kind, list) else kind
 
 
 def _require_files(where: Where, opened: "DeltaTable") -> None:
-    """The version's files are there. What the newest version holds too is; of the rest VACUUM may have taken some.
+    """The version's files exist. Checks those that the newest version no longer has: VACUUM may have removed some.
 
-    Raises HistoryGone naming one: a count would be answered by statistics, and rows would be missing.
+    Raises HistoryGone naming one of them. Without this check counts would come from statistics while rows lack.
     """
     from pyarrow import fs as pafs
 
@@ -105,7 +107,7 @@ def _require_files(where: Where, opened: "DeltaTable") -> None:
     gone = [path for path, info in zip(older, infos, strict=True) if info.type == pafs.FileType.NotFound]
     if gone:
         raise HistoryGone(
-            f"{where.shown}: version {opened.version()} lacks {len(gone)} of its files: VACUUM took {gone[0]}",
+            f"{where.shown}: version {opened.version()} lacks {len(gone)} of its files: VACUUM removed {gone[0]}",
             f'pin a newer one: upstream.version = "latest" (now {newest.version()})',
         )
 
@@ -137,7 +139,7 @@ def _splits(
     over = deleted or 0
     for index, one in enumerate(ranges):
         rows = one.rows
-        if over:  # which range the deleted rows are in is not known: the total is right
+        if over:  # it is unknown which ranges the deleted rows are in, but the total is right
             taken = min(over, rows)
             rows, over = rows - taken, over - taken
         told = rows if rows_known else None
@@ -161,7 +163,7 @@ def _file_keys(files: "pa.Table", key: str, physical: str, kind: Any) -> Iterato
 
 
 def _deleted(opened: "DeltaTable", where: Where) -> int | None:
-    """How many rows deletion vectors hold; None where that is not worth to be counted."""
+    """How many rows deletion vectors remove; None if the table is too large to count them."""
     import pyarrow.compute as pc
 
     if "deletionVectors" not in (opened.protocol().reader_features or ()):
@@ -182,11 +184,11 @@ def selections(opened: "DeltaTable") -> Iterator["pa.RecordBatch"]:
 
 
 def require_same_physical(where: Where, before: Mapping[str, str], after: Mapping[str, str], version: int) -> None:
-    """Columns of a name are still the same columns. Raises Fatal for one that was dropped and added again."""
+    """Each name still means the same column. Raises Fatal for a column that was dropped and added again."""
     for name, held in before.items():
         if after.get(name, held) != held:
             raise Fatal(
-                f"{where.shown}: version {version} has another column {name!r}: the one that it had was dropped "
+                f"{where.shown}: version {version} has a different column {name!r}: the former one was dropped "
                 "or renamed",
                 "drop the job and start over",
             )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class DeltaUpstream(Pair):
-    """See contracts.Upstream, PastUpstream; and it says where its tables are."""
+    """See contracts.Upstream and PastUpstream; also reports where its tables are."""
 
     def __init__(self, options: DeltaOptions, tables: Sequence[TableSpec]) -> None:
         snapshot = DeltaSnapshot(options, tables, lambda: self._session())

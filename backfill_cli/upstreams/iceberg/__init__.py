@@ -12,13 +12,13 @@ def _open(options: IcebergOptions, tables: Sequence[TableSpec]) -> Upstream:
     from backfill_cli.upstreams.iceberg.upstream import IcebergUpstream
 
     if len(tables) > 1 and "{table}" not in options.table:
-        fault = f"upstream.table: '{options.table}' has no {{table}}, and the job has {len(tables)} tables"
-        raise ConfigError("upstream", [fault], 'write it like "lake/{table}"')
+        fault = f"upstream.table: '{options.table}' has no {{table}}, but the job has {len(tables)} tables"
+        raise ConfigError("upstream", [fault], 'use {table} in it, for example "lake/{table}"')
     return IcebergUpstream(options, tables)
 
 
 def _fingerprint(options: IcebergOptions) -> Mapping[str, Any]:
-    """All of it. The table itself is known by its id."""
+    """All options. The table itself is identified by its id."""
     return options.model_dump(mode="json")
 
 

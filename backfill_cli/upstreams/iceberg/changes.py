@@ -1,4 +1,4 @@
-"""Iceberg tables as a change log: what changed between their snapshots, a log each, many snapshots at once."""
+"""Iceberg tables as a change log: what changed between the snapshots of each, read many snapshots at a time."""
 
 import json
 import re
@@ -26,7 +26,7 @@ _MARKS = {"_op": "string", "_seq": "long", "_ms": "long"}
 
 
 class IcebergChanges:
-    """See contracts.ChangeLog. snapshot: of the same tables; pinned when `begin` is called."""
+    """See contracts.ChangeLog. snapshot: of the same tables, pinned before `begin` is called."""
 
     before_images = True
     keeps = "the snapshots after it until they are applied (expire_snapshots removes old ones)"
@@ -41,7 +41,7 @@ class IcebergChanges:
         held = {name: one.held for name, one in self._snapshot.tables.items() if one.held is not None}
         self._follow({name: {"id": one.id, "fields": one.fields} for name, one in held.items()})
         position = Position.of({name: one.cursor for name, one in held.items()})
-        self.observe(position)  # what cannot be followed is said before anything is read
+        self.observe(position)  # refuse what cannot be followed before anything is read
         return LogStart(position, max((one.ms for one in held.values()), default=None), None, schema, {})
 
     def restore(self, pin: Pin) -> None:
@@ -75,25 +75,25 @@ class IcebergChanges:
             return spark.createDataFrame([], frames.struct_type(marks | columns))
         self._logs[table].require_columns(self._tables[table].now())
         told = self._changelog(spark, self._tables[table], snapshot_of(first), between)
-        self._logs[table].require_columns(self._tables[table].now())  # an ALTER may have come in between
+        self._logs[table].require_columns(self._tables[table].now())  # again, for an ALTER TABLE in between
         lacking = [name for name in columns if name not in told.columns]
         if lacking:
             raise BadData(
-                f"{self._tables[table].place}: column {lacking[0]!r} is gone, and changes from before it went are "
-                "not applied yet",
+                f"{self._tables[table].place}: column {lacking[0]!r} was dropped, and changes from before that "
+                "are not applied yet",
                 "drop the job and start over",
             )
         gone = F.col("_change_type") == "DELETE"
         return told.select(
             F.when(gone, "D").otherwise("U").alias("_op"),
-            # a snapshot touches a row once; what it takes away comes before what it puts there
+            # a snapshot changes a row once; what it removes comes before what it adds
             F.struct(F.col("_change_ordinal").alias("snapshot"), (~gone).alias("puts")).alias("_seq"),
             "_ms",
             *(quoted(name) for name in columns),
         )
 
     def _between(self, table: str, first: str, last: str) -> "list[Snapshot]":
-        """The snapshots after `first`, up to and with `last`."""
+        """The snapshots after `first`, up to and including `last`."""
         held = self._tables[table].now()
         later = self._logs[table].after(held, first)
         return [one for one in later if cursor_of(one) <= last]
@@ -101,7 +101,7 @@ class IcebergChanges:
     def _changelog(
         self, spark: "SparkSession", table: Table, after: int, between: "Sequence[Snapshot]"
     ) -> "DataFrame":
-        """Rows of files that were written or removed, less those that were only carried over, and `_ms`."""
+        """The rows of added and removed files, without those only carried over, and `_ms`."""
         from pyspark.sql import functions as F
 
         table.place.register(spark)
@@ -110,7 +110,7 @@ class IcebergChanges:
             ends["start-snapshot-id"] = str(after)
         with spark_reading():
             found = self._unsorted(spark, table, ends) if _has_map(table) else self._compared(spark, table, ends)
-            # No join: its filter would be pushed into the changelog's scan, which fails on a column of its own.
+            # No join: its filter would be pushed into the changelog's scan, which fails on its metadata columns.
             commits = [F.lit([one.snapshot_id for one in between]), F.lit([one.timestamp_ms for one in between])]
             ms = F.try_element_at(F.map_from_arrays(*commits), F.col("_commit_snapshot_id"))
             return found.withColumn("_ms", ms)
@@ -129,22 +129,22 @@ class IcebergChanges:
             spark.catalog.dropTempView(view)
 
     def _unsorted(self, spark: "SparkSession", table: Table, ends: Mapping[str, str]) -> "DataFrame":
-        """With the rows that were carried over, each gone and there again: maps have no order to compare by."""
+        """Includes carried-over rows, as delete and insert: rows with maps cannot be compared by sorting."""
         return spark.read.options(**ends).table(f"{table.place.sql}.changes")
 
     def acknowledge(self, position: Position) -> None:
-        """The table keeps its own log."""
+        """Nothing: the table keeps its own log."""
 
     def advice(self) -> Sequence[str]:
-        """How long the tables keep what the job has yet to read."""
+        """How long the tables keep what the job has still to read."""
         return [
             f"table {name!r}: expire_snapshots may remove changes that are not applied yet, once they are older "
-            f"than {_days(table.now().told.properties)} or what it is told; any pause has to be shorter"
+            f"than {_days(table.now().told.properties)} or its argument; any pause must be shorter"
             for name, table in self._tables.items()
         ]
 
     def failure(self, exc: Exception) -> BackfillError | None:
-        """What a failure of Spark says of the log: that its begin has expired."""
+        """Our error for a Spark failure about the log: its first snapshot has expired."""
         text = str(exc)
         if "is not a parent ancestor" in text or "Cannot find snapshot" in text:
             table = next(iter(self._tables.values()))
@@ -156,7 +156,7 @@ class IcebergChanges:
 
 
 def _cursor(position: Position, table: str) -> str:
-    """The table's; before its first snapshot where there is none."""
+    """The table's cursor; if it has none, the one before its first snapshot."""
     return str(position.get(table) or cursor_of(None))
 
 

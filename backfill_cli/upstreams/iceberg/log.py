@@ -1,4 +1,4 @@
-"""An Iceberg table's snapshots as they are followed: which came, and what none of them may do."""
+"""Follows the snapshots of an Iceberg table: which are new, and which cannot be followed."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -29,9 +29,9 @@ START_OVER = "drop the job and start over"
 
 
 class FollowedTable:
-    """The snapshots after one that is applied. id: the table's. fields: ids of its columns, as pinned.
+    """The snapshots after the last applied one. id: the table's own. fields: ids of its columns, as pinned.
 
-    An idle table costs a look at its newest metadata file's name.
+    An idle table costs one lookup of its newest metadata file's name.
     """
 
     def __init__(self, table: Table, id: str, fields: Mapping[str, int]) -> None:
@@ -40,17 +40,17 @@ class FollowedTable:
         self._known: tuple[str, str, list[UpstreamEpoch]] | None = None
 
     def epochs(self, cursor: str) -> list[UpstreamEpoch]:
-        """The snapshots after this cursor, oldest first: data or none, each moves the job on."""
+        """The snapshots after this cursor, oldest first; each advances the position, with or without data."""
         held = self._table.now()
         if self._known is None or self._known[:2] != (held.file, cursor):
             self._known = (held.file, cursor, list(self._made(held, self.after(held, cursor), cursor)))
         return self._known[2]
 
     def after(self, held: Held, cursor: str) -> "Sequence[Snapshot]":
-        """Raises as contracts.ChangeLog.observe does."""
+        """The snapshots after this cursor, oldest first. Raises as contracts.ChangeLog.observe does."""
         if str(held.told.table_uuid) != self._id:
             raise Fatal(
-                f"{self._table.place}: another table is there now: its id is {held.told.table_uuid}, the job's is "
+                f"{self._table.place}: the table was replaced: its id is {held.told.table_uuid}, the job's is "
                 f"{self._id}",
                 START_OVER,
             )
@@ -65,22 +65,22 @@ class FollowedTable:
         if not held.reaches_start(held.main):
             raise expired(self._table, begun)
         raise Fatal(
-            f"{self._table.place}: snapshot {begun}, which the job has applied, is no ancestor of the newest any "
-            "more: the table was rolled back, or its branch replaced",
+            f"{self._table.place}: snapshot {begun}, which the job has applied, is no longer an ancestor of the "
+            "newest one: the table was rolled back, or its branch replaced",
             f"{self._table.place.call('set_current_snapshot', f'snapshot_id => {begun}')} goes back to it, if it "
-            f"is there; else {START_OVER}",
+            f"still exists; else {START_OVER}",
         )
 
     def require_columns(self, held: Held) -> None:
-        """The table's columns are those that its snapshots had: changes are read by the schema that it has now.
+        """The table's columns are those of its snapshots, as changes are read with the schema that it has now.
 
-        An ALTER makes no snapshot. Raises Fatal for a name that is another column now.
+        ALTER TABLE creates no snapshot. Raises Fatal if a name now means a different column.
         """
         for name, kept in field_ids(held.told.schema()).items():
             if self._fields.get(name, kept) != kept:
                 raise Fatal(
-                    f"{self._table.place}: column {name!r} is another one now: the one that it was is dropped or "
-                    "renamed, and changes from before are not applied yet",
+                    f"{self._table.place}: {name!r} is a different column now: the former one was dropped or "
+                    "renamed, and changes from before that are not applied yet",
                     START_OVER,
                 )
 
@@ -92,8 +92,8 @@ class FollowedTable:
             self._require(held, one)
             if cursor_of(one) <= order:
                 raise Fatal(
-                    f"{self._table.place}: snapshot {one.snapshot_id} has no later sequence number than the one "
-                    "before it: it was written in format version 1",
+                    f"{self._table.place}: snapshot {one.snapshot_id} does not have a later sequence number than "
+                    "the one before it: it was written in format version 1",
                     'pin a newer one: upstream.version = "latest"',
                 )
             ms, order = max(ms, one.timestamp_ms), cursor_of(one)
@@ -111,26 +111,26 @@ class FollowedTable:
         return ((name, new),) if old != new else ()
 
     def _require(self, held: Held, one: "Snapshot") -> None:
-        """Raises Fatal naming what of this snapshot cannot be followed."""
+        """Raises Fatal for a snapshot that cannot be followed, naming why."""
         if has_deletes(one):
             written = ", ".join(f"'{mode}' = 'copy-on-write'" for mode in MODES)
             raise Fatal(
-                f"{self._table.place}: snapshot {one.snapshot_id} has delete files (merge-on-read): what it "
-                "changed cannot be followed",
+                f"{self._table.place}: snapshot {one.snapshot_id} has delete files (merge-on-read): its changes "
+                "cannot be followed",
                 f"ALTER TABLE {self._table.place.told} SET TBLPROPERTIES ({written}), compact the table, then "
                 f"{START_OVER}",
             )
         for name, kept in field_ids(schema_of(held, one)).items():
             if self._fields.setdefault(name, kept) != kept:
                 raise Fatal(
-                    f"{self._table.place}: snapshot {one.snapshot_id} has another column {name!r}: the one that "
-                    "it had was dropped or renamed",
+                    f"{self._table.place}: snapshot {one.snapshot_id} has a different column {name!r}: the former "
+                    "one was dropped or renamed",
                     START_OVER,
                 )
 
 
 def rows(one: "Snapshot") -> int | None:
-    """How many changes a snapshot has; None where only reading tells: files are written anew whole."""
+    """How many changes a snapshot has; None if only reading it shows, as whole files were rewritten."""
     operation = one.summary.operation.value if one.summary is not None else ""
     if operation == "replace":
         return 0

@@ -1,4 +1,4 @@
-"""The `[upstream]` part of a config with `type = "iceberg"`: what a user may write, with help."""
+"""The options of `[upstream]` with `type = "iceberg"`, with their help."""
 
 from datetime import datetime
 from typing import Annotated, Literal
@@ -19,19 +19,19 @@ class IcebergOptions(BaseModel):
     type: Literal["iceberg"] = Field(default="iceberg", description="this connector")
     table: Annotated[str, Example("lake/orders")] = Field(
         min_length=1,
-        description="the table's folder, a path or URI with a `/` in it; or catalog.schema.table, of a catalog "
-        "that spark.conf names; holds {table} when there are several tables",
+        description="the table's folder, a path or URI with a `/` in it; or catalog.schema.table, in a catalog "
+        "that spark.conf defines; contains {table} if there are several tables",
     )
     version: int | str = Field(
         default="latest",
-        description='where the snapshot is taken: "latest", a snapshot\'s id, a tag or branch, or a timestamp '
+        description='the snapshot to read: "latest", a snapshot\'s id, a tag or branch, or a timestamp '
         '("2026-11-01T12:00:00Z"), for the snapshot that was the newest then',
     )
 
     tag: bool = Field(
         default=True,
-        description="whether a tag of the job's keeps the snapshot from expiring while it is read; false where "
-        "the job may not write to the table",
+        description="whether the job creates a tag that keeps the snapshot from expiring while it is read; false "
+        "if the job may not write to the table",
     )
 
     @field_validator("table")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class SnapshotTable:
-    """held: what this process pinned; None where another one did. tag: what keeps the snapshot, None without."""
+    """held: what this process pinned; None if another one did. tag: the one that keeps the snapshot, if any."""
 
     table: Table
     snapshot: int = NOTHING
@@ -48,14 +48,14 @@ class SnapshotTable:
 class IcebergSnapshot:
     """See contracts.SnapshotSide. Nothing is read before `pin` or `restore`."""
 
-    keeps = "the pinned snapshot until it is read (a tag of the job's keeps it from expiring)"
+    keeps = "the pinned snapshot until it is read (the job's tag keeps it from expiring)"
 
     def __init__(self, tables: Sequence[Table], version: int | str) -> None:
         self._version = version
         self.tables = {one.spec.name: SnapshotTable(one) for one in tables}
 
     def pin(self) -> SnapshotPin:
-        """Once a tag is there, what it holds is what is pinned."""
+        """See contracts.SnapshotSide. Once the tag exists, the snapshot that it keeps is pinned."""
         for one in self.tables.values():
             tagged = one.held.snapshot if one.tag is not None and one.held is not None else None
             one.held = pinned(one.table, self._version, tagged)
@@ -77,7 +77,7 @@ class IcebergSnapshot:
             one.plain, one.asked = None, False
 
     def check(self) -> None:
-        """The snapshot is there. Raises HistoryGone."""
+        """The pinned snapshots exist. Raises HistoryGone."""
         for one in self.tables.values():
             if one.snapshot != NOTHING and one.table.now().snapshot(one.snapshot) is None:
                 raise expired(one.table, one.snapshot)
@@ -87,7 +87,7 @@ class IcebergSnapshot:
         return [closed_read(read, ranges[read.split]) for read in reads]
 
     def row_count(self, read: SnapshotRead) -> int | None:
-        """Unknown: statistics do not tell which rows of a file are in a range."""
+        """Unknown: statistics do not show how many rows of a file are in a range."""
         return None
 
     def scan(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> "DataFrame":
@@ -121,7 +121,7 @@ def _tells_gone(one: SnapshotTable, text: str) -> bool:
 
 
 def rows_at(spark: "SparkSession", table: Table, snapshot: int) -> "DataFrame":
-    """All rows at a snapshot, with the columns that the table had there."""
+    """All rows at a snapshot, with the columns that the table had then."""
     table.place.register(spark)
     with spark_reading():
         return spark.sql(f"SELECT * FROM {table.place.sql} VERSION AS OF {snapshot}")
@@ -129,7 +129,7 @@ def rows_at(spark: "SparkSession", table: Table, snapshot: int) -> "DataFrame":
 
 def expired(table: Table, snapshot: int) -> HistoryGone:
     return HistoryGone(
-        f"{table.place}: snapshot {snapshot} is gone: it was expired",
+        f"{table.place}: snapshot {snapshot} has expired",
         "start over; keep snapshots longer than the job needs: "
         f"ALTER TABLE {table.place.told} SET TBLPROPERTIES ('history.expire.max-snapshot-age-ms' = '2592000000')",
     )

@@ -1,4 +1,4 @@
-"""One Iceberg table at its pinned snapshot: which ranges of keys it is read in, and what is refused."""
+"""One Iceberg table at its pinned snapshot: the key ranges that it is read in, and which tables are refused."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 MODES = ("write.delete.mode", "write.update.mode", "write.merge.mode")
 REWRITTEN = "options => map('rewrite-all', 'true', 'remove-dangling-deletes', 'true')"
 NOTHING = -1
-"""The snapshot of a table before its first one."""
+"""Stands for the snapshot of a table that has none yet."""
 
 
 class Table:
-    """A table of the job, as it is looked at again and again."""
+    """A table of the job, whose current metadata can be read repeatedly."""
 
     def __init__(self, spec: TableSpec, text: str, settings: Settings) -> None:
         self.spec = spec
@@ -35,7 +35,7 @@ class Table:
         self._look = Look(self.place, settings)
 
     def now(self) -> Held:
-        """Raises UsageError where there is no such table."""
+        """The table's current metadata. Raises UsageError if it does not exist."""
         held = self._look.now()
         if held is None:
             raise UsageError(f"{self.place}: no Iceberg table", "correct upstream.table")
@@ -44,7 +44,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class PinnedTable:
-    """id: the table's own. cursor: of the snapshot, see `cursor_of`. fields: column -> the id that it keeps."""
+    """id: the table's own. cursor: of the snapshot, see `cursor_of`. fields: column -> its permanent id."""
 
     id: str
     snapshot: int
@@ -56,14 +56,14 @@ class PinnedTable:
 
 
 def pinned(table: Table, version: int | str, snapshot: int | None) -> PinnedTable:
-    """The table held still, by its metadata alone. snapshot: the one to take, whatever the version says now.
+    """The table at one snapshot, read from its metadata only. snapshot: the one to pin, instead of `version`.
 
     Raises as contracts.SnapshotSide.pin does.
     """
     held = table.now()
     if held.told.format_version < 2:
         raise UsageError(
-            f"{table.place}: its snapshots have no order: it has format version {held.told.format_version}",
+            f"{table.place}: its snapshots have no order, as it has format version {held.told.format_version}",
             f"ALTER TABLE {table.place.told} SET TBLPROPERTIES ('format-version' = '2')",
         )
     found = held.snapshot(snapshot) if snapshot is not None else version_of(table, held, version)
@@ -73,7 +73,7 @@ def pinned(table: Table, version: int | str, snapshot: int | None) -> PinnedTabl
     lacking = [name for name in table.spec.key if name not in known]
     if lacking:
         raise UsageError(
-            f"{table.place}: no column {lacking[0]!r}, the key of table {table.spec.name!r}; columns: "
+            f"{table.place}: no column {lacking[0]!r}, which is in the key of table {table.spec.name!r}; columns: "
             + ", ".join(known),
             "correct tables.key",
         )
@@ -89,14 +89,16 @@ def pinned(table: Table, version: int | str, snapshot: int | None) -> PinnedTabl
 
 
 def version_of(table: Table, held: Held, version: int | str) -> "Snapshot | None":
-    """The snapshot that the config names; None for the newest of a table that has none yet."""
+    """The snapshot that the config names; None for "latest" of a table that has none yet."""
     if version == "latest":
         return held.main
     at = moment(str(version))
     if at is not None:
         older = [one for one in held.ancestors(held.main) if one.timestamp_ms <= at.timestamp() * 1000]
         if not older:
-            raise UsageError(f"{table.place}: no snapshot at {version}, or it expired", "name a later time")
+            raise UsageError(
+                f"{table.place}: no snapshot is as old as {version}, or it has expired", "name a later time"
+            )
         return older[0]
     ref = held.told.refs.get(str(version))
     number = ref.snapshot_id if ref is not None else version
@@ -104,32 +106,32 @@ def version_of(table: Table, held: Held, version: int | str) -> "Snapshot | None
     if found is None:
         known = ", ".join(sorted(held.told.refs))
         raise UsageError(
-            f"{table.place}: no snapshot {version!r}: it expired, or never was; branches and tags: {known}",
+            f"{table.place}: no snapshot {version!r}: it expired, or never existed; branches and tags: {known}",
             'correct upstream.version, or leave it at "latest"',
         )
     if found.snapshot_id not in {one.snapshot_id for one in held.ancestors(held.main)}:
         raise HistoryGone(
-            f"{table.place}: snapshot {found.snapshot_id} ({version}) is no ancestor of the newest: what changed "
-            "between cannot be followed",
-            'pin one that is: upstream.version = "latest"',
+            f"{table.place}: snapshot {found.snapshot_id} ({version}) is not an ancestor of the newest one: "
+            "changes between them cannot be followed",
+            'pin the newest: upstream.version = "latest"',
         )
     return found
 
 
 def _refuse_deletes(table: Table, held: Held, found: "Snapshot | None") -> None:
-    """Raises UsageError for a table whose deletes are files of their own: no changelog is made of them."""
+    """Raises UsageError for a table with delete files: Iceberg makes no changelog of them."""
     lazily = [mode for mode in MODES if held.told.properties.get(mode, "").lower() == "merge-on-read"]
     written = ", ".join(f"'{mode}' = 'copy-on-write'" for mode in MODES)
     statement = f"ALTER TABLE {table.place.told} SET TBLPROPERTIES ({written})"
     if has_deletes(found):
         raise UsageError(
-            f"{table.place}: it has delete files (merge-on-read): what changes after its snapshot cannot be "
-            "followed",
+            f"{table.place}: it has delete files (merge-on-read): changes after its snapshot cannot be followed",
             f"{statement}; {table.place.call('rewrite_data_files', REWRITTEN)}",
         )
     if lazily:
         raise UsageError(
-            f"{table.place}: {lazily[0]} is merge-on-read: a delete would write what cannot be followed", statement
+            f"{table.place}: {lazily[0]} is merge-on-read: it would write delete files, which cannot be followed",
+            statement,
         )
 
 
@@ -138,18 +140,18 @@ def has_deletes(snapshot: "Snapshot | None") -> bool:
 
 
 def number(snapshot: "Snapshot", name: str) -> int:
-    """A count of its summary; 0 where its writer told none."""
+    """A count in its summary; 0 if its writer left it out."""
     return counted(snapshot, name) or 0
 
 
 def counted(snapshot: "Snapshot", name: str) -> int | None:
-    """A count of its summary; None where its writer told none: they may leave each of them out."""
+    """A count in its summary; None if its writer left it out: each count is optional."""
     told = snapshot.summary.additional_properties if snapshot.summary is not None else {}
     return int(told[name]) if name in told else None
 
 
 def cursor_of(snapshot: "Snapshot | None") -> str:
-    """In the order of snapshots: the sequence number, in 19 digits, before the id."""
+    """A text that sorts in the order of snapshots: the sequence number in 19 digits, then the id."""
     if snapshot is None:
         return f"{0:019d}:{NOTHING}"
     return f"{snapshot.sequence_number or 0:019d}:{snapshot.snapshot_id}"
@@ -187,7 +189,7 @@ def _file_keys(held: Held, snapshot: "Snapshot", schema: "Schema", key: str, kin
 
 
 def bounds_of(file: "DataFile", schema: "Schema", key: str, kind: Any) -> tuple[Point | None, Point | None]:
-    """A file's lowest and highest key. Those of a text are cut short by writers, and are bounds all the same."""
+    """A file's lowest and highest key. Writers truncate the bounds of texts, which keeps them valid bounds."""
     from pyiceberg.conversions import from_bytes
 
     field = schema.find_field(key)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class IcebergUpstream(Pair):
-    """See contracts.Upstream, HeldUpstream, PastUpstream; and it says where its tables are."""
+    """See contracts.Upstream, HeldUpstream and PastUpstream; also reports where its tables are."""
 
     def __init__(self, options: IcebergOptions, tables: Sequence[TableSpec]) -> None:
         self._tagged = options.tag
@@ -41,10 +41,10 @@ class IcebergUpstream(Pair):
         cursor = position.get(table)
         return rows_at(spark, one.table, one.snapshot if cursor is None else snapshot_of(str(cursor)))
 
-    # What keeps the snapshot
+    # The tag that keeps the snapshot
 
     def may_hold(self) -> None:
-        """Whoever may not write to the table is told so by `hold`, before the job is made."""
+        """Nothing: if the job may not write to the table `hold` fails, before the job is created."""
 
     def would_refuse(self, mark: str | None) -> Sequence[str]:
         return ()
@@ -59,12 +59,12 @@ class IcebergUpstream(Pair):
     def hold(self, mark: str) -> None:
         for one in self._side.tables.values():
             if self._tagged and one.held is not None and one.held.snapshot != NOTHING and one.tag is None:
-                if _tag(mark) not in one.table.now().refs:  # made by a try whose answer was lost
+                if _tag(mark) not in one.table.now().refs:  # unless a try whose answer was lost created it
                     self._alter(one, f"CREATE TAG {_tag(mark)} AS OF VERSION {one.held.snapshot}")
                 one.tag = _tag(mark)
 
     def kept(self, mark: str, pin: Pin) -> None:
-        """The job goes on with the very tag."""
+        """Nothing: the job keeps using the same tag."""
 
     def sweep(self, mark: str, pin: Pin) -> None:
         for one in self._side.tables.values():
@@ -75,10 +75,10 @@ class IcebergUpstream(Pair):
         return [f"tag {_tag(mark)} on {table.place}" for table in tables if _tag(mark) in table.now().refs]
 
     def held(self, pin: Pin, position: Position) -> None:
-        """What a tag keeps nobody counts; that its snapshot is gone is told when it is read."""
+        """Nothing: a tag has no size to report; a snapshot that is gone raises an error when it is read."""
 
     def keep_within(self, position: Position) -> None:
-        """The tag of a table whose changes are being applied goes: its snapshot was read."""
+        """The tag of a table whose changes are being applied is dropped: its snapshot has been read."""
         pin = self._taken()
         for name, tag in _tags(pin).items():
             if tag is not None and position.get(name) != pin.position.get(name):
@@ -90,14 +90,14 @@ class IcebergUpstream(Pair):
             held = one.table.now()
             if str(held.told.table_uuid) != told["id"]:
                 raise StateConflict(
-                    f"{one.table.place}: another table is there now, its id is {held.told.table_uuid}",
-                    f"remove the tag {told['tag']} of the one with the id {told['id']}, if it is still there",
+                    f"{one.table.place}: the table was replaced: its id is {held.told.table_uuid}",
+                    f"remove the tag {told['tag']} from the table with the id {told['id']}, if it still exists",
                 )
             if told["tag"] is not None:
                 self._drop(one, told["tag"])
 
     def _drop(self, one: SnapshotTable, tag: str) -> None:
-        """It is gone, or was: what is there is known without Spark."""
+        """The tag does not exist. Whether it did is read from metadata, without Spark."""
         if tag in one.table.now().refs:
             self._alter(one, f"DROP TAG IF EXISTS {tag}")
 

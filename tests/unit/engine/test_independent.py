@@ -123,7 +123,7 @@ def test_a_number_that_does_not_fit_is_an_error_and_never_rounded(
     (tmp_path / "in").mkdir()
     text = f'{{"{column}": {value}}}\n' if kind == "json" else f"{column}\n{value}\n"
     (tmp_path / "in" / f"0.{kind}").write_text(text)
-    with pytest.raises(BadData, match="DuckDB does not read its snapshot as the job did"):
+    with pytest.raises(BadData, match="DuckDB cannot read its snapshot as the job did"):
         read(tmp_path / "in", options(kind), TYPES)
 
 

@@ -1,4 +1,4 @@
-"""Which tables `drop` of a Delta sink removes: those that the job filled, whatever has their names now."""
+"""Which tables `drop` of a Delta sink removes: those that the job filled, whatever now has their names."""
 
 import shutil
 from collections.abc import Callable
@@ -89,9 +89,7 @@ def test_a_table_of_others_under_the_jobs_name_is_refused_before_any_goes(
     catalog: Catalog, given: Callable[[Catalog], Path]
 ) -> None:
     folder = given(catalog)
-    with pytest.raises(
-        StateConflict, match="at the place of table 'b' now: it is not the table that the job filled"
-    ):
+    with pytest.raises(StateConflict, match="the place of table 'b', now has a table that the job did not fill"):
         sink(catalog).drop((A, B))
     assert DeltaTable.is_deltatable(str(folder))
     assert DeltaTable.is_deltatable(str(catalog.at["a"]))
@@ -109,7 +107,7 @@ def test_a_folder_that_no_job_has_claimed_stays(tmp_path: Path) -> None:
     opened = DeltaSink(DeltaOptions(table=f"{tmp_path}/{{table}}"))
     opened.prepare("j", (A,), False)
     theirs(tmp_path / "b", rows=1)
-    with pytest.raises(StateConflict, match="it is not the table that the job filled"):
+    with pytest.raises(StateConflict, match="now has a table that the job did not fill"):
         opened.drop((A, B))
     assert (tmp_path / "a").exists()
     assert (tmp_path / "b").exists()

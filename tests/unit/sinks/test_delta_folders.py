@@ -1,4 +1,4 @@
-"""What the Delta sink asks of a folder before it writes, and what its files may be read by; without Spark."""
+"""What the Delta sink requires of a folder before it writes, and who can read its files; without Spark."""
 
 import os
 import stat
@@ -31,7 +31,7 @@ def test_a_table_that_may_forget_which_epochs_it_holds_is_refused(tmp_path: Path
     if kept is None:
         sink.check("orders", (TABLE,), False)  # type: ignore[attr-defined]
         return
-    with pytest.raises(UsageError, match="forgets after interval 7 days") as caught:
+    with pytest.raises(UsageError, match="keeps epoch numbers for interval 7 days only") as caught:
         sink.check("orders", (TABLE,), False)  # type: ignore[attr-defined]
     assert "UNSET TBLPROPERTIES ('delta.setTransactionRetentionDuration')" in caught.value.hint
 

@@ -1,4 +1,4 @@
-"""A DuckDB file is copied whole while commits go on in it; no Spark."""
+"""A DuckDB file is copied completely while commits continue; without Spark."""
 
 import shutil
 import threading
@@ -19,7 +19,7 @@ ROWS = 60_000
 
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file of some chunks, on a file system that shares no blocks."""
+    """A file of a few chunks, on a file system that cannot share blocks."""
     monkeypatch.setattr(copy, "_cloned", lambda path, copy: False)
     monkeypatch.setattr(copy, "CHUNK", 1 << 18)
     with duckdb.connect(str(tmp_path / "w.duckdb")) as db:
@@ -28,7 +28,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def commit(path: Path, epoch: int) -> None:
-    """Every row of the table: a copy of two times would hold two epochs."""
+    """Every row of the table: a copy that mixes two moments would hold two epochs."""
     with duckdb.connect(str(path)) as db:
         db.execute(f"UPDATE t SET epoch = {epoch}, x = md5(x)")
 
@@ -45,7 +45,7 @@ def between(path: Path) -> Iterator[None]:
 
 
 def committing(times: int, path: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """A commit in the middle of each of the first passes over the file; which epochs there were."""
+    """Commits in the middle of each of the first passes over the file. Returns the epochs."""
     done: list[int] = []
     update: Callable[..., None] = copy._update
 
@@ -115,7 +115,7 @@ def test_a_copy_without_room_may_pass(path: Path) -> None:
 
 @pytest.mark.seconds
 def test_commits_of_another_thread_leave_no_mixed_copy(path: Path) -> None:
-    """Whatever moment a commit comes at."""
+    """The copy is right whenever a commit comes."""
     turn, stop = threading.Lock(), threading.Event()
 
     def commits() -> None:

@@ -1,4 +1,4 @@
-"""Names are data: whatever they hold, they stay one name."""
+"""Names are data: whatever they contain, they stay one name."""
 
 import duckdb
 import pytest

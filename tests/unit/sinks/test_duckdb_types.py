@@ -1,4 +1,4 @@
-"""Every type that the sink takes comes back exactly as it was staged; every other is refused by name."""
+"""Every type that the sink accepts comes back exactly as it was staged; every other is refused by name."""
 
 import datetime as dt
 import json
@@ -34,7 +34,7 @@ SpecialText = st.sampled_from(["", "null", "NULL", "\\N", "a[/b]", "'; --", "\x1
 
 @dataclass(frozen=True)
 class Kind:
-    """One type in Spark's JSON and in Arrow, with the values it may hold."""
+    """One type in Spark's JSON and in Arrow, with the values it can hold."""
 
     spark: Any
     arrow: pa.DataType
@@ -165,7 +165,7 @@ def one_epoch(table: SinkTable, folder: Path, rows: int) -> EpochCommit:
 
 
 def exact(value: Any) -> Any:
-    """Comparable by `==` without losing anything: floats by their bits (one NaN), the rest with its type."""
+    """A form that `==` compares exactly: floats by their bits (one NaN), everything else with its type."""
     match value:
         case float():
             return ("float", "nan" if math.isnan(value) else value.hex())

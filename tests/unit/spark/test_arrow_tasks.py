@@ -1,4 +1,4 @@
-"""Rows that workers make: pieces in parts, each once and in order; and whether workers can."""
+"""Rows that workers produce: pieces in parts, each once and in order; and whether workers are able to."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,7 +34,7 @@ def test_many_small_pieces_are_few_parts(rows: list[int], cores: int) -> None:
 
 @dataclass(eq=False)
 class Cluster:
-    """A session whose one worker answers with a version, or fails. Stands for the frame that asks it, too."""
+    """A session whose only worker answers with a version, or fails. Also stands for the frame that asks it."""
 
     says: str | Exception
     asked: int = 0
@@ -68,7 +68,7 @@ def test_workers_without_it_do_not_know_us() -> None:
 
 
 def test_workers_with_another_version_are_refused() -> None:
-    with pytest.raises(Fatal, match=r"executors have backfill-cli 0\.0\.0, and this is"):
+    with pytest.raises(Fatal, match=r"executors have backfill-cli 0\.0\.0, but this is"):
         know_us(Cluster("0.0.0"))
 
 

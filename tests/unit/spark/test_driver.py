@@ -12,7 +12,7 @@ from backfill_cli.spark import driver
 
 
 def properties(text: str) -> dict[str, str]:
-    """What Java's Properties.load makes of a file without comments and continued lines."""
+    """What Java's Properties.load reads from a file without comments and continued lines."""
     return dict(_entry(line) for line in text.splitlines())
 
 

@@ -1,4 +1,4 @@
-"""Which Java Spark gets, and what is said when there is none."""
+"""Which Java Spark gets, and the error if there is none."""
 
 from pathlib import Path
 
@@ -37,7 +37,7 @@ def test_a_java_without_a_release_file_is_started_and_asked(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("release", "said"),
-    [('JAVA_VERSION="11.0.2"\n', "is Java 11"), ('JAVA_VERSION="1.8.0_392"\n', "is Java 8"), ("", "does not say")],
+    [('JAVA_VERSION="11.0.2"\n', "is Java 11"), ('JAVA_VERSION="1.8.0_392"\n', "is Java 8"), ("", "its version")],
 )
 def test_a_java_that_is_too_old_is_refused_with_what_to_install(tmp_path: Path, release: str, said: str) -> None:
     home = installed(tmp_path / "jdk", release)

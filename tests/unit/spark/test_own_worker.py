@@ -1,4 +1,4 @@
-"""The process of our own: what it returns, what it raises, and that it ends with its parent."""
+"""Our own worker process: what it returns, what it raises, and that it ends with its parent."""
 
 import os
 import signal
@@ -26,7 +26,7 @@ def refused(row: str) -> None:
 
 
 class Odd(Exception):
-    """Does not come back from being pickled."""
+    """Cannot be unpickled."""
 
     def __init__(self, one: str, two: str) -> None:
         super().__init__(one + two)
@@ -99,7 +99,7 @@ def test_the_process_ends_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         child = int(parent.stdout.readline())
-        assert os.getpgid(child) != os.getpgid(parent.pid)  # Ctrl-C reaches the whole group: the parent answers it
+        assert os.getpgid(child) != os.getpgid(parent.pid)  # Ctrl-C reaches the whole group; the parent handles it
         os.kill(child, signal.SIGINT)
         time.sleep(0.3)
         assert _lives(child)

@@ -1,4 +1,4 @@
-"""The session: settings that are ours, the user's over them, and a real one that keeps to them."""
+"""The session: our settings, the user's that override them, and a real session that has them."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""What a session is given so that it reads and writes lake tables."""
+"""The settings that a session needs to read and write lake tables."""
 
 import pytest
 
@@ -36,7 +36,7 @@ def test_extensions_and_catalogs_of_the_user_stay() -> None:
 
 def test_a_spark_that_no_jar_is_known_for_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_formats, "version", lambda _package: "4.9.1")
-    with pytest.raises(UsageError, match=r"no jar .* for pyspark 4\.9\.1, only for 4\.1") as caught:
+    with pytest.raises(UsageError, match=r"no .* jar is known for pyspark 4\.9\.1, only for 4\.1") as caught:
         session_settings(("iceberg",), {})
     assert "spark.jars" in caught.value.hint
     assert session_settings(("iceberg",), {"spark.jars": "/own/iceberg-spark-runtime-4.9.jar"})

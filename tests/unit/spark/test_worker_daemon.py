@@ -1,4 +1,4 @@
-"""Spark's Python workers begin with what they need loaded."""
+"""Spark's Python workers start with what they need already loaded."""
 
 from typing import TYPE_CHECKING, Any
 
