@@ -86,7 +86,7 @@ def test_a_spool_that_holds_something_moves_with_its_path_or_the_change_is_refus
     entry.parent.mkdir(parents=True)
     entry.touch()
     (tmp_path / "old" / "orders" / "owner.json").touch()
-    with pytest.raises(UsageError, match=r"spool\.path is now .*new, and the spool is in .*old") as refused:
+    with pytest.raises(UsageError, match=r"spool\.path is now .*new, but the spool is in .*old") as refused:
         require_same(before, of("new"))
     assert f"move {tmp_path}/old/orders to {tmp_path}/new/orders" in refused.value.hint
     (tmp_path / "new").mkdir()

@@ -82,4 +82,4 @@ def test_only_an_upstream_that_the_job_needs_is_waited_for(
         error = refused(lambda: settle_before(config(now), catalog, resources), Transient)
     assert (bool(told), "correct upstream.dsn" in error.hint) == (waits, waits)
     assert "to start without it: backfill drop j --confirm j" in error.hint
-    assert "did not come to its end" in error.message
+    assert "did not complete" in error.message
