@@ -400,7 +400,7 @@ def test_an_epoch_whose_files_the_driver_does_not_see_fails(
     monkeypatch.setattr(Path, "glob", hide)
     monkeypatch.setattr(Path, "exists", seen)
     with pytest.raises(
-        Transient, match=r"[1-3] row\(s\) were written to .*, and the files seen there hold [0-2]"
+        Transient, match=r"[1-3] row\(s\) were written to .*, but the files visible there hold [0-2]"
     ) as caught:
         stager.stage(plan, 7, SCHEMAS)
     assert "job.staging" in caught.value.hint
