@@ -133,7 +133,7 @@ def test_a_job_that_failed_is_what_is_wrong_with_its_config_and_a_warning_elsewh
     (told,) = checks["job"]
     assert (told["status"], told["said"]) == ("failed", "job 'orders' failed: b.json: line 3: not JSON")
     assert told["fix"] == f"correct it; then: backfill start --config {file}"
-    assert checks["plan"][0]["said"].endswith("; start would go on where it failed")
+    assert checks["plan"][0]["said"].endswith("; start would continue where it failed")
     elsewhere, _ = found(run)["jobs"]
     assert (elsewhere["status"], elsewhere["fix"]) == ("warning", told["fix"])
 
@@ -153,7 +153,7 @@ def test_a_start_that_was_killed_is_named_with_a_way_on_that_can_be_typed(
     (folder / "other.toml").write_text(CONFIG.replace('"orders"', '"named"', 1))
     catalog.starts.begin(Begun(job, "m", "{}", Pin(Position(), None, None, ()), 1))
     checks = found(run, *(["other.toml"] if job == "named" else []), "--catalog", str(catalog.path))["jobs"]
-    told = [one["fix"] for one in checks if "did not come to its end" in one["said"]]
+    told = [one["fix"] for one in checks if "did not complete" in one["said"]]
     assert [one.replace(f" --catalog {catalog.path}", "") for one in told] == [fix]
 
 

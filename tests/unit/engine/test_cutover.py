@@ -78,10 +78,10 @@ def test_equal_at_the_last_checkpoint_is_verified() -> None:
 @pytest.mark.parametrize(
     ("found", "said", "fix"),
     [
-        ((), "was not verified", "backfill verify shop"),
+        ((), "has not been verified", "backfill verify shop"),
         ((replace(EQUAL, epoch=EPOCH - 1),), "the sink is at 100", "backfill verify shop"),
         ((replace(EQUAL, share=0.01),), "only 1% of the keys", "backfill verify shop"),
-        ((replace(EQUAL, table="lines"),), "was not verified", "backfill verify shop"),
+        ((replace(EQUAL, table="lines"),), "has not been verified", "backfill verify shop"),
         ((replace(EQUAL, equal=False),), "differs", "backfill verify shop --fix --confirm shop"),
     ],
 )
