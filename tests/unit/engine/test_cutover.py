@@ -109,7 +109,7 @@ def test_only_what_was_cut_over_lately_is_reversed() -> None:
     _require_reversible("shop", {"orders": ours, "lines": Live(Found.NOTHING)})
     with pytest.raises(UsageError, match="is not cut over"):
         _require_reversible("shop", {"orders": Live(Found.VIEW)})
-    with pytest.raises(UsageError, match=r"is over; what was before is orders_before_100"):
+    with pytest.raises(UsageError, match=r"has expired; what was there before is orders_before_100"):
         _require_reversible("shop", {"orders": replace(ours, until_ms=now_ms - 1)})
 
 

@@ -136,7 +136,7 @@ def test_a_column_that_changes_leave_out_is_refused_where_something_computes_wit
 
 
 def test_a_sink_that_writes_whole_rows_is_refused_what_may_come_without_a_column_that_it_gets() -> None:
-    with pytest.raises(UsageError, match="needs it: the sink, which writes whole rows"):
+    with pytest.raises(UsageError, match="needed by: the sink, which writes whole rows"):
         whole(Taking("doc"), False)
     whole(Taking("doc"), False, ["id", "v"])
     whole(Taking("doc"), True)

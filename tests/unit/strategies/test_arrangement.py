@@ -282,7 +282,7 @@ def test_a_log_that_would_go_back_ends_the_run() -> None:
     budget = Budget(run.now_ms, 1, 1_000, run.now_ms)
     back = replace(plan.window, up_to=Position.of({"log": 0}))
     for window in (back, None):
-        with pytest.raises(Fatal, match="would go back"):
+        with pytest.raises(Fatal, match="would move back"):
             run.strategy.advance(run.state, plan, Staged("a", {}, window=window), budget)
 
 
