@@ -35,8 +35,9 @@ class CutoverSink(Sink, Protocol):
         """Each name is a view of its job's table, all switched atomically; what was there is kept under another.
 
         A name that already is such a view stays. The job keeps writing into its table, and the view gets new
-        columns. Raises UsageError naming what cannot be renamed or created, Transient while another session locks
-        it; in both cases nothing has changed.
+        columns.
+        Raises UsageError naming what cannot be renamed or created, Transient while another session locks it; in
+        both cases nothing has changed.
         """
         ...
 

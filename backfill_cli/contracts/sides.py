@@ -55,7 +55,8 @@ class ChangeReads(Protocol):
         is two rows: a 'D' of the old key before a 'U' of the new one. `_seq`: orderable (can be a struct),
         strictly in log order among the rows of one key. If it is a struct, it can end in `image BOOLEAN`: true for
         a row that only holds the state before an update and is not counted as a change for display. schema: Spark
-        schema as JSON, in which the columns are read. Partitioned logs add `_error` and `_raw` as `scan` does.
+        schema as JSON, in which the columns are read.
+        Partitioned logs add `_error` and `_raw` as `scan` does.
         """
         ...
 

@@ -141,7 +141,8 @@ class Survey:
     """What a sink reports about a table without reading much of it.
 
     low, high: bounds of the word of the first key column (see model/digest.py); None without such a column or
-    rows. few: string columns with so few distinct values that the sink can hash them from a list.
+    rows.
+    few: string columns with so few distinct values that the sink can hash them from a list.
     """
 
     low: int | None

@@ -13,9 +13,10 @@ class SpoolEntry:
 
     number: increases within the job; attempt: which try at taking it; together they name the entry's folder.
     window: closed; its end is the phantom barrier. tables: paths are relative to the folder; tables without
-    changes are absent. digests: BLAKE2b of each file as hex, by its path. schemas: table -> Spark schema as JSON,
-    for tables whose columns changed at the window's beginning. memory: what the upstream remembers at the window's
-    end (RememberingUpstream). due_ms, taken_ms: when its barrier was due, and when the entry was durable.
+    changes are absent.
+    digests: BLAKE2b of each file as hex, by its path. schemas: table -> Spark schema as JSON, for tables whose
+    columns changed at the window's beginning. memory: what the upstream remembers at the window's end
+    (RememberingUpstream). due_ms, taken_ms: when its barrier was due, and when the entry was durable.
     """
 
     number: int

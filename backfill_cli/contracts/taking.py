@@ -20,9 +20,11 @@ class TakenTable:
 
     files: paths are relative to the folder that `take` was given. netted: each key occurs once, with its last
     change; otherwise a key occurs once per file, and its last `_seq` counts (for each column, the last row that
-    carries it). changes: how many there were before netting, some of which may not count. changed, deleted: rows
-    in the files, by op. truncated: rows from before the window are gone. partial: columns that some 'U' rows do
-    not carry; such a row names them in an extra column, `_unsent ARRAY<STRING>`.
+    carries it).
+    changes: how many there were before netting, some of which may not count. changed, deleted: rows in the files,
+    by op.
+    truncated: rows from before the window are gone. partial: columns that some 'U' rows do not carry; such a row
+    names them in an extra column, `_unsent ARRAY<STRING>`.
     """
 
     files: tuple[StagedFile, ...] = ()

@@ -21,15 +21,16 @@ if TYPE_CHECKING:
 class UpstreamCapabilities:
     """pinned: a snapshot can be read at a fixed position. keeps_log: changes stay readable until acknowledged.
 
-    before_images: the log contains the old key of a key change. one_log: all tables share one order, so
-    constraints across tables hold. partitioned: history and live log have the same partitions and offsets
-    (strategy source). place: for a partitioned log, the source columns that hold partition and offset. appends:
-    rows are events, written once and never changed: `scan` also reads live ranges, `changes` is not called.
-    current: only the current state can be read, in key order (strategy arrangement). quarantines: a row that
-    cannot be read can be kept in a side table of the sink; otherwise it stops the job. accepts_gap: offsets
-    between the archive's end and the log's beginning may be missing. keeps: what the upstream has to keep, and for
-    how long, in words for `plan`. follows: whether changes can arrive after the snapshot; if not, a job has
-    nothing to wait for.
+    before_images: the log contains the old key of a key change.
+    one_log: all tables share one order, so constraints across tables hold.
+    partitioned: history and live log have the same partitions and offsets (strategy source).
+    place: for a partitioned log, the source columns that hold partition and offset.
+    appends: rows are events, written once and never changed: `scan` also reads live ranges, `changes` is not
+    called. current: only the current state can be read, in key order (strategy arrangement).
+    quarantines: a row that cannot be read can be kept in a side table of the sink; otherwise it stops the job.
+    accepts_gap: offsets between the archive's end and the log's beginning may be missing.
+    keeps: what the upstream has to keep, and for how long, in words for `plan`.
+    follows: whether changes can arrive after the snapshot; if not, a job has nothing to wait for.
     """
 
     pinned: bool
@@ -198,10 +199,11 @@ class UpstreamConnector:
     options: the model of its part of the config, with units and help. open: from those options (secrets resolved)
     and the job's tables; accesses nothing yet. fingerprint: the options that must not change in a job's life.
     event_key: columns that identify a row of a table whose config names no key; empty if the config must name one.
-    primary_keys: the primary keys that the upstream knows for the named tables; None if it knows none. snapshot,
-    changes: its sides for use beside another system; None for a side that it does not have. look: finds out the
-    options by reading data: a place of rows, and optionally one of changes. None: not supported. formats: lake
-    table formats for which Spark needs jars, see spark/table_formats.py.
+    primary_keys: the primary keys that the upstream knows for the named tables; None if it knows none.
+    snapshot, changes: its sides for use beside another system; None for a side that it does not have.
+    look: finds out the options by reading data: a place of rows, and optionally one of changes. None: not
+    supported.
+    formats: lake table formats for which Spark needs jars, see spark/table_formats.py.
     """
 
     options: type["BaseModel"]

@@ -44,9 +44,9 @@ def _by_hand(catalog: "Catalog", definition: JobDefinition, sink: NamelessSink) 
 def cut_over(job: str, catalog: "Catalog", window_s: float) -> CutoverReport:
     """Each name is a view of its table if every gate is open; otherwise the report says which one is closed.
 
-    window_s: how long `reverse` stays possible. Names that are already cut over stay as they are. Raises
-    UsageError for a sink without views, for tables without `live` and for names that cannot be created, Held for a
-    job of another catalog, or for one with a runner if the sink cuts over in place.
+    window_s: how long `reverse` stays possible. Names that are already cut over stay as they are.
+    Raises UsageError for a sink without views, for tables without `live` and for names that cannot be created,
+    Held for a job of another catalog, or for one with a runner if the sink cuts over in place.
     """
     definition = catalog.definition(job)
     with Resources(from_stored(definition.config)) as resources:

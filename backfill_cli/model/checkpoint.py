@@ -100,9 +100,10 @@ class Progress:
     upstream keeps for the job, as last observed; None if it keeps none for it. spool: what was taken of the log
     and is not in the sink yet; None if the log is read directly. looked_ms: when the runner last observed the
     upstream. interval_ms: between two observations. oldest_ms: upstream time of the oldest change that the sink
-    lacks. settled_ms: everything that the upstream had then, by the runner's clock, is in the sink. changes_per_s:
-    recent rate of the sink, None in the snapshot phase. doing: what the runner is doing, and since when by its
-    clock; None between two barriers. quarantined: see Checkpoint.
+    lacks. settled_ms: everything that the upstream had then, by the runner's clock, is in the sink.
+    changes_per_s: recent rate of the sink, None in the snapshot phase. doing: what the runner is doing, and since
+    when by its clock; None between two barriers.
+    quarantined: see Checkpoint.
     """
 
     phase: Phase

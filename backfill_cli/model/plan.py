@@ -48,16 +48,17 @@ class EpochPlan:
     """What one epoch reads. Empty (false) when there is nothing to read.
 
     closes_snapshot: the tables whose last snapshot rows are in this epoch (their keys are checked then); known
-    once it is staged. hands_over: partitions that pass to the live log: this makes a checkpoint, even without
-    rows. splits: how the observation alone, before any read, changes partitions: new, handed over, target raised.
+    once it is staged.
+    hands_over: partitions that pass to the live log: this makes a checkpoint, even without rows.
+    splits: how the observation alone, before any read, changes partitions: new, handed over, target raised.
     within: where current state is read, how far each split had been read before this plan (a cursor, None for its
     end; absent: not at all). A change of a key that no split has reached by the end of the plan's reads is
-    dropped, as a later read will see it. None: every change counts. spooled: the window is of the spool, not of
-    the log itself. covers: the position that covers the end of a snapshot of current state, set at the barrier
-    that learns it. converging: the sink may lack rows of which a change leaves columns unchanged: a later change
-    inserts or deletes them. pending_after: upstream epochs observed and not taken. lag_after_ms: their span in
-    upstream time. oldest_pending_ms: time of the first of them, None if there is none. latest: the newest position
-    observed.
+    dropped, as a later read will see it. None: every change counts.
+    spooled: the window is of the spool, not of the log itself. covers: the position that covers the end of a
+    snapshot of current state, set at the barrier that learns it. converging: the sink may lack rows of which a
+    change leaves columns unchanged: a later change inserts or deletes them.
+    pending_after: upstream epochs observed and not taken. lag_after_ms: their span in upstream time.
+    oldest_pending_ms: time of the first of them, None if there is none. latest: the newest position observed.
     """
 
     reads: tuple[SnapshotRead, ...] = ()
@@ -91,10 +92,12 @@ class StagedTable:
     """One table's rows of one epoch, written once.
 
     inserts: snapshot rows, columns as in the sink. changes: netted by key, columns `(_op 'U'|'D', row…)` where a
-    'D' row holds only the key columns. rows, changed, deleted: how many of each were written. truncated: all rows
-    that the sink holds from earlier epochs are deleted first. partial: sink columns that some 'U' rows leave as
-    they are in the sink. Such a row names them in an extra column of the changes, `_unsent ARRAY<STRING>`, and its
-    values for them are meaningless. If empty, that column is absent.
+    'D' row holds only the key columns.
+    rows, changed, deleted: how many of each were written.
+    truncated: all rows that the sink holds from earlier epochs are deleted first.
+    partial: sink columns that some 'U' rows leave as they are in the sink. Such a row names them in an extra
+    column of the changes, `_unsent ARRAY<STRING>`, and its values for them are meaningless. If empty, that column
+    is absent.
     """
 
     inserts: tuple[StagedFile, ...] = ()

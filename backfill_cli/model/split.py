@@ -23,9 +23,10 @@ class Split:
     """A part of a pinned snapshot: a file, a key range. Never changes once pinned.
 
     rows: from metadata, None when only reading can tell (JSON, CSV). For a partition: offsets in its history,
-    which holds at most one row per offset. first: for a partition, the offset at which its history begins; None
-    for a split read from its own beginning. cuttable: whether a slice of it can be read; if not, it is read whole.
-    detail: what its upstream needs to read and recognise it, as JSON (files: path, size, mtime).
+    which holds at most one row per offset.
+    first: for a partition, the offset at which its history begins; None for a split read from its own beginning.
+    cuttable: whether a slice of it can be read; if not, it is read whole. detail: what its upstream needs to read
+    and recognise it, as JSON (files: path, size, mtime).
     """
 
     table: str
@@ -42,9 +43,11 @@ class SplitProgress:
     """How much of a split the sink holds.
 
     cursor: where reading continues, understood only by the side that reads it; None before the first read and once
-    consumed. For a partition, its next offset. rows: rows read so far, before the transform's `where`. epoch: the
-    checkpoint that last moved it, 0 for none. target: next offset after the last one that history delivers, where
-    the live log takes over; for a partition added later, its first offset. None for files.
+    consumed. For a partition, its next offset.
+    rows: rows read so far, before the transform's `where`.
+    epoch: the checkpoint that last moved it, 0 for none.
+    target: next offset after the last one that history delivers, where the live log takes over; for a partition
+    added later, its first offset. None for files.
     """
 
     status: SplitStatus = SplitStatus.NOT_STARTED

@@ -26,7 +26,7 @@ def duration_s(value: object) -> float:
         terms = _DURATION.findall(text)
         if terms and _DURATION.sub("", text) == "":
             return sum(float(number) * SECONDS[unit.lower()] for number, unit in terms)
-    raise ValueError('a duration must be a number of seconds, or text like "500ms", "1s", "30m", "2h", "1d"')
+    raise ValueError('a duration must be in seconds, or like "500ms", "1s", "30m", "2h", "1d"')
 
 
 def size_bytes(value: object) -> int:
@@ -38,7 +38,7 @@ def size_bytes(value: object) -> int:
         return value
     if isinstance(value, str) and (found := _SIZE.fullmatch(value.strip())):
         return int(float(found[1]) * BYTES[(found[2] or "").lower()])
-    raise ValueError('a size must be a number of bytes, or text like "512m", "2g", "1GB"')
+    raise ValueError('a size must be in bytes, or like "512m", "2g", "1GB"')
 
 
 def share(text: str) -> float:

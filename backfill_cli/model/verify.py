@@ -103,12 +103,12 @@ class VerifyProgress:
 class VerifyReport:
     """epoch: the checkpoint at which both sides were compared. seconds: wall time without the session's start.
 
-    converging: the end of a fuzzy load is not reached yet, so a difference may still go away. independent: DuckDB
-    read the upstream, not our readers. not_compared: by table, how many keys changed upstream since the checkpoint
-    and could not be compared. sample: the share of the keys that was compared, None for all. left_out: tables that
-    were not requested. fixable: whether `verify --fix` can repair it. live: whether a runner has the job. fix:
-    what `--fix` did, or would do once confirmed. recalled: by table, when (ms) an earlier, unfinished verify
-    compared it.
+    converging: the end of a fuzzy load is not reached yet, so a difference may still go away.
+    independent: DuckDB read the upstream, not our readers.
+    not_compared: by table, how many keys changed upstream since the checkpoint and could not be compared.
+    sample: the share of the keys that was compared, None for all. left_out: tables that were not requested.
+    fixable: whether `verify --fix` can repair it. live: whether a runner has the job. fix: what `--fix` did, or
+    would do once confirmed. recalled: by table, when (ms) an earlier, unfinished verify compared it.
     """
 
     job: str

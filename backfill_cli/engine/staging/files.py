@@ -45,9 +45,9 @@ def write(
 ) -> dict[str, int]:
     """The frame's rows are Parquet files in the new folder `path`; `by`: in a subfolder for each of its values.
 
-    Returns what was counted during the write: `rows`, and `counts` (name -> number of non-NULL values). Raises
-    Transient when the folder cannot be created; a failure of Spark passes through, including one for a value that
-    no sink takes (see values.py).
+    Returns what was counted during the write: `rows`, and `counts` (name -> number of non-NULL values).
+    Raises Transient when the folder cannot be created; a failure of Spark passes through, including one for a
+    value that no sink takes (see values.py).
     """
     from pyspark.sql import Observation
     from pyspark.sql import functions as F

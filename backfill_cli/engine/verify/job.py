@@ -235,10 +235,10 @@ def verify_against(
 ) -> VerifyReport:
     """Compare the sink, as it is between two commits, with the upstream's rows at the sink's checkpoint.
 
-    The checkpoint is read from the same copy as the rows, so that they match while the job continues. take: called
-    with each table that differs. live: a runner has the job. staging: a place that both Spark and the sink can
-    write to; left as it was. memory: tells which tables can be skipped, and records equal ones. Raises UsageError
-    when the sink holds nothing of the job yet.
+    The checkpoint is read from the same copy as the rows, so that they match while the job continues.
+    take: called with each table that differs. live: a runner has the job. staging: a place that both Spark and the
+    sink can write to; left as it was. memory: tells which tables can be skipped, and records equal ones.
+    Raises UsageError when the sink holds nothing of the job yet.
     """
     began_s = time.monotonic()
     steps = steps or Steps.untold()
