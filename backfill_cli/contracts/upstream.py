@@ -26,7 +26,8 @@ class UpstreamCapabilities:
     partitioned: history and live log have the same partitions and offsets (strategy source).
     place: for a partitioned log, the source columns that hold partition and offset.
     appends: rows are events, written once and never changed: `scan` also reads live ranges, `changes` is not
-    called. current: only the current state can be read, in key order (strategy arrangement).
+    called.
+    current: only the current state can be read, in key order (strategy arrangement).
     quarantines: a row that cannot be read can be kept in a side table of the sink; otherwise it stops the job.
     accepts_gap: offsets between the archive's end and the log's beginning may be missing.
     keeps: what the upstream has to keep, and for how long, in words for `plan`.

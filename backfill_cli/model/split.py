@@ -25,8 +25,8 @@ class Split:
     rows: from metadata, None when only reading can tell (JSON, CSV). For a partition: offsets in its history,
     which holds at most one row per offset.
     first: for a partition, the offset at which its history begins; None for a split read from its own beginning.
-    cuttable: whether a slice of it can be read; if not, it is read whole. detail: what its upstream needs to read
-    and recognise it, as JSON (files: path, size, mtime).
+    cuttable: whether a slice of it can be read; if not, it is read whole.
+    detail: what its upstream needs to read and recognise it, as JSON (files: path, size, mtime).
     """
 
     table: str

@@ -35,8 +35,8 @@ class UpstreamView:
     pending: upstream epochs after the position asked for, in log order.
     archived: by partition, the next offset after what the log's archive holds; None without an archive.
     log_first: when current state is read: only the log may be read at this barrier, because it is long or because
-    a table's columns differ from those of its changes so far. held_bytes: log that the upstream keeps because of
-    the job; None if it keeps none.
+    a table's columns differ from those of its changes so far.
+    held_bytes: log that the upstream keeps because of the job; None if it keeps none.
     spool: what was taken of the log and is not applied yet, `pending` refers to it; None if the log is read
     directly.
     oldest_ms: when the oldest pending change was made, if `pending` only has later times of it.
