@@ -21,7 +21,7 @@ TRANSITIONS: dict[tuple[JobState, JobState], str] = {
     (S.STARTING, S.RUNNING): "a runner holds the job and has recovered",
     (S.STARTING, S.PAUSED): "a runner took over a paused job: it stays paused",
     (S.STARTING, S.STOPPING): "a stop was requested before the first barrier",
-    (S.STARTING, S.FAILED): "recovery found a fault",
+    (S.STARTING, S.FAILED): "recovery found an error",
     (S.STARTING, S.STARTING): "the previous runner died while starting",
     (S.RUNNING, S.PAUSING): "a pause was requested",
     (S.RUNNING, S.PAUSED): "a barrier took the pause",

@@ -177,7 +177,7 @@ class SnapshotStrategy:
             return _caught(state, budget)
         return state
 
-    # -- for people ----------------------------------------------------------------------------------------------
+    # -- for display ---------------------------------------------------------------------------------------------
 
     def read_so_far(self, state: SnapshotState) -> ReadSoFar:
         return self._reading.so_far(state.splits)

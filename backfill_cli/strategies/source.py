@@ -156,7 +156,7 @@ class SourceStrategy:
         """None: rows of a log are identified by their place."""
         return ()
 
-    # -- for people ----------------------------------------------------------------------------------------------
+    # -- for display ---------------------------------------------------------------------------------------------
 
     def read_so_far(self, state: SourceState) -> ReadSoFar:
         """Measured in offsets; partitions newer than the pin are counted, but have no history."""

@@ -258,7 +258,7 @@ class _Run:
             self.catalog.post(self.name, Verb.RESUME, None, actor(), _now_ms())
         if paused and not unpause:
             by = recovered.control.paused_by
-            store.become(JobState.PAUSED, f"started while paused by {by}: stays paused")
+            store.become(JobState.PAUSED, f"started while paused by {by}: it stays paused")
         else:
             epoch = recovered.committed.epoch
             store.become(JobState.RUNNING, f"a runner resumed at epoch {epoch}" if epoch else "a runner started")

@@ -75,7 +75,7 @@ def test_without_a_config_the_machine_alone_is_looked_at_and_nothing_stays(run: 
         checks["java"][0]["said"]
         == f"Java 21, /opt/java/bin/java, from {'JAVA_HOME' if 'JAVA_HOME' in os.environ else 'PATH'}"
     )
-    assert "can be made" in checks["catalog"][0]["said"]
+    assert "can be created" in checks["catalog"][0]["said"]
 
 
 def test_a_catalog_is_looked_at_as_it_is(run: Run, catalog: Catalog, folder: Path) -> None:
@@ -107,7 +107,7 @@ def test_a_catalog_of_another_version_is_not_brought_to_this_one(run: Run, catal
         db.execute("DELETE FROM catalog_version WHERE version = (SELECT max(version) FROM catalog_version)")
     before = catalog.path.read_bytes()
     assert "this backfill works with version" in found(run)["jobs"][0]["said"]
-    assert "because of what failed above" in found(run, write_config(folder))["plan"][0]["said"]
+    assert "because of the failures above" in found(run, write_config(folder))["plan"][0]["said"]
     assert catalog.path.read_bytes() == before
 
 

@@ -134,7 +134,7 @@ def test_no_expression_computes_with_a_value_that_was_left_out(
     """A start refuses it; the upstream may send less since."""
     files = kept_files(spark, frame(spark, [ONE]), tmp_path)
     with pytest.raises(
-        BadData, match="table 't': changes leave out the value of big, and this needs it"
+        BadData, match="table 't': changes leave out the value of big, but it is needed by"
     ) as refused:
         taking.staged(spark, "t", TakenTable(files, True, 3, partial=("big",)), KEY, shape, tmp_path)
     assert "REPLICA IDENTITY FULL" in refused.value.hint
