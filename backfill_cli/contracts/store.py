@@ -47,7 +47,7 @@ class JobStore(Protocol):
         ...
 
     def asked(self) -> bool:
-        """Whether the last poll for commands found that somebody had called since the poll before; true once."""
+        """Whether the last poll for commands noticed a caller since the poll before it; reported once."""
         ...
 
     def take(self, commands: Sequence[Command], control: Control, state: JobState, record: EpochRecord) -> None:

@@ -20,7 +20,8 @@ class StrategyState(Protocol):
 
     allowed: the lag that may remain, in milliseconds or upstream epochs; None where none is measured. converging:
     whether the sink becomes right only once the log passes the end of a fuzzy load. not_converging: whether the
-    lag is above what is allowed. snapshot_finished_ms, log_store_finished_ms: the barriers that ended the phases.
+    lag stays above what is allowed. snapshot_finished_ms, log_store_finished_ms: the barriers that ended the
+    phases.
     """
 
     @property

@@ -136,8 +136,7 @@ class SnapshotStrategy:
     ) -> tuple[int, bool]:
         """The lag allowed after this barrier, and whether the remaining lag is above it.
 
-        By time: while we apply two milliseconds of the log, the upstream may add one. By barriers: one less for
-        each upstream epoch consumed.
+        By time, it shrinks by half the upstream time applied; by barriers, by one per upstream epoch consumed.
         """
         if state.allowed is None:  # a job without a snapshot: it begins with the lag that it finds
             return remaining, False
