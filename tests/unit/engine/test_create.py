@@ -1,4 +1,4 @@
-"""What of a config may change in a job's life, and that it is told by its keys."""
+"""Which options of a config may change in a job's life, and that changed ones are reported by key."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -69,7 +69,7 @@ def test_how_values_are_written_may_be_told_later_and_not_changed(tmp_path: Path
     with pytest.raises(UsageError, match="decimals"):
         require_same(then, told(""))
     wrong = told(', decimals = "string", timestamps = "ms"')
-    require_same(then, wrong, has_read_changes=False)  # nothing was read by it yet: it may be corrected
+    require_same(then, wrong, has_read_changes=False)  # no change was read with it yet: it may be corrected
 
 
 def test_a_spool_that_holds_something_moves_with_its_path_or_the_change_is_refused(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The gates of a cut over, each closed by what it stands for, and when one may be reversed."""
+"""The gates of a cutover, each closed by its condition, and when a cutover can be reversed."""
 
 import json
 import time
@@ -123,7 +123,7 @@ TABLE = SinkTable("orders", "orders_t", ("id",), "{}")
 
 
 class InPlace:
-    """A sink that cuts over in place; each act is noted with whether a runner could have the job meanwhile."""
+    """A sink that cuts over in place; records each act, and whether a runner could have had the job meanwhile."""
 
     in_place = transactional = partial = True
     sink: Any = property(lambda self: self)

@@ -1,4 +1,4 @@
-"""What an upstream and a sink say they can do is consulted before anything is read or written."""
+"""The capabilities of upstream and sink are checked before anything is read or written."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -105,7 +105,7 @@ def test_a_job_without_a_change_side_is_told_that_it_follows_nothing(
 
 
 class Taking:
-    """An upstream whose log may leave out some columns of table t."""
+    """An upstream whose log can leave out some columns of table t."""
 
     def __init__(self, *lacking: str) -> None:
         self._lacking = frozenset(lacking)

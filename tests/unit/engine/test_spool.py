@@ -1,4 +1,4 @@
-"""The spool on disk: what is sealed is there, in order, and unchanged; what is not is named."""
+"""The spool on disk: what is sealed is found again, in order and unchanged; anything missing is named."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a start that was killed left is asked of the upstream that it had: errors say so, and the way on."""
+"""What a killed start left is removed from the upstream that it used; errors say so, and how to continue."""
 
 from collections.abc import Callable
 from pathlib import Path

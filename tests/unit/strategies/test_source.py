@@ -1,4 +1,4 @@
-"""The rules of the source strategy, one by one. What they add up to: test_source_table.py."""
+"""The rules of the source strategy, one by one. Their combined effect: test_source_table.py."""
 
 import json
 from collections.abc import Mapping, Sequence
