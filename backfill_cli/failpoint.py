@@ -1,7 +1,7 @@
-"""Named points at which a test ends the process, as `kill -9` would. Nothing happens unless a name is asked for.
+"""Named points at which a test kills the process, as `kill -9` would. Does nothing unless a point is named.
 
-`BACKFILL_FAILPOINT=name` kills at the first hit of that point, `name:3` at the third. The simulation puts its own
-handler here instead, which raises.
+`BACKFILL_FAILPOINT=name` kills at the first hit of that point, `name:3` at the third. The simulation replaces the
+handler by one that raises.
 """
 
 import os
@@ -24,5 +24,5 @@ handler: Callable[[str], None] = _kill_when_named
 
 
 def hit(name: str) -> None:
-    """Pass the point `name`: one call at every durable step of the commit protocol."""
+    """Passes the point `name`; called at every durable step of the commit protocol."""
     handler(name)

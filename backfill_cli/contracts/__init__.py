@@ -1,7 +1,7 @@
 """What the engine asks of an upstream, a sink and a catalog: who calls, when, and what follows each error.
 
-All of them raise `errors.Transient` (the engine tries again with backoff, up to the config's limit) or
-`errors.Fatal` (nothing is committed, the last epoch stays, the job fails). Anything else is a bug.
+All of them raise `errors.Transient` (the engine retries with backoff, up to the config's limit) or
+`errors.Fatal` (nothing is committed, the last epoch stands, the job fails). Any other exception is a bug.
 """
 
 from backfill_cli.contracts.clock import Clocked

@@ -1,4 +1,4 @@
-"""What a sink says of rows that it cannot take, the same in every sink: which table, which keys, what to do."""
+"""The errors for rows that a sink cannot take, the same for every sink: which table, which keys, what to do."""
 
 from collections.abc import Iterable
 
@@ -7,20 +7,20 @@ from backfill_cli.errors import BadData
 
 
 def duplicate_keys(table: SinkTable, twice: Iterable[tuple[str, int]], where: str = "the snapshot") -> BadData:
-    """twice: keys as text, each with how often it is there. where: what rows were looked at."""
+    """twice: keys as text, each with its number of occurrences. where: which rows were checked."""
     named = "; ".join(f"({value}) {count} times" for value, count in twice)
     return BadData(
         f"table {table.name!r}: the key ({', '.join(table.key)}) is not unique in {where}: {named}",
-        "drop the job and start over: with columns in the table's key that tell these rows apart, or with "
-        "a `where` that leaves some of them out",
+        "drop the job and start over, either with columns in the table's key that tell these rows apart, or with "
+        "a `where` that excludes some of them",
     )
 
 
 def no_row_to_fill(table: SinkTable, keys: Iterable[str]) -> BadData:
-    """A change leaves columns as they are of a row that the sink does not have."""
+    """A change leaves columns unchanged in a row that the sink does not have."""
     named = "; ".join(f"({key})" for key in keys)
     return BadData(
-        f"table {table.name!r}: a change leaves columns as they were, and {table.target} has no row of the key "
-        f"({', '.join(table.key)}) that it changes: {named}",
-        "somebody deleted rows of the sink; put them back, or drop the job and start over",
+        f"table {table.name!r}: a change leaves columns unchanged, but {table.target} has no row with the key "
+        f"({', '.join(table.key)}) that it applies to: {named}",
+        "rows were deleted from the sink: restore them, or drop the job and start over",
     )

@@ -1,4 +1,4 @@
-"""A system that has a clock of its own: `doctor` compares it with this machine's."""
+"""A system with its own clock, which `doctor` compares with this machine's."""
 
 from typing import Protocol, runtime_checkable
 
@@ -8,5 +8,5 @@ class Clocked(Protocol):
     """An upstream or a sink whose system tells the time of day."""
 
     def clock_ms(self) -> int:
-        """Milliseconds since 1970, there, now. Raises as everything does that connects."""
+        """The system's current time, in milliseconds since 1970. Raises what any call that connects raises."""
         ...

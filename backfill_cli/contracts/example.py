@@ -6,9 +6,9 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A first job gives this option: `init` writes it out, with this value, to be looked at and filled in.
+    """A first job sets this option: `init` writes it out with this value, to be checked and filled in.
 
-    value: as TOML has it; of an option that is a table itself it is left out, the table's own options tell.
+    value: as in TOML; left out for an option that is itself a table, as the table's own options provide theirs.
     """
 
     value: Any = None

@@ -1,4 +1,4 @@
-"""What `backfill init` finds out by looking at an upstream's data, for the config that it writes."""
+"""What `backfill init` finds out from an upstream's data, for the config that it writes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """One option. value: None where it cannot be told: it is left to be filled in. why: what it was taken from."""
+    """One option. value: None if it could not be determined and is to be filled in. why: what it is based on."""
 
     value: Any
     why: str = ""
@@ -17,7 +17,7 @@ class Told:
 class Looked:
     """A job's table, and the options of its upstream by their path below `[upstream]`: `snapshot.path`.
 
-    old_keys: whether its changes tell the old key of a key change; where not, the job takes a promise.
+    old_keys: whether its changes contain the old key of a key change; if not, the job relies on a promise.
     """
 
     table: str

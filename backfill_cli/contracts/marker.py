@@ -1,4 +1,4 @@
-"""What a table's marker says to a commit: still to apply, a repeat, or refused. The same for every sink."""
+"""What a table's marker means for a commit: to be applied, a repeat, or refused. The same for every sink."""
 
 from backfill_cli.contracts.sink import EpochCommit
 from backfill_cli.errors import Held, StateConflict
@@ -6,10 +6,10 @@ from backfill_cli.model.checkpoint import Marker
 
 
 def is_due(commit: EpochCommit, table: str, marker: Marker | None, holder: str) -> bool:
-    """Whether the epoch has still to be applied to this table; false for a repeat of the same attempt.
+    """Whether the epoch still has to be applied to this table; false for a repeat of the same attempt.
 
-    holder: what holds the tables, for people ("file"). Raises Held for an older token, StateConflict where the
-    marker is not at the epoch before this one, or gone: the job was dropped, or the holder replaced.
+    holder: what holds the tables, for messages ("file"). Raises Held for an older token, StateConflict when the
+    marker is not at the preceding epoch, or is missing: the job was dropped, or the holder replaced.
     """
     if marker is None:
         raise gone(commit, table, holder)
@@ -31,9 +31,9 @@ def refuse_old_token(job: str, table: str, token: int, marker: Marker) -> None:
 
 
 def gone(commit: EpochCommit, table: str, holder: str) -> StateConflict:
-    """The table has no marker, though the job goes on."""
+    """The error for a table that has no marker although the job continues."""
     return StateConflict(
-        f"job {commit.job!r}: the sink holds no marker of table {table!r}, the catalog goes on from epoch "
+        f"job {commit.job!r}: the sink holds no marker of table {table!r}, but the catalog is at epoch "
         f"{commit.prev_epoch}: the job was dropped from the sink, or its {holder} was deleted or replaced",
         f"restore the {holder}, or start over: backfill drop {commit.job} --with-rows --confirm {commit.job}",
     )
@@ -46,7 +46,7 @@ def _restored(commit: EpochCommit, table: str, marker: Marker, holder: str) -> S
         side = "the sink" if marker.epoch < commit.prev_epoch else "the catalog"
         what = (
             f"is at epoch {marker.epoch}, the catalog goes from {commit.prev_epoch} to {commit.epoch}: {side} was "
-            f"restored from an older copy, or its {holder} replaced"
+            f"restored from an older copy, or its {holder} was replaced"
         )
     return StateConflict(
         f"job {commit.job!r}: table {table!r} of the sink {what}",

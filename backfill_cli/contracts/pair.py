@@ -1,4 +1,4 @@
-"""One upstream of two sides, of one system or of two: a pinned snapshot, and the change log that follows it."""
+"""One upstream made of two sides, of one system or two: a pinned snapshot and the change log that follows it."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Pair:
-    """See contracts.Upstream. What one side alone can do (batches, memory, DuckDB) is asked of that side.
+    """See contracts.Upstream. What only one side can do (batches, memory, DuckDB) is delegated to that side.
 
     follows: see UpstreamCapabilities.
     """
@@ -92,15 +92,15 @@ class Pair:
         self.log.acknowledge(position)
 
     def advice(self) -> Sequence[str]:
-        """What `plan` says of the log."""
+        """What `plan` adds about the log."""
         return self.log.advice() if isinstance(self.log, AdvisingUpstream) else ()
 
     def remembered(self, position: Position) -> str:
-        """What the log remembers of what was applied, for `recall` of a later process."""
+        """The log's memory of what was applied, for `recall` in a later process."""
         return self.log.remembered(position) if isinstance(self.log, RememberingUpstream) else ""
 
     def recall(self, memory: str) -> None:
-        """Take up what an earlier process remembered; what it says is compared at the next look."""
+        """Receives the memory of an earlier process; it is compared at the next `observe`."""
         if isinstance(self.log, RememberingUpstream):
             self.log.recall(memory)
 
@@ -110,7 +110,7 @@ class Pair:
         return self.snapshot.duckdb_sql(table, types)
 
     def failure(self, exc: Exception) -> BackfillError | None:
-        """What a Spark failure means that rose while a frame of either side was computed; None: neither's."""
+        """The error behind a Spark failure while a frame of either side was computed; None if neither knows it."""
         return self.snapshot.failure(exc) or self.log.failure(exc)
 
     def close(self) -> None:

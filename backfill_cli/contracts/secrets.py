@@ -1,7 +1,7 @@
 """How a connector's options say which of them hold secrets: marks in `Annotated[...]`.
 
-They are read when a config is checked. Where no mark stands, an option whose name says so
-(`password`, `client.secret`) holds one.
+The marks are read when a config is checked. An option without a mark counts as a secret if its name suggests it
+(`password`, `client.secret`).
 """
 
 from dataclasses import dataclass
@@ -9,20 +9,20 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """The option holds a secret: its value is a reference, `${env:NAME}` or `${file:PATH}`, nothing else."""
+    """The option holds a secret: its value must be a reference, `${env:NAME}` or `${file:PATH}`."""
 
 
 @dataclass(frozen=True, slots=True)
 class SecretKeys:
-    """Of a table with free keys, these hold secrets too."""
+    """In a table with free keys, these keys hold secrets too."""
 
     names: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
 class NoSecret:
-    """The option, and all in it, holds none, whatever its name or the names in it say: a schema of columns."""
+    """The option and everything in it holds no secret, whatever the names suggest: a schema of columns."""
 
 
 STORED = {"stored": True}
-"""Context in which a config of the catalog is validated: what was taken once keeps no job from its end."""
+"""Validation context for a config from the catalog: a config that was accepted once must not block its job."""

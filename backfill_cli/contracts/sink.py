@@ -1,4 +1,4 @@
-"""Where rows go: what the engine and `verify` ask of a sink, and how one plugs in."""
+"""Where rows go: what the engine and `verify` need from a sink, and how a sink plugs in."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SinkTable:
-    """A table of a job as its sink sees it.
+    """A job's table as its sink sees it.
 
-    target: as the config names it ("schema.name" or a name). key: sink columns. schema: Spark schema as JSON,
-    after the transform; a column's metadata may carry {"logical": "uuid"|"json"}.
-    plain_inserts: snapshot rows are inserted; else (an existing table) deleted by key first.
-    side: one of ours beside the job's, its name begins with `_backfill_`: rows that could not be read.
+    target: as named in the config ("schema.name" or a name). key: sink columns. schema: Spark schema as JSON,
+    after the transform; a column's metadata can carry {"logical": "uuid"|"json"}.
+    plain_inserts: snapshot rows are inserted; otherwise (an existing table) they are first deleted by key.
+    side: one of our own tables beside the job's, named `_backfill_…`: it holds rows that could not be read.
     """
 
     name: str
@@ -37,8 +37,8 @@ class SinkTable:
 class SavedJob:
     """What a sink keeps beside its marker so that a lost catalog can be rebuilt from it.
 
-    definition: config (references, never secrets), fingerprint, pin; JSON, written when it changes.
-    checkpoint: the committed one, its splits complete when read.
+    definition: config (references, never secrets), fingerprint and pin as JSON; written when it changes.
+    checkpoint: the committed one, with all its splits when read.
     """
 
     definition: str
@@ -47,13 +47,13 @@ class SavedJob:
 
 @dataclass(frozen=True, slots=True)
 class EpochCommit:
-    """One epoch for a sink: applied whole, once, with its marker.
+    """One epoch for a sink: applied completely, once, with its marker.
 
     folder: where the staged files are (the attempt's folder); `staged` names those that count.
-    unique: tables whose keys are now all there and must be checked for duplicates in the same transaction.
+    unique: tables whose keys are now complete and must be checked for duplicates in the same transaction.
     saved: what to keep beside the marker (changed splits only).
-    only: tables still to apply (recovery), None for all.
-    converging: a change that leaves columns as they are, of a row that is not there, is left out: see EpochPlan.
+    only: tables that recovery has still to apply, None for all.
+    converging: a change that leaves columns unchanged is skipped if its row does not exist: see EpochPlan.
     """
 
     job: str
@@ -71,75 +71,77 @@ class EpochCommit:
 
 
 class Sink(Protocol):
-    """Where rows go. Opened briefly, never held between commits."""
+    """Where rows go. Opened briefly, never held open between commits."""
 
     transactional: bool
     """Whether all tables of an epoch commit in one transaction."""
     partial: bool
-    """Whether it takes changes that leave columns as they are, and truncates: see StagedTable."""
+    """Whether it accepts changes that leave columns unchanged, and truncates: see StagedTable."""
 
     def prepare(self, job: str, tables: Sequence[SinkTable], into_existing: bool) -> None:
-        """Create the job's tables, or add columns that are new; no change when nothing is missing.
+        """Create the job's tables, or add new columns; changes nothing when nothing is missing.
 
-        Raises SinkInUse for a table that has rows and is not this job's (unless into_existing), Held for a table
-        of another job, BadData for a column whose type differs.
+        Raises SinkInUse for a table that has rows and does not belong to this job (unless into_existing), Held for
+        a table of another job, BadData for a column whose type differs.
         """
         ...
 
     def owner(self, job: str) -> Owner | None:
-        """The catalog that has the job; None when the sink holds no marker of it, or none that says.
+        """The catalog that owns the job; None when the sink has no marker of the job, or none that names an owner.
 
-        Asked before anything is changed for a job: another catalog's job is refused, its runner not fenced.
+        Called before anything is changed for a job: if another catalog owns the job, the command is refused and
+        that catalog's runner is not fenced.
         """
         ...
 
     def own(self, job: str, owner: Owner, instead_of: Owner | None) -> None:
-        """`owner` has the job from here on. Called once its markers are there, and when it is rebuilt from here.
+        """Make `owner` the job's owner. Called once the markers exist, and when a catalog is rebuilt.
 
-        instead_of: what `owner` told. Raises Held when it is another catalog by now.
+        instead_of: what the method `owner` returned. Raises Held when another catalog has become the owner since.
         """
         ...
 
     def fence(self, job: str, token: int) -> None:
-        """Write the token into every marker, waiting for commits in flight; from here on older tokens are refused.
+        """Write the token into every marker, after waiting for commits in flight; older tokens are then refused.
 
-        Raises Held when the marker's token is newer.
+        Raises Held when a marker's token is newer.
         """
         ...
 
     def committed(self, job: str) -> Mapping[str, Marker]:
-        """Each table's marker; no entry for a table that has none."""
+        """Each table's marker; tables without a marker are absent."""
         ...
 
     def commit(self, commit: EpochCommit) -> None:
-        """Apply one epoch and its markers, atomically, once. The same (epoch, attempt) again is ignored.
+        """Apply one epoch and its markers atomically, once. Repeating the same (epoch, attempt) changes nothing.
 
         Raises Held for an older token, StateConflict for an epoch that is not greater, BadData for duplicate keys,
-        Transient while somebody else holds the sink (saying who) or the disk is full.
+        Transient while another process holds the sink (naming it) or the disk is full.
         """
         ...
 
     def saved(self, job: str) -> SavedJob | None:
-        """What `commit` kept, None when this sink holds nothing of the job."""
+        """What `commit` kept; None when this sink holds nothing of the job."""
         ...
 
     def drop(self, tables: Sequence[SinkTable]) -> None:
-        """These tables are gone with their rows, those that are not there stay so. The job's markers stay.
+        """Drop these tables with their rows; a missing table is no error. The job's markers stay.
 
-        Raises UsageError where something else depends on one of them; all are there then.
+        Raises UsageError when something else depends on one of them; then none was dropped.
         """
         ...
 
     def forget(self, job: str) -> None:
-        """Remove the job's markers, its owner and its side rows; the data stays. Later commits are refused."""
+        """Remove the job's markers, owner and side rows; the data stays. Later commits are refused."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What a sink tells of a table without reading it much.
+    """What a sink reports about a table without reading much of it.
 
-    low, high: of the word of the first key column (see model/digest.py), None without such a column or a row.
+    low, high: bounds of the word of the first key column (see model/digest.py); None without such a column or
+    rows.
     few: string columns with so few distinct values that the sink can hash them from a list.
     """
 
@@ -149,26 +151,26 @@ class Survey:
 
 
 class SinkCopy(Protocol):
-    """A sink's tables at one checkpoint; no commit changes what it reads, and it holds up none."""
+    """A sink's tables at one checkpoint: no commit changes what it reads, and it blocks no commit."""
 
     def saved(self) -> SavedJob | None:
-        """As `Sink.saved`, of this copy: the checkpoint that its rows are at."""
+        """As `Sink.saved`, for this copy: the checkpoint that its rows are at."""
         ...
 
     def mark(self) -> str | None:
-        """What is another one as soon as anybody has written to the sink; None where nothing is.
+        """A mark that changes with every write to the sink, by anyone; None if the sink has no such mark.
 
-        Two copies with one mark hold the same rows: what was equal to one is equal to the other.
+        Two copies with the same mark hold the same rows, so what was compared with one need not be compared again.
         """
         ...
 
     def survey(self, table: SinkTable) -> Survey: ...
 
     def digest(self, table: SinkTable, spec: DigestSpec, ranges: KeyRanges | None) -> Mapping[int, Digest]:
-        """By range number: rows, a hash for the key and each other column (all in one, range 0, without ranges).
+        """By range number (0 without ranges): row count, and hashes for the key and each other column.
 
-        The formula is model/digest.py's, so that it equals what Spark computes of the upstream. May be called from
-        another thread than the other methods.
+        The formula is that of model/digest.py, so the result equals what Spark computes for the upstream. Can be
+        called from another thread than the other methods.
         """
         ...
 
@@ -179,28 +181,28 @@ class SinkCopy(Protocol):
         columns: Sequence[str],
         only: tuple[DigestSpec, KeyRanges, Sequence[int]] | None,
     ) -> "DataFrame":
-        """These columns of the table's rows, as the types of its Spark schema; `only` those of some ranges.
+        """These columns of the table's rows, in the types of its Spark schema; `only`: in some ranges.
 
-        Where the spec has a sample, rows outside it may be left out.
+        If the spec has a sample, rows outside it can be left out.
         """
         ...
 
 
 @runtime_checkable
 class CheckedSink(Protocol):
-    """A sink that `plan` can ask."""
+    """A sink that `plan` can check."""
 
     def check(self, job: str, tables: Sequence[SinkTable], into_existing: bool) -> None:
-        """Raises what `prepare` would; changes nothing, and creates nothing."""
+        """Raises what `prepare` would raise; changes and creates nothing."""
         ...
 
 
 @runtime_checkable
 class LocatedSink(Protocol):
-    """A sink whose tables could be those of an upstream of its kind."""
+    """A sink whose tables could be the same as an upstream's."""
 
     def places(self, tables: Sequence[SinkTable]) -> Mapping[str, frozenset[str]]:
-        """By table of the job where its rows are, as `LocatedUpstream` says it; nothing of one not yet there."""
+        """Where each table's rows are, in the terms of `LocatedUpstream`; tables that do not exist are absent."""
         ...
 
 
@@ -209,29 +211,29 @@ class SparkSink(Protocol):
     """A sink whose tables live in Spark."""
 
     def use(self, session: "Callable[[], SparkSession]") -> None:
-        """What gives the run's Spark session, started when first called. Called once, before all else.
+        """Receives the function that returns the run's Spark session, starting it on first use. Called first.
 
-        `commit` calls it in a thread of its own, while the next epoch is staged in the same session.
+        `commit` calls that function in its own thread, while the next epoch is staged in the same session.
         """
         ...
 
 
 @runtime_checkable
 class VerifiableSink(Protocol):
-    """A sink that `verify` can read."""
+    """A sink whose rows `verify` can read."""
 
     def copied(self, job: str, live: bool, folder: Path) -> AbstractContextManager[SinkCopy]:
         """The sink as it is between two commits.
 
-        live: a runner has the job and must not be held up. folder: an empty folder of the caller's, shared with
-        Spark, for what has to be written; the caller removes it.
+        live: a runner has the job and must not be held up. folder: an empty folder, shared with Spark, for files
+        that have to be written; the caller removes it.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class SinkConnector:
-    """How a sink plugs in: the entry point group `backfill.sinks` names one of these. As for upstreams."""
+    """How a sink plugs in: an entry in the group `backfill.sinks` names one of these. Fields as for upstreams."""
 
     options: type["BaseModel"]
     open: Callable[[Any], Sink]

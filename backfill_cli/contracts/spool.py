@@ -1,4 +1,4 @@
-"""What of a change log was taken into a job's spool, window by window."""
+"""What was taken of a change log into a job's spool, window by window."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,12 +9,13 @@ from backfill_cli.model.plan import ChangeWindow
 
 @dataclass(frozen=True, slots=True)
 class SpoolEntry:
-    """The changes of one barrier's window: durable, immutable, and described by itself.
+    """The changes of one barrier's window: durable, immutable and self-describing.
 
-    number: rising in the job; attempt: which taking of it; together they name the entry's folder. window: closed,
-    its end is the phantom barrier. tables: paths are relative to the folder; no entry for a table without changes.
-    digests: of each file, BLAKE2b as hex, by its path. schemas: table -> Spark schema as JSON, of those whose
-    columns changed at the window's begin. memory: what the upstream knows again at the window's end
+    number: increases within the job; attempt: which try at taking it; together they name the entry's folder.
+    window: closed; its end is the phantom barrier. tables: paths are relative to the folder; tables without
+    changes are absent.
+    digests: BLAKE2b of each file as hex, by its path. schemas: table -> Spark schema as JSON, for tables whose
+    columns changed at the window's beginning. memory: what the upstream remembers at the window's end
     (RememberingUpstream). due_ms, taken_ms: when its barrier was due, and when the entry was durable.
     """
 
@@ -30,7 +31,7 @@ class SpoolEntry:
 
     @property
     def name(self) -> str:
-        """Of its folder; names sort as the entries do."""
+        """The folder's name; names sort in the order of the entries."""
         return f"{self.number:012d}-{self.attempt}"
 
     @property

@@ -1,4 +1,4 @@
-"""What a runner asks of the catalog, and what a job is."""
+"""What a runner needs from the catalog, and the definition of a job."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class JobDefinition:
 
     config: the resolved config with references (never secrets) as JSON. fingerprint: JSON object of what must not
     change. pin: with all its splits. until: 'caught-up' or 'forever'. tables: as the sink sees them. config_file:
-    path of the config that it was started by last; empty where that is not known.
+    path of the config that it was last started with; empty if unknown.
     """
 
     name: str
@@ -31,7 +31,7 @@ class JobDefinition:
 
     @property
     def has_tables_to_itself(self) -> bool:
-        """Whether no row in its tables can be from before the job: they may be dropped with it."""
+        """Whether its tables cannot hold rows from before the job, so that they may be dropped with it."""
         return all(table.plain_inserts or table.side for table in self.tables)
 
 
@@ -39,56 +39,55 @@ class JobStore(Protocol):
     """The catalog as one runner uses it. Every method is one transaction."""
 
     def load(self) -> Recovered:
-        """All that a runner starts with."""
+        """Everything that a runner starts with."""
         ...
 
     def commands(self) -> tuple[Command, ...]:
-        """Commands posted and not taken, oldest first. Cheap when none was posted since the last call."""
+        """Commands posted and not yet taken, oldest first. Cheap when none was posted since the last call."""
         ...
 
     def asked(self) -> bool:
-        """Whether the last look for commands found that somebody had called since the one before; told once."""
+        """Whether the last poll for commands noticed a caller since the poll before it; reported once."""
         ...
 
     def take(self, commands: Sequence[Command], control: Control, state: JobState, record: EpochRecord) -> None:
-        """Take commands at a barrier: the control they lead to, and the barrier that took them."""
+        """Takes commands at a barrier: records the resulting control, and the barrier that took them."""
         ...
 
     def prepare(self, checkpoint: Checkpoint, committed: EpochRecord | None, progress: Progress | None) -> None:
-        """Promise an epoch; `committed` marks the epoch before it. progress None leaves the numbers as they were.
+        """Promises an epoch; `committed` marks the epoch before it. progress None leaves the numbers unchanged.
 
-        Raises Held when the runner's lease is no longer its own.
+        Raises Held when the runner has lost its lease.
         """
         ...
 
     def mark(self, committed: EpochRecord, progress: Progress | None) -> None:
-        """The prepared epoch is in the sink. progress None leaves the numbers as they were (recovery)."""
+        """The prepared epoch is in the sink. progress None leaves the numbers unchanged (recovery)."""
         ...
 
     def unprepare(self, epoch: int) -> None:
-        """Drop a prepared epoch that no sink table has. Its number is not used again."""
+        """Drops a prepared epoch that no sink table has. Its number is not used again."""
         ...
 
     def heartbeat(self, now_ms: int, progress: Progress | None) -> None:
-        """Renew the lease. progress None leaves the numbers as they were. Raises Held when it is not ours now."""
+        """Renews the lease. progress None leaves the numbers unchanged. Raises Held when the lease is lost."""
         ...
 
     def become(self, state: JobState, reason: str) -> None:
-        """Change the job's state along an arrow that exists."""
+        """Changes the job's state along an existing arrow."""
         ...
 
     def spooled(self) -> tuple[SpoolEntry, ...]:
-        """What the spool holds, as far as the catalog knows, in order; see strategy chain."""
+        """The spool's entries that the catalog knows, in order; see strategy chain."""
         ...
 
     def spool(self, entry: SpoolEntry) -> None:
-        """An entry is in the spool, durable. A repeat changes nothing.
+        """An entry is durable in the spool. Repeating it changes nothing.
 
-        Raises Held when the runner's lease is no longer its own: what is acknowledged upstream is acknowledged
-        after this.
+        Raises Held when the runner has lost its lease: the log is acknowledged upstream only after this call.
         """
         ...
 
     def trim(self, number: int) -> None:
-        """The entries up to this number are in the sink, and no longer in the spool."""
+        """The entries up to this number are in the sink and no longer in the spool."""
         ...

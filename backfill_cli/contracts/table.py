@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class TableSpec:
-    """key: source columns of the row's identity. immutable_key: promised never to change."""
+    """key: source columns that identify a row. immutable_key: the key is promised never to change."""
 
     name: str
     key: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Logs that must be taken to be had: what a taking gives, what is held for it, and taking into a spool."""
+"""Logs that can only be consumed: what a take returns, what is held upstream for it, and taking into a spool."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,13 +16,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TakenTable:
-    """One table's changes of a window, in files: columns `(_op 'U'|'D', _seq, _ms, row…)`, as `changes` has them.
+    """One table's changes in a window, in files: columns `(_op 'U'|'D', _seq, _ms, row…)`, as from `changes`.
 
-    files: paths are relative to the folder that `take` was given. netted: each key is there once, by its last
-    change; else a key is once in a file, and its last `_seq` counts, of each column the last that has it.
-    changes: how many there were before, of which some may not count. changed, deleted: rows in the files, by op.
+    files: paths are relative to the folder that `take` was given. netted: each key occurs once, with its last
+    change; otherwise a key can occur several times, and its last `_seq` counts (for each column, the last row
+    that carries it).
+    changes: how many there were before netting, some of which may not count. changed, deleted: rows in the files,
+    by op.
     truncated: rows from before the window are gone. partial: columns that some 'U' rows do not carry; such a row
-    names them in one more column, `_unsent ARRAY<STRING>`.
+    names them in an extra column, `_unsent ARRAY<STRING>`.
     """
 
     files: tuple[StagedFile, ...] = ()
@@ -36,7 +38,7 @@ class TakenTable:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A window of a log, taken. window: closed. schemas: of tables whose columns changed at its begin."""
+    """A window taken from a log. window: closed. schemas: of tables whose columns changed at its beginning."""
 
     window: ChangeWindow
     tables: Mapping[str, TakenTable]
@@ -45,10 +47,10 @@ class Taken:
 
 @runtime_checkable
 class TakingUpstream(Protocol):
-    """An upstream whose log must be taken to be had, all tables at once; its `changes` is not called."""
+    """An upstream whose log can only be consumed, for all tables at once; its `changes` is not called."""
 
     def may_lack(self, table: str) -> frozenset[str]:
-        """Columns that a change may leave out where it left them as they were. After `pin` or `restore`."""
+        """Columns that a change can leave out when it did not alter them. Called after `pin` or `restore`."""
         ...
 
     def take(
@@ -59,11 +61,11 @@ class TakingUpstream(Protocol):
         schemas: Mapping[str, str],
         folder: str,
     ) -> Taken:
-        """The window's changes are files in `folder`, durable once the caller synchronised them.
+        """The window's changes are files in `folder`, durable once the caller has synced them.
 
         Called once the epoch's reads are written: an open window is closed at or after every transaction that they
-        saw. within: see EpochPlan, after the reads. schemas: in force, table -> Spark schema as JSON.
-        Raises Transient while the log cannot be had, HistoryGone when it no longer holds what follows
+        saw. within: see EpochPlan, after the reads. schemas: those in force, table -> Spark schema as JSON.
+        Raises Transient while the log is unavailable, HistoryGone when it no longer holds what follows
         `window.after`, BadData for a value or a change of columns that cannot be followed.
         """
         ...
@@ -71,85 +73,85 @@ class TakingUpstream(Protocol):
 
 @runtime_checkable
 class HeldUpstream(Protocol):
-    """An upstream in which a job must hold something of its own: a replication slot."""
+    """An upstream in which a job must hold an object of its own: a replication slot."""
 
     def may_hold(self) -> None:
-        """Nothing stands in the way of `hold`. Called after `pin`, before anything is changed for a new job.
+        """Check that nothing prevents `hold`. Called after `pin`, before anything is changed for a new job.
 
-        Raises UsageError with what would make it possible.
+        Raises UsageError saying what would make it possible.
         """
         ...
 
     def would_refuse(self, mark: str | None) -> Sequence[str]:
-        """What `may_hold` would raise now, one sentence each with what makes it possible.
+        """What `may_hold` would raise now, one sentence each, with what would make it possible.
 
-        mark: what a start that was cut off holds under it counts as gone.
+        mark: whatever an interrupted start holds under this mark is ignored.
         """
         ...
 
     def would_hold(self) -> Sequence[str]:
-        """What `hold` would make, one sentence each, for people."""
+        """What `hold` would create, one sentence each, for display."""
         ...
 
     def hold(self, mark: str) -> None:
-        """It is there, and can be told from what others made by a mark that nobody else can have chosen.
+        """Create the object, with a mark that nobody else can have chosen: it tells ours from another writer's.
 
-        Called by the start of a new job, when nothing else can refuse it; `pin` follows. May be repeated with the
-        same mark. Raises UsageError where something of others has its name.
+        Called by the start of a new job once nothing else can refuse it; `pin` follows. Can be repeated with the
+        same mark. Raises UsageError when another writer's object has its name.
         """
         ...
 
     def kept(self, mark: str, pin: Pin) -> None:
-        """The job has what was held under the mark, which is gone. May be repeated; `pin` need not come first."""
+        """Make what was held under the mark the job's, and remove the mark. Can be repeated, and without `pin`."""
         ...
 
     def sweep(self, mark: str, pin: Pin) -> None:
-        """What was held under the mark is gone with it, and nothing of others. May be repeated, as `kept`.
+        """Remove what was held under the mark, and the mark, but nothing of other writers. Can be repeated.
 
-        pin: taken before it was held. Raises StateConflict where the options lead to another system than that.
+        pin: taken before it was held. Raises StateConflict when the options lead to another system than the pin's.
         """
         ...
 
     def left(self, mark: str) -> Sequence[str]:
-        """What `sweep` would remove, a name each for people. Changes nothing."""
+        """What `sweep` would remove, one name each, for display. Changes nothing."""
         ...
 
     def held(self, pin: Pin, position: Position) -> HeldLog | None:
-        """What it costs its owner now, None where nobody counts that. Changes nothing; `pin` need not come first.
+        """What the object costs its owner now; None where that is not measured. Changes nothing, needs no `pin`.
 
-        pin: that of a job which no runner has now. position: what it has taken of the log.
-        Raises HistoryGone, StateConflict and BadData as `observe` would, once the job goes on; Transient
-        after some seconds without an answer.
+        pin: that of a job without a runner. position: how far the job has taken the log.
+        Raises HistoryGone, StateConflict and BadData as `observe` would when the job continues; Transient after
+        some seconds without an answer.
         """
         ...
 
     def keep_within(self, position: Position) -> None:
-        """What it costs its owner is within what the options allow; else it is given up, and HistoryGone raised.
+        """Check that the cost to its owner is within the options; if not, give the object up, raise HistoryGone.
 
-        Called at each barrier, by the runner of the job alone. position: what the job has applied.
+        Called at each barrier, only by the job's runner. position: what the job has applied.
         """
         ...
 
     def release(self, pin: Pin) -> None:
-        """It is gone, as far as this job made it. Called when the job is dropped; may be repeated.
+        """Remove the object if this job created it. Called when the job is dropped; can be repeated.
 
-        pin: the job's. Raises StateConflict where the options lead to another system than it was taken of.
+        pin: the job's. Raises StateConflict when the options lead to another system than the pin's.
         """
         ...
 
 
 @runtime_checkable
 class SpoolingUpstream(Protocol):
-    """An upstream whose log is taken into a spool while the loop is elsewhere (strategy chain)."""
+    """An upstream whose log is taken into a spool in parallel with the loop (strategy chain)."""
 
     @property
     def taken(self) -> Position:
-        """Up to where the log is in the spool: kept with each checkpoint, so that a lost spool is noticed."""
+        """The position up to which the log is in the spool: kept with each checkpoint, to detect a lost spool."""
         ...
 
     def enter(self, phase: Phase, position: Position, schemas: Mapping[str, str], takes: bool) -> None:
-        """A barrier begins, before `observe`. schemas: in force at `position`, table -> Spark schema as JSON.
+        """A barrier begins; called before `observe`. schemas: in force at `position`, table -> Spark schema.
 
-        takes: whether the log may be taken; if not it waits with its owner.
+        takes: whether the log may be taken; if not, it waits with its owner.
         """
         ...

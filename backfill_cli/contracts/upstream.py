@@ -1,4 +1,4 @@
-"""Where rows come from: what the engine asks of an upstream, and how one plugs in."""
+"""Where rows come from: what the engine needs from an upstream, and how an upstream plugs in."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,16 +21,17 @@ if TYPE_CHECKING:
 class UpstreamCapabilities:
     """pinned: a snapshot can be read at a fixed position. keeps_log: changes stay readable until acknowledged.
 
-    before_images: the log tells the old key of a key change.
-    one_log: one order for all tables, so constraints across tables hold.
-    partitioned: history and live log are the same partitions and offsets (strategy source).
-    place: of a partitioned log, the source columns that hold partition and offset.
-    appends: rows are events, each there once and for good: `scan` reads live ranges too, `changes` is not called.
-    current: state can only be read as it is now, in the order of keys (strategy arrangement).
-    quarantines: a row that cannot be read is kept in a side table of the sink, else it stops the job.
-    accepts_gap: offsets between the archive's end and the log's begin may be missing.
-    keeps: what the upstream has to keep, and how long, in words for `plan`.
-    follows: changes may come after the snapshot; where it is said of none, a job has nothing to wait for.
+    before_images: the log contains the old key of a key change.
+    one_log: all tables share one order, so constraints across tables hold.
+    partitioned: history and live log have the same partitions and offsets (strategy source).
+    place: for a partitioned log, the source columns that hold partition and offset.
+    appends: rows are events, written once and never changed: `scan` also reads live ranges, `changes` is not
+    called.
+    current: only the current state can be read, in key order (strategy arrangement).
+    quarantines: a row that cannot be read can be kept in a side table of the sink; otherwise it stops the job.
+    accepts_gap: offsets between the archive's end and the log's beginning may be missing.
+    keeps: what the upstream has to keep, and for how long, in words for `plan`.
+    follows: whether changes can arrive after the snapshot; if not, a job has nothing to wait for.
     """
 
     pinned: bool
@@ -53,28 +54,28 @@ class Upstream(SnapshotReads, ChangeReads, Connected, Protocol):
     capabilities: UpstreamCapabilities
 
     def pin(self) -> Pin:
-        """Hold a snapshot still. Called once in a job's life. Reads metadata only, never rows.
+        """Pins a snapshot. Called once in a job's life. Reads metadata only, never rows.
 
-        Raises Fatal for paths that are missing or empty, formats and types that cannot be read.
+        Raises Fatal for paths that are missing or empty, and for formats and types that cannot be read.
         """
         ...
 
     def restore(self, pin: Pin) -> None:
-        """Take up a pin that an earlier runner made. Raises Fatal naming what changed since."""
+        """Resumes a pin that an earlier runner made. Raises Fatal naming what has changed."""
         ...
 
     def observe(self, position: Position, snapshot_open: bool) -> UpstreamView:
-        """What there is after `position`. Called at every barrier: cheap when nothing changed, no Spark.
+        """What exists after `position`. Called at every barrier: cheap when nothing changed, no Spark.
 
         snapshot_open: the snapshot is still being read, so its pin is checked too.
-        Raises Fatal when the identity changed, HistoryGone when changes after `position` are gone.
+        Raises Fatal when the upstream's identity changed, HistoryGone when changes after `position` are gone.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Rows of one read. read: which of the plan's reads (index). what: `ArrowTasks.make` is called with it."""
+    """Rows of one read. read: index of the plan's read. what: the argument for `ArrowTasks.make`."""
 
     read: int
     what: Any
@@ -82,13 +83,13 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class ArrowTasks:
-    """Rows that Spark's Python workers make as Arrow batches, one task per part.
+    """Rows that Spark's Python workers produce as Arrow batches, one task per part.
 
-    make: the batches of a piece, called in a worker: a function of a module, or a `partial` of one. What it raises
-    of ours reaches `Upstream.failure` as text.
-    parts: the pieces of each task, in order. Every task is sent all of them: a few a core, however many pieces.
-    schema: Spark schema of the rows as JSON; the batches have just these columns.
-    not_plain: whether a failure only says that some rows are not plain, so that `scan` has to read them.
+    make: returns the batches of a piece; called in a worker, so a function of a module, or a `partial` of one. Our
+    own errors raised in it reach `Upstream.failure` as text.
+    parts: the pieces of each task, in order. Every task is sent all of them: a few per core, however many pieces.
+    schema: Spark schema of the rows as JSON; the batches have exactly these columns.
+    not_plain: whether a failure only means that some rows are not plain, so that `scan` has to read them.
     """
 
     make: "Callable[[Any], Iterator[pa.RecordBatch]]"
@@ -99,14 +100,14 @@ class ArrowTasks:
 
 @runtime_checkable
 class BatchedUpstream(Protocol):
-    """An upstream whose rows are made in Python workers: staging can write them there."""
+    """An upstream whose rows are produced in Python workers: staging can write them there."""
 
     def batches(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> ArrowTasks | None:
-        """The rows of these reads as source columns, if every one of them can be expected to be good.
+        """The rows of these reads as source columns, if all of them can be expected to be good.
 
-        None where that is not so: `scan` gives them. Rows that turn out not to be plain after all may fail the
-        task: where `ArrowTasks.not_plain` says so, the engine reads the same by `scan`. Other failures are as
-        those of `scan`.
+        Otherwise None, and `scan` reads them. Rows that turn out not to be plain may fail the task: if
+        `ArrowTasks.not_plain` confirms that, the engine repeats the reads with `scan`. Other failures are treated
+        as failures of `scan`.
         """
         ...
 
@@ -116,93 +117,94 @@ class SparkUpstream(Protocol):
     """An upstream whose tables live in Spark."""
 
     def use(self, session: "Callable[[], SparkSession]") -> None:
-        """What gives the run's Spark session, started when first called. Called once, before all else."""
+        """Receives the function that returns the run's Spark session, starting it on first use. Called first."""
         ...
 
 
 @runtime_checkable
 class PastUpstream(Protocol):
-    """An upstream whose tables can be read as they were at any position: `verify` needs no changes then."""
+    """An upstream whose tables can be read as of any position: `verify` then needs no changes."""
 
     def rows_at(self, spark: "SparkSession", table: str, position: Position) -> "DataFrame":
-        """All rows of the table as it was there, source columns. After `restore`."""
+        """All rows of the table as of `position`, as source columns. Called after `restore`."""
         ...
 
 
 @runtime_checkable
 class LocatedUpstream(Protocol):
-    """An upstream whose tables could be those of a sink of its kind."""
+    """An upstream whose tables could be the same as a sink's."""
 
     def places(self) -> Mapping[str, frozenset[str]]:
-        """By table where its rows are, several for one in parts: texts that no other table has. After `pin`."""
+        """For each table, where its rows are (several places if split): texts unique to the table. After `pin`."""
         ...
 
 
 @runtime_checkable
 class ShowingUpstream(Protocol):
-    """An upstream whose system writes positions in a way of its own."""
+    """An upstream whose system has its own notation for positions."""
 
     def shown(self, position: Position) -> str:
-        """A position as people know it."""
+        """A position in the system's notation."""
         ...
 
 
 @runtime_checkable
 class AdvisingUpstream(Protocol):
-    """An upstream that sees what a start should be told of before."""
+    """An upstream that can warn before a start."""
 
     def advice(self) -> Sequence[str]:
-        """What `plan` says of the pin: one sentence each on what the job cannot check by itself."""
+        """What `plan` adds about the pin: one sentence each on what the job cannot check by itself."""
         ...
 
 
 @runtime_checkable
 class DirectUpstream(Protocol):
-    """An upstream whose snapshot DuckDB can read by itself: `verify --independent` asks it."""
+    """An upstream whose snapshot DuckDB can read by itself: used by `verify --independent`."""
 
     def duckdb_sql(self, table: str, types: Mapping[str, str]) -> str:
-        """A query for the rows of the pinned snapshot, as DuckDB's own readers find them.
+        """A query for the rows of the pinned snapshot, using DuckDB's own readers.
 
-        types: by column, as DuckDB writes them. Raises UsageError where DuckDB would not read them exactly.
+        types: by column, in DuckDB's notation. Raises UsageError when DuckDB would not read them exactly.
         """
         ...
 
 
 @runtime_checkable
 class RememberingUpstream(Protocol):
-    """An upstream that knows again what it applied: kept with each checkpoint, in catalog and sink."""
+    """An upstream that recognises what it has applied: its memory is kept with each checkpoint."""
 
     def remembered(self, position: Position) -> str:
-        """What to know again of everything up to `position`; called once the changes up to it are staged."""
+        """The memory of everything up to `position`; called once the changes up to it are staged."""
         ...
 
     def recall(self, memory: str) -> None:
-        """What an earlier process remembered, after `restore`. Compared with what is there at the next `observe`
-        or `changes`, which raise Fatal naming what differs.
+        """Receives the memory of an earlier process, after `restore`. It is compared with what exists at the next
+        `observe` or `changes`, which raise Fatal naming what differs.
         """
         ...
 
 
 @runtime_checkable
 class ApartUpstream(Protocol):
-    """An upstream whose rows, read as they are now, can be read beside a log that another object takes."""
+    """An upstream whose current rows can be read beside a log that another object takes."""
 
     def read_apart(self, begun: bool) -> None:
-        """Columns that are added are left out: the log has them. begun: some rows were read by now."""
+        """Leaves out columns that are added: the log delivers them. begun: some rows have already been read."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class UpstreamConnector:
-    """How an upstream plugs in: the entry point group `backfill.upstreams` names one of these.
+    """How an upstream plugs in: an entry in the group `backfill.upstreams` names an UpstreamConnector.
 
     options: the model of its part of the config, with units and help. open: from those options (secrets resolved)
-    and the job's tables; touches nothing yet. fingerprint: what of the options must not change in a job's life.
-    event_key: columns that identify a row of a table whose config names no key; none where it must.
-    primary_keys: the same asked of the upstream, by table, for those of these names; None where it knows none.
-    snapshot, changes: its sides beside one of another system; None for a side that it has not.
-    look: finds out the options by looking at data: at a place of rows, and maybe at one of changes. None: cannot.
-    formats: of lake tables that Spark needs jars for, see spark/table_formats.py.
+    and the job's tables; accesses nothing yet. fingerprint: the options that must not change in a job's life.
+    event_key: columns that identify a row of a table whose config names no key; empty if the config must name one.
+    primary_keys: the primary keys that the upstream knows for the named tables; None if it knows none.
+    snapshot, changes: its sides for use beside another system; None for a side that it does not have.
+    look: finds out the options by reading data: a place of rows, and optionally one of changes. None: not
+    supported.
+    formats: lake table formats for which Spark needs jars, see spark/table_formats.py.
     """
 
     options: type["BaseModel"]

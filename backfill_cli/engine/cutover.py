@@ -1,6 +1,6 @@
 """`backfill cutover`: the names that people query become views of the job's tables, once every gate is open.
 
-What is done, the sink does in one transaction, and remembers: the catalog is only looked at, and a runner goes on.
+The sink does everything in one transaction, and remembers it; the catalog is only read, and a runner continues.
 """
 
 import time
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def look(job: str, catalog: "Catalog") -> CutoverReport:
-    """The gates of a cut over as they are now; changes nothing. Raises as `cut_over` does."""
+    """The gates of a cutover as they are now; changes nothing. Raises as `cut_over` does."""
     definition = catalog.definition(job)
     with Resources(from_stored(definition.config)) as resources:
         if isinstance(resources.sink, NamelessSink):
@@ -33,7 +33,7 @@ def look(job: str, catalog: "Catalog") -> CutoverReport:
 
 
 def _by_hand(catalog: "Catalog", definition: JobDefinition, sink: NamelessSink) -> CutoverReport:
-    """Every gate of the job's, and what opens people's way to its tables."""
+    """The job's gates, and the statements that give people access to its tables."""
     job, swaps = definition.name, _swaps(definition, in_place=False)
     require_kept(job, catalog, sink)
     row = catalog.job(job)
@@ -42,11 +42,11 @@ def _by_hand(catalog: "Catalog", definition: JobDefinition, sink: NamelessSink) 
 
 
 def cut_over(job: str, catalog: "Catalog", window_s: float) -> CutoverReport:
-    """Each name is a view of its table, if every gate is open; else the report says which one is closed.
+    """Each name is a view of its table if every gate is open; otherwise the report says which one is closed.
 
-    window_s: how long `reverse` may be asked for. What is cut over already stays as it is.
-    Raises UsageError for a sink that has no views, for tables without `live` and for names that cannot be made,
-    Held for a job of another catalog, or that a runner has where the sink cuts over in place.
+    window_s: how long `reverse` stays possible. Names that are already cut over stay as they are.
+    Raises UsageError for a sink without views, for tables without `live` and for names that cannot be created,
+    Held for a job of another catalog, or for one with a runner if the sink cuts over in place.
     """
     definition = catalog.definition(job)
     with Resources(from_stored(definition.config)) as resources:
@@ -55,7 +55,7 @@ def cut_over(job: str, catalog: "Catalog", window_s: float) -> CutoverReport:
             if not told.open:
                 return told
         sink, swaps = _cutting(resources.sink, definition)
-        # Before the job is taken: a closed gate changes nothing, and whether a runner has the job can be seen.
+        # Before the job is claimed: a closed gate changes nothing, and a runner that has the job can be seen.
         before = _report(catalog, definition, sink, swaps)
         if not (sink.in_place if before.is_cut_over else before.open):
             return before
@@ -63,7 +63,7 @@ def cut_over(job: str, catalog: "Catalog", window_s: float) -> CutoverReport:
             now_ms = _now_ms()
             until_ms = now_ms + int(window_s * 1000)
             if _report(catalog, definition, sink, swaps, sink.in_place).is_cut_over:
-                if sink.in_place:  # what a death at its end left undone
+                if sink.in_place:  # completes what a kill near the end left undone
                     sink.cut_over(job, swaps, before.epoch, now_ms, until_ms)
                 return _report(catalog, definition, sink, swaps, sink.in_place)
             fence()
@@ -75,7 +75,7 @@ def cut_over(job: str, catalog: "Catalog", window_s: float) -> CutoverReport:
 
 
 def reverse(job: str, catalog: "Catalog") -> CutoverReport:
-    """Each name is what it was before the cut over. Raises UsageError where none was, or its time is over."""
+    """Each name is what it was before the cutover. Raises UsageError if there was none, or its time is over."""
     definition = catalog.definition(job)
     with Resources(from_stored(definition.config)) as resources:
         sink, swaps = _cutting(resources.sink, definition)
@@ -91,9 +91,10 @@ def reverse(job: str, catalog: "Catalog") -> CutoverReport:
 
 @contextmanager
 def _alone_with(job: str, catalog: "Catalog", sink: CutoverSink) -> Iterator[Callable[[], None]]:
-    """Nobody runs the job meanwhile, where a table is cut over in place: its runner's commits go elsewhere then.
+    """Keeps other runners from the job while a table is cut over in place, as their commits then go elsewhere.
 
-    Once what this gives was called, no late runner commits either. Raises Held while a runner has the job.
+    After the yielded function is called, a late runner cannot commit either. Raises Held while a runner has the
+    job.
     """
     if not sink.in_place:
         yield lambda: None
@@ -104,22 +105,22 @@ def _alone_with(job: str, catalog: "Catalog", sink: CutoverSink) -> Iterator[Cal
 
 
 def _swaps(definition: JobDefinition, in_place: bool) -> tuple[Swap, ...]:
-    """Every table of the job with the name that people query: the table's own where it is cut over in place."""
+    """Every table of the job with the name that people query: the table's own name if it is cut over in place."""
     job, config = definition.name, from_stored(definition.config)
     own = [table for table in definition.tables if not table.side]
     named = {table.name: table.live for table in config.tables if table.live is not None}
     if in_place:
         if named:
             raise UsageError(
-                f"job {job!r}: tables.live names {min(named.values())!r}, and a sink of type "
-                f"{config.tree['sink']['type']!r} makes the job's branch the table's own: it has no views",
-                "take tables.live out of the config; then: backfill start --config FILE",
+                f"job {job!r}: tables.live names {min(named.values())!r}, but a sink of type "
+                f"{config.tree['sink']['type']!r} switches the table itself to the job's branch: it has no views",
+                "remove tables.live from the config; then: backfill start --config FILE",
             )
         return tuple(Swap(table, table.target) for table in own)
     lacking = [table.name for table in own if table.name not in named]
     if lacking:
         raise UsageError(
-            f"job {job!r}: table {lacking[0]!r} does not say which name people query",
+            f"job {job!r}: table {lacking[0]!r} has no tables.live, the name that people query",
             f'set tables.live, for example live = "{lacking[0]}"; then: backfill start --config FILE, '
             f"and backfill cutover {job}",
         )
@@ -129,16 +130,16 @@ def _swaps(definition: JobDefinition, in_place: bool) -> tuple[Swap, ...]:
 def _cutting(sink: Sink, definition: JobDefinition) -> tuple[CutoverSink, tuple[Swap, ...]]:
     if isinstance(sink, NamelessSink):
         raise UsageError(
-            f"job {definition.name!r}: nothing was changed: the names that people query are not the sink's, which "
-            "has folders alone, and no act that swaps one at once",
-            "change them where they are, after the gates and with the statements of: "
+            f"job {definition.name!r}: nothing was changed: the names that people query are not in the sink: it "
+            "has only folders, and cannot switch a name atomically",
+            "change them where they are defined, once the gates are open, with the statements of: "
             f"backfill cutover {definition.name} --dry-run",
         )
     if not isinstance(sink, CutoverSink):
         kind = from_stored(definition.config).tree["sink"]["type"]
         raise UsageError(
-            f"a sink of type {kind!r} has no views that a cut over could make",
-            "make the view in the system that people query through, once `backfill verify` found the tables equal",
+            f"a sink of type {kind!r} has no views, so a cutover is not possible",
+            "create the view in the system that people query through, once `backfill verify` finds no difference",
         )
     return sink, _swaps(definition, sink.in_place)
 
@@ -146,7 +147,7 @@ def _cutting(sink: Sink, definition: JobDefinition) -> tuple[CutoverSink, tuple[
 def _report(
     catalog: "Catalog", definition: JobDefinition, sink: CutoverSink, swaps: Sequence[Swap], alone: bool = False
 ) -> CutoverReport:
-    """alone: this process has the job, so what seems to be its runner is none."""
+    """alone: this process has the job, so what appears to be its runner is not one."""
     job = definition.name
     require_kept(job, catalog, sink)
     lives = sink.live(job, swaps)
@@ -166,16 +167,16 @@ def _caught_up(row: "JobRow") -> Gate:
     if row.phase != Phase.UPSTREAM or told is None or told.converging:
         run = "" if row.live else f"backfill resume {row.name} --detach; "
         fix = f"{run}backfill wait {row.name} --for caught-up"
-        return Gate("caught up", False, f"the job is in its phase {row.phase}", fix)
+        return Gate("caught up", False, f"the job is in phase {row.phase}", fix)
     if not row.live and row.state is not JobState.DONE:
-        said = f"the job is {'dead' if row.dead else row.shown_state}: how far it is behind, nobody looks"
+        said = f"the job is {'dead' if row.dead else row.shown_state}: how far it is behind is not observed"
         return Gate("caught up", False, said, f"backfill resume {row.name} --until caught-up")
     waiting = f", {told.pending_epochs:,} upstream epochs are not applied yet" if told.pending_epochs else ""
     return Gate("caught up", True, f"the job is {row.shown_state}, past its snapshot and its log store{waiting}")
 
 
 def _verified(row: "JobRow", tables: Sequence[str]) -> Gate:
-    """Equal at this very checkpoint, each table, all keys."""
+    """Equal at exactly this checkpoint: every table, all keys."""
     name, job = "verified", row.name
     found = {one.table: one for one in row.verified}
     again = f"backfill verify {job}"
@@ -186,20 +187,20 @@ def _verified(row: "JobRow", tables: Sequence[str]) -> Gate:
     for table in tables:
         one = found.get(table)
         if one is None:
-            return Gate(name, False, f"table {table!r} was not verified", again)
+            return Gate(name, False, f"table {table!r} has not been verified", again)
         if not one.equal:
             fix = f"backfill verify {job} --fix --confirm {job}"
             return Gate(name, False, f"table {table!r} differs from its upstream at epoch {one.epoch}", fix)
         if one.share is not None:
             return Gate(name, False, f"only {one.share:.0%} of the keys of table {table!r} were compared", again)
         if one.epoch != row.epoch:
-            since = f"table {table!r} was verified at epoch {one.epoch}, the sink is at {row.epoch}"
+            since = f"table {table!r} was verified at epoch {one.epoch}, but the sink is at {row.epoch}"
             return Gate(name, False, since, again)
     return Gate(name, True, f"every table is equal to its upstream at epoch {row.epoch}")
 
 
 def _alone(row: "JobRow", sink: Sink) -> Gate:
-    """The sink is where this catalog says, so nobody else committed for the job."""
+    """The sink is where the catalog says, so nobody else has committed for the job."""
     name = "no other writer"
     other = [table for table, marker in sink.committed(row.name).items() if marker.epoch != row.epoch]
     if other:
@@ -209,22 +210,22 @@ def _alone(row: "JobRow", sink: Sink) -> Gate:
 
 
 def _free(lives: Lives, in_place: bool = False) -> Gate:
-    """Nothing would go on to use what is renamed, and nothing of others would be lost."""
+    """Nothing would keep using what is renamed, and no change by others would be lost."""
     for live in lives.values():
         if live.moved is not None and live.found is not Found.OURS:
             return Gate("nothing left behind", False, *live.moved)
     if in_place:
-        return Gate("nothing left behind", True, "nobody else committed to what people query since the job began")
+        return Gate("nothing left behind", True, "nobody else committed to the queried tables since the job began")
     behind = [depends for live in lives.values() for depends in live.depends]
     if behind:
         more = f", and {len(behind) - 3} more" if len(behind) > 3 else ""
         return Gate(
             "nothing left behind",
             False,
-            f"these would go on to use what is renamed: {'; '.join(behind[:3])}{more}",
-            "drop them, and create them again after the cut over",
+            f"these would continue to use what is renamed: {'; '.join(behind[:3])}{more}",
+            "drop them, and create them again after the cutover",
         )
-    return Gate("nothing left behind", True, "no view and no foreign key would go on to use what is renamed")
+    return Gate("nothing left behind", True, "no view and no foreign key would continue to use what is renamed")
 
 
 def _require_reversible(job: str, lives: Lives) -> None:
@@ -238,8 +239,8 @@ def _require_reversible(job: str, lives: Lives) -> None:
     if until_ms < _now_ms():
         kept = ", ".join(live.kept for live in ours if live.kept) or "nothing"
         raise UsageError(
-            f"job {job!r}: the time in which its cut over may be reversed is over; what was before is {kept}",
-            "rename it by hand, in one transaction, if its rows are still wanted",
+            f"job {job!r}: the time for reversing its cutover has expired; what was there before is {kept}",
+            "rename it by hand, in one transaction, if its rows are still needed",
         )
     for live in ours:
         if live.moved is not None:

@@ -1,4 +1,4 @@
-"""A start on its way: a value, kept from before it holds anything upstream until its job is there."""
+"""A start in progress, as a value: kept from before it holds anything upstream until its job exists."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from backfill_cli.model.upstream import Pin
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """mark: part of a name that nobody else can have chosen. config: stored. pin: of which upstream."""
+    """mark: part of a name that nobody else can have chosen. config: as stored. pin: identifies the upstream."""
 
     job: str
     mark: str

@@ -1,4 +1,4 @@
-"""What the catalog and the sink remember of a job between two barriers."""
+"""What the catalog and the sink keep of a job between two barriers."""
 
 import shlex
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from backfill_cli.model.upstream import SpoolView
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """What a sink's table says it holds. epoch 0: fenced, nothing committed yet."""
+    """What a sink's table holds, by its own record. epoch 0: fenced, nothing committed yet."""
 
     epoch: int
     token: int
@@ -24,9 +24,9 @@ class Marker:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The catalog that has a job, as the job's sink remembers it.
+    """The catalog that owns a job, as recorded in the job's sink.
 
-    catalog: its id, which it keeps wherever it is moved. host, path: where it was when it last took the job up.
+    catalog: its id, which it keeps wherever it is moved. host, path: where it was when it last resumed the job.
     """
 
     catalog: str
@@ -38,7 +38,7 @@ class Owner:
 
     @property
     def option(self) -> str:
-        """What names it on a command line of its host."""
+        """The option that selects it on a command line on its host."""
         return f"--catalog {shlex.quote(self.path)}"
 
 
@@ -47,13 +47,13 @@ class Checkpoint:
     """One epoch as the catalog has it: prepared (a promise) or committed.
 
     state: the strategy's state after it, without the splits, as JSON.
-    splits: progress of the splits that this epoch changed (of all of them when loaded).
+    splits: progress of the splits that this epoch changed (of all splits when loaded).
     plan, staged: what recovery applies again; None once committed.
-    phase, position: copied out of the state for people and for what is acknowledged upstream.
+    phase, position: copied from the state, for display and for what is acknowledged upstream.
     schemas, sink_schemas: table -> Spark schema as JSON, before and after the transform, as of this epoch.
-    memory: what the upstream knows again of what it applied (contracts.RememberingUpstream); empty for nothing.
-    taken: up to where the log was in the spool (strategy chain); the spool has to reach there.
-    quarantined: table of the sink → rows that could not be read and are in it, since the job began.
+    memory: the upstream's memory of what it applied (contracts.RememberingUpstream); empty if it has none.
+    taken: the position up to which the log was in the spool (strategy chain); the spool has to reach it.
+    quarantined: side table of the sink → number of unreadable rows kept in it, since the job began.
     """
 
     epoch: int
@@ -75,10 +75,10 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class PartitionProgress:
-    """How far one partition of a log is, for people.
+    """How far one partition of a log is, for display.
 
-    offset: its next one. target: the offset that history ends before and the live log begins at. lag: offsets that
-    the log goes on past it, as last observed; None before the first look.
+    offset: its next one. target: the offset where history ends and the live log begins. lag: offsets between
+    `offset` and the log's end, as last observed; None before the first observation.
     """
 
     partition: str
@@ -90,18 +90,18 @@ class PartitionProgress:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The numbers for people; none of them decides anything.
+    """The numbers for display; none of them affects any decision.
 
-    rows_total: None when no metadata tells. rows_per_s, apply_per_s: of the last epochs (snapshot rows;
-    upstream milliseconds applied per second in the log store). lag_ms: how far the sink is behind, None before
-    the log is followed. limited_by: what limits the job now and the command that changes it. share: 0 to 1 of
-    a history, by offsets; None where rows and bytes tell. partitions: of a partitioned log, at most 64, those
-    furthest behind first. token: the runner that says so. caught_up_ms: since when in its run. held_bytes: of
-    log that the upstream keeps for the job, as last observed; None where it keeps none for it. spool: what of
-    the log was taken and is not in the sink yet; None where the log is read directly. looked_ms: when the
-    runner looked at the upstream last. interval_ms: between two looks. oldest_ms: upstream time of the oldest
-    change that the sink lacks. settled_ms: what the upstream had then, by the runner's clock, is in the sink.
-    changes_per_s: that the sink took lately, None in the snapshot phase. doing: what the runner is at, and since
+    rows_total: None if metadata does not tell. rows_per_s, apply_per_s: of the last epochs (snapshot rows;
+    upstream milliseconds applied per second in the log store). lag_ms: how far the sink is behind, None before the
+    log is followed. limited_by: what limits the job now, and the command that changes it. share: 0 to 1 of a
+    history, by offsets; None if rows and bytes tell. partitions: of a partitioned log, the 64 furthest behind, in
+    that order. token: the runner that reports. caught_up_ms: since when, in its run. held_bytes: log that the
+    upstream keeps for the job, as last observed; None if it keeps none for it. spool: what was taken of the log
+    and is not in the sink yet; None if the log is read directly. looked_ms: when the runner last observed the
+    upstream. interval_ms: between two observations. oldest_ms: upstream time of the oldest change that the sink
+    lacks. settled_ms: everything that the upstream had then, by the runner's clock, is in the sink.
+    changes_per_s: recent rate of the sink, None in the snapshot phase. doing: what the runner is doing, and since
     when by its clock; None between two barriers.
     quarantined: see Checkpoint.
     """
@@ -143,7 +143,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class EpochRecord:
-    """A line of the ledger, numbers of one checkpoint or of a barrier that carried a mutation."""
+    """A line of the ledger: the numbers of one checkpoint, or of a barrier that carried a mutation."""
 
     epoch: int
     prev_ms: int
@@ -162,10 +162,10 @@ class EpochRecord:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """The whole ledger of a job, summed, or a part of it.
+    """The whole ledger of a job summed up, or a part of it.
 
-    epochs: its lines, those that carried only a command too. commits: without these; of lines that were folded,
-    without all that took a command. stage_ms, commit_ms: how long staging and the sink's commits took.
+    epochs: all lines, including those that carried only a command. commits: lines without these; among folded
+    lines, without any that took a command. stage_ms, commit_ms: how long staging and the sink's commits took.
     """
 
     epochs: int = 0
@@ -177,14 +177,14 @@ class Totals:
     commit_ms: int = 0
 
     def since(self, before: "Totals") -> "Totals":
-        """What came since the ledger was as `before` says."""
+        """What was added since the ledger had the totals `before`."""
         now, then = astuple(self), astuple(before)
         return Totals(*(later - earlier for later, earlier in zip(now, then, strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """All that a new runner starts with. splits of `committed` are complete."""
+    """Everything that a new runner starts with. splits of `committed` are complete."""
 
     control: Control
     committed: Checkpoint

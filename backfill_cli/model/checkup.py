@@ -1,4 +1,4 @@
-"""What `backfill doctor` finds, as values: the engine makes them, the view shows them."""
+"""What `backfill doctor` finds, as values: the engine creates them, the view shows them."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -14,9 +14,9 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at.
+    """One thing that was checked.
 
-    said: what was found, for people. fix: what to do or to type; empty where nothing has to be done.
+    said: what was found, for display. fix: what to do or type next; empty if nothing has to be done.
     """
 
     name: str
@@ -38,5 +38,5 @@ def failed(name: str, said: str, fix: str) -> Check:
 
 
 def refused(name: str, error: BackfillError) -> Check:
-    """What an error says, as a check that failed."""
+    """An error as a failed check."""
     return failed(name, error.message, error.hint)

@@ -1,7 +1,7 @@
-"""Values of the model as JSON text and back, exactly: what the catalog and the sinks keep.
+"""Model values as JSON text and back, exactly: the form in which the catalog and the sinks keep them.
 
-A field added later, with a default, is read from older text as its default; a field that this version does not
-know is left out. Floats that are no numbers are written as Python's JSON writes them (`Infinity`, `NaN`).
+A field added later, with a default, gets its default when older text is read; a field that this version does not
+know is ignored. Non-finite floats are written as Python's JSON writes them (`Infinity`, `NaN`).
 """
 
 import json
@@ -25,7 +25,7 @@ def decode(kind: type[T], text: str) -> T:
     return value
 
 
-# Building an adapter takes 5-50 ms, and pydantic's import more: late, and once a type.
+# Building an adapter takes 5-50 ms, and importing pydantic longer: do it late, and once per type.
 _ADAPTERS: dict[type, "TypeAdapter[Any]"] = {}
 
 
@@ -38,7 +38,7 @@ def _adapter(kind: type) -> "TypeAdapter[Any]":
 
 
 class Pairs:
-    """Annotates a mapping whose keys are no strings: in JSON a list of `[key, value]`, for JSON's keys are."""
+    """Annotates a mapping whose keys are not strings: in JSON it is a list of `[key, value]`."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: "GetCoreSchemaHandler") -> "CoreSchema":
         from pydantic_core import core_schema

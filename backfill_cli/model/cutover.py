@@ -1,4 +1,4 @@
-"""A cut over: the name that people query becomes a view of the table that a job fills, once every gate is open."""
+"""A cutover: the name that people query becomes a view of the table that a job fills, once every gate is open."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,24 +6,24 @@ from enum import StrEnum
 
 
 class Found(StrEnum):
-    """What there is under the name that people query."""
+    """What exists under the name that people query."""
 
     NOTHING = "not there"
     TABLE = "a table"
     VIEW = "a view"
     OURS = "a view of the job's table"
-    """Or the table itself, once it is at the job's branch: `Live.made` says which."""
+    """Or the table itself, once it is switched to the job's branch: `Live.made` says which."""
 
 
 @dataclass(frozen=True, slots=True)
 class Live:
     """A name that people query, as the sink has it.
 
-    kept: the name under which what was there before is kept, once it is cut over; None where nothing was.
-    since_ms, until_ms: when it was cut over, and until when that may be reversed. depends: what would go on to use
-    what is there now, under whatever name, and so be left behind. moved: what others did to it that a cut over
-    would lose, or of one that is cut over its reversal, and the way on; None for nothing. made: what it is once
-    cut over, if no view.
+    kept: the name under which the previous object is kept after the cutover; None if there was none.
+    since_ms, until_ms: when it was cut over, and until when that can be reversed. depends: objects that would go
+    on using the present object, under whatever name, and so be left behind. moved: a change by others that a
+    cutover (or, after one, its reversal) would lose, and how to continue; None if there is none. made: what it is
+    after the cutover, if not a view.
     """
 
     found: Found
@@ -37,7 +37,7 @@ class Live:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """What must hold before a cut over. fix: the commands that open it; empty where it is open."""
+    """A condition for a cutover. fix: the commands that open the gate; empty if it is open."""
 
     name: str
     open: bool
@@ -59,7 +59,8 @@ class LiveName:
 class CutoverReport:
     """epoch: the job's last checkpoint. changed: whether this command changed what the names are.
 
-    by_hand: statements for people to run where their names are; the sink has none, and `names` is empty then.
+    by_hand: statements to run by hand where the names are defined; then the sink has no names, and `names` is
+    empty.
     """
 
     job: str
@@ -80,9 +81,9 @@ class CutoverReport:
 
 
 def kept_name(live: str, epoch: int) -> str:
-    """What was under a name goes on under this one."""
+    """The name under which the previous object of a name is kept."""
     return f"{live}_before_{epoch}"
 
 
 Lives = Mapping[str, Live]
-"""By the job's name for the table."""
+"""Keyed by the job's name for the table."""

@@ -1,11 +1,11 @@
-"""One hash of a table's rows that two SQL engines compute alike: how `verify` compares 10 million rows in seconds.
+"""A hash of a table's rows that two SQL engines compute identically: `verify` compares 10 million rows in seconds.
 
-Engines have no fast hash in common, only integer arithmetic. So each column becomes an integer of 64 bits (its
-*word*), the words of a row are multiplied with odd constants and mixed, and the rows' hashes are folded by XOR,
-which needs no order. A difference goes unseen with a chance of about 2^-60; equal rows never differ. XOR is blind
-to a row that is there three times instead of once: the number of rows is not.
+Engines share no fast hash function, only integer arithmetic. So each column becomes a 64-bit integer (its *word*),
+the words of a row are multiplied by odd constants and mixed, and the rows' hashes are folded with XOR, which is
+independent of order. A difference goes unnoticed with a probability of about 2^-60; equal rows never differ. XOR
+cannot tell three copies of a row from one: the row count can.
 
-Everything here is plain SQL over `*`, `+`, `&`, `>>` and XOR, and never leaves 63 bits, so that an engine that
+Everything here is plain SQL with `*`, `+`, `&`, `>>` and XOR, and stays within 63 bits, so that an engine that
 checks for overflow (Spark in ANSI mode, DuckDB) does not fail.
 """
 
@@ -19,7 +19,7 @@ from backfill_cli.model.schema import columns_of
 
 RANGES = 64
 PARTS = 2**30
-"""Equal parts of all keys, by a hash of theirs; a sample is the first so many."""
+"""The number of equal parts that keys are divided into by their hash; a sample is the first of these parts."""
 _LOW31 = 2**31 - 1
 _LOW33 = 2**33 - 1
 
@@ -27,8 +27,8 @@ _LOW33 = 2**33 - 1
 class Word(StrEnum):
     """What a column's word is, by its Spark type.
 
-    INTEGER: the value of a byte, short, integer or long. BOOLEAN: 0 or 1. DAYS: days since 1970 of a date.
-    MICROS: microseconds since 1970 of a timestamp, a local one taken as UTC. UNSCALED: a decimal of at most 18
+    INTEGER: the value of a byte, short, integer or long. BOOLEAN: 0 or 1. DAYS: a date as days since 1970.
+    MICROS: a timestamp as microseconds since 1970, a local one taken as UTC. UNSCALED: a decimal of at most 18
     digits without its point. TEXT: Spark's xxhash64 of a string.
     """
 
@@ -42,7 +42,7 @@ class Word(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WordColumn:
-    """scale: digits behind the point, precision: all digits, of UNSCALED."""
+    """scale: digits after the point, precision: all digits; for UNSCALED."""
 
     name: str
     word: Word
@@ -52,7 +52,7 @@ class WordColumn:
 
 @dataclass(frozen=True, slots=True)
 class KeyRanges:
-    """Equal parts of the first key column's words, `width` from `low` on; the first and the last have no end."""
+    """Equal parts of the first key column's words, `width` each, from `low`; the first and last are unbounded."""
 
     low: int
     width: int
@@ -60,7 +60,7 @@ class KeyRanges:
 
     @classmethod
     def between(cls, low: int, high: int) -> "KeyRanges":
-        """At most RANGES parts, within bounds whose distance is no overflow."""
+        """At most RANGES parts, with bounds whose distance does not overflow."""
         low, high = max(low, -(2**61)), min(high, 2**61)
         width = max(high - low, 0) // RANGES + 1
         return cls(low, width, max(high - low, 0) // width + 1)
@@ -72,9 +72,9 @@ class KeyRanges:
 
 @dataclass(frozen=True, slots=True)
 class DigestSpec:
-    """Which columns of a table are compared by their words; key columns first, all of them among the words.
+    """The columns of a table that are compared by their words; key columns come first and all have a word.
 
-    sample: only rows whose key is in one of so many of PARTS; None for all rows.
+    sample: how many of PARTS a row's key may fall into; None for all rows.
     """
 
     key: tuple[str, ...]
@@ -88,7 +88,7 @@ class DigestSpec:
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """Of one range: rows, and a hash for all columns together, or for the key and each column after it."""
+    """Of one range: the row count, and a hash for all columns together, or for the key and each other column."""
 
     rows: int
     hashes: tuple[int, ...]
@@ -99,10 +99,10 @@ NO_ROWS = Digest(0, ())
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How an engine spells what is not common.
+    """How an engine spells what is not common SQL.
 
     word: SQL of a column's word, BIGINT, NULL where it is NULL. level: what ends each nested SELECT, for an engine
-    that would else put one into the next, and work out everything that is named twice there twice.
+    that would otherwise inline one into the next, and evaluate every expression that is used twice there twice.
     """
 
     word: Callable[[WordColumn], str]
@@ -112,7 +112,7 @@ class Dialect:
 
 
 def spec_of(schema: str, key: Sequence[str], few: frozenset[str]) -> DigestSpec | None:
-    """The columns of a Spark schema (JSON) that have a word, strings only among `few`. None: the key has none."""
+    """The columns of a Spark schema (JSON) with a word, strings only if in `few`. None if the key has none."""
     fields = columns_of(schema)
     words = {name: word for name, field in fields.items() if (word := word_of(field, few)) is not None}
     if any(name not in words for name in key):
@@ -122,7 +122,7 @@ def spec_of(schema: str, key: Sequence[str], few: frozenset[str]) -> DigestSpec 
 
 
 def word_of(field: Mapping[str, Any], few: frozenset[str]) -> WordColumn | None:
-    """The word of a column, a string's only where it is one of `few`; None where it has none."""
+    """The word of a column, for a string only if it is one of `few`; None if it has none."""
     name, kind = field["name"], field["type"]
     if not isinstance(kind, str) or (field.get("metadata") or {}).get("logical"):
         return None
@@ -147,9 +147,9 @@ def whole_sql(spec: DigestSpec, dialect: Dialect, source: str) -> str:
 
 
 def ranges_sql(spec: DigestSpec, ranges: KeyRanges, dialect: Dialect, source: str) -> str:
-    """`(part BIGINT, n BIGINT, h0…)`: a row for each range; the key's hash and one for each column after it.
+    """`(part BIGINT, n BIGINT, h0…)`: one row per range; the key's hash, and one for each other column.
 
-    The hash of a column covers the key too, so that two values that changed places differ.
+    The hash of a column also covers the key, so that two values that changed places differ.
     """
     key = range(len(spec.key))
     groups = [key, *([*key, at] for at in range(len(spec.key), len(spec.columns)))]
@@ -165,15 +165,15 @@ def range_sql(ranges: KeyRanges, dialect: Dialect, word: str = "v0") -> str:
 
 
 def sample_parts(share: float) -> int:
-    """How many of PARTS a share of the keys is, at least one."""
+    """How many of PARTS correspond to a share of the keys, at least one."""
     return max(1, round(share * PARTS))
 
 
 def sampled_sql(parts: int, words: Sequence[str], dialect: Dialect) -> str:
-    """Whether a row's key is in the sample of so many of PARTS; every engine says the same of a key.
+    """Whether a row's key is in the sample of so many of PARTS; every engine gives the same answer for a key.
 
-    words: SQL of the words of the key's columns. What counts is the middle of a product, which low bits of all
-    words reach.
+    words: SQL of the words of the key's columns. The middle bits of a product decide, as they depend on the low
+    bits of all words.
     """
     spread = reduce(dialect.xor, (_spread(at, word, dialect) for at, word in enumerate(words)))
     low, high = (_splitmix64(5000 + half) % 2**29 | 2**29 | 1 for half in range(2))
@@ -182,7 +182,7 @@ def sampled_sql(parts: int, words: Sequence[str], dialect: Dialect) -> str:
 
 
 def and_sampled(spec: DigestSpec, dialect: Dialect) -> str:
-    """What follows a WHERE that takes rows of the sample alone; nothing where all are wanted."""
+    """Restricts a WHERE clause to rows of the sample; empty when all rows are wanted."""
     if spec.sample is None:
         return ""
     words = [dialect.word(column) for column in spec.columns[: len(spec.key)]]
@@ -190,11 +190,11 @@ def and_sampled(spec: DigestSpec, dialect: Dialect) -> str:
 
 
 def _mixed(spec: DigestSpec, groups: Sequence[Sequence[int]], part: str, dialect: Dialect, source: str) -> str:
-    """`(part, x0…)`: each row's hash of each group of columns, after three rounds that mix it.
+    """`(part, x0…)`: each row's hash of each group of columns, after three mixing rounds.
 
-    Every round is a level of its own, so that the text stays short. One fold after the first round is what breaks
-    the structure that XOR and small differences share (tried on swapped and shifted values); more would only make
-    the engines' planners slow.
+    Every round is a nested level, which keeps the text short. One fold after the first round breaks the structure
+    that XOR and small differences share (tested with swapped and shifted values); more would only slow the
+    engines' planners down.
     """
     together = (reduce(dialect.xor, (f"p{at}" for at in group)) for group in groups)
     joined = ", ".join(f"{sql} AS x{at}" for at, sql in enumerate(together))
@@ -210,7 +210,7 @@ def _mixed(spec: DigestSpec, groups: Sequence[Sequence[int]], part: str, dialect
 
 
 def _products(spec: DigestSpec, part: str, dialect: Dialect, source: str) -> str:
-    """`(part, p0…)`: each column's word spread over 62 bits by constants of its own; another one for NULL."""
+    """`(part, p0…)`: each column's word spread over 62 bits by its own constants; NULL has another constant."""
     values = ", ".join(f"{dialect.word(column)} AS v{at}" for at, column in enumerate(spec.columns))
     products = ", ".join(f"{_spread(at, f'v{at}', dialect)} AS p{at}" for at in range(len(spec.columns)))
     rows = f"SELECT {part} AS part, {products} FROM (SELECT {values} FROM {source}{dialect.level}) AS v"
@@ -226,13 +226,13 @@ def _spread(at: int, word: str, dialect: Dialect) -> str:
 
 
 def _constants(at: int) -> tuple[int, int, int]:
-    """Factors for the low 31 and the high 33 bits (31 and 29 bits, odd), and what stands for NULL (62 bits)."""
+    """Factors for the low 31 and the high 33 bits (31 and 29 bits, odd), and the value for NULL (62 bits)."""
     first, second, third = (_splitmix64(3 * at + turn) for turn in range(3))
     return first % 2**30 | 2**30 | 1, second % 2**28 | 2**28 | 1, third % 2**62
 
 
 def _splitmix64(n: int) -> int:
-    """The n-th number of Steele's SplitMix64: constants without structure, and none typed by hand."""
+    """The n-th number of Steele's SplitMix64: constants without structure, none typed by hand."""
     z = (n + 1) * 0x9E3779B97F4A7C15 % 2**64
     z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 % 2**64
     z = (z ^ z >> 27) * 0x94D049BB133111EB % 2**64

@@ -20,28 +20,28 @@ S = JobState
 TRANSITIONS: dict[tuple[JobState, JobState], str] = {
     (S.STARTING, S.RUNNING): "a runner holds the job and has recovered",
     (S.STARTING, S.PAUSED): "a runner took over a paused job: it stays paused",
-    (S.STARTING, S.STOPPING): "a stop was asked for before the first barrier",
-    (S.STARTING, S.FAILED): "recovery found a fault",
-    (S.STARTING, S.STARTING): "the runner before died while starting",
-    (S.RUNNING, S.PAUSING): "a pause was asked for",
+    (S.STARTING, S.STOPPING): "a stop was requested before the first barrier",
+    (S.STARTING, S.FAILED): "recovery found an error",
+    (S.STARTING, S.STARTING): "the previous runner died while starting",
+    (S.RUNNING, S.PAUSING): "a pause was requested",
     (S.RUNNING, S.PAUSED): "a barrier took the pause",
     (S.RUNNING, S.STOPPING): "a stop was requested, or a signal received",
     (S.RUNNING, S.DONE): "the --until condition was met",
-    (S.RUNNING, S.FAILED): "an error that trying again does not fix",
-    (S.RUNNING, S.STARTING): "the runner before died; a new one takes over",
+    (S.RUNNING, S.FAILED): "an error that a retry does not fix",
+    (S.RUNNING, S.STARTING): "the previous runner died; a new one takes over",
     (S.PAUSING, S.PAUSED): "the barrier that took the pause has committed",
     (S.PAUSING, S.RUNNING): "a resume came before the barrier",
     (S.PAUSING, S.STOPPING): "a stop overtook the pause",
     (S.PAUSING, S.FAILED): "the epoch in flight failed",
-    (S.PAUSING, S.STARTING): "the runner before died; a new one takes over",
+    (S.PAUSING, S.STARTING): "the previous runner died; a new one takes over",
     (S.PAUSED, S.RUNNING): "a resume was taken",
-    (S.PAUSED, S.STOPPING): "a stop was asked for",
-    (S.PAUSED, S.FAILED): "the upstream was seen to have changed identity",
-    (S.PAUSED, S.STARTING): "a new runner takes the paused job over",
+    (S.PAUSED, S.STOPPING): "a stop was requested",
+    (S.PAUSED, S.FAILED): "the upstream's identity has changed",
+    (S.PAUSED, S.STARTING): "a new runner takes over the paused job",
     (S.STOPPING, S.STOPPED): "the last epoch has committed",
     (S.STOPPING, S.RUNNING): "a resume came before the last epoch had committed",
     (S.STOPPING, S.FAILED): "the last epoch failed",
-    (S.STOPPING, S.STARTING): "the runner before died while stopping; a new one was started",
+    (S.STOPPING, S.STARTING): "the previous runner died while stopping; a new one was started",
     (S.STOPPED, S.STARTING): "started or resumed again",
     (S.FAILED, S.STARTING): "started or resumed again",
     (S.DONE, S.STARTING): "started again to follow the upstream",
@@ -51,7 +51,7 @@ ENDED = frozenset({S.STOPPED, S.FAILED, S.DONE})
 
 
 def may_become(now: JobState, then: JobState) -> bool:
-    """Whether the arrow exists. Staying where one is always may."""
+    """Whether the arrow exists. Staying in a state is always allowed."""
     return now == then or (now, then) in TRANSITIONS
 
 
@@ -71,7 +71,7 @@ class Verb(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A row of the inbox. rate: rows/s for `throttle`, None for no limit. by: who asked, for people."""
+    """A row of the inbox. rate: rows/s for `throttle`, None for no limit. by: who requested it, for display."""
 
     id: int
     verb: Verb
@@ -82,10 +82,10 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """What was commanded, kept in the catalog so that it outlives every runner.
+    """What was commanded, kept in the catalog so that it survives every runner.
 
-    rate: snapshot rows per second; None: no limit; 0: follow without reading snapshot. pause_all: while it is
-    paused its log is not taken into the spool either (strategy chain).
+    rate: snapshot rows per second; None: no limit; 0: follow without reading the snapshot. pause_all: while
+    paused, the log is not taken into the spool either (strategy chain).
     """
 
     paused_by: str | None = None
@@ -100,7 +100,7 @@ class Control:
 
 
 def apply_command(control: Control, command: Command, now_ms: int) -> Control:
-    """The control after one command. A repeated command changes nothing, so its first author stays."""
+    """The control after one command. A repeated command changes nothing, so the first author is kept."""
     match command.verb:
         case Verb.PAUSE | Verb.PAUSE_ALL:
             control = replace(control, pause_all=control.pause_all or command.verb is Verb.PAUSE_ALL)
@@ -136,7 +136,7 @@ class Barrier:
 
     @classmethod
     def next(cls, prev_ms: int, now_ms: int, mutations: Mutations) -> "Barrier":
-        """The barrier after `prev_ms`: physical time, or one millisecond on when the clock did not advance."""
+        """The barrier after `prev_ms`: physical time, or one millisecond later if the clock did not advance."""
         return cls(prev_ms, max(now_ms, prev_ms + 1), mutations)
 
     @classmethod

@@ -1,30 +1,30 @@
-"""How much an epoch may read: the commanded rate as a token bucket, and the size that takes about the target."""
+"""How much an epoch may read: the commanded rate as a token bucket, and a size that takes about the target."""
 
 from dataclasses import dataclass, replace
 
 FIRST_ROWS = 500_000  # small enough for a first checkpoint within seconds, large enough to measure a rate
 LEAST_ROWS = 1_000
-STALL_MS = 5_000  # an epoch at the default target: what takes longer is not the limit's doing
+STALL_MS = 5_000  # an epoch at the default target: anything longer is not caused by the rate limit
 GROW_AT_MOST = 4.0
 SHRINK_AT_MOST = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """A token bucket of snapshot rows. tokens below zero: a debt that later barriers pay.
+    """A token bucket of snapshot rows. Negative tokens are a debt that later barriers pay.
 
-    at_ms: when it was filled last, by the steady clock; None before the first time.
+    at_ms: when it was last filled, by the steady clock; None before the first time.
     """
 
     tokens: float = 0.0
     at_ms: int | None = None
 
     def fill(self, rate: float | None, interval_ms: int, steady_ms: int) -> "Allowance":
-        """The bucket at `steady_ms`: what was left, at most one burst of `rate × interval`, and the time since.
+        """The bucket at `steady_ms`: what was left, at most one burst of `rate × interval`, plus what it earned.
 
-        A rate of less than a row an interval saves up to a whole row, else it would never read one. The time since
-        the last fill counts: a barrier that took longer than the interval must not lower the rate that was asked
-        for; but no more than STALL_MS of it: a job that was held up must not flood its upstream afterwards.
+        A rate below one row per interval saves up to a whole row, or it would never read one. The actual time
+        since the last fill counts, so that a barrier longer than the interval does not lower the requested rate;
+        but at most STALL_MS of it, so that a job that was held up does not flood its upstream afterwards.
         """
         if rate is None:
             return Allowance(0.0, steady_ms)
@@ -35,7 +35,7 @@ class Allowance:
         return Allowance(min(self.tokens, max(burst, 1.0) if rate else 0.0) + earned, steady_ms)
 
     def hold(self, steady_ms: int) -> "Allowance":
-        """Time passes without earning: paused, or nothing left to read."""
+        """Time passes without earning: the job is paused, or nothing is left to read."""
         return replace(self, at_ms=steady_ms)
 
     def spend(self, rows: int) -> "Allowance":
@@ -44,16 +44,16 @@ class Allowance:
 
 @dataclass(frozen=True, slots=True)
 class Sizer:
-    """How many rows an epoch should have so that it takes about `barrier.target`."""
+    """The number of rows for an epoch that takes about `barrier.target`."""
 
     rows: int = FIRST_ROWS
 
     def after(self, read: int, took_ms: int, target_ms: int) -> "Sizer":
-        """The next size once `read` rows took `took_ms`: grow under half the target, shrink over it.
+        """The next size, after `read` rows took `took_ms`: larger if under half the target, smaller if over it.
 
-        An epoch that was small because there was no more to read says little about the size: only one that read
-        at least 9/10 of it may grow it, at least half of it shrink it. What a smaller one took is a busy machine,
-        or what every epoch takes: with fewer rows each it would be more of it.
+        An epoch that was small because there was no more to read says little about the size: to grow it, an epoch
+        must have read at least 9/10 of it; to shrink it, at least half. If a smaller epoch was slow, the machine
+        was busy or the time is a fixed cost per epoch, which smaller epochs would only multiply.
         """
         took_ms = max(took_ms, 1)
         if took_ms > target_ms:
@@ -70,10 +70,11 @@ class Sizer:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What a plan may take at one barrier.
+    """What a plan may use at one barrier.
 
-    now_ms: the barrier's number, to be kept and shown. rows: about what fits the target. interval_ms: between two
-    barriers at least. steady_ms: of a clock that nobody sets, for what time earns; no meaning in another process.
+    now_ms: the barrier's number, for storing and display. rows: about what fits the target. interval_ms: minimum
+    time between two barriers. steady_ms: time of a clock that is never set, for what is earned over time;
+    meaningless in another process.
     """
 
     now_ms: int
@@ -83,12 +84,12 @@ class Budget:
 
 
 FIRST_WAIT_MS, LONGEST_WAIT_MS = 200, 15_000
-"""After a transient failure, twice as long each time: a lock is mostly free at once, a broker back in seconds."""
+"""After a transient failure, doubled each time: a lock is mostly free at once, a broker back within seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """When to try again after transient failures in a row, and when to give up; by the steady clock."""
+    """When to retry after consecutive transient failures, and when to give up; by the steady clock."""
 
     since_ms: int | None = None
     tries: int = 0
@@ -96,7 +97,7 @@ class Backoff:
     reason: str | None = None
 
     def failed(self, steady_ms: int, reason: str) -> "Backoff":
-        """One more failure: wait longer than after the one before."""
+        """Records one more failure: the next wait is longer."""
         delay_ms = min(LONGEST_WAIT_MS, FIRST_WAIT_MS * 2 ** min(self.tries, 10))
         since_ms = self.since_ms if self.since_ms is not None else steady_ms
         return Backoff(since_ms, self.tries + 1, steady_ms + delay_ms, reason)

@@ -1,4 +1,4 @@
-"""An epoch's plan: WHAT to read, as a value. `plan` prints it, the engine reads it, the simulator too."""
+"""An epoch's plan: WHAT to read, as a value. `plan` prints it; the engine and the simulation carry it out."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,10 +11,10 @@ from backfill_cli.model.split import SplitKey, SplitProgress
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRead:
-    """Rows of a split from the cursor `after` on (None: its begin) up to the cursor `up_to` (None: its end).
+    """Rows of a split from the cursor `after` (None: its beginning) up to the cursor `up_to` (None: its end).
 
-    limit_rows: read so many rows at most; such a read is open. Its upstream closes it: it sets `up_to` to the
-    cursor of the row after the last one, None at the split's end, and `limit_rows` to None.
+    limit_rows: read at most this many rows; such a read is open. Its upstream closes it by setting `up_to` to the
+    cursor of the row after the last one (None at the split's end) and `limit_rows` to None.
     """
 
     table: str
@@ -26,11 +26,11 @@ class SnapshotRead:
 
 @dataclass(frozen=True, slots=True)
 class ChangeWindow:
-    """The changes after `after`, up to and with `up_to`: `epochs` upstream epochs.
+    """The changes after `after` up to and including `up_to`: `epochs` upstream epochs.
 
-    from_ms, up_to_ms: upstream time of the first and of the last of them. schema: see UpstreamEpoch, of the first.
-    open: its end is where the log is once the plan's reads are done; `up_to` is what was observed before.
-    limit: it may end before, after a transaction with which so many changes were taken; None for no limit.
+    from_ms, up_to_ms: upstream time of the first and last of them. schema: that of the first, see UpstreamEpoch.
+    open: it ends where the log is once the plan's reads are done; `up_to` is what was observed before.
+    limit: it may end earlier, after the transaction with which this many changes were taken; None for no limit.
     """
 
     after: Position
@@ -47,18 +47,18 @@ class ChangeWindow:
 class EpochPlan:
     """What one epoch reads. Empty (false) when there is nothing to read.
 
-    closes_snapshot: the tables whose last snapshot rows are in this epoch (their keys are checked then);
-    known once it is staged.
-    hands_over: partitions that the live log takes over: a checkpoint, also without rows.
-    splits: what the observation alone changes of partitions, before any read: new, handed over, target raised.
-    within: where the upstream is read as it is now, how far each split was read before this plan (a cursor, None
-    for its end; no entry: not at all). A change of a key that no split has reached by the end of the plan's reads
-    is dropped, as a later read will meet it. None: every change counts.
+    closes_snapshot: the tables whose last snapshot rows are in this epoch (their keys are checked then); known
+    once it is staged.
+    hands_over: partitions that pass to the live log: this makes a checkpoint, even without rows.
+    splits: how the observation alone, before any read, changes partitions: new, handed over, target raised.
+    within: where current state is read, how far each split had been read before this plan (a cursor, None for its
+    end; absent: not at all). A change of a key that no split has reached by the end of the plan's reads is
+    dropped, as a later read will see it. None: every change counts.
     spooled: the window is of the spool, not of the log itself. covers: the position that covers the end of a
-    snapshot that was read as it is now, at the barrier that learns it. converging: the sink may lack rows that a
-    change leaves columns of as they are: they come, or go, with a later change.
+    snapshot of current state, set at the barrier that learns it. converging: the sink may lack rows of which a
+    change leaves columns unchanged: a later change inserts or deletes them.
     pending_after: upstream epochs observed and not taken. lag_after_ms: their span in upstream time.
-    oldest_pending_ms: time of the first of them, None without one. latest: the newest position observed.
+    oldest_pending_ms: time of the first of them, None if there is none. latest: the newest position observed.
     """
 
     reads: tuple[SnapshotRead, ...] = ()
@@ -81,7 +81,7 @@ class EpochPlan:
 
 @dataclass(frozen=True, slots=True)
 class StagedFile:
-    """A file of staged rows. path is relative to the attempt's folder."""
+    """A file of staged rows. path: relative to the attempt's folder."""
 
     path: str
     size_bytes: int
@@ -91,12 +91,13 @@ class StagedFile:
 class StagedTable:
     """One table's rows of one epoch, written once.
 
-    inserts: snapshot rows, columns as in the sink. changes: net by key, columns `(_op 'U'|'D', row…)` where a
-    'D' row holds the key columns only.
+    inserts: snapshot rows, columns as in the sink. changes: netted by key, columns `(_op 'U'|'D', row…)` where a
+    'D' row holds only the key columns.
     rows, changed, deleted: how many of each were written.
     truncated: all rows that the sink holds from earlier epochs are deleted first.
-    partial: columns, of the sink, that some 'U' rows leave as the sink has them. Such a row names them in one more
-    column of the changes, `_unsent ARRAY<STRING>`; its values of them mean nothing. Without them there is none.
+    partial: sink columns that some 'U' rows leave as they are in the sink. Such a row names them in an extra
+    column of the changes, `_unsent ARRAY<STRING>`, and its values for them are meaningless. If empty, that column
+    is absent.
     """
 
     inserts: tuple[StagedFile, ...] = ()
@@ -112,10 +113,10 @@ class StagedTable:
 class Staged:
     """An epoch's rows, durable and immutable, under one attempt id.
 
-    reads: the plan's snapshot reads, closed: how many rows each delivered (before `where`).
+    reads: the plan's snapshot reads, closed, with how many rows each delivered (before `where`).
     window: the plan's, closed: its end may be known only once the reads are done.
-    changes_read: how many changes the window held before netting. images: rows beside them that only say what was
-    there before an update.
+    changes_read: how many changes the window held before netting. images: additional rows that only hold the state
+    before an update.
     """
 
     attempt: str

@@ -1,4 +1,4 @@
-"""What `backfill plan` says: a dry run as a value. The engine fills it, the view shows it."""
+"""The output of `backfill plan`: a dry run as a value. The engine fills it, the view shows it."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 class PlannedTable:
     """One table of the job.
 
-    rows: None when only reading tells. estimated: whether rows is what the database's statistics say. columns:
+    rows: None if only reading can tell. estimated: whether rows comes from the database's statistics. columns:
     (name, type) in the sink, in order.
     """
 
@@ -23,16 +23,16 @@ class PlannedTable:
 
 @dataclass(frozen=True, slots=True)
 class PlanReport:
-    """What a job would do, read from metadata alone; nothing was written.
+    """What a job would do, according to metadata alone; nothing was written.
 
-    why: for the strategy chosen. position: where the change log goes on after the snapshot, for people.
-    pending_epochs, pending_bytes: of the change log already there, None where it was not asked. converging_until:
-    the upstream epoch from which a fuzzy snapshot is consistent, None for an exact one. retention: what must stay
-    readable, and how long. constraints_hold: whether constraints across tables hold at every checkpoint past the
-    snapshots; constraints_why says on what that rests. estimate_s: (least, most) seconds until caught up, None
-    when nothing tells. refused: what start would refuse, each with a way on; warnings: what should be looked at
-    before the start, each one sentence; notes: what a start would do. follows:
-    whether there is a change log to follow.
+    why: the reason for the strategy. position: where the change log continues after the snapshot, for display.
+    pending_epochs, pending_bytes: what the change log already holds, None if it was not inspected.
+    converging_until: the upstream epoch from which a fuzzy snapshot is consistent, None for an exact one.
+    retention: what must stay readable, and for how long. constraints_hold: whether constraints across tables hold
+    at every checkpoint after the snapshots; constraints_why: what that rests on. estimate_s: (least, most) seconds
+    until caught up, None if unknown. refused: why start would refuse, each with what to do; warnings: what to
+    check before the start, one sentence each; notes: what a start would do. follows: whether there is a change log
+    to follow.
     """
 
     job: str

@@ -1,15 +1,15 @@
-"""Where we are in a change log, or in several: one cursor per log, ordered, JSON in the catalog."""
+"""Where a job is in one or several change logs: one cursor per log, ordered, JSON in the catalog."""
 
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 Cursor = int | str
-"""A place in a log or a split: an offset, a row's index, a file's name, a key as its database writes it."""
+"""A place in a log or a split: an offset, a row's index, a file's name, a key in its database's notation."""
 
 
 def cursor_text(cursor: Cursor | None) -> str | None:
-    """A cursor as JSON, for a column of text; None stays None."""
+    """A cursor as JSON, for a text column; None stays None."""
     return None if cursor is None else json.dumps(cursor, ensure_ascii=False)
 
 
@@ -23,7 +23,7 @@ def cursor_of(text: str | None) -> Cursor | None:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """One cursor for each log that the upstream has: a file name, an LSN, a table version, an offset.
+    """One cursor for each log of the upstream: a file name, an LSN, a table version, an offset.
 
     A log that is absent has not been read at all. Positions are partially ordered: `a <= b` holds when no
     log of `a` is further than the same log of `b`.
@@ -39,7 +39,7 @@ class Position:
         return iter(self.cursors)
 
     def __str__(self) -> str:
-        """For people."""
+        """For display."""
         return ", ".join(f"{log}: {cursor}" for log, cursor in self.cursors)
 
     def get(self, log: str) -> Cursor | None:
@@ -74,4 +74,4 @@ def _before(a: Cursor, b: Cursor) -> bool:
         return a < b
     if isinstance(a, str) and isinstance(b, str):
         return a < b
-    raise TypeError(f"cursors of one log have one type, not {a!r} and {b!r}")
+    raise TypeError(f"cursors of one log must have the same type, not {a!r} and {b!r}")

@@ -1,7 +1,7 @@
-"""The columns of a table as a value: Spark's own description of them, and its JSON.
+"""The columns of a table as a value: Spark's own description of them, as JSON.
 
 A schema is `{"type": "struct", "fields": [{"name", "type", "nullable", "metadata"}, …]}`; a column's type is a
-name ("bigint" is written "long") or a nested object. A column's metadata may carry {"logical": "uuid"|"json"}.
+name ("bigint" is written "long") or a nested object. A column's metadata can carry {"logical": "uuid"|"json"}.
 """
 
 import json
@@ -14,12 +14,12 @@ Columns = dict[str, dict[str, Any]]
 
 
 def field(name: str, kind: SparkType, metadata: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """A column that may be NULL, as Spark's JSON writes it."""
+    """A nullable column, as in Spark's JSON."""
     return {"name": name, "type": kind, "nullable": True, "metadata": dict(metadata or {})}
 
 
 def schema_text(columns: Columns) -> str:
-    """The schema as JSON: what catalog and sinks keep."""
+    """The schema as the JSON that catalog and sinks keep."""
     return json.dumps({"type": "struct", "fields": list(columns.values())}, separators=(",", ":"))
 
 
@@ -29,7 +29,7 @@ def columns_of(schema: str) -> Columns:
 
 
 def fields_of(schema: str) -> list[dict[str, Any]]:
-    """The same in order, a name that stands there twice too: what a transform selects may have one."""
+    """The same in order and including duplicate names, which a transform's output can contain."""
     found: list[dict[str, Any]] = json.loads(schema)["fields"]
     return found
 
@@ -39,7 +39,7 @@ def names_of(schema: str) -> list[str]:
 
 
 def shown(kind: SparkType) -> str:
-    """A type as people write it: `decimal(10,2)`, `array<string>`."""
+    """A type for display: `decimal(10,2)`, `array<string>`."""
     if isinstance(kind, str):
         return {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}.get(kind, kind)
     if kind["type"] == "array":
@@ -50,12 +50,12 @@ def shown(kind: SparkType) -> str:
 
 
 def same_type(a: SparkType, b: SparkType) -> bool:
-    """Whether two types hold the same values; nullability and metadata do not count."""
+    """Whether two types hold the same values; nullability and metadata are ignored."""
     return shown(a) == shown(b)
 
 
 def differing(old: Columns, new: Columns) -> list[str]:
-    """The columns that were added, dropped or changed their type."""
+    """The columns that were added, were dropped, or changed type."""
     added = [name for name in new if name not in old]
     gone = [name for name in old if name not in new]
     return added + gone + [n for n in new if n in old and not same_type(new[n]["type"], old[n]["type"])]

@@ -22,11 +22,11 @@ class SplitStatus(StrEnum):
 class Split:
     """A part of a pinned snapshot: a file, a key range. Never changes once pinned.
 
-    rows: from metadata, None when only reading tells (JSON, CSV). Of a partition: offsets in its history, which
-    holds at most one row each.
-    first: of a partition, the offset that its history begins at; None: of what is read from its own begin.
-    cuttable: whether a slice of it can be read; if not it is read whole.
-    detail: what its upstream needs to read it and to know it again, as JSON (files: path, size, mtime).
+    rows: from metadata, None when only reading can tell (JSON, CSV). For a partition: offsets in its history,
+    which holds at most one row per offset.
+    first: for a partition, the offset at which its history begins; None for a split read from its own beginning.
+    cuttable: whether a slice of it can be read; if not, it is read whole.
+    detail: what its upstream needs to read and recognise it, as JSON (files: path, size, mtime).
     """
 
     table: str
@@ -42,12 +42,12 @@ class Split:
 class SplitProgress:
     """How much of a split the sink holds.
 
-    cursor: where to go on, written by the side that reads it and by nobody else compared: None before the first
-    read, and once it is consumed. Of a partition its next offset.
+    cursor: where reading continues, understood only by the side that reads it; None before the first read and once
+    consumed. For a partition, its next offset.
     rows: rows read so far, before the transform's `where`.
-    epoch: the checkpoint that moved it last, 0 for none.
-    target: next offset after the last one that history delivers; the live log goes on from there: of a partition
-    that came later, its first one. None for files.
+    epoch: the checkpoint that last moved it, 0 for none.
+    target: next offset after the last one that history delivers, where the live log takes over; for a partition
+    added later, its first offset. None for files.
     """
 
     status: SplitStatus = SplitStatus.NOT_STARTED
@@ -59,10 +59,11 @@ class SplitProgress:
 
 @dataclass(frozen=True, slots=True)
 class ReadSoFar:
-    """How much of the snapshot, or of the history, was read.
+    """How much of the snapshot, or of the history, has been read.
 
-    splits: how many are in each status, by its name. rows_total: None when no metadata tells. done, total: in what
-    measures it best: rows where metadata tells, offsets, else bytes. share: 0 to 1 by offsets; None of files.
+    splits: how many are in each status, by its name. rows_total: None if metadata does not tell. done, total: in
+    the best available measure: rows if metadata tells, otherwise offsets or bytes. share: 0 to 1 by offsets; None
+    for files.
     """
 
     splits: Mapping[str, int]

@@ -11,13 +11,13 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgt])(?:i?b)?|b)?", re.IGNORECASE)
 
 
 def duration_s(value: object) -> float:
-    """Seconds of `"1s"`, `"500ms"`, `"1h30m"`; a plain number is seconds.
+    """Seconds in `"1s"`, `"500ms"`, `"1h30m"`; a plain number is seconds.
 
-    Raises ValueError for anything else, for negative and for endless durations.
+    Raises ValueError for anything else, including negative and infinite durations.
     """
     if isinstance(value, int | float) and not isinstance(value, bool):
         if not math.isfinite(value) or value < 0:
-            raise ValueError("a duration is a finite number of seconds, 0 or more")
+            raise ValueError("a duration must be a finite number of seconds, 0 or more")
         return float(value)
     if isinstance(value, str):
         text = value.strip()
@@ -26,42 +26,42 @@ def duration_s(value: object) -> float:
         terms = _DURATION.findall(text)
         if terms and _DURATION.sub("", text) == "":
             return sum(float(number) * SECONDS[unit.lower()] for number, unit in terms)
-    raise ValueError('a duration is a number of seconds or like "500ms", "1s", "30m", "2h", "1d"')
+    raise ValueError('a duration must be in seconds, or like "500ms", "1s", "30m", "2h", "1d"')
 
 
 def size_bytes(value: object) -> int:
-    """Bytes of `"2g"`, `"1GB"`, `"64 MiB"`; a plain number is bytes. Units are powers of 1024, as Spark's are.
+    """Bytes in `"2g"`, `"1GB"`, `"64 MiB"`; a plain number is bytes. Units are powers of 1024, as in Spark.
 
-    Raises ValueError for anything else and for negative sizes.
+    Raises ValueError for anything else, including negative sizes.
     """
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
     if isinstance(value, str) and (found := _SIZE.fullmatch(value.strip())):
         return int(float(found[1]) * BYTES[(found[2] or "").lower()])
-    raise ValueError('a size is a number of bytes or like "512m", "2g", "1GB"')
+    raise ValueError('a size must be in bytes, or like "512m", "2g", "1GB"')
 
 
 def share(text: str) -> float:
-    """More than 0, at most 1, of `"1%"`, `"0.1%"`, `"0.01"`. Raises ValueError for all else, a bare 1 too."""
+    """The share in `"1%"`, `"0.1%"`, `"0.01"`: above 0, at most 1. Raises ValueError for others, also a bare 1."""
     told = text.strip()
     number = told.removesuffix("%").strip()
     if not re.fullmatch(r"\d+(\.\d+)?|\.\d+", number):
-        raise ValueError('a share is like "1%", "0.1%" or "0.01"')
+        raise ValueError('a share must be written like "1%", "0.1%" or "0.01"')
     if number == told and float(number) >= 1:
-        raise ValueError(f'a share without % is less than 1; {number} of a hundred is "{number}%"')
+        raise ValueError(f'a share without % must be less than 1; for {number} percent write "{number}%"')
     found = float(number) / (1 if number == told else 100)
     if not 0 < found <= 1:
-        raise ValueError("a share is more than 0% and at most 100%")
+        raise ValueError("a share must be more than 0% and at most 100%")
     return found
 
 
 def spell_share(value: float) -> str:
-    """A share for people: `1%`, `0.1%`."""
+    """A share for display: `1%`, `0.1%`."""
     return f"{value * 100:.6g}%"
 
 
 def spell_duration(seconds: float) -> str:
-    """Two units at most, for people: `0.4s`, `12s`, `3m 20s`, `2h 5m`, `4d 1h`."""
+    """At most two units, for display: `0.4s`, `12s`, `3m 20s`, `2h 5m`, `4d 1h`."""
     if seconds < 9.95:
         return f"{seconds:.1f}".removesuffix(".0") + "s"
     whole = round(seconds)
@@ -71,11 +71,11 @@ def spell_duration(seconds: float) -> str:
         if whole < limit:
             rest = whole % size * (60 if big != "d" else 24) // size
             return f"{whole // size}{big} {rest}{small}" if rest else f"{whole // size}{big}"
-    raise AssertionError("the last limit is endless")
+    raise AssertionError("the last limit is infinite")
 
 
 def spell_size(size: float) -> str:
-    """Three digits and a unit, for people: `812 B`, `1.2 MB`, `34 GB`."""
+    """Up to three digits and a unit, for display: `812 B`, `1.2 MB`, `34 GB`."""
     for unit in ("B", "KB", "MB", "GB"):
         if size < 999.5:
             return f"{size:.0f} {unit}" if unit == "B" or size >= 9.95 else f"{size:.1f} {unit}"

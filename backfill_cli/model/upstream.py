@@ -1,4 +1,4 @@
-"""What an upstream says of itself: values only."""
+"""What an upstream reports, as values."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,10 +13,10 @@ from backfill_cli.model.units import spell_size
 class UpstreamEpoch:
     """A commit of the upstream: never split, applied whole.
 
-    cursors: where each log stands once it is applied (one log, or several that share epochs).
-    ms: its commit time, else its arrival, milliseconds since 1970, never decreasing along the log.
-    rows: changes in it, None when only reading tells. size_bytes: of its files.
-    schema: table -> Spark schema as JSON, for the tables whose columns differ from those before; else empty.
+    cursors: where each log is once it is applied (one log, or several that share epochs).
+    ms: its commit time, or if unknown its arrival, in milliseconds since 1970, never decreasing along the log.
+    rows: changes in it, None if only reading can tell. size_bytes: of its files.
+    schema: table -> Spark schema as JSON, for tables whose columns differ from those before; otherwise empty.
     """
 
     cursors: tuple[tuple[str, Cursor], ...]
@@ -28,17 +28,18 @@ class UpstreamEpoch:
 
 @dataclass(frozen=True, slots=True)
 class UpstreamView:
-    """One observation, taken at a barrier.
+    """One observation, made at a barrier.
 
     identity: what must never change while the job lives (cluster and topic id, table oid, ...), JSON.
-    latest: the newest complete position. oldest: the oldest that is still retained, None for no limit known.
+    latest: the newest complete position. oldest: the oldest that is still retained, None if no limit is known.
     pending: upstream epochs after the position asked for, in log order.
-    archived: by partition, the next offset after what the archive of the log holds; None without an archive.
-    log_first: of an upstream that is read as it is now: no state may be read at this barrier, only the log: it is
-    long, or a table's columns are no longer those that its changes so far had.
-    held_bytes: of log that the job makes the upstream keep; None where it does not.
-    spool: what of the log was taken and is not applied yet, `pending` is of it; None where it is read directly.
-    oldest_ms: when the oldest change that is pending was made, where `pending` has only later times of it.
+    archived: by partition, the next offset after what the log's archive holds; None without an archive.
+    log_first: when current state is read: only the log may be read at this barrier, because it is long or because
+    a table's columns differ from those of its changes so far.
+    held_bytes: log that the upstream keeps because of the job; None if it keeps none.
+    spool: what was taken of the log and is not applied yet, `pending` refers to it; None if the log is read
+    directly.
+    oldest_ms: when the oldest pending change was made, if `pending` only has later times of it.
     """
 
     identity: str
@@ -56,8 +57,8 @@ class UpstreamView:
 class HeldLog:
     """Log that an upstream keeps for a job, as it is now.
 
-    limit_bytes: what the options allow, which a runner sees to; None for no limit. bounded: whether the upstream
-    itself keeps no more than some size, whoever runs.
+    limit_bytes: what the options allow, enforced by a runner; None for no limit. bounded: whether the upstream
+    itself limits what it keeps, even without a runner.
     """
 
     size_bytes: int
@@ -69,7 +70,7 @@ class HeldLog:
         return self.limit_bytes is not None and self.size_bytes > self.limit_bytes
 
     def __str__(self) -> str:
-        """A sentence for people."""
+        """A sentence for display."""
         said = f"the upstream keeps {spell_size(self.size_bytes)} of its log for this job"
         if not self.is_over:
             return said
@@ -80,10 +81,10 @@ class HeldLog:
 class SpoolView:
     """What was taken of a log and is not applied yet.
 
-    taken, applied: the positions up to which the log is in the spool, and in the sink once the epoch in hand is,
-    for people. entries: windows, each of one barrier. changes: in them, before netting. size_bytes: on disk.
-    behind: the log has more than was taken. full: because the spool has no room for it. covers: all that the
-    snapshot's reads saw is at or before `latest`. waits: what taking waits for; None while it goes on.
+    taken, applied: for display, the positions up to which the log is in the spool, and in the sink once the
+    current epoch is. entries: windows, one per barrier. changes: in them, before netting. size_bytes: on disk.
+    behind: the log has more than was taken. full: because the spool has no room for it. covers: everything that
+    the snapshot's reads saw is at or before `latest`. waits: what the taking waits for; None while it proceeds.
     """
 
     taken: str
@@ -99,14 +100,14 @@ class SpoolView:
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """A snapshot held still: what to read, and where its change log goes on.
+    """A pinned snapshot: what to read, and where its change log continues.
 
-    position: S, after which changes apply (a partitioned log: the offsets that history begins at).
+    position: S, after which changes apply (a partitioned log: the offsets at which history begins).
     position_ms: upstream time of S, None when unknown.
-    complete_at: for a fuzzy snapshot the position that covers its end; None when it matches S exactly.
+    complete_at: for a fuzzy snapshot, the position that covers its end; None when it matches S exactly.
     schema: table -> Spark schema as JSON, of the source rows (before the transform).
     identity: as in UpstreamView.
-    shown: the position as the system itself writes it, for people; empty where that is the cursors' own text.
+    shown: the position in the system's own notation, for display; empty if that is the text of the cursors.
     """
 
     position: Position
@@ -120,7 +121,7 @@ class Pin:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotPin:
-    """What a snapshot side held still: its part of a Pin. identity: names of its own, told apart from a log's."""
+    """What a snapshot side pinned: its part of a Pin. identity: its keys must differ from those of the log."""
 
     splits: tuple[Split, ...]
     schema: Mapping[str, str]
@@ -129,9 +130,9 @@ class SnapshotPin:
 
 @dataclass(frozen=True, slots=True)
 class LogStart:
-    """Where a change log goes on after a snapshot: its part of a Pin.
+    """Where a change log continues after a snapshot: its part of a Pin.
 
-    schema: the snapshot's, with what the log tells of its columns in their metadata.
+    schema: the snapshot's, with what the log knows about its columns in their metadata.
     """
 
     position: Position

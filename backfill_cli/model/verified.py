@@ -1,11 +1,11 @@
-"""What the catalog keeps of a verify. By itself: `status` loads no more of it."""
+"""What the catalog keeps of a verify. A module of its own because `status` loads nothing else of verify."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What the last verify of a job found of one table. epoch: the checkpoint. share: of the keys; None: all."""
+    """What a job's last verify found in one table. epoch: the checkpoint. share: of the keys; None: all."""
 
     table: str
     epoch: int

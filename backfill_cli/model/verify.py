@@ -1,4 +1,4 @@
-"""What `verify` found: upstream and sink at one checkpoint, table by table."""
+"""The result of `verify`: upstream and sink compared at one checkpoint, table by table."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 class DifferentRange:
     """A range of keys whose hashes differ.
 
-    name: for people ("id 0 to 999", "part 3 of 64 by hash"). columns: those whose hashes differ, the key's
-    included when rows are missing or too many.
+    name: for display ("id 0 to 999", "part 3 of 64 by hash"). columns: those whose hashes differ, including the
+    key's when rows are missing or superfluous.
     """
 
     name: str
@@ -22,8 +22,8 @@ class DifferentRange:
 class DifferentRow:
     """One value that differs, as text.
 
-    column: None when the whole row does: it is missing on a side, or there twice.
-    upstream, sink: None for NULL; for a whole row how many there are ("0 rows", "2 rows").
+    column: None when the whole row differs: it is missing on one side, or a duplicate.
+    upstream, sink: None for NULL; for a whole row, the number of rows ("0 rows", "2 rows").
     """
 
     key: tuple[tuple[str, str | None], ...]
@@ -34,11 +34,11 @@ class DifferentRow:
 
 @dataclass(frozen=True, slots=True)
 class TableVerdict:
-    """ranges: how many ranges were compared (1 when the first hash over all rows settled it).
+    """ranges: how many ranges were compared (1 when the hash over all rows was enough).
 
-    missing: rows that the sink lacks. extra: rows that it has and the upstream has not, further copies of one
-    included. changed: keys that are there once on both sides, with other values. rows: the first that differ, at
-    most as many as were asked for.
+    missing: rows that the sink lacks. extra: rows that only the sink has, including further copies of a row.
+    changed: keys that occur once on both sides, with different values. rows: the first differences, at most as
+    many as were requested.
     """
 
     table: str
@@ -56,7 +56,7 @@ class TableVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What of a job is compared. tables: names; none for all. sample: share of the keys, None for all of them."""
+    """Which part of a job is compared. tables: names; empty for all. sample: share of the keys, None for all."""
 
     tables: tuple[str, ...] = ()
     sample: float | None = None
@@ -67,7 +67,7 @@ EVERYTHING = Asked()
 
 @dataclass(frozen=True, slots=True)
 class TableFix:
-    """Rows of one table that a fix writes anew, because they are missing or have other values, and removes."""
+    """How many rows of a table a fix inserts (missing), replaces (different values) and removes (extra)."""
 
     table: str
     target: str
@@ -78,7 +78,7 @@ class TableFix:
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """What makes the sink equal to its upstream. epoch: that it was committed as; None: nothing was changed."""
+    """What makes the sink equal to its upstream. epoch: the one that committed it; None: nothing was changed."""
 
     tables: tuple[TableFix, ...]
     epoch: int | None = None
@@ -86,10 +86,10 @@ class Fix:
 
 @dataclass(frozen=True, slots=True)
 class VerifyProgress:
-    """How far a verify is, for people.
+    """How far a verify has come, for display.
 
-    doing: what it does now. share: 0 to 1 of all that was planned, left_s: the least seconds until then; None
-    while nothing tells. alone: a step that nobody had planned, of which the share is: it began at 0 again.
+    doing: what it is doing now. share: 0 to 1 of all planned work, left_s: the least number of seconds until it is
+    done; None while unknown. alone: an unplanned step, to which the share refers: it began at 0 again.
     """
 
     job: str
@@ -101,14 +101,14 @@ class VerifyProgress:
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
-    """epoch: the checkpoint that both sides were taken at. seconds: wall time, session start left out.
+    """epoch: the checkpoint at which both sides were compared. seconds: wall time without the session's start.
 
-    converging: a fuzzy load whose end is not reached yet, so that a difference may still pass.
+    converging: the end of a fuzzy load is not reached yet, so a difference may still go away.
     independent: DuckDB read the upstream, not our readers.
-    not_compared: by table, how many keys changed upstream since the checkpoint, and so could not be.
-    sample: the share of the keys that was compared, None for all. left_out: tables that were not asked for.
-    fixable: whether `verify --fix` may repair it, live: whether a runner has the job. fix: what `--fix` did, or,
-    not confirmed, would do. recalled: by table, when it was compared, ms, by a verify that did not end.
+    not_compared: by table, how many keys changed upstream since the checkpoint and could not be compared.
+    sample: the share of the keys that was compared, None for all. left_out: tables that were not requested.
+    fixable: whether `verify --fix` can repair it. live: whether a runner has the job. fix: what `--fix` did, or
+    would do once confirmed. recalled: by table, when (ms) an earlier, unfinished verify compared it.
     """
 
     job: str

@@ -16,11 +16,12 @@ from backfill_cli.model.upstream import Pin, UpstreamView
 
 
 class StrategyState(Protocol):
-    """What every strategy's state answers, a frozen dataclass: all that engine and views ask of it.
+    """What every strategy's state provides, as a frozen dataclass: all that the engine and the views ask of it.
 
-    allowed: the lag that may remain, milliseconds or upstream epochs; None where none is measured. converging:
-    whether the sink is right only once the log passes a fuzzy load's end. not_converging: whether the lag grows
-    faster than it is allowed to. snapshot_finished_ms, log_store_finished_ms: the barriers that ended the phases.
+    allowed: the lag that may remain, in milliseconds or upstream epochs; None where none is measured. converging:
+    whether the sink becomes right only once the log passes the end of a fuzzy load. not_converging: whether the
+    lag stays above what is allowed. snapshot_finished_ms, log_store_finished_ms: the barriers that ended the
+    phases.
     """
 
     @property
@@ -47,7 +48,7 @@ S = TypeVar("S", bound=StrategyState)
 
 
 class Strategy(Protocol[S]):
-    """One strategy over one pin. `plan` and `advance` are called once a barrier, in this order."""
+    """One strategy over one pin. `plan` and `advance` are called once per barrier, in this order."""
 
     @property
     def name(self) -> str: ...
@@ -57,38 +58,38 @@ class Strategy(Protocol[S]):
         ...
 
     def apply(self, state: S, mutations: Mutations) -> S:
-        """The state once a barrier's mutations act."""
+        """The state after a barrier's mutations have taken effect."""
         ...
 
     def plan(self, state: S, view: UpstreamView, budget: Budget) -> EpochPlan:
-        """What this epoch reads; empty when there is nothing, or nothing allowed."""
+        """What this epoch reads; empty when there is nothing to read, or nothing may be read."""
         ...
 
     def advance(self, state: S, plan: EpochPlan, staged: Staged | None, budget: Budget) -> S:
-        """The state once `plan` was read as `staged` says; an empty plan (staged None) moves only the pace."""
+        """The state after `plan` was read as `staged` reports; an empty plan (staged None) moves only the pace."""
         ...
 
     def closes(self, before: S, after: S) -> tuple[str, ...]:
-        """The tables whose snapshot is complete in `after` and not in `before`: their keys are checked then."""
+        """The tables whose snapshot became complete between `before` and `after`: their keys are checked then."""
         ...
 
     def durable(self, state: S) -> Position:
-        """Up to where nothing need be read again once `state` is committed: the upstream may let go of that.
+        """What precedes this position is never read again once `state` is committed: the upstream may discard it.
 
-        What the sink has applied; of a log that is taken into a spool first, what the spool holds.
+        It is what the sink has applied or, for a log that is taken into a spool first, what the spool holds.
         """
         ...
 
     def read_so_far(self, state: S) -> ReadSoFar:
-        """How much of the snapshot, or of the history, was read by now."""
+        """How much of the snapshot, or of the history, has been read so far."""
         ...
 
     def partitions(self, state: S, latest: Position) -> tuple[PartitionProgress, ...]:
-        """Each partition of a log and its lag behind `latest`, those furthest behind first; none of files."""
+        """Each partition of a log with its lag behind `latest`, furthest behind first; empty for files."""
         ...
 
     def freeze(self, state: S) -> str:
-        """The state as JSON, without splits and control, which the catalog keeps in tables of their own."""
+        """The state as JSON, without splits and control, which the catalog keeps in separate tables."""
         ...
 
     def thaw(self, state: str, splits: Mapping[SplitKey, SplitProgress], control: Control) -> S:

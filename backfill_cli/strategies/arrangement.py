@@ -1,9 +1,10 @@
-"""Arrangement strategy: read state as it is now, in the order of keys, and of the log only what lies behind.
+"""Arrangement strategy: read current state in key order, and of the log only the changes to keys already read.
 
-For an upstream that shows its current state alone, plus changes. Per split of the keys a cursor; each epoch reads
-the next rows after it, as of now, and then the log up to where every such read is in it. Of the log counts what
-changes a key that some split has reached; the rest is dropped, as a later read will meet it. So the sink is, at
-every checkpoint, the upstream at the log's position, limited to the keys reached. Rules: docs/design.md.
+For an upstream that shows only its current state, plus changes. Each split of the keys has a cursor; an epoch
+reads the next rows after it, in their current state, and then the log up to a position that includes everything
+those reads saw. Of the log, only changes to keys that some split has reached count; the others are dropped, as a
+later read will see them. So at every checkpoint the sink equals the upstream at the log's position, limited to
+the keys reached. Rules: docs/design.md.
 """
 
 import json
@@ -23,12 +24,12 @@ from backfill_cli.strategies.barrier import allowed, observed, refilled
 from backfill_cli.strategies.reading import Reading
 
 LEAST_LOG_ROWS = 250_000
-"""Changes that a window may always have, however small the epochs of a slow snapshot became."""
+"""Changes that every window may hold, however small the epochs of a slow snapshot became."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArrangementState:
-    """position: of the log, consumed so far. position_ms: its upstream time, None before the first change."""
+    """position: how far the log is consumed. position_ms: its upstream time, None before the first change."""
 
     control: Control
     phase: Phase
@@ -44,13 +45,13 @@ class ArrangementState:
 
     @property
     def log_store_finished_ms(self) -> int | None:
-        """The log is consumed beside the snapshot: there is nothing to drain after it."""
+        """The log is consumed along with the snapshot: nothing is left to drain after it."""
         return self.snapshot_finished_ms
 
 
 @dataclass(frozen=True)
 class ArrangementStrategy:
-    """splits: all of the pin, in reading order; their rows are estimates."""
+    """splits: all of the pin, in reading order; their row counts are estimates."""
 
     splits: tuple[Split, ...]
     name: str = "arrangement"
@@ -64,11 +65,11 @@ class ArrangementStrategy:
         return ArrangementState(control, phase, pin.position, pin.position_ms, {})
 
     def apply(self, state: ArrangementState, mutations: Mutations) -> ArrangementState:
-        """Control acts from this barrier on; nothing else of the state moves."""
+        """Control takes effect from this barrier on; the rest of the state stays."""
         return replace(state, control=mutations.control)
 
     def plan(self, state: ArrangementState, view: UpstreamView, budget: Budget) -> EpochPlan:
-        """The next rows and the log past them; the log alone where no rows may be read."""
+        """The next rows and the log past them; only the log where no rows may be read."""
         reads: tuple[SnapshotRead, ...] = ()
         if state.phase == Phase.SNAPSHOT and not state.control.paused and not view.log_first:
             rate = allowed(state.allowance, state.control, state.phase, budget)
@@ -82,7 +83,7 @@ class ArrangementStrategy:
         return observed(plan, left, window.up_to_ms, view.latest)
 
     def _window(self, state: ArrangementState, view: UpstreamView, reads: bool, budget: Budget) -> ChangeWindow:
-        """After reads all of the log, to where they are in it; else what was observed, as far as it fits."""
+        """With reads, all of the log up to what they saw; otherwise what was observed, as far as it fits."""
         pending: tuple[UpstreamEpoch, ...] = view.pending
         cut = next((i for i, epoch in enumerate(pending) if i > 0 and epoch.schema), len(pending))
         taken = pending if reads else pending[:cut]
@@ -114,8 +115,8 @@ class ArrangementStrategy:
         window = staged.window
         if window is None or not state.position <= window.up_to:
             raise Fatal(
-                f"the log would go back from {state.position} to {window and window.up_to}",
-                "nothing of it is committed; this is a fault of backfill: report it with the job's log",
+                f"the log would move back from {state.position} to {window and window.up_to}",
+                "nothing of it is committed; this is a bug in backfill: report it with the job's log",
             )
         state = replace(state, position=window.up_to, position_ms=max(window.up_to_ms, state.position_ms or 0))
         if not plan.reads:
@@ -153,7 +154,7 @@ class ArrangementStrategy:
         )
 
     def thaw(self, state: str, splits: Mapping[SplitKey, SplitProgress], control: Control) -> ArrangementState:
-        """The frozen state; the bucket keeps its debt but earns nothing for the time that no runner was there."""
+        """The frozen state; the token bucket keeps its debt but earns nothing for the time without a runner."""
         kept = json.loads(state)
         return ArrangementState(
             control=control,

@@ -1,10 +1,10 @@
-"""Chain strategy: take the log at once, read the snapshot in peace, then apply what was taken.
+"""Chain strategy: take the log into a spool from the start, read the snapshot meanwhile, then apply the spool.
 
-For a change log that is volatile, or that costs its owner while it waits. At every barrier what is new in the
-log goes into a spool, durably, and is acknowledged, however far the snapshot is: the barriers are arranged ahead
-of the data, and each leaves a phantom in the spool where it was. The snapshot is pinned, or read as it is now: the
+For a change log that is volatile, or that costs its owner while it waits. At every barrier, whatever is new in
+the log goes durably into a spool and is acknowledged, however far the snapshot is: barriers run ahead of the
+data, and each leaves a phantom barrier in the spool. The snapshot is pinned, or is read in its current state: the
 spool replays every change from before its first read. Then the spool is drained in order, up to some phantom at
-each barrier; once one has drained it all the log is read directly. Rules and laws: docs/design.md.
+each barrier; once it is empty, the log is read directly. Rules and laws: docs/design.md.
 """
 
 import json
@@ -22,12 +22,12 @@ from backfill_cli.strategies.reading import Reading
 from backfill_cli.strategies.snapshot import SnapshotState, SnapshotStrategy, fitting
 
 TAKEN_ROWS = 500_000
-"""Changes of one entry of the spool, about: a log that grew while nobody took it becomes several."""
+"""Changes per spool entry, about: a log that grew while it was not taken becomes several entries."""
 
 
 @dataclass(frozen=True)
 class ChainStrategy(SnapshotStrategy):
-    """current: the snapshot is read as it is now, in the order of keys; its splits' rows are estimates."""
+    """current: the snapshot is read in its current state, in key order; row counts of its splits are estimates."""
 
     name: str = "chain"
     current: bool = False
@@ -44,28 +44,28 @@ class ChainStrategy(SnapshotStrategy):
         return _taking_while_paused(super().apply(state, mutations))
 
     def plan(self, state: SnapshotState, view: UpstreamView, budget: Budget) -> EpochPlan:
-        """As strategy snapshot plans, the spool being the log until it is drained."""
+        """Plans as strategy snapshot does, with the spool as the log until it is drained."""
         plan = super().plan(state, view, budget)
         if state.uncovered and state.phase == Phase.LOG_STORE and view.spool is not None and view.spool.covers:
             plan = replace(plan, covers=view.latest)
         if view.spool is not None and (view.spool.behind or state.phase == Phase.UPSTREAM):
-            # what the log has beyond the spool is pending, too
+            # what the log holds beyond the spool is pending, too
             plan = replace(plan, pending_after=plan.pending_after + 1)
         window, spooled = plan.window, plan.window is not None and view.spool is not None
-        if window is not None and not spooled:  # a log that grew while nobody took it becomes several epochs
+        if window is not None and not spooled:  # a log that grew while it was not taken becomes several epochs
             window = replace(window, limit=max(budget.rows, TAKEN_ROWS))
         return replace(plan, window=window, spooled=spooled, converging=state.converging)
 
     def advance(
         self, state: SnapshotState, plan: EpochPlan, staged: Staged | None, budget: Budget
     ) -> SnapshotState:
-        """A snapshot read as it is now is covered by what was taken once its last read was done."""
+        """A snapshot of current state is covered by the first take that follows its last read."""
         if state.uncovered and plan.covers is not None:
             state = replace(state, uncovered=False, complete_at=plan.covers)
         return super().advance(state, plan, staged, budget)
 
     def _leave_snapshot(self, state: SnapshotState, plan: EpochPlan, budget: Budget) -> SnapshotState:
-        """Whatever is pending: the log itself is read only once a barrier has drained the spool."""
+        """Leaves for the log store even when nothing is pending: a barrier has to drain the spool first."""
         state = replace(state, snapshot_finished_ms=budget.now_ms)
         return replace(state, phase=Phase.LOG_STORE, allowed=self._lag(plan))
 
@@ -78,16 +78,16 @@ class ChainStrategy(SnapshotStrategy):
 
 
 def _taking_while_paused(state: SnapshotState) -> SnapshotState:
-    """A pause stops what ends in the sink, never the taking: what comes meanwhile goes into the spool."""
+    """A pause stops what ends in the sink, never the taking: changes that arrive meanwhile go into the spool."""
     if state.phase == Phase.UPSTREAM and state.control.paused and not state.control.pause_all:
         return replace(state, phase=Phase.LOG_STORE, allowed=None, over=0)
     return state
 
 
 def window_to_take(position: Position, position_ms: int | None, view: UpstreamView) -> ChangeWindow | None:
-    """The next entry of the spool: what is pending, up to a change of columns; None where nothing is.
+    """The next spool entry: what is pending, up to the next change of columns; None when nothing is pending.
 
-    position, position_ms: up to where the log was taken, and its upstream time.
+    position, position_ms: up to where the log has been taken, and the upstream time of that.
     """
     pending = view.pending
     if not pending:

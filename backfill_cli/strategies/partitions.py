@@ -1,4 +1,4 @@
-"""Partitions of a log: offsets by partition, and what one observation says of one before anything is read."""
+"""Partitions of a log: offsets by partition, and what one observation says of a partition before it is read."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ STATUSES = (
 )
 
 HISTORY = frozenset({SplitStatus.NOT_STARTED, SplitStatus.BACKFILLING})
-"""Backfilling, in the words of the table: history is still to be read."""
+"""The state that docs/design.md calls backfilling: there is history left to read."""
 
 
 def offsets(position: Position | None) -> dict[str, int]:
@@ -27,7 +27,7 @@ def offsets(position: Position | None) -> dict[str, int]:
 
 
 def in_order(partition: str) -> tuple[int, str]:
-    """Sorts names of partitions as the numbers that they are."""
+    """Sort key that puts partition names in numeric order."""
     return len(partition), partition
 
 
@@ -36,7 +36,7 @@ def covers(reached: Offsets, epoch: UpstreamEpoch) -> bool:
 
 
 def spread(wanted: Offsets, rows: int) -> dict[str, int]:
-    """`rows` shared out evenly, none getting more than it wants; those who get nothing are left out."""
+    """`rows` divided evenly, at most what each partition wants; partitions that get nothing are left out."""
     shares: dict[str, int] = {}
     left = max(0, rows)
     for n, partition in enumerate(sorted(wanted, key=lambda p: (wanted[p], in_order(p)))):
@@ -57,8 +57,8 @@ def target_of(progress: SplitProgress) -> int:
 
 @dataclass(frozen=True, slots=True)
 class PartitionLog:
-    """One partition as observed. oldest: its log's first offset. latest: next offset at its end. archived: next
-    offset after the archive's last, 0 without one."""
+    """One partition as observed. oldest: first offset of its log. latest: next offset at its end. archived: next
+    offset after the archive's last, 0 without an archive."""
 
     table: str
     partition: str
@@ -67,17 +67,17 @@ class PartitionLog:
     archived: int
 
     def seen(self, kept: SplitProgress | None, accept_gap: bool) -> SplitProgress:
-        """The partition's progress as of this observation: `kept` itself when nothing changed.
+        """The partition's progress after this observation: `kept` itself when nothing changed.
 
-        kept: None for a partition that nobody had seen. Raises HistoryGone for offsets that are needed and gone,
-        Transient while the log does not reach what it had reached.
+        kept: None for a partition that was not known before. Raises HistoryGone when offsets that are needed are
+        gone, Transient while the log ends before a position that was reached earlier.
         """
-        if kept is None:  # new: nothing of it is history
+        if kept is None:  # a new partition: all of it is live
             return SplitProgress(SplitStatus.FINISHED, self.oldest, target=self.oldest)
         if kept.status == SplitStatus.FINISHED:
             self._require(offset_of(kept), offset_of(kept))
             return kept
-        # Retention has passed what the log was to deliver: history goes on as far as the archive is by now.
+        # Retention removed what the log was to deliver: history continues as far as the archive reaches now.
         raised = self.oldest > target_of(kept) and self.archived > target_of(kept)
         if kept.status in HISTORY:
             return self._with_history(replace(kept, target=self.archived) if raised else kept)
@@ -87,44 +87,44 @@ class PartitionLog:
             return kept
         if self.oldest > offset_of(kept) and not accept_gap:
             raise self._hole(
-                offset_of(kept), "add them to the archive, or set upstream.accept_gap = true to go on without them"
+                offset_of(kept), "add them to the archive, or set upstream.accept_gap = true to skip them"
             )
         return replace(kept, status=SplitStatus.FINISHED, cursor=max(offset_of(kept), self.oldest))
 
     def _with_history(self, kept: SplitProgress) -> SplitProgress:
-        """What the archive does not hold of the history must be in the log."""
+        """Whatever history the archive does not hold must be in the log."""
         needed = max(offset_of(kept), self.archived)
         if needed < target_of(kept):
             self._require(needed, target_of(kept))
         return kept
 
     def _require(self, needed: int, end: int) -> None:
-        """The log still holds what comes at `needed`, and reaches `end`."""
+        """Checks that the log still holds `needed` and reaches `end`."""
         if self.oldest > needed:
             raise self._hole(needed, "raise the topic's retention, then drop the job and start over")
         if self.latest < end:  # a new leader may lag for a moment; one that stays behind has lost records
             raise Transient(
                 f"table {self.table!r}: partition {self.partition} ends at offset {self.latest}, "
-                f"and it had reached {end}",
+                f"but had reached {end} before",
                 "check the topic's brokers: an unclean leader election may have lost records",
             )
 
     def _hole(self, needed: int, hint: str) -> HistoryGone:
         return HistoryGone(
-            f"table {self.table!r}: partition {self.partition} is needed from offset {needed} on, its log begins "
+            f"table {self.table!r}: partition {self.partition} is needed from offset {needed}, its log begins "
             f"at {self.oldest}: offsets {needed} to {self.oldest - 1} are gone",
             hint,
         )
 
 
 def partition_logs(table: str, view: UpstreamView, known: Offsets) -> Iterator[PartitionLog]:
-    """Every partition listed, in order. Raises Transient when one of the known ones is not among them."""
+    """Every partition listed, in order. Raises Transient when a known one is missing."""
     oldest, latest, archived = offsets(view.oldest), offsets(view.latest), offsets(view.archived)
     missing = sorted(known.keys() - latest.keys(), key=in_order)
     if missing:
         raise Transient(
             f"table {table!r}: the topic's metadata lacks partition {', '.join(missing[:10])}"
-            f"{' and more' if len(missing) > 10 else ''} of {len(known)} known",
+            f"{' and more' if len(missing) > 10 else ''} of {len(known)} known partitions",
             "partitions cannot be removed from a topic: check its brokers",
         )
     for partition in sorted(latest, key=in_order):

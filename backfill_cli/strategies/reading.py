@@ -1,6 +1,6 @@
-"""Splits read in order: which rows an epoch takes of them, and how far they have been read.
+"""Splits read in order: which of their rows an epoch reads, and how far they have been read.
 
-Of a pinned snapshot a split's rows and bytes are facts, of state as it is now they are estimates.
+Row and byte counts of a split are exact for a pinned snapshot, and estimates when current state is read.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,8 +11,8 @@ from backfill_cli.model.pace import Allowance, Budget
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.split import ReadSoFar, Split, SplitKey, SplitProgress, SplitStatus
 
-BYTES_A_ROW = 100  # a guess that only sizes epochs of files whose metadata holds no row count
-FIRST_GUESS = 1_000  # rows of a range of which nothing is known; three times as many each time that it was too low
+BYTES_A_ROW = 100  # a guess, used only to size epochs of files whose metadata holds no row count
+FIRST_GUESS = 1_000  # rows of a range about which nothing is known; tripled each time it proves too low
 NOT_STARTED = SplitProgress()
 
 Splits = Mapping[SplitKey, SplitProgress]
@@ -20,7 +20,7 @@ Splits = Mapping[SplitKey, SplitProgress]
 
 @dataclass(frozen=True)
 class Reading:
-    """splits: all of them, in reading order. estimated: whether their rows are only what statistics say."""
+    """splits: all of them, in reading order. estimated: whether their row counts are only estimates."""
 
     splits: tuple[Split, ...]
     estimated: bool = False
@@ -33,9 +33,9 @@ class Reading:
                 yield split, progress
 
     def reads(self, done: Splits, allowance: Allowance | None, budget: Budget) -> Iterator[SnapshotRead]:
-        """Splits in order, whole where they fit, until the budget or the allowed rate is used up.
+        """Reads splits in order, whole where they fit, until the budget or the allowed rate is used up.
 
-        allowance: what the rate allows at this barrier; None without one.
+        allowance: what the rate allows at this barrier; None when no rate is set.
         """
         limited = allowance is not None
         left: float = budget.rows
@@ -48,12 +48,12 @@ class Reading:
                 return
             whole = rest <= max(left, 0) or not split.cuttable or (not limited and rest <= left + budget.rows / 2)
             if not whole and taken and not limited and left < budget.rows / 2:
-                return  # a slice costs more than its share of the file: the next epoch takes the split whole
+                return  # a slice costs more than its share of the file: the next epoch reads the whole split
             most = int(left + budget.rows / 2) if self.estimated and not limited else int(left)
             limit = None if whole else most
             used = rest if whole else most
             if self.estimated and whole:
-                # of an estimate a limit stands even where all seems to fit: there may be many more rows
+                # an estimated split has a limit even if it seems to fit: it may hold many more rows
                 limit = min(most, 2 * rest if limited else max(2 * rest, FIRST_GUESS))
                 used = limit if limited else max(rest, limit // 2)
             yield SnapshotRead(split.table, split.id, progress.cursor, limit_rows=limit)
@@ -61,7 +61,7 @@ class Reading:
             taken += used
 
     def _rest(self, split: Split, progress: SplitProgress) -> int:
-        """Rows left in a split, estimated from its bytes where metadata does not tell."""
+        """Rows left in a split, estimated from its bytes where metadata holds no row count."""
         if self.estimated:
             left = (split.rows or 0) - progress.rows
             return left if left > 0 else max(progress.rows, FIRST_GUESS)
@@ -70,7 +70,7 @@ class Reading:
         return max(1, split.size_bytes // BYTES_A_ROW)
 
     def consumed(self, done: Splits, reads: Sequence[tuple[SnapshotRead, int]], epoch: int) -> Splits:
-        """The splits once these closed reads, each with its rows, are in the sink."""
+        """The splits once these closed reads, each given with its row count, are in the sink."""
         splits = dict(done)
         for read, rows in reads:
             key = (read.table, read.split)
@@ -84,7 +84,7 @@ class Reading:
         return splits
 
     def completed(self, before: Splits, after: Splits) -> tuple[str, ...]:
-        """The tables whose last split is consumed in `after` and was not in `before`."""
+        """The tables whose last split was consumed between `before` and `after`."""
         still_open = {split.table for split, _ in self.open(after)}
         return tuple(t for t in dict.fromkeys(s.table for s, _ in self.open(before)) if t not in still_open)
 
@@ -98,9 +98,9 @@ class Reading:
         return sum(split.size_bytes for split in self.splits)
 
     def so_far(self, done: Splits) -> ReadSoFar:
-        """For people. An estimated total is more than what was read while there may be more, and equals it then.
+        """Progress for display. An estimated total exceeds the rows read until the end, when it equals them.
 
-        Of a split that holds more than was estimated it counts as much again as was read.
+        A split that has delivered its estimate or more is assumed to hold as many rows again.
         """
         counts = dict.fromkeys((SplitStatus.NOT_STARTED, SplitStatus.CONSUMING, SplitStatus.CONSUMED), 0)
         rows, expected, size_bytes = 0, 0, 0.0

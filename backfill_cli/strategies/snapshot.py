@@ -1,8 +1,8 @@
 """Snapshot strategy: read a pinned snapshot split by split, then its pending log, then follow.
 
-For an upstream that can be read at a pinned position S and keeps its changes. Phases: `snapshot` (rows of S),
-`log-store` (the upstream epochs that queued up meanwhile, the lag allowed shrinking at every barrier), `upstream`
-(whatever came since the last barrier). Rules and laws: docs/design.md.
+For an upstream that can be read at a pinned position S and keeps its changes. Phases: `snapshot` (rows at S),
+`log-store` (the upstream epochs that queued up meanwhile, with an allowed lag that shrinks at every barrier),
+`upstream` (whatever arrived since the last barrier). Rules and laws: docs/design.md.
 """
 
 import json
@@ -24,17 +24,17 @@ from backfill_cli.strategies.reading import BYTES_A_ROW, Reading
 
 Measure = Literal["time", "barriers"]
 
-OVER_BEFORE_SAID = 3  # barriers in a row over the allowed lag before we say "not converging"
+OVER_BEFORE_SAID = 3  # barriers in a row above the allowed lag before `status` says "not converging"
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotState:
-    """position: applied so far. position_ms: its upstream time, None before the first.
+    """position: applied so far. position_ms: its upstream time, None before the first change.
 
     allowed: the lag that may remain (milliseconds or upstream epochs), None outside the log store. over: barriers
-    in a row that remained above it. closed: tables whose snapshot is complete. snapshot_finished_ms,
-    log_store_finished_ms: the barriers that ended the phases. uncovered: the snapshot is read as it is now, and
-    which position covers its end is not known yet.
+    in a row that stayed above it. closed: tables whose snapshot is complete. snapshot_finished_ms,
+    log_store_finished_ms: the barriers that ended the phases. uncovered: the snapshot is read in its current
+    state, and the position that covers its end is not known yet.
     """
 
     control: Control
@@ -52,7 +52,7 @@ class SnapshotState:
 
     @property
     def converging(self) -> bool:
-        """Whether a fuzzy snapshot's changes have not been replayed past its end yet."""
+        """Whether the changes during a fuzzy snapshot still have to be replayed up to its end."""
         return self.uncovered or (self.complete_at is not None and not self.complete_at <= self.position)
 
     @property
@@ -77,7 +77,7 @@ class SnapshotStrategy:
         return SnapshotState(control, phase, pin.position, pin.position_ms, pin.complete_at, {})
 
     def apply(self, state: SnapshotState, mutations: Mutations) -> SnapshotState:
-        """Control acts from this barrier on; nothing else of the state moves."""
+        """Control takes effect from this barrier on; the rest of the state stays."""
         return replace(state, control=mutations.control)
 
     def plan(self, state: SnapshotState, view: UpstreamView, budget: Budget) -> EpochPlan:
@@ -134,18 +134,18 @@ class SnapshotStrategy:
     def _next_allowed(
         self, state: SnapshotState, elapsed_ms: int, consumed: int, remaining: int
     ) -> tuple[int, bool]:
-        """The lag allowed after this barrier, and whether what remains is above it.
+        """The lag allowed after this barrier, and whether the remaining lag is above it.
 
-        time: for two epochs of ours the upstream may gain one. barriers: one less for each epoch consumed.
+        By time, it shrinks by half the upstream time applied; by barriers, by one per upstream epoch consumed.
         """
-        if state.allowed is None:  # a job without a snapshot: the lag it begins with is what it finds
+        if state.allowed is None:  # a job without a snapshot: it begins with the lag that it finds
             return remaining, False
         shrinks_by = elapsed_ms / 2 if self.measure == "time" else consumed
         goal = max(0, int(state.allowed - shrinks_by))
         return min(remaining, goal), remaining > goal
 
     def _take(self, state: SnapshotState, pending: Sequence[UpstreamEpoch], budget: Budget) -> int:
-        """How many pending epochs to apply in one of ours: an upstream epoch is never split."""
+        """How many pending epochs to apply in one of our epochs: an upstream epoch is never split."""
         if not pending:
             return 0
         cut = next((i for i, epoch in enumerate(pending) if i > 0 and epoch.schema), len(pending))
@@ -156,8 +156,8 @@ class SnapshotStrategy:
     ) -> SnapshotState:
         if not state.position <= window.up_to:
             raise Fatal(
-                f"the plan would take the log back from {state.position} to {window.up_to}",
-                "nothing of it is committed; this is a fault of backfill: report it with the job's log",
+                f"the plan would move the log back from {state.position} to {window.up_to}",
+                "nothing of it is committed; this is a bug in backfill: report it with the job's log",
             )
         moved = replace(state, position=window.up_to, position_ms=window.up_to_ms)
         if state.phase == Phase.UPSTREAM:
@@ -169,14 +169,14 @@ class SnapshotStrategy:
         return replace(moved, allowed=allowed, over=state.over + 1 if above else 0)
 
     def _advance_idle(self, state: SnapshotState, plan: EpochPlan, budget: Budget) -> SnapshotState:
-        """A barrier without rows: the log store ends when the barrier observed nothing left."""
+        """A barrier without rows: the log store ends if this barrier observed nothing pending."""
         if state.control.paused:
             return state
         if state.phase == Phase.LOG_STORE and plan.pending_after == 0:
             return _caught(state, budget)
         return state
 
-    # -- for people ----------------------------------------------------------------------------------------------
+    # -- for display ---------------------------------------------------------------------------------------------
 
     def read_so_far(self, state: SnapshotState) -> ReadSoFar:
         return self._reading.so_far(state.splits)
@@ -206,7 +206,7 @@ class SnapshotStrategy:
         )
 
     def thaw(self, state: str, splits: Mapping[SplitKey, SplitProgress], control: Control) -> SnapshotState:
-        """The frozen state; the bucket keeps its debt but earns nothing for the time that no runner was there."""
+        """The frozen state; the token bucket keeps its debt but earns nothing for the time without a runner."""
         kept = json.loads(state)
         complete_at = kept["complete_at"]
         return SnapshotState(
@@ -233,7 +233,7 @@ def _weight(epoch: UpstreamEpoch) -> int:
 
 
 def fitting(pending: Sequence[UpstreamEpoch], rows: int) -> int:
-    """How many of these have so many rows together, at most."""
+    """How many of these epochs fit together into `rows` rows."""
     total = 0
     for n, epoch in enumerate(pending):
         total += _weight(epoch)
@@ -246,5 +246,5 @@ def _window(state: SnapshotState, taken: Sequence[UpstreamEpoch]) -> ChangeWindo
     up_to = state.position
     for epoch in taken:
         up_to = up_to.join(Position(epoch.cursors))
-    up_to_ms = max(taken[-1].ms, state.position_ms or 0)  # what is observed later may carry an older time
+    up_to_ms = max(taken[-1].ms, state.position_ms or 0)  # a later epoch may carry an older time
     return ChangeWindow(state.position, up_to, taken[0].ms, up_to_ms, len(taken), taken[0].schema)

@@ -1,19 +1,19 @@
-"""Source strategy: history and live log of the same partitions, each offset from exactly one of the two.
+"""Source strategy: history and live log of the same partitions; each offset comes from exactly one of the two.
 
-Per partition `backfilling(b) → awaiting live(b) → finished`, b the last offset that history delivered. The table
-in docs/design.md says for each row of either reader whether it is visible. Both readers are ours, so none
-reads what would be hidden: with offsets as next positions (cursor = b + 1) the table becomes the cut-offs
+Per partition `backfilling(b) → awaiting live(b) → finished`; b is the last offset that history delivered. The
+table in docs/design.md says for each row of either reader whether it is visible. Both readers are ours, so
+neither reads what would be hidden: with offsets as next positions (cursor = b + 1) the table becomes
 
     first <= history < target <= live
 
-1. The target stands from the pin on, as if a live row had been seen there at once ("backfilling(none), live row at
+1. The target is set at the pin, as if a live row had been seen there at once ("backfilling(none), live row at
    u: hidden, target = u"). No live row is read before its partition is finished, so none has to be hidden.
 2. "Backfilling, history row: visible" up to the target, then "awaiting live(b)". A gap, a marker or a compacted
    tail before the target has no row to end at, so the end of the range counts: cursor = target, b = target - 1.
-3. "Awaiting live(b), history row: hidden": no history is read any more.
+3. "Awaiting live(b), history row: hidden": history is no longer read.
 4. "Awaiting live(b), live's position > b: finished": the log reaches the cursor and still has it.
    Live begins at the cursor: "u < b" and "u = b", both hidden, are never read, "u > b: visible" is its first row.
-5. "Finished": live rows alone, from the cursor on.
+5. "Finished": only live rows, from the cursor on.
 """
 
 import json
@@ -44,7 +44,7 @@ from backfill_cli.strategies.partitions import (
 
 @dataclass(frozen=True, slots=True)
 class SourceState:
-    """splits: every partition known, those of the pin and newer ones; cursor: its next offset, live rows too.
+    """splits: every known partition, those of the pin and newer ones; cursor: its next offset, live or not.
 
     position_ms: upstream time of the live rows applied, None before the first. snapshot_finished_ms: the barrier
     after which no history was left (*reported*; the phase is *left* once every partition is finished).
@@ -67,7 +67,7 @@ class SourceState:
 
     @property
     def allowed(self) -> int | None:
-        """None: there is no log store between history and live, so none of its lag."""
+        """None: there is no log store between history and live, so it has no lag."""
         return None
 
     @property
@@ -86,7 +86,7 @@ class SourceState:
 @dataclass(frozen=True, slots=True)
 class SourceStrategy:
     """splits: the partitions of the pin. table: what the topic fills. accept_gap: whether offsets between the
-    archive's end and the log's begin may be missing."""
+    archive's end and the log's beginning may be missing."""
 
     splits: tuple[Split, ...]
     table: str
@@ -97,7 +97,7 @@ class SourceStrategy:
         return SourceState(control, self._known({}))
 
     def apply(self, state: SourceState, mutations: Mutations) -> SourceState:
-        """Control acts from this barrier on; nothing else of the state moves."""
+        """Control takes effect from this barrier on; the rest of the state stays."""
         return replace(state, control=mutations.control)
 
     def plan(self, state: SourceState, view: UpstreamView, budget: Budget) -> EpochPlan:
@@ -123,7 +123,7 @@ class SourceStrategy:
     def _reads(
         self, state: SourceState, seen: Mapping[str, SplitProgress], left: int, budget: Budget
     ) -> tuple[SnapshotRead, ...]:
-        """History, spread over the partitions that have some, so that tasks read side by side."""
+        """History, spread over the partitions that have some left, so that tasks read in parallel."""
         if state.control.rate is not None:
             bucket = refilled(state.allowance, state.control, state.phase, budget)
             left = min(left, int(bucket.tokens))
@@ -134,7 +134,7 @@ class SourceStrategy:
         )
 
     def advance(self, state: SourceState, plan: EpochPlan, staged: Staged | None, budget: Budget) -> SourceState:
-        """An idle barrier (staged None) moves only the pace: what it observed will be observed again."""
+        """An idle barrier (staged None) moves only the pace: what it observed, the next one observes again."""
         state = replace(state, allowance=refilled(state.allowance, state.control, state.phase, budget))
         if staged is None:
             return _reported(state, budget)
@@ -153,13 +153,13 @@ class SourceStrategy:
         return _reported(replace(state, splits=splits), budget)
 
     def closes(self, before: SourceState, after: SourceState) -> tuple[str, ...]:
-        """None: rows of a log are known by their place."""
+        """None: rows of a log are identified by their place."""
         return ()
 
-    # -- for people ----------------------------------------------------------------------------------------------
+    # -- for display ---------------------------------------------------------------------------------------------
 
     def read_so_far(self, state: SourceState) -> ReadSoFar:
-        """By offsets; partitions newer than the pin are counted, and have no history."""
+        """Measured in offsets; partitions newer than the pin are counted, but have no history."""
         counts = dict.fromkeys(STATUSES, 0)
         for progress in state.splits.values():
             counts[progress.status] += 1
@@ -206,7 +206,7 @@ class SourceStrategy:
         )
 
     def thaw(self, state: str, splits: Mapping[SplitKey, SplitProgress], control: Control) -> SourceState:
-        """The frozen state; the bucket keeps its debt but earns nothing for the time that no runner was there."""
+        """The frozen state; the token bucket keeps its debt but earns nothing for the time without a runner."""
         kept = json.loads(state)
         allowance = Allowance(min(0.0, kept["allowance"][0]), None)
         return SourceState(
@@ -214,13 +214,13 @@ class SourceStrategy:
         )
 
     def _known(self, kept: Mapping[SplitKey, SplitProgress]) -> dict[SplitKey, SplitProgress]:
-        """Every partition; one that the catalog has no progress of stands where its pin begins."""
+        """Every partition; one without progress in the catalog is at the beginning of its pin."""
         begun = {(split.table, split.id): _begin(split) for split in self.splits}
         return begun | {key: p for key, p in kept.items() if p.status != SplitStatus.NOT_STARTED}
 
 
 def _begin(split: Split) -> SplitProgress:
-    """A partition before its first read: finished at once when no history is in it."""
+    """A partition before its first read: already finished if it has no history."""
     status = SplitStatus.NOT_STARTED if split.rows else SplitStatus.FINISHED
     first = split.first or 0
     return SplitProgress(status, first, target=first + (split.rows or 0))
@@ -229,11 +229,11 @@ def _begin(split: Split) -> SplitProgress:
 def _moved(
     before: SplitProgress, partition: str, after: Cursor | None, up_to: Cursor | None, rows: int, budget: Budget
 ) -> SplitProgress:
-    """`after <= offset < up_to` of a partition is read: it goes on from there. rows: those of history."""
+    """The partition's progress after `after <= offset < up_to` was read. rows: rows of history."""
     if before.cursor != after or not isinstance(up_to, int):
         raise Fatal(
-            f"partition {partition} stands at offset {before.cursor}, the plan read from {after} to {up_to}",
-            "nothing of it is committed; this is a fault of backfill: report it with the job's log",
+            f"partition {partition} is at offset {before.cursor}, but the plan read from {after} to {up_to}",
+            "nothing of it is committed; this is a bug in backfill: report it with the job's log",
         )
     status = before.status
     if status != SplitStatus.FINISHED:
@@ -244,7 +244,7 @@ def _moved(
 def _window(
     seen: Mapping[str, SplitProgress], view: UpstreamView, budget: Budget
 ) -> tuple[ChangeWindow | None, int]:
-    """Live rows of the finished partitions, as many as the budget holds, and how many; None without any."""
+    """The live rows of the finished partitions that the budget allows, and how many; None if there are none."""
     reached = {p: offset_of(now) for p, now in seen.items()}
     live = {p for p, now in seen.items() if now.status == SplitStatus.FINISHED}
     ends = offsets(view.latest)
@@ -262,7 +262,7 @@ def _window(
 
 
 def _observed(plan: EpochPlan, state: SourceState, view: UpstreamView) -> EpochPlan:
-    """The plan with what it leaves pending: never none while the log goes on past what it reads."""
+    """The plan with what it leaves pending: at least one while the log extends past what it reads."""
     reached = {p: offset_of(now) for (_, p), now in {**state.splits, **plan.splits}.items()}
     reached |= {read.split: read.up_to for read in plan.reads if isinstance(read.up_to, int)}
     reached |= offsets(plan.window.up_to) if plan.window else {}
@@ -273,7 +273,7 @@ def _observed(plan: EpochPlan, state: SourceState, view: UpstreamView) -> EpochP
 
 
 def _reported(state: SourceState, budget: Budget) -> SourceState:
-    """With the barrier that left no history to read; awaiting live counts, else an idle topic would hang it."""
+    """Records the barrier that left no history to read; awaiting live counts, or an idle topic would block it."""
     if any(p.status in HISTORY for p in state.splits.values()):
         return replace(state, snapshot_finished_ms=None)
     return state if state.snapshot_finished_ms is not None else replace(state, snapshot_finished_ms=budget.now_ms)

@@ -97,7 +97,7 @@ class SinkContract(MarkersContract):
         require_partial(sink)
         sink.commit(epochs.next(inserts=rows((1, "a"))))
         lost = [{"id": key, "name": None, "_unsent": ["name"]} for key in (1, 8)]
-        with pytest.raises(BadData, match=r"'orders'.*no row of the key \(id\).*: \(8\)"):
+        with pytest.raises(BadData, match=r"'orders'.*no row with the key \(id\).*: \(8\)"):
             sink.commit(epochs.next(upserts=lost))
         assert read("orders") == rows((1, "a"))
         assert sink.committed("orders")["orders"].epoch == 10

@@ -205,7 +205,7 @@ def test_case_45_a_limit_outlives_the_runner_that_took_it_and_a_signal_commits_t
     run = backfill(tmp_path, "start", "--config", "job.toml", "--until", "caught-up")
     assert run.returncode == 0, run.stderr
     assert held(tmp_path) == expected
-    assert "the config has changed, and is stored: throttle.rate" in run.stderr
+    assert "the config has changed and was stored: throttle.rate" in run.stderr
     assert json.loads(Catalog(tmp_path / "catalog.duckdb").definition("crash").config)["throttle"]["rate"] == 8000
 
 

@@ -72,7 +72,7 @@ def test_a_spool_that_was_damaged_stops_the_job_and_a_lost_catalog_finds_the_spo
     file.write_bytes(whole[:-1])
     stopped = backfill(tmp_path, "resume", "crash")
     assert stopped.returncode == 1
-    assert f"{file.name} is not of its size; it holds the changes from" in stopped.stderr
+    assert f"{file.name} has the wrong size; it holds the changes from" in stopped.stderr
     file.write_bytes(whole)
     assert backfill(tmp_path, "throttle", "--rate", "none").returncode == 0
     resume_to_the_end(tmp_path, expected)

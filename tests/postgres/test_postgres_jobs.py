@@ -214,9 +214,9 @@ def test_what_a_start_that_was_cut_off_holds_is_told_and_dropped(
             run.catch_up()
     slots = "SELECT count(*) FROM pg_replication_slots WHERE database = current_database()"
     assert db(slots) == [(2,)]
-    (note,) = [said for said in run.planned().notes if "did not come to its end" in said]
+    (note,) = [said for said in run.planned().notes if "did not complete" in said]
     assert "start will remove what it left: replication slot 'backfill_start_" in note
-    (check,) = [one for one in place.checks(run.catalog, "orders") if "did not come to its end" in one.said]
+    (check,) = [one for one in place.checks(run.catalog, "orders") if "did not complete" in one.said]
     assert "backfill drop orders --confirm orders" in check.fix
     assert db(slots) == [(2,)]
     done = drop("orders", run.catalog)

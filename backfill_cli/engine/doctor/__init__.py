@@ -1,4 +1,4 @@
-"""`backfill doctor`: what a job needs, looked at before it runs. Changes nothing; Spark starts for a job alone."""
+"""`backfill doctor`: checks what a job needs before it runs. Changes nothing; starts Spark only to check a job."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 def examine(file: Path | None, catalog: "Catalog", env: Mapping[str, str]) -> Iterator[Check]:
-    """The machine, the catalog's place and, where a config is named, its job: a check at a time, as it is done.
+    """Checks the machine, the catalog's place and, if a config is named, its job; yields each check when done.
 
-    With a config it connects to what that names, as `plan` does; of an upstream or sink that cannot be reached its
-    check says so, and the others are made all the same.
+    With a config it connects to what that names, as `plan` does; if an upstream or sink cannot be reached, its
+    check reports that, and the others are still made.
     """
     from backfill_cli.engine.doctor import job, machine, place
 
@@ -34,7 +34,7 @@ def examine(file: Path | None, catalog: "Catalog", env: Mapping[str, str]) -> It
         unfit = unfit or check.status is Status.FAILED
         yield check
     for check in place.checks(catalog, None if config is None else config.job.name):
-        # a plan would bring the catalog to this version
+        # a plan would upgrade the catalog to this version
         unfit = unfit or (check.name == "jobs" and check.status is Status.FAILED)
         yield check
     if fault is not None:
@@ -43,6 +43,6 @@ def examine(file: Path | None, catalog: "Catalog", env: Mapping[str, str]) -> It
         return
     yield job.described(config)
     if unfit:
-        yield warning("plan", "not looked at, because of what failed above", "correct that first")
+        yield warning("plan", "not checked, because of the failures above", "correct those first")
         return
     yield from job.checks(config, catalog)

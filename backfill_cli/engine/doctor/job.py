@@ -1,4 +1,4 @@
-"""What a job needs beyond the machine: its plan, as `plan` makes it, room for staging, and the others' clocks."""
+"""What a job needs beyond the machine: its plan, as `plan` makes it, space for staging, other systems' clocks."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from backfill_cli.config import JobConfig
 
 APART_MS = 1_000
-"""A lag is told in steps of a tenth of a second, and a barrier's interval is one: below it nobody is misled."""
+"""A lag is shown in tenths of a second, and a barrier's interval is a second: a smaller offset misleads nobody."""
 
 
 def extras(config: "JobConfig") -> frozenset[str]:
-    """The extras that the job cannot do without; a connector of ours is called as its extra."""
+    """The extras that the job requires; one of our connectors has the same name as its extra."""
     told = config.tree["upstream"]
     sides = [told, *(side for side in told.values() if isinstance(side, dict)), config.tree["sink"]]
     kinds = {side["type"] for side in sides if isinstance(side.get("type"), str)}
@@ -32,11 +32,11 @@ def extras(config: "JobConfig") -> frozenset[str]:
 
 
 def described(config: "JobConfig") -> Check:
-    """What the config says, in a line; a cluster's own Python is named, which nobody here can look at."""
-    said = f"job {config.job.name!r}, no fault"
+    """The config in one line; names a cluster's own Python, which cannot be checked from here."""
+    said = f"job {config.job.name!r}, no errors"
     if config.spark.remote or not (config.spark.master or "local").startswith("local"):
         theirs = config.spark.conf.get("spark.pyspark.python", "the cluster's")
-        said += f"; executors use their own Python ({theirs}), which must be of this machine's minor version"
+        said += f"; executors use their own Python ({theirs}), which must have the same minor version as this one"
     return ok("config", said)
 
 
@@ -53,11 +53,11 @@ def checks(config: "JobConfig", catalog: "Catalog") -> Iterator[Check]:
     yield from _planned(report, _has_failed(config.job.name, catalog))
     size = sum(table.size_bytes for table in report.tables)
     yield room(
-        "staging", Path(config.job.staging), size, "the whole snapshot, of which it has two epochs at a time"
+        "staging", Path(config.job.staging), size, "the whole snapshot, of which it holds two epochs at a time"
     )
     if config.job.strategy == "chain":
         most = config.spool.max_size
-        of = "spool.max_size" if most else "of the log there waits"
+        of = "spool.max_size" if most else "waiting in the log"
         yield room("spool", Path(config.spool.path), most or report.pending_bytes, of)
     yield from _clocks(config)
 
@@ -67,12 +67,12 @@ def _has_failed(job: str, catalog: "Catalog") -> bool:
 
 
 def _planned(report: PlanReport, has_failed: bool) -> Iterator[Check]:
-    """has_failed: the job's last run did, for a reason that a plan may not see."""
+    """has_failed: the job's last run failed, for a reason that a plan may not detect."""
     rows = [table.rows for table in report.tables]
     count = "rows unknown until read" if None in rows else f"{sum(row or 0 for row in rows):,} rows"
     size = spell_size(sum(table.size_bytes for table in report.tables))
     if not report.refused:
-        start = "start would go on where it failed" if has_failed else "nothing that start would refuse"
+        start = "start would continue where it failed" if has_failed else "nothing that start would refuse"
         yield ok("plan", f"strategy {report.strategy}, {count}, {size}; {start}")
     for refusal in report.refused:
         said, _, fix = refusal.partition(". Try: ")
@@ -84,7 +84,7 @@ def _planned(report: PlanReport, has_failed: bool) -> Iterator[Check]:
 
 
 def _clocks(config: "JobConfig") -> Iterator[Check]:
-    """Of those whose system tells the time."""
+    """The clocks of those systems that tell the time."""
     with ExitStack() as stack:
         upstream = stack.enter_context(closing(config.open_upstream()))
         for side, system in (("upstream", upstream), ("sink", config.open_sink())):
@@ -96,7 +96,7 @@ def _clocks(config: "JobConfig") -> Iterator[Check]:
 
 
 def clock(side: str, system: Clocked, now_ms: Callable[[], int]) -> Check:
-    """A system's time against this machine's; the answer was under way for as long as it took."""
+    """A system's time compared with this machine's, allowing for the time that the answer took."""
     before_ms = now_ms()
     theirs_ms = system.clock_ms()
     after_ms = now_ms()
@@ -104,7 +104,7 @@ def clock(side: str, system: Clocked, now_ms: Callable[[], int]) -> Check:
     apart = spell_duration(abs(ahead_ms) / 1000)
     if abs(ahead_ms) > APART_MS + (after_ms - before_ms) / 2:
         said = f"{apart} {'ahead of' if ahead_ms > 0 else 'behind'} this machine's"
-        return warning(f"{side} clock", said, "set the clocks (ntp); lag and --max-lag are wrong by as much")
+        return warning(f"{side} clock", said, "set the clocks (ntp); lag and --max-lag are wrong by that much")
     return ok(f"{side} clock", f"within {apart} of this machine's")
 
 

@@ -1,4 +1,4 @@
-"""What this machine has: Java, Python, packages and the connectors' clients. No JVM session is opened."""
+"""What this machine has: Java, Python, packages and the connectors' clients. Starts no JVM session."""
 
 import operator
 import re
@@ -14,7 +14,7 @@ from backfill_cli.spark.java import Java, asked, find_java
 
 OURS = "backfill-cli"
 SHOWN = ("pyspark", "pyarrow", "duckdb")
-"""Of what is always needed; the rest is Python alone."""
+"""Of the packages that are always needed; the others are pure Python."""
 
 NATIVE = {
     "pyarrow": "pyarrow",
@@ -24,7 +24,7 @@ NATIVE = {
     "adbc-driver-postgresql": "adbc_driver_postgresql",
     "grpcio": "grpc",
 }
-"""Packages with compiled parts, which may be installed and not load; by name, the module that loads them."""
+"""Packages with compiled parts, which can be installed but fail to load: package name -> module to load."""
 
 _REQUIREMENT = re.compile(r"([\w.-]+)(?:\[[^]]*\])?\s*\(?([^;)]*)\)?(?:;.*extra == ['\"]([\w-]+)['\"])?")
 _BOUND = re.compile(r"(>=|<=|==|!=|>|<)\s*([\w.]+)")
@@ -40,7 +40,7 @@ _COMPARE = {
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """A package, the versions of it that will do (`>=3.2,<4`), and the extra that needs it, empty for none."""
+    """A package, its accepted versions (`>=3.2,<4`), and the extra that needs it, empty for none."""
 
     name: str
     bounds: str
@@ -48,7 +48,7 @@ class Requirement:
 
 
 def checks(env: Mapping[str, str], needed: frozenset[str]) -> Iterator[Check]:
-    """needed: the extras that a job at hand cannot do without."""
+    """needed: the extras that the job to be checked requires."""
     java: Java | None = None
     try:
         java = find_java(env)
@@ -69,7 +69,7 @@ def checks(env: Mapping[str, str], needed: frozenset[str]) -> Iterator[Check]:
 
 
 def requirements() -> list[Requirement]:
-    """What our own package says that it needs."""
+    """The requirements that our own package declares."""
     found = (_REQUIREMENT.match(line) for line in metadata.requires(OURS) or ())
     return [Requirement(one[1], one[2].strip(), one[3] or "") for one in found if one is not None]
 
@@ -91,7 +91,7 @@ def _python() -> Check:
         return failed(
             "python", f"Python {version} at {sys.executable}; needed: {bounds}", "python3.12 -m venv .venv"
         )
-    return ok("python", f"Python {version}, {sys.executable}, of driver and local workers")
+    return ok("python", f"Python {version}, {sys.executable}, for driver and local workers")
 
 
 def _version(name: str) -> str | None:
@@ -102,12 +102,12 @@ def _version(name: str) -> str | None:
 
 
 def _fault(one: Requirement) -> str | None:
-    """What is wrong with a package, None for nothing. One with compiled parts is loaded."""
+    """What is wrong with a package, None if nothing. A package with compiled parts is loaded."""
     version = _version(one.name)
     if version is None:
         return f"{one.name} is not installed"
     if not fits(version, one.bounds):
-        return f"{one.name} is {version}, and has to be {one.bounds}"
+        return f"{one.name} is {version}, but has to be {one.bounds}"
     if one.name in NATIVE:
         try:
             import_module(NATIVE[one.name])
@@ -124,23 +124,23 @@ def _package(one: Requirement) -> Check:
 
 
 def _extra(extra: str, parts: list[Requirement], needed: bool) -> Check:
-    """A set of packages that some jobs need. One that is incomplete is a fault only where the job at hand does."""
+    """A set of packages that some jobs need. An incomplete set fails only if the job to be checked needs it."""
     name, install = f"extra {extra}", f"pip install '{OURS}[{extra}]'"
     faults = [fault for one in parts if (fault := _fault(one)) is not None]
     if not faults:
         return ok(name, ", ".join(f"{one.name} {_version(one.name)}" for one in parts))
     if needed:
         return failed(name, f"this job needs it: {'; '.join(faults)}", install)
-    return ok(name, f"not there ({'; '.join(faults)}); a job that needs it: {install}")
+    return ok(name, f"not installed ({'; '.join(faults)}); if a job needs it: {install}")
 
 
 def _class_archive(java: Java) -> Check:
-    """Whether Java will start the quick way. It never fails: without one it starts as it would anyhow."""
+    """Whether Java can start from a class archive. Never fails: without one Java starts normally."""
     file = class_data.archive_file(java, {})
     if file is None:
-        return ok("class archive", "turned off, or Spark has classes of your own: Java starts without one")
+        return ok("class archive", "turned off, or Spark uses your own classes: Java starts without one")
     if not file.exists():
-        return ok("class archive", f"none yet for this Java and Spark; the first run leaves one in {file.parent}")
+        return ok("class archive", f"none yet for this Java and Spark; the first run creates one in {file.parent}")
     if not class_data.flags_to_use(file):
-        return ok("class archive", f"this Java cannot make one ({file} is empty): it starts without")
+        return ok("class archive", f"this Java cannot create one ({file} is empty): it starts without")
     return ok("class archive", str(file))

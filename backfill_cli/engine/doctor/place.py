@@ -1,4 +1,4 @@
-"""Where the catalog is, or would be: files, locks, room, clocks, and what dead runners left."""
+"""The place where the catalog is, or would be: files, locks, space, clocks, and what dead runners left."""
 
 import fcntl
 import os
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
     from backfill_cli.catalog import Catalog, JobRow
 
 LITTLE_BYTES = 1 << 30
-"""A catalog is megabytes, and staging has two epochs of seconds each: less than this may be too little."""
+"""A catalog takes megabytes, and staging two epochs of seconds each: less than this may not be enough."""
 
 CLOCKS_APART_MS = 2_000
-"""File systems keep times in steps of up to 2 s."""
+"""File systems store times with a resolution of up to 2 s."""
 
-ELSEWHERE = "name a file on a local disk: --catalog FILE"
+ELSEWHERE = "use a file on a local disk: --catalog FILE"
 
 
 def checks(catalog: "Catalog", job: str | None) -> Iterator[Check]:
-    """Nothing stays there: the file that is tried is removed. job: that of the config, None without one."""
+    """Leaves nothing behind: the probe file is removed. job: that of the config, None without one."""
     path = catalog.path
     there = nearest(path.parent)
     try:
         handle, probe = tempfile.mkstemp(prefix=".backfill-doctor-", dir=there)
     except OSError as error:
-        fix = f"chmod u+wx {quote(str(there))}, or name another file: --catalog FILE"
+        fix = f"chmod u+wx {quote(str(there))}, or use another file: --catalog FILE"
         yield failed("catalog", f"{there} cannot be written: {error.strerror}", fix)
         return
     try:
@@ -64,15 +64,15 @@ def checks(catalog: "Catalog", job: str | None) -> Iterator[Check]:
 
 
 def nearest(folder: Path) -> Path:
-    """The folder, or the nearest one above it that is there."""
+    """The folder, or its nearest existing parent."""
     return next(one for one in (folder, *folder.parents) if os.path.lexists(one))
 
 
 def room(name: str, folder: Path, needed: int = 0, of: str = "") -> Check:
-    """Whether the disk of a folder has room. needed: bytes, `of` what."""
+    """Whether the disk of a folder has enough space. needed: bytes, `of` what."""
     free = shutil.disk_usage(nearest(folder)).free
     said = f"{spell_size(free)} free in {folder}"
-    fix = "free disk space there, or name a folder on another disk"
+    fix = "free disk space there, or use a folder on another disk"
     if needed:
         said += f"; {of}: {spell_size(needed)}"
     if free == 0:
@@ -84,32 +84,32 @@ def _place(path: Path, there: Path) -> Check:
     if path.exists():
         return ok("catalog", str(path))
     if path.parent.exists():
-        return ok("catalog", f"{path}: not there yet, can be made")
-    return ok("catalog", f"{path}: not there yet, nor its folder; both can be made in {there}")
+        return ok("catalog", f"{path}: does not exist yet, can be created")
+    return ok("catalog", f"{path}: does not exist yet, nor its folder; both can be created in {there}")
 
 
 def _lock(handle: int, probe: Path) -> Check:
-    """The lock that runners and commands use is taken, and refused to a second one."""
+    """The lock that runners and commands use can be taken, and is refused to a second holder."""
     second = os.open(probe, os.O_RDWR)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         fcntl.flock(second, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        return ok("lock", f"flock holds in {probe.parent}")
+        return ok("lock", f"flock works in {probe.parent}")
     except OSError as error:
         return failed("lock", f"no flock in {probe.parent}: {error.strerror}", ELSEWHERE)
     finally:
         os.close(second)
-    return failed("lock", f"flock in {probe.parent} keeps nobody out: two runners could have one job", ELSEWHERE)
+    return failed("lock", f"flock in {probe.parent} has no effect: two runners could have the same job", ELSEWHERE)
 
 
 def _private(path: Path) -> Check:
-    """refuse_unsafe passed: nobody else can write it."""
+    """Called after refuse_unsafe: only the owner can write the catalog."""
     mode = stat.S_IMODE(path.stat().st_mode)
     if mode & 0o077:
         said = f"{path} can be read by others (mode {mode:o}); it holds configs and positions, no secrets"
-        return warning("permissions", said, f"chmod 600 {quote(str(path))}, which any other command does too")
-    return ok("permissions", f"{path} is its owner's alone")
+        return warning("permissions", said, f"chmod 600 {quote(str(path))}, as any other command does too")
+    return ok("permissions", f"{path} is accessible only to its owner")
 
 
 def _left_behind(rows: "tuple[JobRow, ...]", path: Path, job: str | None) -> Iterator[Check]:
@@ -119,17 +119,18 @@ def _left_behind(rows: "tuple[JobRow, ...]", path: Path, job: str | None) -> Ite
     dead = [row for row in rows if row.dead]
     for row in dead:
         runner = f"pid {row.lease.pid} on {row.lease.host}"
-        said = f"job {row.name!r}: its runner, {runner}, is gone since {spell_moment(row.lease.renewed_ms)}"
+        said = f"job {row.name!r}: its runner, {runner}, has been gone since {spell_moment(row.lease.renewed_ms)}"
         yield warning("jobs", said, f"backfill resume {row.name}")
     if not dead:
         live = sum(row.live for row in rows)
-        yield ok("jobs", f"{len(rows)} in {path}, {live} with a runner, none left by one that died")
+        yield ok("jobs", f"{len(rows)} in {path}, {live} with a runner, none whose runner died")
 
 
 def _cut_off(catalog: "Catalog", rows: "tuple[JobRow, ...]", job: str | None) -> Iterator[Check]:
-    """Starts that were killed may have left a replication slot, which fills its server's disk.
+    """Killed starts, which may have left a replication slot that fills its server's disk.
 
-    The way on of a job that was made is its next run: a drop would forget it. A start's own file nobody noted.
+    For a job that was created, the next step is to run it: a drop would forget it. A start's config file is not
+    recorded.
     """
     made = {row.name for row in rows}
     for begun in catalog.starts.look():
@@ -138,11 +139,11 @@ def _cut_off(catalog: "Catalog", rows: "tuple[JobRow, ...]", job: str | None) ->
             fix = f"{again}, or: backfill drop {begun.job} --confirm {begun.job}"
             if begun.job in made:
                 fix = f"backfill resume {begun.job}"
-            yield warning("jobs", f"{spell_begun(begun)}; what it held upstream may be there still", fix)
+            yield warning("jobs", f"{spell_begun(begun)}; what it held upstream may still exist", fix)
 
 
 def _failed(row: "JobRow", job: str | None) -> Check:
-    """Why a job failed and the way on: of the job that is asked for it is what is wrong."""
+    """Why a job failed and what to do next: a failed check for the job in question, a warning for others."""
     why, _, way_on = row.reason.partition(WAY_ON)
     if row.config_file:
         way_on = way_on.replace("--config FILE", f"--config {quote(row.config_file)}")
@@ -151,15 +152,15 @@ def _failed(row: "JobRow", job: str | None) -> Check:
 
 
 def _clock(now_ms: int, made_ms: int, rows: "tuple[JobRow, ...]", there: Path) -> Check:
-    """This machine's time against a file made just now, and against the newest that the catalog has seen."""
+    """This machine's time compared with that of a new file, and with the newest time in the catalog."""
     newest_ms = max((max(row.epoch, row.lease.renewed_ms or 0) for row in rows), default=0)
-    fix = "set the clocks (ntp); until then times and lags are wrong, what is read and committed is not"
+    fix = "set the clocks (ntp); until then times and lags are wrong, but not what is read and committed"
     if abs(made_ms - now_ms) > CLOCKS_APART_MS:
         apart = spell_duration(abs(made_ms - now_ms) / 1000)
         return warning("clock", f"the file system of {there} and this machine are {apart} apart", fix)
     if newest_ms > now_ms + CLOCKS_APART_MS:
         ahead = spell_duration((newest_ms - now_ms) / 1000)
         return warning(
-            "clock", f"{spell_moment(now_ms)}, and the catalog has an epoch or lease {ahead} later", fix
+            "clock", f"{spell_moment(now_ms)}, but the catalog has an epoch or lease {ahead} later", fix
         )
     return ok("clock", spell_moment(now_ms))

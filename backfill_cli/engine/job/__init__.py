@@ -1,1 +1,1 @@
-"""A job before its loop: made, taken up, its strategy chosen, its sink owned, dropped."""
+"""A job before its loop: created, resumed, its strategy chosen, its sink owned, dropped."""

@@ -1,4 +1,4 @@
-"""What a job is: made once from a config, compared at each later start, rebuilt from what its sink keeps."""
+"""The definition of a job: created once from a config, compared at each later start, rebuilt from its sink."""
 
 import json
 import os
@@ -48,7 +48,7 @@ _HOW_WRITTEN = tuple(
 def create(
     config: JobConfig, catalog: Catalog, resources: Resources, until: str, into_existing: bool
 ) -> JobDefinition:
-    """Check all that can be checked, then the sink's tables, then the job: a fault leaves no trace of it."""
+    """Check everything that can be checked, create the sink's tables, then the job: an error leaves no trace."""
     name = config.job.name
     held = resources.patiently(lambda: require_new(name, catalog, resources.sink))
     settle_before(config, catalog, resources)
@@ -106,80 +106,80 @@ def _begun(
 
 
 def require_staging_place(staging: str) -> None:
-    """The staging folder is there, or could be. Raises UsageError when it could not."""
+    """The staging folder exists, or could be created. Raises UsageError if not."""
     place = Path(staging).absolute()
     there = next(folder for folder in (place, *place.parents) if os.path.lexists(folder))
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        raise UsageError(f"job.staging {staging}: {there} is no folder that can be written", "name another folder")
+        raise UsageError(f"job.staging {staging}: {there} is not a writable folder", "name another folder")
 
 
 def require_spool_free(config: JobConfig) -> None:
-    """No other job of its name has the place of a chain's spool. Raises UsageError where one has."""
+    """No other job of the same name uses the place of a chain's spool. Raises UsageError if one does."""
     if config.job.strategy == "chain" and owned(config.spool.path, config.job.name):
         raise UsageError(
-            f"spool.path {config.spool.path} has the spool of another job {config.job.name!r}, of another catalog",
-            "name another folder; or drop that job where its catalog is",
+            f"spool.path {config.spool.path} holds the spool of another catalog's job {config.job.name!r}",
+            "name another folder, or drop that job with its own catalog",
         )
 
 
 def _require_staging(staging: str) -> None:
-    """The staging folder is there. Raises UsageError when it cannot be."""
+    """The staging folder exists. Raises UsageError when it cannot be created."""
     try:
         Path(staging).mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"job.staging {staging}: {error.strerror}", "name a folder that can be written") from None
+        raise UsageError(f"job.staging {staging}: {error.strerror}", "name a writable folder") from None
 
 
 def require_same(job: JobDefinition, config: JobConfig, has_read_changes: bool = True) -> None:
     """The config leads to the same result as the job's own, and its spool is where the config says.
 
-    has_read_changes: some change was decoded by the job's own config; until then, how they are written may be
+    has_read_changes: some change was decoded with the job's own config; until then, how changes are written may be
     corrected. Raises UsageError with every difference.
     """
     name, before = job.name, from_stored(job.config)
     had = before.fingerprint()
     if holds_entries(before.spool.path, name) and not owned(config.spool.path, name):
         raise UsageError(
-            f"job {name!r}: spool.path is now {config.spool.path}, and the spool is in {before.spool.path}",
+            f"job {name!r}: spool.path is now {config.spool.path}, but the spool is in {before.spool.path}",
             f"move {before.spool.path}/{name} to {config.spool.path}/{name}, or set spool.path back",
         )
     found = differences(had, config.fingerprint())
     found = [one for one in found if not _says_how_written(one, ": nothing → " if has_read_changes else ": ")]
     if found:
         raise UsageError(
-            f"job {name!r} exists, and this config would give a different result. These options differ:\n  "
+            f"job {name!r} exists, and this config would produce a different result. These options differ:\n  "
             + "\n  ".join(found),
-            "undo these changes (throttle, barrier, catch_up, retry, spool, spark, hooks, staging, and what a "
-            "hint told to add may change), or name another job, or start over: backfill drop "
+            "undo these changes (only throttle, barrier, catch_up, retry, spool, spark, hooks, staging, and what "
+            "a hint asked you to add may change), or name another job, or start over: backfill drop "
             f"{name} --with-rows --confirm {name}",
         )
 
 
 def _says_how_written(difference: str, told: str) -> bool:
-    """Whether it is how changes are written. told: `: nothing → ` where only what nothing said yet may be said."""
+    """Whether it concerns how changes are written. told: `: nothing → ` accepts only options that were not set."""
     return difference.startswith(tuple(f"{option}{told}" for option in _HOW_WRITTEN))
 
 
 def require_same_strategy(job: JobDefinition, config: JobConfig, upstream: Upstream) -> None:
-    """The config asks for the strategy that the job has. Raises UsageError where it asks for another."""
+    """The config leads to the job's own strategy. Raises UsageError if it leads to another."""
     asked = choose(config.job.strategy, upstream.capabilities).strategy
     if asked != job.strategy:
         raise UsageError(
-            f"job {job.name!r} exists with strategy {job.strategy!r}, and this config leads to {asked!r}",
-            f'write job.strategy = "{job.strategy}" again, or name another job, or start over: backfill drop '
+            f"job {job.name!r} exists with strategy {job.strategy!r}, but this config leads to {asked!r}",
+            f'set job.strategy = "{job.strategy}" again, or name another job, or start over: backfill drop '
             f"{job.name} --with-rows --confirm {job.name}",
         )
 
 
 def changed_keys(stored: str, config: JobConfig) -> list[str]:
-    """The keys of the config that differ from the stored one. Their values may be long, or nobody's business."""
+    """The keys of the config that differ from the stored one, without values: they can be long or confidential."""
     return [told.partition(": ")[0] for told in differences(json.loads(stored), json.loads(config.stored()))]
 
 
 def sink_tables(
     config: JobConfig, spark: "SparkSession", upstream: Upstream, pin: Pin, plain: bool
 ) -> tuple[SinkTable, ...]:
-    """The job's tables as the sink sees them, after the transform, and one beside each for what cannot be read."""
+    """The job's tables as the sink sees them, after the transform, each with a side table for unreadable rows."""
     tables = tuple(
         SinkTable(
             t.name,
@@ -196,10 +196,10 @@ def sink_tables(
 
 
 def rebuild(name: str, catalog: Catalog, config: JobConfig, resources: Resources, lock: "JobLock") -> None:
-    """The catalog says of the job what its sink keeps of it; its token starts above the marker's.
+    """The catalog gets from the sink what the sink keeps of the job; the job's token starts above the marker's.
 
-    The rate is the config's again. Raises StateConflict when the sink keeps nothing of the job, UsageError when
-    the config leads to another result than the job's, Held when the catalog that has the job is not lost.
+    The rate is taken from the config. Raises StateConflict when the sink keeps nothing of the job, UsageError when
+    the config leads to a different result than the job's, Held when the owning catalog is not lost.
     """
     held = resources.patiently(lambda: require_lost(name, catalog, resources.sink))
     saved = resources.patiently(lambda: resources.sink.saved(name))

@@ -1,6 +1,6 @@
-"""A job forgotten: in catalog and sink, or in the sink alone when its catalog is lost. The sink's rows stay.
+"""A job forgotten: in catalog and sink, or only in the sink when its catalog is lost. The sink's rows stay.
 
-Checked first, then done in an order that the same command can repeat: what names the job goes last.
+Everything is checked first, then done in an order that the same command can repeat: what names the job goes last.
 """
 
 import shutil
@@ -27,11 +27,11 @@ from backfill_cli.model.upstream import Pin
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """known: whether the sink knew the job: one that was dropped half-way, or whose file is gone, it does not.
+    """known: whether the sink knew the job; it does not if the job was dropped half-way, or if its file is gone.
 
     left: what is still in the upstream, and how to remove it; None for nothing. tables: the sink's. gone: whether
-    they are gone with their rows, which else stay. live: names that people query which are, and stay, views of its
-    tables.
+    they were dropped with their rows; otherwise they stay. live: names that people query and that are, and stay,
+    views of these tables.
     """
 
     known: bool
@@ -42,12 +42,12 @@ class Dropped:
 
 
 def drop(name: str, catalog: Catalog, without_sink: bool = False, with_rows: bool = False) -> Dropped:
-    """Nothing of the job is left in catalog, sink, staging and upstream but, without with_rows, the sink's rows.
+    """Remove the job from catalog, sink, staging and upstream; without with_rows, the sink's rows stay.
 
-    Markers in a sink that another catalog took over, its staging and what it holds in the upstream are that
-    catalog's and stay. Raises Held while a runner has the job, here or elsewhere. An upstream that cannot be
-    reached is no reason to keep a job: what is left in it is told. without_sink: the sink is gone for good and is
-    not asked. Raises UsageError for tables with_rows that had rows before the job, or that people query.
+    If another catalog has taken the job over, its markers, its staging and what it holds in the upstream belong to
+    that catalog and stay. Raises Held while a runner has the job, here or elsewhere. An upstream that cannot be
+    reached does not prevent the drop: what is left in it is reported. without_sink: the sink is gone for good and
+    is not accessed. Raises UsageError, with_rows, for tables that had rows before the job, or that people query.
     """
     left = None
     with catalog.lock_job(name) as lock, ExitStack() as held_open:
@@ -62,11 +62,11 @@ def drop(name: str, catalog: Catalog, without_sink: bool = False, with_rows: boo
         live = _live(definition, config, resources.sink) if known and ours else ()
         if dropped:
             _refuse_queried(name, live)
-        # Claimed, so that no runner elsewhere takes the job up between the check and the end.
+        # Claimed, so that no runner elsewhere resumes the job between the check and the end.
         with catalog.claim(name, user(), time.time_ns() // 1_000_000, lock):
             hit("drop-claimed")
             if ours:
-                if known and dropped:  # first, as it may be refused: then nothing has changed
+                if known and dropped:  # first, because it can be refused while nothing has changed
                     resources.sink.drop(dropped)
                     hit("drop-tables-dropped")
                 left = _released(resources, definition.pin, begun)
@@ -80,19 +80,19 @@ def drop(name: str, catalog: Catalog, without_sink: bool = False, with_rows: boo
 
 
 def _to_drop(definition: JobDefinition) -> tuple[SinkTable, ...]:
-    """All its tables. Raises UsageError where rows of others may be in one."""
+    """All its tables. Raises UsageError if one may hold rows that are not the job's."""
     name = definition.name
     for table in definition.tables:
         if not table.plain_inserts and not table.side:
             raise UsageError(
                 f"job {name!r} was started --into-existing: {table.target} may have rows that are not the job's",
-                f"backfill drop {name} --confirm {name}, and delete by hand what is to go",
+                f"backfill drop {name} --confirm {name}, and delete the job's rows by hand",
             )
     return definition.tables
 
 
 def live_names(name: str, catalog: Catalog) -> tuple[LiveName, ...]:
-    """The names that people query which are views of a job's tables; none where the sink cannot be asked now."""
+    """The names that people query which are views of a job's tables; none if the sink cannot be read now."""
     definition = catalog.definition(name)
     with suppress(BackfillError):
         config = from_stored(definition.config)
@@ -104,9 +104,9 @@ def live_names(name: str, catalog: Catalog) -> tuple[LiveName, ...]:
 
 
 def _live(definition: JobDefinition, config: JobConfig, sink: Sink) -> tuple[LiveName, ...]:
-    """Of those that the config names the ones that were cut over."""
+    """Those of the names in the config that were cut over."""
     named = {table.name: table.live for table in config.tables if table.live is not None}
-    if not named or not isinstance(sink, CutoverSink) or sink.in_place:  # such a sink refuses by itself
+    if not named or not isinstance(sink, CutoverSink) or sink.in_place:  # an in-place sink refuses by itself
         return ()
     own = [table for table in definition.tables if table.name in named and not table.side]
     swaps = [Swap(table, named[table.name]) for table in own]
@@ -116,12 +116,12 @@ def _live(definition: JobDefinition, config: JobConfig, sink: Sink) -> tuple[Liv
 
 
 def _refuse_queried(name: str, live: tuple[LiveName, ...]) -> None:
-    """Raises UsageError where a name that people query is a view of a table that would go."""
+    """Raises UsageError if a name that people query is a view of a table that would be dropped."""
     for one in live:
         raise UsageError(
-            f"{one.live} is a view of {one.target} since the cut over of job {name!r}: without that table nobody "
-            "could query it",
-            f"put back what was there before: backfill cutover {name} --reverse; or forget the job and keep its "
+            f"{one.live} is a view of {one.target} since the cutover of job {name!r}: without that table it "
+            "could not be queried",
+            f"restore what was there before: backfill cutover {name} --reverse; or forget the job and keep its "
             f"tables: backfill drop {name} --confirm {name}",
         )
 
@@ -131,12 +131,12 @@ def _tables(definition: JobDefinition) -> tuple[str, ...]:
 
 
 def _asked(name: str, catalog: Catalog, resources: Resources) -> tuple[bool, bool]:
-    """Whether the sink knows the job, and whether what it has of it is this catalog's."""
+    """Whether the sink knows the job, and whether what it has of the job is this catalog's."""
     try:
         held, ours = resources.sink.owner(name), catalog.identity()
         try:
             known = bool(resources.sink.committed(name))
-        except StateConflict:  # which epoch it is at, it cannot say; to start over is the way out of that
+        except StateConflict:  # it cannot tell its epoch; starting over resolves that
             known = True
     except BackfillError as error:
         gone = f"if the sink is gone for good: backfill drop {name} --without-sink --confirm {name}"
@@ -146,7 +146,7 @@ def _asked(name: str, catalog: Catalog, resources: Resources) -> tuple[bool, boo
 
 
 def _start_dropped(begun: Begun, catalog: Catalog, without_sink: bool) -> Dropped:
-    """Nothing is left of a start that did not come to its end but, in the sink, tables without rows."""
+    """Nothing is left of a start that did not complete, except tables without rows in the sink."""
     config = from_stored(begun.config)
     with Resources(config) as resources:
         _, ours = (False, False) if without_sink else _asked(begun.job, catalog, resources)
@@ -155,7 +155,7 @@ def _start_dropped(begun: Begun, catalog: Catalog, without_sink: bool) -> Droppe
             settle(begun.job, catalog)
         except BackfillError as error:
             said = " ".join(error.message.split())
-            left = f"replication slots or tags that end in {begun.mark!r}, remove them by hand: {said}"
+            left = f"replication slots or tags whose names end in {begun.mark!r}; remove them by hand: {said}"
         if ours:
             resources.sink.forget(begun.job)
         _remove_files(config, begun.job)
@@ -164,7 +164,7 @@ def _start_dropped(begun: Begun, catalog: Catalog, without_sink: bool) -> Droppe
 
 
 def _released(resources: Resources, pin: Pin, begun: Begun | None = None) -> str | None:
-    """The upstream holds nothing for the job any more; else what is left in it, and why."""
+    """The upstream no longer holds anything for the job; otherwise, what is left in it, and why."""
     try:
         upstream = resources.upstream
         if isinstance(upstream, HeldUpstream):
@@ -173,15 +173,15 @@ def _released(resources: Resources, pin: Pin, begun: Begun | None = None) -> str
                 upstream.kept(begun.mark, pin)
     except BackfillError as error:
         said = " ".join(error.message.split())
-        return f"what the job held there (its replication slot) stays, remove it by hand: {said}"
+        return f"what the job held there (its replication slot) stays; remove it by hand: {said}"
     return None
 
 
 def drop_from_sink(name: str, catalog: Catalog, config: JobConfig, with_rows: bool = False) -> Dropped:
-    """As `drop`, of a job whose catalog is lost, in the sink and the upstream of `config`.
+    """As `drop`, for a job whose catalog is lost, in the sink and the upstream of `config`.
 
-    Raises NoSuchJob when the sink holds nothing of it, Held while its catalog or a runner of it is there,
-    UsageError when `catalog` has it.
+    Raises NoSuchJob when the sink holds nothing of the job, Held while its catalog or a runner of it exists,
+    UsageError when `catalog` has the job.
     """
     with catalog.lock_job(name), Resources(config) as resources:
         if name in {row.name for row in catalog.jobs()}:
@@ -211,12 +211,12 @@ def drop_from_sink(name: str, catalog: Catalog, config: JobConfig, with_rows: bo
 
 
 def _as_saved(saved: SavedJob | None, config: JobConfig) -> JobConfig:
-    """The config by which the job has its folders: the one that was saved, else this one."""
+    """The config that determines the job's folders: the saved one, or if there is none, this one."""
     return config if saved is None else from_stored(decode(JobDefinition, saved.definition).config)
 
 
 def _remove_files(config: JobConfig, name: str) -> None:
-    """The job's folders in staging and spool are gone."""
+    """Remove the job's folders in staging and spool."""
     roots = [config.job.staging, *([config.spool.path] if config.job.strategy == "chain" else [])]
     for root in roots:
         shutil.rmtree(Path(root) / name, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""What the upstream holds for a job that no runner has: asked of the upstream itself, which it fills."""
+"""What the upstream holds for a job without a runner: read from the upstream itself, whose disk it fills."""
 
 import queue
 import threading
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     from backfill_cli.model.upstream import HeldLog
 
 LIMIT_S = 5.0
-"""For all jobs together: who asks is a probe, which has a limit of its own (often 10 s)."""
+"""For all jobs together: the caller is often a health probe with a time limit of its own (often 10 s)."""
 
 AT_ONCE = 8
-"""Jobs that are asked side by side: each is one more session of a database."""
+"""Jobs that are queried in parallel: each is one more session of a database."""
 
 Ask = Callable[[], "HeldLog | None"]
 
 
 def held_without_runner(name: str, catalog: "Catalog", upstream: HeldUpstream) -> "HeldLog | None":
-    """What it keeps for the job now; None where nothing is counted, or a runner has the job and sees to it.
+    """What it keeps for the job now; None if that is not measured, or if a runner has the job and checks it.
 
-    Changes nothing. Raises what a run of the job would raise at its first look: HistoryGone for a slot that is
-    gone, StateConflict for another database.
+    Changes nothing. Raises what a run of the job would raise at its first observation: HistoryGone for a slot that
+    is gone, StateConflict for another database.
     """
     ask = _asking(name, catalog)
     return None if ask is None else ask(upstream)
@@ -37,9 +37,9 @@ def held_without_runner(name: str, catalog: "Catalog", upstream: HeldUpstream) -
 def told_by_upstreams(
     names: Iterable[str], catalog: "Catalog", limit_s: float = LIMIT_S
 ) -> "dict[str, HeldLog | BackfillError]":
-    """By job what it is told by the upstream that the catalog has for it, or why it is told nothing.
+    """By job, what its stored upstream holds for it, or the error that prevented an answer.
 
-    Answers within `limit_s`, whatever the upstreams do. Spark does not start.
+    Answers within `limit_s`, whatever the upstreams do. Does not start Spark.
     """
     found: dict[str, HeldLog | BackfillError] = {}
     asked: dict[str, Ask] = {}
@@ -58,7 +58,7 @@ def told_by_upstreams(
 
 
 def _asking(name: str, catalog: "Catalog") -> "Callable[[HeldUpstream], HeldLog | None] | None":
-    """The question, with all that the catalog has to say to it; None where a runner has the job."""
+    """The query, with everything that the catalog contributes to it; None if a runner has the job."""
     if catalog.job(name).live:
         return None
     definition, position = catalog.definition(name), catalog.acknowledged(name)
@@ -73,7 +73,7 @@ def _asking(name: str, catalog: "Catalog") -> "Callable[[HeldUpstream], HeldLog 
 
 
 def _of_stored(name: str, catalog: "Catalog") -> Ask | None:
-    """The same, to the upstream of the stored config."""
+    """The same, for the upstream of the stored config."""
     ask = _asking(name, catalog)
     config = from_stored(catalog.definition(name).config)
 
@@ -85,7 +85,7 @@ def _of_stored(name: str, catalog: "Catalog") -> Ask | None:
 
 
 def _side_by_side(asked: dict[str, Ask], limit_s: float) -> "dict[str, HeldLog | Exception | None]":
-    """Each one's answer, or error; Transient for those that have none in time, whose threads are left alone."""
+    """Each job's answer or error; Transient for those without an answer in time, whose threads are abandoned."""
     until = time.monotonic() + limit_s
     waiting: queue.SimpleQueue[tuple[str, Ask]] = queue.SimpleQueue()
     answers: queue.SimpleQueue[tuple[str, HeldLog | Exception | None]] = queue.SimpleQueue()
@@ -102,13 +102,13 @@ def _side_by_side(asked: dict[str, Ask], limit_s: float) -> "dict[str, HeldLog |
                 answers.put((name, error))
             except Exception as error:
                 answers.put((name, error))
-                raise SystemExit from error  # ends this thread alone: who asked raises it
+                raise SystemExit from error  # ends only this thread: the caller raises it
 
     for one in asked.items():
         waiting.put(one)
     for _ in range(min(AT_ONCE, len(asked))):
         threading.Thread(target=work, daemon=True).start()
-    late = Transient(f"no answer within {limit_s:g} s", "look at the upstream's load, and at the network")
+    late = Transient(f"no answer within {limit_s:g} s", "check the upstream's load and the network")
     found: dict[str, HeldLog | Exception | None] = dict.fromkeys(asked, late)
     for _ in asked:
         try:

@@ -1,4 +1,4 @@
-"""Which catalog a job belongs to, as its sink says: asked before anything is claimed, fenced or changed."""
+"""Which catalog owns a job, according to its sink: checked before anything is claimed, fenced or changed."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def require_ours(job: str, catalog: Catalog, sink: "Sink") -> Owner | None:
-    """Who has the job, as the sink says: this catalog, or nobody. Raises Held for another catalog."""
+    """The job's owner according to the sink: this catalog, or none. Raises Held if another catalog owns it."""
     held = sink.owner(job)
     if held is None or _is(held, catalog):
         return held
@@ -21,15 +21,15 @@ def require_ours(job: str, catalog: Catalog, sink: "Sink") -> Owner | None:
 
 
 def require_new(job: str, catalog: Catalog, sink: "Sink") -> Owner | None:
-    """As `require_ours`, for a job that this catalog does not know: the sink holds no epoch of it either.
+    """As `require_ours`, for a job that this catalog does not know: the sink must not hold an epoch of it either.
 
-    Raises StateConflict when it does: this catalog was lost, or restored from an older copy.
+    Raises StateConflict if it does: this catalog was lost, or restored from an older copy.
     """
     held = require_ours(job, catalog, sink)
     epoch = max((marker.epoch for marker in sink.committed(job).values()), default=0)
     if epoch:
         raise StateConflict(
-            f"the sink holds job {job!r} up to epoch {epoch}, and catalog {catalog.path} does not know the job",
+            f"the sink holds job {job!r} up to epoch {epoch}, but catalog {catalog.path} does not know the job",
             f"rebuild it from the sink: backfill resume {job} --from-sink job.toml; or start over: "
             f"backfill drop {job} --sink job.toml --with-rows --confirm {job}",
         )
@@ -37,15 +37,15 @@ def require_new(job: str, catalog: Catalog, sink: "Sink") -> Owner | None:
 
 
 def require_kept(job: str, catalog: Catalog, sink: "Sink") -> Owner | None:
-    """As `require_ours`, for a job that this catalog knows: the sink still holds what is committed.
+    """As `require_ours`, for a job that this catalog knows: the sink must still hold what is committed.
 
-    Raises StateConflict when nothing of it is there: to prepare the sink would put empty tables in its place.
+    Raises StateConflict if it holds nothing of it: preparing the sink would create empty tables in its place.
     """
     held = require_ours(job, catalog, sink)
     epoch = catalog.job(job).epoch
     if epoch and not sink.committed(job):
         raise StateConflict(
-            f"the sink holds nothing of job {job!r}, and the catalog has its epoch {epoch} as committed: the sink "
+            f"the sink holds nothing of job {job!r}, but the catalog has its epoch {epoch} as committed: the sink "
             "was deleted or replaced, or a drop was interrupted",
             f"restore the sink, or start over: backfill drop {job} --with-rows --confirm {job}",
         )
@@ -53,9 +53,9 @@ def require_kept(job: str, catalog: Catalog, sink: "Sink") -> Owner | None:
 
 
 def require_lost(job: str, catalog: Catalog, sink: "Sink") -> Owner | None:
-    """Who had the job: nobody, this catalog, or one that is lost. Raises Held for a catalog that is there.
+    """The job's owner: none, this catalog, or one that is lost. Raises Held for a catalog that still exists.
 
-    Of a catalog on another machine nobody here can tell whether it is lost: who asks for its job says so.
+    Whether a catalog on another machine is lost cannot be told from here: whoever claims its job asserts it.
     """
     held = sink.owner(job)
     if held is None or _is(held, catalog) or not _is_there(held, job, catalog):
@@ -64,7 +64,7 @@ def require_lost(job: str, catalog: Catalog, sink: "Sink") -> Owner | None:
 
 
 def take(job: str, catalog: Catalog, sink: "Sink", held: Owner | None) -> None:
-    """The sink says that this catalog has the job. held: what a `require…` above told."""
+    """Records this catalog as the job's owner in the sink. held: what a `require…` function above returned."""
     sink.own(job, catalog.made(), held)
 
 
@@ -74,7 +74,7 @@ def _is(held: Owner, catalog: Catalog) -> bool:
 
 
 def _of_another(job: str, held: Owner, ours: Catalog, sink: "Sink") -> Held:
-    """The error that names the catalog which has the job, with the ways on that work."""
+    """The error that names the catalog which owns the job, with the next steps that work."""
     message = f"job {job!r} belongs to another catalog: {held}"
     forget = f"forget the job: backfill drop {job} --sink job.toml --confirm {job}"
     lost = f"take the job over: backfill resume {job} --from-sink job.toml; or {forget}"
@@ -88,12 +88,12 @@ def _of_another(job: str, held: Owner, ours: Catalog, sink: "Sink") -> Held:
     if sink.saved(job) is None:
         lost = forget
     if held.host != this_host():
-        return Held(message, f"work there, with {held.option}; if that catalog is lost, {lost}")
+        return Held(message, f"work on that host, with {held.option}; if that catalog is lost, {lost}")
     return Held(f"{message}, and that catalog is gone", lost)
 
 
 def _is_there(held: Owner, job: str, ours: Catalog) -> bool:
-    """Whether that catalog is where the sink says, on this machine, and has the job, or a runner of it lives."""
+    """Whether that catalog is where the sink says, on this machine, and has the job, or its runner is alive."""
     if held.host != this_host():
         return False
     there = Catalog(Path(held.path))
@@ -105,5 +105,5 @@ def _is_there(held: Owner, job: str, ours: Catalog) -> bool:
     except NoSuchJob:
         return False
     except BackfillError:
-        return True  # it cannot be read now; that is not lost
+        return True  # it cannot be read now, but it is not lost
     return there.path != ours.path and runs_at(there.path, job)

@@ -1,4 +1,4 @@
-"""`backfill plan`: what a job would do, from metadata alone; nothing is written."""
+"""`backfill plan`: what a job would do, from metadata and a sample; nothing is written."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -41,7 +41,7 @@ LEAST_S = 5.0  # until Spark has started
 
 
 def plan(config: "JobConfig", catalog: "Catalog", into_existing: bool = False) -> PlanReport:
-    """Pin, observe and check the transform as `start` would, and say what came of it.
+    """Pin, observe and check the transform as `start` would, and report the result.
 
     Raises what `start` would raise for a config that cannot run.
     """
@@ -70,10 +70,10 @@ def plan(config: "JobConfig", catalog: "Catalog", into_existing: bool = False) -
         elif isinstance(upstream, HeldUpstream):
             held = held_without_runner(config.job.name, catalog, upstream)
             if held is not None and held.is_over:
-                warnings.append(f"{held}: start would give that up and end with 7; raise the limit before")
+                warnings.append(f"{held}: start would give it up and exit with code 7; raise the limit first")
             elif held is not None:
                 notes.append(str(held))
-        # once refused it is not asked further: what is in its place may be somebody else's
+        # once refused, the upstream is not read further: the object with its name may belong to somebody else
         view = None if refused else upstream.observe(pin.position, snapshot_open=True)
         tables = sink_tables(config, resources.spark, upstream, pin, plain=True)
         require_apart(upstream, sink, tables)
@@ -138,20 +138,20 @@ def _shown(pin: Pin) -> str:
 
 
 def _known_job(config: "JobConfig", catalog: "Catalog") -> Iterator[str]:
-    """What a start would find of the job. Raises UsageError for a config that leads to another result."""
+    """What a start would find of the job. Raises UsageError for a config that leads to a different result."""
     try:
         row = catalog.job(config.job.name)
     except NoSuchJob:
         return
     require_same(catalog.definition(row.name), config, catalog.has_read_changes(row.name))
-    then = "start ends with 5 while its runner lives" if row.live else "start continues it"
+    then = "start exits with code 5 while its runner is alive" if row.live else "start continues it"
     yield f"job {row.name!r} already exists ({row.state}, epoch {spell_epoch(row.epoch)}): {then}"
     if row.state == JobState.FAILED:
         yield f"its last run failed: {row.reason}"
 
 
 def _estimate_s(tables: Sequence[PlannedTable], rate: float | None) -> tuple[float, float] | None:
-    """A guess at the snapshot's time; None when nothing tells the rows, or none may be read."""
+    """A guess at the snapshot's time; None if the row count is unknown, or no rows may be read."""
     if rate == 0 or any(table.rows is None for table in tables):
         return None
     rows = sum(table.rows or 0 for table in tables)

@@ -1,4 +1,4 @@
-"""What a command reaches outside this process: Spark, upstream and sink, each opened when first needed."""
+"""What a command uses outside this process: Spark, upstream and sink, each opened when first needed."""
 
 import signal
 import threading
@@ -22,10 +22,10 @@ Answer = TypeVar("Answer")
 
 
 class Watcher(Protocol):
-    """Who follows a run, for people. Called from the run's own thread; must return at once and raise nothing."""
+    """Follows a run, for display. Called from the run's own thread; must return at once and raise nothing."""
 
     def progressed(self) -> None:
-        """The catalog says something new of the job."""
+        """The catalog has news about the job."""
         ...
 
     def tell(self, doing: str) -> None:
@@ -33,16 +33,16 @@ class Watcher(Protocol):
         ...
 
     def stopping(self) -> None:
-        """A first signal came: the epoch in hand is committed. Called by a signal's handler: takes no lock."""
+        """A first signal came: the epoch in hand is being committed. Called by a signal handler: takes no lock."""
         ...
 
     def leave(self) -> None:
-        """The process ends at once: the terminal must be as it was."""
+        """The process ends at once: restores the terminal."""
         ...
 
 
 class NoWatcher:
-    """Follows nothing."""
+    """Ignores everything."""
 
     def progressed(self) -> None: ...
     def tell(self, doing: str) -> None: ...
@@ -53,7 +53,7 @@ class NoWatcher:
 class Resources:
     """Spark, upstream and sink of one command; closed at the end of `with`.
 
-    tell: what is opened or waited for; without it nothing is waited for.
+    tell: receives what is being opened or waited for; without it nothing is waited for.
     """
 
     def __init__(self, config: "JobConfig", tell: Callable[[str], None] | None = None) -> None:
@@ -77,7 +77,7 @@ class Resources:
 
     @cached_property
     def rows(self) -> Upstream:
-        """The same upstream once more, for a snapshot that is read beside its log (strategy chain)."""
+        """The same upstream opened a second time, for a snapshot that is read beside its log (strategy chain)."""
         return self._opened()
 
     def _opened(self) -> Upstream:
@@ -94,7 +94,7 @@ class Resources:
         return sink
 
     def patiently(self, act: Callable[[], Answer]) -> Answer:
-        """What `act` returns; tried again with backoff while it fails in passing, up to `retry.limit`."""
+        """What `act` returns; transient failures are retried with backoff, up to `retry.limit`."""
         import tenacity
 
         def waits(attempt: "tenacity.RetryCallState") -> None:
@@ -122,7 +122,7 @@ class Resources:
 
 @contextmanager
 def _own_interrupt() -> Iterator[None]:
-    """Ctrl-C stays ours: a Spark context takes it for itself, and would cancel the epoch in hand."""
+    """Keeps our own handler for Ctrl-C: a Spark context replaces it, and would cancel the epoch in hand."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,4 +1,4 @@
-"""Which strategy a job runs by: the one that its config names, or the one that fits its upstream."""
+"""Which strategy a job uses: the one that its config names, or the one that fits its upstream."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """strategy: its name. why, retention: in words, for `plan`: what the upstream has to keep, and how long."""
+    """strategy: its name. why, retention: for `plan`, the reason, and what the upstream must keep for how long."""
 
     strategy: str
     why: str
@@ -37,7 +37,7 @@ class Selected:
 
 
 def choose(asked: str, upstream: UpstreamCapabilities) -> Selected:
-    """asked: 'auto' or a strategy's name. Raises UsageError for one that this upstream cannot do."""
+    """asked: 'auto' or a strategy's name. Raises UsageError for a strategy that this upstream does not support."""
     if asked == "chain" and not upstream.partitioned:
         return _chain(upstream)
     fits = _fitting(upstream)
@@ -50,9 +50,9 @@ def choose(asked: str, upstream: UpstreamCapabilities) -> Selected:
 
 
 def _chain(upstream: UpstreamCapabilities) -> Selected:
-    reads = "as it is now" if upstream.current else "at its pinned position"
-    why = f"the job asks for it: the log is taken into the spool at once, and the snapshot read {reads} meanwhile"
-    keeps = "its snapshot, until that is read; of the log no more than one barrier interval while the job runs"
+    reads = "in its current state" if upstream.current else "at its pinned position"
+    why = f"set in the config: the log is taken into the spool at once, and the snapshot read {reads} meanwhile"
+    keeps = "its snapshot until it is read; at most one barrier interval of its log while the job runs"
     return Selected("chain", why, keeps)
 
 
@@ -60,17 +60,17 @@ def _fitting(upstream: UpstreamCapabilities) -> Selected:
     if not upstream.keeps_log:
         raise UsageError(
             "no strategy fits this upstream: it does not keep its changes until they are applied",
-            "name an upstream whose change log can be read again: files, Kafka or PostgreSQL",
+            "use an upstream whose change log can be read again: files, Kafka or PostgreSQL",
         )
     if upstream.partitioned:
-        return Selected("source", "history and live log are the same partitions and offsets", upstream.keeps)
+        return Selected("source", "history and live log have the same partitions and offsets", upstream.keeps)
     if upstream.current:
-        why = "the upstream shows its current state alone, in the order of keys, and keeps its changes"
+        why = "the upstream shows only its current state, in key order, and keeps its changes"
         return Selected("arrangement", why, upstream.keeps)
     if not upstream.pinned:
         raise UsageError(
             "no strategy fits this upstream: its snapshot cannot be read at a pinned position",
-            "name an upstream whose snapshot stays as it is while it is read",
+            "use an upstream whose snapshot does not change while it is read",
         )
     return Selected(
         "snapshot", "the upstream can be read at a pinned position and keeps its changes", upstream.keeps
@@ -78,24 +78,24 @@ def _fitting(upstream: UpstreamCapabilities) -> Selected:
 
 
 def require_keys(tables: Sequence[TableSpec], upstream: UpstreamCapabilities) -> None:
-    """A key change can be followed, or the config says that there is none.
+    """Key changes can be followed, or the config says that there are none.
 
-    Raises UsageError naming the tables where neither holds: their old rows would stay for ever. Records of a
-    partitioned log are known by the key that they carry, so the question is none there.
+    Raises UsageError naming the tables where neither holds: rows of old keys would stay for ever. In a partitioned
+    log, a record is identified by the key that it carries, so the question does not arise.
     """
     open_to_it = [table.name for table in tables if not table.immutable_key]
     if upstream.before_images or upstream.partitioned or not open_to_it:
         return
     named = ", ".join(repr(name) for name in open_to_it)
     raise UsageError(
-        f"table {named}: the change log sends no old key with a key change, so the row of the old key would stay "
+        f"table {named}: the change log does not send the old key with a key change, so the old row would stay "
         "in the sink for ever",
-        "if keys never change at the source, say so: write `immutable_key = true` under its [[tables]]",
+        "if keys never change at the source, declare it: write `immutable_key = true` under its [[tables]]",
     )
 
 
 def require_whole(config: "JobConfig", upstream: Upstream, sink: Sink) -> None:
-    """Nothing needs a column that a change may leave out, but a sink that keeps what it has of it.
+    """Nothing needs a column that a change can leave out, except a sink that keeps its present value.
 
     Called once the upstream is pinned. Raises UsageError naming table, columns and what needs them.
     """
@@ -109,8 +109,8 @@ def require_whole(config: "JobConfig", upstream: Upstream, sink: Sink) -> None:
             needs = ["the sink, which writes whole rows"]
         if lacking and needs:
             raise UsageError(
-                f"table {table.name!r}: a change may leave out the value of {', '.join(lacking)} where it did "
-                f"not change, and this needs it: {'; '.join(needs)}",
+                f"table {table.name!r}: a change may leave out the value of {', '.join(lacking)} if it did "
+                f"not change, but it is needed by: {'; '.join(needs)}",
                 f"make the upstream send whole rows: ALTER TABLE {table.name} REPLICA IDENTITY FULL",
             )
 
@@ -124,16 +124,16 @@ def require_apart(upstream: Upstream, sink: Sink, tables: Sequence[SinkTable]) -
         for source, held in sources.items():
             if held & places:
                 raise UsageError(
-                    f"the target of table {target!r} is the upstream's own table {source!r}: what is written "
+                    f"the target of table {target!r} is the upstream's own table {source!r}: every row written "
                     "to it would be a new change to follow",
-                    "name another schema or database in [sink], or another tables.target",
+                    "set another schema or database in [sink], or another tables.target",
                 )
 
 
 def nothing_follows(job: str, upstream: UpstreamCapabilities, until: str | None = None) -> Iterator[str]:
-    """What is to be known of a job that would follow nothing, and what to do; nothing for any other.
+    """What to know about a job that would follow nothing, and what to do; empty for any other job.
 
-    until: what it was started with; None where nobody has said yet.
+    until: what it was started with; None if not known yet.
     """
     if upstream.follows or until == "caught-up":
         return
@@ -145,21 +145,21 @@ def nothing_follows(job: str, upstream: UpstreamCapabilities, until: str | None 
 
 
 def constraints(strategy: str, upstream: UpstreamCapabilities, transactional: bool) -> tuple[bool, str]:
-    """Whether constraints across tables hold at every checkpoint, and why. transactional: the sink's."""
+    """Whether constraints across tables hold at every checkpoint, and why. transactional: the sink's property."""
     if strategy == "chain" and upstream.current:
         return False, (
-            "rows are read at many moments and changes applied later: until the sink has converged, unique and "
-            "foreign keys of its tables do not hold either (make them once the job is caught up)"
+            "rows are read at different times and changes applied later: until the sink has converged, unique and "
+            "foreign keys of its tables do not hold either (create them once the job is caught up)"
         )
     if not upstream.one_log:
-        return False, "each table has a change log of its own"
+        return False, "each table has its own change log"
     if not transactional:
         return False, "the sink commits its tables one after the other"
     return True, "one log orders all tables"
 
 
 def strategy_of(config: "JobConfig", upstream: UpstreamCapabilities, pin: "Pin") -> "Strategy[StrategyState]":
-    """The strategy of a job over its pin."""
+    """The strategy of a job, for its pin."""
     strategy = choose(config.job.strategy, upstream).strategy
     if strategy == "arrangement":
         arrangement: Strategy[ArrangementState] = ArrangementStrategy(pin.splits)

@@ -1,4 +1,4 @@
-"""What a start holds upstream before its job is made: noted first, so that one that was killed leaves nothing."""
+"""What a start holds upstream before its job exists: noted first, so that a killed start leaves nothing."""
 
 import json
 import time
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 def holding(
     config: "JobConfig", catalog: "Catalog", upstream: Upstream, pin: "Pin", resources: Resources
 ) -> Iterator["Pin"]:
-    """What the job holds in its upstream is there, once nothing else can refuse it: the pin from there on.
+    """What the job holds in its upstream exists, created once nothing else can refuse the start; yields its pin.
 
-    It is gone again where the job is not made after all; after a kill the next start, or a drop, sees to that.
+    It is removed again if the job is not created after all; after a kill, the next start or a drop removes it.
     """
     if not isinstance(upstream, HeldUpstream):
         yield pin
@@ -42,7 +42,7 @@ def holding(
         hit("start-held")
         held = resources.patiently(resources.upstream.pin)
         if held.schema != pin.schema:
-            raise Transient("the upstream's columns changed while the job was made", "start it again")
+            raise Transient("the upstream's columns changed while the job was being created", "start it again")
         yield held
     except BaseException:
         with suppress(BackfillError):
@@ -53,10 +53,11 @@ def holding(
 
 
 def settle(job: str, catalog: "Catalog", of_another: bool = False) -> None:
-    """An earlier start of the job, cut off, has left nothing upstream but what the job has, if it was made.
+    """What an interrupted start of the job left upstream is removed, or is the job's if it was created.
 
-    Asked of the upstream that it had. Raises StateConflict where that is another one now; each error says of which
-    start it is, and how to go on without it. of_another: upstream than the job has now, which needs no way to it.
+    Done in that start's upstream. Raises StateConflict if its options lead to another system now; each error names
+    the start, and says how to continue without it. of_another: that upstream differs from the job's present one,
+    so the hint need not help to reach it.
     """
     begun = catalog.starts.of(job)
     if begun is None:
@@ -66,7 +67,7 @@ def settle(job: str, catalog: "Catalog", of_another: bool = False) -> None:
             if isinstance(resources.upstream, HeldUpstream):
                 _settle(begun, catalog, resources.upstream)
     except BackfillError as error:
-        error.message = f"{spell_begun(begun)}, and what it left upstream is not removed: {error.message}"
+        error.message = f"{spell_begun(begun)}, and what it left upstream could not be removed: {error.message}"
         if job not in {row.name for row in catalog.jobs()}:
             without = f"to start without it: backfill drop {job} --confirm {job}"
             error.hint = f"{error.hint}; or {without}" if error.hint and not of_another else without
@@ -74,7 +75,7 @@ def settle(job: str, catalog: "Catalog", of_another: bool = False) -> None:
 
 
 def settle_before(config: "JobConfig", catalog: "Catalog", resources: Resources) -> None:
-    """As `settle`, before the job of this config is run; waited for only where the job needs the same upstream."""
+    """As `settle`, before the job of this config runs; waits only if the job needs the same upstream."""
     name = config.job.name
     begun = resources.patiently(lambda: catalog.starts.of(name))
     if begun is None:
@@ -94,5 +95,5 @@ def _settle(begun: Begun, catalog: "Catalog", upstream: HeldUpstream) -> None:
 
 
 def spell_begun(begun: Begun) -> str:
-    """For people."""
-    return f"a start of job {begun.job!r}, begun {spell_moment(begun.begun_ms)}, did not come to its end"
+    """For display."""
+    return f"a start of job {begun.job!r}, begun {spell_moment(begun.begun_ms)}, did not complete"

@@ -1,1 +1,1 @@
-"""The barrier loop: orchestrator (start reading here), one epoch, its ports, recovery, the process around it."""
+"""The barrier loop: the orchestrator (start reading here), an epoch, its ports, recovery, the process around."""

@@ -8,14 +8,14 @@ from backfill_cli.strategies import StrategyState
 
 
 class CaughtUp:
-    """until: what ends the run. at_ms: when it had caught up first, None before."""
+    """until: what ends the run. at_ms: when the run first caught up, None before."""
 
     def __init__(self, until: str, now_ms: Callable[[], int]) -> None:
         self._until, self._now_ms = until, now_ms
         self.at_ms: int | None = None
 
     def note(self, state: StrategyState, plan: EpochPlan) -> None:
-        """Caught up from the first barrier of the upstream phase that leaves nothing pending, nor converging."""
+        """Caught up from the first barrier of the upstream phase that leaves nothing pending or converging."""
         live = state.phase == Phase.UPSTREAM and not state.control.paused
         if live and plan.pending_after == 0 and not state.converging and self.at_ms is None:
             self.at_ms = self._now_ms()

@@ -1,4 +1,4 @@
-"""An epoch between its staging and its mark: the checkpoint that a barrier commits, its line of the ledger."""
+"""An epoch between staging and mark: the checkpoint that a barrier commits, and its line of the ledger."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -40,11 +40,11 @@ def closed(
     taken: Position,
     aside: Mapping[str, int],
 ) -> Epoch[S]:
-    """The epoch of a plan that is staged.
+    """The epoch of a plan that has been staged.
 
     before, after: the strategy's states, frozen: the latter as JSON. token: the runner's. stage_ms: how long
     staging took. lag_ms: how far the sink is behind. barrier_ms: when its barrier was, by the steady clock.
-    memory: the upstream's, of what is applied by then. taken: see Checkpoint. aside: its `quarantined`.
+    memory: the upstream's, once this is applied. taken: see Checkpoint. aside: the checkpoint's `quarantined`.
     """
     changed = {key: p for key, p in after.splits.items() if before.splits.get(key) is not p}
     checkpoint = Checkpoint(
@@ -82,7 +82,7 @@ def closed(
 
 
 def quarantined(before: Mapping[str, int], tables: Iterable[SinkTable], staged: Staged) -> Mapping[str, int]:
-    """Rows kept aside since the job began, by the sink's table: those `before`, and those that were staged."""
+    """Rows quarantined since the job began, by the sink's table: those `before`, plus those just staged."""
     counts = {t.target: staged.tables[t.name].rows for t in tables if t.side and t.name in staged.tables}
     if not counts:
         return before
@@ -90,7 +90,7 @@ def quarantined(before: Mapping[str, int], tables: Iterable[SinkTable], staged: 
 
 
 def left_of(plan: EpochPlan, staged: Staged) -> EpochPlan:
-    """The plan with what a window that ended before its planned end leaves pending."""
+    """The plan, with what is left pending when its window ended before its planned end."""
     if plan.window is None or staged.window is None or plan.window.up_to <= staged.window.up_to:
         return plan
     behind_ms = max(0, plan.window.up_to_ms - staged.window.up_to_ms)
@@ -103,18 +103,18 @@ def left_of(plan: EpochPlan, staged: Staged) -> EpochPlan:
 
 
 def remembered(upstream: Upstream, position: Position) -> str:
-    """What the upstream is to know again of everything up to a position; nothing for one that need not."""
+    """The upstream's memory of everything up to a position; empty for an upstream that keeps none."""
     return upstream.remembered(position) if isinstance(upstream, RememberingUpstream) else ""
 
 
 def recall(upstream: Upstream, checkpoint: Checkpoint) -> None:
-    """The upstream knows again what a checkpoint says it applied. One of an older version says nothing."""
+    """Gives the upstream the memory that a checkpoint holds. A checkpoint of an older version may hold none."""
     if checkpoint.memory and isinstance(upstream, RememberingUpstream):
         upstream.recall(checkpoint.memory)
 
 
 def spelled(plan: EpochPlan) -> str:
-    """What staging it means, for people: `reading 8 splits of the snapshot and 3 upstream epochs`."""
+    """What staging the plan means, for display: `reading 8 splits of the snapshot and 3 upstream epochs`."""
     parts = []
     if plan.reads:
         splits = len({(read.table, read.split) for read in plan.reads})
@@ -122,11 +122,11 @@ def spelled(plan: EpochPlan) -> str:
     if plan.window is not None:
         epochs = plan.window.epochs
         parts.append(f"{epochs:,} upstream epoch{'' if epochs == 1 else 's'}" if epochs else "the change log")
-    return f"reading {' and '.join(parts)}" if parts else "moving on without rows"
+    return f"reading {' and '.join(parts)}" if parts else "advancing without rows"
 
 
 def leaves_more(epoch: Epoch[S], sizes: Sizes) -> bool:
-    """Whether the barrier after it need not wait for the interval."""
+    """Whether the barrier after this epoch need not wait for the interval."""
     if epoch.state.phase == Phase.SNAPSHOT:
         return epoch.state.control.rate is None or sizes.full(epoch.record.changes_read)
     return epoch.plan.pending_after > 0 or epoch.record.phase == Phase.SNAPSHOT

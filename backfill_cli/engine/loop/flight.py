@@ -1,6 +1,6 @@
-"""The one prepared epoch that the sink is committing, in the background, until it is known to have it.
+"""The one prepared epoch that the sink is committing in the background, until the commit is known.
 
-The loop prepares an epoch and lets it fly; at each step it asks whether it has landed.
+The loop prepares an epoch and lets it fly; at each step it checks whether it has landed.
 """
 
 from collections.abc import Mapping
@@ -16,28 +16,28 @@ from backfill_cli.strategies import S
 
 
 class Flight(Generic[S]):
-    """epoch: prepared and not known to be committed, None for none. commit_ms: how long the last commit took."""
+    """epoch: prepared and not known to be committed, or None. commit_ms: how long the last commit took."""
 
     def __init__(self, job: Job, ports: Ports, sink_schemas: Mapping[str, str]) -> None:
         self._job, self._ports = job, ports
         self._promises = Promises(job, ports.store, ports.sink, ports.stager)
         self._sink_schemas = sink_schemas
         self._widens = False  # whether the epoch adds columns to the sink
-        self._before = 0  # the epoch that the sink has
+        self._before = 0  # the epoch that the sink holds
         self.epoch: Epoch[S] | None = None
         self.committing: Future[None] | None = None
         self.commit_ms = 0
 
     def begin(self, epoch: Epoch[S], before: int) -> None:
-        """A prepared epoch; the sink commits it, over epoch `before`."""
+        """Starts the flight of a prepared epoch; the sink commits it on top of epoch `before`."""
         schemas = epoch.checkpoint.sink_schemas
         self._widens, self._sink_schemas = schemas != self._sink_schemas, schemas
         self._before, self.epoch = before, epoch
 
     def landed(self) -> Epoch[S] | None:
-        """The epoch, once the sink has it. A commit that failed in passing is begun again by the next call.
+        """The epoch, once the sink has it. After a transient failure the next call starts the commit again.
 
-        Raises what the commit raised; a Fatal one after the promise was taken back.
+        Raises what the commit raised; a Fatal error only after the epoch was withdrawn.
         """
         epoch = self.epoch
         if epoch is None:

@@ -1,4 +1,4 @@
-"""What the loop measures for people: rates, lag, ETA, what limits the job now. It decides nothing."""
+"""What the loop measures for display: rates, lag, ETA, what limits the job now. It decides nothing."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,17 +13,18 @@ from backfill_cli.model.split import ReadSoFar
 from backfill_cli.model.upstream import UpstreamView
 from backfill_cli.strategies import S, Strategy, StrategyState
 
-WINDOW = 8  # epochs that a rate is taken over
-LONG_MS = 1_000  # what takes longer is told while it lasts
+WINDOW = 8  # number of epochs that a rate is computed over
+LONG_MS = 1_000  # what takes longer is reported while it lasts
 LATELY_MS = 5_000
-PARTITIONS_SHOWN = 64  # more would fill a screen, and the catalog with every heartbeat
+PARTITIONS_SHOWN = 64  # more would fill a screen, and the catalog at every heartbeat
 
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
-    """A committed epoch, and by the steady clock when its barrier was and when its commit was known.
+    """A committed epoch, with the steady-clock times of its barrier and of when its commit was known.
 
-    The numbers of epochs are no clock: where somebody set it back, an epoch's is the one before it plus one.
+    Epoch numbers cannot serve as a clock: after the time of day is set back, each is just the previous one plus
+    one.
     """
 
     record: EpochRecord
@@ -33,7 +34,7 @@ class _Measured:
 
 @dataclass(frozen=True, slots=True)
 class _Doing:
-    """since_ms: by the clock that people read; since_steady_ms: by the one that nobody sets."""
+    """since_ms: by the time of day; since_steady_ms: by the steady clock."""
 
     what: str
     since_ms: int
@@ -41,9 +42,10 @@ class _Doing:
 
 
 class Meter:
-    """Counts what was committed, in memory only: a new runner starts with no rates.
+    """Counts what was committed, in memory only: a new runner starts without rates.
 
-    The heartbeat's thread reads what the loop's writes: every attribute is replaced as a whole, never changed.
+    The heartbeat's thread reads what the loop's thread writes: every attribute is replaced as a whole, never
+    mutated.
     """
 
     def __init__(self, job: str, measure: str, interval_ms: int, follows: bool = True) -> None:
@@ -56,16 +58,16 @@ class Meter:
         self._observed_ms: int | None = None
         self._view = UpstreamView("{}", START)
         self._settled_ms: int | None = None
-        self._oldest_ms: int | None = None  # when the oldest change was made that was pending at the last look
-        self._flying_ms: int | None = None  # … that an epoch holds which the sink is committing
-        self._seen_since = True  # whether there was a look since that epoch was prepared
+        self._oldest_ms: int | None = None  # when the oldest change was made that was pending when last observed
+        self._flying_ms: int | None = None  # … of the epoch that the sink is committing
+        self._seen_since = True  # whether there was an observation since that epoch was prepared
         self._doing: _Doing | None = None
         self._told: _Doing | None = None
         self._told_oldest_ms: int | None = None
 
     @contextmanager
     def busy(self, doing: str, now_ms: int, steady_ms: int) -> Iterator[None]:
-        """The runner is at that from now on, while this lasts."""
+        """Records that the runner is doing this, while the block lasts."""
         self._doing = _Doing(doing, now_ms, steady_ms)
         try:
             yield
@@ -74,11 +76,11 @@ class Meter:
 
     @property
     def is_busy(self) -> bool:
-        """Whether the runner is at something now that it says by itself."""
+        """Whether the runner is doing something now that it reports itself."""
         return self._doing is not None
 
     def untold(self, steady_ms: int) -> bool:
-        """Whether the runner has been at something for a while that `progress` has not told, or is no longer."""
+        """Whether `progress` has yet to report what the runner has been doing for a while, or that it is done."""
         doing, told = self._doing, self._told
         if doing is None:
             return told is not None
@@ -86,11 +88,11 @@ class Meter:
 
     @property
     def lag_untold(self) -> bool:
-        """Whether the sink lacks something, and people were told last that it lacks nothing."""
+        """Whether the sink lacks something although the last report said that it lacks nothing."""
         return self._oldest_ms is not None and self._told_oldest_ms is None
 
     def flying(self) -> None:
-        """The plan that was seen last is prepared: the sink lacks what it reads until it has `landed`."""
+        """The last observed plan is prepared: the sink lacks what it reads until it has `landed`."""
         self._flying_ms, self._seen_since = self._oldest_ms, False
 
     def landed(self) -> None:
@@ -100,23 +102,23 @@ class Meter:
             self._oldest_ms = self._plan.oldest_pending_ms
 
     def committed(self, record: EpochRecord, barrier_ms: int, committed_ms: int) -> None:
-        """One epoch more is in the sink. barrier_ms, committed_ms: by the steady clock."""
+        """One more epoch is in the sink. barrier_ms, committed_ms: by the steady clock."""
         self._recent = (*self._recent, _Measured(record, barrier_ms, committed_ms))[-WINDOW:]
 
     def settled(self, state: StrategyState, plan: EpochPlan, began_ms: int) -> None:
-        """The sink has this plan, of a barrier that began then: with nothing left it has all that there was."""
+        """The sink has the plan of a barrier begun at `began_ms`; if nothing is left, it has all there was."""
         if state.phase == Phase.UPSTREAM and not state.converging and not plan.pending_after:
             self._settled_ms = began_ms
 
     def observed(self, plan: EpochPlan, now_ms: int, view: UpstreamView) -> None:
-        """What a barrier saw, and plans."""
+        """Records what a barrier observed and planned."""
         self._plan = plan
         self._view = view
         self._observed_ms, self._seen_since = now_ms, True
         self._oldest_ms = self._oldest_of(plan)
 
     def _oldest_of(self, plan: EpochPlan) -> int | None:
-        """Upstream time of the oldest change that the sink lacks until this plan is carried out."""
+        """Upstream time of the oldest change that the sink lacks until this plan is applied."""
         if self._view.oldest_ms is not None:
             return self._view.oldest_ms
         return plan.window.from_ms if plan.window else plan.oldest_pending_ms
@@ -182,7 +184,7 @@ class Meter:
         return [rows * 1000 / span_ms for rows, span_ms in self._reads()]
 
     def _reads(self) -> list[tuple[int, int]]:
-        """(rows, ms) of the recent epochs that read snapshot; time that the job was paused is none of theirs."""
+        """(rows, ms) of the recent epochs that read snapshot rows, excluding time while the job was paused."""
         return [
             (epoch.record.snapshot_rows, max(1, following.barrier_ms - epoch.barrier_ms))
             for epoch, following in pairwise(self._recent)
@@ -190,7 +192,7 @@ class Meter:
         ]
 
     def _rate(self, limit: float | None) -> float | None:
-        """Over the recent epochs together; a limit is kept on average, so that no more than it is shown."""
+        """Over the recent epochs together; a limit holds on average, so no rate above the limit is shown."""
         reads = self._reads()
         if not reads:
             return None
@@ -198,9 +200,10 @@ class Meter:
         return rate if limit is None else min(rate, limit)
 
     def _eta(self, state: StrategyState, rates: list[float], read: ReadSoFar) -> tuple[float, float] | None:
-        """Seconds until the snapshot is read, from the fastest to the slowest recent rate; None when not known.
+        """Seconds until the snapshot is read, at the fastest and at the slowest recent rate; None if unknown.
 
-        While catching up until nothing is pending: as if nothing came any more, to as if it came as lately.
+        While catching up: seconds until nothing is pending, if nothing more arrives and if changes arrive as
+        recently.
         """
         if state.control.paused or state.phase == Phase.UPSTREAM:
             return None
@@ -209,7 +212,7 @@ class Meter:
             left_epochs = self._plan.pending_after
             return (left_epochs / applied, left_epochs / (applied - arriving)) if applied > arriving else None
         if read.done:
-            left = read.rows / read.done * (read.total - read.done)  # rows: as dense as before
+            left = read.rows / read.done * (read.total - read.done)  # assumes the same row density
         elif read.rows_total is not None or read.share is not None:
             left = float(read.total)
         else:
@@ -230,9 +233,9 @@ class Meter:
             return f"waiting: {waiting}"
         spool = self._view.spool
         if spool is not None and spool.waits is not None:
-            return f"the log is not being taken; it waits: {spool.waits}"
+            return f"the log is not being taken; waiting: {spool.waits}"
         if spool is not None and spool.full:
-            return "the log is not being taken: the spool is at spool.max_size; it goes on as the spool is drained"
+            return "the log is not being taken: the spool is at spool.max_size; it resumes as the spool is drained"
         if state.phase == Phase.SNAPSHOT and state.snapshot_finished_ms is not None:
             return "awaiting live: the log's end is before where history ended"
         if state.phase == Phase.SNAPSHOT:
@@ -255,7 +258,7 @@ class Meter:
         return "sink (commits take longer than reads)" if committed > staged else "upstream reads"
 
     def _changes_rate(self, steady_ms: int) -> float:
-        """Changes per second of the recent epochs; 0 where none has come for a while."""
+        """Changes per second over the recent epochs; 0 if none has arrived for a while."""
         recent = [epoch for epoch in self._recent if epoch.record.phase != Phase.SNAPSHOT]
         quiet_ms = max(LATELY_MS, 3 * self._interval_ms)
         if not recent or steady_ms - recent[-1].committed_ms > quiet_ms:
@@ -264,13 +267,14 @@ class Meter:
         return sum(epoch.record.changes_read for epoch in recent) * 1000 / span_ms
 
     def _applied(self) -> tuple[float, float]:
-        """Upstream epochs per second, lately: applied, and arriving meanwhile."""
+        """Upstream epochs per second, recently: applied, and arriving meanwhile."""
         recent = [epoch for epoch in self._recent if epoch.record.upstream_epochs]
         span_s = (recent[-1].committed_ms - recent[0].barrier_ms) / 1000 if recent else 0.0
         if span_s <= 0:
             return 0.0, 0.0
         applied = sum(epoch.record.upstream_epochs for epoch in recent)
-        # What is pending after an epoch was so at its barrier: what its own barrier saw did not arrive meanwhile.
+        # What is pending after an epoch was pending at its barrier: what that barrier saw did not arrive
+        # meanwhile.
         more = recent[-1].record.pending_epochs - recent[0].record.pending_epochs
         arrived = max(0, applied - recent[0].record.upstream_epochs + more)
         return applied / span_s, arrived / span_s

@@ -2,7 +2,7 @@
 
 Each `step` does what can be done now and says what it waits for; it never sleeps. One barrier is: commands act →
 observe → plan (pure) → stage (Spark) → advance (pure) → prepare (catalog) → commit (sink, in the background)
-→ mark. While the sink commits epoch n, n+1 may be staged, never further ahead; n+1 is prepared only once n is
+→ mark. While the sink commits epoch n, n+1 can be staged, but none further ahead; n+1 is prepared only once n is
 committed.
 """
 
@@ -38,7 +38,7 @@ class Tick(StrEnum):
 
 
 class Orchestrator(Generic[S]):
-    """One runner of one job. `step` until it says STOPPED or DONE; an exception ends the run."""
+    """One runner of one job. Call `step` until it returns STOPPED or DONE; an exception ends the run."""
 
     def __init__(
         self, job: Job, ports: Ports, strategy: Strategy[S], settings: Settings, start: Recovered, meter: Meter
@@ -56,7 +56,7 @@ class Orchestrator(Generic[S]):
         self._job_state = JobState.PAUSED if start.control.paused else JobState.RUNNING
         self._ahead: Epoch[S] | None = None  # staged, not yet prepared
         self._flight: Flight[S] = Flight(job, ports, committed.sink_schemas)
-        self._unmarked: EpochRecord | None = None  # committed, the catalog does not say so yet
+        self._unmarked: EpochRecord | None = None  # committed, not yet marked in the catalog
         self._sizes = Sizes(settings.target_ms)
         self._rhythm = Rhythm(settings.interval_ms, settings.target_ms)
         self._caught_up = CaughtUp(settings.until, ports.now_ms)
@@ -72,7 +72,7 @@ class Orchestrator(Generic[S]):
         self._stop_asked = True
 
     def progress(self) -> Progress:
-        """The numbers for people: what the sink holds, under the control in force."""
+        """The numbers for display: what the sink holds, under the control in force."""
         strategy, steady_ms, at_ms = self._strategy, self._ports.steady_ms(), self._caught_up.at_ms
         state = strategy.apply(self._committed_state, Mutations(self.state.control))
         told = self._meter.progress(strategy, state, self._committed_epoch, self.waiting_for(), at_ms, steady_ms)
@@ -80,7 +80,7 @@ class Orchestrator(Generic[S]):
 
     @property
     def caught_up(self) -> bool:
-        """Whether it was, in this run."""
+        """Whether the job had caught up at some point in this run."""
         return self._caught_up.at_ms is not None
 
     def waiting_for(self) -> str | None:
@@ -92,7 +92,7 @@ class Orchestrator(Generic[S]):
         return self._backoff.reason
 
     def step(self) -> Tick:
-        """Do what can be done now. A transient failure waits its backoff, up to the limit."""
+        """Do what can be done now. A transient failure is retried after its backoff, up to the limit."""
         steady_ms = self._ports.steady_ms()
         try:
             if steady_ms < self._backoff.until_ms:
@@ -105,11 +105,11 @@ class Orchestrator(Generic[S]):
             return Tick.WAITING
 
     def wait_ms(self) -> int:
-        """How long nothing will happen, at most: until the next barrier, or the next try."""
+        """How long nothing can happen, at most: until the next barrier, or the next retry."""
         return self._rhythm.wait_ms(self._ports.steady_ms(), self._backoff.until_ms)
 
     def committing(self) -> "Future[None] | None":
-        """The commit under way, for a runner that would rather wait for it than ask again."""
+        """The commit in progress, for a runner that would rather wait for it than poll."""
         return self._flight.committing
 
     # -- one step ------------------------------------------------------------------------------------------------
@@ -127,11 +127,11 @@ class Orchestrator(Generic[S]):
         return Tick.WORKED
 
     def _time_of_day(self, steady_ms: int) -> int:
-        """When that was, by the clock as it is set now; the numbers of epochs go on where it was set back."""
+        """That moment by the time of day as it is set now; epoch numbers may differ if the clock was set back."""
         return self._ports.now_ms() - (self._ports.steady_ms() - steady_ms)
 
     def _control_alone(self) -> Tick:
-        """While a failure waits for its next try, commands act all the same: nothing is read meanwhile."""
+        """Commands still act while a failure waits for its next retry: nothing is read meanwhile."""
         commands = self._ports.store.commands()
         if commands:
             self._throw_away()
@@ -139,33 +139,33 @@ class Orchestrator(Generic[S]):
         return Tick.STOPPED if self._stop_wanted() else Tick.WAITING
 
     def _reach_pause(self) -> None:
-        """A pause that was taken while an epoch was prepared is reached once that is committed."""
+        """A pause that was taken while an epoch was prepared is reached once that epoch is committed."""
         if self._job_state == JobState.PAUSING and self._flight.epoch is None:
             self._ports.store.become(JobState.PAUSED, "")
             self._job_state = JobState.PAUSED
 
     def _throw_away(self) -> None:
-        """What was read ahead was read under the control before: it is planned again."""
+        """Discards what was read ahead, under the previous control: it is planned again."""
         if self._ahead is not None:
             self._ports.stager.discard(self._ahead.checkpoint.epoch, self._ahead.checkpoint.attempt)
             self._ahead = None
 
     def asked(self) -> bool:
-        """Whether somebody wants to know how the job is, since the last call."""
+        """Whether somebody has asked for the job's status since the last call."""
         return self._ports.store.asked()
 
     def heartbeat(self) -> None:
-        """Renew the lease and the numbers for people. Raises Held when the lease is no longer ours."""
+        """Renew the lease and the numbers for display. Raises Held when the lease is lost."""
         self._ports.store.heartbeat(self._ports.now_ms(), self.progress())
 
     def has_news(self) -> bool:
-        """Whether people would learn something from a heartbeat before it is due. Called by another thread."""
-        # paused, no epoch comes that would tell it
+        """Whether a heartbeat before it is due would report something new. Called by another thread."""
+        # while paused, no epoch reports it
         paused = self.state.control.paused and self._meter.lag_untold
         return paused or self._meter.untold(self._ports.steady_ms())
 
     def _settle(self) -> None:
-        """Take the result of the commit under way; start it again when it failed in passing."""
+        """Take the result of the running commit; start it again after a transient failure."""
         flight = self._flight.landed()
         if flight is None:
             return
@@ -184,19 +184,19 @@ class Orchestrator(Generic[S]):
         self._ports.stager.discard(flight.checkpoint.epoch, flight.checkpoint.attempt)
 
     def _barrier(self, steady_ms: int) -> Tick | None:
-        """Begin the next barrier if it is time: None once an epoch is staged, else what is waited for."""
+        """Begin the next barrier if it is due: None once an epoch is staged, otherwise what is waited for."""
         if self._rhythm.is_early(steady_ms) and not self._stop_wanted():
             return Tick.IDLE if self._flight.epoch is None else Tick.WAITING
         commands = self._ports.store.commands()
         barrier = self._next(commands)
         if commands:
-            self._take(barrier)  # also while the sink commits: else it would wait for two epochs
+            self._take(barrier)  # even while the sink commits, or it would wait for two epochs
         if self._stop_wanted():
             if self._flight.epoch is not None:
                 return Tick.WAITING
             self._mark()
             return Tick.STOPPED
-        # Though more came since: else a busy upstream would keep it for ever.
+        # Even if more has arrived since, or a busy upstream would keep the run going for ever.
         if self._caught_up.ends(self.state.control):
             if self._flight.epoch is not None:
                 return Tick.WAITING
@@ -206,11 +206,11 @@ class Orchestrator(Generic[S]):
         return self._read(barrier, steady_ms)
 
     def _next(self, commands: tuple[Command, ...]) -> Barrier:
-        """The next barrier; its number is the only thing that the time of day decides."""
+        """The next barrier; its number is the only thing that depends on the time of day."""
         return Barrier.taking(commands, self._last_epoch, self._ports.now_ms(), self.state.control)
 
     def _take(self, barrier: Barrier) -> None:
-        """The barrier's commands act from here on, and the catalog knows it first."""
+        """The barrier's commands act from here on; the catalog records them first."""
         control = barrier.mutations.control
         verbs = ", ".join(c.verb for c in barrier.mutations.commands)
         record = EpochRecord(barrier.epoch, barrier.prev_ms, self.state.phase, barrier.epoch, mutations=verbs)
@@ -264,7 +264,7 @@ class Orchestrator(Generic[S]):
         return None
 
     def _idle(self, plan: EpochPlan, budget: Budget) -> Tick:
-        """A barrier without rows carries only control: no Spark, no database, unless a mark is still owed."""
+        """A barrier without rows carries only control: no Spark, no database, unless a mark is pending."""
         if self._flight.epoch is not None:
             return Tick.WAITING
         self.state = self._strategy.advance(self.state, plan, None, budget)

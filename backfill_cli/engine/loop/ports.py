@@ -1,6 +1,6 @@
 """What the loop works with: the job, its settings, and the world outside, each part replaceable.
 
-Shared by the loop and by recovery, so that an epoch is applied by both in the same way.
+Shared by the loop and by recovery, so that both apply an epoch in the same way.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ class Stager(Protocol):
     """Turns a plan into durable files under one attempt id. The engine's uses Spark, the simulation's lists."""
 
     def stage(self, plan: EpochPlan, epoch: int, schemas: Mapping[str, str]) -> "StagedEpoch":
-        """Write the epoch's rows once, durably. Raises Transient or Fatal; nothing of it is used then."""
+        """Write the epoch's rows once, durably. Raises Transient or Fatal; then nothing of it is used."""
         ...
 
     def folder(self, epoch: int, attempt: str) -> str:
@@ -25,11 +25,11 @@ class Stager(Protocol):
         ...
 
     def intact(self, epoch: int, staged: Staged) -> bool:
-        """Whether every staged file is still there, with its size."""
+        """Whether every staged file still exists with its size."""
         ...
 
     def discard(self, epoch: int, attempt: str) -> None:
-        """Remove an attempt's files: committed, or thrown away."""
+        """Remove an attempt's files, once it is committed or discarded."""
         ...
 
 
@@ -44,8 +44,8 @@ class StagedEpoch:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """interval_ms: between barriers at least. target_ms: what an epoch should take. retry_limit_ms: of transient
-    failures in a row. until: 'caught-up' or 'forever'."""
+    """interval_ms: minimum time between barriers. target_ms: what an epoch should take. retry_limit_ms: for
+    consecutive transient failures. until: 'caught-up' or 'forever'."""
 
     interval_ms: int
     target_ms: int
@@ -67,8 +67,8 @@ class Job:
 class Ports:
     """The world outside, each part replaceable: the simulation brings its own.
 
-    commit: runs a function in the background. now_ms: physical time, which people and machines set; it makes epoch
-    numbers and what is shown. steady_ms: milliseconds that only go on, for intervals, backoff and patience.
+    commit: runs a function in the background. now_ms: time of day, which can be set; used for epoch numbers and
+    display. steady_ms: milliseconds of a clock that only moves forward, for intervals, backoff and timeouts.
     """
 
     upstream: Upstream
@@ -83,7 +83,7 @@ class Ports:
 def commit_of(
     job: Job, checkpoint: Checkpoint, prev_epoch: int, stager: Stager, only: frozenset[str] | None = None
 ) -> EpochCommit:
-    """What the sink is told of a prepared epoch: the same in the loop and in recovery."""
+    """What the sink receives for a prepared epoch: the same in the loop and in recovery."""
     assert checkpoint.plan is not None
     assert checkpoint.staged is not None
     tables = tuple(replace(t, schema=checkpoint.sink_schemas.get(t.name, t.schema)) for t in job.tables)

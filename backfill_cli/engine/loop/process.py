@@ -1,4 +1,4 @@
-"""The loop in a process: its sleep, its signals, its heartbeat."""
+"""The loop in a process: how it sleeps, handles signals and renews its lease."""
 
 import os
 import queue
@@ -15,25 +15,25 @@ from backfill_cli.errors import BackfillError, Fatal, Held
 from backfill_cli.model.pace import Backoff
 from backfill_cli.strategies import StrategyState
 
-HEARTBEAT_S = 10.0  # the lease of a runner on another machine counts as dead after three of them
-LOOK_S = 0.5  # how often the heartbeat looks whether there is something to tell before
-WAITING_S = 1.0  # how old what `status` says may be while the loop waits for somebody
+HEARTBEAT_S = 10.0  # the lease of a runner on another machine counts as expired after three missed heartbeats
+LOOK_S = 0.5  # how often the heartbeat checks whether there is something to report before it is due
+WAITING_S = 1.0  # maximum age of what `status` shows while the loop waits for something
 
 
 def steady_ms() -> int:
-    """Milliseconds by a clock that nobody sets; they mean nothing in another process."""
+    """Milliseconds by a clock that is never set; meaningless in another process."""
     return time.monotonic_ns() // 1_000_000
 
 
 class Wake:
-    """A sleep that others end: a commit that is done, a heartbeat that failed, a signal."""
+    """A sleep that others can end: a finished commit, a failed heartbeat, a signal."""
 
     def __init__(self) -> None:
-        # Its put may interrupt its get in the same thread, as a signal's handler does; an Event's set may not.
+        # put() may interrupt get() in the same thread, as a signal handler does; Event.set() may not.
         self._rung: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     def ring(self) -> None:
-        """Who sleeps wakes up; who does not will not fall asleep next time."""
+        """Wakes the sleeper; if none is asleep, the next sleep ends at once."""
         self._rung.put(None)
 
     def sleep(self, seconds: float) -> None:
@@ -46,10 +46,10 @@ class Wake:
 
 
 class Signals:
-    """SIGINT and SIGTERM while a job runs: the first asks to stop, the second ends the process at once.
+    """SIGINT and SIGTERM while a job runs: the first requests a stop, the second ends the process at once.
 
-    Before there is a loop nothing is in hand, and the first one unwinds as SystemExit. caught: its number. wake:
-    what the loop sleeps by.
+    Before there is a loop no epoch is in hand, and the first signal unwinds as SystemExit. caught: its number.
+    wake: the loop's sleep.
     """
 
     def __init__(self, watcher: Watcher) -> None:
@@ -67,7 +67,7 @@ class Signals:
         try:
             yield self
         except Exception:
-            if self.caught is not None and self._loop is None:  # Ctrl-C ends a Spark that is starting as well
+            if self.caught is not None and self._loop is None:  # Ctrl-C also ends a Spark that is starting
                 raise SystemExit(128 + self.caught) from None
             raise
         finally:
@@ -75,7 +75,7 @@ class Signals:
                 signal.signal(number, handler)
 
     def ask(self, loop: Orchestrator[StrategyState]) -> None:
-        """From here on a signal asks this loop to stop."""
+        """From here on, a signal asks this loop to stop."""
         self._loop = loop
 
     def _hear(self, number: int, _frame: FrameType | None) -> None:
@@ -91,10 +91,10 @@ class Signals:
 
 
 class Heartbeat:
-    """The lease is renewed every 10 s while `with` lasts, whatever the run's own thread is at.
+    """Renews the lease every 10 s while the `with` block lasts, whatever the run's own thread is doing.
 
-    renew: what it does; the loop's own once there is one. has_news: whether to do it before it is due. limit_ms:
-    how long it may fail in a row. A failure for good (the lease is another's, a fault of ours) wakes the loop, and
+    renew: the renewal; the loop's own once there is a loop. has_news: whether to renew before it is due. limit_ms:
+    how long it may fail in a row. A permanent failure (another runner has the lease, a bug) wakes the loop, and
     `check` raises it there.
     """
 
@@ -111,13 +111,13 @@ class Heartbeat:
         self._thread = threading.Thread(target=self._go_on, name="heartbeat", daemon=True)
 
     def beat(self) -> None:
-        """Renew now. What fails in passing is left to the next one, up to the limit; Held is raised at once."""
+        """Renews now. A transient failure is left to the next renewal, up to the limit; Held is raised at once."""
         with self._turn:
             try:
                 self.renew()
             except Held:
                 raise
-            except BackfillError as exc:  # the lease outlives two that are missed
+            except BackfillError as exc:  # the lease survives two missed renewals
                 now_ms = steady_ms()
                 self._trouble = self._trouble.failed(now_ms, exc.message)
                 if self._trouble.spent(now_ms, self._limit_ms):
@@ -126,7 +126,7 @@ class Heartbeat:
                 self._trouble = Backoff()
 
     def check(self) -> None:
-        """Raises what ended the heartbeat."""
+        """Raises the error that ended the heartbeat."""
         if self._failed is not None:
             raise self._failed
 
@@ -144,7 +144,7 @@ class Heartbeat:
                 return
 
     def _beat_by_name(self) -> None:
-        """As `beat`; a fault of ours is named, else the thread would die without a word."""
+        """As `beat`, but wraps unexpected exceptions, or the thread would die silently."""
         try:
             self.beat()
         except BackfillError:
@@ -165,7 +165,7 @@ class Heartbeat:
 
 
 def run_loop(loop: Orchestrator[StrategyState], watcher: Watcher, heartbeat: Heartbeat, wake: Wake) -> Tick:
-    """Step until the job is stopped or done."""
+    """Steps until the job is stopped or done."""
     shown = _Shown(loop, watcher, heartbeat)
     while True:
         tick = loop.step()
@@ -179,7 +179,7 @@ def run_loop(loop: Orchestrator[StrategyState], watcher: Watcher, heartbeat: Hea
 
 
 class _Shown:
-    """Tells the watcher when there is something new to see, and the catalog what the loop waits for."""
+    """Notifies the watcher when there is something new to see, and records what the loop waits for."""
 
     def __init__(self, loop: Orchestrator[StrategyState], watcher: Watcher, heartbeat: Heartbeat) -> None:
         self._loop = loop

@@ -1,7 +1,7 @@
-"""A prepared epoch that the sink can never take is taken back, so that fixing the cause and `resume` go on.
+"""Withdraws a prepared epoch that the sink can never take, so that fixing the cause and `resume` continue the job.
 
-Used by the loop and by recovery, once a commit has failed for good. Every step may be killed and run again: the
-recovery after it applies the epoch once more, the sink refuses it once more.
+Used by the loop and by recovery, once a commit has failed for good. Every step can be killed and repeated: the
+next recovery applies the epoch again, and the sink refuses it again.
 """
 
 from dataclasses import dataclass
@@ -23,11 +23,11 @@ class Promises:
     stager: Stager
 
     def take_back(self, prepared: Checkpoint, refusal: Fatal) -> None:
-        """The epoch is no longer prepared, and the hint of `refusal`, which ends the run, says how to go on.
+        """Withdraws the prepared epoch; the hint of `refusal`, which ends the run, then says how to continue.
 
-        A sink whose hint is to start over knows that a resume would fail again. No change after a StateConflict:
-        there one side was restored. Raises BadData where a table has the epoch, Transient where sink or catalog
-        cannot be asked now.
+        If the sink's hint is to start over, a resume would fail again. Does nothing after a StateConflict, where
+        one side was restored. Raises BadData when some table has the epoch, Transient when sink or catalog cannot
+        be read now.
         """
         if isinstance(refusal, StateConflict):
             return
@@ -36,13 +36,13 @@ class Promises:
             name = self.job.name
             raise BadData(
                 f"{refusal.message}\nepoch {prepared.epoch} is in {', '.join(has)} but not in {', '.join(lacks)}, "
-                "so it can neither be finished nor taken back",
+                "so it can be neither finished nor taken back",
                 f"start over: backfill drop {name} --with-rows --confirm {name}",
             ) from refusal
         self.store.unprepare(prepared.epoch)
         hit("promise-taken-back")
         self.stager.discard(prepared.epoch, prepared.attempt)
-        refusal.hint = refusal.hint or "fix what it names"
+        refusal.hint = refusal.hint or "fix the cause that the message names"
         refusal.hint = refusal.way_on(self.job.name)
 
     def _tables(self, prepared: Checkpoint) -> tuple[list[str], list[str]]:

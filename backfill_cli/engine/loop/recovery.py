@@ -1,6 +1,6 @@
 """What a new runner does before its first barrier: fence, compare sink and catalog, keep the promise.
 
-Every step may be killed and run again: fencing and committing are idempotent by token, epoch and attempt.
+Every step can be killed and repeated: fencing and committing are idempotent by token, epoch and attempt.
 """
 
 from collections.abc import Mapping
@@ -18,12 +18,12 @@ from backfill_cli.model.job import Phase
 def recover(
     job: Job, store: JobStore, sink: Sink, stager: Stager, now_ms: int, mutations: str = "recovered"
 ) -> Recovered:
-    """Bring sink and catalog to the same epoch; returns what the loop starts with (nothing prepared).
+    """Brings sink and catalog to the same epoch; returns what the loop starts with (nothing prepared).
 
-    mutations: what the ledger says of an epoch that was promised. Fences first, so that a commit of an older
-    runner either is in the marker or never will be. Raises StateConflict when one side was restored to an older
-    point, or staging is damaged and only some tables have the epoch; Fatal when the sink can never take the
-    promised epoch, which is then promised no more.
+    mutations: the ledger's entry for an epoch that was promised. Fences first, so that a commit of an older runner
+    either is in the marker already or will never be. Raises StateConflict when one side was restored to an older
+    point, or when staged files are damaged and only some tables have the epoch; Fatal when the sink can never take
+    the promised epoch, which is then withdrawn.
     """
     sink.fence(job.name, job.token)
     hit("recovery-fenced")
@@ -53,7 +53,7 @@ def _keep_promise(
     sink: Sink,
     stager: Stager,
 ) -> Recovered:
-    """Apply the prepared epoch again from the same files, to the tables that lack it. record: for the ledger."""
+    """Applies the prepared epoch again from the same files, to the tables that lack it. record: for the ledger."""
     has = {name for name, m in markers.items() if (m.epoch, m.attempt) == (prepared.epoch, prepared.attempt)}
     lacks = {name: m for name, m in markers.items() if name not in has}
     _require_agreement(job, lacks, start.committed.epoch)
@@ -78,7 +78,7 @@ def _keep_promise(
 
 
 def _drop(job: Job, start: Recovered, prepared: Checkpoint, has: set[str], store: JobStore) -> Recovered:
-    """Staging is damaged: plan again if no table has the epoch, else stop."""
+    """The staged files are damaged: plan again if no table has the epoch, otherwise stop."""
     if has:
         raise StateConflict(
             f"job {job.name!r}: epoch {prepared.epoch} is in {', '.join(sorted(has))} but not in the other "
@@ -91,7 +91,7 @@ def _drop(job: Job, start: Recovered, prepared: Checkpoint, has: set[str], store
 
 
 def _require_agreement(job: Job, markers: Mapping[str, Marker], committed: int) -> None:
-    """Every marker stands at the committed epoch; else somebody restored one side."""
+    """Every marker is at the committed epoch; otherwise one side was restored."""
     for table, marker in sorted(markers.items()):
         if marker.epoch == committed:
             continue
@@ -107,7 +107,7 @@ def _require_agreement(job: Job, markers: Mapping[str, Marker], committed: int) 
 
 
 def _record(prepared: Checkpoint, now_ms: int, mutations: str) -> EpochRecord:
-    """The ledger's line of an epoch that recovery found or finished; durations are not known."""
+    """The ledger's line for an epoch that recovery found or finished; durations are unknown."""
     assert prepared.staged is not None
     assert prepared.plan is not None
     phase = Phase.SNAPSHOT if prepared.plan.reads else prepared.phase

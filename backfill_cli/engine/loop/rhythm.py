@@ -1,16 +1,16 @@
-"""When barriers were, and when the next one is due.
+"""When barriers passed, and when the next one is due.
 
-By the steady clock, as all that waits: somebody may set the other one, an hour or a day off.
+Uses the steady clock, as every wait does: the time of day can be set forward or back by hours or days.
 """
 
-SELF_PAUSED_AFTER = 6  # times the longer of interval and target without a barrier
+SELF_PAUSED_AFTER = 6  # times the longer of interval and target, without a barrier
 
 
 class Rhythm:
     """interval_ms: between two barriers, unless the loop is behind. target_ms: what an epoch should take.
 
-    looked_ms: when a barrier was looked for last. passed_ms: when one passed last, with rows, or idle and with no
-    epoch in flight. behind: the next barrier need not wait for the interval.
+    looked_ms: when a barrier was last attempted. passed_ms: when one last passed, with rows, or idle with no epoch
+    in flight. behind: the next barrier need not wait for the interval.
     """
 
     def __init__(self, interval_ms: int, target_ms: int) -> None:
@@ -25,18 +25,18 @@ class Rhythm:
         return since_ms is not None and since_ms < self._interval_ms and not self.behind
 
     def wait_ms(self, steady_ms: int, tries_at_ms: int) -> int:
-        """How long nothing will happen, at most: until the next barrier, or the next try of what failed."""
+        """How long nothing can happen, at most: until the next barrier, or the next retry after a failure."""
         if tries_at_ms > steady_ms:
             return min(tries_at_ms - steady_ms, self._interval_ms)
         since_ms = self._since_ms(steady_ms)
         return 0 if since_ms is None else max(0, self._interval_ms - since_ms)
 
     def passed(self) -> None:
-        """The barrier that was looked for has passed."""
+        """The barrier that was attempted has passed."""
         self.passed_ms = self.looked_ms
 
     def silent_ms(self, steady_ms: int) -> int | None:
-        """How long no barrier passed, where that is longer than it should be."""
+        """How long no barrier has passed, if that is longer than it should be; otherwise None."""
         if self.passed_ms is None:
             return None
         silent_ms = steady_ms - self.passed_ms

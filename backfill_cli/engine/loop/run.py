@@ -1,4 +1,4 @@
-"""A job in a process: created or taken up, recovered, run to its end. The commands call this."""
+"""A job in a process: created or resumed, recovered, run to its end. The commands call this."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -36,17 +36,17 @@ if TYPE_CHECKING:
     from backfill_cli.catalog.lease import JobLock
 
 SIGNALLED = "a signal"
-ASKED = "a stop was asked for"
+ASKED = "a stop was requested"
 RATE = "throttle.rate"
 
 
 def start(
     config: JobConfig, catalog: Catalog, until: str, into_existing: bool, watcher: Watcher | None
 ) -> JobState:
-    """Create the job, or go on with it when its fingerprint is equal, and run it to its end.
+    """Create the job, or continue it if its fingerprint is unchanged, and run it to its end.
 
-    until, and what of the config may change, are kept in the catalog; a later `resume` goes by them. Raises
-    UsageError for a config that would lead to another result, Held while another runner has the job.
+    until, and the parts of the config that may change, are stored in the catalog; a later `resume` uses them.
+    Raises UsageError for a config that would lead to a different result, Held while another runner has the job.
     """
     name = config.job.name
     run = _Run(name, catalog, watcher or NoWatcher())
@@ -71,8 +71,8 @@ def resume(
 ) -> JobState:
     """Run a job from its last checkpoint on, from the catalog alone, or from what a sink keeps of it.
 
-    A pause ends with it. until: kept in the catalog, for later runs too; None: as it was kept. Raises Held while
-    another runner has the job.
+    Ends a pause. until: stored in the catalog, for later runs too; None: as stored. Raises Held while another
+    runner has the job.
     """
     run = _Run(name, catalog, watcher or NoWatcher())
     with catalog.lock_job(name) as lock, run.signals.installed():
@@ -102,7 +102,7 @@ class _Run:
         self.signals = Signals(watcher)
 
     def created(self, job: JobDefinition, config: JobConfig, resources: Resources, lock: "JobLock") -> JobState:
-        """Run a job that this process made: upstream and sink are ready."""
+        """Run a job that this process created: upstream and sink are ready."""
         with self._claimed(job, config, resources, lock) as (claim, heartbeat):
             tick = self._work(claim, heartbeat, job, config, resources, unpause=False)
         return self._ended(tick, job)
@@ -117,18 +117,18 @@ class _Run:
         changed: Sequence[str],
         was_until: str | None = None,
     ) -> JobState:
-        """Run a job that was there before: upstream and sink must be as they were left.
+        """Run a job that existed before: upstream and sink must be as they were left.
 
-        changed: keys of the config that the catalog has otherwise. was_until: what it has of `until`.
+        changed: config keys whose value in the catalog differs. was_until: the catalog's value of `until`.
         """
         with suppress(Transient):  # before the claim: a refused command has changed nothing
             require_kept(job.name, self.catalog, resources.sink)
         with self._claimed(job, config, resources, lock) as (claim, heartbeat):
             resources.patiently(lambda: claim.store.redefine(job.config, job.until, job.config_file))
             if was_until not in (None, job.until):
-                resources.tell(f"until {job.until} from now on, as it is recorded; it was until {was_until}")
+                resources.tell(f"until {job.until} from now on, stored in the catalog; it was until {was_until}")
             if changed:
-                resources.tell(f"the config has changed, and is stored: {', '.join(changed)}")
+                resources.tell(f"the config has changed and was stored: {', '.join(changed)}")
             for said in nothing_follows(self.name, resources.upstream.capabilities, job.until):
                 resources.tell(said)
             held = resources.patiently(lambda: require_kept(job.name, self.catalog, resources.sink))
@@ -145,15 +145,15 @@ class _Run:
     def _claimed(
         self, job: JobDefinition, config: JobConfig, resources: Resources, lock: "JobLock"
     ) -> Iterator[tuple["Claim", Heartbeat]]:
-        """The job is ours, and stays so however long the start takes: its lease is renewed from the claim on.
+        """The job is ours while the block lasts, however slow the start: the lease is renewed from the claim on.
 
-        The state that it ends in is in the catalog before the error that ends it passes on.
+        The final state is in the catalog before the error that caused it propagates.
         """
         with self.catalog.claim(job.name, user(), _now_ms(), lock) as claim:
             store = claim.store
 
             def tell(doing: str) -> None:
-                with suppress(Transient):  # for people alone: it must not end what it tells of
+                with suppress(Transient):  # for display only: it must not end what it reports
                     store.become(JobState.STARTING, doing)
                 self.watcher.tell(doing)
 
@@ -170,7 +170,7 @@ class _Run:
                 _fail(store, job, exc)
                 raise
             except BaseException:
-                # A signal before the first barrier: nothing was in hand.
+                # A signal before the first barrier: no epoch was in hand.
                 _stop(store, SIGNALLED)
                 raise
 
@@ -183,7 +183,7 @@ class _Run:
         resources: Resources,
         unpause: bool,
     ) -> Tick:
-        """Recover, which takes no Spark, then loop; the catalog knows how it ended."""
+        """Recover, which needs no Spark, then loop; the catalog records how it ended."""
         store = claim.store
         upstream, stager = resources.patiently(lambda: self._parts(store, definition, config, resources))
         job = Job(self.name, claim.token, definition.tables, encode(definition))
@@ -215,7 +215,7 @@ class _Run:
             try:
                 tick = run_loop(loop, self.watcher, heartbeat, self.signals.wake)
             except BackfillError:
-                with suppress(BackfillError):  # what the sink holds, not what it held when somebody was told last
+                with suppress(BackfillError):  # what the sink holds now, not as last reported
                     loop.heartbeat()
                 raise
         resources.tell = self.watcher.tell
@@ -230,19 +230,19 @@ class _Run:
     def _parts(
         self, store: JobStore, definition: JobDefinition, config: JobConfig, resources: Resources
     ) -> tuple[Upstream, SparkStager]:
-        """What the job reads, and what stages it."""
+        """What the job reads from, and what stages it."""
         if definition.strategy == "chain":
             return open_spooled(definition, config, resources, store, _now_ms, steady_ms)
         return resources.upstream, SparkStager(lambda: resources.spark, resources.upstream, config)
 
     def _beside(self, upstream: Upstream) -> AbstractContextManager[None]:
-        """What goes on beside the loop: the log is taken, where the strategy is to take it."""
+        """What runs beside the loop: the taking of the log, if the strategy has one."""
         if isinstance(upstream, SpooledUpstream):
             return taking(upstream.taker, self.signals.wake.ring)
         return nullcontext()
 
     def _submits(self, pool: ThreadPoolExecutor) -> "Callable[[Callable[[], None]], Future[None]]":
-        """How a commit gets into the background: the loop wakes when it is done."""
+        """Runs a commit in the background: the loop wakes when it is done."""
 
         def submit(commit: Callable[[], None]) -> "Future[None]":
             future = pool.submit(commit)
@@ -252,7 +252,7 @@ class _Run:
         return submit
 
     def _begin(self, store: JobStore, recovered: Recovered, unpause: bool) -> None:
-        """The job runs, or stays paused. A resume acts at the first barrier, as every command does."""
+        """The job runs, or stays paused. Like every command, a resume acts at the first barrier."""
         paused = recovered.control.paused
         if paused and unpause:
             self.catalog.post(self.name, Verb.RESUME, None, actor(), _now_ms())
@@ -261,10 +261,10 @@ class _Run:
             store.become(JobState.PAUSED, f"started while paused by {by}: it stays paused")
         else:
             epoch = recovered.committed.epoch
-            store.become(JobState.RUNNING, f"a runner goes on from epoch {epoch}" if epoch else "a runner began")
+            store.become(JobState.RUNNING, f"a runner resumed at epoch {epoch}" if epoch else "a runner started")
 
     def _ended(self, tick: Tick, definition: JobDefinition) -> JobState:
-        """What the process ends with."""
+        """How the process ends."""
         if tick == Tick.DONE:
             return JobState.DONE
         if self.signals.caught:
@@ -281,16 +281,16 @@ def _stop(store: JobStore, reason: str) -> None:
 
 
 def _fail(store: JobStore, definition: JobDefinition, exc: Exception) -> None:
-    """The job is failed in the catalog, with reason and way on, unless the catalog itself is what failed."""
+    """Marks the job failed in the catalog, with reason and next step, unless the catalog itself is what failed."""
     job, lines = definition.name, str(exc).strip().splitlines() or [""]
-    reason = f"{type(exc).__name__}: {lines[-1]}"  # of a traceback what was raised; the log has all of it
+    reason = f"{type(exc).__name__}: {lines[-1]}"  # of a traceback, the exception; the log has the rest
     if isinstance(exc, BackfillError):
         told = exc.naming(job, definition.has_tables_to_itself)
         reason = f"{told.message}{WAY_ON}{told.way_on(job)}"
     try:
         store.become(JobState.FAILED, reason)
     except BackfillError as other:
-        exc.add_note(f"and the catalog could not be told: {other.message}")
+        exc.add_note(f"and this could not be recorded in the catalog: {other.message}")
 
 
 def _now_ms() -> int:

@@ -1,4 +1,4 @@
-"""How many rows the next epoch takes, of the snapshot and of the log, learnt from how long the last ones took."""
+"""How many rows the next epoch takes from the snapshot and from the log, based on how long recent ones took."""
 
 from dataclasses import dataclass, field
 
@@ -6,13 +6,13 @@ from backfill_cli.model.job import Phase
 from backfill_cli.model.pace import Sizer
 from backfill_cli.model.plan import Staged
 
-LEAST_CHANGES = 10_000  # less than a second: fewer would be no quicker where the machine is slow, and never done
-FIRST_CHANGES = 100_000  # JSON of a machine that is busy: within the target; four times as many at the next
+LEAST_CHANGES = 10_000  # under a second: on a slow machine smaller epochs would be no faster, and never finish
+FIRST_CHANGES = 100_000  # within the target even for JSON on a busy machine; four times as many in the next epoch
 
 
 @dataclass(slots=True)
 class Sizes:
-    """target_ms: how long an epoch should take to stage, and to commit."""
+    """target_ms: how long an epoch should take to stage and to commit."""
 
     target_ms: int
     snapshot: Sizer = field(default_factory=Sizer)
@@ -22,15 +22,15 @@ class Sizes:
         return self.snapshot if phase == Phase.SNAPSHOT else self.log
 
     def learn(self, phase: Phase, limited: bool, staged: Staged, took_ms: int) -> None:
-        """What was staged took so long. limited: whether a rate limits the snapshot."""
+        """Adjusts the size after `staged` took `took_ms`. limited: whether a rate limits the snapshot."""
         if phase != Phase.SNAPSHOT:
             learnt = self.log.after(staged.changes_read + staged.images, took_ms, self.target_ms)
             self.log = Sizer(max(learnt.rows, LEAST_CHANGES))
         elif not limited or staged.changes_read:
-            # A limit is for history alone: live rows beside it say how much an epoch can take.
+            # The limit applies to history only: live rows beside it show how much an epoch can take.
             read = sum(rows for _, rows in staged.reads) + staged.changes_read
             self.snapshot = self.snapshot.after(read, took_ms, self.target_ms)
 
     def full(self, changes: int) -> bool:
-        """Whether so many live rows beside a limited snapshot fill an epoch: the next need not wait."""
+        """Whether this many live rows beside a limited snapshot fill an epoch, so that the next need not wait."""
         return changes >= self.snapshot.rows // 2

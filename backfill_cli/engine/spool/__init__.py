@@ -1,1 +1,1 @@
-"""A change log taken at once, kept durably, and read in peace: strategy chain. Start reading at `taker.py`."""
+"""A change log taken promptly, kept durably, and applied later: strategy chain. Start reading at `taker.py`."""

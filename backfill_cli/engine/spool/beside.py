@@ -1,4 +1,4 @@
-"""The thread that takes the log beside the loop, while a chain job runs."""
+"""The thread that takes the log in parallel with the loop while a chain job runs."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from backfill_cli.engine.spool.taker import Taker
 
 LOOK_S = 0.05
-"""How often it looks whether taking is due: that costs two comparisons."""
+"""How often the thread checks whether a take is due: a check costs two comparisons."""
 
 
 @contextmanager
 def taking(taker: Taker, wake: Callable[[], None]) -> Iterator[None]:
-    """While `with` lasts; an entry under way is finished. wake: called when taking ended for good."""
+    """Takes the log while the `with` block lasts; an entry in progress is finished. wake: called on failure."""
     over = threading.Event()
 
     def go_on() -> None:

@@ -1,7 +1,7 @@
-"""Entries of the spool become one epoch's staged rows: the net change of each key over all of them.
+"""Turns spool entries into one epoch's staged rows: the net change of each key over all of them.
 
-The order of changes is that of the entries, then that within an entry. An entry whose table was truncated makes
-what came before it of that table meaningless.
+Changes are ordered by entry, then by place within the entry. If an entry truncates a table, the table's earlier
+changes are meaningless.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ def staged(
     shape: "Transform",
     folder: Path,
 ) -> StagedTable:
-    """One table's net changes of some entries, as the sink takes them, in files of the attempt's `folder`."""
+    """One table's net changes of some entries, in the sink's form, in files of the attempt's `folder`."""
     held = [(entry, entry.tables[table]) for entry in entries if table in entry.tables]
     last = max((i for i, (_, one) in enumerate(held) if one.truncated), default=None)
     counted = held if last is None else held[last:]
@@ -50,7 +50,7 @@ def staged(
 def _frame(
     spark: "SparkSession", spool: Spool, held: Sequence[tuple[SpoolEntry, TakenTable]], lacking: bool
 ) -> "DataFrame":
-    """All changes, `_seq` ordering them over the entries. lacking: whether some leave columns out (`_unsent`)."""
+    """All changes, with `_seq` ordering them across entries. lacking: whether some lack columns (`_unsent`)."""
     from pyspark.sql import functions as F
 
     def read(group: Sequence[tuple[SpoolEntry, TakenTable]]) -> "DataFrame":

@@ -1,7 +1,7 @@
-"""The spool on a file system: a folder per job, in it one per entry, which describes itself.
+"""The spool on a file system: a folder per job, containing a self-describing folder per entry.
 
-An entry is there once its `entry.json` is: written last, when everything else is on disk. What has none is of a
-taking that was cut off, and was never acknowledged to anybody.
+An entry exists once its `entry.json` does: it is written last, when everything else is on disk. A folder without
+one is from an interrupted take, which was never acknowledged.
 """
 
 import hashlib
@@ -24,14 +24,14 @@ ENTRY, OWNER = "entry.json", "owner.json"
 
 
 class Spool:
-    """One job's spool. root: the config's `spool.path`. owner: what tells the job from others of its name."""
+    """One job's spool. root: the config's `spool.path`. owner: distinguishes the job from others of its name."""
 
     def __init__(self, root: str, job: str, owner: str) -> None:
         self._job, self._owner = job, owner
         self._folder = Path(root) / job
 
     def open(self) -> None:
-        """The folder is there and this job's. Raises StateConflict for another job's, Transient for no disk."""
+        """The folder exists and is this job's. Raises StateConflict for another's, Transient for disk errors."""
         folder_made(self._folder)
         path = self._folder / OWNER
         mine = {"job": self._job, "owner": self._owner}
@@ -41,8 +41,8 @@ class Spool:
         found = json.loads(path.read_text())
         if found != mine:
             raise StateConflict(
-                f"the spool {self._folder} belongs to another job {self._job!r}, of another catalog",
-                "name another folder: spool.path; or drop that job",
+                f"the spool {self._folder} belongs to another catalog's job {self._job!r}",
+                "set another folder in spool.path, or drop that job",
             )
 
     def place(self, name: str) -> Path:
@@ -50,7 +50,7 @@ class Spool:
         return self._folder / name
 
     def seal(self, entry: SpoolEntry) -> SpoolEntry:
-        """The entry is durable, with the digests of its files. Its files are in its folder."""
+        """The entry, durable and with the digests of its files, which are in its folder."""
         folder = self.place(entry.name)
         files = [file.path for table in entry.tables.values() for file in table.files]
         with _on_disk(folder):
@@ -63,42 +63,42 @@ class Spool:
         return sealed
 
     def entries(self, after: Position, known: Sequence[SpoolEntry]) -> tuple[SpoolEntry, ...]:
-        """What the spool holds after a position, in order: what the catalog knows of it, then what goes on there.
+        """The spool's entries after a position, in order: those known to the catalog, then those that follow.
 
-        A catalog that was lost knows nothing, and one that was killed may lack the newest entry. Raises
-        StateConflict where an entry that the catalog knows is gone or damaged: it was acknowledged upstream.
+        A lost catalog knows none, and one that was killed may lack the newest entry. Raises StateConflict if an
+        entry that the catalog knows is gone or damaged: it was acknowledged upstream.
         """
         there = [self._read(path) for path in self._folder.glob(f"*/{ENTRY}")]
         chain = in_order(after, known, there)
         for entry in chain:
             self.require_whole(entry)
-        memories = {entry.name: entry.memory for entry in there}  # the catalog has none
+        memories = {entry.name: entry.memory for entry in there}  # the catalog keeps none
         return tuple(replace(entry, memory=memories.get(entry.name, "")) for entry in chain)
 
     def _read(self, path: Path) -> SpoolEntry:
         try:
             return decode(SpoolEntry, path.read_text())
         except ValueError as exc:
-            raise self._damaged(path, "is damaged: it no longer says what its entry holds") from exc
+            raise self._damaged(path, "is damaged: it does not describe its entry any more") from exc
 
     def require_reach(self, taken: Position, after: Position, entries: Sequence[SpoolEntry]) -> None:
-        """The spool goes on from a position to where the log was taken. Raises StateConflict where it does not."""
+        """The spool reaches from a position to where the log was taken. Raises StateConflict if it does not."""
         end = entries[-1].window.up_to if entries else after
         if not taken <= end:
             raise StateConflict(
-                f"job {self._job!r}: the log was taken up to {taken}, and its spool {self._folder} ends at "
-                f"{str(end) or 'nothing'}: what is between, the upstream may no longer have",
-                f"restore that folder, or name the right one in spool.path; else start over: backfill drop "
+                f"job {self._job!r}: the log was taken up to {taken}, but its spool {self._folder} ends at "
+                f"{str(end) or 'nothing'}: the upstream may no longer have what lies between",
+                f"restore that folder, or set the right one in spool.path; or start over: backfill drop "
                 f"{self._job} --with-rows --confirm {self._job}",
             )
 
     def require_whole(self, entry: SpoolEntry) -> None:
-        """Every file of an entry is there with its size. Raises StateConflict naming what is not."""
+        """Every file of an entry exists with its size. Raises StateConflict naming the first that does not."""
         folder = self.place(entry.name)
         for file in (file for table in entry.tables.values() for file in table.files):
             path = folder / file.path
             if not path.is_file() or path.stat().st_size != file.size_bytes:
-                how = "is gone" if not path.is_file() else "is not of its size"
+                how = "is gone" if not path.is_file() else "has the wrong size"
                 raise self._damaged(path, f"{how}; {_held(entry)}")
 
     def require_unchanged(self, entry: SpoolEntry) -> None:
@@ -112,16 +112,16 @@ class Spool:
     def _damaged(self, path: Path, how: str) -> StateConflict:
         return StateConflict(
             f"job {self._job!r}: the spool's file {path} {how}",
-            f"restore the folder from a copy; else start over: backfill drop {self._job} --with-rows "
+            f"restore the folder from a copy; or start over: backfill drop {self._job} --with-rows "
             f"--confirm {self._job}",
         )
 
     def remove(self, entry: SpoolEntry) -> None:
-        """The entry is gone: what it holds is in the sink."""
+        """Removes an entry that is in the sink, or was never completed."""
         shutil.rmtree(self.place(entry.name), ignore_errors=True)
 
     def sweep(self, keep: Sequence[SpoolEntry]) -> None:
-        """Nothing is left but the owner and these."""
+        """Removes everything except the owner's file and these entries."""
         kept = {OWNER, *(entry.name for entry in keep)}
         for path in self._folder.iterdir():
             if path.name not in kept:
@@ -134,16 +134,17 @@ def owned(root: str, job: str) -> bool:
 
 
 def holds_entries(root: str, job: str) -> bool:
-    """Whether the job's spool is there and holds some of its log."""
+    """Whether the job's spool exists and holds some of its log."""
     return any((Path(root) / job).glob(f"*/{ENTRY}"))
 
 
 def in_order(after: Position, known: Sequence[SpoolEntry], there: Sequence[SpoolEntry]) -> tuple[SpoolEntry, ...]:
-    """What follows a position: the entries known, then of those that are there what goes on from their end.
+    """What follows a position: the known entries, then those existing entries that continue from their end.
 
-    Of two that go on from one place the one from which the spool goes furthest: the other's taking was cut off.
+    If two continue from the same place, the one from which the spool reaches furthest is used: the take of the
+    other was interrupted.
     """
-    # by where it goes on: how far the spool goes from there, and by which entry
+    # by where an entry begins: how far the spool reaches from there, and through which entry
     follows: dict[Position, tuple[Position, SpoolEntry]] = {}
     for entry in sorted(there, key=lambda one: one.name, reverse=True):
         end = follows[entry.window.up_to][0] if entry.window.up_to in follows else entry.window.up_to
@@ -157,7 +158,7 @@ def in_order(after: Position, known: Sequence[SpoolEntry], there: Sequence[Spool
 
 
 def _held(entry: SpoolEntry) -> str:
-    ends = " to ".join(str(position) or "the begin" for position in (entry.window.after, entry.window.up_to))
+    ends = " to ".join(str(position) or "the beginning" for position in (entry.window.after, entry.window.up_to))
     return f"it holds the changes from {ends}, which the upstream may no longer have"
 
 
@@ -167,7 +168,7 @@ def _digest(path: Path) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    """The file has this text and is on disk, or is not there."""
+    """The file has this text and is on disk, or does not exist."""
     part = path.with_suffix(".part")
     with _on_disk(path):
         with part.open("w") as file:

@@ -1,4 +1,4 @@
-"""A chain job's parts put together: its spool, its taker, the upstream and the stager that its loop works with."""
+"""Assembles a chain job: its spool, its taker, and the upstream and the stager that its loop works with."""
 
 import hashlib
 from collections.abc import Callable
@@ -31,10 +31,10 @@ def open_spooled(
     now_ms: Callable[[], int],
     steady_ms: Callable[[], int],
 ) -> tuple[SpooledUpstream, SpooledStager]:
-    """What a loop works with; `SpooledUpstream.go_on_from` comes next, once the job is recovered.
+    """What a loop works with; `SpooledUpstream.take_up` comes next, once the job is recovered.
 
-    The log is that of `resources.upstream`, which is pinned or restored. Raises StateConflict for a spool that is
-    another job's.
+    The log is that of `resources.upstream`, which is pinned or restored. Raises StateConflict for a spool that
+    belongs to another job.
     """
     spool = Spool(config.spool.path, job.name, owner(job))
     spool.open()
@@ -55,6 +55,6 @@ def open_spooled(
 
 
 def owner(job: JobDefinition) -> str:
-    """What tells a job from others of its name, also once its catalog was lost: what it copies, and from where."""
+    """What distinguishes a job from others of its name, even without its catalog: what it copies, from where."""
     told = f"{job.fingerprint}\n{encode(job.pin)}"
     return hashlib.blake2b(told.encode(), digest_size=16).hexdigest()

@@ -1,4 +1,4 @@
-"""Staging of a chain job: an epoch's window is of the spool until that is drained, then of the log itself."""
+"""Staging for a chain job: an epoch's window comes from the spool until that is drained, then from the log."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A window of the log becomes files of a folder: what `take` leaves, or what `changes` reads, as it is."""
+"""Turns a window of the log into files of a folder: what `take` writes, or what `changes` reads, unmodified."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,9 +26,9 @@ def take(
     schemas: Mapping[str, str],
     folder: Path,
 ) -> Taken:
-    """The window's changes are files in `folder`, not yet durable. schemas: in force at its begin.
+    """The window's changes are files in `folder`, not yet durable. schemas: those in force at its beginning.
 
-    Raises what the log raises, BadData for a change of columns that cannot be followed or a key that is NULL.
+    Raises what the log raises, BadData for a change of columns that cannot be followed or for a NULL key.
     """
     folder_made(folder)
     try:
@@ -55,7 +55,7 @@ def _changes(
     schema: str,
     folder: Path,
 ) -> TakenTable:
-    """One table's changes, every one of them: a later drain nets them over many entries."""
+    """Every single change of one table: a later drain nets them over many entries."""
     from pyspark.sql import functions as F
 
     frame = log.changes(spark, table, window.after, window.up_to, schema)

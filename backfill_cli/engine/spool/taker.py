@@ -1,7 +1,7 @@
-"""The log's taker: at each interval what is new in the log goes into the spool, however far the loop is.
+"""The log's taker: at each interval it takes what is new in the log into the spool, however far the loop is.
 
-It has the log's connection to itself, and a thread of its own while the loop reads or commits. An entry is
-durable, then the catalog knows it, then it is acknowledged upstream: never in another order.
+It has the log's connection to itself, and its own thread while the loop reads or commits. An entry is made
+durable, then recorded in the catalog, then acknowledged upstream: never in another order.
 """
 
 import threading
@@ -23,23 +23,23 @@ from backfill_cli.model.position import START, Position
 from backfill_cli.strategies.chain import window_to_take
 
 REST, MOST_REST_MS = 3, 10_000
-"""A taking is followed by a rest of as many times what it took, so that it costs the snapshot a quarter at most;
-of 10 s at most, for a log that must be taken.
+"""After each take the taker rests three times as long as the take lasted, so that it uses at most a quarter of the
+snapshot's time; at most 10 s, because the log must be taken.
 """
 
 
 class Takes(Protocol):
-    """What writes a window's changes: with Spark, or into lists."""
+    """Writes a window's changes: with Spark, or into lists."""
 
     def __call__(self, window: ChangeWindow, schemas: Mapping[str, str], folder: Path) -> Taken: ...
 
 
 class Taker:
-    """`begin` first; then `take` by the loop's thread, and `beside` by a thread of its own, one at a time.
+    """Call `begin` first; then `take` from the loop's thread and `beside` from another thread, one at a time.
 
-    snapshot_open: whether the snapshot is still being read, so that its pin is looked at too. behind: whether the
-    log has more than was taken, when it was looked at last; untaken_ms: how old that is. full: because the spool
-    has no room for it.
+    snapshot_open: whether the snapshot is still being read, so that its pin is checked too. behind: whether the
+    log had more than was taken when last observed; untaken_ms: the time of the oldest change not taken. full:
+    because the spool has no room for it.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Taker:
         self._begun: Position | None = None
         self._schemas: Mapping[str, str] = {}
         self._position_ms: int | None = None
-        self._due_ms: int | None = None  # by the steady clock, as is the end of its rest
+        self._due_ms: int | None = None  # by the steady clock, as is the end of the rest
         self._rested_ms = 0
         self._trouble = Backoff()
         self._failed: BackfillError | None = None
@@ -74,12 +74,12 @@ class Taker:
 
     @property
     def entries(self) -> tuple[SpoolEntry, ...]:
-        """What is in the spool, in order."""
+        """The spool's entries, in order."""
         return self._entries
 
     @property
     def position(self) -> Position:
-        """Up to where the log was taken."""
+        """The position up to which the log has been taken."""
         if self._entries:
             return self._entries[-1].window.up_to
         assert self._begun is not None, "go_on_from comes first"
@@ -91,14 +91,14 @@ class Taker:
 
     @property
     def waits(self) -> str | None:
-        """What taking waits for, None while it goes on."""
+        """What the taking waits for, None while it proceeds."""
         return self._trouble.reason
 
     def begin(self, entries: Sequence[SpoolEntry]) -> None:
-        """What an earlier process left in the spool; the catalog knows all of it from here on, and no more."""
+        """Adopts what an earlier process left in the spool; the catalog then knows all of it, and no more."""
         known = {entry.number for entry in self._store.spooled()}
         applied = known - {entry.number for entry in entries}
-        if applied:  # it died before it said so
+        if applied:  # the earlier process died before it recorded that
             self._store.trim(max(applied))
         for entry in entries:
             if entry.number not in known:
@@ -108,7 +108,7 @@ class Taker:
         self._number = max([*known, *(entry.number for entry in entries)], default=0)
 
     def go_on_from(self, position: Position, schemas: Mapping[str, str]) -> None:
-        """The log is taken from here on, or from where the spool ends. schemas: in force here, table -> JSON."""
+        """The log is taken from here on, or from the spool's end. schemas: those in force here, table -> JSON."""
         with self._turn:
             if not self._entries:
                 self._owed = position if position not in (self._begun, START) else self._owed
@@ -119,18 +119,18 @@ class Taker:
     # -- taking --------------------------------------------------------------------------------------------------
 
     def take(self) -> None:
-        """An entry more, if the log has one.
+        """Takes one more entry, if the log has one.
 
-        Raises what the log raises, SpoolFull where that ends the job; else a full spool is left as it is.
+        Raises what the log raises, and SpoolFull if that ends the job; otherwise a full spool is left as it is.
         """
         with self._turn:
             self.check()
             self._take_some()
 
     def cover(self) -> bool:
-        """The log is taken up to a position at or after everything that any read so far saw.
+        """Takes the log up to a position at or after everything that any read has seen so far.
 
-        False where there was no room for it, or more than an entry before it.
+        False if the spool had no room for it, or if more than one entry precedes it.
         """
         with self._turn:
             self.take()
@@ -141,7 +141,7 @@ class Taker:
             return True
 
     def _take_some(self) -> bool:
-        """One entry more; whether there may be another."""
+        """Takes one more entry; returns whether there may be another."""
         began_ms, at = self._steady_ms(), self.position
         self._acknowledge()
         view = self._log.observe(at, self.snapshot_open)
@@ -161,7 +161,7 @@ class Taker:
         return moved and self.behind
 
     def _add(self, window: ChangeWindow) -> bool:
-        """The window is an entry; False where the log did not move with it."""
+        """Makes an entry of the window; False if the log did not advance."""
         late_ms = 0 if self._due_ms is None else max(0, self._steady_ms() - self._due_ms)
         due_ms = self._now_ms() - late_ms
         number, attempt = self._number + 1, uuid.uuid4().hex[:12]
@@ -181,7 +181,7 @@ class Taker:
         self._store.spool(replace(entry, memory=""))
         hit("spool-known")
         self._number = number
-        # Of the older ones nobody asks any more what the log knew there, and it may be long.
+        # The memory of older entries is no longer needed, and it can be long.
         before = (*self._entries[:-1], *(replace(one, memory="") for one in self._entries[-1:]))
         self._entries = (*before, entry)
         self._schemas = schemas
@@ -202,13 +202,13 @@ class Taker:
         )
 
     def _acknowledge(self) -> None:
-        """The log may let go of what the spool has; tried again, as by the next process, until it was told."""
+        """Allows the log to discard what the spool has; repeated, also by the next process, until it succeeds."""
         if self._owed is not None:
             self._log.acknowledge(self._owed)
             self._owed = None
 
     def trim(self, position: Position) -> None:
-        """What is in the sink up to a position is no longer in the spool."""
+        """Removes from the spool what the sink holds up to a position."""
         with self._turn:
             done = [entry for entry in self._entries if entry.window.up_to <= position]
             if not done:
@@ -222,7 +222,7 @@ class Taker:
     # -- beside the loop -----------------------------------------------------------------------------------------
 
     def hold(self) -> None:
-        """Nothing is taken but by `take`, from now on."""
+        """From now on nothing is taken except by `take`."""
         with self._turn:
             self.running = False
 
@@ -231,11 +231,11 @@ class Taker:
             self.running = True
 
     def end(self) -> None:
-        """The process ends: the entry under way is the last one."""
+        """The process ends: the entry in progress is the last one."""
         self._over = True
 
     def beside(self) -> bool:
-        """Take what is new if it is time, for the thread beside the loop. Whether it may be called again.
+        """Takes what is new if it is time, for the thread beside the loop. Returns whether to call it again.
 
         What ends the taking for good is raised by the loop's next `take` or `check`.
         """
@@ -256,7 +256,7 @@ class Taker:
             return self._failed is None
 
     def _take_by_name(self) -> None:
-        """As `take`; a fault of ours is named, else the thread would die without a word."""
+        """As `take`, but wraps unexpected exceptions, or the thread would die silently."""
         try:
             self.check()
             while self._take_some() and not self._over:
@@ -266,11 +266,11 @@ class Taker:
         except Exception as exc:
             raise Fatal(
                 f"taking the change log failed: {type(exc).__name__}: {exc}",
-                "nothing of it is committed; this is a fault of backfill: report it with the job's log",
+                "nothing of it is committed; this is a bug in backfill: report it with the job's log",
             ) from exc
 
     def check(self) -> None:
-        """Raises what ended the taking."""
+        """Raises the error that ended the taking."""
         if self._failed is not None:
             raise self._failed
 

@@ -1,7 +1,7 @@
-"""An upstream whose log goes by way of a spool: what the loop of a chain job sees.
+"""An upstream whose log passes through a spool: what the loop of a chain job sees.
 
-Until the spool is drained the spool is the log; then the log is read directly. Rows of the snapshot come from an
-upstream object of their own, for the log's has a thread beside the loop.
+Until the spool is drained, the spool is the log; then the log is read directly. Snapshot rows come from a separate
+upstream object, because the log's object is used by a thread beside the loop.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,9 +43,9 @@ class SpooledUpstream:
         self._covered = not self.capabilities.current
 
     def take_up(self, committed: Checkpoint, known: Sequence[SpoolEntry]) -> None:
-        """Goes on after what an earlier process committed, and took. known: entries that the catalog knows.
+        """Resumes after what an earlier process committed and took. known: entries that the catalog knows.
 
-        Raises StateConflict where the spool lacks some of these.
+        Raises StateConflict when the spool lacks some of these.
         """
         self._committed = committed.position
         self.taker.begin(self._spool.entries(committed.position, known))
@@ -61,16 +61,16 @@ class SpooledUpstream:
     # -- where the loop is ---------------------------------------------------------------------------------------
 
     def enter(self, phase: Phase, position: Position, schemas: Mapping[str, str], takes: bool = True) -> None:
-        """A barrier begins. Until one has drained the spool the log is taken beside the loop, and read directly
-        once nothing of it is left in the spool. schemas: in force at `position`.
+        """A barrier begins. The log is taken in parallel with the loop until the spool has been drained, and read
+        directly once the spool holds nothing of it. schemas: in force at `position`.
         """
         self.taker.check()
         self.taker.snapshot_open = phase == Phase.SNAPSHOT
-        # What follows an epoch in flight is not taken yet: if the sink refuses it, the log must have it still.
+        # Changes after an epoch in flight are not taken yet: if the sink refuses it, the log must still have them.
         begun = bool(self.taker.entries) or position == self._committed
         self._spools = phase != Phase.UPSTREAM and begun
         if not (self._spools and takes):
-            self.taker.hold()  # before anything is looked at: an entry may be under way
+            self.taker.hold()  # before anything is read: an entry may be in progress
         self._direct = not (self._spools or self._left(position))
         if not self._spools:
             return
@@ -128,18 +128,18 @@ class SpooledUpstream:
         return told or "the start of the change log"
 
     def _left(self, position: Position) -> list[SpoolEntry]:
-        """What is in the spool after a position."""
+        """What the spool holds after a position."""
         return [entry for entry in self.taker.entries if not entry.window.up_to <= position]
 
     def acknowledge(self, position: Position) -> None:
-        """What the sink holds leaves the spool; what was read directly may go upstream."""
+        """Removes from the spool what the sink holds; what was read directly is acknowledged upstream."""
         self._committed = position
         self.taker.trim(position)
         if self._direct:
             self.log.acknowledge(position)
 
     def remembered(self, position: Position) -> str:
-        """What the log knows again at a position, once all that was taken of it is applied; nothing before."""
+        """The log's memory at a position, once everything that was taken is applied; empty before."""
         entries = self.taker.entries
         if entries and entries[-1].window.up_to == position:
             return entries[-1].memory
@@ -147,12 +147,12 @@ class SpooledUpstream:
 
     @property
     def taken(self) -> Position:
-        """Up to where the spool goes; nothing where it is empty."""
+        """The position up to which the spool reaches; START if it is empty."""
         entries = self.taker.entries
         return entries[-1].window.up_to if entries else START
 
     def recall(self, memory: str) -> None:
-        """See `take_up`: what counts is what is known where the log was taken up to."""
+        """See `take_up`: the memory that counts is that of the position up to which the log was taken."""
 
     # -- the snapshot --------------------------------------------------------------------------------------------
 
@@ -160,7 +160,7 @@ class SpooledUpstream:
         return self.log.pin()
 
     def restore(self, pin: Pin) -> None:
-        """Both know the job's pin."""
+        """Both objects receive the job's pin."""
         self.rows.restore(pin)
         self.log.restore(pin)
 
@@ -182,13 +182,13 @@ class SpooledUpstream:
         return self.log.changes(spark, table, after, up_to, schema)
 
     def failure(self, exc: Exception) -> BackfillError | None:
-        """What a Spark failure means that rose while a frame of either was computed; None: neither's."""
+        """The error behind a Spark failure while a frame of either was computed; None if neither knows it."""
         return self.rows.failure(exc) or self.log.failure(exc)
 
     def close(self) -> None:
-        """Both are closed by who opened them."""
+        """Both are closed by whoever opened them."""
 
     @property
     def taking_log(self) -> TakingUpstream | None:
-        """The log, where it must be taken to be had."""
+        """The log, if it can only be consumed; otherwise None."""
         return self.log if isinstance(self.log, TakingUpstream) else None

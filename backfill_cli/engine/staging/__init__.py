@@ -1,1 +1,1 @@
-"""An epoch's plan becomes durable files, by Spark or by the workers that read the rows."""
+"""Turns an epoch's plan into durable files, by Spark or by the workers that read the rows."""

@@ -1,7 +1,7 @@
-"""Staged Parquet files: written by Spark (or its workers, stage_tasks.py), durable, counted by their footers.
+"""Staged Parquet files: written by Spark (or its workers, workers.py), durable, counted by their footers.
 
-What was counted while writing must be what the footers of the files that are seen here say: executors that write
-where this process does not look would else make an epoch without rows, which commits.
+The rows counted while writing must equal the rows in the footers of the files that are visible here: otherwise
+executors that write to a place that this process does not see would yield an epoch without rows, which commits.
 """
 
 import os
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 FAST = {"compression": "lz4_raw", "parquet.writer.version": "PARQUET_2_0"}
-"""A fifth less CPU, to write and to load, than Spark's defaults: the second version encodes differences."""
+"""A fifth less CPU for writing and loading than Spark's defaults: version 2 encodes differences."""
 
 
 @dataclass(frozen=True, slots=True)
 class Footers:
-    """What the footers of some files say: rows, and for each column asked for how many of its values are NULL."""
+    """What the footers of some files say: the row count, and the number of NULLs in each requested column."""
 
     rows: int
     nulls: dict[str, int]
@@ -37,7 +37,7 @@ class Footers:
 
 TRIED_PARTS = 16
 EARLIEST_US = -9_223_372_022_400_000_000
-"""290309-12-22 (BC): DuckDB keeps an earlier timestamp, and fails to show it. The lowest but one is -infinity."""
+"""290309-12-22 (BC): DuckDB stores earlier timestamps but cannot show them. The second-lowest is -infinity."""
 
 
 def write(
@@ -45,9 +45,9 @@ def write(
 ) -> dict[str, int]:
     """The frame's rows are Parquet files in the new folder `path`; `by`: in a subfolder for each of its values.
 
-    Returns what was counted while they were written: `rows`, and `counts` (name -> what is not NULL).
-    Raises Transient when the folder cannot be made; a failure of Spark passes through, a value that no sink takes
-    among them (see staged_values).
+    Returns what was counted during the write: `rows`, and `counts` (name -> number of non-NULL values).
+    Raises Transient when the folder cannot be created; a failure of Spark passes through, including one for a
+    value that no sink takes (see values.py).
     """
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
@@ -63,7 +63,7 @@ def write(
 
 
 def folder_made(path: Path) -> None:
-    """The folder is there, its owner's alone. Raises Transient when it cannot be made."""
+    """The folder exists, accessible only to its owner. Raises Transient when it cannot be created."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as exc:
@@ -71,7 +71,7 @@ def folder_made(path: Path) -> None:
 
 
 def write_net(net: "DataFrame", path: Path, folder: Path) -> StagedTable:
-    """Net changes, `(_op 'U'|'D', row…)`, are files in `path`; how many of each there are."""
+    """Net changes, `(_op 'U'|'D', row…)`, are files in `path`; the result has the number of each."""
     from pyspark.sql import functions as F
 
     written = write(net, path, counts={op: F.when(F.col("_op") == op, 1) for op in ("U", "D")})
@@ -81,23 +81,23 @@ def write_net(net: "DataFrame", path: Path, folder: Path) -> StagedTable:
 
 
 def require_all(path: Path, written: int, *found: Footers) -> None:
-    """The files that are seen hold the rows that were written. Raises Transient: a share may only be slow."""
+    """The visible files hold the rows that were written. Raises Transient, as a shared folder may just be slow."""
     rows = sum(one.rows for one in found)
     if rows != written:
         raise Transient(
-            f"job.staging: {written} row(s) were written to {path}, and the files seen there hold {rows}",
-            "name a folder that the driver and all executors share: job.staging",
+            f"job.staging: {written} row(s) were written to {path}, but the files visible there hold {rows}",
+            "set a folder that the driver and all executors share: job.staging",
         )
 
 
 def listed(path: Path, folder: Path) -> tuple[StagedFile, ...]:
-    """The files in `path`, named from the attempt's `folder` on."""
+    """The files in `path`, named relative to the attempt's `folder`."""
     files = sorted(path.glob("*.parquet"))
     return tuple(StagedFile(str(f.relative_to(folder)), f.stat().st_size) for f in files)
 
 
 def footers(folder: Path, files: Sequence[StagedFile], columns: Sequence[str]) -> Footers:
-    """Rows and NULLs without reading a row: counting while Spark writes cost a tenth of the whole copy."""
+    """Rows and NULLs, without reading rows: counting during Spark's write cost a tenth of the whole copy."""
     from pyarrow.parquet import ParquetFile
 
     rows, nulls = 0, dict.fromkeys(columns, 0)
@@ -108,14 +108,14 @@ def footers(folder: Path, files: Sequence[StagedFile], columns: Sequence[str]) -
         _refuse_too_early(folder / file.path, found)
         for group in (found.row_group(i) for i in range(found.num_row_groups)):
             for column in (group.column(i) for i in range(group.num_columns)):
-                # Without statistics the sink's own NOT NULL is what finds them.
+                # Without statistics, the sink's NOT NULL constraint finds them.
                 if column.path_in_schema in nulls and column.is_stats_set:
                     nulls[column.path_in_schema] += column.statistics.null_count
     return Footers(rows, nulls)
 
 
 def _refuse_too_early(path: Path, footer: Any) -> None:
-    """Raises BadData for a timestamp that DuckDB could keep and never show."""
+    """Raises BadData for a timestamp that DuckDB could store but never show."""
     times = [i for i in range(footer.num_columns) if footer.schema.column(i).logical_type.type == "TIMESTAMP"]
     for column in (footer.row_group(g).column(i) for g in range(footer.num_row_groups) for i in times):
         known = column.statistics
@@ -130,7 +130,7 @@ def _refuse_too_early(path: Path, footer: Any) -> None:
 
 
 def require_shared(config: "JobConfig", spark: "SparkSession") -> None:
-    """What executors write to the staging folder, and to a chain's spool, this process sees; nothing stays there.
+    """This process sees what executors write to the staging folder and to a chain's spool; leaves nothing there.
 
     Raises UsageError when it does not. In local mode both are one process.
     """
@@ -154,16 +154,16 @@ def _require_shared(option: str, root: Path, spark: "SparkSession") -> None:
 
 
 def no_room(exc: Exception, folder: Path) -> Transient | None:
-    """What a failure of Spark means that tells of a full disk; None for another one."""
+    """The error for a Spark failure that reports a full disk; None for another failure."""
     said = re.search(r"No space left on device|Disk quota exceeded", str(exc))
     if said is None:
         return None
     hint = "free disk space, or change job.staging or spark.conf.'spark.local.dir'"
-    return Transient(f"{said[0]}: the staging folder {folder}, or where Spark keeps what it sorts", hint)
+    return Transient(f"{said[0]}: the staging folder {folder}, or the folder for Spark's temporary files", hint)
 
 
 def sync(folder: Path) -> None:
-    """Every file and folder of the attempt is on disk: preparing it is a promise."""
+    """Every file and folder of the attempt is on disk: preparing the epoch is a promise."""
     for path in (folder, *folder.rglob("*")):
         if path.exists():
             descriptor = os.open(path, os.O_RDONLY)

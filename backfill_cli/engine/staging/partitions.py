@@ -1,7 +1,7 @@
-"""An epoch of a partitioned log becomes files: history and live ranges of its partitions, read at once.
+"""Turns an epoch of a partitioned log into files: history and live ranges of its partitions, read together.
 
-Events (`appends`) are inserts; keyed rows are changes, net by key, history's too. A row that cannot be read stops
-the job, or is set aside in a side table of the sink.
+Events (`appends`) are inserts; keyed rows are changes, netted by key, including those of history. A row that
+cannot be read stops the job, or is put into a side table of the sink.
 """
 
 import json
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from backfill_cli.config.sections import Transform
 
 BAD, QUARANTINED = "_bad", "_quarantined"
-"""Marks a row that cannot be read; holds what its side table gets of it."""
+"""Columns: whether a row cannot be read; what its side table receives of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionsStaged:
-    """tables: the side table too. reads: history, with its rows. live: rows that are not history."""
+    """tables: including the side table. reads: history, with row counts. live: rows that are not history."""
 
     tables: Mapping[str, StagedTable]
     reads: tuple[tuple[SnapshotRead, int], ...]
@@ -49,7 +49,7 @@ class _Counted:
 
 
 class PartitionStager:
-    """Stages the one table of a job over a partitioned log."""
+    """Stages the single table of a job over a partitioned log."""
 
     def __init__(self, spark: "SparkSession", upstream: Upstream, config: "JobConfig") -> None:
         self._spark = spark
@@ -58,7 +58,7 @@ class PartitionStager:
         self._shape = config.transform_of(self._table.name)
 
     def stage(self, plan: EpochPlan, schema: str, attempt: Path) -> PartitionsStaged:
-        """Write the plan's ranges under the attempt's folder. Raises BadData for a row that cannot be read."""
+        """Writes the plan's ranges under the attempt's folder. Raises BadData for a row that cannot be read."""
         ranges = (*plan.reads, *_live(self._table.name, plan))
         if not ranges:
             return PartitionsStaged({}, (), 0)
@@ -77,7 +77,7 @@ class PartitionStager:
             except Exception as exc:
                 if not made.not_plain(exc):
                     raise
-        # A folder of its own: tasks of a failed job may go on writing for a while.
+        # A separate folder: tasks of a failed job may continue to write for a while.
         return self._staged_events(history, ranges, None, attempt / self._table.name / "inserts", attempt)
 
     def _staged_events(
@@ -88,7 +88,7 @@ class PartitionStager:
         path: Path,
         attempt: Path,
     ) -> tuple[dict[str, StagedTable], _Counted]:
-        """made: what workers make of the ranges, None for the checked path."""
+        """made: what workers produce from the ranges, None for the checked path."""
         if made is not None and self._shape.is_empty:
             return self._written(workers.write(self._spark, made, path, attempt), len(history))
         frame = events(self._upstream, self._spark, self._table.name, ranges, made)
@@ -106,7 +106,7 @@ class PartitionStager:
     def _written_by_mark(
         self, marked: "DataFrame", path: Path, attempt: Path
     ) -> tuple[tuple[StagedFile, ...], int]:
-        """The rows are in a folder by BAD: the files of those that can be read, and how many these are."""
+        """Writes rows into one folder per value of BAD; returns the files of readable rows, and their count."""
         good, bad = path / f"{BAD}=false", path / f"{BAD}=true"
         written = write(marked, path, by=BAD)
         files = listed(good, attempt)
@@ -115,7 +115,7 @@ class PartitionStager:
         return files, found.rows
 
     def _written(self, done: workers.Written, history: int) -> tuple[dict[str, StagedTable], _Counted]:
-        """What workers wrote: the first `history` reads are history's, the rest is live."""
+        """What workers wrote: the first `history` reads are history, the others live."""
         rows = tuple(done.rows.get(read, 0) for read in range(history))
         live = sum(done.rows.values()) - sum(rows)
         return {self._table.name: StagedTable(inserts=done.files, rows=sum(rows) + live)}, _Counted(rows, live)
@@ -133,11 +133,11 @@ class PartitionStager:
         frame, seen = self._observed(frame, history)
         read = attempt / self._table.name / "read"
         if self._upstream.capabilities.quarantines:
-            # Netted from what was written: the log is not read twice, what is set aside is written once.
+            # Netted from what was written: the log is not read twice, and quarantined rows are written once.
             marked = _marked(frame, self._upstream)
             self._written_by_mark(marked, read, attempt)
             good = read / f"{BAD}=false"
-            good.mkdir(exist_ok=True)  # Spark writes no folder for no rows
+            good.mkdir(exist_ok=True)  # Spark writes no folder if there are no rows
             frame = self._spark.read.schema(marked.drop(BAD, QUARANTINED).schema).parquet(str(good))
         net = transform.net(frame.drop("_error", "_raw"), self._table.key, self._shape)
         staged = write_net(net, attempt / self._table.name / "changes", attempt)
@@ -147,7 +147,7 @@ class PartitionStager:
     def _observed(
         self, frame: "DataFrame", history: Sequence[SnapshotRead]
     ) -> "tuple[DataFrame, Callable[[], _Counted]]":
-        """The frame, and what was seen of it once it has been written."""
+        """The frame, and a function that returns what was seen once it has been written."""
         from pyspark.sql import Observation
         from pyspark.sql import functions as F
 
@@ -178,7 +178,7 @@ class PartitionStager:
         return frame, counted
 
     def _checked(self, seen: Callable[[], _Counted]) -> _Counted:
-        """What was counted. Raises BadData for a row that cannot be read where such rows are not set aside."""
+        """What was counted. Raises BadData for a row that cannot be read, unless such rows are quarantined."""
         counted = seen()
         if counted.first is None or self._upstream.capabilities.quarantines:
             return counted
@@ -186,12 +186,12 @@ class PartitionStager:
         raise BadData(
             f"table {self._table.name!r}: the record at partition {first['partition']}, offset {first['offset']} "
             f"cannot be read: {first['_error']}{f' (and {more} more)' if more else ''}",
-            "fix the program that writes it, or keep such records in a side table of the sink: "
+            "fix the program that writes it, or put such records into a side table of the sink: "
             'upstream.on_error = "quarantine"',
         )
 
     def _quarantined(self, path: Path, counted: _Counted, attempt: Path) -> dict[str, StagedTable]:
-        """The side table's rows, if there are any: few, so they are copied out of what was written."""
+        """The side table's rows, if there are any: they are few, so they are copied from what was written."""
         if not counted.bad:
             return {}
         name = side_name(self._table.name)
@@ -209,7 +209,7 @@ def events(
     ranges: Sequence[SnapshotRead],
     made: ArrowTasks | None,
 ) -> "DataFrame":
-    """The rows of these ranges with `_error` and `_raw`. made: what workers make of them, where they can."""
+    """The rows of these ranges with `_error` and `_raw`. made: what workers produce from them, if they can."""
     from pyspark.sql import functions as F
 
     if made is None:
@@ -219,7 +219,7 @@ def events(
 
 
 def _marked(frame: "DataFrame", upstream: Upstream) -> "DataFrame":
-    """The frame with BAD, and with QUARANTINED for the rows that cannot be read."""
+    """The frame with the column BAD, and QUARANTINED for the rows that cannot be read."""
     from pyspark.sql import functions as F
 
     kept = F.struct(*upstream.capabilities.place, F.col("_raw").alias("value"), F.col("_error").alias("reason"))
@@ -233,7 +233,7 @@ def quarantined(frame: "DataFrame", upstream: Upstream) -> "DataFrame":
 
 
 def _shaped(marked: "DataFrame", shape: "Transform") -> "DataFrame":
-    """The sink's columns and both marks; what cannot be read passes `where`."""
+    """The sink's columns and both marks; rows that cannot be read are not subject to `where`."""
     kept = marked if shape.where is None else marked.where(f"{BAD} OR ({shape.where})")
     row = kept.drop(BAD, QUARANTINED)
     columns: list[str] = []

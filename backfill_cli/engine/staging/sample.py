@@ -1,8 +1,8 @@
-"""A sample of what a new job will read, staged and thrown away before its sink has a row.
+"""A sample of what a new job will read, staged and discarded before its sink has a row.
 
-The oldest and the newest changes that wait, a file of a snapshot whose types are told and not known, or both
-ends of a topic's partitions, go the way that an epoch's rows go: what would stop the job hours later, with a
-snapshot read for nothing, stops it before it is made.
+The oldest and newest pending changes, a snapshot file whose types are declared in the config, or both ends of a
+topic's partitions are processed as an epoch's rows are: what would stop the job hours later, after reading a
+snapshot in vain, stops it before it is created.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,22 +28,23 @@ if TYPE_CHECKING:
     from backfill_cli.config.sections import Table
 
 _BYTES = 64 << 20
-"""No file larger than this is read for a sample: seconds."""
+"""Larger files are not read for a sample: this much takes seconds."""
 
 _OFFSETS, _PARTITIONS = 100, 16
-"""So many offsets at each end of so many partitions, the fullest ones."""
+"""This many offsets at each end of this many partitions, the fullest ones."""
 
 _EPOCH = 0
-"""Of no job: its own begin later."""
+"""Belongs to no job: jobs begin later."""
 
 
 def require_readable(
     session: "Callable[[], SparkSession]", upstream: Upstream, config: "JobConfig", pin: Pin
 ) -> None:
-    """A sample of what a new job will read can be read, and its transform computed.
+    """A sample of what a new job will read can be read and transformed.
 
-    Raises what staging raises: BadData naming file and line, or partition and offset. A log that has to be taken
-    is not sampled: its system gives its types. Nor is one that has to be waited for, which the job does.
+    Raises what staging raises: BadData naming file and line, or partition and offset. A log that can only be
+    consumed is not sampled, since its system provides the types; nor is a log that is unavailable now, for which
+    the job waits.
     """
     if isinstance(upstream, TakingUpstream):
         return
@@ -57,12 +58,12 @@ def require_readable(
         stager = SparkStager(session, upstream, replace(config, tables=_moved(config, plan)))
         staged = stager.stage(plan, _EPOCH, schemas)
         stager.discard(_EPOCH, staged.staged.attempt)
-    with suppress(OSError):  # a job of that name has it, or another sample
+    with suppress(OSError):  # a job of that name uses it, or another sample
         Path(config.job.staging, config.job.name).rmdir()
 
 
 def _moved(config: "JobConfig", plan: EpochPlan) -> "tuple[Table, ...]":
-    """The tables that the plan may have rows of: where each table has a log of its own, those whose log moves."""
+    """The tables that the plan can have rows of: if each table has its own log, those whose log advances."""
     names = {table.name for table in config.tables}
     window = plan.window
     if window is None or not {log for log, _ in window.up_to} <= names:
@@ -72,7 +73,7 @@ def _moved(config: "JobConfig", plan: EpochPlan) -> "tuple[Table, ...]":
 
 
 def _of_snapshot(pin: Pin) -> Iterator[tuple[EpochPlan, Mapping[str, str]]]:
-    """The first text file of each table, of those that are not too large: they are read whole."""
+    """For each table, the first text file that is not too large: it is read whole."""
     for table in pin.schema:
         of_table = (s for s in pin.splits if s.table == table and s.rows is None and not s.cuttable)
         first = next((split for split in of_table if split.size_bytes <= _BYTES), None)
@@ -95,7 +96,7 @@ def _of_partitions(pin: Pin, view: UpstreamView) -> Iterator[tuple[EpochPlan, Ma
 
 
 def _held(split: Split, view: UpstreamView) -> tuple[int, int]:
-    """Offsets that the log has of a partition, of those that its history begins at."""
+    """The range of offsets that the log holds of a partition, within the partition's history."""
     oldest = int(view.oldest.get(split.id) or 0) if view.oldest is not None else 0
     return max(split.first or 0, oldest), int(view.latest.get(split.id) or 0)
 
@@ -126,7 +127,7 @@ def _window(
     sampled: Mapping[str, Sequence[UpstreamEpoch]],
     schemas: Mapping[str, str],
 ) -> Iterator[tuple[EpochPlan, Mapping[str, str]]]:
-    """The window of these epochs, each after `after` of its log; none of epochs that are too large."""
+    """The window of these epochs, each after `after` in its log; nothing if the epochs are too large."""
     epochs = list({id(one): one for found in sampled.values() for one in found}.values())
     if not epochs or sum(one.size_bytes for one in epochs) > _BYTES:
         return

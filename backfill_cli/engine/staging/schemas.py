@@ -1,4 +1,4 @@
-"""Schemas on their way: what the transform makes of one, and which changes of one a job can follow."""
+"""Schemas while staging: what the transform makes of one, and which of its changes a job can follow."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -33,9 +33,9 @@ def sink_schema(spark: "SparkSession", source: str, transform: "Transform") -> s
 
 
 def evolved(known: Mapping[str, str], seen: Mapping[str, str]) -> dict[str, str]:
-    """The source schemas with columns that were added. Any other change stops the job before it.
+    """The source schemas with columns that were added. Any other change stops the job before it is applied.
 
-    known, seen: table -> Spark schema as JSON. Raises BadData naming table, column and what happened to it.
+    known, seen: table -> Spark schema as JSON. Raises BadData naming the table, the column and its change.
     """
     merged = dict(known)
     for table, text in seen.items():
@@ -47,7 +47,7 @@ def evolved(known: Mapping[str, str], seen: Mapping[str, str]) -> dict[str, str]
         if gone or other or alike:
             what = [f"column {n!r} is gone" for n in gone]
             what += [f"column {n!r}: {before[n]['type']} became {after[n]['type']}" for n in other]
-            what += [f"column {n!r} differs from {m!r} by case alone, which no sink tells apart" for m, n in alike]
+            what += [f"column {n!r} differs from {m!r} only in case, which sinks ignore" for m, n in alike]
             raise BadData(
                 f"table {table!r}: the upstream's schema changed: {'; '.join(what)}",
                 "only added columns can be followed: undo the change, or drop the job and start a new one",

@@ -1,8 +1,8 @@
-"""An epoch plan becomes durable Parquet files: one Spark job a table, counts taken as it writes.
+"""Turns an epoch plan into durable Parquet files: one Spark job per table, counting rows as it writes.
 
-They are in `<staging>/<job>/<epoch>-<attempt>/<table>/`, in folders of their own by what wrote them; which of them
-count is what `StagedTable` names. An attempt's files are written once; another attempt of the same epoch has
-another folder, so a JVM that outlives its runner writes where nobody reads.
+The files are in `<staging>/<job>/<epoch>-<attempt>/<table>/`, in separate folders by what wrote them; only those
+that `StagedTable` names count. An attempt's files are written once; another attempt of the same epoch has another
+folder, so a JVM that outlives its runner writes where nobody reads.
 """
 
 import shutil
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 
 class SparkStager:
-    """Stages epochs of one job with one Spark session, opened by `begin`: a recovery does without."""
+    """Stages epochs of one job with one Spark session, opened by `begin`: a recovery needs none."""
 
     def __init__(self, session: "Callable[[], SparkSession]", upstream: Upstream, config: "JobConfig") -> None:
         self._session = session
         self._upstream = upstream
         self._config = config
         self._root = Path(config.job.staging) / config.job.name
-        self._shapes: dict[str, tuple[str, str]] = {}  # by table, the sink's schema of its newest source schema
+        self._shapes: dict[str, tuple[str, str]] = {}  # by table: its newest source schema, and the sink's for it
 
     @cached_property
     def _spark(self) -> "SparkSession":
@@ -47,7 +47,7 @@ class SparkStager:
         return spark
 
     def _sink_schema(self, table: str, source: str) -> str:
-        """Of one table. Spark is asked once per schema: a call takes it 20 ms, at 1,000 tables 20 s an epoch."""
+        """Of one table. Spark is called once per schema: a call takes 20 ms, at 1,000 tables 20 s per epoch."""
         known, shape = self._shapes.get(table, ("", ""))
         if known != source:
             shape = sink_schema(self._spark, source, self._config.transform_of(table))
@@ -55,14 +55,14 @@ class SparkStager:
         return shape
 
     def begin(self) -> None:
-        """Spark is there from now on: its start belongs to no barrier."""
+        """Spark is running from now on, so that no barrier pays for its start."""
         _ = self._spark
 
     def folder(self, epoch: int, attempt: str) -> str:
         return str(self._root / f"{epoch}-{attempt}")
 
     def stage(self, plan: EpochPlan, epoch: int, schemas: Mapping[str, str]) -> StagedEpoch:
-        """Write the plan's rows; on a failure nothing of the attempt is left."""
+        """Writes the plan's rows; after a failure nothing of the attempt is left."""
         attempt = uuid.uuid4().hex[:12]
         folder = Path(self.folder(epoch, attempt))
         try:
@@ -110,7 +110,7 @@ class SparkStager:
     def _stage_taken(
         self, upstream: TakingUpstream, plan: EpochPlan, attempt: str, folder: Path, schemas: Mapping[str, str]
     ) -> StagedEpoch:
-        """All tables' rows first, then the log past them: the changes decide over the rows of their keys."""
+        """All tables' rows first, then the log past them: the changes prevail over rows with the same key."""
         rows: dict[str, StagedTable] = {}
         reads: list[tuple[SnapshotRead, int]] = []
         for name in dict.fromkeys(read.table for read in plan.reads):
@@ -149,7 +149,7 @@ class SparkStager:
     def _rows(
         self, name: str, reads: Sequence[SnapshotRead], path: Path, folder: Path
     ) -> tuple[StagedTable, list[int]]:
-        """One table's closed reads, written; how many rows each held."""
+        """Writes one table's closed reads; also returns how many rows each held."""
         known = [self._upstream.row_count(read) for read in reads]
         worth = [read for read, rows in zip(reads, known, strict=True) if rows != 0]
         if not worth:
@@ -169,7 +169,7 @@ class SparkStager:
             found = footers(folder, files, key)
             require_all(path, written["rows"], found)
         nulls = [found.nulls[column] for column in key]
-        over = "drop the job and start over: with the snapshot corrected, or with a key without NULLs"
+        over = "drop the job and start over, with the snapshot corrected or with a key without NULLs"
         refuse_null_keys(name, key, nulls, "the snapshot", over)
         held = iter(counts)
         return StagedTable(inserts=files, rows=found.rows), [0 if rows == 0 else next(held) for rows in known]
@@ -177,7 +177,7 @@ class SparkStager:
     def _counted(
         self, source: "DataFrame", known: Sequence[int | None]
     ) -> "tuple[DataFrame, Callable[[], list[int]]]":
-        """The rows of some reads, and how many each held. known: how many by metadata, where that tells."""
+        """The rows of some reads, and a function for each read's row count. known: row counts from metadata."""
         from pyspark.sql import Observation
         from pyspark.sql import functions as F
 
@@ -188,7 +188,7 @@ class SparkStager:
         counts = [F.sum(F.when(F.col("_read") == i, 1).otherwise(0)).alias(f"read_{i}") for i in unknown]
 
         def counted() -> list[int]:
-            told = seen.get  # asks the driver for all of them, at each call
+            told = seen.get  # every call fetches all of them from the driver
             return [int(told[f"read_{i}"] or 0) if rows is None else rows for i, rows in enumerate(known)]
 
         return source.observe(seen, *counts), counted
@@ -196,7 +196,7 @@ class SparkStager:
     def _changes(
         self, name: str, window: ChangeWindow, schema: str, path: Path, folder: Path
     ) -> tuple[StagedTable, int, int]:
-        """One table's net changes of a window, written; how many there were before netting, and images."""
+        """Writes one table's net changes of a window; also returns how many changes and images it had."""
         from pyspark.sql import Observation
         from pyspark.sql import functions as F
 
@@ -223,9 +223,9 @@ class SparkStager:
         shutil.rmtree(self.folder(epoch, attempt), ignore_errors=True)
 
     def sweep(self, keep: Sequence[tuple[int, str]]) -> None:
-        """Remove what dead attempts left; `keep` are the (epoch, attempt) that may still be applied.
+        """Removes what dead attempts left, except `keep`: each (epoch, attempt) that may still be applied.
 
-        So is what a `verify` left that was killed.
+        Also removes what a killed `verify` left.
         """
         sweep_copies(self._root)
         kept = {f"{epoch}-{attempt}" for epoch, attempt in keep}
@@ -235,14 +235,14 @@ class SparkStager:
 
 
 def null_keys(key: Sequence[str]) -> "list[Column]":
-    """For each key column what is not NULL where it is: to be counted."""
+    """For each key column, an expression that is not NULL where the column is NULL: for counting."""
     from pyspark.sql import functions as F
 
     return [F.when(quoted(column).isNull(), 1) for column in key]
 
 
 def refuse_null_keys(table: str, key: Sequence[str], nulls: Sequence[int | None], where: str, hint: str) -> None:
-    """nulls: how many each key column has. Raises BadData naming the first one that has some."""
+    """nulls: the number of NULLs in each key column. Raises BadData naming the first column that has any."""
     for column, count in zip(key, nulls, strict=True):
         if count:
             raise BadData(f"table {table!r}: key column {column!r} is NULL in {count} row(s) of {where}", hint)

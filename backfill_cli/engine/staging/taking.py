@@ -1,8 +1,8 @@
-"""Changes of a log that is taken, all tables at once: `contracts.TakingUpstream`.
+"""Changes of a log that can only be consumed, for all tables at once: `contracts.TakingUpstream`.
 
-The upstream leaves files of what it took; where each key is there once and no expression touches a row, these are
-the staged files. Else Spark nets them. A row that lacks columns is completed from the key's earlier changes of the
-same window, as far as they have them; what is left over the sink keeps as it has it.
+The upstream leaves files of what it took; if each key occurs once and no expression touches a row, these are the
+staged files. Otherwise Spark nets them. A row that lacks columns is completed from the key's earlier changes in
+the same window, as far as they have them; for columns still missing, the sink keeps its present values.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ def take(
     schemas: "Mapping[str, str]",
     folder: Path,
 ) -> Taken:
-    """The plan's window, taken once its reads are written. reads: they, closed."""
+    """The plan's window, taken once its reads are written. reads: the plan's, closed."""
     assert plan.window is not None
     within = None
     if plan.within is not None:
@@ -46,10 +46,10 @@ def take(
 
 
 def over(rows: StagedTable, changes: StagedTable) -> StagedTable:
-    """Rows as they were read, and the changes of the window that they were read in, which decide.
+    """Combines rows with the changes of the window during which they were read; the changes prevail.
 
-    Rows from before a truncate are gone; those inserted after it are among the changes, for the window reaches
-    past every transaction that the read saw.
+    Rows from before a truncate are gone; rows inserted after it are among the changes, as the window extends past
+    every transaction that the read saw.
     """
     inserts = replace(rows, inserts=(), rows=0) if changes.truncated else rows
     return replace(changes, inserts=inserts.inserts, rows=inserts.rows)
@@ -58,7 +58,7 @@ def over(rows: StagedTable, changes: StagedTable) -> StagedTable:
 def staged(
     spark: "SparkSession", table: str, taken: TakenTable, key: Sequence[str], shape: "Transform", folder: Path
 ) -> StagedTable:
-    """One table's net changes, as the sink takes them."""
+    """One table's net changes, in the form that the sink takes."""
     if not taken.files:
         return StagedTable(truncated=taken.truncated)
     require_whole(table, taken.partial, shape)
@@ -76,21 +76,21 @@ def staged(
 
 
 def require_whole(table: str, partial: Sequence[str], shape: "Transform") -> None:
-    """No expression needs a value that was left out: the upstream may send less than when the job was made."""
+    """No expression needs a value that was left out: the upstream can send less than when the job was created."""
     needs = computing(shape, partial)
     if needs:
         raise BadData(
-            f"table {table!r}: changes leave out the value of {', '.join(partial)}, and this needs it: "
+            f"table {table!r}: changes leave out the value of {', '.join(partial)}, but it is needed by: "
             f"{'; '.join(needs)}",
-            f"ALTER TABLE {table} REPLICA IDENTITY FULL, as it was when the job was made; then drop the job "
+            f"ALTER TABLE {table} REPLICA IDENTITY FULL, as it was when the job was created; then drop the job "
             "and start over",
         )
 
 
 def completed(changes: "DataFrame", key: Sequence[str]) -> "DataFrame":
-    """The last change of each key, its missing columns from the changes before it as far as they have them.
+    """The last change of each key, with missing columns filled from earlier changes of the key as far as possible.
 
-    changes: `(_op, _seq, _ms, _unsent ARRAY<STRING>, row…)`; so is the result.
+    changes: `(_op, _seq, _ms, _unsent ARRAY<STRING>, row…)`; the result has the same columns.
     """
     from pyspark.sql import functions as F
 

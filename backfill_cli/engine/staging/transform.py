@@ -1,4 +1,4 @@
-"""What becomes of a row between upstream and sink: select and where, and the net change of each key."""
+"""What happens to a row between upstream and sink: select and where, and the net change of each key."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from backfill_cli.config.sections import Transform
 
 _DATA_EXCEPTION = "22"
-"""The class of SQLSTATE of a value that an expression cannot take: a division by zero, a cast, an overflow."""
+"""The SQLSTATE class for a value that an expression cannot take: a division by zero, a cast, an overflow."""
 
 
 def failure(exc: Exception, config: "JobConfig") -> BadData | None:
-    """What a failure of Spark means that says a value does not suit an expression of the transform; else None."""
+    """The error for a Spark failure caused by a value that does not suit the transform; None for any other."""
     from pyspark.errors import PySparkException
 
     if not isinstance(exc, PySparkException) or not (exc.getSqlState() or "").startswith(_DATA_EXCEPTION):
@@ -29,20 +29,20 @@ def failure(exc: Exception, config: "JobConfig") -> BadData | None:
     said = " ".join(said.partition(" SQLSTATE")[0].partition(" If necessary set ")[0].split())
     sql = " ".join(line for line in where.splitlines()[1:] if line.strip(" ^=")).strip()
     return BadData(
-        f"the transform cannot be computed of a row{f', in {sql!r}' if sql else ''}: {said}",
-        "correct [transform]: try_divide, try_cast, or a where that leaves such rows out; a job that has begun "
+        f"the transform cannot be computed for a row{f', in {sql!r}' if sql else ''}: {said}",
+        "correct [transform]: use try_divide, try_cast, or a where that excludes such rows; a job that has begun "
         f"keeps its transform, so drop it first: backfill drop {job} --with-rows --confirm {job}",
     )
 
 
 def rows(frame: "DataFrame", transform: "Transform") -> "DataFrame":
-    """Snapshot rows as the sink has them: `where`, then `select`."""
+    """Snapshot rows in the sink's form: `where`, then `select`."""
     kept = frame if transform.where is None else frame.where(transform.where)
     return kept.selectExpr(*(transform.select or ["*"]))
 
 
 def is_image(changes: "DataFrame") -> "Column":
-    """Of a change, whether it only says what was there before an update; see contracts.ChangeReads."""
+    """Whether a change only holds the state before an update; see contracts.ChangeReads."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import StructType
 
@@ -52,9 +52,9 @@ def is_image(changes: "DataFrame") -> "Column":
 
 
 def net(changes: "DataFrame", key: Sequence[str], transform: "Transform") -> "DataFrame":
-    """The last change of each key, `(_op 'U'|'D', sink columns…)`: a row that `where` no longer takes is a 'D'.
+    """The last change of each key, `(_op 'U'|'D', sink columns…)`: a row that `where` no longer accepts is a 'D'.
 
-    changes: as `Upstream.changes` gives them.
+    changes: as from `Upstream.changes`.
     """
     from pyspark.sql import functions as F
 
@@ -73,10 +73,10 @@ def net(changes: "DataFrame", key: Sequence[str], transform: "Transform") -> "Da
 def net_partial(
     changes: "DataFrame", key: Sequence[str], transform: "Transform", lacking: Sequence[str]
 ) -> "tuple[DataFrame, tuple[str, ...]]":
-    """As `net`, of changes some of which lack columns: `_unsent ARRAY<STRING>` names them, here and in the result.
+    """As `net`, for changes that can lack columns: `_unsent ARRAY<STRING>` names them, here and in the result.
 
-    lacking: which columns these may be, none of which any expression computes with. Returns also what the sink
-    calls those that it gets; where it gets none of them the result has no `_unsent`.
+    lacking: the columns that can be missing; no expression computes with them. Also returns the sink's names of
+    those that it receives; if there are none, the result has no `_unsent`.
     """
     from pyspark.sql import functions as F
 
@@ -102,10 +102,10 @@ def net_partial(
 
 
 def _selected(latest: "DataFrame", select: Sequence[str]) -> list["Column"]:
-    """The select list over `(_op, row…)`, its star standing for the row alone.
+    """The select list over `(_op, row…)`; its star stands only for the row's columns.
 
-    What is computed is computed of the rows that stay only: a row that `where` keeps out, or one that is gone and
-    has its key alone, must not fail an expression that was never meant for it.
+    Expressions are evaluated only for rows that stay: a row that `where` excludes, or a deleted row that has only
+    its key, must not fail an expression that was never meant for it.
     """
     from pyspark.sql import functions as F
 
@@ -123,7 +123,7 @@ def _selected(latest: "DataFrame", select: Sequence[str]) -> list["Column"]:
 
 
 def _is_reference(text: str) -> bool:
-    """Whether a select item is a column as it is, renamed at most: what the key's columns always are."""
+    """Whether a select item is a plain column, possibly renamed: key columns always are."""
     import sqlglot
     from sqlglot import exp
 

@@ -1,7 +1,7 @@
-"""Values that Spark and pyarrow pass on and a sink cannot take are refused while rows are staged.
+"""Refuses, while rows are staged, values that Spark and pyarrow let through and that a sink cannot take.
 
-Once staged, an epoch must commit: text that is no UTF-8 would fail every commit of it. Spark takes bytes as text
-unseen, from Parquet files and by `CAST(… AS STRING)`; so does pyarrow.
+Once staged, an epoch must commit, and text that is not UTF-8 would fail every commit of it. Spark accepts bytes as
+text unchecked, from Parquet files and by `CAST(… AS STRING)`; so does pyarrow.
 """
 
 from functools import reduce
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
-HINT = 'correct it upstream, or take the column as bytes in the transform: select = ["CAST(x AS BINARY) AS x", …]'
+HINT = 'correct it upstream, or read the column as bytes in the transform: select = ["CAST(x AS BINARY) AS x", …]'
 SHOWN_BYTES = 40
 
 
 def storable(frame: "DataFrame") -> "DataFrame":
-    """The same rows; one with text that is no UTF-8 fails the job as BadData, naming the column and the bytes."""
+    """The same rows; text that is not UTF-8 fails the job as BadData, naming the column and the bytes."""
     from pyspark.sql import functions as F
 
     columns = []
@@ -81,9 +81,9 @@ def _known(item: "Column", kind: Any) -> "Column":
 
 
 def require_storable(batch: "pa.RecordBatch", what: Any, before: int) -> None:
-    """Every value of the batch is one of its column's type: text is UTF-8, a decimal has no more than its digits.
+    """Every value of the batch is valid for its column's type: text is UTF-8, a decimal fits its precision.
 
-    what: what the rows are made of, before: how many of its rows came before these; both for the error alone.
+    what: the source of the rows, before: how many of its rows preceded these; both only for the error.
     Raises BadData naming them, the column and the row.
     """
     import pyarrow as pa
@@ -99,7 +99,7 @@ def require_storable(batch: "pa.RecordBatch", what: Any, before: int) -> None:
 
 
 def _first_bad(column: "pa.Array") -> int | None:
-    """The first row of a column whose value is not one of its type, found by halves."""
+    """The first row of a column whose value is invalid for its type, found by bisection; None if there is none."""
     if _are_good(column, 0, len(column)):
         return None
     low, high = 0, len(column)
@@ -110,7 +110,7 @@ def _first_bad(column: "pa.Array") -> int | None:
 
 
 def _are_good(column: "pa.Array", low: int, high: int) -> bool:
-    """Taken, not sliced: a slice of arrays still has all their items, and these are what is looked at."""
+    """Uses take, not slice: a slice of arrays still holds all their items, and validation covers those."""
     import pyarrow as pa
 
     try:

@@ -1,8 +1,8 @@
-"""Rows that are made in Spark's Python workers are written there: Parquet files by the task that made them.
+"""Rows that Spark's Python workers produce are written there, as Parquet files of the task that produced them.
 
-Taking them into the JVM for it to write cost ten times the CPU of writing them (measured: 1.3 and 0.1 µs a row of
-100 bytes). Each attempt of a task has a file of its own; what a task returns, its file's name and rows, counts, so
-files of losing attempts are ignored.
+Moving them into the JVM for writing costs ten times as much CPU as writing them here (measured: 1.3 and 0.1 µs per
+row of 100 bytes). Each attempt of a task has its own file; only what a task returns, file name and row counts, is
+used, so files of losing attempts are ignored.
 """
 
 import json
@@ -31,12 +31,12 @@ Make = Callable[[Any], "Iterator[pa.RecordBatch]"]
 
 _GROUP_ROWS = 250_000
 _GROUP_BYTES = 64 << 20
-"""Batches are held until they make a row group of this size; larger ones load no faster."""
+"""Batches are collected until they make a row group of this size; larger groups load no faster."""
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """files: in the order of the parts, found: what they hold. rows: by read (index)."""
+    """files: in the order of the parts, found: their footers. rows: by read (index)."""
 
     files: tuple[StagedFile, ...]
     rows: dict[int, int]
@@ -46,14 +46,14 @@ class Written:
 def made_in_workers(
     upstream: Upstream, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]
 ) -> ArrowTasks | None:
-    """See contracts.BatchedUpstream; None for other upstreams, and where workers could not make them."""
+    """See contracts.BatchedUpstream; None for other upstreams, and if workers cannot produce the rows."""
     if not isinstance(upstream, BatchedUpstream) or not arrow_tasks.workers_know_us(spark):
         return None
     return upstream.batches(spark, table, reads)
 
 
 def frame(spark: "SparkSession", tasks: ArrowTasks) -> "DataFrame":
-    """The rows for Spark to go on with."""
+    """The rows as a frame, for further processing by Spark."""
     from pyspark.sql.types import StructType
 
     schema = StructType.fromJson(json.loads(tasks.schema))
@@ -71,16 +71,16 @@ def _rows(make: Make, pieces: Sequence[Piece]) -> "Iterator[pa.RecordBatch]":
 def write(
     spark: "SparkSession", tasks: ArrowTasks, path: Path, folder: Path, columns: Sequence[str] = ()
 ) -> Written:
-    """The rows are files in the new folder `path`, named from the attempt's `folder` on.
+    """The rows are files in the new folder `path`, named relative to the attempt's `folder`.
 
-    columns: those whose NULLs are counted. Raises Transient when the folder cannot be made, or the files that are
-    seen do not hold the rows that were written; a failure of Spark passes through.
+    columns: those whose NULLs are counted. Raises Transient when the folder cannot be created, or when the visible
+    files do not hold the rows that were written; a failure of Spark passes through.
     """
     folder_made(path)
     if not tasks.parts:
         return Written((), {}, footers(folder, (), columns))
     done = arrow_tasks.frame(spark, partial(_write, tasks.make, str(path)), tuple(enumerate(tasks.parts)), _TOLD)
-    # sorted here: Spark would make all parts twice, once to learn where to cut the order
+    # sorted here: Spark would compute all parts twice, the first time to find its sort ranges
     told = sorted(done.toArrow().to_pylist(), key=itemgetter("part"))
     names = dict.fromkeys(path / one["name"] for one in told if one["name"] is not None)
     rows: dict[int, int] = {}
@@ -94,11 +94,11 @@ def write(
 
 
 _TOLD = "part INT, name STRING, read INT, rows BIGINT"
-"""What a task says of its part: one row per read; no name where it had no rows."""
+"""What a task reports about its part: one row per read; no name if it had no rows."""
 
 
 def _write(make: Make, path: str, part: tuple[int, Sequence[Piece]]) -> "Iterator[pa.RecordBatch]":
-    """Runs in a worker: one file of the part's rows, none where it has none; _TOLD of it."""
+    """Runs in a worker: writes the part's rows to one file, none if there are no rows, and yields _TOLD."""
     import pyarrow as pa
 
     number, pieces = part
@@ -124,7 +124,7 @@ def _write(make: Make, path: str, part: tuple[int, Sequence[Piece]]) -> "Iterato
 
 
 def _write_file(path: str, first: "pa.RecordBatch", more: "Iterator[pa.RecordBatch]") -> None:
-    """Raises Transient where the file cannot be written."""
+    """Raises Transient when the file cannot be written."""
     import pyarrow.parquet as pq
 
     with _writing(path):

@@ -1,1 +1,1 @@
-"""What the sink holds against what the upstream says."""
+"""Compares what the sink holds with what the upstream has."""

@@ -1,8 +1,8 @@
-"""f(upstream at a checkpoint) of an upstream that shows its current state alone: `contracts.TakingUpstream`.
+"""f(upstream at a checkpoint) for an upstream that shows only its current state: `contracts.TakingUpstream`.
 
-Its rows are read as they are now, and then its log from the checkpoint to past those reads: a key that the log
-does not name has been the same all the while. How a key that it names was at the checkpoint nobody knows any more:
-those are not compared, and counted.
+Its current rows are read, and then its log from the checkpoint to past those reads: a key that the log does not
+contain has not changed in between. The state at the checkpoint of a key that it does contain is no longer known:
+such keys are not compared, but counted.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class CurrentRows:
-    """folder: for what is read, shared with Spark. live: a runner has the job. only: tables, none for all.
+    """folder: for what is read, shared with Spark. live: a runner has the job. only: tables, empty for all.
 
     not_compared: see VerifyReport.
     """
@@ -47,7 +47,7 @@ class CurrentRows:
     _taken: Mapping[str, TakenTable] | None = None
 
     def beside(self, copy: SinkCopy) -> "Callable[[SinkTable, Checkpoint], DataFrame]":
-        """As `Expected`: a table's rows at the checkpoint that the copy is of."""
+        """As `Expected`: a table's rows at the checkpoint of the copy."""
         return partial(self._rows, copy)
 
     def _rows(self, copy: SinkCopy, table: SinkTable, at: Checkpoint) -> "DataFrame":
@@ -69,7 +69,7 @@ class CurrentRows:
         return now.join(changed, key, "left_anti").unionByName(held.join(changed, key, "left_semi"))
 
     def _read(self, at: Checkpoint) -> Mapping[str, TakenTable]:
-        """All tables' rows are files, as far as the job had read them; and the log from the checkpoint on."""
+        """Writes all rows that the job had read to files, and takes the log from the checkpoint on."""
         recall(self.upstream, at)
         for table in self.config.tables:
             if table.name not in (self.only or (table.name,)):
@@ -91,7 +91,7 @@ class CurrentRows:
         return taken
 
     def _require_all(self, at: Checkpoint) -> None:
-        """The log still had all that follows the checkpoint: a job that goes on lets go of it."""
+        """The log still had everything after the checkpoint: a job that continues lets the log discard it."""
         name = self.config.job.name
         every = " --all" if self.config.job.strategy == "chain" else ""
         try:
@@ -100,7 +100,7 @@ class CurrentRows:
             if not self.live:
                 raise
             raise Transient(
-                "the job went on while it was verified, and the log from the checkpoint on is gone",
+                "the job continued while it was verified, and the log after the checkpoint is gone",
                 f"backfill pause {name}{every} --wait; backfill verify {name}; backfill resume {name}",
             ) from gone
 

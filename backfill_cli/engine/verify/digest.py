@@ -1,4 +1,4 @@
-"""The digest of model/digest.py as Spark computes it, and Spark's own hash for columns that have no word."""
+"""The digest of model/digest.py computed in Spark, and Spark's own hash for columns without a word."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from backfill_cli.spark.names import backticked
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-# Times with microseconds: to_json would else cut them to milliseconds. NULL fields stay, so that they are seen.
+# Times with microseconds, as to_json would truncate them to milliseconds. NULL fields are kept, to be compared.
 _JSON_OPTIONS = (
     "map('ignoreNullFields', 'false', 'timestampFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX\", "
     "'timestampNTZFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSS\")"
@@ -32,13 +32,13 @@ _PART = "_backfill_part"
 def spark_digest(
     rows: "DataFrame", table: SinkTable, groups: Sequence[Sequence[str]], part: str
 ) -> dict[int, Digest]:
-    """By `part` (SQL, a BIGINT): rows, and Spark's hash of each group of columns together with the key."""
+    """By `part` (SQL, a BIGINT): row count, and Spark's hash of each group of columns together with the key."""
     from pyspark.sql import functions as F
 
     key = [comparable(table, name) for name in table.key]
     folded: list[Column] = []
     for group in groups:
-        # xxhash64 skips NULLs: whether one is there is hashed too, so that it cannot move from column to column.
+        # xxhash64 skips NULLs: IS NULL is hashed too, so that a NULL moving from column to column is noticed.
         values = [sql for name in group for sql in (comparable(table, name), f"{backticked(name)} IS NULL")]
         folded.append(F.expr(f"bit_xor(xxhash64({', '.join([*key, *values])}))").alias(f"h{len(folded)}"))
     parted = rows.select(F.expr(part).alias(_PART), "*").groupBy(_PART)
@@ -46,15 +46,15 @@ def spark_digest(
 
 
 def hashed_part(table: SinkTable) -> str:
-    """The number of the part that a row is in where the key has no word."""
+    """SQL for the number of the part that a row belongs to, for keys without a word."""
     key = ", ".join(comparable(table, name) for name in table.key)
     return f"pmod(xxhash64({key}), {RANGES}L)"
 
 
 def sampled(table: SinkTable, parts: int) -> str:
-    """SQL of whether a row's key is in the sample of so many of PARTS.
+    """SQL for whether a row's key is in the sample of so many of PARTS.
 
-    The same whatever a sink can hash of the key by itself, which its statistics say anew at each verify.
+    Does not depend on what the sink can hash of the key, which can change with its statistics at each verify.
     """
     columns = [word_of(_field(table, name), frozenset(table.key)) for name in table.key]
     words = [
@@ -69,7 +69,7 @@ def key_part(spec: DigestSpec, ranges: KeyRanges) -> str:
 
 
 def comparable(table: SinkTable, name: str) -> str:
-    """SQL of a column as a value that `=` and hashes tell apart exactly when it differs: nested ones as JSON."""
+    """SQL for a column as a value for which `=` and hashes differ exactly when it does: nested values as JSON."""
     field = _field(table, name)
     if not isinstance(field["type"], str):
         return f"to_json({backticked(name)}, {_JSON_OPTIONS})"
@@ -79,7 +79,7 @@ def comparable(table: SinkTable, name: str) -> str:
 
 
 def shown(table: SinkTable, name: str, compared: str | None = None) -> str:
-    """SQL of a column as text for people, at most 200 characters. compared: where its comparable value stands."""
+    """SQL for a column as text for display, at most 200 characters. compared: SQL of its comparable value."""
     binary = _field(table, name)["type"] == "binary"
     value = comparable(table, name) if compared is None else compared
     return f"substring({f'hex({value})' if binary else f'CAST({value} AS STRING)'}, 1, 200)"

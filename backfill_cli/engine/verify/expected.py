@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 @dataclass
 class Expected:
-    """The upstream's side of `verify`: called with a table and a checkpoint it gives that table's rows there.
+    """The upstream's side of `verify`: called with a table and a checkpoint, it returns that table's rows there.
 
-    made: what workers were asked to make of plain rows.
+    made: what workers were asked to produce from plain rows.
     """
 
     spark: "SparkSession"
@@ -38,7 +38,7 @@ class Expected:
     made: list[ArrowTasks] = field(default_factory=list)
 
     def again_checked(self, exc: Exception) -> bool:
-        """Whether a failure only says that some rows are not plain: asked again, they take the checked path."""
+        """Whether a failure only means that some rows are not plain: repeated, they take the checked path."""
         return any(made.not_plain(exc) for made in self.made[-1:])
 
     def __call__(self, table: SinkTable, at: Checkpoint) -> "DataFrame":
@@ -49,11 +49,11 @@ class Expected:
         return held.select(*_columns(table))
 
     def _snapshot_and_log(self, table: SinkTable, at: Checkpoint) -> "DataFrame":
-        """The consumed prefix of each split, less the keys that the log changed, and what the log made of them."""
+        """The consumed part of each split, with the keys that the log changed replaced by their changed rows."""
         name = table.name
         shape = self.config.transform_of(name)
         if isinstance(self.upstream, PastUpstream) and at.phase != Phase.SNAPSHOT:
-            # The rows themselves, not what we read of their changes.
+            # The rows themselves, independent of how we read their changes.
             return self._as_of(self.upstream, table, at)
         reads = [
             SnapshotRead(name, split, up_to=progress.cursor)
@@ -72,9 +72,9 @@ class Expected:
         return untouched.unionByName(changed, allowMissingColumns=True)
 
     def _as_of(self, upstream: PastUpstream, table: SinkTable, at: Checkpoint) -> "DataFrame":
-        """The table at the checkpoint's position; a column that came after it is NULL.
+        """The table at the checkpoint's position; a column that was added later is NULL.
 
-        Raises BadData where its key is not unique: changes are applied by key, so the sink has one row of each.
+        Raises BadData if its key is not unique: changes are applied by key, so the sink has one row per key.
         """
         from pyspark.sql import functions as F
 
@@ -82,11 +82,11 @@ class Expected:
         for name in set(names_of(at.schemas[table.name])) - set(held.columns):
             held = held.withColumn(name, F.lit(None))
         rows = transform.rows(held, self.config.transform_of(table.name))
-        refuse_duplicates(table, rows, "the upstream as it is at this checkpoint")
+        refuse_duplicates(table, rows, "the upstream at this checkpoint")
         return rows
 
     def _log(self, table: SinkTable, at: Checkpoint) -> "DataFrame":
-        """Every partition from where the job took it up to the checkpoint's offset."""
+        """Every partition from where the job began it up to the checkpoint's offset."""
         (source,) = self.config.tables
         appends = self.upstream.capabilities.appends
         reads = self._ranges(source.name, at)

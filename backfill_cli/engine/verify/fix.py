@@ -1,9 +1,9 @@
-"""`backfill verify --fix`: what differs is made equal, as one epoch of the job whose position stays where it is.
+"""`backfill verify --fix`: makes the sink equal to the upstream, as one epoch of the job that keeps its position.
 
-Who fixes is the job's runner meanwhile: takes its lock and lease, fences, keeps what was promised before, and
-compares at the checkpoint, which nobody else can move then. The rows that make the sink equal are staged as net
-changes, the epoch is prepared, and `recover` keeps that promise as it keeps every other. A fix that dies on the
-way leaves nothing but files, or an epoch that the next runner applies.
+Meanwhile this process is the job's runner: it takes lock and lease, fences, keeps an earlier promise, and compares
+at the checkpoint, which nobody else can move. The rows that make the sink equal are staged as net changes, the
+epoch is prepared, and `recover` keeps that promise like any other. A fix that is interrupted leaves nothing but
+files, or an epoch that the next runner applies.
 """
 
 import shutil
@@ -52,11 +52,11 @@ if TYPE_CHECKING:
     from backfill_cli.catalog import Catalog
 
 FIXED = "verify --fix"
-"""What the ledger says of such an epoch."""
+"""The ledger's entry for such an epoch."""
 
 
 def would_fix(job: str, catalog: "Catalog", asked: Asked, tell: Tell) -> VerifyReport:
-    """What `fix` would do; changes nothing. Raises what `fix` would refuse the job with."""
+    """What `fix` would do; changes nothing. Raises the errors with which `fix` would refuse the job."""
     _require_fixable(job, catalog, asked)
     report = verify(job, catalog, asked=asked, tell=tell)
     return replace(report, fix=_of(report))
@@ -65,10 +65,10 @@ def would_fix(job: str, catalog: "Catalog", asked: Asked, tell: Tell) -> VerifyR
 def fix(
     job: str, catalog: "Catalog", asked: Asked, tell: Tell, before: Callable[[VerifyReport], None]
 ) -> VerifyReport:
-    """The sink's rows are the upstream's at the job's checkpoint; the report of a comparison after that.
+    """The sink's rows equal the upstream's at the job's checkpoint; returns the report of a comparison afterwards.
 
-    before: is told what was found and will be done, right before it is. Raises Held while a runner has the job,
-    UsageError where the upstream's rows at the checkpoint are not what the sink must hold.
+    before: called with what was found and will be done, right before it is done. Raises Held while a runner has
+    the job, UsageError if the upstream's rows at the checkpoint are not what the sink must hold.
     """
     definition = _require_fixable(job, catalog, asked)
     config = from_stored(definition.config)
@@ -79,7 +79,7 @@ def fix(
     ):
         steps = Steps(job, tell, time.monotonic)
         resources = opened.enter_context(Resources(config, steps.doing))
-        opened.enter_context(steps)  # it asks Spark how far it is, so it ends first
+        opened.enter_context(steps)  # it reads its progress from Spark, so it ends first
         require_drained(definition, catalog, False)
         require_kept(job, catalog, resources.sink)
         with catalog.claim(job, user(), _now_ms(), lock) as claim:
@@ -104,7 +104,7 @@ def _require_fixable(job: str, catalog: "Catalog", asked: Asked) -> JobDefinitio
     if catalog.job(job).live:
         again = " ".join(["backfill verify", job, *(f"--table {name}" for name in asked.tables), "--fix"])
         raise Held(
-            f"job {job!r} has a runner, and what it commits next would be compared with what was before",
+            f"job {job!r} has a runner, whose next commits would conflict with a fix",
             f"backfill stop {job} --wait; {again}; backfill resume {job}",
         )
     require_drained(definition, catalog, False)
@@ -116,14 +116,14 @@ def _require_fixable(job: str, catalog: "Catalog", asked: Asked) -> JobDefinitio
 
 
 def _leave(store: JobStore, state: JobState) -> None:
-    """Of a job whose runner died nobody is left who did: it is stopped from here on."""
+    """A job whose runner died is left stopped."""
     if state not in ENDED:
         for then in (JobState.STARTING, JobState.STOPPING, JobState.STOPPED):
             store.become(then, FIXED)
 
 
 def _refuse(definition: JobDefinition, at: Checkpoint) -> None:
-    """Raises UsageError where the checkpoint is none to fix at."""
+    """Raises UsageError if the job cannot be fixed at this checkpoint."""
     found = why_not(definition, at, converging(definition, at))
     if found is not None:
         why, instead = found
@@ -143,7 +143,7 @@ def _of(report: VerifyReport, epoch: int | None = None) -> Fix:
 
 @dataclass(frozen=True)
 class _Fixing:
-    """A job that is ours, from its recovery to the comparison after the fix."""
+    """A job that this process has claimed, from its recovery to the comparison after the fix."""
 
     job: Job
     definition: JobDefinition
@@ -173,12 +173,12 @@ class _Fixing:
         return replace(verification.report(), fix=_of(found, epoch.epoch))
 
     def _recovered(self, what: str) -> Recovered:
-        """Nothing is promised any more: the sink has it. what: for the ledger."""
+        """Keeps any outstanding promise: the sink has the epoch afterwards. what: for the ledger."""
         sink, now_ms = self.resources.sink, _now_ms
         return self.resources.patiently(lambda: recover(self.job, self.store, sink, self.stager, now_ms(), what))
 
     def _commit(self, at: Checkpoint, epoch: Barrier, stage: "_Stage", found: VerifyReport) -> None:
-        """The staged changes are in the sink: an epoch like any other, with the state and position of `at`."""
+        """Puts the staged changes into the sink: an epoch like any other, with the state and position of `at`."""
         self.heartbeat.check()
         assert found.epoch == at.epoch, "nobody else commits while the job is ours"
         prepared = replace(
@@ -199,7 +199,7 @@ class _Fixing:
 
 @dataclass
 class _Stage:
-    """The net changes of the last try, in files that stay once an epoch is promised of them.
+    """The net changes of the last attempt, in files that are kept once an epoch is promised of them.
 
     folder_of: where an attempt's files are.
     """
@@ -214,7 +214,7 @@ class _Stage:
         return self.folder_of(self.attempt)
 
     def begun(self) -> Changes:
-        """Another try: what the one before wrote is gone."""
+        """Begins another attempt; the files of the previous one are removed."""
         self.remove()
         self.attempt, self.tables = uuid.uuid4().hex[:12], {}
         return self._take
@@ -224,7 +224,7 @@ class _Stage:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def _take(self, table: SinkTable, changes: "DataFrame") -> None:
-        """Raises BadData for a row of the sink that no key names, and so nothing by key removes."""
+        """Raises BadData for a sink row with a NULL key, which cannot be removed by key."""
         from pyspark.sql import functions as F
 
         folder, path = self.folder, self.folder / table.name / "changes"
@@ -236,8 +236,8 @@ class _Stage:
         if written["nameless"]:
             raise BadData(
                 f"table {table.target!r} of the sink has {written['nameless']} row(s) whose key "
-                f"({', '.join(table.key)}) is NULL: a fix goes by keys",
-                "delete them there by SQL, then verify again",
+                f"({', '.join(table.key)}) is NULL: a fix changes rows by key",
+                "delete them there with SQL, then verify again",
             )
         files = listed(path, folder)
         require_all(path, written["rows"], footers(folder, files, ()))

@@ -1,4 +1,4 @@
-"""Which jobs `verify --fix` may repair: those whose upstream's rows at the checkpoint are the ones to hold."""
+"""Which jobs `verify --fix` can repair: those whose sink must hold the upstream's rows at the checkpoint."""
 
 import json
 from collections.abc import Mapping
@@ -11,19 +11,19 @@ from backfill_cli.model.position import Position
 
 
 def why_not(definition: JobDefinition, at: Checkpoint, converging: bool) -> tuple[str, str] | None:
-    """Why a job cannot be repaired at a checkpoint, and what to do instead; None where it can."""
+    """Why a job cannot be repaired at a checkpoint, and what to do instead; None if it can."""
     name = definition.name
     others = [table.target for table in definition.tables if not table.plain_inserts and not table.side]
     if others:
         return (
-            f"it was started --into-existing, and rows that were in {', '.join(others)} before are not told apart "
+            f"it was started --into-existing, and rows that were in {', '.join(others)} before cannot be told "
             "from extra ones",
-            "correct by SQL what verify names",
+            "correct the rows that verify lists with SQL",
         )
     if _thins(json.loads(definition.config).get("upstream", {})):
         return (
-            "its topic is compacted: what compaction took away looks missing or extra, and may be neither",
-            "correct by SQL what verify names",
+            "its topic is compacted: rows removed by compaction appear missing or extra, and may be neither",
+            "correct the rows that verify lists with SQL",
         )
     if at.phase == Phase.SNAPSHOT:
         return (
@@ -32,14 +32,14 @@ def why_not(definition: JobDefinition, at: Checkpoint, converging: bool) -> tupl
         )
     if converging:
         return (
-            "it is converging: what differs now may pass by itself",
+            "it is converging: present differences may disappear by themselves",
             f"backfill resume {name} --detach; backfill wait {name} --for caught-up; then stop it, and fix",
         )
     return None
 
 
 def converging(definition: JobDefinition, at: Checkpoint) -> bool:
-    """Whether changes are still to come that the snapshot shows: of a fuzzy load, or of rows read as they were."""
+    """Whether changes are still to come that the snapshot already shows: of a fuzzy load, or of current state."""
     state = json.loads(at.state)
     if state.get("uncovered"):
         return True
@@ -49,7 +49,7 @@ def converging(definition: JobDefinition, at: Checkpoint) -> bool:
 
 
 def _thins(upstream: Mapping[str, Any]) -> bool:
-    """Whether its config says that records go from the log, other than from its begin."""
+    """Whether the config says that records can disappear from the log other than at its beginning."""
     changes = upstream.get("changes")
     sides = (upstream, changes if isinstance(changes, Mapping) else {})
     return any(side.get(option) is True for side in sides for option in ("compacted", "accept_compaction"))

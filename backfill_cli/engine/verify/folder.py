@@ -1,7 +1,7 @@
-"""The folder that a `verify` copies into: gone at its end, and swept by whoever comes next if it was killed.
+"""The folder that a `verify` copies into: removed at its end, or by the next verify or run if it was killed.
 
-Beside `verify-ID` lies `verify-ID.lock`, made before the folder, held while the process lives and removed after
-the folder: whoever can take it finds a dead one's.
+Beside `verify-ID` lies `verify-ID.lock`, created before the folder, locked while the process lives and removed
+after the folder: a folder whose lock can be taken belongs to a dead process.
 """
 
 import fcntl
@@ -15,7 +15,7 @@ from pathlib import Path
 
 @contextmanager
 def folder_of(parent: Path) -> Iterator[Path]:
-    """A folder of our own in `parent`, which is made when it is not there; what dead ones left is gone."""
+    """A new folder in `parent`, which is created if missing; folders of dead processes are removed."""
     made = not parent.exists()
     parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     sweep(parent)
@@ -29,12 +29,12 @@ def folder_of(parent: Path) -> Iterator[Path]:
         if held is not None:
             os.close(held)
         if made:
-            with suppress(OSError):  # somebody else uses it by now
+            with suppress(OSError):  # another process uses it meanwhile
                 parent.rmdir()
 
 
 def sweep(parent: Path) -> None:
-    """No folder is in `parent` whose process is dead."""
+    """Removes all folders of dead processes from `parent`."""
     for folder in {path.with_suffix("") for path in parent.glob("verify-*")}:
         held = _taken(folder, 0)
         if held is not None or not _lock(folder).exists():
@@ -48,7 +48,7 @@ def _lock(folder: Path) -> Path:
 
 
 def _taken(folder: Path, flags: int) -> int | None:
-    """The lock's descriptor; None when it is not there or a living process has it."""
+    """The lock's descriptor; None if the lock does not exist or a living process holds it."""
     while True:
         try:
             descriptor = os.open(_lock(folder), os.O_RDWR | flags, 0o600)
@@ -61,7 +61,7 @@ def _taken(folder: Path, flags: int) -> int | None:
         except BlockingIOError:
             os.close(descriptor)
             return None
-        except FileNotFoundError:  # swept between opening and taking it
+        except FileNotFoundError:  # removed between opening and locking it
             pass
         os.close(descriptor)
 

@@ -23,7 +23,7 @@ PLAIN = "leave out --independent"
 
 @dataclass(frozen=True)
 class IndependentRows:
-    """Called as `Expected` is. folder: where DuckDB writes what it read, for Spark to compare."""
+    """Called like `Expected`. folder: where DuckDB writes what it read, for Spark to compare."""
 
     spark: "SparkSession"
     upstream: Upstream
@@ -32,7 +32,7 @@ class IndependentRows:
     folder: Path
 
     def __call__(self, table: SinkTable, at: Checkpoint) -> "DataFrame":
-        """The table's rows. Raises UsageError where they are not those of the snapshot's files, as they stand."""
+        """The table's rows. Raises UsageError if they are not simply the rows of the snapshot's files."""
         from pyspark.sql.types import StructType
 
         self._refuse(table, at)
@@ -52,7 +52,7 @@ class IndependentRows:
         elif not self.config.transform_of(table.name).is_empty:
             why = "it has a transform, which is Spark SQL"
         elif at.position != self.pin.position:
-            why = "changes have been applied since its snapshot, which only our readers know"
+            why = "changes have been applied since its snapshot, which only backfill's readers can read"
         elif unread or any(status != SplitStatus.CONSUMED for status in splits.values()):
             why = "its snapshot is not finished"
         if why is not None:

@@ -1,4 +1,4 @@
-"""`backfill verify`: upstream and sink at one checkpoint, table by table. Reads only; holds up no runner."""
+"""`backfill verify`: compares upstream and sink at one checkpoint, table by table. Read-only; blocks no runner."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -38,7 +38,7 @@ Rows = Callable[[SinkTable, Checkpoint], "DataFrame"]
 Tell = Callable[[VerifyProgress], None]
 
 Changes = Callable[[SinkTable, "DataFrame"], None]
-"""Takes what would make a table that differs equal: net changes `(_op, row…)`, while both sides can be read."""
+"""Receives what would make a differing table equal: net changes `(_op, row…)`, while both sides are readable."""
 
 
 def verify(
@@ -49,12 +49,12 @@ def verify(
     tell: Tell = lambda _said: None,
     restart: bool = False,
 ) -> VerifyReport:
-    """Compare a job's upstream and sink at the sink's last checkpoint, in a Spark session of its own.
+    """Compare a job's upstream and sink at the sink's last checkpoint, in its own Spark session.
 
-    restart: read again what a verify that did not end has compared.
+    restart: also compare what an unfinished verify has already compared.
 
     independent: DuckDB reads the upstream instead of our readers (see independent.py for what it refuses).
-    tell: is told how far it is, from another thread too.
+    tell: receives the progress, also from another thread.
 
     Raises UsageError for a sink that cannot be read back or holds nothing yet, and what the connectors raise.
     """
@@ -73,14 +73,14 @@ def verify(
 
 
 def noted(report: VerifyReport, catalog: "Catalog") -> VerifyReport:
-    """The report, which the catalog keeps for `status`."""
-    with suppress(BackfillError):  # a catalog that cannot be written makes it worth no less
+    """The report, also stored in the catalog for `status`."""
+    with suppress(BackfillError):  # the report is valid even if the catalog cannot be written
         catalog.verified.note(report)
     return report
 
 
 def require_known(definition: JobDefinition, asked: Asked) -> None:
-    """Raises UsageError for a table that the job has not, with those that it has, nearest first."""
+    """Raises UsageError for a table that the job does not have; lists those that it has, nearest first."""
     known = [table.name for table in definition.tables]
     for name in asked.tables:
         if name not in known:
@@ -92,13 +92,13 @@ def require_known(definition: JobDefinition, asked: Asked) -> None:
 
 
 def require_drained(definition: JobDefinition, catalog: "Catalog", live: bool) -> None:
-    """Raises Transient while a chain's spool holds what is not applied yet."""
+    """Raises Transient while a chain job's spool holds changes that are not applied yet."""
     job = definition.name
     if definition.strategy == "chain" and catalog.holds_spool(job):
         run = "" if live else f"backfill resume {job} --detach; "
         raise Transient(
-            f"job {job!r}: its spool holds changes that are not applied yet, and the upstream has let go of them: "
-            "there is nothing to compare with until they are",
+            f"job {job!r}: its spool holds changes that are not applied yet and that the upstream has discarded: "
+            "there is nothing to compare with until they are applied",
             f"{run}backfill wait {job} --for caught-up; backfill pause {job} --all --wait; backfill verify {job}; "
             f"backfill resume {job}",
         )
@@ -106,10 +106,9 @@ def require_drained(definition: JobDefinition, catalog: "Catalog", live: bool) -
 
 @contextmanager
 def history_named(job: str) -> Iterator[None]:
-    """Where the upstream no longer has what a comparison needs, that is said, and nothing against the sink's rows.
+    """Reports an upstream that no longer has what a comparison needs as such, not as a fault in the sink's rows.
 
-    An error of the same kind takes the place of what a run would be told: to start over. What the sink holds may
-    be right all the same.
+    Replaces an error whose hint, meant for a run, would be to start over: the sink's rows may still be right.
     """
     try:
         yield
@@ -118,13 +117,13 @@ def history_named(job: str) -> Iterator[None]:
         keep = "" if over else f"{gone.hint}; "
         raise HistoryGone(
             f"job {job!r} cannot be verified: {gone.message}",
-            f"{keep}its tables stay as they are, and may be right all the same; how it is: backfill status {job}",
+            f"{keep}its tables are unchanged, and may still be right; to see the job: backfill status {job}",
         ) from gone
 
 
 @dataclass(frozen=True)
 class Verification:
-    """One job's comparison, as often as it is asked for. live: a runner has the job."""
+    """One job's comparison, which can be repeated. live: a runner has the job."""
 
     definition: JobDefinition
     config: JobConfig
@@ -148,25 +147,25 @@ class Verification:
         independent: bool = False,
         memory: Memory | None = None,
     ) -> "Verification":
-        """Spark runs and the pin is taken up. Raises UsageError for a sink that cannot be read back."""
+        """Starts Spark and resumes the pin. Raises UsageError for a sink that cannot be read back."""
         sink = resources.sink
         if not isinstance(sink, VerifiableSink):
             kind = config.tree["sink"]["type"]
             raise UsageError(
-                f"the sink of job {definition.name!r} ({kind}) cannot be read back, so not verified",
-                "read the sink by its own means, and compare",
+                f"the sink of job {definition.name!r} ({kind}) cannot be read back, so it cannot be verified",
+                "compare the rows with the sink's own tools",
             )
         steps.doing("starting Spark")
         upstream, spark = resources.upstream, resources.spark
         steps.counts = TaskCounts(spark)
-        steps.doing("looking at the upstream")
+        steps.doing("reading the upstream's metadata")
         upstream.restore(definition.pin)
         return cls(definition, config, resources, sink, live, asked, steps, independent, memory)
 
     def report(self, begin: Callable[[], Changes] | None = None) -> VerifyReport:
-        """Upstream and sink as they are now. begin: called at each try, gives what takes the changes of a fix.
+        """Compares upstream and sink as they are now. begin: called per attempt, returns the receiver of changes.
 
-        What fails in passing is tried a second time: a reader that asks to read again, a commit in the way.
+        A transient failure is retried once: a reader that must read again, a commit in between.
         """
         import tenacity
 
@@ -184,7 +183,7 @@ class Verification:
         except Exception as exc:
             if rows.again_checked(exc):
                 raise Transient(
-                    "some records have to take the checked path", "it is tried again by itself"
+                    "some records have to take the checked path", "it is retried automatically"
                 ) from exc
             failure = upstream.failure(exc) or transform.failure(exc, self.config)
             if failure is None:
@@ -234,11 +233,11 @@ def verify_against(
     take: Changes | None = None,
     memory: Memory | None = None,
 ) -> VerifyReport:
-    """Compare the sink, as it is between two commits, with what the upstream says at the checkpoint it holds.
+    """Compare the sink, as it is between two commits, with the upstream's rows at the sink's checkpoint.
 
-    The checkpoint is read from the same copy as the rows, so that they belong together while the job goes on.
-    take: called with each table that differs. live: a runner has the job. staging: where both Spark and the sink
-    may write; left as it was. memory: what needs no reading, and where what is equal is noted.
+    The checkpoint is read from the same copy as the rows, so that they match while the job continues.
+    take: called with each table that differs. live: a runner has the job. staging: a place that both Spark and the
+    sink can write to; left as it was. memory: tells which tables can be skipped, and records equal ones.
     Raises UsageError when the sink holds nothing of the job yet.
     """
     began_s = time.monotonic()
@@ -291,5 +290,5 @@ def tables_at(definition: JobDefinition, at: Checkpoint) -> Sequence[SinkTable]:
 
 
 def _weight(table: str, at: Checkpoint) -> float:
-    """About how much work a pass over a table is: rows that were read for it."""
+    """About how much work a pass over a table is: the rows that were read for it."""
     return 1.0 + sum(progress.rows for (of, _), progress in at.splits.items() if of == table)

@@ -1,7 +1,7 @@
-"""What a `verify` that did not end had compared: whole tables that were equal, kept in the catalog.
+"""What an unfinished `verify` had compared: whole tables that were equal, kept in the catalog.
 
-A table is not read again only where nothing that its comparison depends on can have changed: the basis says all of
-it, and another basis knows of nothing.
+A table is skipped only if nothing that its comparison depends on can have changed: the basis covers all of that,
+and nothing is remembered for another basis.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Of one job's comparison. basis: None where nothing is kept, see `at`."""
+    """The memory of one job's comparison. basis: None if nothing is kept, see `at`."""
 
     catalog: "Catalog"
     job: str
@@ -33,7 +33,7 @@ class Memory:
     basis: str | None = None
 
     def at(self, definition: JobDefinition, at: Checkpoint, copy: SinkCopy) -> "Memory":
-        """What is known of exactly this; of nothing where the sink cannot say whether it was written to."""
+        """The memory for exactly this comparison; empty if the sink cannot tell whether it was written to."""
         mark = copy.mark()
         if mark is None:
             return self
@@ -49,7 +49,7 @@ class Memory:
         return replace(self, basis=hashlib.sha256(json.dumps(told).encode()).hexdigest())
 
     def equal(self, tables: Sequence[SinkTable]) -> Mapping[str, tuple[TableVerdict, int]]:
-        """By table: that it is equal, and when that was found, ms."""
+        """By table that was found equal: its verdict, and when it was found, ms."""
         if self.basis is None:
             return {}
         targets = {table.name: table.target for table in tables}
@@ -59,7 +59,7 @@ class Memory:
         }
 
     def note(self, verdict: TableVerdict) -> None:
-        """A table that is equal is known to be, to a verify with this basis. One that differs is read again."""
+        """Remembers an equal table for later verifies with this basis. A table that differs is read again."""
         if self.basis is not None and verdict.equal:
-            with suppress(BackfillError):  # a catalog that cannot be written makes the verdict worth no less
+            with suppress(BackfillError):  # the verdict is valid even if the catalog cannot be written
                 self.catalog.verified.note_equal(self.job, self.basis, verdict)

@@ -1,4 +1,4 @@
-"""How far a `verify` is: what it does now, how much of the work is done, and when it may end."""
+"""How far a `verify` has come: what it is doing, how much of the work is done, and when it may end."""
 
 import threading
 import time
@@ -14,14 +14,14 @@ from backfill_cli.spark.tasks import TaskCounts
 TICK_S = 0.5
 LEAST_SHARE = 0.01  # under this an ETA is a guess
 RECENT_S = 10.0
-SPREAD = 0.1  # no ETA is more certain than to a tenth
+SPREAD = 0.1  # no ETA is more accurate than this
 
 
 @dataclass
 class Work:
-    """Passes over tables, each as much work as its table has rows. share: of the pass in hand that is done.
+    """Passes over tables, each weighted by the table's rows. share: how much of the current pass is done.
 
-    alone: that pass was not planned, and counts for itself.
+    alone: the current pass was not planned, and is counted separately.
     """
 
     began_s: float
@@ -36,7 +36,7 @@ class Work:
         self.now, self.share, self.alone = weight, 0.0, alone
 
     def at(self, share: float) -> None:
-        """So much of the pass is done; it never goes back."""
+        """This share of the pass is done; it never decreases."""
         self.share = max(self.share, min(share, 1.0))
 
     def end(self) -> None:
@@ -48,9 +48,9 @@ class Work:
         return self.done + (0.0 if self.alone else self.now * self.share)
 
     def told(self, now_s: float) -> tuple[float | None, float | None]:
-        """(share of all work, seconds left at least), by the faster rate: of all the time, or of late.
+        """(share of all work, least seconds left), at the faster of two rates: overall, and recent.
 
-        Of a pass that is told alone its own share, and no time.
+        For a pass that is counted separately, its own share and no time.
         """
         if self.alone:
             return self.share, None
@@ -70,9 +70,9 @@ class Work:
 
 
 class Steps:
-    """What is done is told when it begins, and how far it is each half second while `with` lasts.
+    """Reports each step when it begins, and its progress every half second while the `with` block lasts.
 
-    tell: called from another thread too. counts: what knows how much of a pass is done, once there is one.
+    tell: also called from another thread. counts: measures how much of a pass is done, once available.
     """
 
     def __init__(self, job: str, tell: Callable[[VerifyProgress], None], now_s: Callable[[], float]) -> None:
@@ -87,32 +87,32 @@ class Steps:
 
     @classmethod
     def untold(cls) -> "Steps":
-        """Nobody is told."""
+        """Reports to nobody."""
         return cls("", lambda _said: None, time.monotonic)
 
     def doing(self, what: str) -> None:
-        """Something begins whose end nobody can tell."""
+        """A step of unknown duration begins."""
         with self._turn:
             self._said = replace(self._said, doing=what)
         self._say()
 
     def expect(self, weights: Sequence[float]) -> None:
-        """One pass over each table is to come."""
+        """Announces one pass over each table."""
         self._work.total += sum(weights)
 
     def table(self, weight: float) -> None:
-        """What follows is of a table of this weight."""
+        """What follows concerns a table of this weight."""
         self._weight = weight
 
     @contextmanager
     def work(self, doing: str) -> Iterator[None]:
-        """One pass over the table in hand, which was expected."""
+        """One announced pass over the current table."""
         with self._pass(doing, alone=False):
             yield
 
     @contextmanager
     def further(self, doing: str) -> Iterator[None]:
-        """A pass over the table in hand that turned out to be needed: how far it is, is told of it alone."""
+        """An unannounced pass over the current table: its progress is reported separately."""
         with self._pass(doing, alone=True):
             yield
 

@@ -1,6 +1,6 @@
-"""The rows that differ between what the upstream says and what the sink holds: counted, named, and put right.
+"""The rows that differ between upstream and sink: counted, listed, and corrected.
 
-One pass over both sides for each of these: they are put together by key, and a key's row of each side compared.
+Each takes one pass over both sides: rows are grouped by key, and the row of each side is compared per key.
 """
 
 from collections.abc import Iterator
@@ -33,9 +33,9 @@ class Differences:
 
 
 def differences(expected: "DataFrame", held: "DataFrame", table: SinkTable, limit: int) -> Differences:
-    """All differences counted, and at most `limit` named: rows that are not there once on both sides, then values.
+    """All differences counted, at most `limit` listed: first rows not occurring once on each side, then values.
 
-    Each in key order. They are counted by the job that finds the first ones.
+    Each in key order. The job that finds the first ones also counts them.
     """
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
@@ -68,9 +68,9 @@ def differences(expected: "DataFrame", held: "DataFrame", table: SinkTable, limi
 
 
 def changes(expected: "DataFrame", held: "DataFrame", table: SinkTable) -> "DataFrame":
-    """What makes the sink's rows those of `expected`: `(_op 'U'|'D', row…)`, unique by key, as net changes are.
+    """What makes the sink's rows those of `expected`: `(_op 'U'|'D', row…)`, unique by key, like net changes.
 
-    A key that is there more than once is deleted whole and written once.
+    All rows of a duplicate key are deleted, and one is written.
     """
     from pyspark.sql import functions as F
 
@@ -90,8 +90,8 @@ def changes(expected: "DataFrame", held: "DataFrame", table: SinkTable) -> "Data
 def _different(expected: "DataFrame", held: "DataFrame", table: SinkTable) -> "DataFrame":
     """The keys that differ, one row each: `(k…, upstream, sink, ours, theirs, row, key)`.
 
-    upstream, sink: how many rows there are. ours, theirs: a row of each as it is compared. row: upstream's, as it
-    is. key: the sink's.
+    upstream, sink: row counts. ours, theirs: a row of each in comparable form. row: the upstream's, unchanged.
+    key: the sink's.
     """
     from pyspark.sql import functions as F
 
@@ -115,7 +115,7 @@ def _different(expected: "DataFrame", held: "DataFrame", table: SinkTable) -> "D
 
 
 def _differs(at: int) -> "Column":
-    """Whether a value does. Column by column: their types may be compared where those of two rows may not."""
+    """Whether a value differs. Done per column: single columns can be comparable when whole rows are not."""
     from pyspark.sql import functions as F
 
     return ~F.col(f"ours.c{at}").eqNullSafe(F.col(f"theirs.c{at}"))

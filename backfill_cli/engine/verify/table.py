@@ -1,4 +1,4 @@
-"""One table of `verify`: a hash over all rows first; if it differs, by key range and column; then the rows."""
+"""`verify` of one table: first a hash over all rows; if it differs, by key range and column; then the rows."""
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 EVERY_KEY = KeyRanges(0, 1, 1)
-"""One range that holds all keys."""
+"""One range that contains all keys."""
 
 Digests = Mapping[int, Digest]
 
@@ -42,10 +42,10 @@ def compare(
     sample: float | None = None,
     steps: Steps | None = None,
 ) -> "Compared":
-    """Whether the sink's table holds exactly the rows of `expected`; how many differ, at most `limit` named.
+    """Whether the sink's table holds exactly the rows of `expected`; of the differences, `limit` are listed.
 
-    expected: the table's columns, unique by key. A difference between hashes alone is no verdict: rows are
-    compared before anything is called different. sample: the share of the keys that is compared, on both sides.
+    expected: the table's columns, unique by key. Differing hashes alone are no verdict: rows are compared before
+    anything is called different. sample: the share of the keys that is compared, on both sides.
     """
     steps = steps or Steps.untold()
     with steps.work(f"comparing table {table.target}"):
@@ -55,7 +55,7 @@ def compare(
     if upstream == sink:
         return Compared(TableVerdict(table.name, table.target, True, *rows), comparison, ())
     ranges = comparison.ranges
-    with steps.further(f"comparing table {table.target}: it differs, looking for the ranges"):
+    with steps.further(f"comparing table {table.target}: it differs, finding the ranges"):
         upstream, sink = comparison.digests(ranges)
     parts = tuple(part for part in sorted({*upstream, *sink}) if upstream.get(part) != sink.get(part))
     with steps.further(f"comparing table {table.target}: rows of {len(parts)} of {_count(ranges)} ranges"):
@@ -78,24 +78,24 @@ def compare(
 
 @dataclass(frozen=True)
 class Compared:
-    """A table's verdict, and what it was found by. parts: the ranges whose hashes differ."""
+    """A table's verdict, and the comparison behind it. parts: the ranges whose hashes differ."""
 
     verdict: TableVerdict
     _comparison: "_Comparison"
     _parts: tuple[int, ...]
 
     def changes(self) -> "DataFrame":
-        """What makes the sink's table equal, as net changes `(_op, row…)`; both sides are read once more."""
+        """What makes the sink's table equal, as net changes `(_op, row…)`; reads both sides again."""
         comparison = self._comparison
         return changes(*comparison.rows_in(comparison.ranges, self._parts), comparison.table)
 
 
 @dataclass(frozen=True)
 class _Comparison:
-    """Which columns both engines hash (spec), which Spark hashes for both sides (rest), and how keys are ranged.
+    """Which columns both engines hash (spec), which Spark hashes for both sides (rest), and the key ranges.
 
-    spec is None where the key itself has no word: then Spark hashes everything, in parts by the key's hash.
-    sample: SQL of which rows count, of Spark's; the sink's own hashes go by the spec's.
+    spec is None if the key has no word: then Spark hashes everything, in parts by the key's hash.
+    sample: SQL for the rows that count, in Spark; the sink's own hashes use the spec's sample.
     """
 
     spark: "SparkSession"
@@ -125,14 +125,14 @@ class _Comparison:
         return cls(spark, rows, copy, table, spec, rest, _ranges(spec, survey), sample)
 
     def digests(self, ranges: KeyRanges | None) -> tuple[Digests, Digests]:
-        """(upstream's, sink's), computed at the same time; without ranges one hash for all in range 0."""
+        """(upstream's, sink's), computed in parallel; without ranges, one hash for all rows in range 0."""
         whole = ranges is None and self.spec is not None
         groups = self._groups(whole)
         with ThreadPoolExecutor(1, "verify-sink") as pool:
             sink = pool.submit(self._sink, ranges, groups)
             upstream = [spark_digest(self.expected, self.table, groups, self._part(ranges))] if groups else []
             if self.spec is not None:
-                spec = replace(self.spec, sample=None)  # `expected` has the sample alone
+                spec = replace(self.spec, sample=None)  # `expected` holds only the sample
                 upstream.insert(0, words_digest(self.spark, self.expected, spec, ranges))
             return _merged(upstream), _merged(sink.result())
 
@@ -158,14 +158,14 @@ class _Comparison:
         return "0L" if ranges is None else key_part(self.spec, ranges)
 
     def rows_in(self, ranges: KeyRanges | None, parts: Sequence[int]) -> "tuple[DataFrame, DataFrame]":
-        """(upstream's, sink's) rows of some ranges."""
+        """The rows of some ranges: (upstream's, sink's)."""
         names = names_of(self.table.schema)
         wanted = f"{self._part(ranges)} IN ({', '.join(str(part) for part in parts)})"
         held = self._held(names, ranges, parts)
         return self.expected.where(wanted), held.where(wanted) if self.spec is None or ranges is None else held
 
     def _held(self, columns: Sequence[str], ranges: KeyRanges | None, parts: Sequence[int]) -> "DataFrame":
-        """Columns of the sink's rows: of some ranges where those are by words, and of the sample."""
+        """Columns of the sink's rows, restricted to some ranges (if these are by words) and to the sample."""
         only = None
         if self.spec is not None and (ranges is not None or self.sample is not None):
             key = replace(self.spec, columns=self.spec.columns[: len(self.spec.key)])
@@ -206,7 +206,7 @@ def _count(ranges: KeyRanges | None) -> int:
 
 
 def _merged(sides: Sequence[Digests]) -> Digests:
-    """Hashes of two sources for the same rows, side by side; a range without rows is as good as none."""
+    """Combines the hashes of two sources for the same rows; a range without rows is treated as absent."""
     first, *more = sides
     return {
         part: Digest(digest.rows, sum((other[part].hashes for other in more if part in other), digest.hashes))

@@ -75,7 +75,7 @@ def test_without_a_config_the_machine_alone_is_looked_at_and_nothing_stays(run: 
         checks["java"][0]["said"]
         == f"Java 21, /opt/java/bin/java, from {'JAVA_HOME' if 'JAVA_HOME' in os.environ else 'PATH'}"
     )
-    assert "can be made" in checks["catalog"][0]["said"]
+    assert "can be created" in checks["catalog"][0]["said"]
 
 
 def test_a_catalog_is_looked_at_as_it_is(run: Run, catalog: Catalog, folder: Path) -> None:
@@ -107,7 +107,7 @@ def test_a_catalog_of_another_version_is_not_brought_to_this_one(run: Run, catal
         db.execute("DELETE FROM catalog_version WHERE version = (SELECT max(version) FROM catalog_version)")
     before = catalog.path.read_bytes()
     assert "this backfill works with version" in found(run)["jobs"][0]["said"]
-    assert "because of what failed above" in found(run, write_config(folder))["plan"][0]["said"]
+    assert "because of the failures above" in found(run, write_config(folder))["plan"][0]["said"]
     assert catalog.path.read_bytes() == before
 
 
@@ -133,7 +133,7 @@ def test_a_job_that_failed_is_what_is_wrong_with_its_config_and_a_warning_elsewh
     (told,) = checks["job"]
     assert (told["status"], told["said"]) == ("failed", "job 'orders' failed: b.json: line 3: not JSON")
     assert told["fix"] == f"correct it; then: backfill start --config {file}"
-    assert checks["plan"][0]["said"].endswith("; start would go on where it failed")
+    assert checks["plan"][0]["said"].endswith("; start would continue where it failed")
     elsewhere, _ = found(run)["jobs"]
     assert (elsewhere["status"], elsewhere["fix"]) == ("warning", told["fix"])
 
@@ -153,7 +153,7 @@ def test_a_start_that_was_killed_is_named_with_a_way_on_that_can_be_typed(
     (folder / "other.toml").write_text(CONFIG.replace('"orders"', '"named"', 1))
     catalog.starts.begin(Begun(job, "m", "{}", Pin(Position(), None, None, ()), 1))
     checks = found(run, *(["other.toml"] if job == "named" else []), "--catalog", str(catalog.path))["jobs"]
-    told = [one["fix"] for one in checks if "did not come to its end" in one["said"]]
+    told = [one["fix"] for one in checks if "did not complete" in one["said"]]
     assert [one.replace(f" --catalog {catalog.path}", "") for one in told] == [fix]
 
 

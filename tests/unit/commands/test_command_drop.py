@@ -119,7 +119,7 @@ def test_a_drop_with_rows_that_people_query_is_refused_until_the_cut_over_is_rev
     before = both(folder)
     refused = run(*DROP, "--with-rows")
     assert refused.exit_code == 2
-    assert "shown is a view of orders since the cut over of job 'orders'" in refused.stderr
+    assert "shown is a view of orders since the cutover of job 'orders'" in refused.stderr
     assert both(folder) == before
     with duckdb.connect(str(folder / "sink.duckdb")) as db:
         db.execute("DROP VIEW shown")

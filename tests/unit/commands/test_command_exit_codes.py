@@ -63,7 +63,7 @@ def test_an_error_becomes_message_hint_and_code(
         (["throttle", "--rate", "-1"], "--rate '-1' is not rows per second"),
         (["throttle", "--rate", "nan"], "--rate 'nan' is not rows per second"),
         (["wait", "--for", "ever"], "Invalid value for '--for'"),
-        (["wait", "--for", "done", "--timeout", "soon"], "--timeout 'soon': a duration is"),
+        (["wait", "--for", "done", "--timeout", "soon"], "--timeout 'soon': a duration must be"),
         (["drop", "orders"], "job 'orders' would lose its progress: --confirm is missing"),
         (["drop", "orders", "--confirm", "other"], "--confirm names 'other'"),
         (["start", "--config", "none.toml"], "none.toml: 1 fault\n  no such file"),

@@ -145,7 +145,7 @@ def test_a_sink_that_was_deleted_is_not_made_anew(
     before = told(known.path)
     refused = run(*words)
     assert refused.exit_code == 1
-    assert f"the sink holds nothing of job 'orders', and the catalog has its epoch {EPOCH}" in refused.stderr
+    assert f"the sink holds nothing of job 'orders', but the catalog has its epoch {EPOCH}" in refused.stderr
     assert "--from-sink" not in refused.stderr
     assert not (folder / "sink.duckdb").exists()
     assert told(known.path) == before

@@ -753,7 +753,7 @@ def test_resume_records_the_until_that_it_is_given_and_says_so(scene: Callable[[
     done = s.run("resume", "orders", "--until", given)
     assert done.exit_code == 0, done.stderr
     assert s.catalog.definition("orders").until == given
-    assert f"until {given} from now on, as it is recorded; it was until {before}" in done.stderr
+    assert f"until {given} from now on, stored in the catalog; it was until {before}" in done.stderr
     assert "from now on" not in s.run("resume", "orders").stderr
     assert s.catalog.definition("orders").until == given
 

@@ -97,7 +97,7 @@ def test_all_faults_come_at_once_each_with_its_path(load_text: Load) -> None:
             "tables[1].key: names a column twice",
             "sink.type: unknown sink type 'duckbd'; known: duckdb, delta, iceberg, postgres",
             "transform.select[1]: rand is not deterministic: the same row must always give the same result",
-            'barrier.interval: a duration is a number of seconds or like "500ms", "1s", "30m", "2h", "1d"',
+            'barrier.interval: a duration must be in seconds, or like "500ms", "1s", "30m", "2h", "1d"',
             "throttle.rate: must be greater than or equal to 0",
             "spark: give master or remote, not both",
         ]

@@ -38,7 +38,7 @@ def test_units_add_up(hours: int, minutes: int, seconds: int) -> None:
     "bad", ["", "s", "1x", "1s2", "-1s", "1 2s", "1s,", -1, math.nan, math.inf, True, None, []]
 )
 def test_anything_else_is_no_duration(bad: object) -> None:
-    with pytest.raises(ValueError, match="a duration is"):
+    with pytest.raises(ValueError, match="a duration must be"):
         duration_s(bad)
 
 
@@ -50,7 +50,7 @@ def test_a_size_is_its_number_times_its_unit(number: int, unit: str, rest: str) 
 
 @pytest.mark.parametrize("bad", ["", "g", "1x", "-1g", "1 2g", "1gg", -1, True, 1.5, None])
 def test_anything_else_is_no_size(bad: object) -> None:
-    with pytest.raises(ValueError, match="a size is"):
+    with pytest.raises(ValueError, match="a size must be"):
         size_bytes(bad)
 
 

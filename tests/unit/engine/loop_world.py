@@ -1,4 +1,4 @@
-"""The barrier loop over the simulation's world, a step at a time: commits finish when told, calls are noted."""
+"""The barrier loop over the simulation's world, step by step: tests finish the commits, calls are recorded."""
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -27,7 +27,7 @@ TABLES = (SinkTable(TABLE, TABLE, ("k",), "{}"),)
 
 
 class Steady(Random):
-    """No choice of the world fails by chance."""
+    """Nothing in the world fails at random."""
 
     def random(self) -> float:
         return 0.99
@@ -125,7 +125,7 @@ class Store(MemoryStore):
 
 
 class Later(Future[None]):
-    """A commit that runs when told to."""
+    """A commit that runs when the test says so."""
 
     def __init__(self, run: Callable[[], None]) -> None:
         super().__init__()
@@ -149,8 +149,8 @@ class World:
     def __init__(
         self, rows: int = 20, log: int = 0, per_epoch: int = 10, settings: Settings = SETTINGS, fuzzy: int = 0
     ) -> None:
-        self.now_ms = 10**9  # how much time has passed, days of it
-        self.stepped_ms = 0  # how far somebody has set the clock off it
+        self.now_ms = 10**9  # how much time has passed: days
+        self.stepped_ms = 0  # by how much the clock was set wrong
         self.trace: list[str] = []
         self.commits: list[Later] = []
         self.settings = settings
@@ -171,7 +171,7 @@ class World:
         self.open()
 
     def open(self) -> None:
-        """A new runner: recovered, its loop not begun."""
+        """A new runner: recovered, its loop not started."""
         self.store.token += 1
         self.job = Job("j", self.store.token, TABLES, "{}")
         self.loop = self.loop_from(recover(self.job, self.store, self.sink, self.stager, self.wall_ms()))
@@ -211,11 +211,11 @@ class World:
         return self.loop.step()
 
     def finish(self) -> None:
-        """The commit under way reaches its end."""
+        """The commit in progress finishes."""
         self.commits[-1].finish()
 
     def steps(self, count: int, passes_ms: int = 0) -> list[Tick]:
-        """Steps of a loop whose commits end at once."""
+        """Steps of a loop whose commits finish at once."""
         ticks = []
         for _ in range(count):
             ticks.append(self.step(passes_ms))
@@ -224,7 +224,7 @@ class World:
         return ticks
 
     def until(self, *ends: Tick, at_most: int = 200) -> Tick:
-        """Steps at the interval until one ends so."""
+        """Steps at the interval until one returns this tick."""
         for _ in range(at_most):
             (tick,) = self.steps(1, self.settings.interval_ms)
             if tick in ends:
@@ -232,7 +232,7 @@ class World:
         raise AssertionError(f"none of {ends} after {at_most} steps")
 
     def seen(self) -> list[str]:
-        """What was called since the last look."""
+        """What was called since this was last read."""
         found = list(self.trace)
         self.trace.clear()
         return found

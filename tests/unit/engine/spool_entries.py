@@ -1,4 +1,4 @@
-"""Entries of a spool for tests, whose positions are counts of changes in one log."""
+"""Spool entries for tests; their positions are counts of changes in one log."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ def at(place: int) -> Position:
 
 
 def entry(number: int, after: int, up_to: int, attempt: str = "0123456789ab", size: int = 5) -> SpoolEntry:
-    """An entry of one table, `t`, with one file of so many bytes."""
+    """An entry of one table, `t`, with one file of the given size."""
     window = ChangeWindow(at(after), at(up_to), after, up_to, 1)
     table = TakenTable((StagedFile("t.parquet", size),), changes=up_to - after)
     return SpoolEntry(number, attempt, window, {"t": table})

@@ -1,4 +1,4 @@
-"""Changes of some keys, of which some lack columns: made as frames, and read one after the other."""
+"""Changes of some keys, some lacking columns: as frames, and applied one after the other."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ MAY_LACK = ("big", "a doc")
 
 @dataclass(frozen=True)
 class Change:
-    """A change of a key: the row after it, without the columns that it lacks; or the key of one that is gone."""
+    """A change of a key: the row after it, without the columns that it lacks; or the key of a deleted row."""
 
     op: str
     key: int
@@ -31,11 +31,11 @@ class Change:
 
 
 Net = tuple[int | None, str | None, str | None, tuple[str, ...]] | None
-"""v, big, doc and what is still lacking; None for a key that is gone."""
+"""v, big, doc and the columns still missing; None for a deleted key."""
 
 
 def in_order(changes: Sequence[Change]) -> dict[int, Net]:
-    """The reference: one change after the other, each lacking column from the row that the key had before."""
+    """The reference: one change after the other, each missing column taken from the key's previous row."""
     net: dict[int, Net] = {}
     for c in changes:
         if c.op == "D":
@@ -54,7 +54,7 @@ def in_order(changes: Sequence[Change]) -> dict[int, Net]:
 
 
 def frame(spark: "SparkSession", cases: Sequence[Sequence[Change]]) -> "DataFrame":
-    """Each case's changes; the rows themselves in any order. What a row lacks has any value in its place."""
+    """Each case's changes; the rows themselves in any order. Missing columns hold arbitrary values."""
     rows: list[Any] = []
     for case, changes in enumerate(cases):
         for i, c in enumerate(changes):

@@ -1,4 +1,4 @@
-"""The wall clock is set a day ahead or back: nothing of a job that waits, retries or is limited notices."""
+"""The wall clock is set a day ahead or back: waits, retries and limits of a job are unaffected."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""What of a config may change in a job's life, and that it is told by its keys."""
+"""Which options of a config may change in a job's life, and that changed ones are reported by key."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -69,7 +69,7 @@ def test_how_values_are_written_may_be_told_later_and_not_changed(tmp_path: Path
     with pytest.raises(UsageError, match="decimals"):
         require_same(then, told(""))
     wrong = told(', decimals = "string", timestamps = "ms"')
-    require_same(then, wrong, has_read_changes=False)  # nothing was read by it yet: it may be corrected
+    require_same(then, wrong, has_read_changes=False)  # no change was read with it yet: it may be corrected
 
 
 def test_a_spool_that_holds_something_moves_with_its_path_or_the_change_is_refused(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_a_spool_that_holds_something_moves_with_its_path_or_the_change_is_refus
     entry.parent.mkdir(parents=True)
     entry.touch()
     (tmp_path / "old" / "orders" / "owner.json").touch()
-    with pytest.raises(UsageError, match=r"spool\.path is now .*new, and the spool is in .*old") as refused:
+    with pytest.raises(UsageError, match=r"spool\.path is now .*new, but the spool is in .*old") as refused:
         require_same(before, of("new"))
     assert f"move {tmp_path}/old/orders to {tmp_path}/new/orders" in refused.value.hint
     (tmp_path / "new").mkdir()

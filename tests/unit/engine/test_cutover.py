@@ -1,4 +1,4 @@
-"""The gates of a cut over, each closed by what it stands for, and when one may be reversed."""
+"""The gates of a cutover, each closed by its condition, and when a cutover can be reversed."""
 
 import json
 import time
@@ -78,10 +78,10 @@ def test_equal_at_the_last_checkpoint_is_verified() -> None:
 @pytest.mark.parametrize(
     ("found", "said", "fix"),
     [
-        ((), "was not verified", "backfill verify shop"),
+        ((), "has not been verified", "backfill verify shop"),
         ((replace(EQUAL, epoch=EPOCH - 1),), "the sink is at 100", "backfill verify shop"),
         ((replace(EQUAL, share=0.01),), "only 1% of the keys", "backfill verify shop"),
-        ((replace(EQUAL, table="lines"),), "was not verified", "backfill verify shop"),
+        ((replace(EQUAL, table="lines"),), "has not been verified", "backfill verify shop"),
         ((replace(EQUAL, equal=False),), "differs", "backfill verify shop --fix --confirm shop"),
     ],
 )
@@ -109,7 +109,7 @@ def test_only_what_was_cut_over_lately_is_reversed() -> None:
     _require_reversible("shop", {"orders": ours, "lines": Live(Found.NOTHING)})
     with pytest.raises(UsageError, match="is not cut over"):
         _require_reversible("shop", {"orders": Live(Found.VIEW)})
-    with pytest.raises(UsageError, match=r"is over; what was before is orders_before_100"):
+    with pytest.raises(UsageError, match=r"has expired; what was there before is orders_before_100"):
         _require_reversible("shop", {"orders": replace(ours, until_ms=now_ms - 1)})
 
 
@@ -123,7 +123,7 @@ TABLE = SinkTable("orders", "orders_t", ("id",), "{}")
 
 
 class InPlace:
-    """A sink that cuts over in place; each act is noted with whether a runner could have the job meanwhile."""
+    """A sink that cuts over in place; records each act, and whether a runner could have had the job meanwhile."""
 
     in_place = transactional = partial = True
     sink: Any = property(lambda self: self)

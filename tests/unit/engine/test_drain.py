@@ -1,4 +1,4 @@
-"""Entries of a spool, netted together: against reading their changes one after the other."""
+"""Spool entries netted together, compared with applying their changes one after the other."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def taken(
     spark: "SparkSession", spool: Spool, number: int, cases: Sequence[Sequence[Change]], truncated: bool
 ) -> SpoolEntry:
-    """An entry of these changes; one whose changes lack nothing has no column that says what they lack."""
+    """An entry of these changes; if no change lacks columns, the entry has no column that names missing ones."""
     window = ChangeWindow(at(number), at(number + 1), number, number, 1)
     entry = SpoolEntry(number, "0123456789ab", window, {})
     folder = spool.place(entry.name)
@@ -49,7 +49,7 @@ def rows(spark: "SparkSession", folder: Path, files: Sequence[StagedFile]) -> li
 
 
 def cut(cases: Sequence[Sequence[Change]]) -> list[list[Sequence[Change]]]:
-    """The changes of each case in three entries, cut at places of its own."""
+    """The changes of each case in three entries, cut at different places per case."""
     entries: list[list[Sequence[Change]]] = [[], [], []]
     for number, case in enumerate(cases):
         first = len(case) * (number % 4) // 4

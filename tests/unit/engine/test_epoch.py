@@ -1,4 +1,4 @@
-"""What a window that ended before its planned end leaves pending, and what an epoch keeps aside."""
+"""What a window that ended before its planned end leaves pending, and what an epoch quarantines."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Upstreams of jobs that no runner has are asked side by side, and for no longer than a probe waits."""
+"""Upstreams of jobs without a runner are queried in parallel, and for no longer than a probe waits."""
 
 import threading
 import time
@@ -15,7 +15,7 @@ LOG = HeldLog(5 << 20)
 
 
 class Upstream:
-    """Says what it is told to say; None: nothing, until the test ends."""
+    """Returns the given answer; None: no answer until the test ends."""
 
     def __init__(self, says: HeldLog | Exception | None, ended: threading.Event) -> None:
         self._says, self._ended = says, ended
@@ -58,7 +58,7 @@ def test_each_job_is_told_what_its_upstream_says(monkeypatch: pytest.MonkeyPatch
 
 
 def test_upstreams_that_do_not_answer_are_named_within_one_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """More of them than are asked at once, and the one that would answer is among the first."""
+    """More of them than are queried at once; the one that answers is among the first."""
     began = time.monotonic()
     told = asked(monkeypatch, {"well": LOG, **{f"mute{n}": None for n in range(2 * held.AT_ONCE)}}, 0.3)
     assert time.monotonic() - began < 2

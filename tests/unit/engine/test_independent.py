@@ -1,4 +1,4 @@
-"""`verify --independent`: DuckDB reads the files that a job copied; what our own readers get wrong is seen."""
+"""`verify --independent`: DuckDB reads the files that a job copied; errors of our own readers are detected."""
 
 import json
 from pathlib import Path
@@ -204,7 +204,7 @@ def test_what_only_our_readers_know_is_refused(
 
 
 def test_a_file_that_the_job_has_not_begun_is_part_of_its_snapshot(tmp_path: Path) -> None:
-    """A sink keeps the splits that moved alone."""
+    """A sink keeps only the splits that advanced."""
     written(tmp_path / "in", "json")
     text = JOB.replace("HERE", str(tmp_path)).replace("FORMAT", "json").replace("SCHEMA", f', schema = "{DDL}"')
     (tmp_path / "job.toml").write_text(text, "utf-8")

@@ -1,4 +1,4 @@
-"""What the meter tells people of a job over a partitioned log: offsets, partitions, what limits it."""
+"""What the meter reports about a job over a partitioned log: offsets, partitions, what limits it."""
 
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ def state(*progress: SplitProgress, control: Control | None = None, reported_ms:
 
 
 def meter(latest: dict[str, int] | None = None, rows: int = 30) -> Meter:
-    """One that saw two epochs of `rows` history rows, a second apart, and where the log ends."""
+    """A meter that saw two epochs of `rows` history rows, a second apart, and the log's end."""
     made = Meter("job", "time", 1000)
     made.committed(EpochRecord(1000, 0, Phase.SNAPSHOT, 1000, snapshot_rows=rows), 1000, 1900)
     made.committed(EpochRecord(2000, 1000, Phase.SNAPSHOT, 2000, snapshot_rows=rows), 2000, 2900)
@@ -56,7 +56,7 @@ def test_a_change_is_lacking_until_the_epoch_that_holds_it_has_landed() -> None:
     made.observed(EpochPlan(window=window), 1_000, view)
     assert told(HALF, made).oldest_ms == 100
     made.flying()
-    made.observed(EpochPlan(), 2_000, view)  # nothing new, and the sink has not got it yet
+    made.observed(EpochPlan(), 2_000, view)  # nothing new, and the sink does not have it yet
     assert told(HALF, made).oldest_ms == 100
     made.landed()
     assert told(HALF, made).oldest_ms is None

@@ -1,4 +1,4 @@
-"""The barrier loop's order of things: what comes first, what waits for what, and what is never done."""
+"""The order of steps in the barrier loop: what comes first, what waits for what, and what never happens."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -37,7 +37,7 @@ def test_an_epoch_is_observed_staged_prepared_committed_and_only_then_acknowledg
 
 
 def test_what_is_acknowledged_is_what_the_strategy_says_is_durable() -> None:
-    """A log that is taken into a spool is let go of long before the sink has applied it."""
+    """A log that is taken into a spool is acknowledged long before the sink has applied it."""
 
     class Spooling(SnapshotStrategy):
         def durable(self, state: SnapshotState) -> Position:
@@ -257,7 +257,7 @@ def test_a_stop_ends_the_run_once_the_epoch_in_flight_is_marked() -> None:
 def test_a_command_never_lands_between_the_reads_of_one_epoch() -> None:
     world = World(rows=100)
     world.step()
-    world.step()  # read ahead under the control before
+    world.step()  # read ahead under the previous control
     world.post(Verb.PAUSE)
     world.finish()
     world.steps(4)
@@ -452,7 +452,7 @@ def test_reading_ahead_does_not_forget_that_the_commit_fails() -> None:
     world.sink.failures = [Transient("held")] * 99
     world.finish()
     world.step()
-    world.step(200)  # reads ahead while the commit is tried again
+    world.step(200)  # reads ahead while the commit is retried
     assert world.trace.count("stage") == 2
     world.finish()
     world.step()

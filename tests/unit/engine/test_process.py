@@ -1,4 +1,4 @@
-"""A runner's signals: what the first one does, what the second. And what a run does while it has to wait."""
+"""A runner's signals: what the first and the second one do. And what a run does while it has to wait."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ from backfill_cli.errors import Fatal, Held, Transient
 
 
 class Loop:
-    """Notes that it was asked to stop."""
+    """Records that it was asked to stop."""
 
     asked = 0
 
@@ -37,7 +37,7 @@ class Watcher(NoWatcher):
 
 @pytest.fixture
 def ends(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The codes that the process would have ended with at once."""
+    """The codes with which the process would have exited at once."""
     codes: list[int] = []
     monkeypatch.setattr(os, "_exit", codes.append)
     return codes
@@ -132,7 +132,7 @@ def test_a_signal_just_before_the_sleep_is_not_slept_through_and_rings_only_once
 
 
 class Stepping:
-    """A loop that is idle, or ends when told; its heartbeat does what `heart` does."""
+    """A loop that is idle, or ends on request; its heartbeat calls `heart`."""
 
     state = types.SimpleNamespace(control=None, phase=None)
     caught_up = False
@@ -159,7 +159,7 @@ class Stepping:
 
 
 class Heart:
-    """Fails as it is told, once each; counts its beats."""
+    """Raises each of the given errors once; counts its beats."""
 
     def __init__(self, *failures: BaseException) -> None:
         self.failures = list(failures)

@@ -1,4 +1,4 @@
-"""A prepared epoch that the sink can never take: taken back if no table has it, so that `resume` goes on."""
+"""A prepared epoch that the sink can never take: withdrawn if no table has it, so that `resume` continues."""
 
 from dataclasses import dataclass, replace
 

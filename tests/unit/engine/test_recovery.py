@@ -1,4 +1,4 @@
-"""What a new runner makes of catalog, markers and staging: rules of docs/design.md."""
+"""What a new runner does with catalog, markers and staging: rules of docs/design.md."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -46,7 +46,7 @@ prepared = Checkpoint(
 
 @dataclass
 class World3:
-    """Catalog, sink and staging of one job, as a dead runner left them: each table with a marker of its own."""
+    """Catalog, sink and staging of one job, as a dead runner left them: each table has its own marker."""
 
     tables: tuple[str, ...] = ("a", "b")
     markers: dict[str, Marker] = field(default_factory=dict)
@@ -289,7 +289,7 @@ def test_case_36_a_side_that_was_restored_stops_the_job_and_says_which(
     assert f"{COMMITTED}" in caught.value.message
     assert ("--from-sink" in caught.value.hint) == bool(
         epoch
-    )  # a sink without a marker keeps nothing to go on from
+    )  # a sink without a marker keeps nothing to continue from
     assert "backfill drop j --with-rows --confirm j" in caught.value.hint
     assert world.trace == ["fence", "load", "markers"]
 

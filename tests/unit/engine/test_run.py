@@ -1,4 +1,4 @@
-"""From a job's claim to its loop: a start may take long, and the job stays ours."""
+"""From a job's claim to its loop: a start can take long, and the job stays claimed."""
 
 import time
 from collections.abc import Callable

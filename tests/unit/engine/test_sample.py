@@ -57,7 +57,7 @@ def config(tmp_path: Path) -> JobConfig:
 
 @pytest.fixture
 def land(tmp_path: Path) -> Land:
-    """A file of one change a row."""
+    """A file with one change per row."""
 
     def landed(table: str, name: str, *rows: dict[str, Any]) -> None:
         lines = [json.dumps({"op": "u", "before": None, "after": row, "source": {"ts_ms": 5}}) for row in rows]

@@ -59,7 +59,7 @@ def test_a_schema_that_was_not_seen_again_stays() -> None:
 
 
 def test_a_column_that_differs_from_another_by_case_alone_is_refused() -> None:
-    with pytest.raises(BadData, match="'Name' differs from 'name' by case alone"):
+    with pytest.raises(BadData, match="'Name' differs from 'name' only in case"):
         evolved({"t": struct({"name": "string"})}, {"t": struct({"name": "string", "Name": "string"})})
 
 

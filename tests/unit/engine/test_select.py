@@ -1,4 +1,4 @@
-"""What an upstream and a sink say they can do is consulted before anything is read or written."""
+"""The capabilities of upstream and sink are checked before anything is read or written."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -52,7 +52,7 @@ def test_a_key_change_that_cannot_be_followed_is_refused(
     if before_images or immutable or partitioned:
         require_keys(tables, upstream)
         return
-    with pytest.raises(UsageError, match="table 'b': the change log sends no old key") as caught:
+    with pytest.raises(UsageError, match="table 'b': the change log does not send the old key") as caught:
         require_keys(tables, upstream)
     assert "`immutable_key = true`" in caught.value.hint
 
@@ -75,7 +75,7 @@ def test_plan_refuses_dms_until_the_config_says_that_keys_never_change(tmp_path:
         path = "{tmp_path}/warehouse.duckdb"
         """
     )
-    with pytest.raises(UsageError, match="table 'orders': the change log sends no old key"):
+    with pytest.raises(UsageError, match="table 'orders': the change log does not send the old key"):
         plan(load(config), Catalog(tmp_path / "catalog.duckdb"))
     assert not (tmp_path / "warehouse.duckdb").exists()
 
@@ -105,7 +105,7 @@ def test_a_job_without_a_change_side_is_told_that_it_follows_nothing(
 
 
 class Taking:
-    """An upstream whose log may leave out some columns of table t."""
+    """An upstream whose log can leave out some columns of table t."""
 
     def __init__(self, *lacking: str) -> None:
         self._lacking = frozenset(lacking)
@@ -127,16 +127,16 @@ def test_a_column_that_changes_leave_out_is_refused_where_something_computes_wit
     with pytest.raises(UsageError) as caught:
         whole(Taking("doc", "big"), True, ["id", "upper(big) AS up"])
     assert caught.value.message == (
-        "table 't': a change may leave out the value of big, doc where it did not change, "
-        "and this needs it: upper(big) AS up"
+        "table 't': a change may leave out the value of big, doc if it did not change, "
+        "but it is needed by: upper(big) AS up"
     )
     assert caught.value.hint == "make the upstream send whole rows: ALTER TABLE t REPLICA IDENTITY FULL"
-    with pytest.raises(UsageError, match="needs it: where v > 1"):
+    with pytest.raises(UsageError, match="needed by: where v > 1"):
         whole(Taking("doc"), True, where="v > 1")
 
 
 def test_a_sink_that_writes_whole_rows_is_refused_what_may_come_without_a_column_that_it_gets() -> None:
-    with pytest.raises(UsageError, match="needs it: the sink, which writes whole rows"):
+    with pytest.raises(UsageError, match="needed by: the sink, which writes whole rows"):
         whole(Taking("doc"), False)
     whole(Taking("doc"), False, ["id", "v"])
     whole(Taking("doc"), True)

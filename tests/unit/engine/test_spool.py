@@ -1,4 +1,4 @@
-"""The spool on disk: what is sealed is there, in order, and unchanged; what is not is named."""
+"""The spool on disk: what is sealed is found again, in order and unchanged; anything missing is named."""
 
 import json
 from pathlib import Path
@@ -58,7 +58,7 @@ def test_of_two_entries_from_one_place_the_one_that_others_follow_counts(
 def test_what_the_catalog_knows_and_the_folder_lacks_stops_the_job_naming_it(spool: Spool) -> None:
     gone = sealed(spool, entry(1, 0, 3))
     (spool.place(gone.name) / "t.parquet").unlink()
-    with pytest.raises(StateConflict, match=r"t\.parquet is gone; it holds the changes from the begin to log: 3"):
+    with pytest.raises(StateConflict, match=r"is gone; it holds the changes from the beginning to log: 3"):
         spool.entries(at(0), [gone])
 
 
@@ -70,13 +70,13 @@ def test_a_file_that_was_cut_off_or_changed_is_not_applied(spool: Spool) -> None
     with pytest.raises(StateConflict, match="is damaged"):
         spool.require_unchanged(made)
     path.write_bytes(b"xx")
-    with pytest.raises(StateConflict, match="is not of its size"):
+    with pytest.raises(StateConflict, match="has the wrong size"):
         spool.require_unchanged(made)
 
 
 def test_a_spool_of_another_job_of_that_name_is_refused(spool: Spool, tmp_path: Path) -> None:
     other = Spool(str(tmp_path), "orders", "somebody else")
-    with pytest.raises(StateConflict, match="belongs to another job 'orders'"):
+    with pytest.raises(StateConflict, match="belongs to another catalog's job 'orders'"):
         other.open()
     spool.open()
     Spool(str(tmp_path), "lines", "somebody else").open()
@@ -94,7 +94,7 @@ def test_a_spool_that_does_not_reach_to_where_the_log_was_taken_stops_the_job(sp
     made = [sealed(spool, entry(1, 0, 3))]
     spool.require_reach(at(3), at(0), made)
     spool.require_reach(at(3), at(4), [])
-    with pytest.raises(StateConflict, match=r"was taken up to log: 5, and its spool .* ends at log: 3"):
+    with pytest.raises(StateConflict, match=r"was taken up to log: 5, but its spool .* ends at log: 3"):
         spool.require_reach(at(5), at(0), made)
 
 

@@ -212,7 +212,7 @@ def test_the_next_process_goes_on_with_what_is_in_the_spool() -> None:
     world.facade.enter(Phase.SNAPSHOT, START, {TABLE: "{}"})
     world.taker.beside()
     world.commit(2)
-    world.log.acknowledged = START  # it died before it said so
+    world.log.acknowledged = START  # it died before it recorded that
     world.begin(START)
     world.facade.enter(Phase.LOG_STORE, START, {TABLE: "{}"})
     assert [entry.number for entry in world.taker.entries] == [1, 2]
@@ -275,7 +275,7 @@ def test_what_was_taken_is_remembered_with_each_checkpoint() -> None:
 
 @pytest.mark.parametrize(("status", "begun"), [(SplitStatus.NOT_STARTED, False), (SplitStatus.CONSUMING, True)])
 def test_rows_read_apart_know_whether_any_was_read(status: SplitStatus, begun: bool) -> None:
-    """A loaded checkpoint names splits that have not started, too."""
+    """A loaded checkpoint also contains splits that have not started."""
     world, told = World(), []
     rows = SimpleNamespace(read_apart=lambda begun: told.append(begun))
     facade = SpooledUpstream(rows, world.log, world.taker, world.spool)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""An epoch plan becomes files: what is in them, what is counted, what is refused, what is left of a failure."""
+"""An epoch plan becomes files: what is in them, what is counted, what is refused, what a failure leaves."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -110,7 +110,7 @@ class Upstream:
 
 
 class WorkersUpstream(Upstream):
-    """The same, its rows made in workers where nothing transforms them."""
+    """The same, with rows produced in workers if there is no transform."""
 
     def batches(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> ArrowTasks:
         schema = json.loads(SCHEMAS[table])
@@ -139,7 +139,7 @@ def config(tmp_path: Path) -> JobConfig:
 
 @pytest.fixture(params=[Upstream, WorkersUpstream])
 def upstream(request: pytest.FixtureRequest) -> Upstream:
-    """Each test twice: rows that Spark reads, and rows that workers make."""
+    """Runs each test twice: with rows that Spark reads, and with rows that workers produce."""
     made: Upstream = request.param()
     return made
 
@@ -205,7 +205,7 @@ def test_open_ended_reads_are_counted_each_by_itself(stager: SparkStager, upstre
 def test_counts_of_many_reads_are_asked_of_the_driver_together(
     stager: SparkStager, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each question carries the counts of all: once per read was half of the time of 127 files."""
+    """Each query returns the counts of all reads: one query per read took half the time for 127 files."""
     from pyspark.sql import Observation
 
     asked: list[Observation] = []
@@ -385,7 +385,7 @@ def test_what_dead_attempts_left_is_swept_and_what_may_still_be_applied_is_kept(
 def test_an_epoch_whose_files_the_driver_does_not_see_fails(
     stager: SparkStager, monkeypatch: pytest.MonkeyPatch, plan: EpochPlan, kept: int
 ) -> None:
-    """Executors that write to a disk of their own: an epoch without rows would commit, and its rows be lost."""
+    """Executors that write to their own disk: an epoch without rows would commit, and its rows would be lost."""
     shown = Path.glob
 
     def hide(folder: Path, how: str) -> list[Path]:
@@ -400,7 +400,7 @@ def test_an_epoch_whose_files_the_driver_does_not_see_fails(
     monkeypatch.setattr(Path, "glob", hide)
     monkeypatch.setattr(Path, "exists", seen)
     with pytest.raises(
-        Transient, match=r"[1-3] row\(s\) were written to .*, and the files seen there hold [0-2]"
+        Transient, match=r"[1-3] row\(s\) were written to .*, but the files visible there hold [0-2]"
     ) as caught:
         stager.stage(plan, 7, SCHEMAS)
     assert "job.staging" in caught.value.hint

@@ -1,4 +1,4 @@
-"""What a start that was killed left is asked of the upstream that it had: errors say so, and the way on."""
+"""What a killed start left is removed from the upstream that it used; errors say so, and how to continue."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -82,4 +82,4 @@ def test_only_an_upstream_that_the_job_needs_is_waited_for(
         error = refused(lambda: settle_before(config(now), catalog, resources), Transient)
     assert (bool(told), "correct upstream.dsn" in error.hint) == (waits, waits)
     assert "to start without it: backfill drop j --confirm j" in error.hint
-    assert "did not come to its end" in error.message
+    assert "did not complete" in error.message

@@ -1,4 +1,4 @@
-"""Changes that may lack columns: netted, completed and shaped, against reading them one after the other."""
+"""Changes that can lack columns: netted, completed and shaped, compared with applying them one by one."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -131,10 +131,10 @@ def test_where_nothing_that_a_row_may_lack_is_selected_the_sink_hears_of_none(
 def test_no_expression_computes_with_a_value_that_was_left_out(
     spark: "SparkSession", tmp_path: Path, shape: Transform
 ) -> None:
-    """A start refuses it; the upstream may send less since."""
+    """A start refuses this, but the upstream can send less later."""
     files = kept_files(spark, frame(spark, [ONE]), tmp_path)
     with pytest.raises(
-        BadData, match="table 't': changes leave out the value of big, and this needs it"
+        BadData, match="table 't': changes leave out the value of big, but it is needed by"
     ) as refused:
         taking.staged(spark, "t", TakenTable(files, True, 3, partial=("big",)), KEY, shape, tmp_path)
     assert "REPLICA IDENTITY FULL" in refused.value.hint

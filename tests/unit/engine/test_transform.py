@@ -1,4 +1,4 @@
-"""The net change of each key, against reading the changes one after the other."""
+"""The net change of each key, compared with applying the changes one after the other."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ SCHEMA = (
 
 @dataclass(frozen=True)
 class Change:
-    """A change of key (a, b): the row after it, or only the key of one that is gone."""
+    """A change of key (a, b): the row after it, or only the key of a deleted row."""
 
     op: str
     a: int
@@ -43,7 +43,7 @@ def frame(spark: "SparkSession", cases: Sequence[Sequence[Change]]) -> "DataFram
 
 
 def in_order(changes: Sequence[Change], keeps: Any = lambda row: True) -> dict[tuple[int, str], Any]:
-    """The reference: one change after the other; the last word on a key stands. None: it is gone."""
+    """The reference: one change after the other; the last change of a key counts. None: it is deleted."""
     last: dict[tuple[int, str], Any] = {}
     for c in changes:
         stays = c.op == "U" and keeps(c)
@@ -178,7 +178,7 @@ def test_a_key_may_be_renamed(spark: "SparkSession") -> None:
     "select", ["100 / v AS share", "100 / coalesce(v, 0) AS share", "assert_true(v > 0) AS ok"]
 )
 def test_a_row_that_is_gone_is_not_computed(spark: "SparkSession", select: str) -> None:
-    """What `where` keeps out must not fail the select; nor must a delete, whose columns are not there."""
+    """Rows that `where` excludes must not fail the select; nor must a delete, which has no columns."""
     log = [Change("U", 1, "x", 0), Change("D", 2, "x"), Change("U", 3, "x", 4)]
     shape = Transform(select=["a", "`b c`", select], where="v > 0")
     net = transform.net(frame(spark, [log]), KEY, shape)

@@ -1,4 +1,4 @@
-"""`verify` finds every difference, names it, and cries wolf for nothing. Runs Spark against a real DuckDB sink."""
+"""`verify` finds and names every difference, without false alarms. Runs Spark against a real DuckDB sink."""
 
 import json
 import subprocess
@@ -194,7 +194,7 @@ def test_a_microsecond_and_an_infinite_time_are_seen(everything: Case) -> None:
 def test_infinite_dates_and_times_of_a_parquet_file_are_equal_to_themselves(
     spark: "SparkSession", tmp_path: Path
 ) -> None:
-    """DuckDB and Parquet keep them as numbers that Spark reads as far times."""
+    """DuckDB and Parquet keep them as numbers that Spark reads as distant times."""
     fields = [
         a_field("id", "long"),
         a_field("d", "date"),
@@ -341,7 +341,7 @@ def test_of_a_sample_every_difference_is_found_and_of_the_rest_none(
     kind: str,
     names: tuple[str, ...],
 ) -> None:
-    """Which keys are in it is learnt by emptying the sink: those are the ones that are missing."""
+    """Emptying the sink shows which keys are in the sample: the missing ones."""
     rows = 2_400
     sql = ", ".join(f"{COLUMNS[name][1]} AS {name}" for name in names)
     fields = [a_field("id", kind), *(COLUMNS[name][0] for name in names)]
@@ -365,7 +365,7 @@ def test_of_a_sample_every_difference_is_found_and_of_the_rest_none(
     assert (found.extra, found.changed > len(chosen) // 2, found.missing) == (1, True, 0)
 
 
-# The job goes on
+# The job continues
 
 
 def definition(case: Case, complete_at: Position | None = None) -> JobDefinition:
@@ -419,7 +419,7 @@ def test_a_job_without_a_commit_has_nothing_to_compare(orders: Case) -> None:
 
 @contextmanager
 def held_for(path: Path, seconds: float) -> Iterator[float]:
-    """Another process holds the file, as a runner does while it commits; yields when it will let go."""
+    """Another process holds the file, as a runner does while it commits; yields when it will release it."""
     script = f"import duckdb; con = duckdb.connect({str(path)!r}); print('held', flush=True); input()"
     with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None

@@ -1,4 +1,4 @@
-"""What a killed `verify` leaves is swept by the next one, and by a runner; a living one's is left alone."""
+"""What a killed `verify` leaves is removed by the next one and by a runner; a running one's folder is kept."""
 
 import subprocess
 import sys

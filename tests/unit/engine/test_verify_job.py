@@ -1,4 +1,4 @@
-"""What `verify` refuses before it reads anything, and what it says where it cannot compare. No Spark."""
+"""What `verify` refuses before it reads anything, and what it reports when it cannot compare. No Spark."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""A verify that did not end is gone on with: what was equal is not read again, unless it may differ by now."""
+"""An unfinished verify is continued: equal tables are not read again, unless they may differ now."""
 
 import json
 import os
@@ -29,12 +29,12 @@ AT = Checkpoint(5, 4, 1, "x", "{}", Phase.UPSTREAM, Position.of({"log": 5}))
 
 
 class Killed(BaseException):
-    """Nothing catches it, as nothing catches kill -9."""
+    """Not caught by anything, like kill -9."""
 
 
 @dataclass
 class World:
-    """A job of three tables in a catalog; its sink is as `written` says. read: the tables that were compared."""
+    """A job of three tables in a catalog; `written` is its sink's mark. read: the tables that were compared."""
 
     catalog: Catalog
     folder: Path
@@ -68,7 +68,7 @@ class World:
         return compared
 
     def verify(self, asked: Asked = EVERYTHING, independent: bool = False) -> VerifyReport:
-        """As the command does, until its end or its death; `read` is what this call read."""
+        """Runs verify as the command does, until it ends or is killed; `read` is what this call read."""
         self.read.clear()
         memory = Memory(self.catalog, "shop", asked, independent)
         sink: Any = type("Sink", (), {"copied": lambda *_: self})()
@@ -151,7 +151,7 @@ def test_another_basis_forgets_the_one_before(world: World) -> None:
     interrupted(world)
     world.written = "2"
     interrupted(world, at="b")
-    world.written = "1"  # as it was: by accident, for a mark never comes back
+    world.written = "1"  # the old mark: impossible in practice, as marks never recur
     assert set(world.verify().recalled) == set()
     assert world.read == ["a", "b", "c"]
 

@@ -1,4 +1,4 @@
-"""How far a verify is: shares that never go back within a pass, and an ETA between two rates."""
+"""How far a verify has come: shares never decrease within a pass, and the ETA uses the faster of two rates."""
 
 import pytest
 
@@ -34,7 +34,7 @@ def test_what_is_left_at_least_goes_by_the_faster_of_the_rate_of_all_the_time_an
     work.at(0.1)
     work.told(50.0)  # 2 a second so far
     work.at(0.2)
-    share, eta = work.told(60.0)  # 10 a second of late, 3.3 since the beginning
+    share, eta = work.told(60.0)  # 10 a second recently, 3.3 since the beginning
     assert share == pytest.approx(0.2)
     assert eta == pytest.approx(800 / 10 * 0.9)
 

@@ -1,4 +1,4 @@
-"""Rows that workers make are files that they write: the same rows, counted by read, in files that count."""
+"""Rows that workers produce are written by them: the same rows, counted per read, in the files that count."""
 
 import datetime as dt
 import json
@@ -50,7 +50,7 @@ def alone(what: Any) -> tuple[tuple[Piece, ...], ...]:
 
 
 def numbers(size: int = 10, width: int = 8) -> Callable[[tuple[int, int]], Iterator[pa.RecordBatch]]:
-    """Batches of `size` rows of a range of numbers; a column of `width` bytes a row beside them."""
+    """Batches of `size` rows from a range of numbers, with another column of `width` bytes per row."""
 
     def make(part: tuple[int, int]) -> Iterator[Any]:
         import pyarrow as pa
@@ -179,7 +179,7 @@ def test_columns_whose_paths_are_alike_and_nested_ones_are_written(tmp_path: Pat
 
 
 def not_utf8(values: list[bytes]) -> pa.Array:
-    """What pyarrow makes of such a Parquet file: text that nobody looked at."""
+    """What pyarrow returns for such a Parquet file: unchecked text."""
     held = pa.array(values, pa.binary())
     return pa.Array.from_buffers(pa.string(), len(held), held.buffers())
 

@@ -64,5 +64,5 @@ def test_the_order_that_cursors_are_given_in_does_not_matter() -> None:
 
 
 def test_cursors_of_two_types_in_one_log_are_refused() -> None:
-    with pytest.raises(TypeError, match="one type"):
+    with pytest.raises(TypeError, match="the same type"):
         _ = Position.of({"x": 1}) <= Position.of({"x": "1"})

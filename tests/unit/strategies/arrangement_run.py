@@ -18,7 +18,7 @@ BEAT = Beat()
 
 @dataclass(frozen=True)
 class Range:
-    """A split, of which its upstream only has an idea how many rows it holds, and how many there are."""
+    """A split with its upstream's estimate of its row count, and the true count."""
 
     split: Split
     rows: int
@@ -30,7 +30,7 @@ def a_range(id: str, rows: int, estimate: int | None = None, table: str = "t") -
 
 @dataclass
 class Run:
-    """One job's strategy. during: epochs that come while rows are read. ends_early: windows are one epoch each."""
+    """One job's strategy. during: epochs that arrive during reads. ends_early: windows hold one epoch each."""
 
     ranges: tuple[Range, ...]
     position_ms: int | None = None
@@ -107,7 +107,7 @@ class Run:
         return replace(window, up_to=Position.of({"log": end}), up_to_ms=ms)
 
     def resume(self) -> None:
-        """A new runner: the state as the catalog gives it back, with a line for each split of the pin."""
+        """A new runner: the state as loaded from the catalog, with a line for each split of the pin."""
         state = self.state
         every = {(r.split.table, r.split.id): SplitProgress() for r in self.ranges}
         self.states[-1] = self.strategy.thaw(
@@ -124,7 +124,7 @@ class Run:
 
 @st.composite
 def all_ranges(draw: st.DrawFn, least: int = 0) -> tuple[Range, ...]:
-    """What is estimated may be far off."""
+    """Estimates can be far off."""
     estimates = st.sampled_from((None, 0, 1, 7, 30, 10_000))
     shapes = st.tuples(st.integers(0, 60), estimates, st.sampled_from("ab"))
     return tuple(

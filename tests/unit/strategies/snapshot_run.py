@@ -20,7 +20,7 @@ FREE = Control()
 
 @dataclass(frozen=True)
 class Part:
-    """A split and how many rows it truly holds, whether or not its metadata tells."""
+    """A split and its true row count, whether or not its metadata contains it."""
 
     split: Split
     rows: int
@@ -38,7 +38,7 @@ class Beat:
 
 @dataclass
 class Run:
-    """One job's strategy, and what a sink would hold by now. `barrier` returns its plan, empty or not."""
+    """One job's strategy, and what a sink would hold so far. `barrier` returns its plan, empty or not."""
 
     parts: tuple[Part, ...]
     log: list[UpstreamEpoch] = field(default_factory=list)
@@ -63,7 +63,7 @@ class Run:
         return self.states[-1]
 
     def view(self) -> UpstreamView:
-        """What is pending; among what it shows at once an upstream's times never decrease."""
+        """What is pending; within one observation an upstream's times never decrease."""
         left = self.log[int(self.state.position.get("log") or 0) :]
         times = accumulate((e.ms for e in left), max)
         pending = tuple(replace(e, ms=ms) for e, ms in zip(left, times, strict=True))
@@ -99,7 +99,7 @@ class Run:
         return sum(up_to - after for spans in self.delivered.values() for after, up_to in spans)
 
     def resume(self) -> None:
-        """A new runner: the state as the catalog gives it back."""
+        """A new runner: the state as loaded from the catalog."""
         state = self.state
         self.states[-1] = self.strategy.thaw(self.strategy.freeze(state), state.splits, state.control)
 
@@ -112,7 +112,7 @@ class Run:
 
 
 def index_of(cursor: Cursor | None) -> int:
-    """Cursors are texts that only whoever stages can read: a strategy that counted with one would fail."""
+    """Cursors are texts that only the stager understands: a strategy that calculated with one would fail."""
     return 0 if cursor is None else int(str(cursor).removeprefix("row "))
 
 

@@ -68,7 +68,7 @@ def live_position(state: Row, p: int) -> Row:
 
 
 def read_row_by_row(rows: list[int], first: int, end: int, live_from: int, random: Random) -> list[int]:
-    """What both readers together let through of a partition, in order of arrival.
+    """What both readers together let through from a partition, in order of arrival.
 
     rows: the offsets that exist. History reads from `first`, live from `live_from`, each up to `end`, taking turns
     at random; both also say positions without a row.

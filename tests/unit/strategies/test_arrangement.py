@@ -1,4 +1,4 @@
-"""State as it is now, beside its log: what a barrier reads, and what of the log counts."""
+"""Current state beside its log: what a barrier reads, and which changes in the log count."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -132,7 +132,7 @@ def test_while_the_log_comes_first_no_row_is_read_and_the_log_is(run: Run) -> No
     plan = run.barrier(Beat(0, 10, (epoch(10**6),)))
     assert not plan.reads
     assert plan.window is not None
-    while plan.pending_after:  # other columns begin a window of their own
+    while plan.pending_after:  # a change of columns begins a new window
         plan = run.barrier(Beat(0, 10))
         assert not plan.reads
     assert run.state.splits == before.splits
@@ -212,7 +212,7 @@ def test_within_says_how_far_each_split_was_read_before_and_nothing_once_all_are
 
 @given(driven)
 def test_what_a_resume_knows_of_splits_that_were_not_begun_changes_no_plan(run: Run) -> None:
-    """The catalog lists every split of the pin, those not started too."""
+    """The catalog lists every split of the pin, including those not started."""
     resumed = Run(run.ranges, log=list(run.log), now_ms=run.now_ms, states=[run.state])
     resumed.states = [run.state]
     resumed.resume()
@@ -239,7 +239,7 @@ def test_phases_never_go_back_and_the_snapshot_ends_once(run: Run) -> None:
 
 @given(st.lists(st.booleans(), min_size=1, max_size=8), st.booleans())
 def test_other_columns_begin_a_window_of_their_own(differs: list[bool], begun: bool) -> None:
-    """Where no rows are read: rows that are read have the columns of the window's end."""
+    """Only if no rows are read, as rows that are read have the columns of the window's end."""
     run = Run(())
     run.barrier(Beat(arriving=(epoch(),) if begun else ()))
     schema = (("t", "{}"),)
@@ -268,7 +268,7 @@ def test_rows_that_are_read_leave_nothing_pending() -> None:
 
 @given(st.none() | st.integers(0, 9_000))
 def test_where_no_change_is_pending_the_sink_is_not_behind(position_ms: int | None) -> None:
-    """Else a quiet upstream would show a lag that grows, while its rows are read."""
+    """Otherwise a quiet upstream would show a growing lag while its rows are read."""
     run = Run((a_range("0", 100),), position_ms=position_ms)
     plan = run.barrier(Beat(60_000))
     assert plan.window is not None
@@ -282,7 +282,7 @@ def test_a_log_that_would_go_back_ends_the_run() -> None:
     budget = Budget(run.now_ms, 1, 1_000, run.now_ms)
     back = replace(plan.window, up_to=Position.of({"log": 0}))
     for window in (back, None):
-        with pytest.raises(Fatal, match="would go back"):
+        with pytest.raises(Fatal, match="would move back"):
             run.strategy.advance(run.state, plan, Staged("a", {}, window=window), budget)
 
 

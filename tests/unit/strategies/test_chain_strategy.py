@@ -1,4 +1,4 @@
-"""The chain against two queues and a stolen barrier: what is applied, in what order, when the log is direct."""
+"""The chain compared with a model of two queues: what is applied, in what order, and when the log is direct."""
 
 from dataclasses import dataclass, field
 
@@ -26,7 +26,7 @@ def epochs(after: int, up_to: int, rows: int = 1) -> tuple[UpstreamEpoch, ...]:
 
 @dataclass
 class Two:
-    """The log and what was taken of it, as counts: the plainest reading of the rule."""
+    """The log and what was taken of it, as counts: the simplest form of the rule."""
 
     current: bool
     log: int = 0
@@ -42,7 +42,7 @@ class Two:
         self.state: SnapshotState = self.strategy.start(Pin(START, None, None, splits), Control())
 
     def barrier(self, more: int, budget: int, paused: bool = False) -> EpochPlan:
-        """The log grows, the barrier takes it, then the strategy plans and all that it plans is read."""
+        """The log grows, the barrier takes it, then the strategy plans and everything planned is read."""
         self.log += more
         self.now_ms += 1_000
         control = Control("me", 1) if paused else Control()

@@ -1,4 +1,4 @@
-"""Splits read in order: of estimates a read is always bounded, of facts a whole split needs no limit."""
+"""Splits read in order: with estimates a read is always bounded, with exact counts a whole split has no limit."""
 
 from hypothesis import given
 from hypothesis import strategies as st

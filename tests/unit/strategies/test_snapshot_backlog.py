@@ -1,4 +1,4 @@
-"""A log that grew while nobody looked, drained by the snapshot strategy: what it takes, and what it says."""
+"""A log that grew unobserved, drained by the snapshot strategy: what it takes, and what it reports."""
 
 import pytest
 
@@ -18,7 +18,7 @@ BEGUN_MS = 1_700_000_000_000
 
 @pytest.mark.parametrize("partitions", [1, 40, 400])
 def test_a_backlog_that_drains_ten_times_as_fast_as_it_grows_converges(partitions: int) -> None:
-    """5 million records of an hour, 15,000 more a barrier of ours; an epoch has room for 150,000."""
+    """5 million records from one hour, 15,000 more per barrier; an epoch has room for 150,000."""
     growth, at = Growth(50_000), dict.fromkeys(range(partitions), 0)
     strategy = SnapshotStrategy((Split("t", "0", 10, 100),))
     position = Position.of({str(p): 0 for p in range(partitions)})

@@ -21,7 +21,7 @@ SMALL = (part("0", 20, table="a"),)
 
 
 def weight(of: UpstreamEpoch) -> int:
-    """Rows where they are known, else guessed from bytes, 100 a row."""
+    """Rows if known, otherwise estimated from bytes, 100 per row."""
     return of.rows if of.rows is not None else max(1, of.size_bytes // 100)
 
 
@@ -241,7 +241,7 @@ def test_a_fuzzy_load_converges_exactly_when_its_end_is_passed(end: int, rows: i
 def test_case_24_upstream_times_that_go_back_move_no_clock_back_and_grow_no_allowance(
     observations: list[list[int]], measure: Measure, position_ms: int | None
 ) -> None:
-    """An upstream orders the times of what it shows at once; a commit that it shows later may be older."""
+    """Times are ordered within one observation of an upstream; a commit observed later can be older."""
     run = Run(SMALL, measure=measure, position_ms=position_ms)
     for times in observations:
         before = run.state

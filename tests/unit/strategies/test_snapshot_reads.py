@@ -1,4 +1,4 @@
-"""The snapshot phase: every row of every split once, in order, at the rate that was asked for."""
+"""The snapshot phase: every row of every split once, in order, at the requested rate."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -228,7 +228,7 @@ def test_100_000_splits_plan_in_under_a_second(measure: str) -> None:
 
     run = Run(tuple(part(str(i), 10) for i in range(100_000)), measure=measure)  # type: ignore[arg-type]
     took_s = []
-    for _ in range(3):  # one may meet a collection of all that other tests left
+    for _ in range(3):  # one may include a garbage collection of what other tests left
         began = time.thread_time()
         run.barrier(Beat(rows=500_000))
         took_s.append(time.thread_time() - began)

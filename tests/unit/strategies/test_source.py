@@ -1,4 +1,4 @@
-"""The rules of the source strategy, one by one. What they add up to: test_source_table.py."""
+"""The rules of the source strategy, one by one. Their combined effect: test_source_table.py."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -199,7 +199,7 @@ def test_case_31_retention_that_passes_a_history_in_the_log_is_an_error() -> Non
     strategy = source((0, 10))
     state = done(strategy, started(strategy), strategy.plan(started(strategy), view(10), budget(4)))
     assert strategy.plan(state, view(10, oldest=[4]), budget())
-    with pytest.raises(HistoryGone, match=r"partition 0 is needed from offset 4 on, its log begins at 5"):
+    with pytest.raises(HistoryGone, match=r"partition 0 is needed from offset 4, its log begins at 5"):
         strategy.plan(state, view(10, oldest=[5]), budget())
 
 
@@ -266,9 +266,9 @@ def test_a_known_partition_that_is_not_listed_is_transient_and_its_state_kept() 
 
 def test_case_32_an_end_that_went_back_is_transient() -> None:
     strategy = source((7, 7), (0, 9))
-    with pytest.raises(Transient, match="partition 0 ends at offset 6, and it had reached 7"):
+    with pytest.raises(Transient, match="partition 0 ends at offset 6, but had reached 7 before"):
         strategy.plan(started(strategy), view(6, 9), budget())
-    with pytest.raises(Transient, match="partition 1 ends at offset 8, and it had reached 9"):
+    with pytest.raises(Transient, match="partition 1 ends at offset 8, but had reached 9 before"):
         strategy.plan(started(strategy), view(7, 8), budget())
 
 
@@ -394,5 +394,5 @@ def test_a_plan_that_is_not_of_this_state_is_refused() -> None:
     strategy = source((0, 10))
     plan = strategy.plan(started(strategy), view(10), budget(4))
     state = done(strategy, started(strategy), plan)
-    with pytest.raises(Fatal, match="stands at offset 4, the plan read from 0 to 4"):
+    with pytest.raises(Fatal, match="is at offset 4, but the plan read from 0 to 4"):
         done(strategy, state, plan)
