@@ -151,7 +151,7 @@ def test_a_table_made_again_stops_the_job(job: PlainJob, when: str) -> None:
     )
     if when == "dead":
         job.die()
-    with pytest.raises(StateConflict, match="'t' was made again"):
+    with pytest.raises(StateConflict, match="'t' was recreated"):
         patiently(job)
 
 
@@ -549,7 +549,7 @@ def test_a_server_that_goes_away_at_the_end_of_the_log_is_waited_for(
 
 
 def test_a_name_that_sql_does_not_take_is_named(db: Database, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="not a name as SQL writes it") as refused:
+    with pytest.raises(UsageError, match="not a valid name in SQL") as refused:
         PlainJob(db, tmp_path, {"My Schema.t": ("id",)})
     assert "double quotes" in refused.value.hint
 

@@ -96,7 +96,7 @@ def test_a_slot_of_others_that_came_meanwhile_stays(
     upstream.sweep(db.name, pin)
     assert held(db) == [db.name]
     assert len(upstream.would_refuse(db.name)) == 1
-    with pytest.raises(UsageError, match="this job did not make it"):
+    with pytest.raises(UsageError, match="this job did not create it"):
         upstream.hold(db.name)
     assert held(db) == [db.name]
     upstream.close()
@@ -148,7 +148,7 @@ def test_a_mark_that_the_server_still_makes_is_waited_for(db: Database) -> None:
         while not held(db):
             pass
         upstream = opened(db)
-        with pytest.raises(Transient, match="is still being made, by process") as told:
+        with pytest.raises(Transient, match="is still being created, by process") as told:
             upstream.sweep(db.name, pin)
         db((told.value.hint or "").partition("or: ")[2])
         while held(db):
