@@ -333,7 +333,7 @@ def test_columns_that_come_later_in_the_archive_are_null_before(
 
 def test_case_25_an_archive_whose_type_would_lose_values_is_refused(topic: Topic, tmp_path: Path) -> None:
     store(tmp_path / "a", "0.parquet", rows(0, range(3)))
-    with pytest.raises(BadData, match=r"column 'id' is bigint, and upstream\.value\.schema says int"):
+    with pytest.raises(BadData, match=r"column 'id' is bigint, but upstream\.value\.schema says int"):
         archived(topic, tmp_path / "a", value={"format": "json", "schema": "id INT, name STRING"}).pin()
 
 

@@ -104,7 +104,7 @@ def test_a_row_that_says_that_it_is_deleted_is_no_row(topic: Topic, spark: "Spar
     topic.write([b'{"id": 1, "__deleted": "false"}', b'{"id": 1, "__deleted": "true"}'])
     rows = upserts(topic, spark)
     assert [(r["_op"], r["id"]) for r in rows][:1] == [("U", 1)]
-    assert [(r["_error"] or "")[:29] for r in rows] == ["", "a row that says __deleted, wh"]
+    assert [(r["_error"] or "")[:29] for r in rows] == ["", "a row marked __deleted, which"]
     declared = upserts(topic, spark, ddl="id BIGINT, __deleted STRING")
     assert [(r["__deleted"], r["_error"]) for r in declared] == [("false", None), ("true", None)]
 

@@ -132,7 +132,7 @@ def test_a_record_without_a_block_among_those_with_one_is_read_only_if_it_means_
 ) -> None:
     ddl = "id BIGINT, amount DECIMAL(20,2)"
     (_, bare) = read(topic, spark, [record(ROW, FIELDS)], [record(ROW)], schema=ddl)
-    assert bare["_error"] == "no schema block, and only one says how these are written: amount"
+    assert bare["_error"] == "no schema block, which is needed to say how these are written: amount"
     other = new_topic(topic.broker)
     rows = read(other, spark, [record(ROW, FIELDS)], [record(ROW)], schema=ddl, decimals="precise")
     assert [(r["_error"], r["amount"]) for r in rows] == [(None, Decimal("-1.10"))] * 2
