@@ -150,7 +150,8 @@ class TopicOptions(_Options):
     )
     value: ValueOptions | ChangedRows
     isolation: Literal["read_committed", "read_uncommitted"] = Field(
-        default="read_committed", description="read_committed leaves out records of open and aborted transactions"
+        default="read_committed",
+        description="skip records of open and aborted transactions (read_committed), or read them too",
     )
     options: Annotated[dict[str, Annotated[str, BeforeValidator(_as_text)]], SecretKeys(SECRETS)] = Field(
         default_factory=dict,
@@ -202,7 +203,7 @@ class KafkaOptions(TopicOptions):
         "table of the sink and continues",
     )
     archive: ArchiveOptions | None = Field(
-        default=None, description="history from files. Default: the log holds it"
+        default=None, description="history from files. Default: history is read from the log"
     )
     compacted: bool = Field(
         default=False, description="the topic is compacted: offsets missing inside the archive are not a gap"
