@@ -30,7 +30,7 @@ def _fingerprint(options: KafkaOptions) -> Mapping[str, Any]:
 
 
 def _changes_fingerprint(options: ChangesOptions) -> Mapping[str, Any]:
-    """As for a topic alone, without what lets a job continue that met a new column or another table."""
+    """As for a topic alone, without the options that let a job continue after a new column or another table."""
     decides = {"topic", "from_", "complete_at", "value", "isolation"}
     told: dict[str, Any] = options.model_dump(mode="json", by_alias=True, include=decides)
     del told["value"]["tables"]

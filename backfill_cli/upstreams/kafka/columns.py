@@ -78,7 +78,7 @@ def _refuse_lacking(value: Columns, options: TopicOptions, samples: Samples | No
 
 
 def of_value(source: Columns) -> Columns:
-    """The columns of the value alone."""
+    """The value's columns, without those that say where its record is."""
     return {name: column for name, column in source.items() if name not in events.PLACE}
 
 

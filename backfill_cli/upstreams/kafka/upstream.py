@@ -124,7 +124,7 @@ class KafkaUpstream:
         return reads
 
     def row_count(self, read: SnapshotRead) -> int | None:
-        """None: an offset may have no record, so only reading tells."""
+        """None: an offset may have no record, so the count is known only once the records are read."""
         return None
 
     def scan(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> "DataFrame":

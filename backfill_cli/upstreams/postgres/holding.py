@@ -21,7 +21,7 @@ class Holding:
     def __init__(self, options: PostgresOptions, specs: Sequence[TableSpec]) -> None:
         self._options, self._specs = options, specs
         self._look = Look(specs)
-        self._made = False  # by this process, which needs no mark to tell
+        self._made = False  # by this process: no mark is needed to know it
 
     @cached_property
     def _connection(self) -> Any:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class Look:
     """tables: by name. in_force: by table, the columns that the changes applied so far have, in the table's order.
 
-    What the log does not have is found by comparing each look with the one before; across processes, by `storage`
-    and `recall`.
+    Changes that the log does not have are found by comparing each look with the previous one; across processes, by
+    `storage` and `recall`.
     """
 
     def __init__(self, specs: Sequence[TableSpec]) -> None:
@@ -38,7 +38,7 @@ class Look:
         return tuple(self.tables.values())
 
     def begin(self, connection: "Connection") -> None:
-        """The first look is taken: later ones are compared with it; all columns are in force."""
+        """The tables as they are now are known, for later looks to compare with; all columns are in force."""
         require_names(connection, self._specs)
         self._look(connection)
         self._storage, self._compared = rewritten.seen(connection, self._specs, self.listed), True
@@ -57,7 +57,7 @@ class Look:
             self.in_force[name] = checks.in_force(self.tables[name], columns_of(text))
 
     def compare(self, connection: "Connection") -> None:
-        """Since the look before, no row got other values that the log lacks. Raises BadData."""
+        """Since the previous look no row got values that the log does not have. Raises BadData otherwise."""
         if not self._compared:
             storage = rewritten.seen(connection, self._specs, self.listed)
             rewritten.require_same_values(self._storage, storage)
@@ -96,7 +96,7 @@ class Look:
         self.tables = {table.name: table for table in described(connection, self._specs)}
 
     def _signed(self, connection: "Connection") -> str:
-        """A text that differs once another look would show something else than the last one."""
+        """A text that changes once a new look would differ from the last one."""
         return f"{signature(connection, self._specs)} {rewritten.labels(connection, self.listed)}"
 
 

@@ -20,7 +20,7 @@ class PostgresOptions(BaseModel):
     )
     slot: Annotated[str, Example("backfill_orders")] = Field(
         pattern=_NAME,
-        description="The logical replication slot of this job alone; start creates it, drop removes it.",
+        description="The job's own logical replication slot; start creates it, drop removes it.",
     )
     publication: str = Field(
         default="",

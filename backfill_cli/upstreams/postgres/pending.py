@@ -13,7 +13,7 @@ LOG = "wal"
 """The name of the only log in a position."""
 
 MARK_EVERY_S = 30.0
-"""How often a position that moved without changes of ours is committed: idle tables must not hold back the log."""
+"""How often a position that moved without changes of our tables is committed: it must not hold back the log."""
 
 
 def position_of(lsn: int) -> Position:
@@ -29,18 +29,18 @@ class Pending:
 
     def __init__(self, options: PostgresOptions) -> None:
         self._options = options
-        self._ends: tuple[int, ...] = ()  # of the log, as seen before
-        self._empty_to = 0  # up to here the log is known to hold nothing for us
+        self._ends: tuple[int, ...] = ()  # the log's end, as seen before
+        self._empty_to = 0  # up to here the log is known to hold no changes of our tables
         self._marked_s = time.monotonic()
 
     def end(self, connection: Any, seen: slot.Now, at: int) -> int:
-        """Up to where the log can be taken now."""
+        """The position up to which the log can be taken now."""
         end = max(at, slot.settled(connection, seen, self._ends))
         self._ends = (*self._ends, seen.insert)[-2:]
         return end
 
     def nothing_to(self, up_to: int) -> bool:
-        """Whether the log is known to hold no changes of ours up to there."""
+        """Whether the log is known to hold no changes of our tables up to there."""
         return up_to <= self._empty_to
 
     def marked(self) -> None:
@@ -48,7 +48,7 @@ class Pending:
         self._marked_s = time.monotonic()
 
     def epochs(self, connection: Any, at: int, end: int, added: Mapping[str, str]) -> tuple[UpstreamEpoch, ...]:
-        """What the slot holds after `at`, as one epoch; without changes of ours only once in MARK_EVERY_S.
+        """What the slot holds after `at`, as one epoch; without changes of our tables, only once in MARK_EVERY_S.
 
         Added columns come with the next change of their table in the log, or with a window that has no changes.
         """

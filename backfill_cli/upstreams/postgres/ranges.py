@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 CHUNK_ROWS = 400_000
 CHUNK_BYTES = 128 << 20
-"""At most, in one transaction: it takes a second or two. Its connection alone costs as much as 60,000 rows."""
+"""The most that one transaction reads: it takes a second or two. Its connection costs as much as 60,000 rows."""
 
 LEAST_ROWS = 5_000
 """A chunk has at least this many, however wide its rows seem: sizes are estimates."""

@@ -210,8 +210,8 @@ def first_after(connection: "Connection", slot: str, publication: str, up_to: in
 
 
 def past_now(connection: "Connection", slot: str) -> int:
-    """A position at or after every transaction that any snapshot taken so far shows, on disk: an empty transaction
-    of ours is committed after it. It waits for no standby.
+    """A position at or after every transaction that any snapshot taken so far shows, on disk: our own empty
+    transaction is committed after it. It waits for no standby.
     """
     seen = now(connection, slot)
     if seen.standby:

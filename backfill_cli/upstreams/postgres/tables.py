@@ -163,9 +163,7 @@ def _row(connection: "psycopg.Connection[Any]", name: str) -> Any:
         )
     if row[3] not in ("r", "p"):
         kind = {"v": "a view", "m": "a materialized view", "f": "a foreign table"}.get(row[3], "not a table")
-        raise UsageError(
-            f"table {name!r} is {kind}: it has no change log", "name the tables that it is built from"
-        )
+        raise UsageError(f"table {name!r} is {kind}: it has no change log", "name the tables it is built from")
     return row
 
 

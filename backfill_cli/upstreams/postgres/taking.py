@@ -1,4 +1,4 @@
-"""One task takes a window of the log and writes the files; a task of Spark's returns its answer as JSON."""
+"""One task takes a window of the log and writes the files; a Spark task returns its answer as JSON."""
 
 import uuid
 from collections.abc import Iterator, Mapping
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 def in_worker(spark: "SparkSession", request: TakeRequest) -> Taken:
-    """The request is carried out in another process: a worker of our own in local mode, otherwise a Spark task.
+    """The request is carried out in another process: our own worker in local mode, otherwise a task of Spark's.
 
-    An error of ours comes through Spark as text.
+    A BackfillError comes through Spark as text.
     """
     if arrow_tasks.is_local(spark):
         return own_worker.run(take, request)

@@ -172,7 +172,7 @@ def spark_type(column: Column) -> SparkType:
 
 def _scalar(oid: int, typmod: int) -> str:
     if oid == _NUMERIC and typmod >= 4:
-        precision, scale = (typmod - 4) >> 16, (typmod - 4) & 0x7FF  # below 0: from 1024 on
+        precision, scale = (typmod - 4) >> 16, (typmod - 4) & 0x7FF  # negative scales are 1024 and above
         if scale <= precision <= 38:
             return f"decimal({precision},{scale})"
     return _SIMPLE.get(oid, "string")

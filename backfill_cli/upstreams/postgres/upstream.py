@@ -57,7 +57,7 @@ class PostgresUpstream(Holding):
         self._unheld = False  # pinned by a command that only reads
         self._apart = False
 
-    # -- what is there -------------------------------------------------------------------------------------------
+    # -- pin, restore, observe -----------------------------------------------------------------------------------
 
     def pin(self) -> Pin:
         connection = self._alive()
@@ -135,7 +135,7 @@ class PostgresUpstream(Holding):
         return [self._ranges.closed(self._alive(), self._look.tables[table], read) for read in reads]
 
     def row_count(self, read: SnapshotRead) -> int | None:
-        """None: only reading tells."""
+        """None: the count is known only once the rows are read."""
         return None
 
     def batches(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> ArrowTasks | None:

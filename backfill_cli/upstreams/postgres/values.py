@@ -132,7 +132,7 @@ def _require_in_range(column: Column, array: "pa.Array") -> None:
 
 
 def _shown(value: int, is_date: bool, first: int) -> str:
-    """What a number of ADBC's stands for: it adds the years from 1970 to 2000 without checking for overflow."""
+    """What a number from ADBC stands for: ADBC adds the years from 1970 to 2000 without checking for overflow."""
     bits, offset = (32, 10957) if is_date else (64, 10957 * _DAY_US)
     half = 1 << (bits - 1)
     stored = (value - offset + half) % (2 * half) - half

@@ -19,7 +19,7 @@ Offsets = Mapping[int, int]
 """partition → offset"""
 
 _LEFT: list[Any] = []
-"""Clients whose Cluster is no longer referenced, until a thread of ours ends them.
+"""Clients whose Cluster is no longer referenced, until one of our own threads ends them.
 
 librdkafka aborts the process when a client is ended by one of its own threads. Such a thread runs Python for a
 moment with each answer, and may collect garbage then: a client must never be garbage.

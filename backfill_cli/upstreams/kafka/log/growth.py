@@ -64,9 +64,9 @@ class Growth:
         reached: Offsets | None = None,
         begun_ms: int | None = None,
     ) -> None:
-        """One more look at the log is known. Times never decrease along it.
+        """One more look at the log is recorded. Times never decrease along it.
 
-        reached, begun_ms: of a first look, where the job is and the time of the log there.
+        reached, begun_ms: of a first look, the job's position and the time of the log there.
         """
         for p in oldest.keys() - self._begin.keys():
             self._begin[p] = oldest[p]
@@ -84,7 +84,7 @@ class Growth:
             self._asked = None
 
     def _cut(self, before: Offsets, ends: Offsets, since_ms: int, tells: bool) -> list[_Grown]:
-        """One look as observations that each have the same share of every partition.
+        """One look, cut into observations with the same share of every partition each.
 
         tells: whether `since_ms` is a record's own time.
         """

@@ -28,7 +28,7 @@ _NOT_PLAIN = "backfill-not-plain"
 
 
 class _NotPlain(Exception):
-    """Records that only Spark can check: not an error, as the tasks' `not_plain` tells."""
+    """Records that only Spark can check: not an error, the tasks' `not_plain` recognises it."""
 
 
 def tasks(

@@ -77,7 +77,9 @@ class _Window:
     def __init__(self, request: TakeRequest, connection: "psycopg.Connection[Any]", bounds: Bounds) -> None:
         self._request, self._connection, self._bounds = request, connection, bounds
         self._tables = {table.oid.to_bytes(4): NetTable(table) for table in request.tables}
-        self._ready: dict[bytes, NetTable | None] = {}  # with the log's columns at this point; None: not ours
+        self._ready: dict[
+            bytes, NetTable | None
+        ] = {}  # with the log's columns at this point; None: not a table of the job
         self._relations: dict[bytes, log.Relation] = {}
         self._files = {table.name: TableFiles(number, request) for number, table in enumerate(request.tables)}
         self._changed: dict[str, tuple[Column, ...]] = {}
@@ -149,7 +151,7 @@ class _Window:
                 self._spill()
         if self._request.limit is None or count < self._bounds.messages:
             return self._bounds.up_to
-        if self._end is None:  # all that the server decoded is before the window
+        if self._end is None:  # everything that the server decoded is before the window
             raise _Again(replace(self._bounds, messages=self._bounds.messages * 4))
         return self._end
 
@@ -198,7 +200,7 @@ class _Window:
                 self._files[net.table.name].discard()
 
     def _made_ready(self, oid: bytes, begun: log.Begin) -> NetTable | None:
-        """The table, with the columns that the log has from here on; None if it is not ours.
+        """The table, with the columns that the log has from here on; None if it is not one of the job.
 
         Raises _Again to end the window before a transaction that changed them, if an earlier one was taken and it
         cannot widen; _Incompatible if none was taken and columns changed by more than additions.
