@@ -65,7 +65,7 @@ class ChangesOptions(TopicOptions):
             raise ValueError("complete_at: must be a time or a table of offsets")
         times = [told for told in (self.from_, self.complete_at) if isinstance(told, str) and told != "earliest"]
         if len(times) == 2 and ms_of(times[1]) < ms_of(times[0]):
-            raise ValueError("complete_at: is before from, but a snapshot is finished after it was begun")
+            raise ValueError("complete_at: is before from, but a snapshot ends after it begins")
         if isinstance(self.from_, dict) and self.complete_at is not None:
             raise ValueError(
                 "complete_at: from names offsets, so the snapshot is exactly that state: leave it out"

@@ -160,8 +160,8 @@ class TopicOptions(_Options):
     )
     reader: Literal["confluent", "spark"] = Field(
         default="confluent",
-        description="confluent: this package's own, by confluent-kafka; spark: Spark's Kafka source, if its "
-        "jars are given in [spark]",
+        description="confluent: this package's own reader, by confluent-kafka; spark: Spark's Kafka source, if "
+        "its jars are given in [spark]",
     )
     accept_growth: bool = Field(
         default=False,

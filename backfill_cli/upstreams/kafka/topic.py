@@ -104,8 +104,8 @@ class Topic:
             return
         raise Fatal(
             f"topic '{self._options.topic}' has a new partition {new[0]}: it had {len(known)}, now it has "
-            f"{len(seen.ends)}; a key whose records went to another partition before may now be in this one, "
-            "and records have no order across partitions",
+            f"{len(seen.ends)}; records of a key may have gone to another partition before and go to this one "
+            "now, and there is no order across partitions",
             "if every key stays in the partition that it was in (only new keys go to the new ones), set "
             f"{self._options.at}.accept_growth = true and start again; otherwise drop the job and start over with "
             "a topic that has each key in one partition",

@@ -169,7 +169,7 @@ class KafkaUpstream:
         if strangers:
             raise Fatal(
                 f"the archive holds partition {strangers[0]}, but topic '{self._options.topic}' has only "
-                f"{len(seen.ends)}: it is the archive of another topic",
+                f"{len(seen.ends)} partition(s): it is the archive of another topic",
                 "correct upstream.archive.path or upstream.topic",
             )
         begin = self._begin(seen)

@@ -33,7 +33,8 @@ def require_followable(tables: Sequence[PgTable]) -> None:
     for table in tables:
         if table.unlogged:
             raise UsageError(
-                f"table {table.name!r}: it, or a partition of it, is unlogged or temporary: the log lacks it",
+                f"table {table.name!r}: it, or a partition of it, is unlogged or temporary: its changes are not "
+                "in the log",
                 f"ALTER TABLE {table.sql} SET LOGGED; for a partitioned table, each such partition",
             )
         if table.differing:

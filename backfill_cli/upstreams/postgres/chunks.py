@@ -99,7 +99,7 @@ def _transaction(chunk: Chunk) -> Iterator[Any]:
     try:
         from adbc_driver_postgresql import dbapi
     except ImportError as exc:
-        raise UsageError(f"the PostgreSQL upstream needs a package: {exc}", INSTALL) from exc
+        raise UsageError(f"the PostgreSQL upstream lacks a package: {exc}", INSTALL) from exc
 
     try:
         with (
@@ -184,7 +184,8 @@ def _same_table(cursor: Any, chunk: Chunk) -> None:
     (oid,) = cursor.fetchone()
     if oid != chunk.oid:
         raise Transient(
-            f"table {chunk.name!r}: its name no longer refers to it", "wait: the next barrier reports the cause"
+            f"table {chunk.name!r}: the name now refers to another table, or to none",
+            "wait: the next barrier reports the cause",
         )
     cursor.execute(
         "SELECT attname::text, atttypid::bigint, atttypmod FROM pg_attribute WHERE attnum > 0 "

@@ -133,7 +133,7 @@ def require_within(connection: "Connection", options: PostgresOptions, at: int) 
     remove(connection, options.slot, options.publication)
     raise HistoryGone(
         f"replication slot {options.slot!r} held back {spell_size(seen.held_bytes)} of log, more than "
-        f"upstream.max_retained ({spell_size(most)}), and was dropped at {lsn_text(at)}: needs a new snapshot",
+        f"upstream.max_retained ({spell_size(most)}), and was dropped at {lsn_text(at)}: a new snapshot is needed",
         "drop the job and start over",
     )
 

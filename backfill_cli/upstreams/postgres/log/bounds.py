@@ -37,7 +37,8 @@ def further(request: TakeRequest, bounds: Bounds, up_to: int, lost: ValueLost) -
         raise lost
     if bounds.widens:
         raise ValueLost(
-            f"{lost.message}; after that, columns of a table were dropped or changed: later log cannot supply it",
+            f"{lost.message}; after that, columns of a table were dropped or changed: the later log cannot supply "
+            "the value",
             "drop the job and start over, with REPLICA IDENTITY FULL for a table whose keys change",
         )
     return request, replace(bounds, stop=request.up_to, up_to=request.up_to, widens=True)
