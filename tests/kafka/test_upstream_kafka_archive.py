@@ -238,7 +238,7 @@ def test_a_line_of_an_archive_is_exact_or_refused_by_name(
 def test_a_broken_line_among_several_partitions_is_named(
     tmp_path: Path, spark: "SparkSession", line: bytes
 ) -> None:
-    """Whatever the optimizer makes of ranges that have an end in common, and wherever the line would stand."""
+    """Whatever the optimizer makes of ranges that share an end, and wherever the line would be."""
     whole = [b'{"p": %d, "o": 0, "id": 1}' % partition for partition in range(3)]
     where, ranges = place(str(tmp_path), TABLE), [Range(0, partition, 0, 1) for partition in range(3)]
     options = ArchiveOptions(path=str(tmp_path), format="json", partition="p", offset="o")

@@ -71,7 +71,7 @@ MOVED_PART = "id = {0}, big = big || '.', more = more || '.'"
 
 
 def _statements() -> st.SearchStrategy[str]:
-    """Each leaves out what a key that is there, or is not, would make fail."""
+    """Each succeeds whether or not its key exists."""
     big = LETTERS.map(BIG.format)
     return st.one_of(
         st.builds("INSERT INTO whole VALUES ({0}, 1, {1}) ON CONFLICT DO NOTHING".format, IDS, big),

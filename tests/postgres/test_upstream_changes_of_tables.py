@@ -305,7 +305,7 @@ def test_case_14_a_transaction_that_began_before_the_slot_is_waited_for(
 
 
 def test_case_15_changes_of_one_transaction_are_one_with_its_end(job: PlainJob) -> None:
-    """One that began long ago and ends now is read whole, though its first change stands before the position."""
+    """One that began long ago and ends now is read whole, though its first change is before the position."""
     with psycopg.connect(job.db.dsn) as long:
         long.execute("UPDATE t SET v = 'long' WHERE id IN (1, 2, 39)")
         for turn in range(3):

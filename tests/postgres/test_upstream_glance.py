@@ -1,4 +1,4 @@
-"""What `status --check` asks of a database: it waits for nobody there, changes nothing, and ends in time."""
+"""What `status --check` asks of a database: it waits for no lock, changes nothing, and ends in time."""
 
 import socket
 import time

@@ -36,7 +36,7 @@ def opened(db: Database) -> Any:
 
 
 def killed(db: Database, monkeypatch: pytest.MonkeyPatch, point: str) -> Pin:
-    """A start dies there. `hold` is the last point: the slot is there, and its catalog knows no job."""
+    """A start dies there. `hold` is the last point: the slot exists, and its catalog knows no job."""
 
     def kill(name: str) -> None:
         if name == point:
@@ -105,7 +105,7 @@ def test_a_slot_of_others_that_came_meanwhile_stays(
 def test_what_a_start_left_is_known_once_the_server_gave_it_up(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither mark nor slot stands anywhere in the log then."""
+    """Neither mark nor slot has a position in the log then."""
     pin = killed(db, monkeypatch, "hold")
     db("ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'", "SELECT pg_reload_conf()")
     try:
