@@ -154,7 +154,7 @@ def test_blocks_that_come_once_the_job_has_begun_must_say_what_the_options_do(
 def test_a_topic_that_says_no_columns_needs_them_declared(topic: Topic) -> None:
     for values in ([], [record(ROW)]):
         topic.write(values)
-        with pytest.raises(ConfigError, match=r"value\.schema: no record of topic"):
+        with pytest.raises(ConfigError, match=r"value\.schema: missing, and no record of topic"):
             topic.open(["id"], value={"format": "debezium"}).pin()
 
 
@@ -181,7 +181,7 @@ def test_a_record_of_another_table_is_a_fault(topic: Topic, spark: "SparkSession
         topic, spark, [mine], [other, record(ROW, schema="private"), mine], schema="id BIGINT, name STRING"
     )
     assert faults(rows)[::3] == [None, None]
-    assert "a record of table shop.public.customers, and the topic's are of shop.public.orders" in faults(rows)[1]
+    assert "a record of table shop.public.customers, but the topic's are of shop.public.orders" in faults(rows)[1]
     assert "a record of table shop.private.orders" in faults(rows)[2]
     assert "upstream.value.tables" in faults(rows)[1]
 

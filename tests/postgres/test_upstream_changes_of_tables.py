@@ -321,7 +321,7 @@ def test_case_26_more_digits_stop_the_job(db: Database, tmp_path: Path) -> None:
     job = PlainJob(db, tmp_path, {"d": ("id",)})
     job.follow()
     db("ALTER TABLE d ALTER v TYPE numeric(9, 3)", "UPDATE d SET v = 1.255")
-    with pytest.raises(BadData, match=r"'v' was decimal\(6,2\), and is decimal\(9,3\)"):
+    with pytest.raises(BadData, match=r"'v' was decimal\(6,2\), and is now decimal\(9,3\)"):
         patiently(job)
 
 
