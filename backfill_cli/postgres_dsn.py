@@ -1,4 +1,4 @@
-"""A connection string as every connection of ours uses it: read by libpq's own parser, never shown."""
+"""A connection string as all our connections use it: parsed by libpq's own parser, and never shown."""
 
 from typing import Any
 
@@ -11,19 +11,19 @@ PATIENCE = {
     "keepalives_count": "3",
     "tcp_user_timeout": "60000",
 }
-"""Where the connection string does not say them: a path that is dead is noticed in a minute, not in two hours."""
+"""Defaults for what the connection string omits: a dead network path is noticed in a minute, not in two hours."""
 
 ESCAPED = (
-    "write postgresql://user:password@host:5432/database where the reference points; in the password %40 for @, "
-    "%2F for /, %3A for :, %23 for #, %3F for ? and %25 for %"
+    "put postgresql://user:password@host:5432/database where the reference points; in the password write %40 for "
+    "@, %2F for /, %3A for :, %23 for #, %3F for ? and %25 for %"
 )
 
 
 def parsed(dsn: str, option: str) -> dict[str, Any]:
-    """Its parts by libpq's names. option: of the config, which holds it.
+    """The parts of a connection string, by libpq's names. option: the config option that holds it.
 
-    Raises UsageError, without repeating it, where it cannot be read, or where a password that is not escaped makes
-    libpq take a part of it for a host or a port, which its errors would show.
+    Raises UsageError, without repeating the string, if it cannot be parsed, or if an unescaped password makes
+    libpq take part of it for a host or a port, which libpq's errors would show.
     """
     import psycopg
     from psycopg.conninfo import conninfo_to_dict
@@ -31,16 +31,16 @@ def parsed(dsn: str, option: str) -> dict[str, Any]:
     try:
         parts = {name: str(value) for name, value in conninfo_to_dict(dsn).items() if value is not None}
     except psycopg.Error:
-        raise UsageError(f"{option} is no connection string of libpq", ESCAPED) from None
+        raise UsageError(f"{option} is not a valid libpq connection string", ESCAPED) from None
     place = parts.get("host", "") + parts.get("dbname", "")
     ports = [port for port in parts.get("port", "").split(",") if port]
     if "@" in place or not all(port.isdigit() for port in ports):
-        raise UsageError(f"{option} is read otherwise than it was meant: its password is not escaped", ESCAPED)
+        raise UsageError(f"{option} cannot be parsed as intended: its password is not escaped", ESCAPED)
     return parts
 
 
 def completed(dsn: str, option: str) -> str:
-    """With PATIENCE where it says nothing of it. Raises UsageError as `parsed` does."""
+    """The connection string with PATIENCE's defaults added. Raises UsageError as `parsed` does."""
     from psycopg.conninfo import make_conninfo
 
     return str(make_conninfo("", **{**PATIENCE, **parsed(dsn, option)}))

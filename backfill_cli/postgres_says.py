@@ -1,6 +1,6 @@
-"""What PostgreSQL's errors mean, by their SQLSTATE: for the upstream and for the sink.
+"""What PostgreSQL's errors mean, by SQLSTATE: for the upstream and the sink.
 
-A server that lets nobody in says so without one that libpq hands on: then its words tell.
+When a server refuses a login, libpq passes on no SQLSTATE: then the text of the error decides.
 """
 
 import re
@@ -9,20 +9,20 @@ from enum import Enum, auto
 PLACE = """
     (SELECT system_identifier FROM pg_catalog.pg_control_system())::text || ' ' || pg_catalog.current_database()
     || ' ' || t.oid::text"""
-"""SQL: a text that no other table has, in this cluster or another, of the table whose oid is `t.oid`."""
+"""SQL: a text that identifies the table whose oid is `t.oid`, unique across clusters."""
 
 INSTALL = "pip install 'backfill-cli[postgres]'"
 
 _PASSING = ("08", "40", "53", "55", "57", "58")
-"""Classes that pass: connection, rollback, resources, object in use, operator intervention, system."""
+"""Classes of transient errors: connection, rollback, resources, object in use, operator intervention, system."""
 _ENDED = ("25P03", "25P04")
-"""The server ended a session or a transaction that took too long for its settings."""
+"""The server ended a session or a transaction that exceeded one of its timeouts."""
 
 _NO_WAY_IN = re.compile(r"authentication failed|does not exist|no pg_hba\.conf entry|not permitted to log in")
 _LOST = re.compile(
     r"connect|server closed|could not (receive|send)|could not translate host|timed? ?out|SSL error", re.I
 )
-"""What libpq and its clients say of a server that is not there, or went away."""
+"""What libpq and its clients say of a server that cannot be reached, or went away."""
 
 
 class Said(Enum):
@@ -36,9 +36,9 @@ class Said(Enum):
 
 
 def said(state: str, words: str, otherwise: Said = Said.UNREACHED) -> Said:
-    """state: the SQLSTATE, empty where none was told. words: all that the client said.
+    """What an error is about. state: the SQLSTATE, empty if there is none. words: the client's full message.
 
-    otherwise: what an error without a state is about whose words do not tell: a client may raise one of its own.
+    otherwise: the answer for an error without a state whose text is unknown: clients raise some of their own.
     """
     if state == "42501":
         return Said.FORBIDDEN

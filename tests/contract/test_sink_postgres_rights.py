@@ -94,7 +94,7 @@ def test_a_database_that_is_not_there_is_a_usage_error_and_one_that_does_not_ans
     port = str(db.server.port)
     with pytest.raises(Transient) as silent:
         sink_of(dsn.replace(port, "1")).committed("orders")
-    with pytest.raises(UsageError, match="no connection string") as wrong:
+    with pytest.raises(UsageError, match="not a valid libpq connection string") as wrong:
         sink_of(f"postgresql://u:{password}@h:{password}/x?what=1")
     for told in (nowhere, silent, wrong):
         shown = str(told.value) + repr(told.value.__cause__) + repr(told.value.__context__)

@@ -53,7 +53,7 @@ def test_a_column_that_the_snapshot_lacks_is_no_change_that_may_be_left_out(
     upstream = world.open()
     upstream.pin()
     world.topic.write([record("u", None, more)], 0)
-    with pytest.raises(ConfigError, match=r"have a column 'note', and the snapshot has none"):
+    with pytest.raises(ConfigError, match=r"have a column 'note', but the snapshot does not"):
         world.open().pin()
     assert after_snapshot(world.open(ignore=["note"]), spark) == [row(1, "one"), row(2, "two")]
 

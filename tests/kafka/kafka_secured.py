@@ -1,4 +1,4 @@
-"""A listener of the shared broker that lets in nobody without TLS and a password: its keys and its one user."""
+"""A listener of the shared broker that requires TLS and a password: its keys and its one user."""
 
 import os
 import subprocess

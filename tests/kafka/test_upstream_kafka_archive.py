@@ -238,7 +238,7 @@ def test_a_line_of_an_archive_is_exact_or_refused_by_name(
 def test_a_broken_line_among_several_partitions_is_named(
     tmp_path: Path, spark: "SparkSession", line: bytes
 ) -> None:
-    """Whatever the optimizer makes of ranges that have an end in common, and wherever the line would stand."""
+    """Whatever the optimizer makes of ranges that share an end, and wherever the line would be."""
     whole = [b'{"p": %d, "o": 0, "id": 1}' % partition for partition in range(3)]
     where, ranges = place(str(tmp_path), TABLE), [Range(0, partition, 0, 1) for partition in range(3)]
     options = ArchiveOptions(path=str(tmp_path), format="json", partition="p", offset="o")
@@ -333,7 +333,7 @@ def test_columns_that_come_later_in_the_archive_are_null_before(
 
 def test_case_25_an_archive_whose_type_would_lose_values_is_refused(topic: Topic, tmp_path: Path) -> None:
     store(tmp_path / "a", "0.parquet", rows(0, range(3)))
-    with pytest.raises(BadData, match=r"column 'id' is bigint, and upstream\.value\.schema says int"):
+    with pytest.raises(BadData, match=r"column 'id' is bigint, but upstream\.value\.schema says int"):
         archived(topic, tmp_path / "a", value={"format": "json", "schema": "id INT, name STRING"}).pin()
 
 

@@ -96,7 +96,7 @@ def test_case_33_a_change_whose_key_cannot_be_read_says_so(topic: Topic, spark: 
 def test_a_key_that_is_in_the_records_key_alone_is_named_as_that(topic: Topic, spark: "SparkSession") -> None:
     topic.write([b'{"name": "x"}'], keys=[b'{"id": 1}'])
     (row,) = upserts(topic, spark)
-    assert row["_error"].startswith("column 'id': the key is NULL in the value: a key that is in the record's key")
+    assert row["_error"].startswith("column 'id': the key is NULL in the value: a key that is only in the record's key")
 
 
 def test_a_row_that_says_that_it_is_deleted_is_no_row(topic: Topic, spark: "SparkSession") -> None:
@@ -104,7 +104,7 @@ def test_a_row_that_says_that_it_is_deleted_is_no_row(topic: Topic, spark: "Spar
     topic.write([b'{"id": 1, "__deleted": "false"}', b'{"id": 1, "__deleted": "true"}'])
     rows = upserts(topic, spark)
     assert [(r["_op"], r["id"]) for r in rows][:1] == [("U", 1)]
-    assert [(r["_error"] or "")[:29] for r in rows] == ["", "a row that says __deleted, wh"]
+    assert [(r["_error"] or "")[:29] for r in rows] == ["", "a row marked __deleted, which"]
     declared = upserts(topic, spark, ddl="id BIGINT, __deleted STRING")
     assert [(r["__deleted"], r["_error"]) for r in declared] == [("false", None), ("true", None)]
 

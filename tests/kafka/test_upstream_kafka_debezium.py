@@ -132,7 +132,7 @@ def test_a_record_without_a_block_among_those_with_one_is_read_only_if_it_means_
 ) -> None:
     ddl = "id BIGINT, amount DECIMAL(20,2)"
     (_, bare) = read(topic, spark, [record(ROW, FIELDS)], [record(ROW)], schema=ddl)
-    assert bare["_error"] == "no schema block, and only one says how these are written: amount"
+    assert bare["_error"] == "no schema block, which is needed to say how these are written: amount"
     other = new_topic(topic.broker)
     rows = read(other, spark, [record(ROW, FIELDS)], [record(ROW)], schema=ddl, decimals="precise")
     assert [(r["_error"], r["amount"]) for r in rows] == [(None, Decimal("-1.10"))] * 2
@@ -154,7 +154,7 @@ def test_blocks_that_come_once_the_job_has_begun_must_say_what_the_options_do(
 def test_a_topic_that_says_no_columns_needs_them_declared(topic: Topic) -> None:
     for values in ([], [record(ROW)]):
         topic.write(values)
-        with pytest.raises(ConfigError, match=r"value\.schema: no record of topic"):
+        with pytest.raises(ConfigError, match=r"value\.schema: missing, and no record of topic"):
             topic.open(["id"], value={"format": "debezium"}).pin()
 
 
@@ -181,7 +181,7 @@ def test_a_record_of_another_table_is_a_fault(topic: Topic, spark: "SparkSession
         topic, spark, [mine], [other, record(ROW, schema="private"), mine], schema="id BIGINT, name STRING"
     )
     assert faults(rows)[::3] == [None, None]
-    assert "a record of table shop.public.customers, and the topic's are of shop.public.orders" in faults(rows)[1]
+    assert "a record of table shop.public.customers, but the topic's are of shop.public.orders" in faults(rows)[1]
     assert "a record of table shop.private.orders" in faults(rows)[2]
     assert "upstream.value.tables" in faults(rows)[1]
 

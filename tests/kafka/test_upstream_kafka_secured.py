@@ -1,4 +1,4 @@
-"""A cluster that lets in nobody without TLS and a password: who has both reads, others are told why not."""
+"""A cluster that requires TLS and a password: with both a job reads, without one an error says why not."""
 
 from typing import TYPE_CHECKING, Any
 

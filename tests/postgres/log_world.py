@@ -121,7 +121,7 @@ def changes(folder: Path, taken: Taken, name: str) -> list[dict[str, Any]]:
 
 
 def apply(folder: Path, taken: Taken, name: str, key: Sequence[str], rows: Rows) -> None:
-    """As a sink would: what is there goes first where the table was truncated; then the changes, in order."""
+    """As a sink would: a truncated table loses its rows first; then the changes are applied, in order."""
     if name not in taken.tables:
         return
     table = taken.tables[name]

@@ -90,7 +90,7 @@ def commit_in_a_child(dsn: str, folder: Path, commit: EpochCommit, **env: str) -
 
 @contextmanager
 def losing_the_answer(port: int, to: bytes) -> Iterator[int]:
-    """A port that passes everything on, and hangs up once the server was told to execute `to` and has answered."""
+    """A port that passes everything on, and hangs up once the server has answered that it executed `to`."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:

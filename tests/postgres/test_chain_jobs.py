@@ -42,7 +42,7 @@ class Chain(Run):
         self.post(Verb.THROTTLE)
 
     def take_and_stop(self) -> None:
-        """A change is in the spool, and no runner is there."""
+        """A change is in the spool, and no runner is alive."""
 
         def script() -> None:
             self.db("UPDATE t SET n = 1 WHERE id = 7")
@@ -100,7 +100,7 @@ def db(postgres: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
 def test_a_column_added_and_rows_deleted_while_the_snapshot_waits(
     spark: "SparkSession", db: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The update of 7 leaves its large value out, and is drained before the delete: no row is there to keep it."""
+    """The update of 7 omits its large value, and is drained before the delete: no row exists to keep it."""
     monkeypatch.setattr("backfill_cli.strategies.snapshot.fitting", lambda _pending, _rows: 1)
     run = Chain(db, tmp_path)
 

@@ -180,7 +180,9 @@ def test_plan_names_a_slot_that_the_server_gave_up(spark: "SparkSession", db: Da
         for _ in range(3):
             db("SELECT pg_logical_emit_message(false, 'x', 'y')", "SELECT pg_switch_wal()")
         db("CHECKPOINT")
-        run.plan_says_that_it_is_gone("has lost changes after .* fell behind max_slot_wal_keep_size")
+        run.plan_says_that_it_is_gone(
+            "has lost changes after .* held back more than the server's max_slot_wal_keep_size"
+        )
     finally:
         db("ALTER SYSTEM RESET max_slot_wal_keep_size", "SELECT pg_reload_conf()")
 
@@ -276,7 +278,7 @@ def test_a_start_that_the_database_is_not_ready_for_has_changed_nothing(
 ) -> None:
     db(f"SELECT pg_create_logical_replication_slot('{db.name}', 'pgoutput')")
     run = Run(db, tmp_path, "t")
-    with pytest.raises(UsageError, match="exists, and this job did not make it"):
+    with pytest.raises(UsageError, match="exists, but this job did not create it"):
         run.catch_up()
     assert not (tmp_path / "sink.duckdb").exists()
     assert list(run.catalog.jobs()) == []

@@ -71,7 +71,7 @@ MOVED_PART = "id = {0}, big = big || '.', more = more || '.'"
 
 
 def _statements() -> st.SearchStrategy[str]:
-    """Each leaves out what a key that is there, or is not, would make fail."""
+    """Each succeeds whether or not its key exists."""
     big = LETTERS.map(BIG.format)
     return st.one_of(
         st.builds("INSERT INTO whole VALUES ({0}, 1, {1}) ON CONFLICT DO NOTHING".format, IDS, big),
@@ -478,7 +478,7 @@ def test_a_value_that_a_dropped_column_keeps_from_being_found_is_said_so(fresh: 
     _moved_without_its_value(fresh)
     fresh.db("ALTER TABLE t ADD COLUMN added int", "INSERT INTO t VALUES (4, 'd', 4)")
     fresh.db("ALTER TABLE t DROP COLUMN added", "UPDATE t SET v = v || '' WHERE id = 2")
-    with pytest.raises(BadData, match="what was written later is no help") as refused:
+    with pytest.raises(BadData, match="the later log cannot supply the value") as refused:
         fresh.take()
     assert refused.value.hint.startswith("drop the job and start over")
 

@@ -151,7 +151,7 @@ def test_a_table_made_again_stops_the_job(job: PlainJob, when: str) -> None:
     )
     if when == "dead":
         job.die()
-    with pytest.raises(StateConflict, match="'t' was made again"):
+    with pytest.raises(StateConflict, match="'t' was recreated"):
         patiently(job)
 
 
@@ -305,7 +305,7 @@ def test_case_14_a_transaction_that_began_before_the_slot_is_waited_for(
 
 
 def test_case_15_changes_of_one_transaction_are_one_with_its_end(job: PlainJob) -> None:
-    """One that began long ago and ends now is read whole, though its first change stands before the position."""
+    """One that began long ago and ends now is read whole, though its first change is before the position."""
     with psycopg.connect(job.db.dsn) as long:
         long.execute("UPDATE t SET v = 'long' WHERE id IN (1, 2, 39)")
         for turn in range(3):
@@ -321,7 +321,7 @@ def test_case_26_more_digits_stop_the_job(db: Database, tmp_path: Path) -> None:
     job = PlainJob(db, tmp_path, {"d": ("id",)})
     job.follow()
     db("ALTER TABLE d ALTER v TYPE numeric(9, 3)", "UPDATE d SET v = 1.255")
-    with pytest.raises(BadData, match=r"'v' was decimal\(6,2\), and is decimal\(9,3\)"):
+    with pytest.raises(BadData, match=r"'v' was decimal\(6,2\), and is now decimal\(9,3\)"):
         patiently(job)
 
 
@@ -549,7 +549,7 @@ def test_a_server_that_goes_away_at_the_end_of_the_log_is_waited_for(
 
 
 def test_a_name_that_sql_does_not_take_is_named(db: Database, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="not a name as SQL writes it") as refused:
+    with pytest.raises(UsageError, match="not a valid name in SQL") as refused:
         PlainJob(db, tmp_path, {"My Schema.t": ("id",)})
     assert "double quotes" in refused.value.hint
 

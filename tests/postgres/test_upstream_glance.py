@@ -1,4 +1,4 @@
-"""What `status --check` asks of a database: it waits for nobody there, changes nothing, and ends in time."""
+"""What `status --check` asks of a database: it waits for no lock, changes nothing, and ends in time."""
 
 import socket
 import time
@@ -105,7 +105,7 @@ def test_a_server_that_is_mute_is_given_up_soon(db: Database) -> None:
         ("SELECT pg_drop_replication_slot('{0}')", HistoryGone, "is gone"),
         ("ALTER PUBLICATION {0} SET (publish = 'insert')", StateConflict, "ALTER PUBLICATION"),
         ("ALTER PUBLICATION {0} DROP TABLE t", StateConflict, "left the publication"),
-        ("DROP TABLE t", UsageError, "'t' is not there"),
+        ("DROP TABLE t", UsageError, "'t' does not exist"),
         ("ALTER TABLE t DROP COLUMN v", BadData, "'v' was dropped"),
         ("ALTER TABLE t ALTER v TYPE int USING 1", BadData, "'v' has another type now"),
     ],

@@ -125,7 +125,7 @@ def test_a_publication_of_others_stays(postgres: Server) -> None:
 
 
 def test_a_slot_in_another_database_of_that_name_is_not_removed(postgres: Server) -> None:
-    """The same config, its DSN now of production: what is there is another job's."""
+    """The same config, but its DSN now leads to production: what exists there belongs to another job."""
     with database(postgres) as db, database(postgres) as other:
         upstream, theirs = held(db), held(other)
         pin = replace(upstream.pin(), identity=theirs.pin().identity)

@@ -146,7 +146,7 @@ def test_a_partitioned_table_is_one_table_also_when_a_row_changes_partitions(db:
         "ALTER TABLE p ATTACH PARTITION p2 FOR VALUES FROM (100) TO (1000)",
         "INSERT INTO p SELECT n * 10, n FROM generate_series(1, 60) n",
     )
-    with pytest.raises(UsageError, match="TRUNCATE of a partition alone are not in the log"):
+    with pytest.raises(UsageError, match="TRUNCATE of a single partition are not in the log"):
         PlainJob(db, tmp_path, {"p": ("id",)})
     job = PlainJob(db, tmp_path, {"p": ("id",)}, options={"accept_partition_changes": True})
     job.step()
@@ -249,12 +249,12 @@ def test_values_that_the_log_left_out_of_rows_that_moved_are_had_by_the_sql_that
     )
     job = PlainJob(numbers, tmp_path, {"large": ("id", "at")})
     job.follow()
-    for moving, said in (("id = 3", "the new key id = 103, at = 2026-02-03"), ("id IN (4, 5)", "rows like it: 2")):
+    for moving, said in (("id = 3", "the new key id = 103, at = 2026-02-03"), ("id IN (4, 5)", "such rows: 2")):
         numbers(f"UPDATE large SET id = id + 100 WHERE {moving}", "UPDATE large SET v = 7 WHERE id = 7")
         with pytest.raises(BadData, match=said) as refused:
             job.step(judged=False)
         job.die()
-        anew, ever = refused.value.hint.partition("has it: ")[2].split("; and for keys that change later: ")
+        anew, ever = refused.value.hint.partition("has it: ")[2].split("; and for later changes of keys: ")
         assert (" WHERE " in anew) == (moving == "id = 3")
         numbers(anew)
         job.follow()

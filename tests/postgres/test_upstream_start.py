@@ -36,7 +36,7 @@ def opened(db: Database) -> Any:
 
 
 def killed(db: Database, monkeypatch: pytest.MonkeyPatch, point: str) -> Pin:
-    """A start dies there. `hold` is the last point: the slot is there, and its catalog knows no job."""
+    """A start dies there. `hold` is the last point: the slot exists, and its catalog knows no job."""
 
     def kill(name: str) -> None:
         if name == point:
@@ -96,7 +96,7 @@ def test_a_slot_of_others_that_came_meanwhile_stays(
     upstream.sweep(db.name, pin)
     assert held(db) == [db.name]
     assert len(upstream.would_refuse(db.name)) == 1
-    with pytest.raises(UsageError, match="this job did not make it"):
+    with pytest.raises(UsageError, match="this job did not create it"):
         upstream.hold(db.name)
     assert held(db) == [db.name]
     upstream.close()
@@ -105,7 +105,7 @@ def test_a_slot_of_others_that_came_meanwhile_stays(
 def test_what_a_start_left_is_known_once_the_server_gave_it_up(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither mark nor slot stands anywhere in the log then."""
+    """Neither mark nor slot has a position in the log then."""
     pin = killed(db, monkeypatch, "hold")
     db("ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'", "SELECT pg_reload_conf()")
     try:
@@ -148,7 +148,7 @@ def test_a_mark_that_the_server_still_makes_is_waited_for(db: Database) -> None:
         while not held(db):
             pass
         upstream = opened(db)
-        with pytest.raises(Transient, match="is still being made, by process") as told:
+        with pytest.raises(Transient, match="is still being created, by process") as told:
             upstream.sweep(db.name, pin)
         db((told.value.hint or "").partition("or: ")[2])
         while held(db):

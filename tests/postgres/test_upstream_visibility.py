@@ -1,4 +1,4 @@
-"""A commit that stands in the log and that no snapshot shows yet, for it waits for a synchronous standby."""
+"""A commit that is in the log, but that no snapshot shows yet, as it waits for a synchronous standby."""
 
 import threading
 import time
@@ -84,7 +84,7 @@ def test_case_21_a_row_committed_in_the_log_and_not_visible_is_waited_for_and_no
 
 
 def test_following_waits_for_nobody(db: Database, tmp_path: Path) -> None:
-    """With no state to be read a commit is applied as it stands in the log."""
+    """If no rows are to be read, a commit is applied as soon as it is in the log."""
     job = PlainJob(db, tmp_path, {"t": ("id",)})
     job.follow()
     with waiting(db, "INSERT INTO t VALUES (1000, 'unseen')"):

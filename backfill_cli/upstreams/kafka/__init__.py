@@ -21,16 +21,16 @@ def _open_changes(options: ChangesOptions, tables: Sequence[TableSpec]) -> Chang
 
 
 def _fingerprint(options: KafkaOptions) -> Mapping[str, Any]:
-    """All that decides which records are read, and what their columns hold. The cluster is known by its own id."""
+    """The options that decide which records are read, and what their columns hold. The cluster is known by id."""
     decides = {"topic", "from_", "value", "isolation", "archive", "compacted", "transactional"}
     told: dict[str, Any] = options.model_dump(mode="json", by_alias=True, include=decides)
-    if not options.value.tables:  # jobs that were there before the option are the same jobs
+    if not options.value.tables:  # jobs created before this option existed are the same jobs
         del told["value"]["tables"]
     return told
 
 
 def _changes_fingerprint(options: ChangesOptions) -> Mapping[str, Any]:
-    """As of the topic alone. Not what lets a job that met a new column or another table go on once it is named."""
+    """As for a topic alone, without the options that let a job continue after a new column or another table."""
     decides = {"topic", "from_", "complete_at", "value", "isolation"}
     told: dict[str, Any] = options.model_dump(mode="json", by_alias=True, include=decides)
     del told["value"]["tables"]
@@ -38,7 +38,7 @@ def _changes_fingerprint(options: ChangesOptions) -> Mapping[str, Any]:
 
 
 def _event_key(options: KafkaOptions) -> tuple[str, ...]:
-    """Partition and offset; changes of a table have that table's key, and must say so."""
+    """Partition and offset; changes of a table have that table's key, which the config must name."""
     return () if options.value.format == "debezium" else EVENT_KEY
 
 

@@ -1,4 +1,4 @@
-"""A Kafka topic as a change log: what follows a snapshot that another system holds."""
+"""A Kafka topic as the change log that follows a snapshot in another system."""
 
 import json
 import time
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 _NEWER = "take a newer snapshot, and start from its time"
 _OVER = (
     "correct what the fault names, in the config or in the program that writes the record; then drop the job and "
-    "start over, with a snapshot that is newer than the record where the record is wrong"
+    "start over, with a snapshot newer than the record if the record is wrong"
 )
 _COLUMNS = (
     "name a column that the snapshot leaves out in upstream.changes.ignore, one that changes may leave out (NULL "
-    "then) in upstream.changes.sparse; else drop the job and start over with a snapshot of the same columns"
+    "then) in upstream.changes.sparse; or drop the job and start over with a snapshot of the same columns"
 )
 
 
 class KafkaChanges:
     """See contracts.ChangeLog. A position is the next offset of every partition."""
 
-    before_images = True  # a key change is two records, by Debezium as by who writes tombstones
+    before_images = True  # a key change is two records, from Debezium and from writers of tombstones
     one_log = True
     keeps = "the topic's records until they are applied"
 
@@ -109,13 +109,13 @@ class KafkaChanges:
         """Nothing is committed to the cluster: the sink holds the position."""
 
     def advice(self) -> Sequence[str]:
-        """What `plan` says of the topic."""
+        """What `plan` says about the topic."""
         said = list(self._topic.may_have_grown(len(self._partitions)))
         if self._compacted is not False:
-            known = "is compacted" if self._compacted else "may be compacted, which this user may not see"
+            known = "is compacted" if self._compacted else "may be compacted (this user is not allowed to see it)"
             said.append(
-                f"topic '{self._options.topic}' {known}: a delete that compaction takes before it is read (in a "
-                "pause of more than delete.retention.ms, say) leaves its row in the sink"
+                f"topic '{self._options.topic}' {known}: a delete that compaction removes before it is read (in a "
+                "pause longer than delete.retention.ms, say) leaves its row in the sink"
             )
         return said
 
@@ -129,7 +129,7 @@ class KafkaChanges:
         self._identity, self._partitions = identity, frozenset(p for p, _ in position)
 
     def _start(self, seen: Seen) -> Position:
-        """S: where the options say that the log goes on."""
+        """Where the options say that the log continues the snapshot."""
         told = self._options.from_
         if isinstance(told, dict):
             return position_of(self._checked(told, seen))
@@ -139,18 +139,18 @@ class KafkaChanges:
             fault = f"upstream.changes.from: '{told}' is in the future (a time without a zone is UTC)"
             raise ConfigError("upstream", [fault], "give the time at which the snapshot was begun")
         found = self._topic.cluster.at_time(seen.ends, ms_of(told))
-        oldest = self._topic.look().oldest  # asked after it: retention may have moved meanwhile
+        oldest = self._topic.look().oldest  # asked afterwards: retention may have moved meanwhile
         for p, offset in found.items():
             if oldest[p] > 0 and offset <= oldest[p]:
                 raise HistoryGone(
                     f"topic '{self._options.topic}', partition {p}: its log begins at offset {oldest[p]}, with no "
-                    f"record from before {told}: changes from between may have been deleted",
+                    f"record from before {told}: changes in between may have been deleted",
                     f'{_NEWER}; if the topic holds all changes since the snapshot was begun: from = "earliest"',
                 )
         return position_of(found)
 
     def _end(self, seen: Seen, position: Position) -> Position | None:
-        """The position that covers the snapshot's end; None where it is the state at S."""
+        """The position that covers the snapshot's end; None if the snapshot is the state at the start."""
         told = self._options.complete_at
         if isinstance(self._options.from_, dict):
             return None
@@ -166,7 +166,7 @@ class KafkaChanges:
         return None if end <= position else end.join(position)
 
     def _partitions_of(self, option: str, told: Mapping[str, int], seen: Seen) -> dict[int, int]:
-        """Offsets by partition. Raises ConfigError where these are not those of the topic."""
+        """Offsets by partition. Raises ConfigError if these are not the topic's partitions."""
         named = {int(p): offset for p, offset in told.items()}
         topic = f"topic '{self._options.topic}'"
         faults = [f"{topic} has no partition {p}" for p in sorted(named.keys() - seen.ends.keys())]
@@ -175,7 +175,7 @@ class KafkaChanges:
         return named
 
     def _checked(self, told: Mapping[str, int], seen: Seen) -> Offsets:
-        """The offsets that the log goes on from. Raises ConfigError or HistoryGone where it does not hold them."""
+        """The offsets that the log continues from. Raises ConfigError or HistoryGone if it does not hold them."""
         named = self._partitions_of("from", told, seen)
         faults = [
             f"partition {p} ends at offset {seen.ends[p]}, before {offset}"
@@ -188,15 +188,15 @@ class KafkaChanges:
 
     def _refuse(self, option: str, faults: Sequence[str]) -> None:
         if faults:
-            hint = "name the next offset of every partition as it was at the snapshot"
+            hint = "name the next offset of every partition at the time of the snapshot"
             raise ConfigError("upstream", [f"upstream.changes.{option}: {fault}" for fault in faults], hint)
 
     def _refuse_compacted(self) -> None:
-        """Raises ConfigError for a topic whose deletes may go before they are read, unless that is accepted."""
+        """Raises ConfigError for a topic whose deletes may be gone before they are read, unless accepted."""
         self._compacted = self._topic.cluster.is_compacted()
         if self._compacted and not self._options.accept_compaction:
             fault = (
-                f"upstream.changes.topic: '{self._options.topic}' is compacted: a delete that compaction takes "
+                f"upstream.changes.topic: '{self._options.topic}' is compacted: a delete that compaction removes "
                 "before it is read would leave its row in the sink"
             )
             raise ConfigError(
@@ -212,6 +212,6 @@ class KafkaChanges:
             if oldest > int(offset):
                 raise HistoryGone(
                     f"topic '{self._options.topic}', partition {p}: offsets {offset} to {oldest - 1} are needed "
-                    f"and gone: its log begins at {oldest}",
+                    f"but gone: its log begins at {oldest}",
                     f"{hint}; keep the topic longer (retention.ms)",
                 )

@@ -9,9 +9,11 @@ from backfill_cli.contracts.example import Example
 from backfill_cli.upstreams.kafka.options import ChangedRows, TopicOptions, ms_of, require_time
 
 Offsets = dict[str, int]
-"""partition, a text as TOML has it → offset"""
+"""partition (a string, as keys are in TOML) → offset"""
 
-_PLACES = 'is earliest, a time like "2026-01-31T00:00:00Z", or a table of offsets like { "0" = 120, "1" = 97 }'
+_PLACES = (
+    'must be earliest, a time like "2026-01-31T00:00:00Z", or a table of offsets like { "0" = 120, "1" = 97 }'
+)
 
 
 def _a_place(told: Any) -> Any:
@@ -35,35 +37,35 @@ class ChangesOptions(TopicOptions):
     value: ChangedRows = Field(default=ChangedRows(), description="what the records' values are")
     from_: Annotated[str | Offsets, BeforeValidator(_a_place), Example("2026-01-31T00:00:00Z")] = Field(
         alias="from",
-        description="where the log goes on after the snapshot: the next offset of every partition, as in "
-        '{ "0" = 120, "1" = 97 }, where the snapshot is exactly that state; else a time before the snapshot was '
+        description="where the log continues the snapshot: the next offset of every partition, as in "
+        '{ "0" = 120, "1" = 97 }, if the snapshot is exactly that state; otherwise a time before the snapshot was '
         'begun, like "2026-01-31T00:00:00Z" (UTC without a zone), or earliest: what it holds already is replayed',
     )
     complete_at: Annotated[str | Offsets, BeforeValidator(_a_place)] | None = Field(
         default=None,
-        description="with from as a time or earliest: when the snapshot was finished, by the records' time, or as "
-        "offsets; until the job is past it the sink is converging; left out: the topic's end when the job begins, "
-        "which is too early where whatever fills the topic lags behind the source",
+        description="if from is a time or earliest: when the snapshot was finished, by the records' time, or as "
+        "offsets; until the job is past it, the sink is converging. Default: the topic's end when the job begins, "
+        "which is too early if whatever fills the topic lags behind the source",
     )
     ignore: tuple[str, ...] = Field(
         default=(), description="columns of the changes that the snapshot leaves out on purpose"
     )
     sparse: tuple[str, ...] = Field(
-        default=(), description="columns of the snapshot that changes may leave out: NULL in their rows then"
+        default=(), description="columns of the snapshot that changes may leave out: they are then NULL"
     )
     accept_compaction: bool = Field(
         default=False,
-        description="go on although the topic is compacted: a delete that compaction takes before it is read "
+        description="continue although the topic is compacted: a delete that compaction removes before it is read "
         "leaves its row in the sink",
     )
 
     @model_validator(mode="after")
     def _parts_fit(self) -> Self:
         if self.complete_at == "earliest":
-            raise ValueError("complete_at: is a time or a table of offsets")
+            raise ValueError("complete_at: must be a time or a table of offsets")
         times = [told for told in (self.from_, self.complete_at) if isinstance(told, str) and told != "earliest"]
         if len(times) == 2 and ms_of(times[1]) < ms_of(times[0]):
-            raise ValueError("complete_at: is before from: the snapshot was finished after it was begun")
+            raise ValueError("complete_at: is before from, but a snapshot ends after it begins")
         if isinstance(self.from_, dict) and self.complete_at is not None:
             raise ValueError(
                 "complete_at: from names offsets, so the snapshot is exactly that state: leave it out"

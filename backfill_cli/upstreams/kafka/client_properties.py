@@ -54,8 +54,8 @@ CLIENT_PROPERTIES = frozenset(
         "ssl.sigalgs.list",
     }
 )
-"""How to talk to the cluster, how much to fetch at once. Not what runs code (plugins, `…cmd`, providers), turns
-verification off, or decides which records are read: that is the job's own."""
+"""How to talk to the cluster, how much to fetch at once. Nothing that runs code (plugins, `…cmd`, providers),
+turns verification off, or decides which records are read, which is up to the job."""
 
 SECRETS = frozenset(
     {

@@ -1,4 +1,4 @@
-"""The columns that a topic fills: what every row says of its record, then those of the value."""
+"""The columns that a topic fills: those that say where each row's record is, then those of the value."""
 
 import difflib
 
@@ -16,10 +16,10 @@ from backfill_cli.upstreams.kafka.options import EVENT_KEY, KafkaOptions, TopicO
 def of_source(
     options: KafkaOptions, table: TableSpec, archive: Archive | None, samples: Samples | None
 ) -> Columns:
-    """All source columns. archive: one that has looked into its files. samples: of a topic of Debezium's.
+    """All source columns. archive: one whose files were indexed. samples: of a topic with Debezium's records.
 
     Raises ConfigError for a schema that cannot be parsed, a key that is not a column, a format that needs a key;
-    BadData for names that clash and for an archive whose types would not be kept.
+    BadData for names that clash and for an archive whose values would not fit the types.
     """
     value = _of_debezium(options, samples) if samples is not None else _of_value(options, archive)
     schemas.refuse_names(f"topic '{options.topic}'", [*events.PLACE, *value], events.MARKS)
@@ -32,7 +32,7 @@ def of_source(
     missing = [name for name in table.key if name not in value and name not in EVENT_KEY]
     if missing:
         near = difflib.get_close_matches(missing[0], list(value), 3, 0.5) or list(value)
-        fault = f"tables: key column '{missing[0]}' of '{table.name}' is none of the topic's"
+        fault = f"tables: key column '{missing[0]}' of '{table.name}' is not a column of the topic"
         raise ConfigError("config", [fault], f"name one of its columns: {', '.join(near)}")
     if archive is not None and options.value.ddl is not None and archive.holds_columns:
         archive.columns()
@@ -41,9 +41,9 @@ def of_source(
 
 
 def of_changes(options: ChangesOptions, snapshot: Columns, samples: Samples | None) -> Columns:
-    """The columns of a snapshot whose changes a topic holds, each with what the topic's records say of it.
+    """The columns of a snapshot whose changes a topic holds, each with what the topic's records say about it.
 
-    Raises ConfigError for columns that one of both lacks, and for those whose values could not be read exactly.
+    Raises ConfigError for columns that one of the two lacks, and for those whose values could not be read exactly.
     """
     at, topic = options.at, f"topic '{options.topic}'"
     schemas.refuse_names(topic, [*events.PLACE, *snapshot], events.MARKS)
@@ -54,11 +54,11 @@ def of_changes(options: ChangesOptions, snapshot: Columns, samples: Samples | No
         less = snapshot.keys() - samples.names - set(options.sparse)
         faults += [f"{at}: no record of {topic} has the snapshot's column '{name}'" for name in less]
         more = samples.names - snapshot.keys() - set(options.ignore)
-        faults += [f"{at}: records of {topic} have a column '{name}', and the snapshot has none" for name in more]
+        faults += [f"{at}: records of {topic} have a column '{name}', but the snapshot does not" for name in more]
     if faults:
         hint = (
             f"take a snapshot with the columns of the changes; or name those that it leaves out in {at}.ignore, "
-            f"those that changes leave out (NULL then) in {at}.sparse"
+            f"and those that changes leave out (NULL then) in {at}.sparse"
         )
         raise ConfigError("upstream", sorted(faults), hint)
     source = debezium_block.with_told(snapshot, samples.told)
@@ -68,7 +68,7 @@ def of_changes(options: ChangesOptions, snapshot: Columns, samples: Samples | No
 
 
 def _refuse_lacking(value: Columns, options: TopicOptions, samples: Samples | None) -> None:
-    """Raises ConfigError where no schema block says how columns are written, and the options do not either."""
+    """Raises ConfigError if neither a schema block nor the options say how columns are written."""
     said = options.value.timestamps, options.value.decimals
     rows = samples.blockless if samples is not None else ()
     untold = {name: column for name, column in value.items() if debezium_block.told_of(column) is None}
@@ -78,15 +78,15 @@ def _refuse_lacking(value: Columns, options: TopicOptions, samples: Samples | No
 
 
 def of_value(source: Columns) -> Columns:
-    """The value's columns among all."""
+    """The value's columns, without those that say where its record is."""
     return {name: column for name, column in source.items() if name not in events.PLACE}
 
 
 def _of_debezium(options: KafkaOptions, samples: Samples) -> Columns:
-    """The columns that are declared, else those of the schema blocks, each with what the blocks say of it."""
+    """The declared columns, or else those of the schema blocks, each with what the blocks say about it."""
     if options.value.ddl is None:
         if not samples.told:
-            fault = f"upstream.value.schema: no record of topic '{options.topic}' has a schema block that says it"
+            fault = f"upstream.value.schema: missing, and no record of topic '{options.topic}' has a schema block"
             raise ConfigError("upstream", [fault], 'declare the columns: schema = "id BIGINT, note STRING"')
         return debezium_block.with_told(debezium_block.columns_of(options.topic, samples.told), samples.told)
     declared = _of_value(options, None)

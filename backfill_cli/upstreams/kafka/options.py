@@ -11,7 +11,7 @@ from backfill_cli.contracts.secrets import NoSecret, SecretKeys
 from backfill_cli.upstreams.kafka.client_properties import CLIENT_PROPERTIES, SECRETS
 
 EVENT_KEY = ("kafka_partition", "kafka_offset")
-"""Where a record is: the key of a table that names none."""
+"""Where a record is: the key of a table whose config names none."""
 
 ValueFormat = Literal["json", "debezium", "bytes"]
 TimeUnit = Literal["ms", "us", "ns"]
@@ -31,11 +31,11 @@ class _Options(BaseModel):
 
 
 class Values(_Options):
-    """What says how values are written that do not say it themselves."""
+    """How values are written that do not say so themselves."""
 
     timestamps: TimeUnit | None = Field(
         default=None,
-        description="debezium without its schema block: unit of timestamps that are numbers: ms, us or ns",
+        description="debezium without its schema block: unit of numeric timestamps: ms, us or ns",
     )
     decimals: DecimalForm | None = Field(
         default=None,
@@ -44,8 +44,8 @@ class Values(_Options):
     tables: tuple[str, ...] = Field(
         default=(),
         description='debezium: the tables whose records are read, by the end of their names ("public.orders", '
-        '"shop.orders_*"; * stands for anything but a dot), records of others are left out; without it the topic '
-        "holds one table, and a record of another one is an error",
+        '"shop.orders_*"; * stands for anything but a dot); records of other tables are skipped. Default: the '
+        "topic holds one table, and a record of another one is an error",
     )
 
     def _refuse_of_debezium(self, form: str) -> None:
@@ -59,12 +59,12 @@ class ValueOptions(Values):
     format: ValueFormat = Field(
         default="json",
         description="json: an object per record; debezium: an envelope with before and after, with or without its "
-        "schema block; bytes: as they are, in the column `value`",
+        "schema block; bytes: the value as it is, in the column `value`",
     )
     ddl: Annotated[str | None, NoSecret(), Example("id BIGINT, note STRING")] = Field(
         default=None,
         alias="schema",
-        description='the table\'s columns as Spark DDL ("id BIGINT, note STRING"); may be left out when the '
+        description='the table\'s columns as Spark DDL ("id BIGINT, note STRING"); can be left out if the '
         "archive is Parquet, or Debezium's records have their schema block",
     )
 
@@ -77,14 +77,14 @@ class ValueOptions(Values):
 
 
 class ChangedRows(Values):
-    """What the values of records are that change a snapshot's rows; their columns are the snapshot's."""
+    """What the values are of records that change a snapshot's rows; their columns are the snapshot's."""
 
     ddl: ClassVar[None] = None
 
     format: Literal["debezium", "json"] = Field(
         default="debezium",
         description="debezium: an envelope with before and after, with or without its schema block; json: the row "
-        "as it is now, in one object, a tombstone (a NULL value) deletes it",
+        "as it is now, in one object; a tombstone (a NULL value) deletes it",
     )
 
     @model_validator(mode="after")
@@ -98,8 +98,8 @@ class ArchiveOptions(_Options):
 
     path: str = Field(
         min_length=1,
-        description="folder (read with its subfolders) or glob; a local path or a URI that pyarrow and Spark both "
-        "reach",
+        description="folder (read with its subfolders) or glob; a local path or a URI that both pyarrow and Spark "
+        "can read",
     )
     format: Literal["parquet", "json"] = Field(
         default="parquet", description="what the files are: parquet or json (one object per line)"
@@ -111,20 +111,20 @@ class ArchiveOptions(_Options):
     timestamp: str = Field(
         default="kafka_timestamp",
         min_length=1,
-        description="column that holds a record's time: a timestamp, or milliseconds since 1970; NULL where the "
+        description="column that holds a record's time: a timestamp, or milliseconds since 1970; NULL if the "
         "files have no such column",
     )
     value: str | None = Field(
         default=None,
         min_length=1,
-        description="parquet: column that holds a record's value as bytes or text, decoded as the log's; left "
-        "out: the files hold the table's columns themselves",
+        description="parquet: column that holds a record's value as bytes or text, decoded as in the log. "
+        "Default: the files hold the table's columns themselves",
     )
     key: str | None = Field(
         default=None,
         min_length=1,
-        description="parquet: column that holds a record's key as bytes or text, which a tombstone (a NULL value) "
-        "deletes by",
+        description="parquet: column that holds a record's key as bytes or text, by which a tombstone (a NULL "
+        "value) deletes",
     )
 
     @model_validator(mode="after")
@@ -137,35 +137,36 @@ class ArchiveOptions(_Options):
 
 
 class TopicOptions(_Options):
-    """How a topic is reached and read. at: where these options stand in the config, for errors."""
+    """How a topic is reached and read. at: where these options are in the config, for errors."""
 
     at: ClassVar[str] = "upstream"
 
     type: Literal["kafka"] = Field(default="kafka", description="which connector")
     bootstrap_servers: Annotated[str, Example("127.0.0.1:9092")] = Field(
-        min_length=1, description="`host:port`, several with commas between them"
+        min_length=1, description="`host:port`; several are separated by commas"
     )
     topic: Annotated[str, Example("orders")] = Field(
         min_length=1, max_length=249, pattern=r"^[A-Za-z0-9._-]+$", description="the topic's name"
     )
     value: ValueOptions | ChangedRows
     isolation: Literal["read_committed", "read_uncommitted"] = Field(
-        default="read_committed", description="whether records of open and aborted transactions are left out"
+        default="read_committed",
+        description="skip records of open and aborted transactions (read_committed), or read them too",
     )
     options: Annotated[dict[str, Annotated[str, BeforeValidator(_as_text)]], SecretKeys(SECRETS)] = Field(
         default_factory=dict,
-        description="properties of the client (librdkafka's names): security, timeouts, fetch sizes; secrets as "
+        description="client properties (librdkafka's names): security, timeouts, fetch sizes; secrets as "
         "references",
     )
     reader: Literal["confluent", "spark"] = Field(
         default="confluent",
-        description="confluent: this package's own, by confluent-kafka; spark: Spark's Kafka source, where its "
-        "jars are given in [spark]",
+        description="confluent: this package's own reader, by confluent-kafka; spark: Spark's Kafka source, if "
+        "its jars are given in [spark]",
     )
     accept_growth: bool = Field(
         default=False,
-        description="rows by key: go on when the topic gets partitions, because every key stays in the partition "
-        "that it was in",
+        description="tables with a key: continue when partitions are added to the topic, because every key stays "
+        "in the partition that it was in",
     )
 
     @field_validator("options")
@@ -175,18 +176,18 @@ class TopicOptions(_Options):
             if name not in CLIENT_PROPERTIES:
                 near = difflib.get_close_matches(name, CLIENT_PROPERTIES, 3, 0.5)
                 known = ", ".join(near or sorted(CLIENT_PROPERTIES))
-                raise ValueError(f"{name!r} is not a client property that may be set; known: {known}")
+                raise ValueError(f"{name!r} is not a client property that can be set; known: {known}")
         return told
 
     @model_validator(mode="after")
     def _reader_fits(self) -> Self:
         if self.reader == "spark" and self.options:
-            raise ValueError('options: they are librdkafka\'s: leave them out with reader = "spark"')
+            raise ValueError('options: these are librdkafka\'s: leave them out with reader = "spark"')
         return self
 
 
 class KafkaOptions(TopicOptions):
-    """A Kafka topic: its log from an offset on, and maybe an archive of what the log no longer holds."""
+    """A Kafka topic: its log from an offset on, and optionally an archive of what the log no longer holds."""
 
     value: ValueOptions = Field(default=ValueOptions(), description="what the records' values are")
 
@@ -199,28 +200,28 @@ class KafkaOptions(TopicOptions):
     on_error: Literal["fail", "quarantine"] = Field(
         default="fail",
         description="a record that cannot be read: fail stops the job and names it, quarantine keeps it in a side "
-        "table of the sink and goes on",
+        "table of the sink and continues",
     )
     archive: ArchiveOptions | None = Field(
-        default=None, description="history from files; left out: the log holds it"
+        default=None, description="history from files. Default: history is read from the log"
     )
     compacted: bool = Field(
         default=False, description="the topic is compacted: offsets missing inside the archive are not a gap"
     )
     transactional: bool = Field(
         default=False,
-        description="the topic is written in transactions, whose markers take offsets: offsets missing inside the "
+        description="the topic is written in transactions, whose markers use offsets: offsets missing inside the "
         "archive are not a gap",
     )
     accept_gap: bool = Field(
-        default=False, description="continue where records between the archive's end and the log's begin are gone"
+        default=False, description="continue if records between the archive's end and the log's begin are gone"
     )
 
     @field_validator("from_")
     @classmethod
     def _is_a_place(cls, told: str) -> str:
         if told not in ("earliest", "latest"):
-            require_time(told, 'is earliest, latest or a time like "2026-01-31T00:00:00Z"')
+            require_time(told, 'must be earliest, latest or a time like "2026-01-31T00:00:00Z"')
         return told
 
     @model_validator(mode="after")
@@ -234,14 +235,14 @@ class KafkaOptions(TopicOptions):
             )
         if archive is not None and self.from_ != "earliest":
             raise ValueError(
-                'from: with an archive history begins at its first record: leave it out, or "earliest"'
+                'from: with an archive, history begins at its first record: leave from out, or set "earliest"'
             )
         if archive is not None and archive.value is None and self.value.format != "json":
             raise ValueError(f"archive.value: name the column that holds the records' {self.value.format} values")
         return self
 
     def from_ms(self) -> int | None:
-        """The time that history begins at, milliseconds since 1970 (UTC without a zone); None for the others."""
+        """When history begins, milliseconds since 1970 (UTC without a zone); None for earliest and latest."""
         return None if self.from_ in ("earliest", "latest") else ms_of(self.from_)
 
 
@@ -252,7 +253,7 @@ def ms_of(told: str) -> int:
 
 
 def require_time(told: str, or_else: str) -> None:
-    """Raises ValueError with `or_else` for what is no time as ISO 8601 writes it."""
+    """Raises ValueError with `or_else` if the text is not a time in ISO 8601."""
     try:
         datetime.fromisoformat(told)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Where the records of a range come from: the archive below its end; above it, and in its gaps, the log."""
+"""Where the records of a range come from: up to its end the archive; above that, and in its gaps, the log."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -23,7 +23,7 @@ Decoder = Callable[["DataFrame"], "DataFrame"]
 
 
 class Records:
-    """Ranges of offsets as frames, whoever holds them."""
+    """Ranges of offsets as frames, whether the archive or the log holds them."""
 
     def __init__(self, options: TopicOptions, connection: Connection, archive: Archive | None) -> None:
         self._options, self._connection, self.archive = options, connection, archive
@@ -31,7 +31,7 @@ class Records:
     def log_tasks(
         self, spark: "SparkSession", ranges: Sequence[Range], oldest: Callable[[], Mapping[int, int]]
     ) -> tuple[Range, ...] | None:
-        """The tasks that read all of these ranges from the log; None where the archive delivers some of it."""
+        """The tasks that read all of these ranges from the log; None if the archive delivers some of them."""
         archived, logged = self._parts(ranges, oldest)
         return None if archived else cut(logged, arrow_tasks.cores(spark))
 
@@ -63,7 +63,7 @@ class Records:
     def _parts(
         self, ranges: Sequence[Range], oldest: Callable[[], Mapping[int, int]]
     ) -> tuple[Sequence[Range], Sequence[Range]]:
-        """(what the archive delivers, what the log does) of these ranges."""
+        """(what the archive delivers of these ranges, what the log delivers)."""
         if self.archive is None:
             return [], ranges
         spans = self.archive.spans()
@@ -72,7 +72,7 @@ class Records:
         if any(
             begins.get(one.partition, 0) > max(one.after, spans.get(one.partition, (0, 0))[1]) for one in beyond
         ):
-            # what the log has lost since is in files that came since, or nowhere
+            # what the log has lost since then is in newer files, or nowhere
             self.archive.refresh()
             spans = self.archive.spans()
         archived, logged = [], []
@@ -112,7 +112,7 @@ def _as_records(spark: "SparkSession", archive: Archive, ranges: Sequence[Range]
 
 
 def _typed(rows: "DataFrame", columns: Columns) -> "DataFrame":
-    """The columns as the table has them, which holds every value that the files' types do."""
+    """The columns with the table's types, which hold every value of the files' types."""
     types = {f.name: f.dataType for f in struct_type(columns)}
     return rows.select(
         "_read",

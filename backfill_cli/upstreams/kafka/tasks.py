@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 LEAST = 25_000
-"""Fewer offsets are no task of their own: starting a consumer costs what reading 10,000 does (measured)."""
+"""The fewest offsets worth a task: starting a consumer costs as much as reading 10,000 (measured)."""
 
 
 @dataclass(frozen=True, slots=True)

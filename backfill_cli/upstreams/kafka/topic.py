@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 _ASKED = 8
-"""So many partitions are asked how old what they hold is: some 20 ms each."""
+"""How many partitions are asked for the age of what they hold: some 20 ms each."""
 
 
 class Topic:
@@ -42,7 +42,7 @@ class Topic:
         self._seen: Seen | None = None
 
     def begin(self) -> Seen:
-        """A first look. Raises UsageError listing topics with near names when there is no such one."""
+        """A first look. Raises UsageError listing topics with similar names if this one does not exist."""
         self.cluster.must_exist()
         return self.look()
 
@@ -52,19 +52,19 @@ class Topic:
         return self._seen
 
     def oldest(self) -> Mapping[int, int]:
-        """Where the log began when it was last looked at."""
+        """Where the log began at the last look."""
         return (self._seen or self.look()).oldest
 
     def samples(self, seen: Seen) -> Samples | None:
-        """What a few records say of the columns; None of other formats than Debezium's."""
+        """What a few records say about the columns; None for formats other than Debezium's."""
         if self._options.value.format != "debezium":
             return None
         return samples.of_debezium(self.connection, self._options.topic, seen, self._options.value.tables)
 
     def written_ms(self, reached: Mapping[int, int], seen: Seen) -> int | None:
-        """When the oldest record was written that follows where a job stands; None where none does, or says it.
+        """When the oldest record after a job's position was written; None if there is none, or none has a time.
 
-        Of the fullest partitions: a record of each is read.
+        Only the fullest partitions are asked: a record of each is read.
         """
         pending = {p: end - reached.get(p, 0) for p, end in seen.ends.items() if end > reached.get(p, 0)}
         found = []
@@ -78,52 +78,52 @@ class Topic:
         return min(found, default=None)
 
     def identity(self, seen: Seen, found: Samples | None = None) -> dict[str, Any]:
-        """What must never change. found: samples, of which one table's changes the topic holds."""
+        """What must never change. found: samples, if the topic holds changes of a table."""
         told = {"cluster": seen.cluster, "topic": self._options.topic, "topic_id": seen.topic_id}
         return told if found is None else {**told, "source": found.source}
 
     def same(self, seen: Seen, identity: Mapping[str, Any]) -> None:
-        """The topic is the one that the job began on. Raises StateConflict for another one."""
+        """The topic is the one that the job began with. Raises StateConflict for another one."""
         if identity["cluster"] != seen.cluster:
             raise StateConflict(
-                f"{self._options.bootstrap_servers} is cluster {seen.cluster}, and the job began on cluster "
+                f"{self._options.bootstrap_servers} is cluster {seen.cluster}, but the job began with cluster "
                 f"{identity['cluster']}: offsets of one mean nothing in the other",
                 f"correct {self._options.at}.bootstrap_servers, or drop the job and start over",
             )
         if identity["topic_id"] != str(seen.topic_id):
             raise StateConflict(
-                f"topic '{self._options.topic}' was recreated: its id is {seen.topic_id}, and was "
+                f"topic '{self._options.topic}' was recreated: its id is {seen.topic_id}, but was "
                 f"{identity['topic_id']} when the job began; its offsets start from 0 again",
                 "drop the job and start over",
             )
 
     def refuse_growth(self, seen: Seen, known: AbstractSet[str]) -> None:
-        """Raises Fatal for a partition that is not known: its records and older ones may have one key."""
+        """Raises Fatal for an unknown partition: its records may have the keys of older records elsewhere."""
         new = sorted(p for p in seen.ends if str(p) not in known)
         if self._options.accept_growth or not new:
             return
         raise Fatal(
             f"topic '{self._options.topic}' has a new partition {new[0]}: it had {len(known)}, now it has "
-            f"{len(seen.ends)}; records of a key that went to another partition until then may be there now, "
-            "and between partitions there is no order",
+            f"{len(seen.ends)}; records of a key may have gone to another partition before and go to this one "
+            "now, and there is no order across partitions",
             "if every key stays in the partition that it was in (only new keys go to the new ones), set "
-            f"{self._options.at}.accept_growth = true and start again; else drop the job and start over on a "
-            "topic whose keys are each in one partition",
+            f"{self._options.at}.accept_growth = true and start again; otherwise drop the job and start over with "
+            "a topic that has each key in one partition",
         )
 
     def may_have_grown(self, partitions: int) -> Sequence[str]:
-        """What nobody can see of a topic whose rows have a key: whether it ever got partitions."""
+        """A warning for topics whose rows have a key: whether partitions were ever added cannot be seen."""
         if self._options.accept_growth or partitions == 1:
             return []
         return [
-            f"topic '{self._options.topic}' has {partitions} partitions and rows have a key: if the topic ever "
-            "got partitions, a key may have records in two of them, and between partitions there is no order: old "
-            "ones may overwrite newer ones; if it gets one later the job stops, unless "
+            f"topic '{self._options.topic}' has {partitions} partitions and rows have a key: if partitions were "
+            "ever added, a key may have records in two of them, without an order between them: older ones may "
+            "overwrite newer ones; if one is added later, the job stops, unless "
             f"{self._options.at}.accept_growth = true says that every key stays in its partition"
         ]
 
     def fast_path(self, value: Columns, required: Sequence[str] = ()) -> FastPath | None:
-        """The fast path, which only our own reader knows."""
+        """The fast path, which only our own reader has."""
         odd = foreign.texts(value, bool(required))
         return fast_path(value, required, odd) if self._options.reader == "confluent" else None
 
@@ -136,10 +136,10 @@ class Topic:
         identity: str,
         whole: tuple[frozenset[str], frozenset[str]] | None = None,
     ) -> "DataFrame":
-        """The partitions of `up_to`, each from where it stands in `after`, as changes with `_error` and `_raw`.
+        """The partitions of `up_to`, each from its offset in `after`, as changes with `_error` and `_raw`.
 
         whole: (columns that rows may have besides these, columns that no row may lack); None: as the options say.
-        Raises StateConflict when the topic is another one and nobody has looked at it yet.
+        Raises StateConflict if this is the first look, and finds another topic.
         """
         if self._seen is None:
             self.same(self.look(), json.loads(identity))
@@ -148,7 +148,7 @@ class Topic:
             rules = self._rules(value, json.loads(identity), whole)
             of_records: Decoder = partial(debezium.as_changes, columns=value, key=key, rules=rules)
         else:
-            fast = self.fast_path(value, key) if whole is None else None  # it looks for what it knows alone
+            fast = self.fast_path(value, key) if whole is None else None  # it does not check for other columns
             of_records = partial(upserts.as_upserts, columns=value, key=key, fast=fast, whole=whole)
         return self.records.decoded(
             spark,

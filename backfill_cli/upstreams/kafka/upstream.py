@@ -50,7 +50,7 @@ class KafkaUpstream:
             accepts_gap=options.accept_gap,
             appends=events and options.value.format != "debezium",
             quarantines=options.on_error == "quarantine",
-            keeps="the log's records until they are read; those of an archive's range may go from the log",
+            keeps="the log's records until they are read; those in an archive's range may go from the log",
         )
         self._growth = Growth(PART_ROWS)
         self._looked = False
@@ -82,8 +82,8 @@ class KafkaUpstream:
     def observe(self, position: Position, snapshot_open: bool) -> UpstreamView:
         """What the partitions hold.
 
-        Raises StateConflict when the topic or its cluster is another one, Fatal when rows have a key and the topic
-        got a partition since.
+        Raises StateConflict if the topic or its cluster is another one, Fatal if rows have a key and the topic has
+        a new partition.
         """
         pin = self._taken()
         read = None if snapshot_open else {int(p): int(offset) for p, offset in position}
@@ -120,11 +120,11 @@ class KafkaUpstream:
         return plain.tasks(self._topic.connection, topic, value, fast, tasks, cores, self._breaker.trip)
 
     def closed(self, table: str, reads: Sequence[SnapshotRead]) -> Sequence[SnapshotRead]:
-        """Ranges of offsets are closed as planned."""
+        """The same reads: ranges of offsets have both ends as planned."""
         return reads
 
     def row_count(self, read: SnapshotRead) -> int | None:
-        """Offsets may hold no record: only reading tells."""
+        """None: an offset may have no record, so the count is known only once the records are read."""
         return None
 
     def scan(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> "DataFrame":
@@ -148,7 +148,7 @@ class KafkaUpstream:
     def changes(
         self, spark: "SparkSession", table: str, after: Position, up_to: Position, schema: str
     ) -> "DataFrame":
-        """The ranges are the partitions of `up_to`, each from where it stands in `after`."""
+        """The changes in the partitions of `up_to`, each from its offset in `after`."""
         value = columns.of_value(columns_of(schema))
         return self._topic.changes(spark, after, up_to, value, self._taken().identity)
 
@@ -162,14 +162,14 @@ class KafkaUpstream:
         self._topic.cluster.close()
 
     def _splits(self, seen: Seen) -> tuple[Split, ...]:
-        """A split a partition: its history is the archive's, else the log's from where the options say."""
+        """One split per partition: its history is the archive's, or else the log's from where the options say."""
         archive = self._archive
         spans = archive.spans() if archive else {}
         strangers = sorted(spans.keys() - seen.ends.keys())
         if strangers:
             raise Fatal(
-                f"the archive holds partition {strangers[0]}, and topic '{self._options.topic}' has "
-                f"{len(seen.ends)}: it is the archive of another topic",
+                f"the archive holds partition {strangers[0]}, but topic '{self._options.topic}' has only "
+                f"{len(seen.ends)} partition(s): it is the archive of another topic",
                 "correct upstream.archive.path or upstream.topic",
             )
         begin = self._begin(seen)
@@ -222,6 +222,6 @@ def _refuse_gap(partition: int, gaps: Sequence[Span], oldest: int) -> None:
             raise HistoryGone(
                 f"partition {partition}: the archive has no offsets {low} to {high - 1}, and the log begins at "
                 f"{oldest}",
-                "complete the archive; where the topic is compacted or transactional such offsets hold no record: "
+                "complete the archive; if the topic is compacted or transactional, such offsets have no record: "
                 "set upstream.compacted or upstream.transactional",
             )

@@ -1,4 +1,4 @@
-"""PostgreSQL as an upstream: tables as they are now, by key, and one replication slot with the changes of all."""
+"""PostgreSQL as an upstream: tables as they are now, by key, and one replication slot for all their changes."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,7 +14,7 @@ def _open(options: PostgresOptions, tables: Sequence[TableSpec]) -> Upstream:
 
 
 def _fingerprint(options: PostgresOptions) -> Mapping[str, Any]:
-    """The database is known by its own identifier, not by where it is."""
+    """The database is identified by its own identifier, not by its address."""
     return {"slot": options.slot, "publication": options.publication}
 
 

@@ -4,7 +4,7 @@ import re
 
 
 class NotOneDimensional(ValueError):
-    """An array of several dimensions, or whose first element is not number 1: no list is the same."""
+    """An array with several dimensions, or whose first index is not 1: no list is equal to it."""
 
 
 def elements(text: str, delimiter: str = ",") -> list[str | None]:

@@ -1,4 +1,4 @@
-"""What has to be right in the database, looked at before anything is made; the SQL that fixes each fault."""
+"""What must be right in the database, checked before anything is created; the SQL that fixes each fault."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     Connection = psycopg.Connection[Any]
 
 STANDBY_FROM = 160_000
-"""Since this version a standby can have logical slots of its own."""
+"""From this version on a standby can have logical slots of its own."""
 
 _ABLE = """
 SELECT current_setting('wal_level'), current_setting('server_version_num')::int, pg_is_in_recovery(),
@@ -29,20 +29,21 @@ SELECT current_setting('wal_level'), current_setting('server_version_num')::int,
 
 
 def require_followable(tables: Sequence[PgTable]) -> None:
-    """The log tells each row's old key. Raises UsageError with the SQL that makes it so."""
+    """The log has each changed row's old key. Raises UsageError with the SQL that ensures it."""
     for table in tables:
         if table.unlogged:
             raise UsageError(
-                f"table {table.name!r}: it, or a partition of it, is unlogged or temporary: no log has it",
-                f"ALTER TABLE {table.sql} SET LOGGED; of a partitioned table, of each such partition",
+                f"table {table.name!r}: it, or a partition of it, is unlogged or temporary: its changes are not "
+                "in the log",
+                f"ALTER TABLE {table.sql} SET LOGGED; for a partitioned table, each such partition",
             )
         if table.differing:
             what = {"f": "FULL", "d": "DEFAULT"}.get(table.identity, "that of the table")
             raise UsageError(
-                f"table {table.name!r}: partitions have another REPLICA IDENTITY than the table itself, whose own "
-                "is not passed on to them: the log has too little of their old rows",
+                f"table {table.name!r}: partitions have another REPLICA IDENTITY than the table, and do not "
+                "inherit its own: the log has too little of their old rows",
                 "; ".join(f"ALTER TABLE {leaf} REPLICA IDENTITY {what}" for leaf in table.differing)
-                + "; a job that had begun has to be dropped and started over",
+                + "; a job that has already begun must be dropped and started over",
             )
         _require_old_key(table)
 
@@ -55,8 +56,8 @@ def _require_old_key(table: PgTable) -> None:
     full = f"ALTER TABLE {table.sql} REPLICA IDENTITY FULL"
     if by_primary:
         raise UsageError(
-            f"table {table.name!r}: its primary key is DEFERRABLE or not valid, and cannot be its replica "
-            "identity: once the table is published the server refuses UPDATE and DELETE",
+            f"table {table.name!r}: its primary key is DEFERRABLE or invalid, and cannot be its replica "
+            "identity: once the table is published, the server refuses UPDATE and DELETE",
             full,
         )
     what = {
@@ -65,13 +66,13 @@ def _require_old_key(table: PgTable) -> None:
         "i": "the columns of an index",
     }[table.identity]
     raise UsageError(
-        f"table {table.name!r}: its replica identity is {what}, and lacks the key ({', '.join(key)})",
-        full + (", or take the primary key: leave `key` out" if table.primary and table.identity == "d" else ""),
+        f"table {table.name!r}: its replica identity is {what}, which lacks the key ({', '.join(key)})",
+        full + (", or use the primary key: leave `key` out" if table.primary and table.identity == "d" else ""),
     )
 
 
 def require_able(connection: "Connection", options: PostgresOptions, tables: Sequence[PgTable]) -> None:
-    """Nothing stands in the way of a start. Raises UsageError with all that does."""
+    """Nothing prevents a start. Raises UsageError listing all that does."""
     slot.require_none(slot.now(connection, options.slot), options.slot)
     found = list(_faults(connection, options, tables))
     if found:
@@ -84,7 +85,7 @@ def require_able(connection: "Connection", options: PostgresOptions, tables: Seq
 def refusals(
     connection: "Connection", options: PostgresOptions, tables: Sequence[PgTable], mark: str | None
 ) -> list[str]:
-    """What would stop a start, each with the SQL that fixes it. mark: what it marks counts as gone."""
+    """What would prevent a start, each with the SQL that fixes it. mark: the slot that it marks counts as gone."""
     found = list(_faults(connection, options, tables))
     if mark is None or not marks.left(connection, options, mark):
         try:
@@ -95,30 +96,32 @@ def refusals(
 
 
 def lost_with_a_key(tables: Sequence[PgTable]) -> list[str]:
-    """What an update of a key would stop the job with, as one sentence. tables: those whose keys may change."""
+    """Which updates of keys would stop the job, as one sentence. tables: those whose keys may change."""
     lacking = [table.name for table in tables if table.may_lack()]
     if not lacking:
         return []
     return [
-        "an UPDATE that changes the key of a row with values stored out of line (TOAST) stops the job until they "
-        f"are written again: the log leaves them out. If keys change in {', '.join(lacking)}, ALTER TABLE … "
-        "REPLICA IDENTITY FULL first"
+        "an UPDATE that changes the key of a row with values stored out of line (TOAST) stops the job until those "
+        f"values are written again: the log omits them. If keys change in {', '.join(lacking)}, first run "
+        "ALTER TABLE … REPLICA IDENTITY FULL"
     ]
 
 
 def generated(tables: Sequence[PgTable]) -> list[str]:
-    """The columns that are not copied, as one sentence a table."""
+    """The columns that are not copied, one sentence per table."""
     found = []
     for table in tables:
         left = sorted(table.numbers.keys() - {column.name for column in table.columns})
         if left:
             listed = ", ".join(map(quoted, left))
-            found.append(f"table {table.name!r}: generated column(s) {listed} are left out: the log has none")
+            found.append(
+                f"table {table.name!r}: generated column(s) {listed} are left out: they are not in the log"
+            )
     return found
 
 
 def would_make(connection: "Connection", options: PostgresOptions, tables: Sequence[PgTable]) -> list[str]:
-    """What a start makes, one sentence each."""
+    """What a start would create, one sentence each."""
     published = publications.missing(connection, options.publication, tables) is not None
     first = [] if published else [f"start will run: {publications.statement(options.publication, tables)}"]
     made = f"start will create replication slot {options.slot!r}; backfill drop removes it"
@@ -128,7 +131,7 @@ def would_make(connection: "Connection", options: PostgresOptions, tables: Seque
 def _faults(
     connection: "Connection", options: PostgresOptions, tables: Sequence[PgTable]
 ) -> Iterator[tuple[str, str]]:
-    with asking("looking whether it is ready"):
+    with asking("checking whether it is ready"):
         row = connection.execute(_ABLE).fetchone()
     assert row is not None
     wal_level, version, standby, role, replicates, most, used, may_create = row
@@ -139,24 +142,24 @@ def _faults(
         )
     if standby and version < STANDBY_FROM:
         yield (
-            "it is a standby, which can have logical slots from version 16 on",
+            "it is a standby, which can have logical slots only from version 16 on",
             "name its primary in upstream.dsn",
         )
     if not replicates:
         yield (
-            f"role {role!r} may not replicate",
+            f"role {role!r} is not allowed to replicate",
             f"ALTER ROLE {quoted(role)} REPLICATION (Amazon RDS: GRANT rds_replication TO {quoted(role)})",
         )
     if used >= most:
         yield (
             f"all {most} replication slots are in use",
-            "drop one that nobody needs (SELECT slot_name, active FROM pg_replication_slots), or raise "
+            "drop one that is not needed (SELECT slot_name, active FROM pg_replication_slots), or raise "
             "max_replication_slots",
         )
     for table in tables:
         if not _may_select(connection, table):
             yield (
-                f"role {role!r} may not read table {table.name!r}",
+                f"role {role!r} is not allowed to read table {table.name!r}",
                 f"GRANT SELECT ON {table.sql} TO {quoted(role)}",
             )
         elif _sees_a_part(connection, table):
@@ -172,60 +175,60 @@ def _faults(
             )
         if _has_children(connection, table):
             yield (
-                f"other tables inherit from table {table.name!r}: a query of it shows their rows too, and the log "
+                f"other tables inherit from table {table.name!r}: a query of it shows their rows too, but the log "
                 "has their changes under their own names",
-                "name those tables instead: one that others inherit from cannot be copied",
+                "name those tables instead: a table that others inherit from cannot be copied",
             )
         if table.kind == "p" and not options.accept_partition_changes:
             yield (
-                f"table {table.name!r} is partitioned: rows that come or go by ATTACH, DETACH, DROP or TRUNCATE "
-                "of a partition alone are not in the log, and the sink would keep its own",
-                "if none do, or the sink may keep what it has: upstream.accept_partition_changes = true",
+                f"table {table.name!r} is partitioned: rows added or removed by ATTACH, DETACH, DROP or TRUNCATE "
+                "of a single partition are not in the log, so the sink would not follow",
+                "if that does not happen, or the sink need not follow: upstream.accept_partition_changes = true",
             )
     missing = publications.missing(connection, options.publication, tables)
     for statement in missing or ():
-        yield f"publication {options.publication!r} lacks changes of this job", statement
+        yield f"publication {options.publication!r} lacks changes that this job needs", statement
     if missing is None and standby:
         yield (
-            f"publication {options.publication!r} is missing, and a standby cannot make it",
+            f"publication {options.publication!r} is missing, and a standby cannot create it",
             f"on its primary: {publications.statement(options.publication, tables)}",
         )
     elif missing is None and not (may_create and _owns(connection, tables)):
         yield (
-            f"publication {options.publication!r} is missing, and role {role!r} may not make it",
+            f"publication {options.publication!r} is missing, and role {role!r} is not allowed to create it",
             f"as the tables' owner: {publications.statement(options.publication, tables)}",
         )
 
 
 def _may_select(connection: "Connection", table: PgTable) -> bool:
     query = "SELECT has_table_privilege(%s::oid, 'SELECT') AND has_schema_privilege(%s, 'USAGE')"
-    with asking("looking at grants"):
+    with asking("checking grants"):
         row = connection.execute(query, (table.oid, table.schema)).fetchone()
     return bool(row and row[0])
 
 
 def _sees_a_part(connection: "Connection", table: PgTable) -> bool:
     """Whether row security applies to the role, on the table."""
-    with asking("looking for row security"):
+    with asking("checking row security"):
         row = connection.execute("SELECT row_security_active(%s::oid)", (table.oid,)).fetchone()
     return bool(row and row[0])
 
 
 def _is_unique(connection: "Connection", table: PgTable) -> bool:
-    """Whether the server keeps two rows from having one key; then it has an index to read in the key's order."""
+    """Whether the server prevents two rows with the same key; then it has an index to read in the key's order."""
     query = """
         SELECT EXISTS (SELECT FROM pg_index i WHERE i.indrelid = %s AND i.indisunique AND i.indisvalid
             AND i.indpred IS NULL AND i.indexprs IS NULL AND NOT EXISTS (
                 SELECT FROM unnest(i.indkey) WITH ORDINALITY k (number, place)
                 JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number
                 WHERE k.place <= i.indnkeyatts AND NOT a.attname = ANY(%s::name[])))"""
-    with asking("looking for a unique index"):
+    with asking("checking for a unique index"):
         row = connection.execute(query, (table.oid, [column.name for column in table.key])).fetchone()
     return bool(row and row[0])
 
 
 def _has_children(connection: "Connection", table: PgTable) -> bool:
-    with asking("looking for tables that inherit"):
+    with asking("checking for tables that inherit"):
         row = connection.execute(
             "SELECT %s AND EXISTS (SELECT FROM pg_inherits WHERE inhparent = %s)", (table.kind == "r", table.oid)
         ).fetchone()
@@ -234,21 +237,21 @@ def _has_children(connection: "Connection", table: PgTable) -> bool:
 
 def _owns(connection: "Connection", tables: Sequence[PgTable]) -> bool:
     query = "SELECT bool_and(pg_has_role(relowner, 'USAGE')) FROM pg_class WHERE oid = ANY(%s::oid[])"
-    with asking("looking who owns the tables"):
+    with asking("checking who owns the tables"):
         row = connection.execute(query, ([table.oid for table in tables],)).fetchone()
     return bool(row and row[0])
 
 
 def in_force(table: PgTable, known: Mapping[str, Any]) -> tuple[Column, ...]:
-    """These of its columns, as the catalog describes them. known: Spark's field of each.
+    """The known columns, as the catalog describes them now. known: Spark's field of each.
 
-    Raises BadData for one that is gone, or of another type.
+    Raises BadData for one that is gone, or has another type.
     """
     now = {column.name: column for column in table.columns}
     for name, was in known.items():
         kind = spark_type(now[name]) if name in now else None
         if kind != was["type"]:
-            what = "was dropped or renamed" if kind is None else f"was {was['type']}, and is {kind}"
+            what = "was dropped or renamed" if kind is None else f"was {was['type']}, and is now {kind}"
             raise BadData(
                 f"table {table.name!r}: column {name!r} {what}",
                 "drop the job and start over: only columns added without a default can be followed",
@@ -257,17 +260,17 @@ def in_force(table: PgTable, known: Mapping[str, Any]) -> tuple[Column, ...]:
 
 
 def require_told(connection: "Connection", table: PgTable, added: Sequence[str]) -> None:
-    """Columns that were added have no value in the rows that were there, which the log would not tell.
+    """Added columns are NULL in the rows that existed before: the log would not have their values.
 
-    Raises BadData for one that came with a default.
+    Raises BadData for a column that was added with a default.
     """
     query = """SELECT attname::text FROM pg_attribute WHERE attrelid = %s AND attname = ANY(%s::text[])
                AND (atthasmissing OR atthasdef OR attidentity <> '') LIMIT 1"""
-    with asking("looking at added columns"):
+    with asking("checking added columns"):
         row = connection.execute(query, (table.oid, list(added))).fetchone()
     if row is not None:
         raise BadData(
-            f"table {table.name!r}: column {row[0]!r} was added with a default: rows that were there before "
-            "have a value that the log does not tell",
+            f"table {table.name!r}: column {row[0]!r} was added with a default: rows that existed before "
+            "have a value that is not in the log",
             "drop the job and start over (a column added without a default can be followed)",
         )

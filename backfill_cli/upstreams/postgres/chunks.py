@@ -1,8 +1,8 @@
-"""Chunks: rows of a range of keys as they are now, each in a short transaction of its own, in Spark's workers.
+"""Chunks: the current rows of a range of keys, each read in a short transaction of its own, in Spark's workers.
 
-A chunk's snapshot must show every transaction that was consumed from the log so far: a commit can stand in the log
-before a snapshot shows it (while a synchronous standby is waited for, or for an instant), and its change would be
-lost, for the log will not tell it again. Until it does the snapshot is taken again.
+A chunk's snapshot must show every transaction that was consumed from the log so far. A commit can be in the log
+before any snapshot shows it (for an instant, or while it waits for a synchronous standby). A chunk without it
+would lose its change, because that part of the log is not read again. Until it is shown, the snapshot is retaken.
 """
 
 import time
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 VISIBLE_LIMIT_S = 10.0
-"""After so long without the snapshot the epoch is given up and tried again: a standby may be away for hours."""
+"""After this long without such a snapshot the epoch is given up and retried: a standby may be away for hours."""
 
 _WAIT_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What a chunk's snapshot has to show.
+    """What a chunk's snapshot must show.
 
-    consumed: ids of transactions, 64-bit, that were consumed and that no snapshot was seen to show yet.
+    consumed: 64-bit ids of transactions that were consumed and that no snapshot is known to show yet.
     since: every transaction below this id must have ended; None once a chunk was read.
     """
 
@@ -43,9 +43,9 @@ class Sight:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """name: the config's. table: SQL. source: what to read of it. condition: on its key. columns: all that are in
-    force, in order. server: as `client.server_of` names the one whose log is read. may_have_more: columns may have
-    been added after these, of which the log tells.
+    """name: as in the config. table: its SQL name. source: what to select from. condition: on its key. columns:
+    all that are in force, in order. server: the one whose log is read, as `client.server_of` names it.
+    may_have_more: columns may have been added after these, and the log has them.
     """
 
     dsn: str
@@ -63,7 +63,7 @@ class Chunk:
 def batches(chunk: Chunk) -> "Iterator[pa.RecordBatch]":
     """The chunk's rows. Runs in a worker.
 
-    Raises Transient while its snapshot does not show what was consumed, or the table's columns are other ones,
+    Raises Transient while its snapshot does not show what was consumed, or if the table's columns have changed,
     BadData for a value that cannot be kept exactly.
     """
     import pyarrow as pa
@@ -80,7 +80,7 @@ def batches(chunk: Chunk) -> "Iterator[pa.RecordBatch]":
 
 
 def with_read(pieces: Sequence[Piece]) -> "Iterator[pa.RecordBatch]":
-    """Runs in a worker: the rows of some chunks, each with the read that it is of."""
+    """The rows of some chunks, each with the number of its read. Runs in a worker."""
     import pyarrow as pa
 
     for piece in pieces:
@@ -95,7 +95,7 @@ def select(chunk: Chunk) -> str:
 
 @contextmanager
 def _transaction(chunk: Chunk) -> Iterator[Any]:
-    """A cursor of a connection of its own, in no transaction yet; whatever is open at the end is rolled back."""
+    """A cursor on a connection of its own, not yet in a transaction; what is open at the end is rolled back."""
     try:
         from adbc_driver_postgresql import dbapi
     except ImportError as exc:
@@ -126,9 +126,9 @@ def _failure(chunk: Chunk, exc: Exception) -> BackfillError:
 
 
 def _until_seen(cursor: Any, chunk: Chunk) -> None:
-    """The cursor's transaction is a new one whose snapshot shows what it must.
+    """The cursor is in a new transaction whose snapshot shows what it must.
 
-    The lock comes before the snapshot: ALTER TABLE that writes the table anew would leave an older one no rows.
+    The lock comes before the snapshot: once ALTER TABLE has rewritten the table, an older snapshot sees no rows.
     """
     until = time.monotonic() + VISIBLE_LIMIT_S
     while True:
@@ -141,19 +141,19 @@ def _until_seen(cursor: Any, chunk: Chunk) -> None:
         if time.monotonic() > until:
             raise Transient(
                 f"table {chunk.name!r}: {waits}",
-                "a transaction that waits for a synchronous standby, or that has been open for long, holds it up: "
+                "find the transaction that waits for a synchronous standby, or has been open for a long time: "
                 "SELECT pid, xact_start, state, wait_event, query FROM pg_stat_activity ORDER BY xact_start",
             )
         time.sleep(_WAIT_S)
 
 
 def _not_seen(cursor: Any, sight: Sight) -> str | None:
-    """What the snapshot does not show yet, for people; None when it shows all."""
+    """What the snapshot does not show yet, for people; None if it shows everything."""
     if sight.since is not None:
         cursor.execute("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint")
         (xmin,) = cursor.fetchone()
         if xmin < sight.since:
-            return f"a transaction that began before the slot ({xmin}) has not ended"
+            return f"transaction {xmin} began before the slot was created, and has not ended"
     if sight.consumed:
         listed = ",".join(map(str, sight.consumed))
         cursor.execute(
@@ -162,29 +162,30 @@ def _not_seen(cursor: Any, sight: Sight) -> str | None:
         )
         (hidden,) = cursor.fetchone()
         if hidden is not None:
-            return f"transaction {hidden} was taken from the log, and no snapshot shows it yet"
+            return f"transaction {hidden} was taken from the log, but no snapshot shows it yet"
     return None
 
 
 def _same_server(cursor: Any, chunk: Chunk) -> None:
-    """A DSN may name several, or a proxy: what another one shows has nothing to do with the log that is read."""
+    """The connection leads to the server whose log is read: a DSN can name several servers, or a proxy."""
     cursor.execute(SERVER)
     (found,) = cursor.fetchone()
     if found != chunk.server:
         raise Transient(
             f"table {chunk.name!r}: the connection led to another server than the one whose log is read, or that "
-            "one was restarted",
-            "name one server in upstream.dsn, without a proxy that spreads connections",
+            "server was restarted",
+            "name one server in upstream.dsn, not a proxy that distributes connections over several",
         )
 
 
 def _same_table(cursor: Any, chunk: Chunk) -> None:
-    """The name leads to the job's table, which has the columns that are in force; it is locked against DDL."""
+    """The name still refers to the job's table, which has the columns in force; it is locked against DDL."""
     cursor.execute(f"SELECT to_regclass({literal(chunk.table)})::oid::bigint")
     (oid,) = cursor.fetchone()
     if oid != chunk.oid:
         raise Transient(
-            f"table {chunk.name!r}: another table has its name now", "wait: the next barrier says which"
+            f"table {chunk.name!r}: the name now refers to another table, or to none",
+            "wait: the next barrier reports the cause",
         )
     cursor.execute(
         "SELECT attname::text, atttypid::bigint, atttypmod FROM pg_attribute WHERE attnum > 0 "
@@ -193,4 +194,6 @@ def _same_table(cursor: Any, chunk: Chunk) -> None:
     found = [tuple(row) for row in cursor.fetchall()]
     expected = [(column.name, column.type_oid, column.typmod) for column in chunk.columns]
     if (found[: len(expected)] if chunk.may_have_more else found) != expected:
-        raise Transient(f"table {chunk.name!r}: its columns changed while it was read", "the log tells how: wait")
+        raise Transient(
+            f"table {chunk.name!r}: its columns changed while it was read", "wait: the log is read first"
+        )

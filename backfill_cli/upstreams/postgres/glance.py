@@ -1,4 +1,4 @@
-"""A look from outside at what a job holds: it waits for nobody and changes nothing."""
+"""A check from outside of what a job holds: it waits for no lock and changes nothing."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     Connection = psycopg.Connection[Any]
 
 STATEMENT_TIMEOUT_MS, LOCK_TIMEOUT_MS = 3000, 1000
-"""Each question takes a few ms, and none needs a lock of a table but of one published with its whole schema."""
+"""Each query takes a few ms, and none needs a table's lock, except of one published with its whole schema."""
 
 _KNOWN = """
 SELECT n, c.oid::bigint, (
@@ -27,7 +27,7 @@ FROM unnest(%s::text[]) n LEFT JOIN pg_class c ON c.oid = to_regclass(n)
 
 @dataclass(frozen=True, slots=True)
 class KnownTable:
-    """What `identity` has of a table. name: as the config has it."""
+    """What `identity` records of a table. name: as in the config."""
 
     name: str
     oid: int
@@ -36,9 +36,9 @@ class KnownTable:
 
 @contextmanager
 def glance(dsn: str) -> Iterator["Connection"]:
-    """One transaction that can write nothing; what takes longer raises Transient. Its settings end with it."""
+    """One read-only transaction with timeouts of its own; a query that exceeds them raises Transient."""
     limits = "SELECT set_config('statement_timeout', %s, true), set_config('lock_timeout', %s, true)"
-    with glancing(dsn) as connection, asking("beginning to look"):
+    with glancing(dsn) as connection, asking("checking what the job holds"):
         connection.read_only = True
         with connection.transaction():
             connection.execute(limits, (str(STATEMENT_TIMEOUT_MS), str(LOCK_TIMEOUT_MS)))
@@ -46,10 +46,10 @@ def glance(dsn: str) -> Iterator["Connection"]:
 
 
 def known(connection: "Connection", specs: Sequence[TableSpec]) -> tuple[KnownTable, ...]:
-    """The tables, without their sizes, which wait for who alters them. Raises UsageError for one that is gone."""
+    """The tables, without sizes: reading those waits for ALTER TABLE. Raises UsageError for one that is gone."""
     with asking("reading its catalog"):
         rows = connection.execute(_KNOWN, ([spec.name for spec in specs],)).fetchall()
     for name, oid, _ in rows:
         if oid is None:
-            raise UsageError(f"table {name!r} is not there", "drop the job and start over, or rename it back")
+            raise UsageError(f"table {name!r} does not exist", "drop the job and start over, or rename it back")
     return tuple(KnownTable(name, oid, kinds or {}) for name, oid, kinds in rows)

@@ -1,4 +1,4 @@
-"""What a job holds in the database, and the connection by which it does: see contracts.HeldUpstream."""
+"""What a job holds in the database, and the connection that it uses for that: see contracts.HeldUpstream."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -16,19 +16,19 @@ from backfill_cli.upstreams.postgres.pending import lsn_of
 
 
 class Holding:
-    """Slot and publication of one job. Nothing is asked before one of its methods is called."""
+    """Slot and publication of one job. Nothing is queried before one of its methods is called."""
 
     def __init__(self, options: PostgresOptions, specs: Sequence[TableSpec]) -> None:
         self._options, self._specs = options, specs
         self._look = Look(specs)
-        self._made = False  # by this process, which needs no mark to know it
+        self._made = False  # by this process: no mark is needed to know it
 
     @cached_property
     def _connection(self) -> Any:
         return connected_alone(self._options.dsn)
 
     def _alive(self) -> Any:
-        """The connection, a new one where it was lost."""
+        """The connection; a new one if it was lost."""
         if "_connection" in self.__dict__ and (self._connection.closed or self._connection.broken):
             del self.__dict__["_connection"]
         return self._connection

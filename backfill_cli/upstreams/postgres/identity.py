@@ -1,4 +1,4 @@
-"""Which database, slot and tables a job is of: another one behind the same name stops it."""
+"""Which database, slot and tables a job belongs to: a different one under the same name stops the job."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from backfill_cli.upstreams.postgres.slot import Now
 
 
 class Identified(Protocol):
-    """A table, as far as it tells which one it is. kinds: by column its number and the oid of its type."""
+    """What identifies a table. kinds: by column, its number and the oid of its type."""
 
     @property
     def name(self) -> str: ...
@@ -23,8 +23,8 @@ class Identified(Protocol):
 def of(seen: Now, slot: str, published: Published, tables: Sequence[Identified]) -> str:
     """JSON: the cluster's own identifier, not its address; a table's oid, not its name; columns by number, type.
 
-    A table that left the publication for a while has changes that no log tells, and so has one whose publication
-    left operations out for a while, or a column that was dropped and added again, or changed its type.
+    The log lacks changes of a table that left the publication for a while, or whose publication omitted operations
+    for a while, and of a column that was dropped and added again, or changed its type.
     """
     columns = {table.name: dict(table.kinds) for table in tables}
     oids = {table.name: table.oid for table in tables}
@@ -42,47 +42,47 @@ def of(seen: Now, slot: str, published: Published, tables: Sequence[Identified])
 
 
 def require_same_database(known: str, seen: Now) -> None:
-    """Raises StateConflict where the connection string leads to another database."""
+    """Raises StateConflict if the connection string leads to another database."""
     before = json.loads(known)
     for what, found in (("system", str(seen.system)), ("database", seen.database)):
         if before[what] != found:
             raise StateConflict(
-                f"upstream.dsn leads to another database: its {what} was {before[what]}, and is {found}",
+                f"upstream.dsn leads to another database: its {what} was {before[what]}, and is now {found}",
                 "correct upstream.dsn, or drop the job and start over",
             )
 
 
 def require_same_history(known: str, seen: Now) -> None:
-    """As `require_same_database`, and its log goes on from the one that the job knows. Raises StateConflict."""
+    """As `require_same_database`, and its log continues the one that the job knows. Raises StateConflict."""
     require_same_database(known, seen)
     before = json.loads(known)["timeline"]
     if before and seen.timeline and before != seen.timeline:
         raise StateConflict(
-            f"the database was restored or failed over: its timeline was {before}, and is "
-            f"{seen.timeline}; what the sink holds may never have been in it",
+            f"the database was restored or failed over: its timeline was {before}, and is now "
+            f"{seen.timeline}; the sink may hold rows that this database never had",
             "drop the job and start over",
         )
 
 
 def require_same_tables(known: str, found: str) -> None:
-    """Raises StateConflict naming a table or publication that is another one, BadData naming a column."""
+    """Raises StateConflict naming a table or publication that was replaced, BadData naming a changed column."""
     before, now = json.loads(known), json.loads(found)
     for name, oid in before["tables"].items():
         if now["tables"].get(name, oid) != oid:
             raise StateConflict(
-                f"table {name!r} was made again (its oid was {oid}, and is {now['tables'][name]}): the sink holds "
-                "rows of another table",
+                f"table {name!r} was recreated (its oid was {oid}, and is now {now['tables'][name]}): the sink "
+                "holds rows of the earlier table",
                 "drop the job and start over",
             )
     for name, oid in before["published"].items():
         if oid is not None and now["published"].get(name) != oid:
             raise StateConflict(
-                f"table {name!r} left the publication, at least for a while: changes of it are not in the log",
+                f"table {name!r} left the publication, at least for a while: the log lacks changes of it",
                 "drop the job and start over",
             )
     if before.get("publication") is not None and before["publication"] != now["publication"]:
         raise StateConflict(
-            "ALTER PUBLICATION was run on the job's publication: what it left out meanwhile is not in the log",
+            "ALTER PUBLICATION was run on the job's publication: the log may lack changes of its tables",
             "drop the job and start over",
         )
     for name, columns in before.get("columns", {}).items():
@@ -98,6 +98,6 @@ def require_same_tables(known: str, found: str) -> None:
 
 def _changed(table: str, column: str, what: str) -> BadData:
     return BadData(
-        f"table {table!r}: column {column!r} {what}: the log does not tell what became of the values before",
+        f"table {table!r}: column {column!r} {what}: the log does not show what became of the old values",
         "drop the job and start over (a column added without a default can be followed)",
     )

@@ -1,7 +1,7 @@
-"""Keys as the database compares them: no key is ever compared here.
+"""Conditions on keys, which the database compares: no key is ever compared here.
 
-A cursor is a JSON list of the texts of a key's columns, as the server's output functions write them; one of a
-split's bound may name the first columns only.
+A cursor is a JSON list of the texts of a key's columns, as the server's output functions write them; a cursor that
+is a split's bound may have the first columns only.
 """
 
 import json
@@ -17,7 +17,7 @@ def cursor_of_key(texts: Sequence[str]) -> Cursor:
 
 
 def literal(text: str) -> str:
-    """An SQL string, whatever characters it holds."""
+    """The text as an SQL string literal, whatever characters it holds."""
     escaped = text.replace("'", "''")
     return "E'" + escaped.replace("\\", "\\\\") + "'" if "\\" in text else "'" + escaped + "'"
 
@@ -41,15 +41,15 @@ def _compared(key: Sequence[Column], names: Sequence[str], operator: str, cursor
 
 
 def bounds(split: Split) -> tuple[Cursor | None, Cursor | None]:
-    """The keys that a split lies between, `(after, up to]`; None: open-ended."""
+    """The bounds of a split's keys, `(after, up to]`; None: open-ended."""
     detail = json.loads(split.detail)
     return detail.get("after"), detail.get("up_to")
 
 
 def within(key: Sequence[Column], splits: Iterable[Split], reached: Mapping[str, Cursor | None]) -> str | None:
-    """The condition, on columns k0, k1, …, that some split has reached a key; None when all have been read.
+    """The condition, on columns k0, k1, …, that some split has reached a key; None if all splits are fully read.
 
-    reached: by split how far, None for its end; a split that is not there was not begun.
+    reached: by split, how far it was read, None for its end; a split that is missing was not begun.
     """
     names = [f"k{i}{f' COLLATE {column.collation}' if column.collation else ''}" for i, column in enumerate(key)]
     conditions, whole = [], True
@@ -69,5 +69,5 @@ def within(key: Sequence[Column], splits: Iterable[Split], reached: Mapping[str,
 
 
 def key_names(key: Sequence[Column]) -> list[str]:
-    """SQL of the key's columns in the table itself, whose collation they have."""
+    """SQL of the key's columns in the table itself, with the collation that they have there."""
     return [quoted(column.name) for column in key]

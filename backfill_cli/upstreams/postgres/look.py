@@ -1,4 +1,4 @@
-"""The job's tables as the database's catalog describes them, looked at again where it changed."""
+"""The job's tables as the database's catalog describes them, read again when the catalog changed."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 
 
 class Look:
-    """tables: by name. in_force: by table the columns that the changes applied so far have, in its order.
+    """tables: by name. in_force: by table, the columns that the changes applied so far have, in the table's order.
 
-    What the log does not tell is compared from look to look, and across processes by `storage` and `recall`.
+    Changes that the log does not have are found by comparing each look with the previous one; across processes, by
+    `storage` and `recall`.
     """
 
     def __init__(self, specs: Sequence[TableSpec]) -> None:
@@ -28,40 +29,42 @@ class Look:
         self._signature = ""
         self._storage = rewritten.Storage({}, {}, {})
         self._compared = True  # since the last look
-        self._places: dict[str, tuple[str, int]] = {}  # by table: a schema, and the log's end once it was seen
+        self._places: dict[
+            str, tuple[str, int]
+        ] = {}  # by table: a schema, and the log's end when it was first seen
 
     @property
     def listed(self) -> tuple[PgTable, ...]:
         return tuple(self.tables.values())
 
     def begin(self, connection: "Connection") -> None:
-        """The first look: what there is now is what later looks are compared with; all columns are in force."""
+        """The tables as they are now are known, for later looks to compare with; all columns are in force."""
         require_names(connection, self._specs)
         self._look(connection)
         self._storage, self._compared = rewritten.seen(connection, self._specs, self.listed), True
         self.in_force = {table.name: table.columns for table in self.listed}
 
     def again(self, connection: "Connection") -> None:
-        """The tables as they are now, followable still. Costs one question where nothing changed."""
+        """The tables are as they are now, and can still be followed. Costs one query if nothing changed."""
         if self._signed(connection) != self._signature:
             self._look(connection)
             checks.require_followable(self.listed)
         self.apply({name: schema_of_columns(columns) for name, columns in self.in_force.items()})
 
     def apply(self, schemas: Mapping[str, str]) -> None:
-        """These columns are in force, as the catalog describes them now. Raises BadData for one of other type."""
+        """These columns are in force, as the catalog describes them now. Raises BadData if a type differs."""
         for name, text in schemas.items():
             self.in_force[name] = checks.in_force(self.tables[name], columns_of(text))
 
     def compare(self, connection: "Connection") -> None:
-        """No row got other values since the look before without the log telling. Raises BadData."""
+        """Since the previous look no row got values that the log does not have. Raises BadData otherwise."""
         if not self._compared:
             storage = rewritten.seen(connection, self._specs, self.listed)
             rewritten.require_same_values(self._storage, storage)
             self._storage, self._compared = storage, True
 
     def added(self, connection: "Connection") -> dict[str, str]:
-        """By table whose columns are not those in force: its schema now. Raises BadData for one with a default."""
+        """By table with columns not yet in force: its schema now. Raises BadData for a column with a default."""
         found = {}
         for name, table in self.tables.items():
             in_force = {column.name for column in self.in_force[name]}
@@ -71,18 +74,18 @@ class Look:
         return found
 
     def told_by(self, end: int, added: Mapping[str, str], log_end: Callable[[], int]) -> dict[str, str]:
-        """Of these those whose ALTER TABLE is before `end`. log_end: asked once a schema is new, and past it."""
+        """Those whose ALTER TABLE is before `end`. log_end: called when a schema is new; it lies after that."""
         for name, schema in added.items():
             if self._places.get(name, ("", 0))[0] != schema:
                 self._places[name] = (schema, log_end())
         return {name: schema for name, schema in added.items() if self._places[name][1] <= end}
 
     def storage(self) -> str:
-        """What `recall` is to compare with."""
+        """What a later process gives to `recall`, to compare with."""
         return rewritten.as_text(self._storage)
 
     def recall(self, columns: Mapping[str, Sequence[str]], storage: str) -> None:
-        """What an earlier process knew: the columns in force, and what rows were stored as."""
+        """What an earlier process knew is known again: the columns in force, and how rows were stored."""
         for name, names in columns.items():
             self.in_force[name] = tuple(c for c in self.tables[name].columns if c.name in names)
         if storage:
@@ -93,7 +96,7 @@ class Look:
         self.tables = {table.name: table for table in described(connection, self._specs)}
 
     def _signed(self, connection: "Connection") -> str:
-        """A text that is another one once a look would show other things than the last."""
+        """A text that changes once a new look would differ from the last one."""
         return f"{signature(connection, self._specs)} {rewritten.labels(connection, self.listed)}"
 
 

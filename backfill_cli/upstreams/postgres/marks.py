@@ -1,8 +1,8 @@
-"""The slot that a start makes, known again by a copy of it whose name nobody else can have chosen.
+"""The slot that a start creates, recognised by its mark: a second slot whose name nobody else can have chosen.
 
-A slot carries no word of who made it, and a start may be killed before its catalog has the job. So the slot is
-made under the mark's name and copied to its own: while the mark is there, the one of that name that stands where
-the mark stands is ours, and every other one is not.
+A slot does not record who created it, and a start may be killed before its catalog has the job. So the slot is
+created under the mark's name and copied to its own. While the mark exists, a slot with the job's name is ours if
+it is at the mark's position, and another reader's if it is not.
 """
 
 from collections.abc import Sequence
@@ -34,12 +34,12 @@ SELECT current_setting('max_replication_slots')::int - (SELECT count(*) FROM pg_
 
 
 def make(connection: "Connection", options: PostgresOptions, mark: str, tables: Sequence[PgTable]) -> None:
-    """Publication and slot are there, the slot new, and its mark. Raises UsageError for a slot of others.
+    """Publication, a new slot and its mark exist. Raises UsageError for a slot that another reader created.
 
-    Where the server has room for one slot alone it goes without a mark.
+    If the server has room for one slot only, there is no mark.
     """
-    with asking("making publication and slot"):
-        _drop(connection, options, mark)  # of a try whose answer was lost
+    with asking("creating publication and slot"):
+        _drop(connection, options, mark)  # of an attempt whose answer was lost
         slot.require_none(slot.now(connection, options.slot), options.slot)
         publications.use(connection, options.publication, tables, options.slot)
         first = _name(mark) if _has_room(connection) else options.slot
@@ -50,8 +50,8 @@ def make(connection: "Connection", options: PostgresOptions, mark: str, tables: 
 
 
 def sweep(connection: "Connection", options: PostgresOptions, mark: str) -> None:
-    """Mark and slot are gone, if the slot is the mark's, and a publication that we made and nobody else uses."""
-    with asking("removing what a start left"):
+    """The mark is gone; so are the slot, if it is the mark's, and a publication of ours that no other job uses."""
+    with asking("removing what a start left behind"):
         _drop(connection, options, mark)
         if slot.now(connection, options.slot).plugin is None:
             publications.leave(connection, options.publication, options.slot)
@@ -67,14 +67,14 @@ def unmark(connection: "Connection", mark: str) -> None:
 
 def left(connection: "Connection", options: PostgresOptions, mark: str) -> list[str]:
     """What `sweep` would drop."""
-    with asking("looking for what a start left"):
+    with asking("checking for what a start left behind"):
         marked, named, is_ours = _stand(connection, mark, options.slot)
     names = [marked] if marked is not None else []
     return [f"replication slot {name!r}" for name in (*names, *([named] if is_ours else []))]
 
 
 def _drop(connection: "Connection", options: PostgresOptions, mark: str) -> None:
-    """The mark goes last: until then it tells whose the slot is."""
+    """Both are dropped, the mark last: until then it shows whose the slot is."""
     marked, named, is_ours = _stand(connection, mark, options.slot)
     for name in (named if is_ours else None, marked):
         if name is not None:
@@ -82,17 +82,17 @@ def _drop(connection: "Connection", options: PostgresOptions, mark: str) -> None
 
 
 def _stand(connection: "Connection", mark: str, named: str) -> tuple[str | None, str | None, bool]:
-    """The mark's name and the slot's, None for one that is not there, and whether they stand at one place.
+    """The names of mark and slot, None for one that does not exist, and whether both are at the same position.
 
-    Raises Transient while the server still makes the mark for a start that was killed.
+    Raises Transient while the server is still creating the mark for a start that was killed.
     """
     row = connection.execute(_STAND, (_name(mark), named)).fetchone()
     assert row is not None
     marked, pid, there, is_ours = row
     if pid is not None:
         raise Transient(
-            f"replication slot {marked!r} is still being made, by process {pid}, for a start that was killed",
-            f"wait until the transactions that were open then have ended, or: SELECT pg_terminate_backend({pid})",
+            f"replication slot {marked!r} is still being created, by process {pid}, for a start that was killed",
+            f"wait until the transactions that are open now have ended, or: SELECT pg_terminate_backend({pid})",
         )
     return marked, there, is_ours
 

@@ -1,4 +1,4 @@
-"""What the upstream has to know again beside a position, kept with each checkpoint."""
+"""What the upstream must remember with a position; it is kept with each checkpoint."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known beside a position.
+    """What is known at a position.
 
-    hidden: transactions taken, shown by no snapshot yet. read: whether a chunk was. columns: names, by table, of
-    those in force. storage: of the tables when they were last looked at, as text.
+    hidden: transactions that were taken and that no snapshot shows yet. read: whether a chunk was read. columns:
+    by table, the names of those in force. storage: how the tables were stored at the last look, as text.
     """
 
     hidden: tuple[int, ...] = ()
@@ -20,7 +20,7 @@ class Known:
 
 
 class Memory:
-    """By position (LSN): of the window taken last, its begin and its end; a window may be taken again."""
+    """What is known at the begin and the end of the last window, by LSN: a window may be taken again."""
 
     def __init__(self) -> None:
         self._known: dict[int, Known] = {}
@@ -33,7 +33,7 @@ class Memory:
         return self._known[max(self._known)] if self._known else Known()
 
     def keep(self, after: int, up_to: int, known: Known) -> None:
-        """The window (after, up_to] was taken; known: at its end."""
+        """The window (after, up_to] was taken. known: what is known at its end."""
         self._known = {after: self.at(after), up_to: known}
 
     def text(self, lsn: int) -> str:

@@ -15,29 +15,29 @@ class PostgresOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     dsn: Annotated[str, Secret(), Example("${env:ORDERS_DSN}")] = Field(
-        description='Where the database is, as libpq has it, a reference: "${env:ORDERS_DSN}" for '
+        description='The connection string for libpq, as a reference: "${env:ORDERS_DSN}" for '
         "postgresql://user:password@host:5432/database. The role needs REPLICATION and SELECT on the tables.",
     )
     slot: Annotated[str, Example("backfill_orders")] = Field(
         pattern=_NAME,
-        description="The logical replication slot of this job and of no other; start makes it, drop removes it.",
+        description="The job's own logical replication slot; start creates it, drop removes it.",
     )
     publication: str = Field(
         default="",
-        description="The publication that has the job's tables; start makes it where it is missing and the role "
+        description="The publication that has the job's tables; start creates it if it is missing and the role "
         "owns the tables. Default: the slot's name.",
     )
     accept_partition_changes: bool = Field(
         default=False,
-        description="Partitioned tables: rows that come or go with a whole partition (ATTACH, DETACH, DROP, "
-        "TRUNCATE of one) are not in the log; true says that none do, or that the sink may keep what it has.",
+        description="Partitioned tables: rows added or removed with a whole partition (ATTACH, DETACH, DROP, "
+        "TRUNCATE of one) are not in the log; true says that none are, or that the sink need not follow.",
     )
     max_retained: Annotated[int, BeforeValidator(size_bytes, json_schema_input_type=int | str)] | None = Field(
         default=None,
         ge=1,
         description='The most write-ahead log that the slot may retain: bytes, or "10GB". Beyond it the job drops '
-        "the slot and fails, and needs a new snapshot, instead of filling the upstream's disk. While no runner "
-        "lives `status --check` tells, and the server's max_slot_wal_keep_size acts. Default: no limit.",
+        "the slot and fails, and needs a new snapshot, instead of filling the upstream's disk. While no runner is "
+        "alive, `status --check` reports it, and the server's max_slot_wal_keep_size acts. Default: no limit.",
     )
 
     @model_validator(mode="before")

@@ -1,4 +1,4 @@
-"""What the slot holds past a position: one upstream epoch, or none."""
+"""What the slot holds after a position: one upstream epoch, or none."""
 
 import time
 from collections.abc import Mapping
@@ -10,10 +10,10 @@ from backfill_cli.upstreams.postgres import slot
 from backfill_cli.upstreams.postgres.options import PostgresOptions
 
 LOG = "wal"
-"""The one log of a position."""
+"""The name of the only log in a position."""
 
 MARK_EVERY_S = 30.0
-"""A position that moved without changes of ours is committed so often: an idle table must not hold the log."""
+"""How often a position that moved without changes of our tables is committed: it must not hold back the log."""
 
 
 def position_of(lsn: int) -> Position:
@@ -25,22 +25,22 @@ def lsn_of(position: Position) -> int:
 
 
 class Pending:
-    """What was seen of the log at earlier barriers, so that the next one asks for what is new alone."""
+    """What earlier barriers saw of the log, so that the next one asks only for what is new."""
 
     def __init__(self, options: PostgresOptions) -> None:
         self._options = options
-        self._ends: tuple[int, ...] = ()  # of the log, as seen before
-        self._empty_to = 0  # up to here the log was seen to hold nothing for us
+        self._ends: tuple[int, ...] = ()  # the log's end, as seen before
+        self._empty_to = 0  # up to here the log is known to hold no changes of our tables
         self._marked_s = time.monotonic()
 
     def end(self, connection: Any, seen: slot.Now, at: int) -> int:
-        """Up to where the log can be taken now."""
+        """The position up to which the log can be taken now."""
         end = max(at, slot.settled(connection, seen, self._ends))
         self._ends = (*self._ends, seen.insert)[-2:]
         return end
 
     def nothing_to(self, up_to: int) -> bool:
-        """Whether the log was seen to hold nothing of ours up to there."""
+        """Whether the log is known to hold no changes of our tables up to there."""
         return up_to <= self._empty_to
 
     def marked(self) -> None:
@@ -48,9 +48,9 @@ class Pending:
         self._marked_s = time.monotonic()
 
     def epochs(self, connection: Any, at: int, end: int, added: Mapping[str, str]) -> tuple[UpstreamEpoch, ...]:
-        """What the slot holds after `at`, as one epoch; what moved without changes of ours only now and then.
+        """What the slot holds after `at`, as one epoch; without changes of our tables, only once in MARK_EVERY_S.
 
-        Columns that were added come with the log's next change of their table, or with a window that has none.
+        Added columns come with the next change of their table in the log, or with a window that has no changes.
         """
         options, now_ms = self._options, time.time_ns() // 1_000_000
         first_ms = None

@@ -1,4 +1,4 @@
-"""The publication: what of the tables' changes the log sends to the slot's reader, and who made it."""
+"""The publication: which of the tables' changes the slot's reader is sent, and who created it."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     Connection = psycopg.Connection[Any]
 
 MADE_BY_US = "made by backfill for "
-"""Begins the comment of a publication that we made; the slots of the jobs that use it follow."""
+"""Begins the comment of a publication that we created; the slots of the jobs that use it follow."""
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """tables: by table the oid of what makes the publication have its changes; None where it has them not.
+    """tables: by table, the oid of the object that puts it into the publication; None if it is not published.
     written: the transaction that wrote the publication's own catalog row, None without a publication.
     """
 
@@ -38,7 +38,7 @@ class Named(Protocol):
 
 
 def published(connection: "Connection", publication: str, tables: Sequence[Named]) -> Published:
-    """What the publication has now."""
+    """What the publication contains now."""
     query = """
         SELECT c.oid::bigint, coalesce(r.oid, CASE WHEN p.puballtables OR EXISTS (
             SELECT FROM pg_publication_tables t WHERE t.pubname = p.pubname AND t.schemaname = n.nspname
@@ -46,17 +46,17 @@ def published(connection: "Connection", publication: str, tables: Sequence[Named
         FROM pg_publication p CROSS JOIN pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
         LEFT JOIN pg_publication_rel r ON r.prpubid = p.oid AND r.prrelid = c.oid
         WHERE p.pubname = %s AND c.oid = ANY(%s::oid[])"""
-    with asking("looking at the publication"):
+    with asking("reading the publication"):
         rows = connection.execute(query, (publication, [table.oid for table in tables])).fetchall()
     found = {oid: by for oid, by, _ in rows}
     return Published({table.name: found.get(table.oid) for table in tables}, rows[0][2] if rows else None)
 
 
 def missing(connection: "Connection", publication: str, tables: Sequence[PgTable]) -> list[str] | None:
-    """The statements that make a publication have all of the tables' changes; None for one that is not there."""
+    """The statements that make a publication contain all of the tables' changes; None if it does not exist."""
     complete = "pubinsert AND pubupdate AND pubdelete AND pubtruncate"
     query = f"SELECT {complete}, pubviaroot FROM pg_publication"
-    with asking("looking at the publication"):
+    with asking("reading the publication"):
         found = connection.execute(f"{query} WHERE pubname = %s".encode(), (publication,)).fetchone()
         if found is None:
             return None
@@ -87,14 +87,14 @@ def _leaves_out(row: dict[str, Any], table: PgTable) -> bool:
 
 
 def statement(publication: str, tables: Sequence[PgTable]) -> str:
-    """SQL that makes the publication."""
+    """SQL that creates the publication."""
     listed = ", ".join(table.sql for table in tables)
     root = " WITH (publish_via_partition_root = true)" if any(table.kind == "p" for table in tables) else ""
     return f"CREATE PUBLICATION {quoted(publication)} FOR TABLE {listed}{root}"
 
 
 def use(connection: "Connection", publication: str, tables: Sequence[PgTable], slot: str) -> None:
-    """It is there; one that we made notes that a job with this slot uses it."""
+    """The publication exists; if we created it, its comment names this slot among its users."""
     if missing(connection, publication, tables) is None:
         _publish(connection, publication, tables)
     users = _users(connection, publication)
@@ -103,7 +103,7 @@ def use(connection: "Connection", publication: str, tables: Sequence[PgTable], s
 
 
 def leave(connection: "Connection", publication: str, slot: str) -> None:
-    """The job with this slot uses it no longer; one that we made goes with the last of its users."""
+    """The job with this slot no longer uses the publication; if we created it, it goes with its last user."""
     users = _users(connection, publication)
     if users is None or slot not in users:
         return
@@ -121,7 +121,7 @@ def _publish(connection: "Connection", publication: str, tables: Sequence[PgTabl
 
 
 def _users(connection: "Connection", publication: str) -> list[str] | None:
-    """The slots of the jobs that use a publication which we made; None for another one, or none."""
+    """The slots of the jobs that use a publication that we created; None for any other, or if there is none."""
     query = "SELECT obj_description(oid, 'pg_publication') FROM pg_publication WHERE pubname = %s"
     row = connection.execute(query, (publication,)).fetchone()
     if row is None or row[0] is None or not row[0].startswith(MADE_BY_US):
@@ -130,7 +130,7 @@ def _users(connection: "Connection", publication: str) -> list[str] | None:
 
 
 def _note_users(connection: "Connection", publication: str, slots: Sequence[str]) -> None:
-    """By its owner alone: another role could not drop it either."""
+    """The comment names these slots, if the role owns the publication: another role could not drop it either."""
     import psycopg
 
     listed = ", ".join(dict.fromkeys(slots))

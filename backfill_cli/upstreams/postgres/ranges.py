@@ -1,4 +1,4 @@
-"""Ranges of keys: where a read ends, where it is cut into chunks, which keys of the log lie in what was read."""
+"""Ranges of keys: where a read ends, where it is cut into chunks, which keys in the log have been read."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 
 CHUNK_ROWS = 400_000
 CHUNK_BYTES = 128 << 20
-"""Of one transaction at most: it takes a second or two. For its connection alone it costs what 60,000 rows do."""
+"""The most that one transaction reads: it takes a second or two. Its connection costs as much as 60,000 rows."""
 
 LEAST_ROWS = 5_000
-"""Of a chunk, however wide its rows seem: sizes are estimates."""
+"""A chunk has at least this many, however wide its rows seem: sizes are estimates."""
 
 
 class Ranges:
-    """The splits of a job, and the cuts in the reads of the epoch in hand."""
+    """The splits of a job, and the cuts in the reads of the current epoch."""
 
     def __init__(self, splits: Sequence[Split]) -> None:
         self._splits = {(split.table, split.id): split for split in splits}
         self._cuts: dict[SnapshotRead, tuple[Cursor, ...]] = {}
 
     def closed(self, connection: "psycopg.Connection[Any]", table: PgTable, read: SnapshotRead) -> SnapshotRead:
-        """The read, ending at the key of the last row that its limit takes now; at its split's end with fewer."""
+        """The read, ending at the key of the last row within its limit; at its split's end if there are fewer."""
         limit = read.limit_rows or 1
         step = min(limit, _most(table))
         cuts: list[Cursor] = []
@@ -53,18 +53,18 @@ class Ranges:
         after: Cursor | None,
         rows: int,
     ) -> Cursor | None:
-        """The key of the `rows`-th row after a cursor, within the read's split; None where there are fewer."""
+        """The key of the `rows`-th row after a cursor, within the read's split; None if there are fewer."""
         texts = ", ".join(selected(column) + "::text" for column in table.key)
-        # with the table's name: a name alone would be that of the text selected, and order by it
+        # with the table's name: a bare name would mean the selected text, and order by that
         order = ", ".join(f"{table.sql}.{name}" for name in keys.key_names(table.key))
         where = self.condition(table, replace(read, after=after, up_to=None))
         query = f"SELECT {texts} FROM {table.source} WHERE {where} ORDER BY {order} OFFSET {rows - 1} LIMIT 1"
-        with asking(f"looking for a key of table {table.name!r}"):
+        with asking(f"searching for a key of table {table.name!r}"):
             row = connection.execute(query.encode()).fetchone()
         return None if row is None else keys.cursor_of_key(row)
 
     def condition(self, table: PgTable, read: SnapshotRead) -> str:
-        """SQL for the rows of a read; of one without an end to its split's end."""
+        """SQL for the rows of a read; a read without an end goes to its split's end."""
         names = keys.key_names(table.key)
         low, high = keys.bounds(self._splits[(read.table, read.split)])
         after = low if read.after is None else read.after
@@ -82,7 +82,7 @@ class Ranges:
     def covered(
         self, tables: Mapping[str, PgTable], within: Mapping[SplitKey, Cursor | None] | None
     ) -> dict[str, str | None]:
-        """By table the condition that a key was read, see `keys.within`; none for None: all were."""
+        """By table, the condition that a key was read, see `keys.within`; empty if within is None: all were."""
         if within is None:
             return {}
         found = {}
@@ -94,6 +94,6 @@ class Ranges:
 
 
 def _most(table: PgTable) -> int:
-    """Rows of a chunk, by what the catalog says of the table's size."""
+    """Rows per chunk, from the table's size in the catalog."""
     width = max(1, table.size_bytes // max(1, table.rows))
     return min(CHUNK_ROWS, max(LEAST_ROWS, CHUNK_BYTES // width))

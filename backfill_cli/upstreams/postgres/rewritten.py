@@ -1,8 +1,8 @@
-"""Whether rows got other values than they had without the log telling: by ALTER TABLE, or by ALTER TYPE.
+"""Whether rows got other values that the log does not have: by ALTER TABLE, or by ALTER TYPE.
 
-`ALTER COLUMN v TYPE text USING upper(v)` leaves names, types and numbers as they were. It writes the table's files
-anew and touches the columns' catalog rows. VACUUM FULL, CLUSTER and TRUNCATE alone do only the one, SET NOT NULL
-and SET STATISTICS alone only the other; both kinds between two looks are taken for the former.
+`ALTER COLUMN v TYPE text USING upper(v)` leaves names, types and numbers as they were, but rewrites the table's
+files and updates the columns' catalog rows. VACUUM FULL, CLUSTER and TRUNCATE only rewrite files, SET NOT NULL and
+SET STATISTICS only update catalog rows. One of each between two looks is taken for such an ALTER COLUMN.
 """
 
 import json
@@ -36,11 +36,11 @@ AND attnum > 0 AND NOT attisdropped ORDER BY 1
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """The tables', as JSON can hold it.
+    """How the tables are stored, in values that JSON can hold.
 
-    files: by table, by oid of it or of a partition, the number of its file. columns: by table, by name, its
-    number, who wrote its catalog row last, and whether it is generated. labels: of enumerations, and attributes of
-    composite types, by what they are.
+    files: by table, by oid of the table or a partition, the number of its file. columns: by table, by name, the
+    column's number, the transaction that wrote its catalog row, and whether it is generated. labels: of
+    enumerations, and attributes of composite types, by what identifies them.
     """
 
     files: Mapping[str, Mapping[str, int | None]]
@@ -49,7 +49,7 @@ class Storage:
 
 
 def seen(connection: "psycopg.Connection[Any]", specs: Sequence[TableSpec], tables: Iterable[PgTable]) -> Storage:
-    """What there is now."""
+    """How the tables are stored now."""
     with asking("reading its catalog"):
         rows = connection.execute(_SEEN, ([spec.name for spec in specs],)).fetchall()
     files = {name: held or {} for name, held, _ in rows}
@@ -57,7 +57,7 @@ def seen(connection: "psycopg.Connection[Any]", specs: Sequence[TableSpec], tabl
 
 
 def labels(connection: "psycopg.Connection[Any]", tables: Iterable[PgTable]) -> dict[str, str]:
-    """Of their columns' types, by what they are: labels of enumerations, attributes of composite types."""
+    """Of the columns' types: labels of enumerations, attributes of composite types, by what identifies them."""
     columns = [column for table in tables for column in table.columns]
     types = {column.element_oid or column.base_oid for column in columns if column.category in "ce"}
     types |= {column.element_oid for column in columns if column.element_oid}
@@ -68,10 +68,10 @@ def labels(connection: "psycopg.Connection[Any]", tables: Iterable[PgTable]) -> 
 
 
 def require_same_values(before: Storage, now: Storage) -> None:
-    """Nothing that the log does not tell happened to the rows in between. Raises BadData naming the table."""
+    """In between, nothing happened to the rows that the log does not have. Raises BadData naming the table."""
     for name, was in before.columns.items():
         if name not in now.columns:
-            continue  # others say what became of it
+            continue  # other checks report it
         found = now.columns[name]
         for column, (number, _, generated) in was.items():
             if column not in found:
@@ -79,35 +79,33 @@ def require_same_values(before: Storage, now: Storage) -> None:
             if found[column][0] != number:
                 raise _untold(f"table {name!r}: column {column!r} was dropped and added again")
             if generated and not found[column][2]:
-                raise _untold(f"table {name!r}: column {column!r} was generated, and keeps its values")
+                raise _untold(f"table {name!r}: column {column!r} was generated, and is now a plain column")
         files = now.files[name]
         anew = [oid for oid, file in before.files[name].items() if files.get(oid, file) != file]
         touched = _touched(was, found)
         if anew and touched:
-            raise _untold(f"table {name!r}: ALTER TABLE rewrote it, with column(s) {', '.join(touched)}")
+            raise _untold(f"table {name!r}: ALTER TABLE rewrote it and changed column(s) {', '.join(touched)}")
     _require_same_labels(before.labels, now.labels)
 
 
 def _require_same_labels(before: Mapping[str, str], now: Mapping[str, str]) -> None:
-    """Labels may come, in the middle too; another attribute is one more value in the text of every row."""
+    """New labels are fine, in the middle too; a new attribute is one more value in the text of every row."""
     for what, name in before.items():
         if what in now and now[what] != name:
             raise _untold(f"ALTER TYPE renamed {name.split(' ')[0]!r} to {now[what].split(' ')[0]!r}")
     attributes = [{what for what in one if what.startswith("attribute ")} for one in (before, now)]
     if before and attributes[0] != attributes[1]:
-        raise _untold("ALTER TYPE added or dropped an attribute of a type that a column has")
+        raise _untold("ALTER TYPE added or dropped an attribute of a column's type")
 
 
 def _touched(was: Mapping[str, Sequence[str]], now: Mapping[str, Sequence[str]]) -> list[str]:
-    """The columns that are new, or whose catalog row is; generated ones are not ours."""
+    """The columns that are new, or whose catalog row is new; generated ones are not copied."""
     before = {name: writer for name, (_, writer, _) in was.items()}
     return [name for name, (_, writer, made) in now.items() if before.get(name) != writer and not made]
 
 
 def _untold(what: str) -> BadData:
-    return BadData(
-        f"{what}: rows may have other values, and the log does not tell which", "drop the job and start over"
-    )
+    return BadData(f"{what}: rows may have other values, which are not in the log", "drop the job and start over")
 
 
 def as_text(storage: Storage) -> str:

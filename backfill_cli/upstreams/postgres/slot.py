@@ -1,4 +1,4 @@
-"""The replication slot and the publication: what a job holds in the database, and where the log is."""
+"""The replication slot and the publication: what a job holds in the database, and how far the log is."""
 
 import time
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Connection = psycopg.Connection[Any]
 
 FLUSH_TRIES, FLUSH_WAIT_S = 4, 0.005
-"""A commit is on disk within some ms; one that nobody waits for (synchronous_commit = off) within 0.6 s."""
+"""A commit is on disk within a few ms; an asynchronous one (synchronous_commit = off) within 0.6 s."""
 
 _NOW = """
 SELECT (SELECT system_identifier FROM pg_control_system()), current_database(), pg_is_in_recovery(),
@@ -32,22 +32,22 @@ FROM (SELECT) one LEFT JOIN pg_replication_slots s ON s.slot_name = %s
 
 
 _LOST = {
-    None: "it fell behind max_slot_wal_keep_size of the server",
-    "wal_removed": "it fell behind max_slot_wal_keep_size of the server",
-    "idle_timeout": "nobody read it for idle_replication_slot_timeout of the server",
+    None: "it held back more than the server's max_slot_wal_keep_size",
+    "wal_removed": "it held back more than the server's max_slot_wal_keep_size",
+    "idle_timeout": "it was not read for the server's idle_replication_slot_timeout",
     "wal_level_insufficient": "wal_level was lowered for a while",
-    "rows_removed": "its primary removed rows that a standby needs to read the log: set hot_standby_feedback = on",
+    "rows_removed": "the primary removed rows that a standby needs to read the log: set hot_standby_feedback = on",
 }
-"""By what the server says of a slot that it gave up; before version 17 it says nothing."""
+"""By the reason that the server gives for an invalidated slot; before version 17 it gives none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """The log and the slot at one moment; places are whole numbers.
+    """The log and the slot at one moment; positions are whole numbers.
 
-    system: the cluster's identifier. timeline: of its log, None of a standby's. insert: the log's end, always
-    between two records; flushed: of what is on disk. confirmed: up to where the slot has been acknowledged,
-    None without a slot. held_bytes: of log that the slot holds back. lost: why it no longer holds what it should,
+    system: the cluster's identifier. timeline: of its log, None on a standby. insert: the log's end, always
+    between two records; flushed: the end of what is on disk. confirmed: up to where the slot is acknowledged, None
+    without a slot. held_bytes: of log that the slot holds back. lost: why the slot no longer holds what it should,
     empty while it does.
     """
 
@@ -66,7 +66,7 @@ class Now:
 
 
 def now(connection: "Connection", slot: str) -> Now:
-    with asking("looking at the log"):
+    with asking("reading the log's position"):
         row = connection.execute(_NOW, (slot,)).fetchone()
     assert row is not None
     system, database, standby, insert, flushed, timeline, plugin, of, pid, confirmed, restart, status, why = row
@@ -88,11 +88,11 @@ def now(connection: "Connection", slot: str) -> Now:
 
 
 def require_ours(seen: Now, slot: str, position: int) -> None:
-    """The slot is there and holds all that follows a position. Raises HistoryGone, StateConflict."""
+    """The slot exists and holds all that follows a position. Raises HistoryGone, StateConflict."""
     anew = "drop the job and start over: a new snapshot is needed"
     if position > seen.insert:
         raise StateConflict(
-            f"the log ends at {lsn_text(seen.insert)}, and the sink is at {lsn_text(position)}: the database was "
+            f"the log ends at {lsn_text(seen.insert)}, but the sink is at {lsn_text(position)}: the database was "
             "restored from an older copy",
             anew,
         )
@@ -107,8 +107,8 @@ def require_ours(seen: Now, slot: str, position: int) -> None:
     _require_kind(seen, slot, anew)
     if seen.confirmed is not None and seen.confirmed > position:
         raise HistoryGone(
-            f"replication slot {slot!r} was advanced to {lsn_text(seen.confirmed)} by others, or made again; the "
-            f"job needs the changes after {lsn_text(position)}",
+            f"replication slot {slot!r} was recreated, or advanced by others to {lsn_text(seen.confirmed)}; "
+            f"the job needs the changes after {lsn_text(position)}",
             anew,
         )
 
@@ -116,13 +116,13 @@ def require_ours(seen: Now, slot: str, position: int) -> None:
 def _require_kind(seen: Now, slot: str, way_on: str) -> None:
     if seen.plugin != "pgoutput" or seen.slot_database != seen.database:
         raise StateConflict(
-            f"replication slot {slot!r} is of plugin {seen.plugin} and database {seen.slot_database!r}, not ours",
+            f"replication slot {slot!r} is not this job's: plugin {seen.plugin}, database {seen.slot_database!r}",
             way_on,
         )
 
 
 def require_within(connection: "Connection", options: PostgresOptions, at: int) -> None:
-    """The slot holds back no more log than it may; else it is given up. Raises HistoryGone then."""
+    """The slot holds back no more log than allowed; otherwise it is dropped, and HistoryGone raised."""
     most = options.max_retained
     if most is None:
         return
@@ -133,107 +133,107 @@ def require_within(connection: "Connection", options: PostgresOptions, at: int) 
     remove(connection, options.slot, options.publication)
     raise HistoryGone(
         f"replication slot {options.slot!r} held back {spell_size(seen.held_bytes)} of log, more than "
-        f"upstream.max_retained ({spell_size(most)}), and was given up at {lsn_text(at)}: needs new snapshot",
+        f"upstream.max_retained ({spell_size(most)}), and was dropped at {lsn_text(at)}: a new snapshot is needed",
         "drop the job and start over",
     )
 
 
 def is_bounded(connection: "Connection") -> bool:
-    """Whether the server gives a slot up that holds back more log than some size."""
-    with asking("looking at its settings"):
+    """Whether the server invalidates a slot that holds back more log than some size."""
+    with asking("reading its settings"):
         row = connection.execute("SELECT current_setting('max_slot_wal_keep_size') <> '-1'").fetchone()
     return bool(row and row[0])
 
 
 def limits(connection: "Connection", options: PostgresOptions) -> list[str]:
-    """What nobody would expect of how long a slot is kept, one sentence each."""
-    with asking("looking at its settings"):
+    """Limits on how long a slot is kept that a user may not expect, one sentence each."""
+    with asking("reading its settings"):
         row = connection.execute("SELECT current_setting('idle_replication_slot_timeout', true)").fetchone()
     found = []
     if row is not None and row[0] not in (None, "0"):
         idle = f"idle_replication_slot_timeout ({row[0]})"
         found.append(
-            f"the server gives up slots that nobody read for {idle}: a stopped job needs a new snapshot then"
+            f"the server invalidates slots that are not read for {idle}: a job stopped longer needs a new snapshot"
         )
     if options.max_retained is not None and not is_bounded(connection):
         size = f"'{max(1, options.max_retained >> 20)}MB'"
         found.append(
-            "upstream.max_retained is kept by a runner alone; the server itself keeps a slot within "
+            "upstream.max_retained is enforced by a runner only; the server itself enforces "
             f"max_slot_wal_keep_size: ALTER SYSTEM SET max_slot_wal_keep_size = {size}; SELECT pg_reload_conf()"
         )
     return found
 
 
 def require_none(seen: Now, slot: str) -> None:
-    """No slot of this name is there: of one that a job did not make nobody knows whose changes it holds."""
+    """No slot has this name: one that this job did not create may hold changes for another reader."""
     if seen.plugin is not None:
         raise UsageError(
-            f"replication slot {slot!r} exists, and this job did not make it: it may hold changes for others",
-            "name another slot; the same job, started from another folder, has its catalog there (see --catalog); "
-            f"only if nobody needs the slot: SELECT pg_drop_replication_slot('{slot}')",
+            f"replication slot {slot!r} exists, but this job did not create it: another reader may need it",
+            "name another slot; if the job was started from another folder, its catalog is there (see --catalog); "
+            f"only if nothing needs the slot: SELECT pg_drop_replication_slot('{slot}')",
         )
 
 
 def remove(connection: "Connection", slot: str, publication: str) -> None:
-    """The slot is gone, and a publication that we made and that no other job of ours uses.
+    """The slot is gone, and so is a publication that we created and that no other job uses.
 
-    Raises Transient while somebody reads the slot, StateConflict for one that is not ours.
+    Raises Transient while the slot is being read, StateConflict for one that is not ours.
     """
     with asking("removing slot and publication"):
         seen = now(connection, slot)
         if seen.active_pid is not None:
             raise Transient(
-                f"replication slot {slot!r} is being read by process {seen.active_pid}", "end that first"
+                f"replication slot {slot!r} is being read by process {seen.active_pid}", "end that process first"
             )
         if seen.plugin is not None:
-            _require_kind(seen, slot, "remove it yourself if nobody needs it")
+            _require_kind(seen, slot, "remove it yourself if it is not needed")
             connection.execute("SELECT pg_drop_replication_slot(%s)", (slot,))
         publications.leave(connection, publication, slot)
 
 
 def advance(connection: "Connection", slot: str, lsn: int) -> None:
-    """What is before `lsn` may go."""
+    """The server may discard the log before `lsn`."""
     with asking("acknowledging"):
         connection.execute("SELECT pg_replication_slot_advance(%s, %s::pg_lsn)", (slot, lsn_text(lsn)))
 
 
 def first_after(connection: "Connection", slot: str, publication: str, up_to: int) -> int | None:
-    """When the first transaction committed that the slot holds, in ms since 1970; None: none up to `up_to`."""
+    """When the first transaction in the slot committed, in ms since 1970; None if there is none up to `up_to`."""
     peek = """SELECT data FROM pg_logical_slot_peek_binary_changes(%s, %s::pg_lsn, 1, 'proto_version', '1',
               'publication_names', %s) LIMIT 1"""
-    with asking("looking into the log"):
+    with asking("peeking at the log"):
         row = connection.execute(peek, (slot, lsn_text(up_to), quoted(publication)), binary=True).fetchone()
     if row is None:
         return None
-    data = bytes(row[0])  # Begin: 'B', the commit's place, its time in us since 2000, the transaction's id
+    data = bytes(row[0])  # Begin: 'B', the commit's LSN, its time in us since 2000, the transaction's id
     return 946_684_800_000 + int.from_bytes(data[9:17], "big", signed=True) // 1000
 
 
 def past_now(connection: "Connection", slot: str) -> int:
-    """A place at or after every transaction that any snapshot taken so far shows, on disk: an empty transaction of
-    ours, committed after it, is. It waits for no standby.
+    """A position at or after every transaction that any snapshot taken so far shows, on disk: our own empty
+    transaction is committed after it. It waits for no standby.
     """
     seen = now(connection, slot)
     if seen.standby:
         return seen.insert  # what it shows is what it has replayed
-    with asking("marking a place in the log"), connection.transaction():
+    with asking("writing a message to the log"), connection.transaction():
         connection.execute("SET LOCAL synchronous_commit = local")
         connection.execute("SELECT pg_logical_emit_message(true, 'backfill', '')")
     return seen.insert
 
 
 def settled(connection: "Connection", seen: Now, before: Sequence[int]) -> int:
-    """The newest known place between two records that is on disk: the end of what was written, as soon as it is.
+    """The newest known position between two records that is on disk: the log's end, as soon as it is flushed.
 
-    before: such places, not all of them on disk when they were seen. While others write, the end of what is on
-    disk may lie within a record, and what was written is always ahead of it.
+    before: earlier such positions, not all of them on disk when they were seen. While others write, the end of
+    what is on disk may lie within a record, and the log's end is always ahead of it.
     """
     flushed = seen.flushed
     for _ in range(FLUSH_TRIES):
         if seen.insert <= flushed:
             return seen.insert
         time.sleep(FLUSH_WAIT_S)
-        with asking("looking at the log"):
+        with asking("reading the log's position"):
             row = connection.execute("SELECT pg_current_wal_flush_lsn()::text").fetchone()
         assert row is not None
         flushed = lsn_of(row[0])
@@ -241,9 +241,9 @@ def settled(connection: "Connection", seen: Now, before: Sequence[int]) -> int:
 
 
 def hidden(connection: "Connection", xids: Sequence[int], known: Sequence[int]) -> tuple[int, ...]:
-    """Of transactions taken from the log those that no snapshot of now shows yet, as 64-bit ids.
+    """The transactions taken from the log that a snapshot taken now does not show yet, as 64-bit ids.
 
-    xids: of 32 bits, as the log has them; known: of 64 bits, from before.
+    xids: 32-bit ids, as the log has them; known: 64-bit ids, from before.
     """
     if not xids and not known:
         return ()
@@ -253,20 +253,20 @@ def hidden(connection: "Connection", xids: Sequence[int], known: Sequence[int]) 
             SELECT top + ((((xid - top) %% 4294967296) + 6442450944) %% 4294967296 - 2147483648) AS x
             FROM unnest(%s::bigint[]) xid UNION SELECT unnest(%s::bigint[])) ids
         WHERE NOT pg_visible_in_snapshot(x::text::xid8, snapshot) ORDER BY x"""
-    with asking("looking which transactions are visible"):
+    with asking("checking which transactions are visible"):
         return tuple(x for (x,) in connection.execute(query, (list(xids), list(known))).fetchall())
 
 
 def transaction_now(connection: Any) -> int:
-    """An id above that of every transaction that is open: our own; on a standby that of its snapshot's end.
+    """An id above that of every open transaction: our own; on a standby, its snapshot's xmax.
 
-    Not the end of a snapshot on a primary: it is one past those that ended, and one that waits for a standby may
-    be above. With a message, for the end of a transaction without one is not written to disk at once.
+    Not a snapshot's xmax on a primary: it is one past the transactions that ended, and one that waits for a
+    standby may be above it. A message is written because a transaction without one is not flushed at its end.
     """
     query = """
         SELECT CASE WHEN pg_is_in_recovery() THEN pg_snapshot_xmax(pg_current_snapshot())
                ELSE pg_current_xact_id() END::text::bigint,
                CASE WHEN NOT pg_is_in_recovery() THEN pg_logical_emit_message(true, 'backfill', '') END"""
-    with asking("looking which transactions are open"), connection.transaction():
+    with asking("checking which transactions are open"), connection.transaction():
         connection.execute("SET LOCAL synchronous_commit = local")
         return int(connection.execute(query).fetchone()[0])

@@ -1,4 +1,4 @@
-"""The tables as the catalog describes them: columns, key, size, what the log sends of old rows."""
+"""The tables as the catalog describes them: columns, key, size, what the log has of old rows."""
 
 import itertools
 import json
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import psycopg
 
 SPLIT_ROWS = 250_000
-"""A split is a task: small enough for several per epoch side by side, large enough to cost more than its start."""
+"""A split is a task: small enough to run several side by side per epoch, large enough to outweigh its start."""
 
 BYTES_A_ROW = 100
 """A guess, for a table that was never analyzed."""
@@ -49,12 +49,12 @@ FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_r
 
 @dataclass(frozen=True, slots=True)
 class PgTable:
-    """A table of the job. name: as the config has it. rows, size_bytes: estimates of the catalog.
+    """A table of the job. name: as in the config. rows, size_bytes: the catalog's estimates.
 
     identity: its REPLICA IDENTITY: d(efault), n(othing), f(ull), i(ndex). primary: its primary key's columns.
-    toasted: whether it has values stored out of line. numbers: by column its attnum, which no other one ever has.
-    deferrable: whether the primary key is no replica identity, because it is checked late. unlogged: whether it or
-    a partition is. differing: SQL of the partitions whose replica identity is another one.
+    toasted: whether it can have values stored out of line. numbers: by column its attnum, which is never reused.
+    deferrable: whether the primary key cannot be the replica identity, because it is checked late. unlogged:
+    whether it or a partition is. differing: SQL of the partitions with another replica identity.
     """
 
     name: str
@@ -80,7 +80,7 @@ class PgTable:
 
     @property
     def source(self) -> str:
-        """What a query reads: its own rows, as the log has them, none of a table that inherits from it."""
+        """What a query selects from: the table's own rows, as in the log, without those of inheriting tables."""
         return self.sql if self.kind == "p" else f"ONLY {self.sql}"
 
     @property
@@ -93,7 +93,7 @@ class PgTable:
         return self.identity == "f"
 
     def may_lack(self) -> frozenset[str]:
-        """Columns whose value an update may leave out."""
+        """Columns whose value an update in the log may omit."""
         if self.full or not self.toasted:
             return frozenset()
         keys = {column.name for column in self.key}
@@ -101,7 +101,7 @@ class PgTable:
 
 
 def primary_keys(connection: "psycopg.Connection[Any]", names: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """The primary key of each of these tables. Raises UsageError for one that has none, or is not there."""
+    """The primary key of each of these tables. Raises UsageError for one that has none, or does not exist."""
     found = {name: tuple(_row(connection, name)[8]) for name in names}
     without = [name for name, key in found.items() if not key]
     if without:
@@ -132,14 +132,14 @@ FROM unnest(%s::text[]) n LEFT JOIN pg_class c ON c.oid = to_regclass(n)
 
 
 def signature(connection: "psycopg.Connection[Any]", specs: Sequence[TableSpec]) -> str:
-    """A text that differs once `described` would: one cheap question for all tables."""
+    """A text that differs once `described` would: one cheap query for all tables."""
     with asking("reading its catalog"):
         row = connection.execute(_SIGNATURE, ([spec.name for spec in specs],)).fetchone()
     return str(row)
 
 
 def require_names(connection: "psycopg.Connection[Any]", specs: Sequence[TableSpec]) -> None:
-    """Each table is there. Raises UsageError for one that is not, or whose name is not SQL's."""
+    """Each table exists. Raises UsageError for one that does not, or whose name is not valid in SQL."""
     for spec in specs:
         _row(connection, spec.name)
 
@@ -152,18 +152,18 @@ def _row(connection: "psycopg.Connection[Any]", name: str) -> Any:
             row = connection.execute(_FOUND, (name,)).fetchone()
         except (psycopg.errors.InvalidName, psycopg.errors.SyntaxError) as exc:
             raise UsageError(
-                f"table {name!r}: not a name as SQL writes it",
-                "put double quotes around each part that has capitals or blanks: "
+                f"table {name!r}: not a valid name in SQL",
+                "put double quotes around each part that has capitals or spaces: "
                 """name = '"My Schema"."My Table"'""",
             ) from exc
     if row is None:
         raise UsageError(
-            f"table {name!r} is not there",
-            'name it as SQL does, with its schema: [[tables]] name = "public.orders"',
+            f"table {name!r} does not exist",
+            'name it as in SQL, with its schema: [[tables]] name = "public.orders"',
         )
     if row[3] not in ("r", "p"):
-        kind = {"v": "a view", "m": "a materialized view", "f": "a foreign table"}.get(row[3], "no table")
-        raise UsageError(f"table {name!r} is {kind}: it has no change log", "name the tables that it is made of")
+        kind = {"v": "a view", "m": "a materialized view", "f": "a foreign table"}.get(row[3], "not a table")
+        raise UsageError(f"table {name!r} is {kind}: it has no change log", "name the tables it is built from")
     return row
 
 
@@ -177,11 +177,11 @@ def _table(spec: TableSpec, row: Any, columns: tuple[Column, ...]) -> PgTable:
             )
         if not by_name[name].not_null:
             raise UsageError(
-                f"table {spec.name!r}: key column {name!r} may be NULL",
+                f"table {spec.name!r}: key column {name!r} is nullable",
                 f"ALTER TABLE {spec.name} ALTER COLUMN {quoted(name)} SET NOT NULL, or name other columns",
             )
     for name in sorted(OURS & by_name.keys()):
-        raise UsageError(f"table {spec.name!r}: column {name!r} has a name that this tool uses", "rename it")
+        raise UsageError(f"table {spec.name!r}: column {name!r} has a name that is reserved", "rename the column")
     key = tuple(by_name[name] for name in spec.key)
     oid, schema, relation, kind, identity, rows, size, toasted, primary, numbers, deferrable, unlogged, other = row
     rows = rows if rows > 0 else size // BYTES_A_ROW  # never analyzed
@@ -211,7 +211,7 @@ def schema_of(table: PgTable) -> str:
 
 
 def splits(connection: "psycopg.Connection[Any]", table: PgTable) -> Iterator[Split]:
-    """Ranges of the first key column between values of the table's statistics, the outer ones open-ended."""
+    """Ranges of the first key column, cut at values from the table's statistics; the outer ones are open-ended."""
     many = min(100, max(1, round(table.rows / SPLIT_ROWS)))
     cuts = _cuts(connection, table, many) if many > 1 else []
     ends = [None, *map(cursor_of_key, ([cut] for cut in cuts)), None]
@@ -228,13 +228,13 @@ def splits(connection: "psycopg.Connection[Any]", table: PgTable) -> Iterator[Sp
 
 
 def _cuts(connection: "psycopg.Connection[Any]", table: PgTable, many: int) -> list[str]:
-    """At most `many - 1` texts of values of the first key column, in the database's order, each once."""
+    """At most `many - 1` distinct values of the first key column, as texts, in the database's order."""
     first = table.key[0]
     collate = f" COLLATE {first.collation}" if first.collation else ""
     with asking("reading its statistics"):
         row = connection.execute("SELECT format_type(%s, NULL)", (first.base_oid,)).fetchone()
         assert row is not None
-        # an anyarray is cast by its text: it takes no other way
+        # an anyarray can only be cast by way of its text
         query = f"""
             SELECT DISTINCT ON (tile) concat(v) FROM (
                 SELECT v, ntile({many}) OVER (ORDER BY v{collate}) AS tile FROM (
@@ -247,8 +247,8 @@ def _cuts(connection: "psycopg.Connection[Any]", table: PgTable, many: int) -> l
 
 
 def places(connection: "psycopg.Connection[Any]", table: PgTable) -> frozenset[str]:
-    """Where the table's rows are, and its partitions': texts that no other table has."""
+    """Texts that identify the table and its partitions, which no other table has."""
     query = f"""SELECT {PLACE} FROM (SELECT %s::oid AS oid UNION SELECT relid FROM pg_partition_tree(%s::oid)) t"""
-    with asking("looking where its tables are"):
+    with asking("identifying its tables"):
         rows = connection.execute(query.encode(), (table.oid, table.oid)).fetchall()
     return frozenset(place for (place,) in rows)

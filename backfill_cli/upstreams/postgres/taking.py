@@ -1,4 +1,4 @@
-"""A window of the log is taken by one task, which writes the files; its answer comes back as JSON from Spark's."""
+"""One task takes a window of the log and writes the files; a Spark task returns its answer as JSON."""
 
 import uuid
 from collections.abc import Iterator, Mapping
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 def in_worker(spark: "SparkSession", request: TakeRequest) -> Taken:
-    """The request done outside this process: by one of our own in local mode, else by a task of Spark's.
+    """The request is carried out in another process: our own worker in local mode, otherwise a task of Spark's.
 
-    A failure of ours comes through Spark as text.
+    A BackfillError comes through Spark as text.
     """
     if arrow_tasks.is_local(spark):
         return own_worker.run(take, request)
@@ -39,12 +39,12 @@ def _take(request: TakeRequest) -> "Iterator[pa.RecordBatch]":
 
 
 def nothing(up_to: int) -> Taken:
-    """A window that was seen to hold nothing."""
+    """The answer for a window that is known to hold nothing."""
     return Taken(up_to, None, None, 0, (), {}, {})
 
 
 def log_tables(tables: Mapping[str, PgTable], in_force: Mapping[str, tuple[Column, ...]]) -> tuple[LogTable, ...]:
-    """The tables with the columns that their changes had so far."""
+    """The tables with the columns that their changes have had so far."""
     return tuple(
         LogTable(name, table.oid, in_force[name], tuple(column.name for column in table.key))
         for name, table in tables.items()
@@ -61,7 +61,7 @@ def request(
     covered: Mapping[str, str | None],
     widens: bool,
 ) -> TakeRequest:
-    """One taking, its files named like no other's. covered, widens: see TakeRequest."""
+    """A request whose files have names of their own. covered, widens: see TakeRequest."""
     return TakeRequest(
         dsn=options.dsn,
         slot=options.slot,

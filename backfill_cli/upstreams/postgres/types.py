@@ -1,6 +1,7 @@
 """PostgreSQL's types: which type of Spark holds each exactly, and how a chunk selects it.
 
-What Spark has no exact type for is text, as the server's output function writes it. The values: `values.py`.
+A type that Spark has no exact match for is read as text, as the server's output function writes it. The values:
+`values.py`.
 """
 
 import re
@@ -22,7 +23,7 @@ SETTINGS: Mapping[str, str] = {
     "bytea_output": "hex",
     "client_encoding": "UTF8",
     "standard_conforming_strings": "on",
-    # A policy that hides rows is an error then, and no table that seems smaller.
+    # A policy that hides rows is then an error, instead of a table that seems smaller.
     "row_security": "off",
     # The role's own limits are for its other work.
     "statement_timeout": "0",
@@ -33,23 +34,23 @@ SETTINGS: Mapping[str, str] = {
 """What every session sets: the text of a value and the rows that a query sees depend on these."""
 
 NEWER = {"transaction_timeout": "0"}
-"""The same, of servers that have it: since version 17."""
+"""The same, for servers that have it: from version 17 on."""
 
 _PAIRS = ", ".join(f"('{name}', '{value}')" for name, value in {**SETTINGS, **NEWER}.items())
 SET = (
     f"SELECT count(set_config(n, v, false)) FROM (VALUES {_PAIRS}) s (n, v) "
     "WHERE current_setting(n, true) IS NOT NULL"
 )
-"""Sets all of them that the server has."""
+"""Sets those that the server has."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
     """A column of a table.
 
-    type_oid, typmod, type_name: as the catalog has them, as format_type() writes them. toasts: whether an update
-    may leave the value out, unchanged. collation: as SQL writes it, "" for none. base_*: the type under domains;
-    category: its pg_type.typtype (b, e, c, r, m). element_*: of a true array's elements, under domains; 0: none.
+    type_oid, typmod: as in the catalog. type_name: as format_type() writes it. toasts: whether an update may omit
+    the unchanged value. collation: as in SQL, "" for none. base_*: the type beneath domains; category: its
+    pg_type.typtype (b, e, c, r, m). element_*: of a true array's elements, beneath domains; 0: none.
     """
 
     name: str
@@ -100,7 +101,7 @@ COLUMNS = _COLUMNS_OF.format(
     FROM pg_catalog.pg_attribute
     WHERE attrelid = ANY(%s::oid[]) AND attnum > 0 AND NOT attisdropped AND attgenerated = ''"""
 )
-"""Rows for `by_table`, of the tables whose oids it is given; no generated columns, which the log does not have."""
+"""Rows for `by_table`, for tables given by oid; no generated columns, which the log does not have."""
 
 DESCRIBED = _COLUMNS_OF.format(
     wanted="""
@@ -109,7 +110,7 @@ DESCRIBED = _COLUMNS_OF.format(
     FROM unnest(%s::text[], %s::oid[], %s::int[]) WITH ORDINALITY g (name, type, typmod, number)
     JOIN pg_catalog.pg_type t ON t.oid = g.type"""
 )
-"""Rows for `by_table`, all of table 0, of columns whose names, types and typmods it is given, as three arrays."""
+"""Rows for `by_table`, all of table 0, for columns given by three arrays: names, types and typmods."""
 
 
 def by_table(rows: Iterable[Sequence[Any]]) -> dict[int, tuple[Column, ...]]:
@@ -138,15 +139,15 @@ _TEXTS = frozenset({25, 1043, 1042, 19, 114, 3802})
 """text, varchar, bpchar, name, json, jsonb: those that ADBC reads as the server's output function writes them."""
 
 _NAMES_OF_OBJECTS = frozenset({24, 2202, 2203, 2204, 2205, 2206, 3734, 3769, 4089, 4096, 4191, 1033})
-"""regclass and its like, aclitem: their text is the present name of something else."""
+"""regclass and its like, aclitem: their text is the current name of another object."""
 
 
 def spark_field(column: Column) -> dict[str, Any]:
-    """The column as Spark's schema has it. Raises UsageError where its text would change without a change."""
+    """The column as a Spark field. Raises UsageError if its text can change without a change of the row."""
     if column.base_oid in _NAMES_OF_OBJECTS or column.element_oid in _NAMES_OF_OBJECTS:
         raise UsageError(
             f"column {column.name!r}: {column.type_name} cannot be read exactly: its text is the name of another "
-            "object, and changes when that is renamed",
+            "object, and changes when that object is renamed",
             "leave the column out of the publication, or keep the number: ALTER TABLE … ALTER COLUMN "
             f"{quoted(column.name)} TYPE oid",
         )
@@ -159,7 +160,7 @@ def spark_field(column: Column) -> dict[str, Any]:
 
 
 def spark_type(column: Column) -> SparkType:
-    """Without asking whether it may be read."""
+    """The column's type in Spark, without checking whether it can be read."""
     if column.element_oid:
         return {
             "type": "array",
@@ -171,7 +172,7 @@ def spark_type(column: Column) -> SparkType:
 
 def _scalar(oid: int, typmod: int) -> str:
     if oid == _NUMERIC and typmod >= 4:
-        precision, scale = (typmod - 4) >> 16, (typmod - 4) & 0x7FF  # below 0: from 1024 on
+        precision, scale = (typmod - 4) >> 16, (typmod - 4) & 0x7FF  # negative scales are 1024 and above
         if scale <= precision <= 38:
             return f"decimal({precision},{scale})"
     return _SIMPLE.get(oid, "string")
@@ -213,17 +214,17 @@ def quoted(name: str) -> str:
 
 
 def is_native(column: Column) -> bool:
-    """Whether chunks have the column as itself, not as text."""
+    """Whether chunks select the column itself, not its text."""
     return not column.element_oid and (column.base_oid in _SIMPLE or column.base_oid in _TEXTS)
 
 
 def selected(column: Column) -> str:
-    """The expression that a chunk reads the column by: itself, or its text by the server's output function.
+    """The expression that a chunk selects: the column itself, or its text by the server's output function.
 
-    Not a cast, which differs from it: inet's adds the netmask, xml's keeps a declaration of the encoding.
+    A cast would give another text: inet's adds the netmask, xml's keeps a declaration of the encoding.
     """
     name = quoted(column.name)
     if is_native(column):
         return name
-    # a row of nothing but NULLs IS NULL, though its text is not; concat alone makes '' of NULL
+    # a composite value with only NULLs IS NULL, though its text is not; concat alone turns NULL into ''
     return f"CASE WHEN {name} IS DISTINCT FROM NULL THEN pg_catalog.concat({name}) END"

@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 LONG_LOG_BYTES = 1 << 30
-"""More than this is applied before state is read again: an epoch that reads has to take all of it at once."""
+"""A longer log is applied before rows are read again: an epoch that reads rows must take all of it at once."""
 
 
 class PostgresUpstream(Holding):
-    """See contracts.Upstream, TakingUpstream and HeldUpstream. Nothing is asked before `pin` or `restore`."""
+    """See contracts.Upstream, TakingUpstream and HeldUpstream. Nothing is queried before `pin` or `restore`."""
 
     def __init__(self, options: PostgresOptions, specs: Sequence[TableSpec]) -> None:
         super().__init__(options, specs)
@@ -54,10 +54,10 @@ class PostgresUpstream(Holding):
         self._memory = Memory()
         self._pending = Pending(options)
         self._since: int | None = None
-        self._unheld = False  # pinned by somebody who only looks
+        self._unheld = False  # pinned by a command that only reads
         self._apart = False
 
-    # -- what is there -------------------------------------------------------------------------------------------
+    # -- pin, restore, observe -----------------------------------------------------------------------------------
 
     def pin(self) -> Pin:
         connection = self._alive()
@@ -88,7 +88,7 @@ class PostgresUpstream(Holding):
         self._see_from_here()
 
     def _see_from_here(self) -> None:
-        """A transaction that began before the slot may commit unseen by it: none may be open at the first read."""
+        """The first read waits for transactions open now: one from before the slot can commit unseen by it."""
         self._since = slot.transaction_now(self._connection)
 
     def places(self) -> Mapping[str, frozenset[str]]:
@@ -123,7 +123,7 @@ class PostgresUpstream(Holding):
         return f"LSN {lsn_text(lsn_of(position))}"
 
     def read_apart(self, begun: bool) -> None:
-        """Rows are read while another object takes the log, which has all that changes meanwhile."""
+        """Rows are read while another object takes the log, with all that changes meanwhile."""
         self._apart = True
         if begun:
             self._since = None
@@ -131,11 +131,11 @@ class PostgresUpstream(Holding):
     # -- rows as they are now ------------------------------------------------------------------------------------
 
     def closed(self, table: str, reads: Sequence[SnapshotRead]) -> Sequence[SnapshotRead]:
-        """Each ends at the key that its limit reaches now, or at its split's end where there are fewer rows."""
+        """Each read ends at the key that its limit reaches now, or at its split's end if there are fewer rows."""
         return [self._ranges.closed(self._alive(), self._look.tables[table], read) for read in reads]
 
     def row_count(self, read: SnapshotRead) -> int | None:
-        """Only reading tells."""
+        """None: the count is known only once the rows are read."""
         return None
 
     def batches(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> ArrowTasks | None:
@@ -198,7 +198,7 @@ class PostgresUpstream(Holding):
             request = taking.request(self._options, after, up_to, tables, folder, window.limit, covered, widens)
             taken = taking.in_worker(spark, request)
         if window.open and taken.up_to < up_to:
-            raise Transient("a table's columns changed while it was read", "wait: the log is applied first now")
+            raise Transient("a table's columns changed while it was read", "wait: the log is now applied first")
         known = self._memory.at(after)
         hidden = slot.hidden(connection, taken.xids, known.hidden) if within is not None else ()
         for name, columns in taken.changed.items():
@@ -218,7 +218,7 @@ class PostgresUpstream(Holding):
     ) -> "DataFrame":
         raise Fatal(
             "the log of PostgreSQL is taken, not read",
-            "nothing of it is committed; this is a fault of backfill: report it with the job's log",
+            "nothing of it is committed; this is a bug in backfill: report it with the job's log",
         )
 
     def acknowledge(self, position: Position) -> None:
@@ -229,7 +229,7 @@ class PostgresUpstream(Holding):
 
     @property
     def _sight(self) -> chunks.Sight:
-        """What the next chunks must show: what is known at the newest position that was taken."""
+        """What the next chunks must show, from what is known at the newest position that was taken."""
         newest = self._memory.newest
         return chunks.Sight(newest.hidden, None if newest.read else self._since)
 

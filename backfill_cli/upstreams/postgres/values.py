@@ -1,6 +1,6 @@
-"""Values of columns as Arrow: of a chunk that ADBC read, and of the text in the log. Both ways give the same.
+"""Values of columns as Arrow: from a chunk that ADBC read, and from the text in the log. Both give the same.
 
-So long as both sessions have `types.SETTINGS`.
+This holds as long as both sessions have `types.SETTINGS`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def of_table(name: str) -> Iterator[None]:
-    """What is bad in a value names its table too."""
+    """Errors about values inside name their table too."""
     try:
         yield
     except BadData as bad:
@@ -27,8 +27,8 @@ def of_table(name: str) -> Iterator[None]:
 def from_adbc(column: Column, array: "pa.Array | pa.ChunkedArray") -> "pa.Array":
     """What ADBC read of `selected`, as the Spark field's Arrow type.
 
-    Raises BadData naming column and value: a date or timestamp that is infinite or not of the years 1 to 9999, NaN
-    in a decimal, an array that has not one dimension from 1 on.
+    Raises BadData naming column and value for a date or timestamp that is infinite or outside the years 1 to 9999,
+    NaN in a decimal, and an array that is not one-dimensional with indexes from 1.
     """
     import pyarrow as pa
 
@@ -45,14 +45,14 @@ def from_adbc(column: Column, array: "pa.Array | pa.ChunkedArray") -> "pa.Array"
 
 
 def from_text(column: Column, values: Sequence[str | bytes | None]) -> "pa.Array":
-    """The same of the text that pgoutput sends (str, or its UTF-8)."""
+    """The same from the text that pgoutput sends (str, or its UTF-8)."""
     import pyarrow as pa
 
     try:
         text = pa.array(values, pa.string())
     except pa.ArrowInvalid as exc:
         raise BadData(
-            f"column {column.name!r}: {exc}", "the database's encoding must be UTF8 or convert to it"
+            f"column {column.name!r}: {exc}", "the database's encoding must be UTF8, or convertible to it"
         ) from exc
     return _parsed(column, text, arrow_type(column))
 
@@ -93,7 +93,7 @@ def _parsed_arrays(column: Column, text: "pa.StringArray", target: "pa.DataType"
 
 
 def _first_bad(text: "pa.StringArray", target: "pa.DataType") -> str:
-    """The first value that does not become the target, found by halves."""
+    """The first value that cannot be cast to the target, found by bisection."""
     import pyarrow as pa
 
     def is_good(part: "pa.StringArray") -> bool:
@@ -115,7 +115,10 @@ _FIRST_DAY, _LAST_DAY = -719162, 2932896
 
 
 def _require_in_range(column: Column, array: "pa.Array") -> None:
-    """PostgreSQL's go from 4713 BC to beyond 200,000, and have infinities, at the ends of the whole numbers."""
+    """All are of the years 1 to 9999. Raises BadData.
+
+    PostgreSQL's go from 4713 BC to beyond 200,000; its infinities are the largest and smallest whole numbers.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -129,7 +132,7 @@ def _require_in_range(column: Column, array: "pa.Array") -> None:
 
 
 def _shown(value: int, is_date: bool, first: int) -> str:
-    """What a number stands for that ADBC made by adding the years from 1970 to 2000, whatever overflows."""
+    """What a number from ADBC stands for: ADBC adds the years from 1970 to 2000 without checking for overflow."""
     bits, offset = (32, 10957) if is_date else (64, 10957 * _DAY_US)
     half = 1 << (bits - 1)
     stored = (value - offset + half) % (2 * half) - half
@@ -139,7 +142,7 @@ def _shown(value: int, is_date: bool, first: int) -> str:
 
 def _no_list(column: Column, value: str) -> BadData:
     return BadData(
-        f"column {column.name!r} ({column.type_name}): {_short(value)} is no list of one dimension, from 1 on",
+        f"column {column.name!r} ({column.type_name}): {_short(value)} is not a list of one dimension, from 1 on",
         "correct the row upstream, or keep such values in a column of text or jsonb",
     )
 
@@ -149,7 +152,7 @@ def _bad(column: Column, value: str) -> BadData:
     inner = kind["elementType"] if isinstance(kind, dict) else kind
     meant = f"{inner} of the years 1 to 9999" if inner in ("date", "timestamp", "timestamp_ntz") else inner
     return BadData(
-        f"column {column.name!r} ({column.type_name}): {_short(value)} is no {meant}",
+        f"column {column.name!r} ({column.type_name}): {_short(value)} is not a valid {meant}",
         "correct the row upstream; or keep such values in a column of text, or of numeric without a scale",
     )
 

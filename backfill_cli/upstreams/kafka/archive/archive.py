@@ -1,7 +1,7 @@
-"""The archive of a topic: which of its files hold a range of offsets, still as they were pinned, and their rows.
+"""The archive of a topic: which of its files, unchanged since the pin, hold a range of offsets, and their rows.
 
-What a split remembers of it (its detail) is the files of its partition with their ranges, and the gaps between
-them, so that a restart reads no file. Files that come later are looked into when they are needed.
+A split's detail has the files of its partition with their ranges, and the gaps between them, so that a restart
+reads no file. Files that come later are indexed when they are needed.
 """
 
 import json
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _THREADS = 16
-"""Files looked into at once: they are waits, on remote file systems above all."""
+"""Files indexed at once: most of it is waiting, above all on remote file systems."""
 
 _CONNECT = re.compile(r"(?:^|/)partition=[0-9]+/")
 
@@ -48,7 +48,7 @@ class Archive:
 
     @property
     def holds_columns(self) -> bool:
-        """Whether the Parquet files hold the table's columns, and not the records' bytes."""
+        """Whether the Parquet files hold the table's columns, instead of the records' bytes."""
         return self.options.format == "parquet" and self.options.value is None
 
     @property
@@ -56,16 +56,16 @@ class Archive:
         return (self.options.partition, self.options.offset, self.options.timestamp)
 
     def begin(self) -> None:
-        """Look into all files. Raises Fatal when there is none, BadData for one that is broken."""
+        """All files are indexed. Raises Fatal if there are none, BadData for one that is broken."""
         self.refresh()
         if not self._looked:
             raise Fatal(
                 f"no {self.options.format} files at {self._where.shown}",
-                "check upstream.archive.path; names that begin with '_' or '.' or end with .tmp do not count",
+                "check upstream.archive.path; names that begin with '_' or '.' or end with .tmp are ignored",
             )
 
     def take(self, details: Mapping[int, str]) -> None:
-        """Take up what an earlier run found: the splits' details, by partition."""
+        """What an earlier run found is known again. details: the splits', by partition."""
         for partition, detail in details.items():
             told = json.loads(detail).get("archive")
             if told is None:
@@ -77,7 +77,7 @@ class Archive:
                 self._pieces[partition].append(Piece(file, partition, low, high, rows, distinct))
 
     def detail(self, partition: int) -> str:
-        """What a split remembers of its partition, as JSON."""
+        """The detail of a partition's split, as JSON."""
         if partition not in self._pieces:
             return "{}"
         files = [
@@ -93,11 +93,11 @@ class Archive:
         }
 
     def gaps(self, partition: int) -> tuple[Span, ...]:
-        """Offsets that no file holds, between the first and the last; none of a topic whose gaps are no loss."""
+        """Offsets that no file holds, between the first and the last; none if the topic's gaps are no loss."""
         return self._gaps.get(partition, ())
 
     def refresh(self) -> None:
-        """Look into files that came since. Raises Fatal for a file that is gone or is not what it was."""
+        """Files that came since are indexed. Raises Fatal for a file that is gone or has changed."""
         there = self._files()
         self.check(there)
         new = [file for name, file in there.items() if name not in self._looked]
@@ -113,7 +113,7 @@ class Archive:
             self._gaps[partition] = self._missing(partition)
 
     def check(self, there: Mapping[str, File] | None = None) -> None:
-        """Raises Fatal for a file that is gone or is not what it was when it was looked into."""
+        """Raises Fatal for a file that is gone or has changed since it was indexed."""
         if there is None:
             there = self._files()
             if there is self._checked:
@@ -141,7 +141,7 @@ class Archive:
             kept = self._columns.get(name, column)["type"]
             if self.holds_columns and not _widens(kept, column["type"]):
                 raise BadData(
-                    f"{self._where.shown}: column '{name}' is {shown(kept)}, and upstream.value.schema says "
+                    f"{self._where.shown}: column '{name}' is {shown(kept)}, but upstream.value.schema says "
                     f"{shown(column['type'])}",
                     f"declare it as {shown(kept)}",
                 )
@@ -162,21 +162,21 @@ class Archive:
         return here.dropDuplicates(["kafka_partition", "kafka_offset"]) if doubled else here
 
     def _files(self) -> Mapping[str, File]:
-        """The files that there are. Raises BadData for the layout of Kafka Connect's sinks, naming it."""
+        """The files that exist. Raises BadData naming the layout of Kafka Connect's sinks, if it is that."""
         try:
             return self._listing.files()
         except BadData as exc:
             if _CONNECT.search(exc.message):
                 raise BadData(
                     f"{self._where.shown}: has folders partition=N, as Kafka Connect's sinks write them, "
-                    "whose files do not say where a record stood",
+                    "whose files do not have a record's partition and offset",
                     "let the sink write partition and offset into the records (the transform InsertField, with "
                     "partition.field and offset.field), then put the files into a folder without such folders",
                 ) from exc
             raise
 
     def _learn(self, files: Iterable[File]) -> None:
-        """Know the columns of these files: their footers are read once."""
+        """The columns of these files are known: each footer is read once."""
         import pyarrow.parquet as pq
 
         for file in files:
@@ -189,13 +189,13 @@ class Archive:
                 if not same_type(before["type"], column["type"]):
                     raise BadData(
                         f"{file.path}: column '{name}' is {shown(column['type'])}, but {shown(before['type'])} in "
-                        "files before it",
-                        "all files of an archive give a column one type: write that file again",
+                        "earlier files",
+                        "a column has the same type in all files of an archive: write that file again",
                     )
             self._known.add(file.name)
 
     def _files_of(self, ranges: Iterable[Range]) -> tuple[list[File], bool]:
-        """The files that hold something of these ranges, as they were; whether an offset may be in them twice."""
+        """The files that hold part of these ranges, unchanged; whether an offset may be in them twice."""
         held: dict[str, File] = {}
         doubled = False
         for one in ranges:

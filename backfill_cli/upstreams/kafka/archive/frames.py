@@ -1,4 +1,4 @@
-"""Rows of archive files as Spark frames: where each record stood, its time, and the files' own columns."""
+"""Rows of archive files as Spark frames: each record's place and time, and the files' own columns."""
 
 from collections.abc import Sequence
 from functools import reduce
@@ -48,7 +48,7 @@ def _of_json(
     places: Columns,
     columns: Columns,
 ) -> "DataFrame":
-    """The same of JSON lines; a line that is not exactly these columns raises, naming its file."""
+    """The same for JSON lines; a line that does not have exactly these columns raises, naming its file."""
     from pyspark.sql import functions as F
 
     if not files:
@@ -60,10 +60,10 @@ def _of_json(
     text = F.when(F.is_valid_utf8("value"), F.col("value")).alias("_line")
     lines = lines.select(named.alias("_backfill_file"), text)
     found = of_parsed("_line", kinds)
-    # a blank line is a record of no partition, which no range holds: a filter here would not keep it from raising
+    # a blank line gets no partition, and no range holds it: a filter here would not prevent it from raising
     blank = F.col("_line").rlike(r"^\s*$")
     fault = F.when(F.col("_line").isNull(), "not UTF-8 text").when(~blank, found.fault)
-    # Raised by the partition alone, which lines_of_ranges computes: in each column it would be most of the plan.
+    # Raised by the partition only, which lines_of_ranges computes: in each column it would be most of the plan.
     bad = refused(F.col("_backfill_file"), "a line", F.concat_ws(": ", F.col("_fault"), F.col("_line")))
     told = dict(found.values)
     told[options.partition] = F.when(F.col("_fault").isNotNull(), bad).otherwise(told[options.partition])
@@ -82,7 +82,7 @@ _PLACE: Columns = {
 
 
 def _place(options: ArchiveOptions, told: "dict[str, Column]", places: Columns) -> "list[Column]":
-    """The three kafka columns out of the files' own; a time as number is milliseconds since 1970."""
+    """The three kafka columns from the files' own; a numeric time is milliseconds since 1970."""
     from pyspark.sql import functions as F
 
     at = F.lit(None).cast("timestamp")
@@ -103,7 +103,7 @@ def _place(options: ArchiveOptions, told: "dict[str, Column]", places: Columns) 
 
 
 def of_ranges(rows: "DataFrame", ranges: Sequence[Range]) -> "DataFrame":
-    """`_read` and the columns of the rows that are in a range; their comparisons reach the files' row groups."""
+    """`_read` and the columns of the rows in a range; the comparisons are pushed down to the files' row groups."""
     from pyspark.sql import functions as F
 
     partition, offset = F.col("kafka_partition"), F.col("kafka_offset")
@@ -112,7 +112,7 @@ def of_ranges(rows: "DataFrame", ranges: Sequence[Range]) -> "DataFrame":
 
 
 def lines_of_ranges(rows: "DataFrame", ranges: Sequence[Range]) -> "DataFrame":
-    """The same of lines, which name what is broken when their partition is computed: once, of every line."""
+    """The same for lines, whose faults are raised when their partition is computed: once, for every line."""
     from pyspark.sql import functions as F
 
     place = F.struct(F.col("kafka_partition").alias("partition"), F.col("kafka_offset").alias("offset"))

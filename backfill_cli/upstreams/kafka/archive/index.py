@@ -1,4 +1,4 @@
-"""Which offsets of which partition each archive file holds: read from its two columns alone, column by column.
+"""Which offsets of which partition each archive file holds: read from just two of its columns.
 
 Nothing here knows the log. Offsets are half-open ranges, `high` the next one after the last.
 """
@@ -22,7 +22,7 @@ Span = tuple[int, int]
 """(first offset, next offset after the last)"""
 
 MOST_GAPS = 100_000
-"""A file with more gaps than this comes of a topic whose gaps are no loss: that has to be declared."""
+"""A file with more gaps than this is from a topic whose gaps are no loss: that must be declared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Piece:
 def pieces(where: Place, file: File, options: ArchiveOptions, gaps_count: bool) -> list[Piece]:
     """What one file holds, by partition. gaps_count: whether a missing offset is a gap.
 
-    Raises BadData naming the file for columns that are missing, no whole numbers, or NULL somewhere.
+    Raises BadData naming the file for columns that are missing, not whole numbers, or NULL in some row.
     """
     import pyarrow.compute as pc
 
@@ -158,14 +158,14 @@ def _of_json(where: Place, file: File, names: list[str]) -> "pa.Table":
         data = stream.read()
     if not data.strip():
         return wanted.empty_table()
-    if _NO_ROW.search(data):  # Arrow's parser does not survive it
-        raise BadData(f"{file.path}: a line that says null, and every line is a record", "leave such lines out")
-    read = pj.ReadOptions(block_size=len(data) + 1)  # a line may be as long as it is
+    if _NO_ROW.search(data):  # Arrow's parser crashes on it
+        raise BadData(f"{file.path}: a line is null, but every line must be a record", "remove such lines")
+    read = pj.ReadOptions(block_size=len(data) + 1)  # a line may have any length
     return pj.read_json(pa.BufferReader(data), read, parse)
 
 
 def _no_column(file: File, name: str) -> BadData:
     return BadData(
-        f"{file.path}: no column '{name}', which says where a record stood",
+        f"{file.path}: no column '{name}' with a record's partition or offset",
         "name the columns: upstream.archive.partition and upstream.archive.offset",
     )

@@ -1,4 +1,4 @@
-"""Whether a row has the columns that it should have: none more, none less."""
+"""Whether a row has exactly the columns that it should have."""
 
 from collections.abc import Collection
 from typing import TYPE_CHECKING
@@ -13,12 +13,12 @@ IN_ROW, IN_BLOCK = "in its row", "in its schema block"
 
 
 def names_column(fault: "Column") -> "Column":
-    """Whether a fault says that a column is new, or is not there."""
+    """Whether a fault says that a column is new or missing."""
     return fault.startswith("column '") & (fault.endswith(f" {IN_ROW}") | fault.endswith(f" {IN_BLOCK}"))
 
 
 def new_column(names: "Column", columns: Columns, others: Collection[str], where: str) -> "Column":
-    """The fault of names among which one is no column, nor one of `others`; NULL for none, and for no names."""
+    """The fault for a name that is neither a column nor one of `others`; NULL for none, and without names."""
     from pyspark.sql import functions as F
 
     more = F.array_except(names, F.array(*(F.lit(name) for name in (*columns, *sorted(others)))))
@@ -26,7 +26,7 @@ def new_column(names: "Column", columns: Columns, others: Collection[str], where
 
 
 def lacking(names: "Column", required: Collection[str]) -> "Column":
-    """The fault of names that one of the required columns is not among; NULL for none, and for no names."""
+    """The fault for a required column that is not among the names; NULL for none, and without names."""
     from pyspark.sql import functions as F
 
     if not required:

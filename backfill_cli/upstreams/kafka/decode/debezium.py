@@ -1,7 +1,7 @@
 """Debezium envelopes in records as changes of a table: rows as in upserts.py, two for a key change.
 
-An envelope is the value itself or its `payload`; the block beside the payload tells how it is written
-(debezium_block.py), without one the options do. Tombstones say nothing that the delete before them did not.
+An envelope is the value itself or its `payload`; the block beside the payload says how it is written
+(debezium_block.py), or the options if there is none. Tombstones add nothing to the delete before them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,11 +34,11 @@ _SOURCE: SparkType = {
     "fields": [field("ts_ms", "long"), *(field(part, "string") for part in (*PARTS, "connector"))],
 }
 _FLAT = (
-    "no 'op': not a Debezium envelope; rows that ExtractNewRecordState has taken out of theirs are read with "
+    "no 'op': not a Debezium envelope; rows that ExtractNewRecordState has unwrapped are read with "
     'value.format = "json"'
 )
 _MONGODB = (
-    "an envelope of MongoDB, which holds documents as text: let ExtractNewDocumentState take them out, and read "
+    "an envelope of MongoDB, which holds documents as text: let ExtractNewDocumentState unwrap them, and read "
     'them with value.format = "json"'
 )
 _ROUNDED = "a number with a fraction in a column that is read as text: its digits would be rounded"
@@ -50,10 +50,10 @@ class Rules:
     """Which records are the table's, and how they are read.
 
     at: see TopicOptions. others: columns that rows may have besides those that are read; None: any. required:
-    columns that no row may lack. blockless: the fault of a record without a block, None where it is read as the
-    others. tables: of whom records are read (`schema.table`, * for anything), of others they are left out; none:
-    `source` alone, the one table that the topic had, None where it had no record yet. named: topic and table, one
-    of which names it then; None in jobs that are older than this.
+    columns that no row may lack. blockless: the fault of a record without a block, None if it is read as the
+    others are. tables: those whose records are read (`schema.table`, * for anything), others are skipped; empty:
+    only those of `source`, the one table that the topic had, None if it had no record yet. named: topic and table,
+    one of which names the source then; None in jobs that are older than this.
     """
 
     how: Mapping[str, Encoding]
@@ -71,9 +71,9 @@ class Rules:
 
 
 def encodings(columns: Columns, value: Values, at: str) -> tuple[Mapping[str, Encoding], str | None]:
-    """How each column is written, and the fault of records that have no schema block, None for none.
+    """How each column is written, and the fault of records without a schema block, None if it is no fault.
 
-    Raises ConfigError where neither a block nor the options say it.
+    Raises ConfigError if neither a block nor the options say it.
     """
     found, faults, unlike = {}, [], []
     for name, column in columns.items():
@@ -90,12 +90,12 @@ def encodings(columns: Columns, value: Values, at: str) -> tuple[Mapping[str, En
             faults.append(f"{at}.value: column '{name}': {told_how}")
     if faults:
         raise ConfigError("upstream", faults)
-    blockless = f"no schema block, and only one says how these are written: {', '.join(unlike)}"
+    blockless = f"no schema block, which is needed to say how these are written: {', '.join(unlike)}"
     return found, blockless if unlike else None
 
 
 def _alike(how: Encoding, kind: SparkType, value: Values) -> bool:
-    """Whether a value without a block is read the same."""
+    """Whether a value without a block is read the same way."""
     try:
         mine = schemaless(kind, value.timestamps, value.decimals)
     except Unsupported:
@@ -145,7 +145,7 @@ def as_changes(records: "DataFrame", columns: Columns, key: Sequence[str], rules
 
 
 def _widened(columns: Columns) -> Columns:
-    """`from_json` takes 200 for the TINYINT -56: narrow numbers are read wide, and cast."""
+    """Narrow numbers are read as wide ones, and cast later: `from_json` takes 200 for the TINYINT -56."""
     return {
         name: {**column, "type": "integer"} if column["type"] in _NARROW else column
         for name, column in columns.items()
@@ -153,12 +153,12 @@ def _widened(columns: Columns) -> Columns:
 
 
 def _value(raw: "Column", how: Encoding, kind: SparkType) -> "Column":
-    """The column's value, NULL where what is written does not fit it."""
+    """The column's value; NULL if what is written does not fit its type."""
     return raw.try_cast(kind) if kind in _NARROW else convert(raw, how, kind, QUIET)
 
 
 def _ops(key: Sequence[str]) -> "Column":
-    """What an envelope becomes: rows with these ops, in order. One with a fault is one row, which says it."""
+    """The ops of the rows that an envelope becomes, in order. One with a fault becomes one row, which says so."""
     from pyspark.sql import functions as F
 
     op, before, after = F.col("_e.op"), F.col("_e.before"), F.col("_e.after")
@@ -216,7 +216,7 @@ def _fault(columns: Columns, key: Sequence[str], rules: Rules) -> "Column":
 
 
 def _new_column(columns: Columns, others: frozenset[str]) -> "Column":
-    """The fault of a row without a schema block that has a column more."""
+    """The fault of a row without a schema block that has an additional column."""
     from pyspark.sql import functions as F
 
     alone = F.when(F.col("_block").isNull(), _row_names())
@@ -232,13 +232,13 @@ def _row_names() -> "Column":
 
 
 def _of_another_table(rules: Rules) -> "Column":
-    """The fault of a record that is of another table than the topic's one; none where the options name tables."""
+    """The fault of a record of another table than the topic's; none if the options name tables."""
     from pyspark.sql import functions as F
 
-    of, hint, known = F.col("_of"), f"; name the tables that are meant: {rules.at}.value.tables", rules.known
+    of, hint, known = F.col("_of"), f"; name the tables to read: {rules.at}.value.tables", rules.known
     if known.named is None:
         return F.lit(None).cast("string")
-    meant = f", not of '{known.named[1]}'" if known.source is None else f", and the topic's are of {known.source}"
+    meant = f", not of '{known.named[1]}'" if known.source is None else f", but the topic's are of {known.source}"
     return F.when(known.other(of), F.concat(F.lit("a record of table "), of, F.lit(f"{meant}{hint}")))
 
 

@@ -1,7 +1,7 @@
-"""Debezium's schema block in records: the columns that it tells, and whether a record's agrees with them.
+"""Debezium's schema block in records: the columns it describes, and whether a record's block agrees with them.
 
-The blocks of a few records are looked at when a job begins. What they say of a column (`connect` in its metadata)
-decides how it is read; a record whose block says something else is a fault, as its values would be read wrongly.
+The blocks of a few records are read when a job begins. What they say about a column (`connect` in its metadata)
+decides how it is read; a record whose block says something else is a fault, as its values would be misread.
 """
 
 import json
@@ -23,7 +23,7 @@ _WHOLE, _WIDE = ("int8", "int16", "int32", "int64"), ("byte", "short", "integer"
 
 
 def envelope_of(value: bytes | None) -> tuple[Mapping[str, Any], Mapping[str, Any] | None] | None:
-    """(envelope, schema block or None) of a record; None for what is no Debezium envelope."""
+    """(envelope, schema block or None) of a record; None if it is not a Debezium envelope."""
     try:
         told = json.loads(value or b"null")
     except ValueError:
@@ -37,7 +37,7 @@ def envelope_of(value: bytes | None) -> tuple[Mapping[str, Any], Mapping[str, An
 
 
 def row_fields(block: Mapping[str, Any]) -> dict[str, Connect]:
-    """What a block says of each column of the row."""
+    """What a block says about each column of the row."""
     for part in block["fields"]:
         if part.get("field") == "after":
             return {one["field"]: meaning(one) for one in part.get("fields", ())}
@@ -45,7 +45,7 @@ def row_fields(block: Mapping[str, Any]) -> dict[str, Connect]:
 
 
 def meaning(told: Connect) -> dict[str, Any]:
-    """A field without what does not tell its type: defaults, docs, whether it may be NULL."""
+    """A field without what does not describe its type: defaults, docs, whether it is nullable."""
     kept: dict[str, Any] = {k: told[k] for k in ("field", "type", "name") if told.get(k) is not None}
     if "scale" in (told.get("parameters") or {}):
         kept["parameters"] = {
@@ -68,13 +68,13 @@ def together(topic: str, blocks: Iterable[Mapping[str, Any]]) -> dict[str, Conne
                 both = f"{_said(found[name])} and {_said(told)}"
                 raise BadData(
                     f"topic '{topic}': column '{name}' changes its type: the schema blocks say {both}",
-                    "make a new topic by a new snapshot of Debezium, whose records have one type",
+                    "fill a new topic by a new snapshot of Debezium, whose records have one type",
                 )
     return found
 
 
 def columns_of(topic: str, told: Mapping[str, Connect]) -> Columns:
-    """The columns that the blocks tell. Raises BadData for one that has no exact type by itself."""
+    """The columns that the blocks describe. Raises BadData for one whose block gives no exact type."""
     columns: Columns = {}
     for name, one in told.items():
         try:
@@ -89,7 +89,7 @@ def columns_of(topic: str, told: Mapping[str, Connect]) -> Columns:
 
 
 def with_told(columns: Columns, told: Mapping[str, Connect]) -> Columns:
-    """The columns, each with what the blocks say of it."""
+    """The columns, each with what the blocks say about it."""
     return {
         name: {**c, "metadata": {**c["metadata"], "connect": told[name]}} if name in told else c
         for name, c in columns.items()
@@ -102,9 +102,9 @@ def told_of(column: Mapping[str, Any]) -> Connect | None:
 
 
 def encoding_of(told: Connect, target: SparkType) -> Encoding:
-    """How to read a column that a block tells of. Raises Unsupported where it does not fit the type.
+    """How to read a column that a block describes. Raises Unsupported if it does not fit the type.
 
-    A number or a text that has a meaning may be kept as the number or the text that it is.
+    A number or a text with a logical type may be kept as the number or the text that it is.
     """
     try:
         return encoding(told, target)
@@ -120,7 +120,7 @@ def encoding_of(told: Connect, target: SparkType) -> Encoding:
 
 
 def with_block(frame: "DataFrame", text: str, columns: Columns) -> "DataFrame":
-    """The frame with what `fault` needs: `_block`, what the schema block says of the row; NULL without one.
+    """The frame with what `fault` needs: `_block`, what the schema block says about the row; NULL without one.
 
     text: the column that holds the block's JSON.
     """
@@ -136,9 +136,9 @@ def with_block(frame: "DataFrame", text: str, columns: Columns) -> "DataFrame":
 
 
 def fault(columns: Columns, how: Mapping[str, Encoding], others: frozenset[str] | None) -> "Column":
-    """What a record's block says otherwise than it is read; NULL for nothing, and without a block.
+    """How a record's block differs from how the record is read; NULL for no difference, and without a block.
 
-    others: the columns that the table may have besides these; another one is a fault. None: any.
+    others: the columns that the table may have besides these; any other is a fault. None: any.
     """
     from pyspark.sql import functions as F
 
@@ -146,7 +146,7 @@ def fault(columns: Columns, how: Mapping[str, Encoding], others: frozenset[str] 
     for i, (name, column) in enumerate(columns.items()):
         mine = block[str(i)]
         said = F.concat_ws(" ", mine["type"], mine["name"], mine["parameters"]["scale"])
-        text = F.concat(F.lit(f"column '{name}': its schema block says "), said, F.lit(", and it is read as "))
+        text = F.concat(F.lit(f"column '{name}': its schema block says "), said, F.lit(", but it is read as "))
         other = mine.isNotNull() & ~_agrees(mine, how[name], column["type"])
         faults.append(F.when(other, F.concat(text, F.lit(_shown(column, how[name])))))
         if told_of(column) is None:
@@ -183,14 +183,14 @@ def _depth(kind: SparkType) -> int:
 
 
 def _agrees(mine: "Column", how: Encoding, target: SparkType) -> "Column":
-    """Whether what a block says of a field is what it is read as."""
+    """Whether a block's description of a field agrees with how it is read."""
     from pyspark.sql import functions as F
 
     kind, name = F.coalesce(mine["type"], F.lit("")), F.coalesce(mine["name"], F.lit(""))
     if isinstance(target, str):
         scale = F.coalesce(mine["parameters"]["scale"], F.lit(""))
         known = ["|".join(form) for form in forms(how, target, encoding_of)]
-        # a logical name of such a type says nothing of how it is written
+        # a logical name of such a type says nothing about how it is written
         free = kind.isin("float", "double", "boolean", "bytes") & (name != DECIMAL)
         return F.concat_ws("|", kind, F.when(free, "").otherwise(name), scale).isin(known)
     inner = dict(how.inner)
@@ -210,7 +210,7 @@ def _named(name: str) -> "Callable[[Column], Column]":
 
 
 def _kind(told: Connect) -> tuple[Any, ...]:
-    """What has to be the same in all records."""
+    """What must be the same in all records."""
     scale = (told.get("parameters") or {}).get("scale")
     inner = tuple(_kind(told[part]) for part in ("items", "values") if part in told)
     parts: Sequence[Connect] = told.get("fields", ())

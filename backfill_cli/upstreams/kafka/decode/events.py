@@ -1,6 +1,6 @@
 """Records as rows: `(_read, _error, _raw, kafka columns, the value's columns)`.
 
-A record that cannot be read keeps its place (partition, offset, time) and its bytes; its columns are NULL then.
+A record that cannot be read keeps its place (partition, offset, time) and its bytes; its columns are then NULL.
 """
 
 from typing import TYPE_CHECKING
@@ -19,17 +19,17 @@ PLACE: Columns = {
     "kafka_offset": field("kafka_offset", "long"),
     "kafka_timestamp": field("kafka_timestamp", "timestamp"),
 }
-"""What every row says of its record."""
+"""Where each row's record is."""
 
 MARKS = ("_error", "_raw")
-"""What a frame of this upstream calls columns of its own, beside those of every upstream."""
+"""This upstream's own columns in a frame, beside those of every upstream."""
 
 BYTES: Columns = {"value": field("value", "binary")}
 """The value's columns with `format = "bytes"`."""
 
 
 def as_bytes(records: "DataFrame") -> "DataFrame":
-    """Values as they are: nothing to fail at."""
+    """Values as they are: nothing can fail."""
     from pyspark.sql import functions as F
 
     marks = [F.lit(None).cast("string").alias("_error"), F.lit(None).cast("binary").alias("_raw")]
@@ -37,9 +37,9 @@ def as_bytes(records: "DataFrame") -> "DataFrame":
 
 
 def as_json(records: "DataFrame", columns: Columns, fast: FastPath | None) -> "DataFrame":
-    """Values as JSON objects; a NULL value is a row of NULLs: its record is there.
+    """Values as JSON objects; a NULL value is a row of NULLs, because its record exists.
 
-    fast: the columns that came beside the records, where their batch could take the fast path.
+    fast: the columns that came beside the records, if their batch could take the fast path.
     """
     from pyspark.sql import functions as F
 
@@ -59,7 +59,7 @@ def as_json(records: "DataFrame", columns: Columns, fast: FastPath | None) -> "D
 
 
 def on_the_checked_path(records: "DataFrame", fast: FastPath | None) -> "DataFrame":
-    """The records with `_checked`: the value's bytes, NULL where its columns came with the record."""
+    """The records with `_checked`: the value's bytes, NULL if its columns came with the record."""
     from pyspark.sql import functions as F
 
     taken = F.lit(False) if fast is None else F.coalesce(F.col("_fast"), F.lit(False))
@@ -75,7 +75,7 @@ def as_rows(rows: "DataFrame", columns: Columns) -> "DataFrame":
 
 
 def with_text(frame: "DataFrame", source: str, text: str) -> "DataFrame":
-    """The frame with `text`, what the bytes of `source` say in UTF-8; NULL where they are no text."""
+    """The frame with `text`, what the bytes of `source` say in UTF-8; NULL if they are not text."""
     from pyspark.sql import functions as F
 
     told = F.col(source).cast("string")
@@ -83,7 +83,7 @@ def with_text(frame: "DataFrame", source: str, text: str) -> "DataFrame":
 
 
 def no_text(source: str, text: str) -> "Column":
-    """The fault of bytes that `with_text` found to be no text, or that a schema registry's client wrote."""
+    """The fault of bytes that are not text by `with_text`, or that a schema registry's client wrote."""
     from pyspark.sql import functions as F
 
     raw = F.col(source)
@@ -94,6 +94,6 @@ def no_text(source: str, text: str) -> "Column":
 
 
 _REGISTERED = (
-    "): Avro, Protobuf and a registry's JSON are not read; write plain JSON (Kafka Connect's JsonConverter), or "
-    "copy the topic to one that has it"
+    "): Avro, Protobuf and a registry's JSON are not supported; write plain JSON (Kafka Connect's JsonConverter), "
+    "or copy the topic to one that has it"
 )

@@ -1,6 +1,6 @@
-"""JSON objects that are no rows of a table: read as one they would be NULLs, or a deleted row would stay.
+"""JSON objects that are not rows of a table: read as rows they would be NULLs, or a deleted row would stay.
 
-Each is told by names of fields that the table does not declare.
+Each kind is recognised by names of fields that the table does not declare.
 """
 
 from collections.abc import Iterator
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 _BLOCK = (
-    "a row inside Kafka Connect's schema block: let its converter leave the block out (schemas.enable = false); "
+    "a row wrapped in Kafka Connect's schema block: let its converter omit the block (schemas.enable = false); "
     'Debezium\'s envelopes are read with value.format = "debezium"'
 )
-_ENVELOPE = 'an envelope of Debezium, and no row: read it with value.format = "debezium"'
+_ENVELOPE = 'an envelope of Debezium, not a row: read it with value.format = "debezium"'
 _DELETED = (
-    "a row that says __deleted, which would stay: let ExtractNewRecordState write tombstones "
+    "a row marked __deleted, which would stay: let ExtractNewRecordState write tombstones "
     '(delete.tombstone.handling.mode = "tombstone"), or declare the column __deleted'
 )
 _KINDS = (
@@ -25,7 +25,7 @@ _KINDS = (
     (("op", "before", "after"), _ENVELOPE, False),
     (("__deleted",), _DELETED, True),
 )
-"""(fields, what they tell, whether of rows with a key alone)"""
+"""(fields, what they indicate, whether only in rows with a key)"""
 
 
 def _told(columns: Columns, keyed: bool) -> Iterator[tuple[tuple[str, ...], str]]:
@@ -35,7 +35,7 @@ def _told(columns: Columns, keyed: bool) -> Iterator[tuple[tuple[str, ...], str]
 
 
 def texts(columns: Columns, keyed: bool) -> list[tuple[bytes, ...]]:
-    """Groups of texts: a batch of records without all of one holds nothing foreign."""
+    """Groups of texts: a batch that has no group complete holds nothing foreign."""
     return [tuple(f'"{name}"'.encode() for name in names) for names, _ in _told(columns, keyed)]
 
 

@@ -1,7 +1,7 @@
 """Plain records as changes of a table: a value is the row as it is now, a tombstone (a NULL value) deletes it.
 
 Rows are `(_op, _seq, _ms, _error, _raw, kafka columns, the value's columns)`. `_seq` is partition, then offset:
-the log's order as long as a key stays in one partition, as Kafka's own compaction takes it.
+the log's order as long as a key stays in one partition, as Kafka's own compaction assumes.
 """
 
 import json
@@ -94,7 +94,7 @@ def of_rows(rows: "DataFrame", columns: Columns, key: Sequence[str]) -> "DataFra
 
 
 def null_key(values: dict[str, "Column"], key: Sequence[str], beside: str = "") -> "Column":
-    """The fault of a row whose key is NULL. beside: what to say where the record has a key."""
+    """The fault of a row whose key is NULL. beside: what to add if the record has a key."""
     from pyspark.sql import functions as F
 
     faults = []
@@ -109,7 +109,7 @@ def null_key(values: dict[str, "Column"], key: Sequence[str], beside: str = "") 
 
 
 _KEY_ONLY = (
-    " in the value: a key that is in the record's key alone is not read; let the producer write it into the value "
+    " in the value: a key that is only in the record's key is not read; let the producer write it into the value "
     "too, or read the records as events (leave key out of [[tables]])"
 )
 

@@ -1,4 +1,4 @@
-"""What a cluster says of a topic: ids, partitions, where their logs begin and end. Metadata only, no record."""
+"""What a cluster says about a topic: ids, partitions, where their logs begin and end. Metadata only, no record."""
 
 import difflib
 import weakref
@@ -13,25 +13,25 @@ from backfill_cli.upstreams.kafka.log.edge import Complaints, asking, client, ou
 from backfill_cli.upstreams.kafka.options import TopicOptions
 
 ANSWER_S = 10.0
-"""A cluster that lives answers within milliseconds; a leader's election takes some seconds."""
+"""A live cluster answers within milliseconds; the election of a leader takes some seconds."""
 
 Offsets = Mapping[int, int]
 """partition → offset"""
 
 _LEFT: list[Any] = []
-"""Clients whose Cluster nobody holds any more, until a thread of ours ends them.
+"""Clients whose Cluster is no longer referenced, until one of our own threads ends them.
 
-librdkafka aborts the process when a client is ended by one of its own threads, and such a thread runs Python for a
-moment with each answer, where it may collect garbage: a client must never be part of any.
+librdkafka aborts the process when a client is ended by one of its own threads. Such a thread runs Python for a
+moment with each answer, and may collect garbage then: a client must never be garbage.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One look at a topic.
+    """A topic, as seen at one look.
 
-    oldest: first offset that each partition still holds, or held before where it is read up to its end. ends: next
-    offset at each partition's end, of read_committed the one that the first open transaction begins at.
+    oldest: first offset that each partition still holds, or held at an earlier look if it is read up to its end.
+    ends: next offset at each partition's end; with read_committed, where the first open transaction begins.
     """
 
     cluster: str
@@ -70,7 +70,7 @@ class Connection:
 
 
 class Cluster:
-    """A client that only asks. One a process; nothing is asked before `look`."""
+    """A client that only reads metadata. One per process; nothing is asked before `look`."""
 
     def __init__(self, connection: Connection, topic: str) -> None:
         self._connection, self._topic = connection, topic
@@ -81,8 +81,8 @@ class Cluster:
     def look(self, read: Offsets | None = None) -> Seen:
         """The topic as it is now.
 
-        read: up to where partitions are read, None when history may be read yet. See _begin_and_end.
-        Raises Transient when the cluster does not answer or the topic is not there, Fatal when it denies access.
+        read: up to where partitions are read, None while history may still be read. See _begin_and_end.
+        Raises Transient if the cluster does not answer or the topic does not exist, Fatal if it denies access.
         """
         kafka = client()
         with self._asking("reading its metadata"):
@@ -93,7 +93,7 @@ class Cluster:
             except kafka.KafkaException as exc:
                 if exc.args[0].code() == kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
                     raise Transient(
-                        f"{self._connection.servers}: there is no topic '{self._topic}'",
+                        f"{self._connection.servers}: topic '{self._topic}' does not exist",
                         f"create it, or correct {self._connection.at}.topic",
                     ) from exc
                 raise
@@ -102,45 +102,45 @@ class Cluster:
             return Seen(cluster.result().cluster_id, str(topic.topic_id), self._oldest, ends)
 
     def _begin_and_end(self, partitions: Sequence[int], read: Offsets | None) -> tuple[Offsets, Offsets]:
-        """Where the logs of all partitions begin and end; with `read`, of some where they began before.
+        """Where the logs of all partitions begin and end; with `read`, for some where they began before.
 
-        Of a partition that is read up to its end nothing can be lost, so where it begins is not asked again: that
-        was a third of an idle barrier at 400 partitions. One whose end moved is asked for its beginning after it.
+        A partition that is read up to its end can lose nothing, so its begin is not asked for again: that was a
+        third of an idle barrier at 400 partitions. If the end moved, the begin is asked for after it.
         """
         spec = client().admin.OffsetSpec
         begins = {p: spec.earliest() for p in partitions}
         latest = {p: spec.latest() for p in partitions}
         if read is None:
-            oldest = self._offsets(begins)  # before the ends: what begins after its end would be no range
+            oldest = self._offsets(begins)  # before the ends: no range begins after its end
             return oldest, self._offsets(latest)
         ends = self._offsets(latest)
         known = {p: self._oldest[p] for p, end in ends.items() if p in self._oldest and read.get(p) == end}
         return known | self._offsets({p: one for p, one in begins.items() if p not in known}), ends
 
     def must_exist(self) -> None:
-        """Raises UsageError listing the topics with near names when the cluster has no such topic."""
+        """The topic exists. Raises UsageError listing topics with similar names if it does not."""
         with self._asking("listing its topics"):
             names = sorted(self._ask().list_topics(timeout=ANSWER_S).topics)
         if self._topic not in names:
             plain = [name for name in names if not name.startswith("__")]
             near = difflib.get_close_matches(self._topic, plain, 5, 0.5) or plain[:5]
             raise UsageError(
-                f"{self._connection.servers}: there is no topic '{self._topic}'",
-                f"name one of: {', '.join(near)}" if near else "create it first: the cluster has no topic yet",
+                f"{self._connection.servers}: topic '{self._topic}' does not exist",
+                f"name one of: {', '.join(near)}" if near else "create it first: the cluster has no topics yet",
             )
 
     def at_time(self, partitions: Offsets, ms: int) -> dict[int, int]:
-        """The first offset of each partition whose record is not older than `ms`; its end where there is none.
+        """The first offset of each partition whose record is not older than `ms`; its end if there is none.
 
-        partitions: with the ends to take then.
+        partitions: each with its end.
         """
         spec = client().admin.OffsetSpec
-        with self._asking("looking for a time"):
+        with self._asking("looking up a time"):
             found = self._offsets({p: spec.for_timestamp(ms) for p in partitions})
         return {p: found[p] if found[p] >= 0 else end for p, end in partitions.items()}
 
     def is_compacted(self) -> bool | None:
-        """Whether older records of a key may go at any time; None where this user may not see it."""
+        """Whether older records of a key may go at any time; None if this user is not allowed to see it."""
         kafka = client()
         asked = kafka.admin.ConfigResource(kafka.admin.ConfigResource.Type.TOPIC, self._topic)
         with self._asking("reading its settings"):
@@ -153,7 +153,7 @@ class Cluster:
                 raise
 
     def close(self) -> None:
-        """Its client, if any, has ended. It may be asked again."""
+        """The client, if any, has ended. Another call starts a new one."""
         if self._admin is not None:
             self._left.detach()
             self._admin = None
@@ -175,7 +175,7 @@ class Cluster:
         if self._admin is None:
             told = self._complaints.settings()
             settings = {**self._connection.settings(), "error_cb": told["error_cb"]}
-            # what only consumers know is no setting of an admin client
+            # an admin client does not accept the settings of consumers
             fetching = ("fetch.", "queued.", "check.crcs", "allow.auto.create.topics")
             settings = {k: v for k, v in settings.items() if not k.startswith(fetching)}
             _LEFT.clear()
@@ -194,4 +194,4 @@ class Cluster:
                 yield
             finally:
                 if self._admin is not None:
-                    self._admin.poll(0)  # delivers what the client complained of meanwhile
+                    self._admin.poll(0)  # delivers the client's complaints so far

@@ -1,4 +1,4 @@
-"""Where the Kafka client's errors end: they become ours here, naming the servers, never a secret."""
+"""The Kafka client's errors become BackfillErrors here, which name the servers and never a secret."""
 
 import logging
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ def client() -> Any:
 
 
 class Complaints:
-    """What the client's threads last complained of: a call that times out does not say why by itself."""
+    """The last complaint of the client's threads: a call that times out does not itself say why."""
 
     def __init__(self) -> None:
         self.last = ""
@@ -40,12 +40,12 @@ class Complaints:
             self.last, self.code = error.str(), error.code()
 
     def settings(self) -> dict[str, Any]:
-        """What makes a client tell us instead of the terminal."""
+        """Settings with which a client reports here instead of to the terminal."""
         return {"error_cb": self, "logger": _LOG}
 
 
 class Servers(Protocol):
-    """Whom an error names, where the config says it, and how its text loses every secret."""
+    """The servers that an error names, where the config has them, and how secrets are removed from its text."""
 
     servers: str
     at: str
@@ -54,7 +54,7 @@ class Servers(Protocol):
 
 
 def ours(error: "KafkaError", of: Servers, what: str, complaints: Complaints | None = None) -> BackfillError:
-    """What an error of the client means. what: what was asked for, for people."""
+    """The BackfillError for an error of the client. what: what was being done, for people."""
     K = client().KafkaError
     last = complaints.last if complaints is not None else ""
     codes = {error.code(), complaints.code if complaints is not None else 0}
@@ -75,7 +75,7 @@ def ours(error: "KafkaError", of: Servers, what: str, complaints: Complaints | N
 
 @contextmanager
 def asking(of: Servers, what: str, complaints: Complaints | None = None) -> Iterator[None]:
-    """Any failure of the client inside becomes ours."""
+    """An error of the client inside is raised as a BackfillError."""
     try:
         yield
     except client().KafkaException as exc:

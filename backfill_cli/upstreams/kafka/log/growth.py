@@ -1,8 +1,8 @@
-"""What a log has grown by, and when it was seen: lag in time and in offsets without reading a record.
+"""How much a log has grown, and when that was seen: lag in time and in offsets without reading a record.
 
-Each observation at which an end moved is an upstream epoch, or several where it is cut. They are kept in memory
-alone: a new process sees all that is pending at its own first look. What a position covers is dropped: a barrier
-walks what is new, and one at which nothing moved walks nothing.
+Each observation in which an end moved is an upstream epoch, or several if it is cut. They are kept in memory only:
+a new process sees all that is pending at its own first look. What a position covers is dropped: a barrier walks
+only what is new, and one at which nothing moved walks nothing.
 """
 
 from collections.abc import Mapping
@@ -12,13 +12,13 @@ from backfill_cli.model.position import Position
 from backfill_cli.model.upstream import UpstreamEpoch
 
 PART_ROWS = 50_000
-"""About how many offsets an upstream epoch has: a log that grew while nobody looked is several."""
+"""About how many offsets an upstream epoch has: what a log grew by while no runner lived is cut into several."""
 
 KEPT = 1_000
-"""So many observations are remembered; beyond that neighbours are folded, and their lag is the older one's."""
+"""The most observations remembered; beyond that neighbours are merged, and their lag is the older one's."""
 
 KEPT_ENDS = 8_000
-"""So many ends of partitions are remembered in them: walking them takes about 5 ms (measured)."""
+"""The most ends of partitions remembered in them: walking these takes about 5 ms (measured)."""
 
 Offsets = Mapping[int, int]
 """partition → offset"""
@@ -28,7 +28,7 @@ Offsets = Mapping[int, int]
 class _Grown:
     """One observation. ends: next offset of each partition that moved and is not covered yet.
 
-    since_ms: of a first look, about when its first record was written; None where it came after another look.
+    since_ms: of a first look, about when its first record was written; None for later looks.
     """
 
     ms: int
@@ -42,8 +42,8 @@ class _Grown:
 class Growth:
     """All observations that are pending, oldest first. A position never goes back.
 
-    part_rows: about how many offsets an upstream epoch has at most: an observation of more is cut into several, as
-    long as these are not too many, with times between the last look and this one. None: each is one.
+    part_rows: about how many offsets an upstream epoch has at most: a larger observation is cut into several (not
+    too many), with times between the last look and this one. None: each is one.
     """
 
     def __init__(self, part_rows: int | None = None) -> None:
@@ -52,9 +52,9 @@ class Growth:
         self._ends: dict[int, int] = {}
         self._begin: dict[int, int] = {}  # where each partition's log began when it was first seen
         self._last_ms = 0
-        self._asked: Position | None = None  # what `_pending` is for; None when an end has moved since
+        self._asked: Position | None = None  # the position that `_pending` is for; None if an end has moved since
         self._pending: tuple[UpstreamEpoch, ...] = ()
-        self.walked = 0  # ends of partitions looked at so far, those of each look itself left out
+        self.walked = 0  # ends of partitions walked so far, without those of each look itself
 
     def observe(
         self,
@@ -64,9 +64,9 @@ class Growth:
         reached: Offsets | None = None,
         begun_ms: int | None = None,
     ) -> None:
-        """One more look at the log. Time never goes back along it.
+        """One more look at the log is recorded. Times never decrease along it.
 
-        reached, begun_ms: of a first look, where the job stands and the time of the log there.
+        reached, begun_ms: of a first look, the job's position and the time of the log there.
         """
         for p in oldest.keys() - self._begin.keys():
             self._begin[p] = oldest[p]
@@ -84,7 +84,7 @@ class Growth:
             self._asked = None
 
     def _cut(self, before: Offsets, ends: Offsets, since_ms: int, tells: bool) -> list[_Grown]:
-        """One look as observations of which each takes the same share of every partition.
+        """One look, cut into observations with the same share of every partition each.
 
         tells: whether `since_ms` is a record's own time.
         """
@@ -108,7 +108,7 @@ class Growth:
 
     @property
     def oldest_ms(self) -> int | None:
-        """About when the first record was written of what was pending at the last call; None: when it was seen."""
+        """About when the oldest record pending at the last call was written; None: take when it was seen."""
         return self._seen[0].since_ms if self._seen else None
 
     def _not_covered(self, position: Position) -> tuple[UpstreamEpoch, ...]:
@@ -128,7 +128,7 @@ class Growth:
         return tuple(found)
 
     def _fold(self) -> None:
-        """Half as many observations, where there are too many."""
+        """Half as many observations, if there were too many."""
         seen = self._seen
         if len(seen) > KEPT or (len(seen) > 2 and sum(len(grown.ends) for grown in seen) > KEPT_ENDS):
             halved = [a.folded(b) for a, b in zip(seen[::2], seen[1::2], strict=False)]

@@ -1,8 +1,7 @@
 """Events whose columns need no expression of Spark's: the worker that reads the messages makes their rows.
 
-That is what most topics hold: plain JSON objects of the declared types, or bytes. A batch that is anything else
-fails the read, which is then repeated by the checked path in Spark (decode/): it says what is wrong with which
-record.
+That is what most topics hold: plain JSON objects of the declared types, or bytes. A batch with anything else fails
+the read, which is then repeated on the checked path in Spark (decode/), where each fault is found in its record.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -25,11 +24,11 @@ if TYPE_CHECKING:
 
 
 _NOT_PLAIN = "backfill-not-plain"
-"""What a task says in its failure, which passes through Spark as text."""
+"""Marks a task's failure, which passes through Spark as text."""
 
 
 class _NotPlain(Exception):
-    """Records that only Spark can judge: no error, the tasks' `not_plain` says so."""
+    """Records that only Spark can check: not an error, the tasks' `not_plain` recognises it."""
 
 
 def tasks(
@@ -44,7 +43,7 @@ def tasks(
     """The rows of these ranges, `(kafka columns, the value's)`.
 
     fast: how values are read, None for bytes as they are. trip: called when they turn out not to be plain.
-    Their making raises what `log.messages` does.
+    The tasks raise what `reader.messages` does.
     """
 
     def not_plain(exc: Exception) -> bool:

@@ -1,4 +1,4 @@
-"""Ranges of the log as Arrow batches, read by confluent-kafka in Spark's Python workers, a task a range.
+"""Ranges of the log as Arrow batches, read by confluent-kafka in Spark's Python workers, one task per range.
 
 Messages become columns by lists, 10,000 at once; values are decoded elsewhere.
 """
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 _MESSAGES = 10_000
 _BATCH_BYTES = 8 << 20
-"""A batch is smaller where messages are large, so that a task's memory is bounded."""
+"""A batch has fewer messages if they are large, so that a task's memory is bounded."""
 
 _POLL_S = 0.1
-"""A poll waits this long for messages that never come: offsets of markers and of what compaction took."""
+"""How long a poll waits for messages that never come: those at offsets of markers, and those compacted away."""
 
 SILENCE_S = 30.0
 """No message and no end of the log for this long: the broker is gone."""
@@ -47,7 +47,7 @@ def frame(
 ) -> "DataFrame":
     """The records of these ranges, columns `schema_of(fast)`, one task each. Executors need this package's extra.
 
-    Raises when computed, as text that `failure` takes apart, what `messages` does.
+    When computed it raises what `messages` does, as text that `failure` parses.
     """
     return arrow_tasks.frame(spark, partial(records, connection, topic, fast), tasks, schema_of(fast))
 
@@ -61,8 +61,8 @@ def records(connection: Connection, topic: str, fast: FastPath | None, task: Ran
 def messages(connection: Connection, topic: str, task: Range) -> Iterator[list[Any]]:
     """The client's messages of one range in order of their offsets, in lists.
 
-    Raises HistoryGone when the log begins after `task.after`, asked again when all is read: what was deleted
-    meanwhile may have been left out without a word. Raises Transient where the broker is silent, or the log ends
+    Raises HistoryGone if the log begins after `task.after`; this is checked again at the end, because what was
+    deleted meanwhile may have been skipped silently. Raises Transient if the broker is silent, or the log ends
     before the range does.
     """
     kafka = client()
@@ -84,7 +84,7 @@ def _settings(connection: Connection, task: Range) -> dict[str, Any]:
         "queued.min.messages": min(100_000, task.up_to - task.after),
         # the default, 1 s, leaves the task waiting whenever its queue was full: 2.5 times as slow (measured)
         "fetch.queue.backoff.ms": 1,
-        # the default, 500 ms, is what a range that ends in a marker waited for to hear that nothing follows
+        # with the default, 500 ms, a range that ends in a marker waited that long to learn that nothing follows
         "fetch.wait.max.ms": 20,
         **connection.settings(),
         # no group: nothing is committed to the broker, and what is read is decided here
@@ -98,7 +98,7 @@ def _settings(connection: Connection, task: Range) -> dict[str, Any]:
 
 
 def _messages(consumer: Any, connection: Connection, task: Range, complaints: Complaints) -> Iterator[list[Any]]:
-    """The range's messages in lists. Ends when the reader stands at `up_to` or beyond, messages or not."""
+    """The range's messages in lists. Ends when the reader is at `up_to` or beyond, with or without messages."""
     kafka = client()
     reached, size, quiet_since = task.after, 1_000, time.monotonic()
     while reached < task.up_to:
@@ -127,7 +127,7 @@ def _messages(consumer: Any, connection: Connection, task: Range, complaints: Co
 def _without_events(
     messages: list[Any], connection: Connection, task: Range, complaints: Complaints
 ) -> tuple[list[Any], int | None]:
-    """The messages alone, and the offset that the log's end was told at. Raises what the client reports."""
+    """The messages alone, and the offset at which the log's end was reported. Raises what the client reports."""
     error_of = client().KafkaError
     ended = None
     for message in messages:
@@ -144,13 +144,13 @@ def _without_events(
 
 
 def _next_size(messages: Sequence[Any]) -> int:
-    """How many messages the next poll may bring, by the size of the first of these."""
+    """How many messages the next poll may return, from the size of the first of these."""
     average = sum(len(m.value() or b"") for m in messages[:10]) / len(messages[:10]) + 100
     return max(1, min(_MESSAGES, int(_BATCH_BYTES / average)))
 
 
 def place(messages: Sequence[Any], partition: int) -> "dict[str, pa.Array]":
-    """What each row says of its record: partition, offset, and time or NULL."""
+    """Where each row's record is: partition, offset, and time or NULL."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -181,8 +181,8 @@ def _as_batch(messages: Sequence[Any], task: Range, fast: FastPath | None) -> "p
 
 
 def _beside(value: "pa.Array", values: Sequence[bytes | None], fast: FastPath) -> "dict[str, pa.Array]":
-    """What the batch gets beside its records. A value that took the fast path is not sent to Spark too: all it
-    needs to know is whether there was one.
+    """The columns that the batch gets beside its records. A value that took the fast path is not sent to Spark
+    too, which only needs to know whether there was one.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -219,7 +219,7 @@ def _silent(connection: Connection, task: Range, reached: int, complaints: Compl
 
 def _ends_early(connection: Connection, task: Range, reached: int) -> Transient:
     return Transient(
-        f"{connection.servers}: partition {task.partition} ends at offset {reached}, and did not end before "
-        f"{task.up_to} when it was planned",
+        f"{connection.servers}: partition {task.partition} ends at offset {reached}, but reached "
+        f"{task.up_to} when the read was planned",
         "its leader may have changed: wait for it; if records were lost, drop the job and start over",
     )

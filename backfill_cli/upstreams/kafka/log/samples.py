@@ -1,4 +1,4 @@
-"""A few records of a topic, read when a job begins: what they say of the columns that the options do not."""
+"""A few records of a topic, read when a job begins: what they say about columns that the options do not."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -16,15 +16,15 @@ from backfill_cli.upstreams.kafka.log.edge import client
 from backfill_cli.upstreams.kafka.tasks import Range
 
 _RECORDS, _PARTITIONS, _CLIENTS = 10, 16, 4
-"""So many offsets at each end of so many partitions, the fullest ones, by so many clients at once."""
+"""Offsets read at each end of a partition; how many partitions, the fullest ones; clients at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Samples:
     """told: the row's fields by the schema blocks; empty without one. names: columns that some row has.
 
-    source: the one table that the records are of; None where none says it. blockless: rows as JSON parses them, of
-    records without a schema block.
+    source: the one table that the records are of; None if no record says so. blockless: parsed rows of records
+    without a schema block.
     """
 
     told: dict[str, Connect]
@@ -36,7 +36,7 @@ class Samples:
 def of_debezium(connection: Connection, topic: str, seen: Seen, tables: Sequence[str]) -> Samples:
     """What the first and the last records of a topic say.
 
-    tables: as in the options. Raises ConfigError for records of several tables where the options name none,
+    tables: as in the options. Raises ConfigError for records of several tables if the options name none,
     BadData for blocks that contradict each other.
     """
     found = [one for one in map(envelope_of, _values(connection, topic, seen)) if one is not None]
@@ -45,7 +45,7 @@ def of_debezium(connection: Connection, topic: str, seen: Seen, tables: Sequence
     if len(sources) > 1 and not tables:
         fault = f"{connection.at}.topic: '{topic}' holds records of several tables: {', '.join(sources[:5])}"
         raise ConfigError(
-            "upstream", [fault], f'name those meant: {connection.at}.value.tables = ["{sources[0]}"]'
+            "upstream", [fault], f'name those to read: {connection.at}.value.tables = ["{sources[0]}"]'
         )
     told = together(topic, [block for _, block in mine if block is not None])
     images = [envelope.get("after") for envelope, _ in mine]

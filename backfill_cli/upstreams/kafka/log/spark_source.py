@@ -1,4 +1,4 @@
-"""Ranges of the log by Spark's own Kafka source, where its jars are in the session: as log.py reads them."""
+"""Ranges of the log by Spark's own Kafka source, if its jars are in the session: as reader.py reads them."""
 
 import json
 from collections.abc import Sequence
@@ -60,7 +60,7 @@ def _layer(spark: "SparkSession", options: TopicOptions, ranges: Sequence[Range]
 
 
 def failure(exc: BaseException) -> BackfillError | None:
-    """What a failure of Spark's source means; None when it is not its."""
+    """The BackfillError for a failure of Spark's source; None for any other failure."""
     text = str(exc)
     if "Some data may have been lost" in text or "KAFKA_DATA_LOSS" in text or "OffsetOutOfRange" in text:
         return HistoryGone(

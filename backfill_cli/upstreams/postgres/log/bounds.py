@@ -1,4 +1,4 @@
-"""Which part of the log a window reads, and how far it goes on for a value that it lacks."""
+"""Which part of the log a window reads, and how far it is extended for a value that it lacks."""
 
 from dataclasses import dataclass, replace
 
@@ -6,18 +6,18 @@ from backfill_cli.upstreams.postgres.log.net import ValueLost
 from backfill_cli.upstreams.postgres.log.window import TakeRequest
 
 MORE_CHANGES = 16
-"""By so much a window grows that lacks a value: the value is often near, and all the log may not fit an epoch."""
+"""How many times longer a window gets that lacks a value: it is often near; all the log may not fit an epoch."""
 
 MORE_MESSAGES = 1_000
-"""Beyond the limit: what a window that begins before `after` may have to skip, and each transaction's B and C."""
+"""Beyond the limit: what a window that begins before `after` must skip, and each transaction's B and C."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """A transaction counts whose commit record begins in [first, stop); that is known before its end is.
+    """A transaction counts if its commit record begins in [first, stop); the begin is known before the end.
 
-    up_to: the window's end. messages: how many the server decodes, where there is a limit. hold_all: nothing is
-    written before the end. widens: columns that are added in the midst of it do not end the window.
+    up_to: the window's end. messages: how many the server decodes, if there is a limit. hold_all: nothing is
+    written before the end. widens: columns added within the window do not end it.
     """
 
     first: int
@@ -29,7 +29,7 @@ class Bounds:
 
 
 def further(request: TakeRequest, bounds: Bounds, up_to: int, lost: ValueLost) -> tuple[TakeRequest, Bounds]:
-    """A longer window, which may have the value that one up to `up_to` lacks. Raises ValueLost where none is."""
+    """A longer window, which may have the value that one up to `up_to` lacks. Raises ValueLost if none is."""
     if request.limit is not None and up_to < bounds.up_to:
         limit = request.limit * MORE_CHANGES
         return replace(request, limit=limit), replace(bounds, messages=limit + MORE_MESSAGES)
@@ -37,7 +37,8 @@ def further(request: TakeRequest, bounds: Bounds, up_to: int, lost: ValueLost) -
         raise lost
     if bounds.widens:
         raise ValueLost(
-            f"{lost.message}; then columns of a table were dropped or changed: what was written later is no help",
+            f"{lost.message}; after that, columns of a table were dropped or changed: the later log cannot supply "
+            "the value",
             "drop the job and start over, with REPLICA IDENTITY FULL for a table whose keys change",
         )
     return request, replace(bounds, stop=request.up_to, up_to=request.up_to, widens=True)

@@ -1,4 +1,4 @@
-"""Which keys the predicate of a table's position covers: the database compares, by its types and collations."""
+"""Which keys a table's predicate covers: the database compares them, by its types and collations."""
 
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ BATCH_KEYS = 20_000
 
 
 def keep_covered(connection: "psycopg.Connection[Any]", net: NetTable, predicate: str) -> None:
-    """Of the table's changes those are left whose key satisfies the predicate over k0 … kn."""
+    """Of the table's changes, those remain whose key satisfies the predicate over k0 … kn."""
     query = _query([net.columns[at] for at in net.key_at], predicate)
     keys = iter(net.entries)
     kept: dict[Key, Entry] = {}
@@ -38,6 +38,6 @@ def _query(key: list[Column], predicate: str) -> str:
 
 
 def _typed(text: str, column: Column) -> str:
-    """Without the column's collation the database's default would compare."""
+    """Without the column's collation, the database's default would decide the order."""
     collation = f" COLLATE {column.collation}" if column.collation else ""
     return f"({text}::{column.type_name}){collation}"

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 GROUP_ROWS = 100_000
-"""Rows that become Arrow at once."""
+"""Rows converted to Arrow at a time."""
 
 
 class TableFiles:
-    """A table's files in the request's folder. changed, deleted: their rows, by op. partial: the columns that some
-    row leaves out.
+    """A table's files in the request's folder. changed, deleted: how many rows they have, by op. partial: the
+    columns that some row omits.
     """
 
     def __init__(self, number: int, request: TakeRequest) -> None:
@@ -35,21 +35,21 @@ class TableFiles:
         self.partial: set[str] = set()
 
     def add(self, net: NetTable, is_last: bool) -> None:
-        """The rows that the table holds are one file more, and are held no longer."""
+        """The rows that the table holds are in one more file, and no longer in memory."""
         try:
             missing = set(net.left_out())
         except BadData:
             if is_last:
                 raise
-            raise NeedsAll from None  # the row may be deleted yet
+            raise NeedsAll from None  # the row may still be deleted
         may_miss = {column.name for column in net.columns if column.toasts} - set(net.table.key)
-        if not is_last or self.files:  # other files may leave out other columns
+        if not is_last or self.files:  # other files may omit other columns
             if not missing <= may_miss:
                 raise NeedsAll
             missing = may_miss
         self.partial |= missing
         path = self._folder / f"{self._begin}-{len(self.files)}.parquet"
-        self.files.append(StagedFile(path.name, 0))  # for `discard`, should writing fail
+        self.files.append(StagedFile(path.name, 0))  # for `discard`, if writing fails
         changed = _write(net, path, bool(missing))
         self.files[-1] = StagedFile(path.name, path.stat().st_size)
         self.changed, self.deleted = self.changed + changed, self.deleted + len(net.entries) - changed
@@ -64,9 +64,9 @@ class TableFiles:
 
 
 def _write(net: NetTable, path: Path, unsent: bool) -> int:
-    """The table's changes are one file; how many of its rows are no deletes. unsent: whether it has `_unsent`.
+    """The table's changes are one file. Returns how many rows are not deletes. unsent: whether it has `_unsent`.
 
-    Raises BadData for values that Arrow cannot hold, Transient where the file cannot be written.
+    Raises BadData for values that Arrow cannot hold, Transient if the file cannot be written.
     """
     import pyarrow.parquet as pq
 
@@ -126,7 +126,7 @@ def _key_alone(net: NetTable, key: Key) -> Row:
 
 
 def _unsent(net: NetTable, rows: list[Row]) -> list[list[str] | None]:
-    """The names of each row's unsent columns, and NULL in their place."""
+    """The names of each row's unsent columns; the row has NULL in their place."""
     left: list[list[str] | None] = []
     for at, row in enumerate(rows):
         missing = [column.name for column, value in zip(net.columns, row, strict=True) if value is UNSENT]

@@ -1,4 +1,4 @@
-"""A table's changes of a window by key: each key's latest row, or that it is deleted."""
+"""A table's changes in a window by key: each key's latest row, or that it is deleted."""
 
 from operator import itemgetter
 from typing import Any
@@ -10,7 +10,7 @@ from backfill_cli.upstreams.postgres.log.window import LogTable
 from backfill_cli.upstreams.postgres.types import Column, quoted
 
 Key = Any
-"""A value, or a tuple of several: the text of the key's columns."""
+"""The text of the key's column, or a tuple of texts if it has several."""
 
 Entry = tuple[int, int, Row | None]
 """(number of the change in the window, when it was committed in ms since 1970, the row or None: deleted)"""
@@ -23,11 +23,11 @@ _STRINGS = frozenset({17, 25, 1042, 1043})
 
 
 class ValueLost(BadData):
-    """The window lacks a value that the log has later, if at all."""
+    """The window lacks a value that only later log may have."""
 
 
 class NeedsAll(Exception):
-    """A row needs one that was written already: taken anew, with all rows held."""
+    """A row needs one that was written already: the window is taken again, with all rows held."""
 
 
 class NetTable:
@@ -64,9 +64,9 @@ class NetTable:
         self.entries[self.key_of(old)] = (number, ms, None)
 
     def update(self, row: Row, gaps: bool, old: Row | None, whole: bool, number: int, ms: int) -> bool:
-        """Whether the key changed: number is then of the old one's delete, number + 1 of the row.
+        """Whether the key changed: then number is that of the old key's delete, number + 1 that of the row.
 
-        old: as the log has it, None for unchanged identity. whole: it is the whole row, not the key alone.
+        old: as in the log, None if the identity is unchanged. whole: old is the whole row, not only the key.
         """
         self._require_identity()
         if old is None:
@@ -88,9 +88,9 @@ class NetTable:
         return moved
 
     def _fill(self, row: Row, old_key: Key, moved: bool) -> None:
-        """Unsent values are those of the key's row before, as far as the window has them.
+        """Unsent values are taken from the key's previous row, as far as the window has them.
 
-        A row that moved has nothing in the sink under its new key to take them from.
+        A row that moved has no row in the sink under its new key to take them from.
         """
         held = self.entries.get(old_key)
         known = held[2] if held is not None else None
@@ -108,7 +108,7 @@ class NetTable:
         self.truncated, self.gaps, self.written = True, False, False
 
     def left_out(self) -> tuple[str, ...]:
-        """The columns that some row leaves as they are. Raises BadData for a row with a value that is lost."""
+        """The columns that some row leaves unchanged. Raises BadData for a row with a lost value."""
         if not self.gaps:
             return ()
         found: set[int] = set()
@@ -131,7 +131,7 @@ class NetTable:
         return key if len(self.key_at) > 1 else (key,)
 
     def held_bytes(self, of_row: int) -> int:
-        """About what its rows take. of_row: what one costs beside its values."""
+        """Roughly the memory of its rows. of_row: what one costs beside its values."""
         rows = (row or () for _, _, row in self.entries.values())
         values = sum(len(value) for row in rows for value in row if isinstance(value, bytes))
         return values + of_row * len(self.entries)
@@ -140,37 +140,37 @@ class NetTable:
         if not self._identified:
             raise BadData(
                 f"table {self.table.name!r}: its replica identity lacks a column of the key "
-                f"({', '.join(self.table.key)}), so that the log does not say which rows changed",
+                f"({', '.join(self.table.key)}), so the log does not say which rows changed",
                 f"ALTER TABLE {self.table.name} REPLICA IDENTITY FULL; then drop the job and start over",
             )
 
     def require_keys(self) -> None:
-        """Raises BadData for a key that has no value for a column."""
+        """Raises BadData for a key that lacks the value of a column."""
         if len(self.key_at) > 1:
             found = next((key for key in self.entries if None in key or UNSENT in key), _WHOLE)
         else:
             found = next((key for key in (None, UNSENT) if key in self.entries), _WHOLE)
         if found is not _WHOLE:
             raise BadData(
-                f"table {self.table.name!r}: a change whose key is not whole: {self.shown_key(found)}",
+                f"table {self.table.name!r}: a change with an incomplete key: {self.shown_key(found)}",
                 "the key's columns must be NOT NULL and in the table's replica identity: "
                 f"ALTER TABLE {self.table.name} REPLICA IDENTITY FULL; then drop the job and start over",
             )
 
     def _lost(self, lost: dict[Key, Row]) -> "ValueLost":
-        """lost: rows by key. The hint has the log tell their values: a window that reaches so far has them."""
+        """lost: rows by key. The hint's SQL writes their values to the log, where a longer window finds them."""
         key, row = next(iter(lost.items()))
         columns = [self.columns[at] for at, value in enumerate(row) if value is LOST]
-        others = f"; rows like it: {len(lost):,}" if len(lost) > 1 else ""
+        others = f"; such rows: {len(lost):,}" if len(lost) > 1 else ""
         anew = ", ".join(f"{quoted(column.name)} = {_anew(column)}" for column in columns)
         table = self.table.name
         which = f" WHERE {self._is_key(key)}" if not others else ""
         return ValueLost(
-            f"table {table!r}: an UPDATE gave a row the new key {self.shown_key(key)}, and the log does not have "
+            f"table {table!r}: an UPDATE gave a row the new key {self.shown_key(key)}, but the log does not have "
             f"its value of {', '.join(repr(column.name) for column in columns)}, which is stored out of line "
             f"(TOAST) and did not change{others}",
-            f"write it again, so that the log has it: UPDATE {table} SET {anew}{which}; and for keys that change "
-            f"later: ALTER TABLE {table} REPLICA IDENTITY FULL",
+            f"write it again, so that the log has it: UPDATE {table} SET {anew}{which}; and for later changes of "
+            f"keys: ALTER TABLE {table} REPLICA IDENTITY FULL",
         )
 
     def _is_key(self, key: Key) -> str:
@@ -180,7 +180,7 @@ class NetTable:
 
 
 def _anew(column: Column) -> str:
-    """SQL for a column's own value as a new one, which the log then has."""
+    """SQL that sets a column to its own value as a new one, which the log then has."""
     name = quoted(column.name)
     if column.base_oid in _STRINGS:
         return f"{name} || ''"

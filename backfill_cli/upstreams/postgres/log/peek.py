@@ -14,23 +14,25 @@ if TYPE_CHECKING:
 Block = list[tuple[bytes]]
 
 BLOCK_ROWS, BLOCK_BYTES = 10_000, 8 << 20
-"""At most so many rows are fetched at once, and about so much, by the size of those before."""
+"""The most rows fetched at once, and about how many bytes, estimated from the rows before."""
 
 
 def require_flushed(connection: "psycopg.Connection[Any]", up_to: int) -> None:
-    """The server decodes what is flushed and no more: beyond it transactions would be missed."""
+    """The log is flushed up to there: the server decodes no more than that, and would miss transactions."""
     end = "CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END"
-    with asking("how far its log is flushed"):
+    with asking("checking how far its log is flushed"):
         row = connection.execute(f"SELECT {end} >= %s::pg_lsn".encode(), (lsn_text(up_to),)).fetchone()
     if row is None or not row[0]:
-        raise Transient(f"the log is not yet flushed up to {lsn_text(up_to)}", "wait until the server wrote it")
+        raise Transient(
+            f"the log is not yet flushed up to {lsn_text(up_to)}", "wait until the server has written it"
+        )
 
 
 def blocks(
     connection: "psycopg.Connection[Any]", request: TakeRequest, up_to: int, messages: int | None
 ) -> "Generator[tuple[Block, int], None, None]":
-    """The messages in order, up to the last transaction that begins to commit before `up_to`; with each block the
-    bytes that it holds. messages: how many the server decodes, None for all.
+    """The messages in order, up to the last transaction that begins to commit before `up_to`; with each block its
+    size in bytes. messages: how many the server decodes, None for all.
     """
     query = (
         "SELECT data FROM pg_catalog.pg_logical_slot_peek_binary_changes"

@@ -1,8 +1,8 @@
 """The messages of pgoutput, protocol version 1: what a slot's log is made of.
 
-Per transaction a B, the changes in order (I U D T, each after an R that tells the table's columns, anew whenever
-they may have changed), and a C. Values are the UTF-8 of their text, as the server's output functions wrote it: to
-make them str would cost half as much again as taking the message apart.
+A transaction is a B, the changes in order (I U D T, each after an R that describes the table's columns, sent again
+whenever they may have changed), and a C. Values are the UTF-8 of their text, as the server's output functions
+wrote it: to decode them would cost half as much again as parsing the message.
 """
 
 import struct
@@ -10,17 +10,17 @@ from dataclasses import dataclass
 from enum import Enum
 
 BEGIN, COMMIT, RELATION, INSERT, UPDATE, DELETE, TRUNCATE = b"BCRIUDT"
-"""A message's first byte. O, Y and M tell of origins, types and messages, and change nothing."""
+"""A message's first byte. O, Y and M describe origins, types and messages, and change nothing."""
 
 NEW, FULL_OLD = b"NO"
-"""What stands before a new row, and before an old one that is whole; K: before the columns of its identity."""
+"""The byte before a new row, and before a whole old row; K comes before the columns of an old row's identity."""
 
 
 class Gap(Enum):
-    """What stands in a row where a value should."""
+    """What a row has in place of a value."""
 
     UNSENT = "unchanged, stored out of line, and not sent"
-    LOST = "as UNSENT, where no row of its key that was before is known to have it"
+    LOST = "as UNSENT, and no earlier row of its key is known to have it"
 
 
 UNSENT, LOST = Gap.UNSENT, Gap.LOST
@@ -46,8 +46,8 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """A table as the changes after it have it. columns: (name, type, typmod). identity: names of those that an old
-    row has."""
+    """A table as the changes after this message have it. columns: (name, type, typmod). identity: names of those
+    that an old row has."""
 
     oid: int
     columns: tuple[tuple[str, int, int], ...]
@@ -88,7 +88,7 @@ def relation(message: bytes) -> Relation:
 
 
 def truncated(message: bytes) -> list[bytes]:
-    """The oids of the tables that a T empties, as they stand in a change's bytes 1 to 4."""
+    """The oids of the tables that a T empties, in the form of a change's bytes 1 to 4."""
     return [message[at : at + 4] for at in range(6, len(message), 4)]
 
 

@@ -1,7 +1,7 @@
 """A window of the slot's log becomes files of net changes, a table at a time. Runs in a worker, without Spark.
 
-The slot is peeked at, never advanced: taking a window again gives the same. Some things show only when part of the
-window was read; it is read anew then, with what was learnt (`Bounds`).
+The slot is peeked at, never advanced: taking a window again gives the same. Some things are known only once part
+of the window was read; then it is read again, with what was learnt (`Bounds`).
 """
 
 import gc
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import psycopg
 
 HELD_BYTES = 256 << 20
-"""Of messages whose rows are held, with ROW_BYTES for each; more are written before the window's end."""
+"""Of messages whose rows are held, plus ROW_BYTES for each; beyond it rows are written before the window ends."""
 
 ROW_BYTES = 460
 """What a held row of five columns costs beside its message (measured)."""
@@ -38,7 +38,7 @@ _ROWS = frozenset({log.INSERT, log.UPDATE, log.DELETE})
 def take(request: TakeRequest) -> Taken:
     """The window's changes are files in the request's folder.
 
-    Raises BadData for changes that cannot be applied exactly; what the database says passes through as ours.
+    Raises BadData for changes that cannot be applied exactly; database errors are raised as BackfillErrors.
     """
     bounds = Bounds(request.after, request.up_to, request.up_to, (request.limit or 0) + MORE_MESSAGES)
     with _no_garbage(), asking(f"reading the slot {request.slot!r}"), connected(request.dsn) as connection:
@@ -68,16 +68,18 @@ class _Again(Exception):
 
 
 class _Incompatible(Exception):
-    """The window's first transaction has changes of a table whose columns are other than columns added."""
+    """The window's first transaction has changes of a table whose columns changed by more than additions."""
 
 
 class _Window:
-    """One reading of the window."""
+    """One pass over the window."""
 
     def __init__(self, request: TakeRequest, connection: "psycopg.Connection[Any]", bounds: Bounds) -> None:
         self._request, self._connection, self._bounds = request, connection, bounds
         self._tables = {table.oid.to_bytes(4): NetTable(table) for table in request.tables}
-        self._ready: dict[bytes, NetTable | None] = {}  # whose columns are those of the log here; None: not ours
+        self._ready: dict[
+            bytes, NetTable | None
+        ] = {}  # with the log's columns at this point; None: not a table of the job
         self._relations: dict[bytes, log.Relation] = {}
         self._files = {table.name: TableFiles(number, request) for number, table in enumerate(request.tables)}
         self._changed: dict[str, tuple[Column, ...]] = {}
@@ -86,7 +88,7 @@ class _Window:
         self._xids: list[int] = []
         self._number = self._before = self._held = 0
         self._end: int | None = None  # of the last transaction of the window that was read
-        self.up_to = bounds.up_to  # where it ends, once it was read
+        self.up_to = bounds.up_to  # where the window ends, once it was read
 
     def taken(self) -> Taken:
         """Raises _Again, NeedsAll."""
@@ -118,7 +120,7 @@ class _Window:
         )
 
     def _read(self) -> int:
-        """All changes of the window are in the tables. Returns where it ends."""
+        """All changes of the window are in the tables. Returns where the window ends."""
         count = 0
         messages = None if self._request.limit is None else self._bounds.messages
         with closing(peek.blocks(self._connection, self._request, self._bounds.up_to, messages)) as blocks:
@@ -149,12 +151,12 @@ class _Window:
                 self._spill()
         if self._request.limit is None or count < self._bounds.messages:
             return self._bounds.up_to
-        if self._end is None:  # all that the server decoded is before the window
+        if self._end is None:  # everything that the server decoded is before the window
             raise _Again(replace(self._bounds, messages=self._bounds.messages * 4))
         return self._end
 
     def _commit(self, message: bytes) -> None:
-        """The transaction is the window's, or is not: its end decides, its beginning let us read it or not."""
+        """Whether the transaction is in the window is checked by its end; its begin decided whether to read it."""
         begun, end = self._transaction, log.end_lsn(message)
         if begun is None:
             if end > self._request.after:
@@ -198,10 +200,10 @@ class _Window:
                 self._files[net.table.name].discard()
 
     def _made_ready(self, oid: bytes, begun: log.Begin) -> NetTable | None:
-        """The table, its columns those that the log has from here on.
+        """The table, with the columns that the log has from here on; None if it is not one of the job.
 
-        Raises _Again for the window to end before a transaction that changed them, if one was taken before and it
-        is not to widen; _Incompatible if none was and more changed than columns added.
+        Raises _Again to end the window before a transaction that changed them, if an earlier one was taken and it
+        cannot widen; _Incompatible if none was taken and columns changed by more than additions.
         """
         net = self._tables.get(oid)
         if net is not None:
@@ -223,7 +225,7 @@ class _Window:
         return net
 
     def _same_for_spark(self, net: NetTable, relation: log.Relation) -> bool:
-        """Whether no more than the length of a varchar or the like differs: the catalog has the newest one."""
+        """Whether only the length of a varchar or the like differs: the catalog has the newest length."""
         if [one[:2] for one in relation.columns] != [(one.name, one.type_oid) for one in net.columns]:
             return False
         return [*map(spark_type, self._described(net.table.name, relation))] == [*map(spark_type, net.columns)]
@@ -234,15 +236,15 @@ class _Window:
             rows = self._connection.execute(DESCRIBED.encode(), (names, types, typmods)).fetchall()
         found = by_table(rows).get(0, ())
         if len(found) != len(names):
-            raise BadData(f"table {table!r}: a type of its columns is gone", "drop the job and start over")
+            raise BadData(f"table {table!r}: the type of a column no longer exists", "drop the job and start over")
         return found
 
     def _spill(self) -> None:
-        """Not much more is held than HELD_BYTES; tables with most of it are written first."""
+        """Not much more than HELD_BYTES is held; the largest tables are written first."""
         if self._held <= HELD_BYTES or self._bounds.hold_all:
             return
         sizes = sorted(((net.held_bytes(ROW_BYTES), net) for net in self._tables.values()), key=itemgetter(0))
-        self._held = sum(size for size, _ in sizes)  # less, where changes were of the same keys
+        self._held = sum(size for size, _ in sizes)  # less, if changes had the same keys
         if self._held <= HELD_BYTES * 3 // 4:
             return
         while self._held > HELD_BYTES // 2:
@@ -262,7 +264,7 @@ class _Window:
 
 @contextmanager
 def _no_garbage() -> Iterator[None]:
-    """Rows are lists of bytes, in no cycles: looking for cycles among them cost a fifth of the time."""
+    """Cycles are not collected inside: rows, lists of bytes, have none, and searching took a fifth of the time."""
     was = gc.isenabled()
     gc.disable()
     try:

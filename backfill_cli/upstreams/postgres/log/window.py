@@ -1,4 +1,4 @@
-"""What a window of the log is asked for, and what taking it gave: values, as JSON by `model.codec`."""
+"""The request to take a window of the log, and its result: values that `model.codec` writes as JSON."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,8 +11,8 @@ from backfill_cli.upstreams.postgres.types import Column
 class LogTable:
     """A table whose changes are taken.
 
-    name: the config's. oid: a partitioned table's own. columns: in force, in the table's order. key: names of
-    some.
+    name: as in the config. oid: a partitioned table's own. columns: in force, in the table's order. key: names of
+    its columns.
     """
 
     name: str
@@ -23,13 +23,13 @@ class LogTable:
 
 @dataclass(frozen=True, slots=True)
 class TakeRequest:
-    """The transactions whose commit ends in (after, up_to], positions in the log as whole numbers.
+    """For the transactions whose commit ends in (after, up_to], positions in the log as whole numbers.
 
-    limit: the window ends after a transaction once so many changes were taken, or so many messages came.
-    widens: whether it may go on past columns that were added, where it must; not where rows are read beside it.
+    limit: the window ends after the transaction that reaches this many changes, or this many messages.
+    widens: whether the window may continue past added columns if it must; not if rows are read beside it.
     covered: by the config's name of a table, an SQL predicate over its key's columns k0 … kn: only changes whose
-    key satisfies it are written; a table that is not there, or None: all. folder: where files go, attempt: part
-    of their names.
+    key satisfies it are written; all, if it is missing or None. folder: where files go. attempt: part of their
+    names.
     """
 
     dsn: str
@@ -49,9 +49,9 @@ class TakeRequest:
 class Taken:
     """up_to: the window's real end: the request's, or the end of the last transaction before what ended it.
 
-    from_ms, up_to_ms: when its first and last transaction committed, ms since 1970. transactions, xids (of 32
-    bits): of those with changes of our tables. changed: the columns that a table has from the window's first
-    transaction on; where they are more than columns added at the end, neither it nor any after it was taken.
+    from_ms, up_to_ms: when its first and last transaction committed, ms since 1970. transactions, xids (32-bit):
+    of those with changes of our tables. changed: the columns that a table has from the window's first transaction
+    on; if more changed than additions at the end, neither that transaction nor any later one was taken.
     """
 
     up_to: int

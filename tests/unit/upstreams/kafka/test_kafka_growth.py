@@ -70,7 +70,7 @@ def test_memory_is_bounded_and_no_offset_is_forgotten(count: int, position: int)
 
 
 class Rereading:
-    """All that was ever seen, walked anew each time: what is pending, and since when."""
+    """All that was ever seen, walked again each time: what is pending, and since when."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[int, dict[int, int]]] = []

@@ -140,7 +140,7 @@ def test_a_key_without_a_value_is_refused(key: list[str], value: Any) -> None:
     table.insert([b"1", b"k", b"b"], 1, 10)
     table.require_keys()
     table.insert([b"1", value, b"b"], 2, 10)
-    with pytest.raises(BadData, match=r"not whole: .*id = (NULL|not sent)"):
+    with pytest.raises(BadData, match=r"incomplete key: .*id = (NULL|not sent)"):
         table.require_keys()
 
 
