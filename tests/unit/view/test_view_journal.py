@@ -76,8 +76,8 @@ def test_a_line_of_progress_says_what_was_committed_since_the_line_before() -> N
         total = Totals(commits, 100 * commits, 7 * commits, 107 * commits, commits, 1_000 * commits, 200 * commits)
         said += texts(list(one.look(seen(total))))
     assert len(said) == 2
-    assert "; 1 commit: 100 rows and 7 changes read, 1s of staging, 0.2s of the sink; " in said[0]
-    assert "; 2 commits: 200 rows and 14 changes read, 2s of staging, 0.4s of the sink; " in said[1]
+    assert "; 1 commit: 100 rows and 7 changes read, staging 1s, sink 0.2s; " in said[0]
+    assert "; 2 commits: 200 rows and 14 changes read, staging 2s, sink 0.4s; " in said[1]
     due_in_s = one.due_in_s()
     assert due_in_s is not None
     assert 0 < due_in_s < 3
@@ -91,11 +91,11 @@ def test_a_wait_is_told_when_it_begins_and_ends_not_each_second() -> None:
     said = []
     for waiting in (None, *held, None, None):
         said += list(one.look(seen(told={"waiting_for": waiting, "phase": Phase.UPSTREAM})))
-    waits = [entry for entry in said if entry.text.startswith(("waiting", "goes on"))]
+    waits = [entry for entry in said if entry.text.startswith(("waiting", "continues"))]
     assert [entry.text for entry in waits] == [
         f"waiting: {held[0]}",
         f"waiting: {held[2]}",
-        "goes on: what it waited for is over",
+        "continues: the wait is over",
     ]
     assert [entry.weight for entry in waits] == [Weight.WARNING, Weight.WARNING, Weight.INFO]
 
@@ -107,8 +107,8 @@ def test_rows_that_are_quarantined_are_told_as_they_come() -> None:
         said += list(one.look(seen(told={"quarantined": {SIDE: rows}})))
     warned = [entry for entry in said if entry.weight is Weight.WARNING]
     assert [entry.text for entry in warned] == [
-        f"quarantined, because they cannot be read: 2 rows in {SIDE}",
-        f"quarantined, because they cannot be read: 3 rows in {SIDE}",
+        f"quarantined, because they could not be read: 2 rows in {SIDE}",
+        f"quarantined, because they could not be read: 3 rows in {SIDE}",
     ]
     assert events(warned) == ["quarantined", "quarantined"]
     assert warned[0].event is not None

@@ -99,7 +99,7 @@ def test_a_job_that_does_not_read_has_neither_rate_nor_eta(changes: dict[str, ob
         ),
         (
             {"live": False},
-            "no runner: the last one, pid 4711 on box, is gone since 1970-01-01 00:00:00 UTC; "
+            "no runner: the last one, pid 4711 on box, is gone (last seen 1970-01-01 00:00:00 UTC); "
             "to go on: backfill resume orders",
         ),
         ({"state": JobState.STOPPED, "live": False}, "stopped; to go on: backfill resume orders"),

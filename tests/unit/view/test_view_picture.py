@@ -224,6 +224,6 @@ def test_phases_and_epochs_are_told_in_words_and_times() -> None:
 def test_a_job_that_has_ended_is_not_limited_by_its_end() -> None:
     ended = replace(FULL, state="done", limited_by="done: caught up; to follow: backfill start")
     assert progress_line(ended).endswith("; done: caught up; to follow: backfill start")
-    assert "it is" in job_details(ended)
+    assert "ended:" in job_details(ended)
     assert "limited by" not in job_details(ended)
     assert progress_line(FULL).endswith(f"; limited by {FULL.limited_by}")
