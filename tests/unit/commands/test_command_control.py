@@ -178,7 +178,7 @@ def test_the_name_may_be_left_out_only_when_it_is_clear(run: Run, catalog: Catal
     make_job(catalog, "shop")
     result = run("pause")
     assert result.exit_code == 2
-    assert "several jobs could be meant" in result.stderr
+    assert "several jobs are active" in result.stderr
     end_job(catalog, "shop", JobState.DONE)
     assert run("pause").exit_code == 0
 

@@ -106,7 +106,7 @@ def test_a_catalog_of_another_version_is_not_brought_to_this_one(run: Run, catal
     with Store(catalog.path).writing() as db:
         db.execute("DELETE FROM catalog_version WHERE version = (SELECT max(version) FROM catalog_version)")
     before = catalog.path.read_bytes()
-    assert "this backfill works with version" in found(run)["jobs"][0]["said"]
+    assert "this backfill needs version" in found(run)["jobs"][0]["said"]
     assert "because of what failed above" in found(run, write_config(folder))["plan"][0]["said"]
     assert catalog.path.read_bytes() == before
 

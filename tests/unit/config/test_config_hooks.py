@@ -22,7 +22,7 @@ EVENTS = "'caught-up', 'done', 'failed', 'paused', 'quarantined', 'resumed' or '
         ('on = ["failed"]\ncommand = ["no-such-program-here"]', "hooks.command[0]: no-such-program-here: no such"),
         ('on = ["failed"]\ncommand = ["./plain.txt"]', "plain.txt: not executable: chmod +x"),
         ('on = ["failed"]\ncommand = ["true", "--token=abc"]', "hooks.command[1]: this option is stored in"),
-        ('on = ["failed"]\ncommand = ["true", "${env:TOKEN}"]', "hooks.command[1]: references are allowed only in"),
+        ('on = ["failed"]\ncommand = ["true", "${env:TOKEN}"]', "hooks.command[1]: references are allowed"),
         ('on = ["failed"]\ncommand = ["true"]\ntimeout = 0', "hooks.timeout: must be greater"),
     ],
 )
