@@ -21,7 +21,7 @@ import re
 from collections.abc import Sequence
 from typing import Self
 
-WAY_ON = "; to go on: "
+WAY_ON = "; to continue: "
 """Separator in lines that people see: after it comes what to type or do."""
 
 

@@ -10,7 +10,7 @@ from backfill_cli.view.hints import from_here, of_file
 
 def limited_by(row: JobRow, progress: Progress) -> str:
     """What limits the job now, and the command that changes it; for a job without a runner, the lack of one."""
-    go_on = f"to go on: backfill resume {row.name}"
+    go_on = f"to continue: backfill resume {row.name}"
     if row.state == JobState.FAILED:
         return f"failed: {reason_of(row)}" if WAY_ON in row.reason else f"failed: {row.reason}; {go_on}"
     paused = f", paused by {row.control.paused_by}" if row.control.paused else ""

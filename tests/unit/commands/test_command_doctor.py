@@ -128,7 +128,7 @@ def test_a_job_that_failed_is_what_is_wrong_with_its_config_and_a_warning_elsewh
     with catalog.claim("orders", "test", 5) as claim:
         claim.store.redefine("{}", "forever", file)
     way_on = "correct it; then: backfill start --config FILE"
-    end_job(catalog, "orders", JobState.FAILED, f"b.json: line 3: not JSON; to go on: {way_on}")
+    end_job(catalog, "orders", JobState.FAILED, f"b.json: line 3: not JSON; to continue: {way_on}")
     checks = found(run, file)
     (told,) = checks["job"]
     assert (told["status"], told["said"]) == ("failed", "job 'orders' failed: b.json: line 3: not JSON")

@@ -63,7 +63,7 @@ def engine(monkeypatch: pytest.MonkeyPatch, catalog: Catalog, quarantined: int =
         if fails:
             with catalog.claim("orders", "test", 5) as claim:
                 claim.store.become(JobState.STARTING, "")
-                claim.store.become(JobState.FAILED, "part-7: changed; to go on: restore it")
+                claim.store.become(JobState.FAILED, "part-7: changed; to continue: restore it")
             raise BadData("part-7: changed", "restore it")
         return ran(catalog, watcher, quarantined)
 
@@ -114,7 +114,7 @@ def test_a_failure_is_in_the_log_and_shown_once(
     assert result.exit_code == 1
     assert result.stderr.count("part-7: changed\n") == 1
     assert result.stderr.endswith("error: part-7: changed\nTry: restore it\n")
-    assert said((folder / LOG).read_text())[-1] == "failed: part-7: changed; to go on: restore it"
+    assert said((folder / LOG).read_text())[-1] == "failed: part-7: changed; to continue: restore it"
 
 
 def test_quarantined_rows_fail_a_run_that_ended_well_where_that_is_asked_for(

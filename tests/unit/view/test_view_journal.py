@@ -45,12 +45,12 @@ def events(entries: Sequence[Entry]) -> list[str]:
 
 
 def test_why_a_run_failed_is_told_once_at_its_end() -> None:
-    one, news = journal(), seen(state=JobState.FAILED, reason="b.json is gone; to go on: put it back")
+    one, news = journal(), seen(state=JobState.FAILED, reason="b.json is gone; to continue: put it back")
     (line,) = texts(list(one.look(news)))
     assert line.startswith("failed, ")
     assert "b.json" not in line
     assert texts(list(one.ended(news, Transient("b.json is gone", "put it back")))) == [
-        "failed: b.json is gone; to go on: put it back"
+        "failed: b.json is gone; to continue: put it back"
     ]
 
 
@@ -158,9 +158,9 @@ def test_what_the_runner_before_left_is_no_event() -> None:
 
 def test_a_failure_is_told_with_the_way_on_and_is_an_event_of_the_job_that_failed() -> None:
     error = Transient("the sink is held", "close it")
-    failed = seen(state=JobState.FAILED, reason="the sink is held; to go on: close it", live=False)
+    failed = seen(state=JobState.FAILED, reason="the sink is held; to continue: close it", live=False)
     (entry,) = journal().ended(failed, error)
-    assert (entry.text, entry.weight) == ("failed: the sink is held; to go on: close it", Weight.ERROR)
+    assert (entry.text, entry.weight) == ("failed: the sink is held; to continue: close it", Weight.ERROR)
     assert entry.event is not None
     assert (entry.event.name, entry.event.reason, entry.event.hint) == ("failed", "the sink is held", "close it")
     (entry,) = journal().ended(None, error)
@@ -172,7 +172,7 @@ def test_a_failure_is_told_with_the_way_on_and_is_an_event_of_the_job_that_faile
 def test_a_run_that_was_stopped_early_did_not_fail() -> None:
     stopped = seen(state=JobState.STOPPED, reason="a stop was asked for", live=False)
     (entry,) = journal().ended(stopped, StoppedEarly("it was stopped before it was caught up", "resume it"))
-    assert entry.text == "it was stopped before it was caught up; to go on: resume it"
+    assert entry.text == "it was stopped before it was caught up; to continue: resume it"
     assert entry.event is not None
     assert entry.event.name == "stopped"
 
