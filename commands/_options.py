@@ -44,8 +44,8 @@ CatalogOption = Annotated[
         "--catalog",
         envvar="BACKFILL_CATALOG",
         metavar="FILE",
-        help="The catalog file: jobs and their progress. Default: .backfill/catalog.duckdb in this folder; for an "
-        "existing job, in a folder above it, too.",
+        help="The catalog file: jobs and their progress. Default: .backfill/catalog.duckdb in this folder or, for "
+        "an existing job, in a parent folder.",
     ),
 ]
 JobArgument = Annotated[

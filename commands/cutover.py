@@ -29,9 +29,9 @@ def cutover(
 ) -> None:
     """Turn the names that people query (`live` in the config) into views of the job's tables, all at once.
 
-    Every gate must be open: caught up, verified at the last checkpoint, no other writer, nothing left behind.
-    Whatever had a name before is kept under another one. The job continues. Exit code 2 if a gate is closed:
-    nothing has changed then.
+    Every gate must be open: caught up, verified at the last checkpoint, no other writer, nothing left
+    behind. Whatever had a name before is kept under another one. The job continues. Exit code 2 if a
+    gate is closed: nothing has changed then.
     """
     from backfill_cli.view.cutover import show_cutover
 

@@ -45,9 +45,9 @@ def wait(
 ) -> None:
     """Wait until a job is caught up, paused, stopped or done.
 
-    Caught up: all that the upstream had when this command began is in the sink, and a live runner follows it; or
-    the job is done. A job that is paused, or waits for something, is not caught up. Exit code 1: the job failed,
-    8: timed out, 9: it stopped first.
+    Caught up: all that the upstream had when this command began is in the sink, and a live runner
+    follows it; or the job is done. A job that is paused, or waits for something, is not caught up.
+    Exit code 1: the job failed; 8: timed out; 9: the job stopped first.
     """
     limit_s = seconds(timeout, "--timeout")
     store = open_catalog(catalog)

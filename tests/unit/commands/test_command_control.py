@@ -208,7 +208,7 @@ def test_wait_for_a_failed_job_ends_with_1_and_its_reason(run: Run, catalog: Cat
     end_job(catalog, "orders", JobState.FAILED, "part-7 is gone", NOW)
     result = run("wait", "--for", goal)
     assert result.exit_code == 1
-    assert f"job 'orders' failed, before {goal}: part-7 is gone" in result.stderr
+    assert f"job 'orders' failed before it was {goal}: part-7 is gone" in result.stderr
 
 
 NOW = Progress(
