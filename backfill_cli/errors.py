@@ -1,19 +1,19 @@
-"""Every error of ours, drawn once. The exit codes are frozen.
+"""All errors of this program, as one tree. The exit codes are frozen.
 
 BackfillError
 ├── UsageError              2  the command, the config or the job's fingerprint is wrong
 │   └── ConfigError         2  every fault of a config file at once
-├── SinkInUse               2  the sink's table is there already, with rows
+├── SinkInUse               2  the sink's table already exists and has rows
 ├── NoSuchJob               4
 ├── Held                    5  another runner has the job, or another job owns the table
-├── Transient               6  try again: the connector says that it may pass
+├── Transient               6  try again: according to the connector it may pass
 ├── HistoryGone             7  the upstream no longer has what the job still needs
 ├── WaitTimedOut            8
-├── StoppedEarly            9  stopped before what was asked for was reached
+├── StoppedEarly            9  stopped before the requested state was reached
 ├── VerifyMismatch          3
 └── Fatal                   1  commit nothing, keep the last epoch
     ├── BadData             1  a row, a file or a schema that cannot be applied
-    ├── SpoolFull           6  no more of the change log may be taken: room first, then again
+    ├── SpoolFull           6  no more of the change log can be taken until there is room
     └── StateConflict       1  sink and catalog contradict each other: refuse to guess
 """
 
@@ -21,11 +21,11 @@ import re
 from collections.abc import Sequence
 from typing import Self
 
-WAY_ON = "; to go on: "
-"""In a line that people see: after it stands what to type or do."""
+WAY_ON = "; to continue: "
+"""Separator in lines that people see: after it comes what to type or do."""
 
 
-# An option of the config, in a hint: its path, or an `accept_…`.
+# A config option in a hint: its path, or an `accept_…` option.
 _OPTION = re.compile(
     r"\b(?:job|upstream|changes|snapshot|tables|sink|spark|retry|barrier|spool)\.[a-z]|\baccept_[a-z]"
 )
@@ -39,7 +39,7 @@ class BackfillError(Exception):
 
     exit_code = 1
     answered = False
-    """Whether stdout has the command's answer already, where that is JSON: it gets no second object."""
+    """Whether stdout already has the command's answer as JSON: then no second object is printed."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -50,14 +50,14 @@ class BackfillError(Exception):
         return f"{self.message}\nTry: {self.hint}" if self.hint else self.message
 
     def without_job(self) -> Self:
-        """The same error, its hint for somebody whose job was not made: there is none to drop."""
+        """The same error, with a hint for a job that was not created: there is nothing to drop."""
         self.hint = self.hint.replace("drop the job and start over", "start again")
         return self
 
     def naming(self, job: str, with_rows: bool) -> Self:
-        """The same error, its hint with the command that starts this job over: who raised it does not know it.
+        """The same error, its hint with the command that starts this job over: what raised it did not know it.
 
-        with_rows: whether its tables may go too, so that the start after it is taken.
+        with_rows: whether its tables can be dropped, too, so that the next start is accepted.
         """
         rows = "--with-rows " if with_rows else ""
         drop = f"backfill drop {job} {rows}--confirm {job}, and start over"  # a comma ends a command in a hint
@@ -65,9 +65,9 @@ class BackfillError(Exception):
         return self
 
     def way_on(self, job: str) -> str:
-        """The hint, and the command that follows it, unless it is to start over or names a command itself.
+        """The hint and the command to type after it, unless the hint says to start over or names a command itself.
 
-        After a change of the config that is `start`: `resume` runs a job by the config that the catalog has.
+        After a change of the config the command is `start`: `resume` uses the config stored in the catalog.
         """
         if "start over" in self.hint or "backfill " in self.hint:
             return self.hint
@@ -103,13 +103,13 @@ class Held(BackfillError):
 
 
 class Transient(BackfillError):
-    """A connector's failure that may pass: the engine tries again with backoff, up to a limit."""
+    """A connector's failure that may pass: the engine retries with backoff, up to a limit."""
 
     exit_code = 6
 
     @property
     def waits_for(self) -> str:
-        """What is waited for, and what would end it; `status` shows the two apart."""
+        """What is waited for, and what would end the wait; `status` shows the two separately."""
         return f"{self.message}{WAY_ON}{self.hint}" if self.hint else self.message
 
 
@@ -127,11 +127,11 @@ class StoppedEarly(BackfillError):
 
 class VerifyMismatch(BackfillError):
     exit_code = 3
-    answered = True  # what differs
+    answered = True  # with what differs
 
 
 class Fatal(BackfillError):
-    """A connector's failure that will not pass: nothing is committed, the last epoch stays."""
+    """A connector's failure that will not pass: nothing is committed, the last epoch remains."""
 
 
 class BadData(Fatal):

@@ -41,7 +41,7 @@ ALIASES = {"list": "status"}
 
 
 class OnDemand(MutableMapping[str, Any]):
-    """verb → command, made of the verb's module when it is asked for."""
+    """verb → command, made from the verb's module on demand."""
 
     def __init__(self) -> None:
         self._made: dict[str, Any] = {}
@@ -79,9 +79,9 @@ def _command(module: Any, verb: str) -> Any:
 
 
 class AsTyped:
-    """How typer is to read text and flags: as they are.
+    """Makes typer take text and flags as they are.
 
-    Its own way imports pydantic: half the time that `pause` has beyond that of its other imports.
+    Its own conversion imports pydantic: half of what `pause` needs beyond its other imports.
     """
 
     def coerce(self, value: Any, **_: Any) -> Any:
@@ -113,7 +113,7 @@ class Verb(TyperCommand):
 
 
 class Verbs(TyperGroup):
-    """The verbs, each error of theirs turned into message, hint and exit code."""
+    """The verbs; each of their errors becomes message, hint and exit code."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -123,7 +123,7 @@ class Verbs(TyperGroup):
         return _as_typed(super().get_params(ctx))
 
     def make_context(self, info_name: Any, args: list[str], *rest: Any, **settings: Any) -> Any:
-        as_json = JSON in args  # what is wrong with the others is told as JSON, too
+        as_json = JSON in args  # errors of the other arguments are printed as JSON, too
         with exit_codes(as_json):
             made = super().make_context(info_name, args, *rest, **settings)
         made.meta[JSON] = as_json
@@ -136,7 +136,7 @@ class Verbs(TyperGroup):
 
 @contextmanager
 def exit_codes(as_json: bool) -> Iterator[None]:
-    """The one place where an error becomes message, hint and exit code; as JSON an object on stdout, too."""
+    """The only place where an error becomes message, hint and exit code; with --json also an object on stdout."""
     try:
         yield
     except BackfillError as error:
@@ -150,7 +150,7 @@ def exit_codes(as_json: bool) -> Iterator[None]:
         raise typer.Exit(130) from None
     except (typer.Exit, typer.Abort):
         raise
-    except Exception as error:  # a fault of ours: Python tells it on stderr
+    except Exception as error:  # a bug of ours: Python prints it on stderr
         from backfill_cli.view.console import complain_json, leave
 
         leave(error)
@@ -173,7 +173,7 @@ app = typer.Typer(
     cls=Verbs,
     invoke_without_command=True,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},  # those of the verbs inherit it
+    context_settings={"help_option_names": ["-h", "--help"]},  # the verbs inherit it
 )
 
 
@@ -182,7 +182,7 @@ def backfill(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
-    """Fill a derived table from an upstream that keeps changing, then follow it, in control all the way."""
+    """Fill a derived table from an upstream that keeps changing, then follow it, under your control throughout."""
     if version:
         print(f"backfill {__version__}")
     elif context.invoked_subcommand is None:
@@ -193,6 +193,6 @@ def backfill(
 def main() -> None:
     """What the console script runs."""
     for stream in (sys.stdout, sys.stderr):
-        # A name with a byte that the terminal's encoding lacks must not hide the message it stands in.
+        # A character that the terminal's encoding lacks must not suppress the whole message.
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     app()

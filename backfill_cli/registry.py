@@ -1,6 +1,6 @@
 """Connectors by name, from the entry points `backfill.upstreams` and `backfill.sinks`.
 
-Only the one asked for is imported.
+Only the requested connector is imported.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,18 +31,18 @@ def upstream(kind: str) -> UpstreamConnector:
 def two_systems(snapshot: str, changes: str) -> UpstreamConnector:
     """The connector of an upstream whose snapshot is of one type and whose changes are of another.
 
-    Its options are both sides' (`snapshot`, `changes`). Raises UsageError for a type that has no such side.
+    Its options are those of both sides (`snapshot`, `changes`). Raises UsageError for a type without such a side.
     """
     held, log = upstream(snapshot).snapshot, upstream(changes).changes
     if held is None:
         raise UsageError(
             f"a snapshot of type {snapshot!r} cannot be combined with changes of another type",
-            "name two that can be combined: files and kafka, say",
+            "name two that can be combined, for example files and kafka",
         )
     if log is None:
         raise UsageError(
             f"changes of type {changes!r} cannot be combined with a snapshot of another type",
-            "name two that can be combined: files and kafka, say",
+            "name two that can be combined, for example files and kafka",
         )
     options = create_model(
         "TwoSystems", __config__=_CONFIG, snapshot=(held.options, Field()), changes=(log.options, Field())
@@ -61,7 +61,7 @@ def two_systems(snapshot: str, changes: str) -> UpstreamConnector:
 
 
 def pairs() -> tuple[tuple[str, str], ...]:
-    """(the snapshot's type, the changes' type) of every upstream of two systems that there can be."""
+    """(the snapshot's type, the changes' type) of every possible upstream of two systems."""
     kinds = [(kind, upstream(kind)) for kind in known(UPSTREAMS)]
     return tuple(
         (one, other)
@@ -85,14 +85,14 @@ def known(group: str) -> tuple[str, ...]:
 
 
 def nearest_first(name: str, names: tuple[str, ...]) -> list[str]:
-    """`names` with those that look like `name` in front."""
+    """`names`, those most similar to `name` first."""
     near = get_close_matches(name, names, n=len(names) or 1, cutoff=0.5)
     return near + [other for other in names if other not in near]
 
 
 @cache
 def _installed(group: str) -> tuple[EntryPoint, ...]:
-    """Once a process: to look costs a file of every package there is, and a start looks 13 times."""
+    """Read once per process: it opens a file of every installed package, and a start asks 13 times."""
     return tuple(entry_points(group=group))
 
 
@@ -102,5 +102,6 @@ def _find(group: str, word: str, kind: str) -> EntryPoint:
             return entry
     listed = ", ".join(nearest_first(kind, known(group))) or "none installed"
     raise UsageError(
-        f"unknown {word} type {kind!r}; known: {listed}", "name one of them, or install the package that brings it"
+        f"unknown {word} type {kind!r}; known: {listed}",
+        "name one of them, or install the package that provides it",
     )

@@ -1,9 +1,9 @@
-"""What a barrier costs the runner, in CPU of its process: idle, and with news of one partition or file.
+"""What a barrier costs the runner in CPU time: idle, and with news from one partition or file.
 
-    python benchmarks/barrier.py                       all of it
-    python benchmarks/barrier.py --quick               100 moves, 10,000 files: whether it works, not what it costs
+    python benchmarks/barrier.py                       everything
+    python benchmarks/barrier.py --quick               100 moves, 10,000 files: only checks that it works
 
-Observing, planning and advancing, as the loop does at each barrier; what Spark and the sink do is not in it. The
+It observes, plans and advances, as the loop does at each barrier, without the work of Spark and the sink. The
 topic has moved 1,000 times before, in all of its partitions, and each move was applied.
 """
 

@@ -1,12 +1,12 @@
-"""Strategy chain: what a slot holds back through a snapshot, how late its barriers are, its cost, how it drains.
+"""Strategy chain: the log that a slot holds back during a snapshot, how late barriers are, cost, draining.
 
     python benchmarks/chain.py                    all of it, about 10 minutes on 2 cores
-    python benchmarks/chain.py --quick            small: whether it works, not how fast it is
+    python benchmarks/chain.py --quick            small: only checks that it works
     python benchmarks/chain.py --only slot cost
 
-slot: 2 million rows of PostgreSQL under pgbench. A barrier is late by the time from when it was due to when what
-it took was durable. cost: the same files, with a writer beside, by strategy chain and by snapshot, in turn, to
-caught up. drain: entries that piled up behind a snapshot, against one commit each.
+slot: 2 million rows of PostgreSQL under pgbench. A barrier's lateness is the time from when it was due until what
+it took was durable. cost: the same files with a concurrent writer, by strategies chain and snapshot in turn,
+until caught up. drain: entries that accumulated during a snapshot, against one commit each.
 """
 
 import argparse

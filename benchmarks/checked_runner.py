@@ -1,8 +1,8 @@
-"""A runner that looks into its sink at every checkpoint: python checked_runner.py FOLDER, of a job written there.
+"""A runner that checks its sink at every checkpoint: python checked_runner.py FOLDER, with a job written there.
 
-Each line of FOLDER/checked is what `pgbench.sums` found once an epoch was committed, written before anything else
-happens; what a runner that was killed committed last, the next one looks at first. Nothing is looked at before
-FOLDER/caught-up is there. BACKFILL_FAILPOINT kills as ever.
+Each line of FOLDER/checked is what `pgbench.sums` found after an epoch was committed, written before anything
+else happens; the last commit of a killed runner is checked first by the next one. Nothing is checked before
+FOLDER/caught-up exists. BACKFILL_FAILPOINT kills as usual.
 """
 
 import json

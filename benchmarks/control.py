@@ -1,6 +1,6 @@
 """How quickly the job obeys and how far it lags: live, throttled, commanded, idle, starting.
 
-python benchmarks/control.py                       all of it, about 10 minutes
+python benchmarks/control.py                       everything, about 10 minutes
 python benchmarks/control.py --quick               shorter waits
 python benchmarks/control.py --only live throttle
 """
@@ -41,7 +41,7 @@ def wait_for(job: Job, state: str, phase: str | None = None, limit_s: float = 18
 
 
 def live(folder: Path, seconds: float) -> list[Figure]:
-    """From a change file's landing to the commit that holds it, a file of 250 changes each quarter second."""
+    """From the arrival of a change file to the commit that has it; a file of 250 changes every quarter second."""
     from backfill_cli.catalog import Catalog
 
     write_snapshot(folder / "orders", 200_000, 4)
@@ -98,7 +98,7 @@ def _latency(job: Job, verbs: tuple[str, ...], rounds: int) -> list[float]:
 
 
 def latency_behind(folder: Path, rows: int, rounds: int) -> list[Figure]:
-    """As `live` has it, while the snapshot is read as fast as it goes."""
+    """As `live`, while the snapshot is read as fast as possible."""
     write_snapshot(folder / "big", rows, 20)
     job = Job(folder / "behind", folder / "big").write()
     with job.runner("start", "--config", str(job.config)):
@@ -110,7 +110,7 @@ def latency_behind(folder: Path, rows: int, rounds: int) -> list[Figure]:
 
 
 def throttle(folder: Path, seconds: float) -> list[Figure]:
-    """Rows a second at a limit of 500, between the first and the last checkpoint of the span."""
+    """Rows per second at a limit of 500, between the first and the last checkpoint of the span."""
     from backfill_cli.catalog import Catalog
 
     write_snapshot(folder / "throttled-orders", 200_000, 2)
@@ -127,7 +127,7 @@ def throttle(folder: Path, seconds: float) -> list[Figure]:
 
 
 def idle(folder: Path, seconds: float) -> list[Figure]:
-    """Python CPU of the runner for each idle second, so for each barrier."""
+    """Python CPU time of the runner per idle second, that is per barrier."""
     write_snapshot(folder / "few", 10_000, 1)
     job = Job(folder / "idle", folder / "few").write()
     with job.runner("start", "--config", str(job.config)) as process:
@@ -142,7 +142,7 @@ def idle(folder: Path, seconds: float) -> list[Figure]:
 
 
 def commands(folder: Path, rounds: int) -> list[Figure]:
-    """Wall of the commands that read or post ÷ that of importing what they need at least."""
+    """Wall time of the commands that read or post ÷ that of importing the least that they need."""
     write_snapshot(folder / "few", 10_000, 1)
     job = Job(folder / "commands", folder / "few").write()
     bare = [sys.executable, "-c", "import typer, rich, duckdb"]

@@ -1,12 +1,12 @@
 """A topic into DuckDB against Spark's own Kafka source, batch and streaming; the lag of following it.
 
-    python benchmarks/kafka.py                       all of it, 5 million records, about 10 minutes on 2 cores
-    python benchmarks/kafka.py --quick               200,000 records: whether it works, not how fast it is
+    python benchmarks/kafka.py                       everything, 5 million records, about 10 minutes on 2 cores
+    python benchmarks/kafka.py --quick               200,000 records: only checks that it works
     python benchmarks/kafka.py --only pairs
 
-A broker is started for it. Each way parses the same JSON into the same columns, in one Spark session. The plain
-way copies the ranges to Parquet with default settings, then DuckDB creates the table from the copy; streaming does
-the same in foreachBatch with availableNow. Rounds alternate; the first one warms up.
+A broker is started for it. Each variant parses the same JSON into the same columns, in one Spark session. The
+plain way copies the ranges to Parquet with default settings, then DuckDB creates the table from the copy;
+streaming does the same in foreachBatch with availableNow. Rounds alternate; the first one warms up.
 """
 
 import argparse
@@ -61,7 +61,7 @@ def record(number: int) -> bytes:
 
 
 def produce(bootstrap: str, begin: int, count: int) -> None:
-    """Records `begin` to `begin + count - 1`, partition by partition in turn; all acknowledged at the end."""
+    """Records `begin` to `begin + count - 1`, to the partitions in turn; all are acknowledged at the end."""
     from confluent_kafka import Producer
 
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "queue.buffering.max.messages": 500_000})
@@ -92,7 +92,7 @@ class TopicJob(Job):
 
 
 def parsed(records: "DataFrame") -> "DataFrame":
-    """What all ways load: place and time of a record, and the columns of its value."""
+    """What all variants load: place and time of a record, and the columns of its value."""
     from pyspark.sql import functions as F
 
     row = F.from_json(F.col("value").cast("string"), COLUMNS).alias("row")
@@ -115,7 +115,7 @@ def plain_way(spark: "SparkSession", bootstrap: str, folder: Path) -> float:
 
 
 def streaming_way(spark: "SparkSession", bootstrap: str, folder: Path) -> float:
-    """Seconds for Structured Streaming over all that is there, each batch copied and loaded."""
+    """Seconds for Structured Streaming over all existing records, each batch copied and loaded."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
 
@@ -188,7 +188,7 @@ def pairs(folder: Path, bootstrap: str, records: int, count: int) -> list[Figure
 
 
 def live(folder: Path, bootstrap: str, records: int, seconds: float) -> list[Figure]:
-    """From the acknowledgement of 250 records, each quarter second, to the commit that holds them."""
+    """From the acknowledgement of 250 records, every quarter second, to the commit that has them."""
     from backfill_cli.catalog import Catalog
 
     job = TopicJob(folder / "live", folder, bootstrap=bootstrap, begin="latest").write()

@@ -1,16 +1,16 @@
 """Lake tables filled from lake tables, against a plain Spark job and Structured Streaming.
 
-    python benchmarks/lake.py                       Delta, all of it, 5 million rows, half an hour on 2 cores
-    python benchmarks/lake.py --format iceberg      the same of Iceberg
-    python benchmarks/lake.py --quick               200,000 rows, 20 versions: whether it works, not how fast it is
+    python benchmarks/lake.py                       Delta, everything, 5 million rows, half an hour on 2 cores
+    python benchmarks/lake.py --format iceberg      the same with Iceberg
+    python benchmarks/lake.py --quick               200,000 rows, 20 versions: only checks that it works
     python benchmarks/lake.py --only snapshot planning
 
 snapshot: a pinned version into a new table, beside one Spark job that reads and writes it, and beside Structured
-Streaming's initial snapshot with append, by micro-batches of 5 of the 20 files and all at once; alternating in one
-session, the first round warms up. changes: many versions of 10,000 changes into that table, beside foreachBatch
-with MERGE on the change feed, default settings (Iceberg's stream reads no changes: beside one changelog and one
-MERGE). planning: a pin of a Delta table of many files. lag: a version a second of 1,000 changes, the sink seen
-from outside.
+Streaming's initial snapshot with append, by micro-batches of 5 of the 20 files and all at once; alternating in
+one session, the first round warms up. changes: many versions of 10,000 changes into that table, beside
+foreachBatch with MERGE on the change feed, default settings (Iceberg's stream reads no changes: beside one
+changelog and one MERGE). planning: a pin of a Delta table of many files. lag: a version a second of 1,000
+changes, the sink seen from outside.
 """
 
 import argparse
@@ -158,7 +158,7 @@ def planning(folder: Path, files: int) -> list[Figure]:
 
 
 def lag(spark: "SparkSession", lake: Lake, folder: Path, seconds: int) -> list[Figure]:
-    """Of each version: from when its commit was there until the sink has its insert, looked at every 50 ms."""
+    """For each version, the time from its commit until the sink has its insert, polled every 50 ms."""
     source, count, each = folder / "live", 100_000, 1_000
     removed(source)
     lake.load(source, count)

@@ -1,4 +1,4 @@
-"""The tables of benchmarks/lake.py: made, changed, copied and merged without `backfill`, a class per format."""
+"""The tables of benchmarks/lake.py: created, changed, copied and merged without `backfill`, a class per format."""
 
 import json
 import shutil
@@ -38,7 +38,7 @@ def rows(low: int, high: int, seed: int = 0) -> pa.Table:
 
 
 def change_rows(count: int, changes: int, seed: int) -> Iterator[tuple[str, pa.Table]]:
-    """8 of 10 are updates, one deletes, one inserts; each seed changes other rows while there are any."""
+    """8 of 10 are updates, one a delete, one an insert; each seed changes other rows while there are any."""
     low = (seed * 7_919_000) % max(1, count - changes)
     updated, deleted = low + changes * 8 // 10, low + changes * 9 // 10
     yield "update_preimage", rows(low, updated)
@@ -106,7 +106,7 @@ class Delta:
     commits = version
 
     def change(self, _spark: "SparkSession", table: Path, count: int, changes: int, seed: int) -> None:
-        """The commit is written by hand: its rows are in a file of the feed alone, which is all that is read."""
+        """The commit is written by hand: its rows are only in a file of the feed, which is all that is read."""
         version = self.version(table) + 1
         told = [
             part.append_column("_change_type", pa.array([kind] * len(part)))

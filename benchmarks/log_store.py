@@ -1,10 +1,10 @@
-"""Catching up with many upstream epochs, folded, against one commit each.
+"""Catching up with many upstream epochs, folded together, against one commit each.
 
     python benchmarks/log_store.py              500 epochs of 2,000 changes over 1 million rows
     python benchmarks/log_store.py --quick      40 epochs over 50,000 rows
 
-One commit each: the same job, caught up, gets one change file at a time, the next one as soon as the one before is
-committed, at the shortest interval there is; some epochs are enough to know what each takes.
+One commit each: the same job, caught up, gets one change file at a time, the next one as soon as the previous one
+is committed, at the shortest possible interval; a few epochs are enough to know what each takes.
 """
 
 import argparse
@@ -34,7 +34,7 @@ def folded(job: Job, epochs: int, count: int, rows: int) -> tuple[float, int]:
 
 
 def one_by_one(job: Job, first: int, epochs: int, count: int, rows: int) -> list[float]:
-    """Seconds that each of these upstream epochs took, from its landing to its commit."""
+    """Seconds that each of these upstream epochs took, from its arrival to its commit."""
     from backfill_cli.catalog import Catalog
 
     catalog = Catalog(job.catalog)

@@ -1,11 +1,11 @@
 """The loss that strategy chain prevents: a log that keeps a minute, under a snapshot of five.
 
-    python benchmarks/loss.py                 five minutes and some, at little load
+    python benchmarks/loss.py                 a little over five minutes, at low load
     python benchmarks/loss.py --seconds 60    a shorter snapshot; the log keeps a fifth of it
 
 Two logs, a topic with a retention and a landing zone that is swept, each under strategy snapshot and under chain,
-all four side by side. The source is a dict that is changed every second while its export is read. Expected: exit
-code 7 by snapshot, naming what is gone; 0 by chain, and the sink equals the dict, row by row.
+all four in parallel. The source is a dict that changes every second while its export is read. Expected: exit code
+7 with snapshot, naming what is gone; 0 with chain, and the sink equals the dict, row by row.
 """
 
 import argparse
@@ -96,7 +96,7 @@ def _record(before: dict[str, int] | None, after: dict[str, int] | None) -> byte
 
 
 def to_topic(broker: "Broker", kept_s: float) -> Callable[[list[tuple[int, bytes]]], None]:
-    """A topic that keeps what it has for so long; what sends to it."""
+    """A topic with this retention, and the function that sends to it."""
     from confluent_kafka import Producer
 
     kept_ms = str(int(kept_s * 1000))
@@ -112,7 +112,7 @@ def to_topic(broker: "Broker", kept_s: float) -> Callable[[list[tuple[int, bytes
 
 
 def to_zone(zone: Path, kept_s: float) -> Callable[[list[tuple[int, bytes]]], None]:
-    """A landing zone whose files are removed when they are so old; what writes to it."""
+    """A landing zone whose files are removed at this age, and the function that writes to it."""
     zone.mkdir()
     numbers = count(1)
 
@@ -150,7 +150,7 @@ class Try:
 
 
 def begin(log: str, strategy: str, source: Source, folder: Path, changes: str, seconds: int) -> Try:
-    """The job as a process; its snapshot is throttled to take so long."""
+    """The job as a process; its snapshot is throttled to take this long."""
     place = folder / f"{log.replace(' ', '-')}-{strategy}"
     place.mkdir()
     spool = f'[spool]\npath = "{place}/spool"\n' if strategy == "chain" else ""

@@ -1,4 +1,4 @@
-"""What the benchmarks share: a scratch folder, a job over made-up orders, the CLI as a process, figures."""
+"""What the benchmarks share: a scratch folder, a job over generated orders, the CLI as a process, figures."""
 
 import json
 import os
@@ -51,7 +51,7 @@ master = "local[*]"
 
 @dataclass(frozen=True)
 class Figure:
-    """One measured figure. goal: what it should be, in words; reached: is it; runs: the values behind it."""
+    """One measured figure. goal: in words; reached: whether it is met; runs: the values behind it."""
 
     name: str
     value: float
@@ -134,7 +134,7 @@ class Job:
         return as_json(read_jobs(Catalog(self.catalog), JOB))["jobs"][0]
 
     def forget(self) -> None:
-        """Everything but the snapshot is gone."""
+        """Everything except the snapshot is gone."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
@@ -161,7 +161,7 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 def cpu_s(process: psutil.Process) -> float:
-    """CPU seconds of a process and of all below it that still live or have been waited for."""
+    """CPU seconds of a process and of its descendants that are alive or have been waited for."""
     total = 0.0
     for one in [process, *process.children(recursive=True)]:
         try:
@@ -175,7 +175,7 @@ def cpu_s(process: psutil.Process) -> float:
 
 
 def report(benchmark: str, figures: Sequence[Figure], sizes: Mapping[str, object]) -> bool:
-    """Print the figures and keep them under benchmarks/results/. True when all are reached."""
+    """Print the figures and save them in benchmarks/results/. True if all goals are reached."""
     table = Table(title=f"{benchmark}: {', '.join(f'{k} {v}' for k, v in sizes.items())}")
     for column in ("figure", "measured", "goal", "reached", "each run", "note"):
         table.add_column(column, justify="right" if column == "measured" else "left")

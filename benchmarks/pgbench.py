@@ -1,4 +1,4 @@
-"""What the PostgreSQL benchmarks share: a database, pgbench beside a job, CPU used, how long we held what open."""
+"""What the PostgreSQL benchmarks share: a database, pgbench beside a job, CPU used, our longest transaction."""
 
 import multiprocessing
 import subprocess
@@ -86,7 +86,7 @@ class Database:
         return self
 
     def forget_slot(self) -> None:
-        """Slot and publication of the job are gone; `orders` has no dead rows left of a run before."""
+        """Slot and publication of the job are gone; `orders` has no dead rows left from an earlier run."""
         self(
             f"SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = '{SLOT}'",
             f"DROP PUBLICATION IF EXISTS {SLOT}",
@@ -95,13 +95,13 @@ class Database:
         )
 
     def told(self) -> int:
-        """How many transactions of pgbench have come so far."""
+        """How many transactions pgbench has made so far."""
         last = "CASE WHEN is_called THEN last_value ELSE 0 END"  # of a new one the last value is 1 too
         return int(self(f"SELECT {last} FROM pgbench_history_hid_seq")[0][0])
 
     @contextmanager
     def pgbench(self, *arguments: str, touch: bool = False) -> Iterator[subprocess.Popen[bytes]]:
-        """pgbench running beside; ended, if it still runs, afterwards. touch: it changes orders as well."""
+        """pgbench running alongside; ended afterwards if it still runs. touch: it also changes orders."""
         mixed = ["-b", "tpcb-like@9", "-f", f"{self.folder / 'touch.sql'}@1"] if touch else []
         command = [str(self.server.program("pgbench")), "-n", "-j", "1", *arguments, *mixed, self.dsn]
         with (self.folder / "pgbench.log").open("ab") as log:
@@ -114,7 +114,7 @@ class Database:
             process.wait()
 
     def run_pgbench(self, *arguments: str) -> None:
-        """It has ended."""
+        """pgbench has ended."""
         with self.pgbench(*arguments) as process:
             if process.wait():
                 raise RuntimeError((self.folder / "pgbench.log").read_text()[-2000:])
@@ -135,7 +135,7 @@ class PgJob(Job):
 
 
 class Watch:
-    """While it is entered: how long the longest transaction of ours has been seen open, in seconds."""
+    """Inside the block: how long our longest transaction was seen open, in seconds."""
 
     def __init__(self, dsn: str) -> None:
         self._dsn = dsn
@@ -163,7 +163,7 @@ class Watch:
 
 
 def our_cpu_s(db: Database) -> float:
-    """CPU seconds so far of this process and all below it, and of the server but for pgbench's sessions."""
+    """CPU seconds so far of this process and its descendants, and of the server without pgbench's sessions."""
     postmaster = psutil.Process(int((db.server.data / "postmaster.pid").read_text().split()[0]))
     query = "SELECT pid FROM pg_stat_activity WHERE application_name = 'pgbench'"
     theirs = {pid for (pid,) in db(query)}
@@ -180,7 +180,7 @@ def our_cpu_s(db: Database) -> float:
 
 @contextmanager
 def burning(cores: float) -> Iterator[None]:
-    """Two processes beside that use so much CPU together and nothing of the database."""
+    """Two other processes that together use this much CPU and do not touch the database."""
     context = multiprocessing.get_context("spawn")
     both = [context.Process(target=_burn, args=(cores / 2,), daemon=True) for _ in range(2)]
     for one in both:
@@ -204,7 +204,7 @@ def _burn(cores: float) -> None:
 
 
 def sums(folder: Path, tables: Sequence[str] = TELLING) -> tuple[int, ...]:
-    """What pgbench keeps equal, as the sink has it: the sums of balances and of what was told."""
+    """The sums that pgbench keeps equal, as the sink has them: of balances and of the history."""
     import duckdb
 
     columns = ("abalance", "bbalance", "tbalance", "delta")

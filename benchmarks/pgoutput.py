@@ -1,10 +1,10 @@
-"""How many changes of a slot's log a core takes: decoded, netted by key and written as Parquet.
+"""How many changes of a slot's log one core handles: decoded, netted by key and written as Parquet.
 
     python benchmarks/pgoutput.py                      500,000 changes of 5 columns, five times
     python benchmarks/pgoutput.py --changes 50000
 
-60 % inserts, 30 % updates, 10 % deletes, 1,000 a transaction, as in the first measure of ways to read a log. The
-server decodes the window anew each time, in a process of its own; what it alone takes is measured beside.
+60 % inserts, 30 % updates, 10 % deletes, 1,000 per transaction, as in the first comparison of ways to read a log.
+The server decodes the window again each time, in a process of its own; its own share is measured separately.
 """
 
 import argparse

@@ -1,14 +1,14 @@
 """A PostgreSQL that keeps taking writes into DuckDB: the copy against Spark's JDBC source and against Debezium,
-beside pgbench, what following it takes and lags, the longest transaction, what holds at every checkpoint.
+beside pgbench; the cost and lag of following it, the longest transaction, what holds at every checkpoint.
 
-    python benchmarks/postgres.py                       all of it, 2 million rows, about 20 minutes on 2 cores
-    python benchmarks/postgres.py --quick               200,000 rows: whether it works, not how fast it is
+    python benchmarks/postgres.py                       everything, 2 million rows, about 20 minutes on 2 cores
+    python benchmarks/postgres.py --quick               200,000 rows: only checks that it works
     python benchmarks/postgres.py --only pairs busy
 
 A server is started for it. The plain way: Spark's JDBC source, with as many partitions as the job has splits,
 copies to Parquet with default settings, then DuckDB creates the table from the copy. Debezium does its initial
-snapshot in a Java program of its own, tuned for few and large fetches, its records counted and thrown away. Rounds
-alternate; the first one warms up.
+snapshot in a Java program of its own, tuned for few and large fetches, its records counted and thrown away.
+Rounds alternate; the first one warms up.
 """
 
 import argparse
@@ -46,7 +46,7 @@ POINTS = ("after-stage:2", "after-prepare:2", "sink-before-commit:3", "after-com
 
 
 def pairs(db: Database, count: int, watch: Watch) -> list[Figure]:
-    """Ours ÷ plain, and rows a second of ours ÷ Debezium's."""
+    """Ours ÷ plain, and our rows per second ÷ Debezium's."""
     spark, many = session(), partitions(db)
     rounds: list[tuple[float, float, float]] = []
     for number in range(count + 1):
@@ -73,7 +73,7 @@ def pairs(db: Database, count: int, watch: Watch) -> list[Figure]:
 
 
 def busy(db: Database, count: int, clients: int, watch: Watch) -> list[Figure]:
-    """The copy beside pgbench ÷ the idle one; what pgbench loses by it, against as much CPU used beside."""
+    """The copy beside pgbench ÷ an idle one; what pgbench loses by it, against as much CPU load from elsewhere."""
     session()
     by_idle, losses, notes = [], [], []
     for number in range(count + 1):
@@ -107,7 +107,7 @@ def busy(db: Database, count: int, clients: int, watch: Watch) -> list[Figure]:
 
 
 def follow(db: Database, count: int, transactions: int, watch: Watch) -> list[Figure]:
-    """Changes a second of a backlog that pgbench left, from the command's begin to its end."""
+    """Changes per second through a backlog that pgbench left, from the start of the command to its end."""
     from backfill_cli.catalog import Catalog
 
     session()
@@ -131,7 +131,7 @@ def follow(db: Database, count: int, transactions: int, watch: Watch) -> list[Fi
 
 
 def live(db: Database, seconds: int, watch: Watch) -> list[Figure]:
-    """From each transaction's commit, as the server has it, to the commit that holds it; then at full speed."""
+    """From each transaction's commit on the server to the commit that has it in the sink; then at full speed."""
     found = []
     for name, arguments, goal in (
         ("live lag at 500 transactions/s", ("-c", "4", "-R", "500"), 2.0),
@@ -146,7 +146,7 @@ def live(db: Database, seconds: int, watch: Watch) -> list[Figure]:
 
 
 def _lags(db: Database, seconds: int, arguments: tuple[str, ...], watch: Watch) -> tuple[list[float], float]:
-    """Seconds by transaction in order of commit, without the first fifth; how many a second."""
+    """Seconds per transaction in order of commit, without the first fifth; transactions per second."""
     from backfill_cli.catalog import Catalog
 
     job = PgJob(db.folder / "live", db.folder, tables=TELLING)
@@ -175,7 +175,7 @@ def _lags(db: Database, seconds: int, arguments: tuple[str, ...], watch: Watch) 
 
 
 def killed(db: Database, kills: int) -> list[Figure]:
-    """pgbench's invariant in the sink at every checkpoint once caught up, the runner killed again and again."""
+    """pgbench's invariant in the sink at every checkpoint once caught up, with the runner killed repeatedly."""
     job = PgJob(db.folder / "killed", db.folder, tables=TELLING)
     job.forget()
     db.forget_slot()
@@ -200,7 +200,7 @@ def killed(db: Database, kills: int) -> list[Figure]:
             finally:
                 runner.kill()
                 runner.wait()
-            print(f"  killed {point or 'at some time'}, {checked(job)} checkpoints looked at", file=sys.stderr)
+            print(f"  killed {point or 'at some time'}, {checked(job)} checkpoints checked", file=sys.stderr)
     job.run("start", "--config", str(job.config), "--until", "caught-up")
     found = [json.loads(line) for line in (job.folder / "checked").read_text().splitlines()] + [sums(job.folder)]
     told = db("SELECT sum(delta)::bigint FROM pgbench_history")[0][0]

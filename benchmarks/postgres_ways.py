@@ -24,7 +24,7 @@ def jars(name: str) -> str:
 
 
 def session() -> "SparkSession":
-    """The one that all ways share."""
+    """The Spark session that all variants share."""
     from backfill_cli.spark.session import open_session
 
     return open_session("local[*]", {"spark.jars": ",".join(str(jar) for jar in Path(jars("jdbc")).glob("*.jar"))})
@@ -59,7 +59,7 @@ def plain_way(spark: "SparkSession", db: Database, folder: Path, many: int) -> f
 
 
 def debezium_way(db: Database) -> float:
-    """Seconds from its engine's start to its last row."""
+    """Seconds from the start of its engine to the last row."""
     told = [str(db.server.port), "bench", "public.orders", "peer", str(db.rows)]
     command = ["java", "-Xmx2g", "-cp", f"{jars('debezium')}/*", str(PEERS / "Snapshot.java"), *told]
     done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
@@ -70,7 +70,7 @@ def debezium_way(db: Database) -> float:
 
 
 def our_way(db: Database, tables: tuple[str, ...] = ORDERS) -> float:
-    """Seconds for the whole job in this process, slot and publication made by it; the session is there already."""
+    """Seconds for the whole job in this process, which makes slot and publication; the session already exists."""
     job = PgJob(db.folder / "ours", db.folder, tables=tables)
     job.forget()
     db.forget_slot()

@@ -1,10 +1,10 @@
 """What a barrier costs at sizes that no test has rows for: splits, files of one epoch, tables. No Spark, no rows.
 
     python benchmarks/scale.py                  1,000 to 100,000 splits, 10,000 files an epoch, 1,000 tables
-    python benchmarks/scale.py --quick          a hundredth of it: whether it works, not what it costs
+    python benchmarks/scale.py --quick          a hundredth of it: only checks that it works
 
 The real strategy plans and advances, the real catalog prepares and loads, the real DuckDB sink keeps the state
-beside its marker. docs/scale.md says what follows.
+beside its marker. docs/scale.md discusses the results.
 """
 
 import argparse
@@ -149,7 +149,7 @@ class Job:
         self.commit_s.append(seconds(lambda: self.sink.commit(commit)))
 
     def staged(self, folder: Path, files: int) -> StagedTable:
-        """Files without rows: what they cost beside their rows."""
+        """Files without rows: their cost apart from that of rows."""
         folder.mkdir()
         empty = pa.table({f"c{n}": pa.array([], pa.int64()) for n in range(COLUMNS)})
         found = []

@@ -1,11 +1,11 @@
 """The snapshot into DuckDB against the plain way, with kill -9 and resume, a small slice, memory, verify.
 
-    python benchmarks/snapshot.py                       all of it, 10 million rows, about 10 minutes on 2 cores
-    python benchmarks/snapshot.py --quick               500,000 rows: whether it works, not how fast it is
+    python benchmarks/snapshot.py                       everything, 10 million rows, about 10 minutes on 2 cores
+    python benchmarks/snapshot.py --quick               500,000 rows: only checks that it works
     python benchmarks/snapshot.py --only pairs killed
 
 The plain way: the same Spark session copies Parquet to Parquet with default settings, then DuckDB creates the
-table from the copy, one after the other, no control at all. Pairs alternate; the first one warms up.
+table from the copy, one after the other, without any control. Pairs alternate; the first one warms up.
 """
 
 import argparse
@@ -44,7 +44,7 @@ def plain_way(spark: "SparkSession", source: Path, folder: Path) -> float:
 
 
 def our_way(job: Job, rows: int) -> float:
-    """Seconds for the whole job in this process, with its end checks; the session is there already."""
+    """Seconds for the whole job in this process, with its final checks; the session already exists."""
     from backfill_cli.catalog import Catalog
     from backfill_cli.config import load
     from backfill_cli.engine.loop.run import start
@@ -102,7 +102,7 @@ def spark_start_s(tries: int) -> float:
 
 
 def killed(folder: Path, source: Path, rows: int, tries: int) -> list[Figure]:
-    """(wall − one Spark start − time in lost epochs) ÷ uninterrupted; SIGKILL when half is committed."""
+    """(wall time − one Spark start − time in lost epochs) ÷ uninterrupted; SIGKILL when half is committed."""
     start = spark_start_s(3)
     ratios, lost_epochs, notes = [], [], []
     for _ in range(tries):
@@ -127,7 +127,7 @@ def killed(folder: Path, source: Path, rows: int, tries: int) -> list[Figure]:
 
 
 def _until_killed(job: Job, rows: int) -> tuple[float, float, int]:
-    """Seconds until SIGKILL once `rows` are committed, those since the last commit, epochs in flight then."""
+    """Seconds until SIGKILL once `rows` are committed, seconds since the last commit, epochs then in flight."""
     from backfill_cli.catalog import Catalog
     from backfill_cli.errors import NoSuchJob
 

@@ -1,4 +1,4 @@
-"""A job run in the background: the same command once more, in a session of its own, with a log of bounded size."""
+"""A job run in the background: the same command again, in its own session, with a log of bounded size."""
 
 import json
 import os
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from backfill_cli.catalog import Catalog
 
 POLL_S = 0.2
-LOG = "BACKFILL_DETACHED_LOG"  # tells the process in the background where its output goes
+LOG = "BACKFILL_DETACHED_LOG"  # tells the background process where its output goes
 LOOK_S = 5.0
 
 
 def start_detached(
     job: str, catalog: "Catalog", words: list[str], as_json: bool, barrier_within_s: float | None = None
 ) -> None:
-    """The job runs in the background and holds its lease, or has ended well already.
+    """The job runs in the background and holds its lease, or has already ended successfully.
 
-    barrier_within_s: its first barrier is waited for, too, so long. Raises Held while another runner has it,
-    before anything reaches the log; Exit with the runner's exit code, its output on stderr, when it failed at
-    once; WaitTimedOut, and the runner goes on.
+    barrier_within_s: also wait this long for its first barrier. Raises Held while another runner has the job,
+    before anything is written to the log; Exit with the runner's exit code, its output on stderr, if the runner
+    failed at once; WaitTimedOut if there was no barrier in time: the runner keeps running.
     """
     catalog.lock_job(job).release()
     log = log_of(catalog.path, job)
@@ -67,7 +67,7 @@ def start_detached(
             break
         if barrier_within_s is not None and time.monotonic() > deadline:
             raise WaitTimedOut(
-                f"job {job!r}: runner {runner.pid} had no barrier within {barrier_within_s:g} s, and goes on",
+                f"job {job!r}: runner {runner.pid} reached no barrier within {barrier_within_s:g} s and goes on",
                 f"backfill status {job}, and its log: {log}",
             )
         time.sleep(POLL_S)
@@ -79,24 +79,24 @@ def start_detached(
 
 
 def _ended_with(failure: Path, code: int, log: Path) -> BackfillError:
-    """The error that a runner left when it ended; one that was killed left none."""
+    """The error that a runner left when it ended; a runner that was killed left none."""
     try:
         told = json.loads(failure.read_text("utf-8"))
         error = BackfillError(told["message"], told["hint"] or "")
     except (OSError, ValueError):
-        error = BackfillError(f"the runner ended with {code} and said no more", f"its log: {log}")
+        error = BackfillError(f"the runner ended with exit code {code} and left no error", f"its log: {log}")
     error.exit_code = code if code > 0 else 128 - code
     return error
 
 
 def in_background() -> bool:
-    """Whether this is the process that another one started."""
+    """Whether this process was started by another one, to run in the background."""
     return LOG in os.environ
 
 
 @contextmanager
 def bounded_log() -> Iterator[None]:
-    """Meanwhile the log of a process in the background, if this is one, goes on in a new file when it is full."""
+    """Inside the block, the log of a background process continues in a new file whenever it is full."""
     log = os.environ.get(LOG)
     if log is None:
         yield
@@ -105,7 +105,7 @@ def bounded_log() -> Iterator[None]:
 
     def look() -> None:
         while not over.wait(LOOK_S):
-            with suppress(OSError, UsageError):  # a full disk: the log goes on where it is
+            with suppress(OSError, UsageError):  # a full disk: keep writing to the same file
                 rotate(Path(log))
 
     thread = threading.Thread(target=look, name="log", daemon=True)
@@ -118,13 +118,13 @@ def bounded_log() -> Iterator[None]:
 
 
 def rotate(log: Path) -> None:
-    """Where the file that stdout and stderr write to is full, it is put aside and a new one takes its place.
+    """If the file behind stdout and stderr is full, it has been renamed and a new file has taken its place.
 
-    By the process's own handles: what libraries write reaches the new file too.
+    The process's own file handles are redirected, so that the output of libraries reaches the new file, too.
     """
     if os.fstat(sys.stderr.fileno()).st_size < LOG_BYTES:
         return
-    with suppress(FileNotFoundError):  # somebody removed it: we write to a file without a name
+    with suppress(FileNotFoundError):  # the file was deleted: we are writing to one without a name
         os.replace(log, kept(log))
     with _opened(log) as fresh:
         for stream in (sys.stdout, sys.stderr):
@@ -137,7 +137,7 @@ def _opened(log: Path) -> BinaryIO:
         return opened(log)
     except OSError as error:
         raise UsageError(
-            f"log {log}: {error.strerror}", "run it without --detach, or make it a file that can be written"
+            f"log {log}: {error.strerror}", "run it without --detach, or make the log writable"
         ) from None
 
 
@@ -151,7 +151,7 @@ def _holds(catalog: "Catalog", job: str, pid: int) -> bool:
 
 
 def _passed_barrier(catalog: "Catalog", job: str, pid: int) -> bool:
-    """Whether the runner has looked at the upstream, under what was asked of the job before: a resume, too."""
+    """Whether the runner has observed the upstream after taking every earlier command, a resume included."""
     if not _holds(catalog, job, pid):
         return False
     row = catalog.job(job)

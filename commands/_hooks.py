@@ -1,4 +1,4 @@
-"""A job's hooks: the user's command, run at events beside the job. What becomes of it is a line in the log."""
+"""A job's hooks: the user's command, run at events beside the job. Its outcome is a line in the log."""
 
 import json
 import os
@@ -24,15 +24,15 @@ Told = Callable[[str, bool], None]
 
 
 class HookRunner:
-    """Runs the command for one event after the other, in a thread of its own; who tells of an event never waits.
+    """Runs the command for one event after the other, in a thread of its own; reporting an event never blocks.
 
-    environment: what the command gets beside this process's own. told: a line for the log, and whether it is a
-    warning.
+    environment: variables for the command, in addition to this process's own. told: takes a line for the log, and
+    whether it is a warning.
     """
 
     def __init__(self, hooks: "Hooks", environment: Mapping[str, str], told: Told) -> None:
         self._hooks = hooks
-        # The command may type commands of ours: they are not the process in the background.
+        # The command may run `backfill` itself: that is not the background process.
         inherited = {name: value for name, value in os.environ.items() if name != LOG}
         self._environment = {**inherited, **environment}
         self._told = told
@@ -43,7 +43,7 @@ class HookRunner:
         self._running: subprocess.Popen[bytes] | None = None
 
     def hear(self, event: Mapping[str, Any]) -> None:
-        """The command will be run, if it is one of the events asked for; not if too many wait."""
+        """The command will run, if the event is one of those configured; it is dropped if too many are waiting."""
         if event["event"] not in self._hooks.on:
             return
         if self._closed:
@@ -55,10 +55,10 @@ class HookRunner:
         try:
             self._events.put_nowait(event)
         except queue.Full:
-            self._told(f"hook for {event['event']}: dropped, {WAITING_AT_MOST} events wait already", True)
+            self._told(f"hook for {event['event']}: dropped, {WAITING_AT_MOST} events are already waiting", True)
 
     def close(self) -> None:
-        """What waits has been run, within one more time limit in all; the rest is dropped."""
+        """Waiting events have been handled within one more time limit in total; the rest are dropped."""
         self._closed = True
         if self._thread is None:
             return
@@ -66,7 +66,7 @@ class HookRunner:
         try:
             self._events.put(None)
             self._thread.join()
-        except BaseException:  # a signal: nobody waits any more
+        except BaseException:  # a signal: stop waiting
             if self._running is not None:
                 _kill(self._running)
             raise
@@ -77,13 +77,15 @@ class HookRunner:
             if self._ends_s is not None:
                 limit_s = min(limit_s, self._ends_s - time.monotonic())
             if limit_s <= 0:
-                self._told(f"hook for {event['event']}: dropped, the run has ended and its time is over", True)
+                self._told(
+                    f"hook for {event['event']}: dropped, the run has ended and the time limit is used up", True
+                )
                 continue
             wrong = self._run(event, limit_s)
             self._told(f"hook for {event['event']}: {wrong or 'ran'}", wrong is not None)
 
     def _run(self, event: Mapping[str, Any], limit_s: float) -> str | None:
-        """Run the command to its end. Returns what went wrong."""
+        """Run the command to its end. Returns what went wrong, or None."""
         try:
             with tempfile.TemporaryFile() as said:
                 self._running = hook = subprocess.Popen(
@@ -107,14 +109,14 @@ class HookRunner:
 
 
 def _kill(hook: "subprocess.Popen[bytes]") -> None:
-    """The command is gone, and what it started with it."""
+    """The command is gone, with every process that it started."""
     with suppress(ProcessLookupError):
         os.killpg(hook.pid, signal.SIGKILL)
     hook.wait()
 
 
 def _last_line(said: IO[bytes]) -> str:
-    """What the command wrote last to its stderr."""
+    """The last line that the command wrote to stderr."""
     size = said.seek(0, os.SEEK_END)
     said.seek(max(0, size - SAID_BYTES))
     lines = said.read().decode(errors="replace").strip().splitlines()

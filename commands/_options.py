@@ -1,4 +1,4 @@
-"""Options that several verbs share, and how they become a catalog, a job, a length of time."""
+"""Options that several verbs share, and how they become a catalog, a job, a duration."""
 
 import os
 from pathlib import Path
@@ -17,7 +17,7 @@ DEFAULT_CONFIG = "job.toml"
 
 
 def job_names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """For a shell: the jobs whose names begin so; none where the catalog is absent or busy: no waiting here."""
+    """For shell completion: job names with this prefix; none if the catalog is absent or busy (it never waits)."""
     from backfill_cli.catalog import Catalog
 
     try:
@@ -28,7 +28,7 @@ def job_names(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def known_config(typed: dict[str, Any]) -> str:
-    """The file that the job which was typed, or meant, was started by last; empty where nobody knows."""
+    """The config file that the named job, or the only one, was last started with; empty if that is not known."""
     from backfill_cli.catalog import Catalog
 
     try:
@@ -44,15 +44,15 @@ CatalogOption = Annotated[
         "--catalog",
         envvar="BACKFILL_CATALOG",
         metavar="FILE",
-        help="The catalog: jobs and progress. Default: .backfill/catalog.duckdb in this folder, for an existing "
-        "job also in a folder above it.",
+        help="The catalog file: jobs and their progress. Default: .backfill/catalog.duckdb in this folder or, for "
+        "an existing job, in a parent folder.",
     ),
 ]
 JobArgument = Annotated[
     str | None,
     typer.Argument(
         metavar="JOB",
-        help="May be left out when there is only one job, or only one that has not ended.",
+        help="Optional if there is only one job, or only one that has not ended.",
         show_default=False,
         autocompletion=job_names,
     ),
@@ -72,37 +72,38 @@ MetricsFileOption = Annotated[
     typer.Option(
         "--metrics-file",
         metavar="FILE",
-        help="Write Prometheus metrics here, for node exporter.",
+        help="Write Prometheus metrics to this file, for node exporter's textfile collector.",
         show_default=False,
     ),
 ]
 MetricsPortOption = Annotated[
     str | None,
     typer.Option(
-        "--metrics-port", metavar="[HOST:]PORT", help="Serve Prometheus metrics; on loopback unless HOST is named."
+        "--metrics-port", metavar="[HOST:]PORT", help="Serve Prometheus metrics; on loopback unless HOST is given."
     ),
 ]
 QuietOption = Annotated[
-    bool, typer.Option("--quiet", "-q", help="Show warnings, errors and the end alone; the log has all lines.")
+    bool,
+    typer.Option(
+        "--quiet", "-q", help="Show only warnings, errors and the closing lines; the log has every line."
+    ),
 ]
 IntervalOption = Annotated[
     str | None,
     typer.Option(
         "--progress-interval",
         metavar="TIME",
-        help='Between two lines of progress, in the log and off a terminal: "1m". Default: 10s.',
+        help='Time between progress lines, in the log and where output is not a terminal: "1m". Default: 10s.',
         show_default=False,
     ),
 ]
 FailOnQuarantineOption = Annotated[
     bool,
-    typer.Option(
-        "--fail-on-quarantine", help="End with exit code 1 where rows of the job were quarantined, in any run."
-    ),
+    typer.Option("--fail-on-quarantine", help="End with exit code 1 if any run of the job has quarantined rows."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON to stdout.")]
 WaitOption = Annotated[
-    bool, typer.Option("--wait", help="Wait until the command has taken effect; print the epoch.")
+    bool, typer.Option("--wait", help="Wait until the command has taken effect, then print the epoch.")
 ]
 TimeoutOption = Annotated[
     str, typer.Option("--timeout", metavar="TIME", help='How long to wait: "30s", "30m", "2h".')
@@ -110,14 +111,14 @@ TimeoutOption = Annotated[
 
 
 def open_catalog(path: str, *, above: bool = True) -> "Catalog":
-    """The catalog file; nothing is opened or made yet. above: see `catalog_file`."""
+    """The catalog at this path; nothing is opened or created yet. above: see `catalog_file`."""
     from backfill_cli.catalog import Catalog
 
     return Catalog(catalog_file(path, above))
 
 
 def tell_if_above(store: "Catalog") -> None:
-    """Who looks is told whose jobs these are, where they are not this folder's."""
+    """The catalog's path is printed if it was found in a folder above this one."""
     if store.path.parent.parent in Path.cwd().parents and store.path.parts[-2:] == Path(DEFAULT_CATALOG).parts:
         say(f"catalog {store.path}")
 
@@ -125,8 +126,8 @@ def tell_if_above(store: "Catalog") -> None:
 def catalog_file(path: str, above: bool) -> Path:
     """Where the catalog is, or would be.
 
-    above: look in the folders above, too, up to the home folder, for one that is this user's. Not for a verb that
-    may make a job, nor where one that acts names none.
+    above: search the parent folders, too, up to the home folder, for a catalog that belongs to this user. Not for
+    a verb that can create a job, nor for one that changes a job when none is named.
     """
     here = Path(DEFAULT_CATALOG)
     if path or not above or os.path.lexists(here):
@@ -144,21 +145,21 @@ def _is_mine(file: Path) -> bool:
 
 
 def config_file(argument: str | None, option: str | None) -> Path:
-    """The config that was named either way, else `job.toml`. Raises UsageError for both, or for none."""
+    """The config that was given either way, else `job.toml`. Raises UsageError for both, or if there is none."""
     if argument is not None and option is not None:
-        raise UsageError(f"two configs are named: {argument} and --config {option}", "name one of them")
+        raise UsageError(f"two configs are given: {argument} and --config {option}", "give only one of them")
     if "" in (argument, option):
-        raise UsageError("the name of the config is empty", "name the file: --config FILE")
+        raise UsageError("the config's file name is empty", "name the file: --config FILE")
     if argument is None and option is None and not Path(DEFAULT_CONFIG).exists():
         raise UsageError(
-            f"no config is named, and there is no {DEFAULT_CONFIG} in {Path.cwd()}",
+            f"no config is given, and there is no {DEFAULT_CONFIG} in {Path.cwd()}",
             "name it: --config FILE; or write one: backfill init",
         )
     return Path(argument or option or DEFAULT_CONFIG)
 
 
 def named_job(catalog: "Catalog", name: str | None) -> "JobRow":
-    """The job of that name; without one the only job, or the only one that has not ended. Raises NoSuchJob."""
+    """The job of that name; without a name, the only job, or the only one that has not ended. Raises NoSuchJob."""
     if name is None:
         jobs = catalog.jobs()
         if not jobs:
@@ -174,7 +175,7 @@ def no_job(catalog: "Catalog") -> NoSuchJob:
 
 
 def seconds(text: str, option: str) -> float:
-    """A length of time. Raises UsageError naming the option."""
+    """The duration in seconds. Raises UsageError naming the option."""
     from backfill_cli.model.units import duration_s
 
     try:

@@ -1,4 +1,4 @@
-"""A command's way into the inbox: post it, wait for its barrier when asked to, tell what came of it."""
+"""How a command gets into the inbox: post it, wait for its barrier if asked to, report the outcome."""
 
 import json
 import time
@@ -29,7 +29,7 @@ DONE = {
 def post(
     catalog: str, job: str | None, verb: Verb, *, rate: float | None, wait: bool, timeout: str, as_json: bool
 ) -> None:
-    """Ask a job for something; without a runner it is written at once.
+    """The command is in the job's inbox; without a live runner it has been applied at once.
 
     Raises NoSuchJob; with `wait` WaitTimedOut.
     """
@@ -56,26 +56,26 @@ def post(
         say(note)
     held = None if verb in (Verb.RESUME, Verb.THROTTLE) else _held_back(store.job(name) if wait else before, verb)
     if held is not None:
-        say(f"{held}, and keeps more until it goes on: backfill resume {name}")
+        say(f"{held}, and keeps more until the job continues: backfill resume {name}")
         if (verb is Verb.STOP or not before.live) and _is_limited(store, name):
-            say(f"only a runner keeps it within upstream.max_retained; to look: backfill status {name} --check")
+            say(f"only a live runner enforces upstream.max_retained; to check: backfill status {name} --check")
 
 
 def _note(before: "JobRow", verb: Verb) -> str | None:
-    """Why a command changes nothing, None where it does. before: the job as it was."""
+    """Why a command has no effect; None if it has one. before: the job as it was."""
     asked = before.asked
     if (verb is Verb.PAUSE and asked.paused) or (verb is Verb.PAUSE_ALL and asked.pause_all):
-        return f"it was paused already, by {asked.paused_by} since {spell_moment(asked.paused_since_ms)}"
+        return f"it was already paused, by {asked.paused_by} since {spell_moment(asked.paused_since_ms)}"
     phase = before.phase if before.progress is None else before.progress.phase
     if verb is Verb.THROTTLE and phase != Phase.SNAPSHOT:
-        return "it has no effect now: the snapshot is read, and changes are not limited"
+        return "it has no effect now: the snapshot has been read, and changes are not limited"
     return None
 
 
 def _held_back(row: "JobRow", verb: Verb) -> str | None:
-    """What the upstream keeps for the job, as last seen; None where it keeps nothing for it.
+    """What the upstream keeps for the job, as last observed; None if it keeps nothing.
 
-    A pause of strategy chain goes on taking the log.
+    With strategy chain the log is still taken while the job is paused.
     """
     keeps = row.progress is not None and row.progress.held_bytes is not None
     if not keeps or (row.strategy == "chain" and verb is Verb.PAUSE):
@@ -96,17 +96,17 @@ def _rate(verb: Verb, rate: float | None) -> str:
 
 
 def _goes_on(row: "JobRow", verb: Verb) -> bool:
-    """Whether a command that was taken is not reached yet."""
+    """Whether a command was taken but its state is not reached yet."""
     return row.live and (
         verb is Verb.STOP or (verb in (Verb.PAUSE, Verb.PAUSE_ALL) and row.state == JobState.PAUSING)
     )
 
 
 def _waited(catalog: "Catalog", job: str, command: int, verb: Verb, limit_s: float) -> int:
-    """The epoch of the barrier that took a command; a stop is over once its runner has gone, a pause once it is
-    reached: the sink has all that was being committed.
+    """The epoch of the barrier that took the command. A stop is complete once the runner has gone, a pause once it
+    is reached: the sink then has everything that was being committed.
 
-    A runner may die with the command untaken: then it is written here, as without a runner.
+    If the runner dies before it takes the command, the command is applied here, as without a runner.
     """
     deadline = time.monotonic() + limit_s
     while (epoch := catalog.taken(job, command)) is None or _goes_on(catalog.job(job), verb):
@@ -114,7 +114,7 @@ def _waited(catalog: "Catalog", job: str, command: int, verb: Verb, limit_s: flo
             catalog.settle(job, time.time_ns() // 1_000_000, deadline - time.monotonic())
         if time.monotonic() > deadline:
             raise WaitTimedOut(
-                f"job {job!r}: the {verb.value} was not done within {limit_s:g} s; the request stays in place",
+                f"job {job!r}: the {verb.value} did not complete within {limit_s:g} s; the request stays in place",
                 f"backfill status {job}",
             )
         time.sleep(POLL_S)

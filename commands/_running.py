@@ -1,4 +1,4 @@
-"""A job run in the foreground: shown while it runs, written into its log, told what came of it."""
+"""A job run in the foreground: shown while it runs, recorded in its log, summed up at its end."""
 
 import sys
 import time
@@ -49,26 +49,26 @@ class Metrics:
 
     @property
     def words(self) -> list[str]:
-        """As they are typed."""
+        """As command line arguments."""
         return [
             *(() if self.file is None else ("--metrics-file", str(Path(self.file).resolve()))),
             *(() if self.port is None else ("--metrics-port", self.port)),
         ]
 
     def kept(self, name: str, catalog: "Catalog") -> AbstractContextManager[None]:
-        """They are there meanwhile. Raises UsageError where they cannot be, Held while a runner has the job."""
+        """Inside the block the metrics are provided. Raises UsageError, and Held while a runner has the job."""
         if self.file is None and self.port is None:
             return nullcontext()
         from backfill_cli.view.metrics import measured
 
         if catalog.path.exists():
-            catalog.lock_job(name).release()  # a runner that has the job has the port, too
+            catalog.lock_job(name).release()  # a runner that has the job also has the port
         return measured(lambda: (read_jobs(catalog, name)[0], catalog.totals(name)), self.file, self.port)
 
 
 @dataclass(frozen=True, slots=True)
 class Telling:
-    """How a run is told. every_s: between lines of progress. quiet: warnings, errors and the end alone."""
+    """How a run is reported. every_s: between progress lines. quiet: only warnings, errors, closing lines."""
 
     metrics: Metrics
     every_s: float
@@ -78,7 +78,7 @@ class Telling:
 
     @property
     def words(self) -> list[str]:
-        """As they are typed, for a run in the background: its log has all lines."""
+        """As command line arguments for a run in the background, whose log has every line."""
         return [
             *self.metrics.words,
             *(("--progress-interval", f"{self.every_s:g}") if self.every_s != EVERY_S else ()),
@@ -98,7 +98,7 @@ def telling(
     fail_on_quarantine: bool,
     as_json: bool,
 ) -> Telling:
-    """Of what was typed. Raises UsageError for an interval that is no time, or too short."""
+    """From the command line. Raises UsageError if the interval is not a duration, or too short."""
     every_s = EVERY_S if progress_interval is None else seconds(progress_interval, "--progress-interval")
     if every_s < 1:
         raise UsageError(f"--progress-interval {progress_interval}: less than a second", "--progress-interval 1m")
@@ -106,8 +106,8 @@ def telling(
 
 
 class Voice:
-    """Where a run's entries go: its log, stderr where nothing is drawn, its hooks. In the background stderr is the
-    log."""
+    """Where a run's entries go: its log, its hooks, and stderr unless a view is drawn there. In the background
+    stderr is the log."""
 
     def __init__(self, name: str, catalog: Path, telling: Telling, hooks: "Hooks") -> None:
         self._name = name
@@ -125,18 +125,18 @@ class Voice:
             self._tell(entry)
 
     def hooks_ended(self) -> None:
-        """Hooks that wait have had their time."""
+        """Waiting hooks have been run or dropped."""
         self._hooks.close()
 
     def _tell(self, entry: Entry) -> None:
         lines = stamped(self._name, entry.text, time.time_ns() // 1_000_000)
         if self._log is None:
-            # Its stderr is the log: what ends the process follows there, in full.
+            # stderr is the log: the error that ends the process is printed there in full afterwards.
             failed = entry.weight is Weight.ERROR and entry.text.startswith(FAILED)
             say(f"{lines.partition(FAILED)[0]}failed" if failed else lines)
             return
         self._log.write(lines)
-        # An error ends the process, which tells it then.
+        # An error ends the process, which prints it then.
         if entry.weight is Weight.ERROR or (self._telling.drawn and entry.weight is not Weight.END):
             return
         if entry.weight is not Weight.INFO or not self._telling.quiet:
@@ -156,10 +156,10 @@ def run_shown(
     *,
     rebuilt: bool = False,
 ) -> None:
-    """Run a job to its end and tell it; the error that ends it passes through.
+    """Run a job to its end and report it; an error that ends the run passes through.
 
-    rebuilt: the run begins with a catalog made anew, whatever it holds of the job. Raises BadData for quarantined
-    rows, when asked to.
+    rebuilt: the run begins by rebuilding the catalog, whatever it holds of the job. Raises BadData for quarantined
+    rows, with --fail-on-quarantine.
     """
     journal = Journal(REBUILT if rebuilt else known_before(catalog, name), telling.every_s, time.monotonic)
     began_s = time.monotonic()
@@ -194,6 +194,6 @@ def run_shown(
 
 
 def run_view(name: str, before: Known, after: Known, took_s: float) -> RunView:
-    """What the run came to."""
+    """What the run did."""
     then, now = (Tally(known.totals, known.quarantined or {}) for known in (before, after))
     return RunView(name, now.since(then), now, took_s)

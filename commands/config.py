@@ -1,4 +1,4 @@
-"""`backfill config`: what may stand in a config file, and what stands in one."""
+"""`backfill config`: the options that a config file can have, and those in force."""
 
 from dataclasses import asdict
 
@@ -9,14 +9,14 @@ from ._options import ConfigOption, FileArgument, JsonOption, config_file
 app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Describe the config file, and what is in force of one.",
+    help="Describe the config file's options, or show those in force.",
     no_args_is_help=True,
 )
 
 
 @app.callback()
 def config() -> None:
-    """Describe the config file, and what is in force of one."""
+    """Describe the config file's options, or show those in force."""
 
 
 @app.command()
@@ -32,7 +32,7 @@ def schema() -> None:
 def show(file: FileArgument = None, config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Print every option in force and where its value comes from: the file, the environment, a default.
 
-    A secret is shown as the reference that stands in the file, never looked up.
+    A secret is shown as the reference in the file; its value is never read.
     """
     from backfill_cli.config import load, read
     from backfill_cli.config.effective import effective

@@ -1,4 +1,4 @@
-"""`backfill cutover`: people query the job's tables from now on; `--reverse` undoes it."""
+"""`backfill cutover`: the names that people query lead to the job's tables; `--reverse` undoes it."""
 
 from typing import Annotated
 
@@ -9,13 +9,13 @@ from backfill_cli.errors import UsageError
 from ._options import CatalogOption, JobArgument, JsonOption, named_job, open_catalog, seconds
 
 DryRunOption = Annotated[
-    bool, typer.Option("--dry-run", help="Show each gate and each name as it is; change nothing.")
+    bool, typer.Option("--dry-run", help="Show the state of each gate and each name; change nothing.")
 ]
 ReverseOption = Annotated[
-    bool, typer.Option("--reverse", help="Make each name again what it was before the cut over.")
+    bool, typer.Option("--reverse", help="Restore each name to what it was before the cutover.")
 ]
 WindowOption = Annotated[
-    str, typer.Option("--window", metavar="TIME", help='How long --reverse may be asked for: "7d", "36h".')
+    str, typer.Option("--window", metavar="TIME", help='How long --reverse stays possible: "7d", "36h".')
 ]
 
 
@@ -27,16 +27,16 @@ def cutover(
     as_json: JsonOption = False,
     catalog: CatalogOption = "",
 ) -> None:
-    """Make the names that people query (`live` in the config) views of the job's tables, all at one moment.
+    """Turn the names that people query (`live` in the config) into views of the job's tables, all at once.
 
-    Every gate must be open: caught up, verified at the last checkpoint, no other writer, nothing left behind.
-    What was under a name is kept under another. The job goes on. Exit code 2 where a gate is closed: nothing has
-    changed then.
+    Every gate must be open: caught up, verified at the last checkpoint, no other writer, nothing left
+    behind. Whatever had a name before is kept under another one. The job continues. Exit code 2 if a
+    gate is closed: nothing has changed then.
     """
     from backfill_cli.view.cutover import show_cutover
 
     if dry_run and reverse:
-        raise UsageError("--dry-run and --reverse exclude each other", "name one of them")
+        raise UsageError("--dry-run and --reverse cannot be used together", "leave one of them out")
     window_s = seconds(window, "--window")
     store = open_catalog(catalog, above=dry_run or job is not None)
     name = named_job(store, job).name

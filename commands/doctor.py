@@ -17,9 +17,9 @@ def doctor(
     as_json: JsonOption = False,
     catalog: CatalogOption = "",
 ) -> None:
-    """Check Java, Python, packages, the catalog's place, clocks; with a config also what its job connects to.
+    """Check Java, Python, packages, the catalog's folder, clocks; with a config, also what its job connects to.
 
-    Without FILE or --config the machine alone. Exit code 1 when a check failed.
+    Without FILE or --config, only the machine is checked. Exit code 1 if a check failed.
     """
     from backfill_cli.engine.doctor import examine
     from backfill_cli.view.checkup import show_checks

@@ -1,4 +1,4 @@
-"""`backfill drop`: forget a job; the sink's rows stay, or go with it."""
+"""`backfill drop`: forget a job; its rows in the sink are kept, or dropped with it."""
 
 import shlex
 from pathlib import Path
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 NameArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job to forget.", autocompletion=job_names)]
 ConfirmOption = Annotated[
     str | None,
-    typer.Option("--confirm", metavar="JOB", help="Required: the job's name once more.", autocompletion=job_names),
+    typer.Option("--confirm", metavar="JOB", help="Required: the job's name again.", autocompletion=job_names),
 ]
 SinkOption = Annotated[
     str | None,
     typer.Option(
-        "--sink", metavar="CONFIG", help="The job's catalog is lost: forget it in the sink of this config."
+        "--sink", metavar="CONFIG", help="If the catalog is lost: forget the job in the sink of this config."
     ),
 ]
 WithoutSinkOption = Annotated[
     bool,
-    typer.Option("--without-sink", help="The sink is gone for good: forget the job without asking it."),
+    typer.Option("--without-sink", help="If the sink is gone for good: forget the job without connecting to it."),
 ]
 WithRowsOption = Annotated[
     bool,
-    typer.Option("--with-rows", help="Drop the job's tables in the sink, too, with all their rows."),
+    typer.Option("--with-rows", help="Also drop the job's tables in the sink, with all their rows."),
 ]
 
 
@@ -47,10 +47,10 @@ def drop(
     as_json: JsonOption = False,
     catalog: CatalogOption = "",
 ) -> None:
-    """Forget a job: its progress, its markers in the sink, its staging, its slot; with --with-rows its tables."""
+    """Forget a job: its progress, markers in the sink, staged files and slot; with --with-rows also its tables."""
     if without_sink and (sink is not None or with_rows):
         other = "--sink" if sink is not None else "--with-rows"
-        raise UsageError(f"{other} and --without-sink exclude each other", "name one of them")
+        raise UsageError(f"{other} and --without-sink cannot be used together", "leave one of them out")
     store = open_catalog(catalog, above=sink is None)
     name = job if sink is not None or store.starts.of(job) is not None else store.job(job).name
     if confirm != name:
@@ -58,11 +58,11 @@ def drop(
         where = " --without-sink" if without_sink else "" if sink is None else f" --sink {shlex.quote(sink)}"
         rows = f"backfill drop {name}{where} --with-rows --confirm {name}"
         if with_rows:
-            raise UsageError(f"job {name!r} would lose its progress, and its tables all their rows: {said}", rows)
+            raise UsageError(f"job {name!r} would lose its progress and all rows of its tables: {said}", rows)
         from backfill_cli.engine.job.drop import live_names
 
         live = () if without_sink or sink is not None else live_names(name, store)
-        too = "" if without_sink or live else f"; its tables with their rows, too: {rows}"
+        too = "" if without_sink or live else f"; to drop its tables and their rows, too: {rows}"
         raise UsageError(
             "; ".join([f"job {name!r} would lose its progress: {said}", *_of_live(live)]),
             f"backfill drop {name}{where} --confirm {name}{too}",
@@ -81,7 +81,7 @@ def drop(
         told = {"tables_dropped": done.gone, "left_upstream": done.left, "live": shown}
         answer_json({"schema": 1, "job": name, "dropped": True, **told})
         return
-    of_sink = "the sink was not asked" if without_sink else "its sink knows nothing of it"
+    of_sink = "the sink was not asked" if without_sink else "its sink has no record of it"
     say(f"job {name}: dropped; " + (_of_rows(done) if done.known else of_sink))
     for line in _of_live(done.live):
         say(line)
@@ -90,18 +90,18 @@ def drop(
 
 
 def _of_live(live: "Sequence[LiveName]") -> "Iterator[str]":
-    """What becomes of names that people query, once nobody fills their tables and the cut over is forgotten."""
+    """What happens to the names that people query once the job no longer fills their tables."""
     for one in live:
-        kept = f"; what was there before stays as {one.now.kept}" if one.now.kept else ""
+        kept = f"; what was there before is kept as {one.now.kept}" if one.now.kept else ""
         yield (
-            f"{one.live} stays a view of {one.target}, which nothing fills any more; cutover --reverse needs the "
-            f"job{kept}"
+            f"{one.live} is still a view of {one.target}, which nothing fills any more; cutover --reverse needs "
+            f"the job{kept}"
         )
 
 
 def _of_rows(done: "Dropped") -> str:
     tables = ", ".join(done.tables)
     if done.gone:
-        return f"its tables are gone, with their rows: {tables}"
-    again = "to start into them again: drop the tables, or start --into-existing"
-    return f"the sink's rows stay, in {tables}; {again}" if tables else "the sink's rows stay"
+        return f"its tables and their rows are gone: {tables}"
+    again = "to fill them again: drop the tables, or start --into-existing"
+    return f"the rows in the sink are kept, in {tables}; {again}" if tables else "the rows in the sink are kept"

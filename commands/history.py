@@ -9,7 +9,7 @@ from backfill_cli.errors import UsageError
 from ._options import CatalogOption, JobArgument, JsonOption, named_job, open_catalog, tell_if_above
 
 LastOption = Annotated[
-    str, typer.Option("--last", metavar="N", help="How many epochs, the newest; at most 10,000 are kept.")
+    str, typer.Option("--last", metavar="N", help="How many of the newest epochs; at most 10,000 are kept.")
 ]
 
 
@@ -19,7 +19,7 @@ def history(
     as_json: JsonOption = False,
     catalog: CatalogOption = "",
 ) -> None:
-    """List a job's newest epochs, oldest first: when, how much, how long, and the commands that acted."""
+    """List a job's newest epochs, oldest first: times, rows, durations, and the commands taken."""
     from backfill_cli.catalog.ledger import KEPT
     from backfill_cli.view.history import show_history
     from backfill_cli.view.read import read_jobs

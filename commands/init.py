@@ -1,4 +1,4 @@
-"""`backfill init`: write a commented config to start from; with `--path`, one that fits the data there."""
+"""`backfill init`: write a commented config to start from; with `--path`, one that fits the data found there."""
 
 import os
 import shlex
@@ -19,23 +19,23 @@ UpstreamOption = Annotated[
     typer.Option(
         "--upstream",
         metavar="TYPE",
-        help="Where rows come from: files, kafka, postgres, delta, iceberg; files+kafka for a snapshot of files "
-        "with changes in a topic.",
+        help="Where rows come from: files, kafka, postgres, delta, iceberg; files+kafka for a snapshot in files "
+        "and changes in a topic.",
     ),
 ]
 SinkOption = Annotated[
-    str, typer.Option("--sink", metavar="TYPE", help="Where they go: duckdb, postgres, delta, iceberg.")
+    str, typer.Option("--sink", metavar="TYPE", help="Where rows go: duckdb, postgres, delta, iceberg.")
 ]
 PathOption = Annotated[
     str | None,
     typer.Option(
         "--path",
         metavar="PATH",
-        help="Look at the snapshot's files there (folder, glob or file), fill in what they tell.",
+        help="Read the snapshot's files there (folder, glob or file) and fill in what they show.",
     ),
 ]
 ChangesOption = Annotated[
-    str | None, typer.Option("--changes", metavar="PATH", help="With --path: look at change files there, too.")
+    str | None, typer.Option("--changes", metavar="PATH", help="With --path: also read the change files there.")
 ]
 
 
@@ -49,7 +49,7 @@ def init(
 ) -> None:
     """Write a config to start from, with every option of an upstream and a sink. Fails if the file exists.
 
-    With --path it is filled in by a look at the files: nothing is guessed without a comment that says so.
+    With --path it is filled in from the files; a comment marks every guess.
     """
     from backfill_cli.config.looked import look
     from backfill_cli.config.template import FILL_IN, template

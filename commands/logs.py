@@ -16,9 +16,9 @@ STAMPED = re.compile(r"(\d{4}-\d\d-\d\dT[\d:.]+Z) (.*)")
 MOST = 10_000_000  # more lines than both files can hold
 
 FollowOption = Annotated[
-    bool, typer.Option("--follow", "-f", help="Go on with each line that is written, until Ctrl-C.")
+    bool, typer.Option("--follow", "-f", help="Keep printing lines as they are written, until Ctrl-C.")
 ]
-LastOption = Annotated[str, typer.Option("--last", metavar="N", help="How many lines, the newest.")]
+LastOption = Annotated[str, typer.Option("--last", metavar="N", help="How many of the newest lines.")]
 
 
 def logs(
@@ -53,7 +53,7 @@ def logs(
 
 
 def _say_there_is_none(job: str, log: Path) -> None:
-    say(f"job {job}: there is no log yet in {log}\nTry: backfill resume {job}, which writes one")
+    say(f"job {job}: there is no log at {log} yet\nTry: backfill resume {job}, which writes one")
 
 
 def _show(line: str, as_json: bool) -> None:
@@ -64,6 +64,6 @@ def _show(line: str, as_json: bool) -> None:
 
 
 def _parts(line: str) -> dict[str, str | None]:
-    """A line's time and what it says; what a library wrote has no time."""
+    """A line's time and its text; a line that a library wrote has no time."""
     found = STAMPED.fullmatch(line)
     return {"time": None, "text": line} if found is None else {"time": found[1], "text": found[2]}

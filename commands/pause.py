@@ -1,4 +1,4 @@
-"""`backfill pause`: stop every read that ends in the sink; barriers go on."""
+"""`backfill pause`: stop every read for the sink; barriers continue."""
 
 from typing import Annotated
 
@@ -15,7 +15,7 @@ def pause(
     everything: Annotated[
         bool,
         typer.Option(
-            "--all", help="Strategy chain: stop taking the change log, too; its upstream keeps it meanwhile."
+            "--all", help="Strategy chain: also stop taking the change log; the upstream keeps it meanwhile."
         ),
     ] = False,
     wait: WaitOption = False,
@@ -23,6 +23,6 @@ def pause(
     as_json: JsonOption = False,
     catalog: CatalogOption = "",
 ) -> None:
-    """Stop reading at the next barrier; the job stays and can be resumed."""
+    """Stop reading at the next barrier; the job is kept and can be resumed."""
     verb = Verb.PAUSE_ALL if everything else Verb.PAUSE
     post(catalog, job, verb, rate=None, wait=wait, timeout=timeout, as_json=as_json)

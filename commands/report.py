@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from backfill_cli.view.report import Reported
 
 OutOption = Annotated[
-    str, typer.Option("--out", metavar="FILE", help="Where to write it; replaced if it is there.")
+    str, typer.Option("--out", metavar="FILE", help="Where to write it; an existing file is replaced.")
 ]
 BesideOption = Annotated[
     str | None,
-    typer.Option("--beside", metavar="JOB", help="Another job, to compare with.", autocompletion=job_names),
+    typer.Option("--beside", metavar="JOB", help="Another job to show beside it.", autocompletion=job_names),
 ]
 
 
@@ -31,7 +31,7 @@ def report(
     as_json: JsonOption = False,
     catalog: CatalogOption = "",
 ) -> None:
-    """Write a job's report as one HTML file: progress, curves with the commands that acted, splits, config."""
+    """Write a job's report as one HTML file: progress, curves with commands marked, splits, config."""
     from backfill_cli.view.report import report as page
 
     store = open_catalog(catalog)

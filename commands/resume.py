@@ -1,4 +1,4 @@
-"""`backfill resume`: un-pause a running job, or run one that has ended from its last checkpoint on."""
+"""`backfill resume`: end a running job's pause, or run a job without a runner from its last checkpoint."""
 
 from pathlib import Path
 from typing import Annotated
@@ -37,7 +37,7 @@ UntilOption = Annotated[
     Until | None,
     typer.Option(
         "--until",
-        help="Where this run and later ones end; recorded for the job. Default: as recorded.",
+        help="When this run and later ones end; recorded for the job. Default: as recorded.",
         show_default=False,
     ),
 ]
@@ -45,8 +45,8 @@ WaitOption = Annotated[
     bool,
     typer.Option(
         "--wait",
-        help="With a runner: wait until its barrier took the command; print the epoch. With --detach: wait for "
-        "the new runner's first barrier. Without both the run itself is waited for.",
+        help="If a runner has the job: wait until a barrier has taken the command, then print the epoch. With "
+        "--detach: wait for the new runner's first barrier. Otherwise the job runs here, and this has no effect.",
     ),
 ]
 
@@ -66,9 +66,9 @@ def resume(
     as_json: JsonOption = False,
     catalog: CatalogOption = "",
 ) -> None:
-    """Continue a job: end its pause where a runner has it; else run it from its last checkpoint.
+    """Continue a job: if a runner has it, end its pause; otherwise run it from its last checkpoint.
 
-    --detach: where no runner has it, run it in the background. --timeout is of --wait, and ends no run.
+    --detach: if no runner has it, run it in the background. --timeout limits --wait only and never ends a run.
     """
     limit_s = seconds(timeout, "--timeout")
     store = open_catalog(catalog, above=job is not None and from_sink is None)
@@ -92,8 +92,8 @@ def resume(
             if any(of_a_run.values()):
                 typed = " and ".join(option for option, given in of_a_run.items() if given)
                 raise UsageError(
-                    f"job {name!r} has a runner, which was told how to run: {typed}",
-                    "leave that out, or stop that runner first",
+                    f"job {name!r} has a runner already, whose options cannot change: {typed}",
+                    "leave that out, or stop the runner first",
                 )
             post(catalog, name, Verb.RESUME, rate=None, wait=wait, timeout=timeout, as_json=as_json)
             return

@@ -1,4 +1,4 @@
-"""`backfill start`: create a job, or go on with it, and run it here or in the background."""
+"""`backfill start`: create a job or continue one, and run it here or in the background."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""`backfill status`: what each job does, how far it is, what limits it. Changes nothing."""
+"""`backfill status`: what each job is doing, how far it is, what limits it. Changes nothing."""
 
 from typing import Annotated
 
@@ -8,17 +8,19 @@ from backfill_cli.errors import UsageError
 
 from ._options import CatalogOption, JobArgument, JsonOption, no_job, open_catalog, seconds, tell_if_above
 
-WatchOption = Annotated[bool, typer.Option("--watch", help="Show it live until Ctrl-C or the job's end.")]
+WatchOption = Annotated[bool, typer.Option("--watch", help="Show it live until Ctrl-C or until the job ends.")]
 CheckOption = Annotated[
     bool,
-    typer.Option("--check", help="Health check: a line per job; exit code 0 if all are healthy, 1 if not."),
+    typer.Option("--check", help="Health check: one line per job; exit code 0 if all are healthy, 1 if not."),
 ]
 MaxLagOption = Annotated[
     str | None,
-    typer.Option("--max-lag", metavar="TIME", help='With --check: not healthy when further behind: "60s".'),
+    typer.Option(
+        "--max-lag", metavar="TIME", help='With --check: a job further behind than this is not healthy: "60s".'
+    ),
 ]
 QuarantineOption = Annotated[
-    bool, typer.Option("--fail-on-quarantine", help="With --check: not healthy with quarantined rows.")
+    bool, typer.Option("--fail-on-quarantine", help="With --check: a job with quarantined rows is not healthy.")
 ]
 
 
@@ -37,7 +39,7 @@ def status(
 
     if (max_lag is not None or fail_on_quarantine) and not check:
         named = "--fail-on-quarantine" if max_lag is None else "--max-lag"
-        raise UsageError(f"{named} is of --check", "add --check")
+        raise UsageError(f"{named} works only with --check", "add --check")
     if check and watch:
         raise UsageError("--check and --watch cannot be used together", "leave one of them out")
     store = open_catalog(catalog, above=not check or job is not None)  # another folder's health is not this one's

@@ -1,4 +1,4 @@
-"""`backfill stop`: end the runner after the epoch in hand has committed."""
+"""`backfill stop`: end the runner once the current epoch has committed."""
 
 from backfill_cli.model.job import Verb
 

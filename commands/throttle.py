@@ -41,5 +41,7 @@ def rows_per_second(text: str) -> float | None:
     except ValueError:
         rate = math.nan
     if not (math.isfinite(rate) and rate >= 0):
-        raise UsageError(f"--rate {text!r} is not rows per second", "backfill throttle --rate 500, or --rate none")
+        raise UsageError(
+            f"--rate {text!r} is not a number of rows per second", "backfill throttle --rate 500, or --rate none"
+        )
     return rate

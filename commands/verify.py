@@ -11,34 +11,37 @@ from ._options import CatalogOption, JobArgument, JsonOption, named_job, open_ca
 IndependentOption = Annotated[
     bool,
     typer.Option(
-        "--independent", help="Read the snapshot's files with DuckDB; not with a transform or applied changes."
+        "--independent",
+        help="Read the snapshot's files with DuckDB; only without a transform and applied changes.",
     ),
 ]
 RestartOption = Annotated[
-    bool, typer.Option("--restart", help="Read tables again, too, that a verify which did not end found equal.")
+    bool,
+    typer.Option("--restart", help="Also compare again tables that an interrupted verify already found equal."),
 ]
 TableOption = Annotated[
     list[str] | None,
-    typer.Option("--table", metavar="NAME", help="Only this table of the job; may be given again."),
+    typer.Option("--table", metavar="NAME", help="Compare only this table of the job; repeatable."),
 ]
 SampleOption = Annotated[
     str | None,
     typer.Option(
         "--sample",
         metavar="SHARE",
-        help="Compare only so many of the keys, the same on both sides at each call: 1%, 0.01. The upstream is "
-        "read whole all the same.",
+        help="Compare only this share of the keys, 1% or 0.01: the same keys on both sides, at each call. The "
+        "upstream is still read in full.",
     ),
 ]
 FixOption = Annotated[
     bool,
     typer.Option(
         "--fix",
-        help="Write rows that are missing or differ, remove those of others; without --confirm, only say so.",
+        help="Write rows that are missing or differ, remove extra ones; without --confirm, only report them.",
     ),
 ]
 ConfirmOption = Annotated[
-    str | None, typer.Option("--confirm", metavar="JOB", help="The job's name: --fix changes the sink.")
+    str | None,
+    typer.Option("--confirm", metavar="JOB", help="The job's name, to confirm that --fix changes the sink."),
 ]
 
 
@@ -53,18 +56,18 @@ def verify(
     as_json: JsonOption = False,
     catalog: CatalogOption = "",
 ) -> None:
-    """Compare counts and hashes by key range, then count and name the rows that differ. Exit 3: they differ."""
+    """Compare counts and hashes by key range, then count and list the rows that differ. Exit code 3 if any do."""
     from backfill_cli.model.verify import Asked
 
     asked = Asked(tuple(dict.fromkeys(table or ())), None if sample is None else _share(sample))
     if fix and (independent or sample is not None or restart):
         other = "--independent" if independent else "--restart" if sample is None else "--sample"
-        raise UsageError(f"--fix and {other} cannot be used together", f"leave {other} out: a fix takes every row")
+        raise UsageError(f"--fix and {other} cannot be used together", f"leave {other} out: a fix needs every row")
     store = open_catalog(catalog, above=confirm is None or job is not None)
     name = named_job(store, job).name
     if confirm is not None and (not fix or confirm != name):
         raise UsageError(
-            f"--confirm names {confirm!r}, the job is {name!r}" if fix else "--confirm is for --fix alone",
+            f"--confirm names {confirm!r}, the job is {name!r}" if fix else "--confirm works only with --fix",
             f"backfill verify {name} --fix --confirm {name}" if fix else "leave --confirm out",
         )
     from backfill_cli.view.verdict import show_verify
@@ -87,7 +90,7 @@ def verify(
 
 
 def _share(text: str) -> float:
-    """Raises UsageError naming the option."""
+    """The share, 0 to 1. Raises UsageError naming the option."""
     from backfill_cli.model.units import share
 
     try:

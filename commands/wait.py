@@ -1,4 +1,4 @@
-"""`backfill wait`: return once a job is where it should be; for scripts and CI."""
+"""`backfill wait`: return once a job has reached a state; for scripts and CI."""
 
 import os
 import time
@@ -45,9 +45,9 @@ def wait(
 ) -> None:
     """Wait until a job is caught up, paused, stopped or done.
 
-    Caught up: what the upstream had when this command began is in the sink, and the job's live runner follows; or
-    the job is done. Not while it is paused or waits for something. Exit 1: the job failed, 8: timed out, 9: it
-    stopped first.
+    Caught up: all that the upstream had when this command began is in the sink, and a live runner
+    follows it; or the job is done. A job that is paused, or waits for something, is not caught up.
+    Exit code 1: the job failed; 8: timed out; 9: the job stopped first.
     """
     limit_s = seconds(timeout, "--timeout")
     store = open_catalog(catalog)
@@ -57,7 +57,7 @@ def wait(
     began = live = time.monotonic()
     since_ms = _now_of(known)
     if goal == "caught-up":
-        with suppress(OSError):  # a runner says how its job is every 10 s, too
+        with suppress(OSError):  # else a runner reports every 10 s
             store.ask()
     while not reached(row := store.job(name), goal, since_ms):
         now = time.monotonic()
@@ -66,10 +66,12 @@ def wait(
             from backfill_cli.view.limits import reason_of
 
             said, _, way_on = reason_of(row).partition(WAY_ON)
-            raise Fatal(f"job {name!r} failed, before {goal}: {said}", way_on or f"backfill resume {name}")
+            raise Fatal(f"job {name!r} failed before it was {goal}: {said}", way_on or f"backfill resume {name}")
         if (row.ended and not row.live) or now - live > GONE_AFTER_S:
             state = f"is {row.state}" if row.ended else "has no runner"
-            raise StoppedEarly(f"job {name!r} {state} ({row.reason}), before {goal}", f"backfill resume {name}")
+            raise StoppedEarly(
+                f"job {name!r} {state} ({row.reason}) before it was {goal}", f"backfill resume {name}"
+            )
         if now - began > limit_s:
             raise WaitTimedOut(
                 f"job {name!r}: not {goal} after {limit_s:g} s; it is {row.shown_state}, phase {row.phase}",
@@ -86,17 +88,17 @@ def wait(
 
 
 def _now_of(row: "JobRow") -> int:
-    """The time of day of the job's runner, at the least; of another machine's by its last sign of life."""
+    """The latest time that the runner's own clock can show; on another machine, from its last lease renewal."""
     if row.lease.host in (None, this_host()):
         return time.time_ns() // 1_000_000
     return (row.lease.renewed_ms or 0) + SIGN_MS
 
 
 def reached(row: "JobRow", goal: Goal, since_ms: int) -> bool:
-    """Whether the job is there; caught up: with all that the upstream had at `since_ms`.
+    """Whether the job has reached the goal; caught up: with all that the upstream had at `since_ms`.
 
-    A job that is done has been caught up and has stopped. Stopped and done are reached once the runner has gone:
-    whoever waits may start the job again. Paused is a job, too, that was stopped while it was.
+    A job that is done counts as caught up and as stopped. Stopped and done are reached once the runner has gone,
+    so that whoever waits can start the job again. A job that was stopped while paused counts as paused.
     """
     done = row.state is JobState.DONE and not row.live
     if goal == "caught-up":
@@ -105,12 +107,12 @@ def reached(row: "JobRow", goal: Goal, since_ms: int) -> bool:
         return done or (row.state is JobState.STOPPED and not row.live)
     if goal == "done":
         return done
-    stays = not row.live and row.control.paused and row.state is not JobState.FAILED  # a stop leaves a pause
+    stays = not row.live and row.control.paused and row.state is not JobState.FAILED  # a stop does not end a pause
     return stays or row.state is JobState.PAUSED
 
 
 def _follows(row: "JobRow", since_ms: int) -> bool:
-    """Whether the runner that lives now follows the upstream, and said that all of `since_ms` is in the sink."""
+    """Whether the live runner follows the upstream and has reported that all up to `since_ms` is in the sink."""
     told = row.progress
     if told is None or not row.live or row.state is not JobState.RUNNING or not _is_there(row):
         return False
@@ -120,7 +122,7 @@ def _follows(row: "JobRow", since_ms: int) -> bool:
 
 
 def _is_there(row: "JobRow") -> bool:
-    """Whether the lease's process lives: the job may be locked by the next one, which has not claimed it yet."""
+    """Whether the lease's process is alive: the lock may be held by the next runner, before its claim."""
     if row.lease.pid is None or row.lease.host != this_host():
         return row.lease.pid is not None
     try:

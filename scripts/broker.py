@@ -1,8 +1,8 @@
-"""A real Kafka broker on loopback, for trying out and for tests: one Java process, its data in one folder.
+"""A real Kafka broker on loopback, for demos and tests: one Java process, its data in one folder.
 
 python scripts/broker.py --port 9092 --topic orders:4
 
-Its jars come by Maven, once (maven_jars.py). `scripts/broker` does the same and installs what is missing first.
+Its jars are fetched with Maven, once (maven_jars.py). `scripts/broker` also installs what is missing first.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from backfill_cli.errors import BackfillError
 from backfill_cli.spark.java import find_java
 
 START_LIMIT_S = 60.0
-"""It takes 2 to 3 s here, and ten times that on a busy machine."""
+"""A start takes 2 to 3 s here, and ten times as long on a busy machine."""
 
 _JVM = (
     "-Xmx768m",
@@ -39,11 +39,11 @@ _JVM = (
 
 
 class NoBroker(Exception):
-    """Why no broker can run here; the text ends with what to do about it."""
+    """Why no broker can run here; the text ends with what to do."""
 
 
 class Broker:
-    """One broker. `start` and `stop` may take turns: the data stays in its folder, the address the same."""
+    """One broker. It can be stopped and started again: its data and its address stay the same."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Broker:
         settings: Mapping[str, str] | None = None,
         secured: Mapping[str, str] | None = None,
     ) -> None:
-        """secured: settings of a second listener, SECURED, which takes SASL_SSL alone."""
+        """secured: settings of a second listener, SECURED, which accepts only SASL_SSL."""
         self.folder = folder
         self.port = port or free_port()
         self.bootstrap = f"127.0.0.1:{self.port}"
@@ -64,7 +64,7 @@ class Broker:
         self._watch: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """The broker answers. Raises NoBroker when it does not within START_LIMIT_S."""
+        """The broker answers. Raises NoBroker if it does not within START_LIMIT_S."""
         try:
             jars = maven_jars.broker()
         except maven_jars.NoJars as error:
@@ -92,7 +92,7 @@ class Broker:
                 stderr=log,
                 start_new_session=True,
             )
-        # reads to the end of a pipe that we hold open: a broker never outlives who started it, kill -9 included
+        # reads to the end of a pipe that we hold open: the broker never outlives us, not even after kill -9
         self._watch = subprocess.Popen(
             ["sh", "-c", f"cat >/dev/null; kill {self._process.pid}"],
             stdin=subprocess.PIPE,
@@ -117,7 +117,7 @@ class Broker:
             self._process = None
 
     def create(self, topic: str, partitions: int = 1, **config: str) -> None:
-        """A new topic, whose partitions have a leader. config: with `_` for `.`: `cleanup_policy="compact"`."""
+        """A new topic exists, its partitions led. config: `_` stands for `.`: `cleanup_policy="compact"`."""
         from confluent_kafka.admin import NewTopic
 
         told = {name.replace("_", "."): value for name, value in config.items()}
@@ -126,7 +126,7 @@ class Broker:
         self.until_led(topic, partitions)
 
     def until_led(self, topic: str, partitions: int) -> None:
-        """Every partition answers: for some ms after it was made its broker says that it leads none."""
+        """Every partition answers: for some ms after it was created its broker denies being its leader."""
         from confluent_kafka import KafkaException, TopicPartition
         from confluent_kafka.admin import OffsetSpec
 
@@ -134,7 +134,7 @@ class Broker:
         until = time.monotonic() + START_LIMIT_S
         while True:
             try:
-                self.admin.list_topics(topic, timeout=10)  # what the client knows of it is from before
+                self.admin.list_topics(topic, timeout=10)  # refreshes what the client knows
                 for answer in self.admin.list_offsets(asked, request_timeout=10).values():
                     answer.result()
                 return
@@ -145,7 +145,7 @@ class Broker:
 
     @cached_property
     def admin(self) -> Any:
-        """One client as long as the broker: one collected as garbage in a thread of its own ends the process."""
+        """One client for the broker's life: one that is garbage-collected in its own thread ends the process."""
         from confluent_kafka.admin import AdminClient
 
         told = {"bootstrap.servers": self.bootstrap, "log_level": 0, "reconnect.backoff.max.ms": 500}
@@ -195,7 +195,7 @@ def running(
     settings: Mapping[str, str] | None = None,
     secured: Mapping[str, str] | None = None,
 ) -> Iterator[Broker]:
-    """A broker that is there until the end of the block."""
+    """A broker that runs until the end of the block."""
     broker = Broker(folder, port, settings, secured)
     broker.start()
     try:
@@ -211,7 +211,7 @@ def free_port() -> int:
 
 
 def _silent() -> Any:
-    """Refused connections are what waiting for a broker looks like."""
+    """A logger that drops messages: connections are refused while a broker starts."""
     import logging
 
     logger = logging.getLogger("broker")
@@ -226,19 +226,19 @@ def _refuse_taken(port: int) -> None:
         try:
             asked.bind(("127.0.0.1", port))
         except OSError as error:
-            raise NoBroker(f"port {port} of 127.0.0.1 is taken: name another one with --port") from error
+            raise NoBroker(f"port {port} on 127.0.0.1 is in use: choose another one with --port") from error
 
 
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description="A Kafka broker on loopback, until Ctrl-C.")
-    parser.add_argument("--port", type=int, default=9092, help="where it listens, on 127.0.0.1 (default 9092)")
-    parser.add_argument("--folder", type=Path, help="where its data stays; default: a folder that goes with it")
+    parser.add_argument("--port", type=int, default=9092, help="port to listen on, on 127.0.0.1 (default 9092)")
+    parser.add_argument("--folder", type=Path, help="where to keep its data (default: a temporary folder)")
     parser.add_argument(
         "--topic",
         action="append",
         default=[],
         metavar="NAME[:PARTITIONS]",
-        help="make this topic if it is not there",
+        help="create this topic if it does not exist",
     )
     told = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -253,9 +253,9 @@ def main(arguments: Sequence[str]) -> int:
             return 1
         except KeyboardInterrupt:
             return 130
-        with contextlib.suppress(KeyboardInterrupt):  # who reads the address may end it at once
+        with contextlib.suppress(KeyboardInterrupt):  # whoever reads the address may end it at once
             print(broker.bootstrap, flush=True)
-            print("broker: it is up; Ctrl-C ends it", file=sys.stderr)
+            print("broker: running; Ctrl-C ends it", file=sys.stderr)
             signal.pause()
     return 0
 

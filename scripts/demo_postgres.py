@@ -1,4 +1,4 @@
-"""Makes a small shop in a PostgreSQL, then writes to it until Ctrl-C. For trying out, with scripts/postgres.
+"""Creates a small shop in PostgreSQL, then writes to it until Ctrl-C. A demo for scripts/postgres.
 
 .venv/bin/python scripts/demo_postgres.py --orders 200000 --rate 200
 """
@@ -29,7 +29,7 @@ ROWS = (
 
 
 def made(connection: "psycopg.Connection[Any]", orders: int) -> None:
-    """The shop is there; the sum of an order's lines is its total, always."""
+    """The shop exists; the sum of an order's lines always equals its total."""
     for statement in TABLES:
         connection.execute(statement.encode())
     for statement in ROWS:
@@ -38,7 +38,7 @@ def made(connection: "psycopg.Connection[Any]", orders: int) -> None:
 
 
 def write(connection: "psycopg.Connection[Any]", number: int, orders: int) -> None:
-    """One transaction: a new order with its lines, another one gone, or the price of a line changed."""
+    """One transaction: a new order with its lines, a deleted order, or a line with a new price."""
     with connection.transaction():
         at = random.randint(1, orders)
         if number % 3 == 0:
@@ -61,15 +61,17 @@ def write(connection: "psycopg.Connection[Any]", number: int, orders: int) -> No
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="A small shop in a PostgreSQL, until Ctrl-C.")
+    parser = argparse.ArgumentParser(description="A small shop in PostgreSQL, written to until Ctrl-C.")
     parser.add_argument("--dsn", default="postgresql://postgres@127.0.0.1:5433/postgres", help="the database")
-    parser.add_argument("--orders", type=int, default=200_000, help="how many at once (default 200000)")
-    parser.add_argument("--rate", type=int, default=200, help="transactions a second after that; 0 for none")
+    parser.add_argument("--orders", type=int, default=200_000, help="orders written at the start (default 200000)")
+    parser.add_argument(
+        "--rate", type=int, default=200, help="transactions per second after that; 0 for none (default 200)"
+    )
     told = parser.parse_args()
     try:
         with psycopg.connect(told.dsn, autocommit=True) as connection:
             made(connection, told.orders)
-            print(f"{told.orders} orders; {told.rate} transactions each second now", file=sys.stderr)
+            print(f"{told.orders} orders written; now {told.rate} transactions per second", file=sys.stderr)
             began_s, number = time.monotonic(), 1
             while told.rate:
                 write(connection, number, told.orders)

@@ -1,4 +1,4 @@
-"""Writes orders to a topic: some at once, then some each second until Ctrl-C. For trying out, with scripts/broker.
+"""Writes orders to a topic: many at once, then some per second until Ctrl-C. A demo for scripts/broker.
 
 .venv/bin/python scripts/demo_topic.py --records 200000 --rate 500
 """
@@ -18,11 +18,15 @@ def order(number: int) -> bytes:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Orders into a Kafka topic, until Ctrl-C.")
+    parser = argparse.ArgumentParser(description="Write orders to a Kafka topic, until Ctrl-C.")
     parser.add_argument("--bootstrap", default="127.0.0.1:9092", help="the broker (default 127.0.0.1:9092)")
-    parser.add_argument("--topic", default="orders", help="the topic, which must be there (default orders)")
-    parser.add_argument("--records", type=int, default=200_000, help="how many at once (default 200000)")
-    parser.add_argument("--rate", type=int, default=500, help="how many a second after that; 0 for none")
+    parser.add_argument("--topic", default="orders", help="the topic, which must exist (default orders)")
+    parser.add_argument(
+        "--records", type=int, default=200_000, help="orders written at the start (default 200000)"
+    )
+    parser.add_argument(
+        "--rate", type=int, default=500, help="orders per second after that; 0 for none (default 500)"
+    )
     told = parser.parse_args()
     producer = Producer({"bootstrap.servers": told.bootstrap, "queue.buffering.max.messages": 1_000_000})
     numbers = count()
@@ -37,7 +41,7 @@ def main() -> int:
 
     try:
         write(told.records)
-        print(f"{told.records} orders are in topic {told.topic}; {told.rate} more each second", file=sys.stderr)
+        print(f"{told.records} orders are in topic {told.topic}; now {told.rate} more per second", file=sys.stderr)
         while told.rate:
             began_s = time.monotonic()
             write(told.rate)

@@ -1,10 +1,10 @@
-"""An upstream that keeps changing: orders in Parquet, and a writer that lands Debezium change files.
+"""An upstream that keeps changing: orders in Parquet, and a writer that adds Debezium change files.
 
     python scripts/demo_upstream.py snapshot FOLDER --rows 200000 --files 8
     python scripts/demo_upstream.py write FOLDER --changes 200 --every 0.5
 
 Used by scripts/demo, the benchmarks and tests. All columns are computed by Arrow; rows are a function of their id
-and version, so that two runs make the same data. A change file appears whole: it is renamed from `*.tmp`.
+and version, so two runs make the same data. A change file appears complete: it is renamed from `*.tmp`.
 """
 
 import argparse
@@ -39,7 +39,7 @@ def orders(ids: pa.Int64Array, version: int) -> pa.Table:
 
 
 def write_snapshot(folder: Path, rows: int, files: int, row_group_rows: int = 100_000) -> None:
-    """Orders 0 to `rows` in so many Parquet files of about the same size, in key order."""
+    """Orders 0 to `rows` in `files` Parquet files of about the same size, in key order."""
     folder.mkdir(parents=True, exist_ok=True)
     for number in range(files):
         first, end = rows * number // files, rows * (number + 1) // files
@@ -55,7 +55,7 @@ def changes(sequence: int, count: int, rows: int, now_ms: int) -> bytes:
     tens = pc.multiply(pc.divide(drawn, 10), 10)
     is_insert, is_delete = pc.less(kind, 2), pc.equal(kind, 2)
     new_ids = pc.add(place, NEW_IDS + sequence * count)
-    # Updates and deletes keep to different orders, so that no deleted order comes back.
+    # Updates and deletes affect different orders, so that no deleted order comes back.
     ids = pc.if_else(is_insert, new_ids, pc.if_else(is_delete, tens, pc.add(tens, pc.subtract(kind, 2))))
     after = _image(orders(ids, sequence + 1))
     key = pc.binary_join_element_wise('{"id":', pc.cast(ids, pa.string()), "}", "")
@@ -73,7 +73,7 @@ def changes(sequence: int, count: int, rows: int, now_ms: int) -> bytes:
 
 
 def land(folder: Path, sequence: int, content: bytes) -> Path:
-    """The change file of this number, complete and durable from the moment its name is there."""
+    """The change file with this number, complete and durable from the moment its name appears."""
     target = folder / f"{sequence:012d}.json"
     fresh = target.with_suffix(".tmp")
     with fresh.open("wb") as file:
@@ -85,7 +85,7 @@ def land(folder: Path, sequence: int, content: bytes) -> Path:
 
 
 def keep_writing(folder: Path, count: int, every_s: float, rows: int) -> None:
-    """A change file of `count` changes every so many seconds, until the process is ended."""
+    """Writes a change file of `count` changes every `every_s` seconds, until the process is ended."""
     folder.mkdir(parents=True, exist_ok=True)
     sequence = max((int(file.stem) for file in folder.glob("*.json")), default=0)
     due = time.monotonic()
@@ -106,7 +106,7 @@ def _as_decimal(hundredths: pa.Int64Array) -> pa.Array:
 
 
 def _image(table: pa.Table) -> pa.ChunkedArray:
-    """Each row as JSON, as Debezium has it with decimals as text and timestamps in microseconds."""
+    """Each row as JSON, as Debezium writes it with decimals as text and timestamps in microseconds."""
     micros = table["updated_at"].cast(pa.int64())
     return pc.binary_join_element_wise(
         '{"id":',
@@ -127,14 +127,14 @@ def _image(table: pa.Table) -> pa.ChunkedArray:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     verbs = parser.add_subparsers(required=True, dest="verb")
-    snapshot = verbs.add_parser("snapshot", help="write the orders, once")
+    snapshot = verbs.add_parser("snapshot", help="write the orders once")
     snapshot.add_argument("folder", type=Path)
     snapshot.add_argument("--rows", type=int, default=200_000)
     snapshot.add_argument("--files", type=int, default=8)
-    write = verbs.add_parser("write", help="land change files until ended")
+    write = verbs.add_parser("write", help="write change files until ended")
     write.add_argument("folder", type=Path)
-    write.add_argument("--rows", type=int, default=200_000, help="how many orders the snapshot has")
-    write.add_argument("--changes", type=int, default=200, help="changes in a file")
+    write.add_argument("--rows", type=int, default=200_000, help="number of orders in the snapshot")
+    write.add_argument("--changes", type=int, default=200, help="changes per file")
     write.add_argument("--every", type=float, default=0.5, help="seconds between files")
     given = parser.parse_args()
     if given.verb == "snapshot":

@@ -1,4 +1,4 @@
-"""Jars that a pom names: fetched by Maven, as this machine has it set up, once, into the user's cache folder."""
+"""Jars named by a pom: fetched once into the user's cache folder, by Maven as configured on this machine."""
 
 import os
 import shutil
@@ -16,7 +16,7 @@ _POMS = Path(__file__).with_name("kafka")
 
 
 class NoJars(Exception):
-    """Why they cannot be had; the text ends with what to do about it."""
+    """Why the jars cannot be fetched; the text ends with what to do."""
 
 
 def broker() -> Path:
@@ -25,12 +25,12 @@ def broker() -> Path:
 
 
 def spark_source() -> Path:
-    """The folder of the jars of Spark's own Kafka source and what it needs. Raises NoJars."""
+    """The folder of the jars of Spark's own Kafka source and its dependencies. Raises NoJars."""
     return fetched(_POMS / "spark-source.xml", "spark-kafka")
 
 
 def fetched(pom: Path, name: str) -> Path:
-    """The folder `name-version` of a pom's jars, the version being that of its first one. Raises NoJars."""
+    """The folder `name-version` of a pom's jars; the version is that of the first one. Raises NoJars."""
     version = ET.parse(pom).getroot().findtext(".//{*}dependency/{*}version")
     folder = cache_folder(os.environ) / f"{name}-{version}"
     folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -45,8 +45,10 @@ def fetched(pom: Path, name: str) -> Path:
 def _fetch(pom: Path, folder: Path) -> None:
     maven = shutil.which("mvn")
     if maven is None:
-        raise NoJars("there is no mvn to fetch it with: apt-get install maven (macOS: brew install maven)")
-    print(f"fetching {pom.stem}'s jars by Maven, once", file=sys.stderr)
+        raise NoJars(
+            "mvn, which fetches the jars, was not found: apt-get install maven (macOS: brew install maven)"
+        )
+    print(f"fetching {pom.stem}'s jars with Maven, once", file=sys.stderr)
     wanted = ["dependency:copy-dependencies", f"-DoutputDirectory={folder}"]
     done = subprocess.run(
         [maven, "-q", "-B", "--strict-checksums", "-f", pom, *wanted],
@@ -56,4 +58,4 @@ def _fetch(pom: Path, folder: Path) -> None:
     )
     if done.returncode != 0:
         said = "\n".join((done.stdout + done.stderr).strip().splitlines()[:5])
-        raise NoJars(f"mvn could not fetch {pom.stem}'s jars: look at Maven's settings and the network\n{said}")
+        raise NoJars(f"mvn could not fetch {pom.stem}'s jars: check Maven's settings and the network\n{said}")

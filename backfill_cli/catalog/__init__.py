@@ -1,4 +1,4 @@
-"""The catalog: what the tool remembers of its jobs, in one small DuckDB file that people may query."""
+"""The catalog: what the program knows of its jobs, in one small DuckDB file that users can query."""
 
 from backfill_cli.catalog.catalog import Catalog
 from backfill_cli.catalog.claim import Claim

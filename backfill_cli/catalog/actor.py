@@ -1,4 +1,4 @@
-"""Who acts: what the catalog notes beside a command and a lease, for people."""
+"""Who acts: the name that the catalog records with a command and a lease, for people."""
 
 import getpass
 import os
@@ -7,7 +7,7 @@ from backfill_cli.catalog.lease import this_host
 
 
 def user() -> str:
-    """The user's name. A container may give its user none: then `uid 1000`."""
+    """The user's name; `uid 1000` if the user has none, as in some containers."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):

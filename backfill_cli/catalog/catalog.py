@@ -33,8 +33,8 @@ class Catalog:
     """The jobs of one catalog file.
 
     path: created with the first job. now_ms: physical time. wait_s: how long to wait for other processes. watch_s:
-    how long a lease of another machine must stay as it is before its runner counts as dead, by our clock; None: as
-    long as a lease lasts.
+    how long, by our clock, a lease of another machine must stay unchanged before its runner counts as dead; None:
+    the length of a lease.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Catalog:
         return verified.Verifies(self._store, self._now_ms)
 
     def identity(self) -> Owner | None:
-        """What a sink keeps of this catalog beside the markers of its jobs; None while there is no file."""
+        """What a sink stores of this catalog beside the markers of its jobs; None if there is no file yet."""
         if not self._store.exists():
             return None
         with self._store.reading() as db:
@@ -70,14 +70,14 @@ class Catalog:
         return Owner(found[0], lease.this_host(), str(self.path))
 
     def made(self) -> Owner:
-        """The identity of this catalog, whose file is there from now on, empty if it is new."""
+        """The identity of this catalog, whose file now exists; a new one is empty."""
         self._store.create()
         identity = self.identity()
         assert identity is not None
         return identity
 
     def create_job(self, definition: "JobDefinition", control: Control, checkpoint: Checkpoint) -> None:
-        """The job is there, its checkpoint committed. Raises UsageError when the name is taken or no name."""
+        """The job exists, its checkpoint committed. Raises UsageError if the name is taken or not valid."""
         check_name(definition.name)
         self._store.create()
         with self._store.writing() as db:
@@ -92,9 +92,9 @@ class Catalog:
         token: int,
         lock: JobLock | None = None,
     ) -> None:
-        """The job is as its sink says, whatever the catalog had; the next claim's token is above `token`.
+        """The job is as its sink describes it, whatever the catalog had; the next claim's token is above `token`.
 
-        lock: from `lock_job`, if it is held already. Raises Held while another runner has the job.
+        lock: from `lock_job`, if already held. Raises Held while another runner has the job.
         """
         job = check_name(definition.name)
         self._store.create()
@@ -112,33 +112,33 @@ class Catalog:
             return jobs.definition(db, job)
 
     def has_read_changes(self, job: str) -> bool:
-        """Whether anything of the job's change log was decoded: applied, promised or taken into a spool."""
+        """Whether any part of the job's change log was decoded: applied, promised or taken into a spool."""
         with self._store.reading() as db:
             at_pin = checkpoints.stands_at(db, job, jobs.definition(db, job).pin.position)
             return not at_pin or spool.holds_any(db, job)
 
     def acknowledged(self, job: str) -> Position:
-        """Up to where the job may have told its change log to forget: spool or sink have what is before."""
+        """The position up to which the change log may be acknowledged: spool or sink have all before it."""
         with self._store.reading() as db:
             spooled = spool.entries(db, job)
             return spooled[-1].window.up_to if spooled else checkpoints.reached(db, job)
 
     def jobs(self) -> tuple[JobRow, ...]:
-        """All jobs, oldest first; none when there is no catalog."""
+        """All jobs, oldest first; empty if there is no catalog."""
         if not self._store.exists():
             return ()
         with self._store.reading() as db:
             return self._rows(db)
 
     def look(self) -> tuple[JobRow, ...]:
-        """As `jobs`, of a file that stays as it is. Raises UsageError for one of another version."""
+        """As `jobs`, but the file is never upgraded. Raises UsageError for a file of another version."""
         if not self._store.exists():
             return ()
         with self._store.looking() as db:
             return self._rows(db)
 
     def names(self) -> tuple[str, ...]:
-        """The jobs' names, oldest first, of a file that stays as it is. Raises as `look` does."""
+        """The jobs' names, oldest first; the file is never upgraded. Raises as `look` does."""
         if not self._store.exists():
             return ()
         with self._store.looking() as db:
@@ -156,9 +156,9 @@ class Catalog:
         )
 
     def job(self, name: str | None) -> JobRow:
-        """The job of this name; without one the only job that has not ended.
+        """The job of this name; without a name, the only job that has not ended.
 
-        Raises NoSuchJob with the known names, nearest first; UsageError when several could be meant.
+        Raises NoSuchJob listing the known names, nearest first; UsageError if several jobs have not ended.
         """
         if name is not None:
             check_name(name)
@@ -171,7 +171,7 @@ class Catalog:
         active = [row.name for row in known if not row.ended]
         if len(active) > 1:
             raise UsageError(
-                f"several jobs could be meant: {', '.join(active)}", f"name one of them, for example: {active[0]}"
+                f"several jobs are active: {', '.join(active)}", f"name one of them, for example: {active[0]}"
             )
         if not active:
             ended = ", ".join(f"{row.name} ({row.state})" for row in known) or "none"
@@ -181,9 +181,9 @@ class Catalog:
     def post(
         self, job: str, verb: Verb, rate: float | None, by: str, now_ms: int, seen: lease.Lease | None = None
     ) -> int:
-        """The command is in the job's inbox, or, when no runner lives, has been applied. Returns its id.
+        """The command is in the job's inbox or, without a live runner, has been applied. Returns its id.
 
-        seen: its lease, if the caller just read it: the file is opened once less.
+        seen: the job's lease, if the caller just read it; this saves opening the file once.
         """
         check_name(job)
         dead = self._liveness.watched(job, seen=seen)
@@ -196,14 +196,14 @@ class Catalog:
         return command.id
 
     def ask(self) -> None:
-        """Runners say at their next barrier how their jobs are; an idle one would at its next heartbeat."""
+        """Runners report on their jobs at their next barrier; an idle one would wait for its next heartbeat."""
         if self._store.exists():
             inbox.touch(self.path)
 
     def settle(self, job: str, now_ms: int, within_s: float) -> None:
-        """What waits in the job's inbox has been applied, unless a runner lives that can take it.
+        """The commands waiting in the job's inbox have been applied, unless a live runner can take them.
 
-        within_s: whether one of another machine does may take longer to tell; then nothing is applied.
+        within_s: limit on finding out whether a runner on another machine is live; beyond it nothing is applied.
         """
         check_name(job)
         dead = self._liveness.watched(job, within_s)
@@ -212,7 +212,7 @@ class Catalog:
                 inbox.apply(db, job, now_ms)
 
     def taken(self, job: str, command_id: int) -> int | None:
-        """The epoch of the barrier that took the command; None while it waits."""
+        """The epoch of the barrier that took the command; None while the command waits."""
         check_name(job)
         with self._store.reading() as db:
             return inbox.taken(db, job, command_id)
@@ -230,7 +230,7 @@ class Catalog:
             return ledger.newest(db, job, last)
 
     def totals(self, job: str) -> Totals:
-        """What the job did in its whole life."""
+        """The job's totals over its whole life."""
         check_name(job)
         with self._store.reading() as db:
             return ledger.totals(db, job)
@@ -238,8 +238,8 @@ class Catalog:
     def close_look(
         self, job: str, at_most: int, last: int
     ) -> tuple[JobRow, tuple[groups.SplitGroup, ...], tuple[EpochRecord, ...]]:
-        """One job at one moment: its row, how far its tables are (or at most so many groups of the splits of its
-        only one), its newest `last` epochs, oldest first. Raises NoSuchJob."""
+        """One job at one moment: its row, the progress of its tables (of a single table: of up to `at_most` groups
+        of its splits), its newest `last` epochs, oldest first. Raises NoSuchJob."""
         check_name(job)
         with self._store.reading() as db:
             rows = {row.name: row for row in self._rows(db)}
@@ -248,8 +248,8 @@ class Catalog:
             return rows[job], groups.split_groups(db, job, at_most), ledger.newest(db, job, last)
 
     def news(self, job: str, after: int) -> tuple[JobRow, Totals, tuple[inbox.Taken, ...]]:
-        """One job at one moment: its row, what its ledger comes to, and the commands that were taken after that
-        epoch. Raises NoSuchJob."""
+        """One job at one moment: its row, the totals of its ledger, and the commands that were taken after epoch
+        `after`. Raises NoSuchJob."""
         check_name(job)
         with self._store.reading() as db:
             rows = {row.name: row for row in self._rows(db)}
@@ -258,7 +258,7 @@ class Catalog:
             return rows[job], ledger.totals(db, job), inbox.taken_after(db, job, after)
 
     def lock_job(self, job: str) -> JobLock:
-        """Nobody else runs the job, or creates it, while the lock is held. Raises Held. Use `with`."""
+        """While the lock is held, nobody else can run or create the job. Raises Held. Use `with`."""
         check_name(job)
         self._store.make_folder()
         with self._store.locked("lock"):
@@ -269,7 +269,7 @@ class Catalog:
         raise lease.held(job, known.get(job, lease.Lease()), self._now_ms())
 
     def leave_nothing(self, lock: JobLock) -> None:
-        """Of a job that was never made no lock file is left, nor one of a catalog that is not there."""
+        """The lock file of a job that was never created is gone; so are those of a catalog that does not exist."""
         made = self.path.exists()
         if made and lock.job in {row.name for row in self.jobs()}:
             return
@@ -279,9 +279,9 @@ class Catalog:
             self._store.remove_locks()
 
     def claim(self, job: str, owner: str, now_ms: int, lock: JobLock | None = None) -> Claim:
-        """The job is ours to run. lock: from `lock_job`, if it is held already; the claim releases it too.
+        """This process may run the job. lock: from `lock_job`, if already held; the claim releases it.
 
-        Raises Held naming the holder, NoSuchJob. A stop that was asked of an earlier runner is over.
+        Raises Held naming the holder, NoSuchJob. A stop requested of an earlier runner is cleared.
         """
         check_name(job)
         taken = lock or JobLock(self.path, job)
@@ -300,7 +300,7 @@ class Catalog:
         return Claim(RunnerStore(self._store, job, token), token, taken)
 
     def drop(self, job: str, lock: JobLock | None = None) -> None:
-        """Nothing of the job is left in the catalog. Raises Held while a runner other than `lock`'s has it."""
+        """The catalog has nothing of the job any more. Raises Held while a runner other than `lock`'s has it."""
         check_name(job)
         dead = self._liveness.watched(job)
         with self._store.writing() as db:

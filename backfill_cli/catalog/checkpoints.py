@@ -1,7 +1,7 @@
 """The promised and the committed epoch of each job, and how far its splits are.
 
-While an epoch is only prepared, the splits it changes stay in its own row: the table of splits gives the committed
-state. Turning it into committed writes those splits, and no other.
+While an epoch is only prepared, the splits that it changes are kept in its own row: the table of splits has the
+committed state. Marking the epoch committed writes those splits and no others.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ _NOT_STARTED = SplitProgress()
 
 
 def recover(db: "DuckDBPyConnection", job: str) -> Recovered:
-    """All that a runner starts with."""
+    """Everything that a runner starts with."""
     standing = jobs.standing(db, job)
     committed = _read(db, job, COMMITTED)
     if committed is None:
@@ -39,24 +39,24 @@ def recover(db: "DuckDBPyConnection", job: str) -> Recovered:
 
 
 def start_from(db: "DuckDBPyConnection", job: str, checkpoint: Checkpoint) -> None:
-    """A new job's first checkpoint is committed; the splits it does not name have not started."""
+    """A new job's first checkpoint is committed; splits that it does not name have not started."""
     started = {key: progress for key, progress in checkpoint.splits.items() if progress != _NOT_STARTED}
     _promise(db, job, checkpoint.epoch)
     _commit(db, job, replace(checkpoint, splits=started))
 
 
 def prepare(db: "DuckDBPyConnection", job: str, checkpoint: Checkpoint) -> None:
-    """The epoch is promised: its number had no rows before, and no other is promised. A repeat changes nothing."""
+    """The epoch is promised: its number never had rows, and no other is promised. A repeat changes nothing."""
     standing = jobs.standing(db, job)
     epoch = checkpoint.epoch
     open_promise = _read(db, job, PREPARED)
     if open_promise is not None and (open_promise.epoch, open_promise.attempt) == (epoch, checkpoint.attempt):
         return
     if open_promise is not None:
-        raise _conflict(job, f"epoch {open_promise.epoch} is prepared and not committed, {epoch} must wait")
+        raise _conflict(job, f"epoch {open_promise.epoch} is prepared but not committed, so {epoch} must wait")
     if epoch <= standing.promised_epoch or epoch < standing.last_epoch:
         newest = max(standing.promised_epoch, standing.last_epoch)
-        raise _conflict(job, f"epoch {epoch} is not after {newest}, the newest that was used")
+        raise _conflict(job, f"epoch {epoch} is not after {newest}, the newest number used")
     _write(db, job, PREPARED, checkpoint)
     _promise(db, job, epoch)
 
@@ -66,38 +66,38 @@ def _promise(db: "DuckDBPyConnection", job: str, epoch: int) -> None:
 
 
 def stands_at(db: "DuckDBPyConnection", job: str, position: Position) -> bool:
-    """Whether neither the committed epoch nor a prepared one has moved the change log from a position."""
+    """Whether neither the committed epoch nor a prepared one has moved on from this position in the change log."""
     found = (_read(db, job, kind) for kind in (COMMITTED, PREPARED))
     return all(one is None or one.position == position for one in found)
 
 
 def reached(db: "DuckDBPyConnection", job: str) -> Position:
-    """Up to where the change log may have been acknowledged: that of the promised epoch, if there is one."""
+    """The position up to which the change log may be acknowledged: the promised epoch's, if there is one."""
     newest = _read(db, job, PREPARED) or _read(db, job, COMMITTED)
     assert newest is not None
     return newest.position
 
 
 def mark(db: "DuckDBPyConnection", job: str, epoch: int) -> None:
-    """The prepared epoch is committed: the sink holds it. A repeat changes nothing.
+    """The prepared epoch is marked committed: the sink holds it. A repeat changes nothing.
 
-    Raises StateConflict when another one is prepared.
+    Raises StateConflict if another epoch is prepared, or none.
     """
     if jobs.standing(db, job).epoch == epoch:
         return
     prepared = _read(db, job, PREPARED)
     if prepared is None or prepared.epoch != epoch:
         there = "none" if prepared is None else str(prepared.epoch)
-        raise _conflict(job, f"epoch {epoch} is to be marked committed, but prepared is {there}")
+        raise _conflict(job, f"epoch {epoch} cannot be marked committed: the prepared epoch is {there}")
     db.execute("DELETE FROM checkpoints WHERE job = ?", [job])
     _commit(db, job, prepared)
 
 
 def drop_prepared(db: "DuckDBPyConnection", job: str, epoch: int) -> None:
-    """The promise is taken back; its number stays used."""
+    """The promise is withdrawn; its number stays used."""
     prepared = _read(db, job, PREPARED)
     if prepared is None or prepared.epoch != epoch:
-        raise _conflict(job, f"epoch {epoch} is not prepared, it cannot be dropped")
+        raise _conflict(job, f"epoch {epoch} is not prepared and cannot be dropped")
     db.execute("DELETE FROM checkpoints WHERE job = ? AND kind = ?", [job, PREPARED])
 
 
@@ -158,7 +158,7 @@ def _write_splits(db: "DuckDBPyConnection", job: str, splits: Mapping[SplitKey, 
 
 
 def _all_splits(db: "DuckDBPyConnection", job: str) -> dict[SplitKey, SplitProgress]:
-    """Every split of the pin in its order, those not started too; then partitions that came after the pin."""
+    """Every split of the pin in order, including those not started; then partitions added after the pin."""
     found = db.execute(
         """SELECT table_name, split_id, status, "cursor", rows_read, epoch, target
            FROM splits FULL JOIN split_progress USING (job, table_name, split_id)

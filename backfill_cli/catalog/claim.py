@@ -1,4 +1,4 @@
-"""A runner's hold on a job: the lease in the catalog and the lock beside it, let go together."""
+"""A runner's hold on a job: the lease in the catalog and the lock file beside it, released together."""
 
 from contextlib import suppress
 from types import TracebackType
@@ -26,7 +26,7 @@ class Claim:
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            # A lease that cannot be released now ends by itself in 30 s; what happened before matters more.
+            # A lease that cannot be released now expires in 30 s; the error that came before matters more.
             with suppress(BackfillError):
                 self.store.release()
         finally:

@@ -13,29 +13,29 @@ if TYPE_CHECKING:
 
 _HEAD = """# The catalog
 
-<!-- Written by `python -m backfill_cli.catalog.describe > docs/catalog.md`; a test holds it up to date. -->
+<!-- Written by `python -m backfill_cli.catalog.describe > docs/catalog.md`; a test checks it. -->
 
-What `backfill` remembers of its jobs is one small DuckDB file: `--catalog`, else `BACKFILL_CATALOG`, else
+`backfill` keeps the state of its jobs in one small DuckDB file: `--catalog`, else `BACKFILL_CATALOG`, else
 `.backfill/catalog.duckdb`. It holds no secrets and none of your rows. Every access opens it for milliseconds, so
-you may query it while jobs run. DuckDB gives the file to one process at a time: close your own session,
-or the jobs wait for you.
+you can query it while jobs run. DuckDB lets one process at a time open the file: close your own session soon,
+because the jobs wait for it.
 
 ```
 duckdb -readonly .backfill/catalog.duckdb -c "
   SELECT make_timestamp_ms(committed_ms) AS at, rows_written, lag_ms FROM ledger WHERE job = 'orders' ORDER BY at"
 ```
 
-Change nothing in it: commands (`backfill pause`, `throttle`, `resume`, `stop`) are the way in. Times are
+Do not change anything in it: use the commands (`backfill pause`, `throttle`, `resume`, `stop`). Times are
 milliseconds since 1970, UTC.
 
-Beside `catalog.duckdb` lie `.lock` and `.queue` (who may open it), `.JOB.runner` (held while a runner of the job
-lives), `.wake` (touched by each command) and, after an upgrade, `.v1`, `.v2`, … (the file before it). What the
-runners of its jobs say is in `logs/JOB.log`, in the same folder.
+Beside `catalog.duckdb` are `.lock` and `.queue` (which decide who opens it next), `.JOB.runner` (locked while a
+runner has the job), `.wake` (written by each command) and, after an upgrade, `.v1`, `.v2`, … (copies of the older
+file). The logs of the runners are in the same folder, in `logs/JOB.log`.
 """
 
 
 def describe() -> str:
-    """Markdown: a section per table, a row per column. Reads the migrations, no catalog."""
+    """Markdown: a section per table, a row per column. Reads the migrations, not a catalog."""
     import duckdb
 
     with duckdb.connect(":memory:") as db:

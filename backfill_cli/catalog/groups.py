@@ -1,4 +1,4 @@
-"""How far groups of splits are, summed where they lie: for people, who cannot read 100,000 splits."""
+"""The progress of groups of splits, summed in the database: for people, who cannot read 100,000 splits."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -9,10 +9,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SplitGroup:
-    """Some splits of one table, neighbours in the pin.
+    """Some splits of one table, adjacent in the pin.
 
     label: the table, or which of its splits. splits_read: how many are consumed (partitions: whose history is).
-    rows_total: None when only reading tells. share: 0 to 1, by rows (offsets) where they are known, else by bytes.
+    rows_total: None if not known before reading. share: 0 to 1, by rows (offsets) if known, else by bytes.
     """
 
     label: str
@@ -52,7 +52,7 @@ _GROUPS = """
 
 
 def split_groups(db: "DuckDBPyConnection", job: str, at_most: int) -> tuple[SplitGroup, ...]:
-    """The tables of a job, or the files of its only table in at most so many groups, in the pin's order."""
+    """The tables of a job, or the files of its only table in at most `at_most` groups, in the pin's order."""
     found = db.execute(_GROUPS, {"job": job, "groups": at_most}).fetchall()
     return tuple(_group(*row) for row in found)
 

@@ -1,7 +1,7 @@
-"""The inbox: people write a row, the runner looks at each barrier, `<catalog>.wake` tells it when to look.
+"""The inbox: commands insert a row, the runner polls at each barrier, `<catalog>.wake` tells it when to read.
 
-The runner reads the wake file's stamp before the inbox, the writer touches it after its transaction: a command is
-seen at the next look, or the stamp has changed once more by then.
+The runner reads the wake file's stamp before the inbox; the writer touches the file after its transaction. So a
+command is seen at the next poll, or else the stamp has changed again by then.
 """
 
 import os
@@ -16,7 +16,7 @@ from backfill_cli.model.job import ENDED, Command, JobState, Verb, apply_command
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-# Taken commands are kept for who waits for theirs to be taken, and for people who look back.
+# Taken commands are kept for those who wait for theirs, and for people who read the history.
 KEPT_TAKEN = 1_000
 
 Stamp = tuple[int, int, int] | None
@@ -24,14 +24,14 @@ Stamp = tuple[int, int, int] | None
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A command that acted. epoch: the barrier that took it; the last committed one where no runner lived."""
+    """A command that was taken. epoch: the barrier that took it; without a live runner, the last committed one."""
 
     command: Command
     epoch: int
 
 
 def add(db: "DuckDBPyConnection", job: str, verb: Verb, rate: float | None, by: str, now_ms: int) -> Command:
-    """A row in the inbox, not yet taken."""
+    """The command is in the inbox, not yet taken."""
     row = db.execute("SELECT coalesce(max(id), 0) + 1 FROM commands").fetchone()
     assert row is not None
     command = Command(row[0], verb, by, now_ms, rate)
@@ -50,7 +50,7 @@ def waiting(db: "DuckDBPyConnection", job: str) -> tuple[Command, ...]:
 
 
 def taken_after(db: "DuckDBPyConnection", job: str, epoch: int) -> tuple[Taken, ...]:
-    """Commands that were taken after that epoch, in their order."""
+    """Commands that were taken after this epoch, in order."""
     found = db.execute(
         """SELECT id, verb, "by", at_ms, rate, taken_epoch FROM commands
            WHERE job = ? AND taken_epoch > ? ORDER BY taken_epoch, id""",
@@ -60,7 +60,7 @@ def taken_after(db: "DuckDBPyConnection", job: str, epoch: int) -> tuple[Taken, 
 
 
 def take(db: "DuckDBPyConnection", job: str, commands: Sequence[Command], epoch: int, now_ms: int) -> None:
-    """These commands are taken by the barrier `epoch`; those taken long ago are let go."""
+    """These commands are taken by the barrier `epoch`; the oldest taken ones are deleted."""
     if not commands:
         return
     db.execute(
@@ -75,9 +75,9 @@ def take(db: "DuckDBPyConnection", job: str, commands: Sequence[Command], epoch:
 
 
 def apply(db: "DuckDBPyConnection", job: str, now_ms: int) -> None:
-    """What waits is applied here and now: no runner lives that could take it.
+    """The waiting commands are applied at once, because no live runner could take them.
 
-    A stop is reached at once; every other command waits in the control state for the next runner.
+    A stop is reached at once; the effect of other commands is kept in the control state for the next runner.
     """
     standing = jobs.standing(db, job)
     control, commands = standing.control, waiting(db, job)
@@ -85,15 +85,15 @@ def apply(db: "DuckDBPyConnection", job: str, now_ms: int) -> None:
         control = apply_command(control, command, now_ms)
     if control.stop and standing.state not in ENDED:
         jobs.become(db, job, JobState.STOPPING)
-        jobs.become(db, job, JobState.STOPPED, "a stop was asked for while no runner lived")
+        jobs.become(db, job, JobState.STOPPED, "a stop was requested without a live runner")
     elif control.paused and standing.state in (JobState.RUNNING, JobState.PAUSING):
-        jobs.become(db, job, JobState.PAUSED, "a pause was asked for while no runner lived")
+        jobs.become(db, job, JobState.PAUSED, "a pause was requested without a live runner")
     jobs.set_control(db, job, replace(control, stop=False))
     take(db, job, commands, standing.epoch, now_ms)
 
 
 def forget_stops(db: "DuckDBPyConnection", job: str, now_ms: int) -> None:
-    """A stop ends with the runner it was for: the next one does not stop at once. A pause stays."""
+    """Stops are cleared with the runner they were meant for: the next one does not stop at once. A pause stays."""
     standing = jobs.standing(db, job)
     stops = [command for command in waiting(db, job) if command.verb == Verb.STOP]
     take(db, job, stops, standing.epoch, now_ms)
@@ -101,7 +101,7 @@ def forget_stops(db: "DuckDBPyConnection", job: str, now_ms: int) -> None:
 
 
 def taken(db: "DuckDBPyConnection", job: str, command_id: int) -> int | None:
-    """The barrier that took the command; None while it waits, or when there is no such command."""
+    """The epoch of the barrier that took the command; None while it waits, or if there is no such command."""
     row = db.execute("SELECT taken_epoch FROM commands WHERE job = ? AND id = ?", [job, command_id]).fetchone()
     return None if row is None else row[0]
 
@@ -111,7 +111,7 @@ def wake_file(catalog: Path) -> Path:
 
 
 def stamp(catalog: Path) -> Stamp:
-    """What changes with every touch. A clock alone would not do: two touches can fall into one of its ticks."""
+    """A value that changes with every touch. Time alone would not: two touches can share a clock tick."""
     try:
         seen = os.stat(wake_file(catalog))
     except FileNotFoundError:
@@ -120,7 +120,7 @@ def stamp(catalog: Path) -> Stamp:
 
 
 def touch(catalog: Path) -> None:
-    """Tell runners to look: one byte more."""
+    """Tell runners to read the inbox: the file grows by one byte."""
     handle = os.open(wake_file(catalog), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
     try:
         os.write(handle, b".")

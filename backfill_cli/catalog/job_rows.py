@@ -29,7 +29,7 @@ class JobRow:
     """A job as people see it.
 
     epoch: the last committed one, 0 for none. live: a runner has it now. waiting: commands not yet taken.
-    verified: the tables of its last verify. config_file: of its last start; empty where that is not known.
+    verified: the tables of its last verify. config_file: that of its last start; empty if not known.
     """
 
     name: str
@@ -55,12 +55,12 @@ class JobRow:
 
     @property
     def dead(self) -> bool:
-        """Whether the job's runner went without saying so: killed, or its machine is gone."""
+        """Whether the job's runner died without releasing the job: it was killed, or its machine is gone."""
         return not self.ended and not self.live and self.lease.pid is not None
 
     @property
     def shown_state(self) -> JobState:
-        """The state, or what it is on its way to: asked and reached are two states."""
+        """The state, or the one it is changing to: requested and reached are two states."""
         if self.ended:
             return self.state
         if self.asked.stop:
@@ -111,7 +111,7 @@ def _row(row: tuple[Any, ...]) -> JobRow:
 
 
 def read_progress(text: str) -> Progress:
-    """As the codec reads it, without pydantic: its import costs `status` more than all else that it does."""
+    """As the codec reads it, without pydantic, whose import costs `status` more than everything else it does."""
     known = {field.name for field in fields(Progress)}
     told = {name: value for name, value in json.loads(text).items() if name in known}
     eta_s = told.get("eta_s")

@@ -1,4 +1,4 @@
-"""Jobs in the catalog: what each one is, its state and control, and the row that people see."""
+"""Jobs in the catalog: their definitions, state and control, and the row that people see."""
 
 import re
 from dataclasses import dataclass, replace
@@ -26,10 +26,10 @@ _NAME = re.compile(r"[a-z0-9_-]{1,63}")
 
 
 def check_name(job: str) -> str:
-    """The name itself; it becomes part of file names. Raises UsageError for any other."""
+    """The name itself; it becomes part of file names. Raises UsageError if it is not valid."""
     if not _NAME.fullmatch(job):
         raise UsageError(
-            f"{job!r} is not a valid job name: use 1 to 63 of a-z, 0-9, _ and -",
+            f"{job!r} is not a valid job name: use 1 to 63 characters of a-z, 0-9, _ and -",
             "name it in the config: [job] name",
         )
     return job
@@ -37,7 +37,7 @@ def check_name(job: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What a job's row says of its state, as far as commands and runners need it."""
+    """The part of a job's row that commands and runners need."""
 
     state: JobState
     control: Control
@@ -51,7 +51,7 @@ def names(db: "DuckDBPyConnection") -> tuple[str, ...]:
 
 
 def create(db: "DuckDBPyConnection", definition: "JobDefinition", control: Control, now_ms: int) -> None:
-    """A new job is there, starting, without a checkpoint. Raises UsageError when the name is taken."""
+    """A new job exists, starting, without a checkpoint. Raises UsageError if the name is taken."""
     if definition.name in names(db):
         raise UsageError(
             f"job {definition.name!r} already exists in the catalog",
@@ -83,7 +83,7 @@ def create(db: "DuckDBPyConnection", definition: "JobDefinition", control: Contr
 
 
 def _insert_splits(db: "DuckDBPyConnection", job: str, splits: tuple[Split, ...]) -> None:
-    """Lists as parameters: 100,000 splits in about a second, where a row at a time takes minutes."""
+    """Lists as parameters insert 100,000 splits in about a second; row by row it takes minutes."""
     db.execute(
         """INSERT INTO splits SELECT $job, unnest($tables), unnest($ids), unnest($ordinals), unnest($rows),
            unnest($sizes), unnest($cuttable), unnest($details), unnest($firsts::BIGINT[])""",
@@ -102,7 +102,7 @@ def _insert_splits(db: "DuckDBPyConnection", job: str, splits: tuple[Split, ...]
 
 
 def definition(db: "DuckDBPyConnection", job: str) -> "JobDefinition":
-    """What the job was created as, its pin with all splits."""
+    """The job as it was created, its pin with all splits."""
     from backfill_cli.contracts import JobDefinition, SinkTable
 
     row = db.execute(
@@ -150,14 +150,14 @@ def set_control(db: "DuckDBPyConnection", job: str, control: Control) -> None:
 
 
 def redefine(db: "DuckDBPyConnection", job: str, config: str, until: str, file: str) -> None:
-    """Later runs go by this config, and end by themselves at `until`. file: that it was read from."""
+    """Later runs use this config and end at `until`. file: the one it was read from."""
     db.execute(
         "UPDATE jobs SET config = ?, until = ?, config_file = ? WHERE name = ?", [config, until, file or None, job]
     )
 
 
 def become(db: "DuckDBPyConnection", job: str, then: JobState, reason: str = "") -> None:
-    """Go along one arrow. reason: the arrow's own when empty. Raises StateConflict for an arrow that is absent."""
+    """Make one transition. reason: the transition's own if empty. Raises StateConflict if it is not allowed."""
     now = standing(db, job).state
     if not may_become(now, then):
         raise StateConflict(f"job {job!r} is {now}: it cannot become {then}", f"backfill status {job}")
@@ -169,11 +169,11 @@ def become(db: "DuckDBPyConnection", job: str, then: JobState, reason: str = "")
 
 
 def use_epoch(db: "DuckDBPyConnection", job: str, epoch: int) -> None:
-    """The number is used up by a barrier that carries only control. Raises StateConflict for a used one."""
+    """The number is used by a barrier that carries only control. Raises StateConflict if it was used before."""
     last = standing(db, job).last_epoch
     if epoch <= last:
         raise StateConflict(
-            f"job {job!r}: epoch {epoch} is not after {last}, the newest that was used", f"backfill status {job}"
+            f"job {job!r}: epoch {epoch} is not after {last}, the newest number used", f"backfill status {job}"
         )
     db.execute("UPDATE jobs SET last_epoch = ? WHERE name = ?", [epoch, job])
 
@@ -186,7 +186,7 @@ def set_progress(db: "DuckDBPyConnection", job: str, progress: Progress) -> None
 
 
 def forget(db: "DuckDBPyConnection", job: str) -> None:
-    """Nothing of the job is left but its token, so that a runner that outlived it is still told apart."""
+    """Only the job's token is left, so that a runner that outlived the job is still refused."""
     db.execute("DELETE FROM jobs WHERE name = ?", [job])
     for table in (
         "splits",
@@ -207,7 +207,7 @@ def no_such_job(db: "DuckDBPyConnection", job: str) -> NoSuchJob:
 
 
 def unknown(job: str, known: tuple[str, ...]) -> NoSuchJob:
-    """The error that lists the jobs there are, nearest first."""
+    """The error that lists the existing jobs, nearest first."""
     nearest = sorted(known, key=lambda name: -SequenceMatcher(None, job, name).ratio())
     if not nearest:
         return NoSuchJob(f"there is no job {job!r}: the catalog is empty", "backfill start --config job.toml")

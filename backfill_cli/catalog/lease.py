@@ -1,4 +1,4 @@
-"""One runner a job: a held lock file says so on this machine, a lease row says so to others; tokens only grow."""
+"""One runner per job: a lock file shows it on this machine, a lease row to other machines; tokens only grow."""
 
 import os
 import socket
@@ -13,13 +13,13 @@ from backfill_cli.errors import Held
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-# A runner renews every 10 s: three may be missed before another machine takes it for dead.
+# A runner renews every 10 s: it can miss three renewals before another machine considers it dead.
 LEASE_MS = 30_000
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """Who ran, or runs, a job. owner, host, pid and times are None once it was released."""
+    """Who runs, or ran, a job. owner, host, pid and times are None once it is released."""
 
     token: int = 0
     owner: str | None = None
@@ -29,31 +29,31 @@ class Lease:
     renewed_ms: int | None = None
 
     def binds(self, host: str, now_ms: int) -> bool:
-        """Whether a runner on another machine holds it, as far as the clocks of the two machines agree.
+        """Whether a runner on another machine holds it, provided that the clocks of both machines agree.
 
-        On `host` itself the lock file tells, not the clock.
+        On `host` itself the lock file decides, not the clock.
         """
         return self.host not in (None, host) and abs(now_ms - (self.renewed_ms or 0)) < LEASE_MS
 
     def elsewhere(self, dead: "Lease | None") -> bool:
-        """Whether a runner on another machine has it, unless it is that of a runner known to be dead."""
+        """Whether a runner on another machine has it. dead: the lease of a runner known to be dead."""
         return self != dead and self.host not in (None, this_host())
 
     def doubtful(self, host: str, now_ms: int) -> bool:
-        """Whether a runner on another machine let its lease run out, or only has another time of day than we."""
+        """Whether the lease of a runner on another machine has expired, or its clock just differs."""
         return self.host not in (None, host) and not self.binds(host, now_ms)
 
 
 class JobLock:
-    """The lock file `<catalog>.<job>.runner`: free at once when its holder dies, however it dies.
+    """The lock file `<catalog>.<job>.runner`: free as soon as its holder dies, however it dies.
 
-    Taken and tried only while the catalog's own lock is held, so that who only looks is never taken for a runner.
+    Taken and tested only while the catalog's own lock is held, so that a mere test never looks like a runner.
     """
 
     def __init__(self, catalog: Path, job: str) -> None:
         from filelock import FileLock
 
-        # Not local to a thread: a runner may end on another one than it began on.
+        # Not local to a thread: a runner may end in another thread than it began in.
         self._lock = FileLock(f"{catalog}.{job}.runner", mode=0o600, thread_local=False)
         self.job = job
 
@@ -63,7 +63,7 @@ class JobLock:
         return self._lock.is_locked
 
     def take(self) -> bool:
-        """Take it if nobody has it."""
+        """Take the lock if it is free. Returns whether it was."""
         from filelock import Timeout
 
         try:
@@ -76,8 +76,8 @@ class JobLock:
         self._lock.release()
 
     def remove(self) -> None:
-        """It is released, and its file is gone. Only while the catalog's own lock is held, as to take it: nobody
-        is between opening the file and locking it.
+        """The lock is released and its file is gone. Only while the catalog's own lock is held, as for taking it:
+        so nobody is between opening the file and locking it.
         """
         if self.held:
             Path(self._lock.lock_file).unlink(missing_ok=True)
@@ -93,12 +93,12 @@ class JobLock:
 
 
 def runs_at(catalog: Path, job: str) -> bool:
-    """Whether some process of this machine runs the job of a catalog whose own file may be gone. Makes no file."""
+    """Whether a process on this machine runs the job; the catalog's own file may be gone. Creates no file."""
     return Path(f"{catalog}.{job}.runner").exists() and is_locked(catalog, job)
 
 
 def is_locked(catalog: Path, job: str) -> bool:
-    """Whether some process of this machine runs the job. The catalog's lock must be held."""
+    """Whether a process on this machine runs the job. The catalog's lock must be held."""
     probe = JobLock(catalog, job)
     free = probe.take()
     probe.release()
@@ -110,7 +110,7 @@ def this_host() -> str:
 
 
 def read(db: "DuckDBPyConnection", job: str) -> Lease:
-    """The job's lease; token 0 when nobody ever claimed it."""
+    """The job's lease; token 0 if it was never claimed."""
     row = db.execute(
         "SELECT token, owner, host, pid, claimed_ms, renewed_ms FROM leases WHERE job = ?", [job]
     ).fetchone()
@@ -126,9 +126,9 @@ def write(db: "DuckDBPyConnection", job: str, lease: Lease) -> None:
 
 
 def claim(db: "DuckDBPyConnection", job: str, owner: str, now_ms: int, dead: Lease | None) -> int:
-    """The lease is ours, with a new token. Raises Held while a runner on another machine has it.
+    """The lease belongs to this process, with a new token. Raises Held while a runner on another machine has it.
 
-    dead: the lease of a runner that was watched for long enough; it holds no more.
+    dead: the lease of a runner that was watched long enough to be considered dead; it no longer counts.
     """
     before = read(db, job)
     if before.elsewhere(dead):
@@ -138,18 +138,18 @@ def claim(db: "DuckDBPyConnection", job: str, owner: str, now_ms: int, dead: Lea
 
 
 def check(db: "DuckDBPyConnection", job: str, token: int) -> Lease:
-    """The lease, if it is still ours. Raises Held when somebody claimed the job since."""
+    """The lease, if it is still this runner's. Raises Held if another one has claimed the job since."""
     lease = read(db, job)
     if lease.token != token:
         raise Held(
-            f"job {job!r} was taken over: our token is {token}, the catalog's {lease.token} ({_holder(lease)})",
+            f"job {job!r} was taken over: our token is {token}, the catalog has {lease.token} ({_holder(lease)})",
             f"backfill status {job}",
         )
     return lease
 
 
 def held(job: str, lease: Lease, now_ms: int) -> Held:
-    """The error that says who has the job."""
+    """The error that names who has the job."""
     if lease.host is None:
         return Held(f"job {job!r} is held by a runner that is just starting", f"backfill status {job}")
     renewed_s = max(0, now_ms - (lease.renewed_ms or 0)) / 1000

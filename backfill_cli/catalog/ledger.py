@@ -1,4 +1,4 @@
-"""The ledger: one line per epoch, numbers for people and plots. Old lines are folded by the hour."""
+"""The ledger: one line per epoch, with numbers for people and plots. Old lines are summed by the hour."""
 
 from dataclasses import astuple, replace
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 KEPT = 10_000
-# Folding now and then, 500 lines at once, keeps its cost out of nearly every barrier.
+# Summing 500 lines at a time keeps the cost out of nearly every barrier.
 FOLD_AT = 10_500
 HOUR_MS = 3_600_000
 
@@ -19,7 +19,7 @@ _COLUMNS = """epoch, prev_ms, phase, committed_ms, snapshot_rows, changes_read, 
 
 
 def record(db: "DuckDBPyConnection", job: str, line: EpochRecord) -> None:
-    """The line is in the ledger. A barrier that took a command and then committed rows is one line."""
+    """The line is in the ledger. A barrier that took a command and then committed rows has one line."""
     there = db.execute("SELECT mutations FROM ledger WHERE job = ? AND epoch = ?", [job, line.epoch]).fetchone()
     if there is not None:
         db.execute("DELETE FROM ledger WHERE job = ? AND epoch = ?", [job, line.epoch])
@@ -40,7 +40,7 @@ def newest(db: "DuckDBPyConnection", job: str, last: int) -> tuple[EpochRecord, 
 
 
 def totals(db: "DuckDBPyConnection", job: str) -> Totals:
-    """All lines that there ever were, those that were folded too."""
+    """The sums over all lines ever recorded, including those summed by the hour."""
     summed = db.execute(
         """SELECT coalesce(sum(epochs), 0)::BIGINT, coalesce(sum(snapshot_rows), 0)::BIGINT,
                   coalesce(sum(changes_read), 0)::BIGINT, coalesce(sum(rows_written), 0)::BIGINT,
@@ -61,7 +61,7 @@ def totals(db: "DuckDBPyConnection", job: str) -> Totals:
 
 
 def _fold(db: "DuckDBPyConnection", job: str) -> None:
-    """Sum all but the newest lines into their hours, when there are enough of them."""
+    """Sum all but the newest lines by the hour, once there are enough of them."""
     count = db.execute("SELECT count(*) FROM ledger WHERE job = ?", [job]).fetchone()
     assert count is not None
     if count[0] <= FOLD_AT:

@@ -1,4 +1,4 @@
-"""Whether somebody runs a job now: on this machine by its lock, on another by a lease that is watched."""
+"""Whether a runner has a job now: on this machine by its lock, on another by watching its lease."""
 
 import math
 import time
@@ -10,17 +10,17 @@ from backfill_cli.catalog.store import Store
 
 
 class Liveness:
-    """Of one catalog's jobs. watch_s: how long a lease of another machine is watched before it counts as dead."""
+    """Which runners of one catalog are live. watch_s: how long a lease of another machine is watched."""
 
     def __init__(self, store: Store, now_ms: Callable[[], int], watch_s: float) -> None:
         self._store, self._now_ms, self._watch_s = store, now_ms, watch_s
 
     def seems_live(self, known: Lease, job: str) -> bool:
-        """For who only looks: as `is_held`, but by the clocks of both machines, without waiting."""
+        """For displays: as `is_held`, but by the clocks of both machines, without waiting."""
         return known.binds(lease.this_host(), self._now_ms()) or lease.runs_at(self._store.path, job)
 
     def refuse_live(self, known: Lease, job: str, lock: JobLock | None, dead: Lease | None) -> None:
-        """Raise Held while somebody other than `lock`'s holder runs the job. dead: see `watched`."""
+        """Raise Held while a runner other than `lock`'s holder has the job. dead: see `watched`."""
         ours = lock is not None and lock.held
         if known.elsewhere(dead) if ours else self.is_held(known, job, dead):
             raise lease.held(job, known, self._now_ms())
@@ -30,10 +30,10 @@ class Liveness:
         return known.elsewhere(dead) or lease.is_locked(self._store.path, job)
 
     def watched(self, job: str, within_s: float = math.inf, seen: Lease | None = None) -> Lease | None:
-        """The lease of a runner on another machine that is dead; None also where `within_s` was not enough.
+        """The lease of a dead runner on another machine; None if there is none, or if `within_s` was not enough.
 
-        The time that it was renewed at is the other machine's, and clocks are set: one that looks run out is
-        watched, and a runner that lives renews it meanwhile. seen: the lease, if the caller just read it.
+        The renewal time is by the other machine's clock, which may be wrong: so a lease that looks expired is
+        watched, and a live runner renews it meanwhile. seen: the lease, if the caller just read it.
         """
         if seen is None:
             with self._store.reading() as db:

@@ -1,4 +1,4 @@
-"""Times of day, and the epochs that are numbered by them, as people read them."""
+"""Times of day, and the epochs numbered by them, as people read them."""
 
 from datetime import UTC, datetime
 
@@ -9,5 +9,5 @@ def spell_moment(ms: int | None) -> str:
 
 
 def spell_epoch(epoch: int) -> str:
-    """An epoch's number with the time that it is: `1763692800123 (2025-11-21 02:40:00 UTC)`; `0` before any."""
+    """An epoch's number with its time: `1763692800123 (2025-11-21 02:40:00 UTC)`; `0` before any."""
     return f"{epoch} ({spell_moment(epoch)})" if epoch else "0"

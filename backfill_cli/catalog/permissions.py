@@ -1,4 +1,4 @@
-"""Who may touch the catalog's files: private files, no links, and our errors for what the system says."""
+"""Access to the catalog's files: private files, no links, and our own errors for those of the system."""
 
 import os
 import shlex
@@ -18,14 +18,14 @@ _FULL = frozenset({ENOSPC, EDQUOT, EFBIG})
 
 
 def make_folder(path: Path) -> None:
-    """The catalog's folder is there; those made here are open to their owner alone (0700)."""
+    """The catalog's folder exists; folders created here are accessible to their owner only (0700)."""
     for folder in reversed([path.parent, *path.parent.parents]):
         if not folder.exists():
             folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def refuse_unsafe(path: Path) -> None:
-    """Raise UsageError when somebody else could have put this file here, or could write to it."""
+    """Raise UsageError if another user could have put this file here, or could write to it."""
     for file in (path, Path(f"{path}.wal")):
         try:
             seen = file.lstat()
@@ -37,24 +37,24 @@ def refuse_unsafe(path: Path) -> None:
         if not stat.S_ISREG(seen.st_mode):
             raise UsageError(f"catalog {file} is not a file", "name a file with --catalog")
         if seen.st_mode & stat.S_IWOTH:
-            raise UsageError(f"catalog {file} can be written by everybody", f"chmod o-w {shlex.quote(str(file))}")
+            raise UsageError(f"catalog {file} is writable by everybody", f"chmod o-w {shlex.quote(str(file))}")
     folder = path.parent.stat()
     if folder.st_mode & stat.S_IWOTH and not folder.st_mode & stat.S_ISVTX:
         raise UsageError(
-            f"everybody can replace files in {path.parent}, the catalog's folder",
+            f"everybody can replace files in the catalog's folder, {path.parent}",
             f"chmod o-w {shlex.quote(str(path.parent))}",
         )
 
 
 def make_private(path: Path) -> None:
-    """Only the owner reads and writes the catalog and its log (DuckDB makes them as the umask says)."""
+    """Only the owner can read and write the catalog and its log (DuckDB creates them by the umask)."""
     for file in (path, Path(f"{path}.wal")):
         if file.exists() and stat.S_IMODE(file.stat().st_mode) != 0o600:
             file.chmod(0o600)
 
 
 def sync_folder(folder: Path) -> None:
-    """What was renamed in this folder stays so after a power cut."""
+    """Renames in this folder survive a power failure."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -64,7 +64,7 @@ def sync_folder(folder: Path) -> None:
 
 @contextmanager
 def our_errors(path: Path) -> Iterator[None]:
-    """Turn what the system and DuckDB say of the catalog's file into our errors; other errors pass."""
+    """Turns errors of the system and of DuckDB about the catalog's file into our own; other errors pass."""
     import duckdb
 
     try:

@@ -35,7 +35,7 @@ class RunnerStore:
             return checkpoints.recover(db, self._job)
 
     def commands(self) -> tuple[Command, ...]:
-        """Opens the file only when the wake file's stamp has changed since the last look."""
+        """Opens the file only if the wake file's stamp has changed since the last call."""
         with self._mutex:
             now = inbox.stamp(self._store.path)
             if self._waiting is None or now != self._stamp:
@@ -82,7 +82,7 @@ class RunnerStore:
                 jobs.set_progress(db, self._job, progress)
 
     def redefine(self, config: str, until: str, file: str) -> None:
-        """Later runs go by this config, and end by themselves at `until`. file: that it was read from."""
+        """Later runs use this config and end at `until`. file: the one it was read from."""
         with self._ours() as db:
             jobs.redefine(db, self._job, config, until, file)
 
@@ -103,7 +103,7 @@ class RunnerStore:
             spool.trim(db, self._job, number)
 
     def release(self) -> None:
-        """The lease is nobody's; no change when somebody else claimed the job since."""
+        """The lease is released; unchanged if another runner has claimed the job since."""
         with self._mutex, self._store.writing() as db:
             if lease.read(db, self._job).token == self._token:
                 lease.write(db, self._job, lease.Lease(self._token))
@@ -114,7 +114,7 @@ class RunnerStore:
 
     @contextmanager
     def _ours(self) -> Iterator["DuckDBPyConnection"]:
-        """A transaction under our lease. It reads the inbox too: who posts may die before it touches the file."""
+        """A transaction under our lease. It reads the inbox, too: a poster may die before it touches the file."""
         with self._mutex:
             with self._store.writing() as db:
                 lease.check(db, self._job, self._token)

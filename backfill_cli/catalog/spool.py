@@ -1,4 +1,4 @@
-"""What the catalog knows of a job's spool; the entries say it of themselves, too."""
+"""What the catalog knows of a job's spool; each entry also describes itself on disk."""
 
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,7 @@ def holds_any(db: "DuckDBPyConnection", job: str) -> bool:
 
 
 def add(db: "DuckDBPyConnection", job: str, entry: "SpoolEntry") -> None:
-    """One entry more; a repeat changes nothing."""
+    """The entry is recorded; a repeat changes nothing."""
     db.execute("DELETE FROM spool WHERE job = ? AND number = ?", [job, entry.number])
     db.execute(
         "INSERT INTO spool VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -41,5 +41,5 @@ def add(db: "DuckDBPyConnection", job: str, entry: "SpoolEntry") -> None:
 
 
 def trim(db: "DuckDBPyConnection", job: str, number: int) -> None:
-    """The entries up to this number are in the sink."""
+    """The entries up to this number are forgotten: they are in the sink."""
     db.execute("DELETE FROM spool WHERE job = ? AND number <= ?", [job, number])

@@ -1,4 +1,4 @@
-"""Starts that hold something upstream before their jobs are in the catalog: known again when they were killed."""
+"""Starts that hold something upstream before their jobs are in the catalog, recorded in case they are killed."""
 
 from typing import TYPE_CHECKING
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 class Starts:
-    """The starts of one catalog that are under way, or were cut off. `lock_job` keeps them apart."""
+    """The starts of one catalog that are in progress or were interrupted. `lock_job` keeps them apart."""
 
     def __init__(self, store: "Store") -> None:
         self._store = store
 
     def begin(self, begun: Begun) -> None:
-        """It is known, instead of an earlier one of its job."""
+        """The start is recorded, in place of an earlier one of its job."""
         self._store.create()
         with self._store.writing() as db:
             end(db, begun.job)
@@ -27,19 +27,19 @@ class Starts:
             db.execute("INSERT INTO starts VALUES (?, ?, ?, ?, ?)", row)
 
     def of(self, job: str) -> Begun | None:
-        """That of a job; None where it left nothing to do."""
+        """The start of this job; None if there is none to clean up."""
         if not self._store.exists():
             return None
         with self._store.reading() as db:
             return next((one for one in every(db) if one.job == job), None)
 
     def look(self) -> tuple[Begun, ...]:
-        """All, oldest first, of a file that stays as it is. Raises UsageError for one of another version."""
+        """All, oldest first; the file is never upgraded. Raises UsageError for a file of another version."""
         with self._store.looking() as db:
             return every(db)
 
     def end(self, job: str) -> None:
-        """Nothing of it is left upstream, or the job has it."""
+        """The start is forgotten: nothing of it is left upstream, or the job owns what it holds."""
         with self._store.writing() as db:
             end(db, job)
 

@@ -1,6 +1,6 @@
-"""The catalog's file: opened under a file lock for one transaction, then closed; brought to this version first.
+"""The catalog's file: opened under a file lock for one transaction, then closed; upgraded first if necessary.
 
-DuckDB gives a file to one process at a time. The file lock `<catalog>.lock` is the queue in front of it, so that
+DuckDB lets one process at a time open a file. The file lock `<catalog>.lock` is the queue in front of it, so that
 `status --watch`, commands and runners wait for each other for milliseconds and never fail.
 """
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 WAIT_S = 30.0
 POLL_S = 0.005
 
-# One thread and little memory open faster; the rest so that SQL in a tampered file reaches nothing but the file.
+# One thread and little memory open faster; the rest confines SQL in a tampered file to that file.
 _CONFIG: dict[str, str | bool | int | float | list[str]] = {
     "threads": "1",
     "memory_limit": "512MB",
@@ -44,7 +44,7 @@ _CONFIG: dict[str, str | bool | int | float | list[str]] = {
 
 
 def shipped_migrations() -> tuple[str, ...]:
-    """The SQL of every version, in order: the n-th brings version n - 1 to n."""
+    """The SQL of every version, in order: the n-th one upgrades version n - 1 to n."""
     folder = files("backfill_cli.catalog").joinpath("migrations")
     scripts = sorted((f for f in folder.iterdir() if f.name.endswith(".sql")), key=lambda f: f.name)
     return tuple(script.read_text(encoding="utf-8") for script in scripts)
@@ -53,7 +53,7 @@ def shipped_migrations() -> tuple[str, ...]:
 class Store:
     """One catalog file. Every use opens it, runs one transaction and closes it.
 
-    wait_s: how long to wait for other processes. migrations: the versions that this program knows.
+    wait_s: how long to wait for other processes. migrations: those that this program knows.
     """
 
     def __init__(self, path: Path, wait_s: float = WAIT_S, migrations: Sequence[str] | None = None) -> None:
@@ -65,7 +65,7 @@ class Store:
         return os.path.lexists(self.path)
 
     def create(self) -> None:
-        """The catalog is there, empty if it is new. A crash on the way leaves nothing that looks like one."""
+        """The catalog exists, empty if it is new. A crash meanwhile leaves nothing that looks like one."""
         if self.exists():
             return
         self.make_folder()
@@ -74,22 +74,22 @@ class Store:
                 self._create()
 
     def make_folder(self) -> None:
-        """The folder is there and safe, so that a lock can be held before there is a catalog."""
+        """The folder exists and is safe, so that a lock can be held before there is a catalog."""
         with our_errors(self.path):
             make_folder(self.path)
             refuse_unsafe(self.path)
 
     @contextmanager
     def reading(self) -> Iterator["DuckDBPyConnection"]:
-        """A connection that changes nothing. Raises NoSuchJob when there is no catalog yet."""
+        """A read-only connection. Raises NoSuchJob if there is no catalog yet."""
         with self._opened(read_only=True, act="read") as db:
             yield db
 
     @contextmanager
     def looking(self) -> Iterator["DuckDBPyConnection"]:
-        """As `reading`, of the file as it is: not brought to this version, nor made private.
+        """As `reading`, but the file is neither upgraded nor made private.
 
-        Raises UsageError for one of another version.
+        Raises UsageError for a file of another version.
         """
         with self.locked("look"):
             refuse_unsafe(self.path)
@@ -98,10 +98,10 @@ class Store:
                 version, known = self._version(db), len(self._scripts())
                 if version != known:
                     raise UsageError(
-                        f"catalog {self.path} has version {version}, this backfill works with version {known}",
+                        f"catalog {self.path} has version {version}, this backfill needs version {known}",
                         "pip install --upgrade backfill-cli"
                         if version > known
-                        else "any command that reads or writes jobs brings it there, and keeps a copy",
+                        else "any command that reads or writes jobs upgrades it, and keeps a copy",
                     )
                 yield db
             finally:
@@ -117,23 +117,23 @@ class Store:
 
     @contextmanager
     def locked(self, act: str) -> Iterator[None]:
-        """Hold the file lock. act: what for, told to those who wait too long.
+        """Hold the file lock. act: its purpose, shown to a process that waits too long.
 
-        Two locks make it fair: who waits holds the first, so that a process which comes again and again cannot
-        overtake it.
+        Two locks make it fair: a waiting process holds the first one, so that another process that returns again
+        and again cannot overtake it.
         """
         with our_errors(self.path):
             door = self._through_queue()
             try:
-                with suppress(OSError):  # a note to others; on a full disk who only reads needs none
+                with suppress(OSError):  # only a note for others; readers must work on a full disk
                     Path(door.lock_file).write_text(f"{act}, pid {os.getpid()}")
                 yield
             finally:
                 door.release()
 
     def remove_locks(self) -> None:
-        """The files of both locks are gone, where there is no catalog. Who waits for one sees that its file has no
-        name any more, and opens the new one."""
+        """The files of both locks are gone, if there is no catalog. A process that waits for one notices that its
+        file was unlinked, and opens the new one."""
         deadline = time.monotonic() + self._wait_s
         queue, door = self._lock("queue"), self._lock("lock")
         with our_errors(self.path):
@@ -188,7 +188,7 @@ class Store:
                 db.close()
 
     def _connect(self, path: Path, read_only: bool = False) -> "DuckDBPyConnection":
-        """Open the file; wait while a program that does not know our lock has it."""
+        """Open the file; wait while a program that does not use our lock has it open."""
         import duckdb
 
         from backfill_cli.duckdb_says import Said, said
@@ -203,7 +203,7 @@ class Store:
                 time.sleep(POLL_S)
 
     def _current(self, read_only: bool) -> "DuckDBPyConnection":
-        """The file, open and of this program's version."""
+        """The open file, in this program's version."""
         db = self._connect(self.path, read_only)
         known = len(self._scripts())
         try:
@@ -250,7 +250,7 @@ class Store:
         sync_folder(self.path.parent)
 
     def _upgrade(self, version: int) -> None:
-        """Bring an older file to this version; a copy of it is kept beside it."""
+        """Upgrade an older file to this version; a copy of the old one is kept beside it."""
         self._refuse_while_run(version)
         db = self._connect(self.path)
         db.execute("CHECKPOINT")
@@ -263,7 +263,7 @@ class Store:
         self._migrate(self.path, version)
 
     def _refuse_while_run(self, version: int) -> None:
-        """An older runner could not go on with a newer file."""
+        """Raise UsageError while an older runner is live: it could not use the upgraded file."""
         from filelock import FileLock, Timeout
 
         for file in self.path.parent.glob(f"{self.path.name}.*.runner"):
@@ -279,7 +279,7 @@ class Store:
                 ) from exc
 
     def _migrate(self, path: Path, version: int) -> None:
-        """Run what is missing. A checkpoint follows: the replay of DDL from the log has failed."""
+        """Run the missing migrations, then checkpoint: replaying DDL from the log has failed in the past."""
         db = self._connect(path)
         try:
             for number, script in enumerate(self._scripts()[version:], start=version + 1):

@@ -1,4 +1,4 @@
-"""What `verify` found last of each table, shown by `status`; and, of one that has not ended, what was equal."""
+"""What the last `verify` found for each table, shown by `status`; and what an unfinished one found equal."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -16,19 +16,19 @@ EQUAL, DIFFERENT = "equal", "different"
 
 
 class Verifies:
-    """What the verifies of one catalog's jobs found, and found so far."""
+    """The results of `verify` for one catalog's jobs, finished and unfinished."""
 
     def __init__(self, store: "Store", now_ms: Callable[[], int]) -> None:
         self._store, self._now_ms = store, now_ms
 
     def note(self, report: "VerifyReport") -> None:
-        """What a verify found is known until the next one, which reads all."""
+        """The result of a verify is recorded until the next one, which reads everything."""
         with self._store.writing() as db:
             jobs.standing(db, report.job)
             _record(db, report, self._now_ms())
 
     def note_equal(self, job: str, basis: str, equal: "TableVerdict") -> None:
-        """A verify that goes on found a table equal: known on this basis alone, until it or another one ends."""
+        """An unfinished verify found a table equal: recorded for this basis only, until a verify ends."""
         with self._store.writing() as db:
             jobs.standing(db, job)
             db.execute(
@@ -38,7 +38,7 @@ class Verifies:
             db.execute("INSERT INTO compared VALUES (?, ?, ?, ?, ?, ?)", told)
 
     def equal(self, job: str, basis: str) -> tuple[tuple[str, int, int, int], ...]:
-        """What `note_equal` was told on this basis: (table, rows upstream, rows in the sink, when in ms)."""
+        """What `note_equal` recorded for this basis: (table, rows upstream, rows in the sink, when in ms)."""
         with self._store.reading() as db:
             found = db.execute(
                 "SELECT table_name, rows_upstream, rows_sink, at_ms FROM compared WHERE job = ? AND basis = ?",
@@ -47,13 +47,13 @@ class Verifies:
         return tuple((name, upstream, sink, at_ms) for name, upstream, sink, at_ms in found)
 
     def forget_equal(self, job: str) -> None:
-        """The job's next verify reads all of it."""
+        """The job's next verify reads every table."""
         with self._store.writing() as db:
             _forget_equal(db, job)
 
 
 def _record(db: "DuckDBPyConnection", report: "VerifyReport", at_ms: int) -> None:
-    """What the report says stands in the place of what was known of its tables; the next verify reads all."""
+    """The report replaces what was recorded for its tables; the next verify reads everything."""
     _forget_equal(db, report.job)
     for one in report.tables:
         db.execute("DELETE FROM verified WHERE job = ? AND table_name = ?", [report.job, one.table])

@@ -1,4 +1,4 @@
-"""A job's config: the TOML file of a user, checked whole, with secrets as references and every path absolute."""
+"""A job's config: the user's TOML file, checked as a whole, secrets kept as references and every path absolute."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -51,10 +51,10 @@ _MAY_HOLD_REFERENCES = ("upstream", "sink", "spark")
 
 @dataclass(frozen=True)
 class JobConfig:
-    """A config free of faults. upstream, sink: their connectors' options, references unresolved.
+    """A config without faults. upstream, sink: their connectors' options, references unresolved.
 
-    tree: what the file says, as it is stored: references kept, paths absolute. file: its path, absolute; empty
-    where the config is one that was stored.
+    tree: the content of the file as it is stored: references kept, paths absolute. file: its absolute path; empty
+    for a config that was read from storage.
     """
 
     tree: Tree
@@ -76,7 +76,7 @@ class JobConfig:
         return next(table for table in self.tables if table.name == name)
 
     def transform_of(self, name: str) -> Transform:
-        """A table's own transform, else the default one."""
+        """A table's own transform, else the common one."""
         return self.table(name).transform or self.transform
 
     def sink_key(self, name: str) -> tuple[str, ...]:
@@ -93,12 +93,12 @@ class JobConfig:
         return tuple(TableSpec(table.name, tuple(table.key), table.immutable_key) for table in self.tables)
 
     def open_upstream(self) -> "Upstream":
-        """The upstream, secrets resolved. Raises ConfigError for a reference that leads nowhere."""
+        """The upstream, secrets resolved. Raises ConfigError for a reference that cannot be resolved."""
         options = resolve(self.upstream, "upstream", self._context)
         return upstream_of(self.tree["upstream"]).open(options, self.table_specs())
 
     def open_sink(self) -> "Sink":
-        """The sink, secrets resolved. Raises ConfigError for a reference that leads nowhere."""
+        """The sink, secrets resolved. Raises ConfigError for a reference that cannot be resolved."""
         return sink_of(self.tree["sink"]).open(resolve(self.sink, "sink", self._context))
 
     @property
@@ -106,7 +106,7 @@ class JobConfig:
         return None if self.file else STORED
 
     def table_formats(self) -> tuple[str, ...]:
-        """Of lake tables on either side: what Spark needs jars for."""
+        """The formats of lake tables on either side, for which Spark needs jars."""
         return (*upstream_of(self.tree["upstream"]).formats, *sink_of(self.tree["sink"]).formats)
 
     def spark_conf(self) -> dict[str, str]:
@@ -118,7 +118,7 @@ class JobConfig:
         return json.dumps(self.tree, ensure_ascii=False)
 
     def fingerprint(self) -> Tree:
-        """What decides the result, and so must not change in a job's life: JSON, without secrets."""
+        """What determines the result, and so must not change during a job's life: JSON, without secrets."""
         upstream, sink = self.tree["upstream"], self.tree["sink"]
         kind = {"type": upstream["type"]} if "type" in upstream else {}
         parts = {
@@ -143,7 +143,7 @@ def load(path: Path) -> JobConfig:
 
 
 def read(path: Path) -> Tree:
-    """What a TOML file says, as it stands there. Raises ConfigError where it cannot be read."""
+    """The content of a TOML file, unchanged. Raises ConfigError if it cannot be read."""
     import tomli
 
     try:
@@ -159,12 +159,12 @@ def read(path: Path) -> Tree:
 
 
 def from_stored(stored: str) -> JobConfig:
-    """The config that `JobConfig.stored` wrote. Raises ConfigError where this version no longer takes it."""
-    return _checked(json.loads(stored), "the stored config", [], STORED)  # a secret in it is stored by now
+    """The config that `JobConfig.stored` wrote. Raises ConfigError if this version no longer accepts it."""
+    return _checked(json.loads(stored), "the stored config", [], STORED)  # a secret in it has already been stored
 
 
 def stored_hooks(stored: str) -> Hooks:
-    """Those of a stored config, without a look at the rest of it."""
+    """The hooks of a stored config, without checking the rest of it."""
     return Hooks.model_validate(json.loads(stored).get("hooks", {}))
 
 
@@ -213,13 +213,13 @@ def _file(tree: Tree, faults: list[str]) -> JobFile | None:
 
 
 def _unkeyed(tree: Tree) -> list[str]:
-    """The tables that need not name their key, because the upstream knows it."""
+    """The tables without a key in the config, if the upstream knows their primary keys."""
     connector = known_upstream(tree.get("upstream"))
     return [] if connector is None or connector.primary_keys is None else without_key(tree)
 
 
 def _primary_keys(tree: Tree, upstream: BaseModel, tables: list[str]) -> Mapping[str, Sequence[str]]:
-    """Asks the upstream."""
+    """The tables' primary keys, read from the upstream."""
     keys_of = upstream_of(tree["upstream"]).primary_keys
     assert keys_of is not None
     return keys_of(resolve(upstream, "upstream"), tables)
@@ -231,17 +231,19 @@ def _written_secrets(tree: Tree) -> list[str]:
 
 
 def _spool_faults(tree: Tree) -> list[str]:
-    """A spool that nobody would fill."""
+    """The fault of a spool that the strategy does not use."""
     job = tree.get("job")
     chain = isinstance(job, dict) and job.get("strategy") == "chain"
-    return ['spool: only strategy chain has one: strategy = "chain" in [job]'] * ("spool" in tree and not chain)
+    return ['spool: only strategy chain uses one: set strategy = "chain" in [job]'] * (
+        "spool" in tree and not chain
+    )
 
 
 def _folder_faults(file: JobFile) -> list[str]:
-    """The spool is no part of staging, nor the other way round: each is swept by itself."""
+    """Spool and staging must not contain each other: each is cleaned up on its own."""
     spool, staging = Path(file.spool.path), Path(file.job.staging)
     if file.job.strategy == "chain" and (spool.is_relative_to(staging) or staging.is_relative_to(spool)):
-        return [f"spool.path: {spool} and job.staging ({staging}) must be two folders, neither in the other"]
+        return [f"spool.path: {spool} and job.staging ({staging}) must be two folders, neither inside the other"]
     return []
 
 
@@ -251,7 +253,7 @@ def _misplaced_references(tree: Tree) -> list[str]:
     def look(path: tuple[str | int, ...], text: str) -> str:
         found = {kind for kind, _ in REFERENCE.findall(text)}
         if path[0] not in _MAY_HOLD_REFERENCES and found & {"env", "file"}:
-            faults.append(f"{spell_path(path)}: references are read in upstream, sink and spark only")
+            faults.append(f"{spell_path(path)}: references are allowed only in upstream, sink and spark")
         return text
 
     each_string(tree, look)

@@ -1,4 +1,4 @@
-"""Which connector `[upstream]` or `[sink]` names, and what stands there as that connector's options."""
+"""Which connector `[upstream]` or `[sink]` names, and its options."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,7 +20,7 @@ def upstream_of(told: Mapping[str, Any]) -> UpstreamConnector:
 
 
 def known_upstream(told: Any) -> UpstreamConnector | None:
-    """The connector of an `[upstream]` that may have faults; None where it names none that is known."""
+    """The connector of an `[upstream]` that may have faults; None if it names no known one."""
     found = _connector("upstream", told) if isinstance(told, dict) else None
     return found if isinstance(found, UpstreamConnector) else None
 
@@ -31,7 +31,7 @@ def sink_of(told: Mapping[str, Any]) -> SinkConnector:
 
 
 def of_one_system(tree: Tree) -> Tree:
-    """The tree with one `upstream.type` where both sides name the same one."""
+    """The tree, with one `upstream.type` if both sides name the same type."""
     told = tree.get("upstream")
     if not isinstance(told, dict) or "type" in told:
         return tree
@@ -43,13 +43,13 @@ def of_one_system(tree: Tree) -> Tree:
 
 
 def model_of(part: str, told: Any) -> type[BaseModel] | None:
-    """The model of `[upstream]` or `[sink]`, None when the connector is not known."""
+    """The options model of `[upstream]` or `[sink]`; None if the connector is not known."""
     found = _connector(part, told) if isinstance(told, dict) else None
     return None if found is None or isinstance(found, str) else found.options
 
 
 def options_of(part: str, told: Any, faults: list[str], context: Any) -> BaseModel | None:
-    """`[upstream]` or `[sink]` as its connector's model; None with the faults noted. context: STORED, or None."""
+    """`[upstream]` or `[sink]` as its connector's model; None, with faults added. context: STORED, or None."""
     if not isinstance(told, dict):
         return None
     connector = _connector(part, told)
@@ -66,11 +66,13 @@ def options_of(part: str, told: Any, faults: list[str], context: Any) -> BaseMod
 
 
 def _connector(part: str, told: Tree) -> UpstreamConnector | SinkConnector | str:
-    """The connector, or the fault of naming it."""
+    """The connector, or the fault in naming it."""
     kind = told.get("type")
     if part == "upstream" and any(_side_types(told)):
         return (
-            _of_sides(told) if kind is None else "upstream.type: leave it out, or leave out the sides' own types"
+            _of_sides(told)
+            if kind is None
+            else "upstream.type: leave it out, or leave out the types of both sides"
         )
     if not isinstance(kind, str):
         known = ", ".join(registry.known(registry.UPSTREAMS if part == "upstream" else registry.SINKS))
@@ -86,7 +88,7 @@ def _of_sides(told: Tree) -> UpstreamConnector | str:
     for side, kind in zip(SIDES, kinds, strict=True):
         if not isinstance(kind, str):
             what = "missing" if kind is None else "must be text"
-            return f"upstream.{side}.type: {what}: an upstream of two systems names the type of both sides"
+            return f"upstream.{side}.type: {what}: an upstream of two systems needs a type for each side"
     try:
         return registry.two_systems(*kinds)
     except UsageError as error:
@@ -94,5 +96,5 @@ def _of_sides(told: Tree) -> UpstreamConnector | str:
 
 
 def _side_types(told: Mapping[str, Any]) -> list[Any]:
-    """The types of both sides, None for one that names none."""
+    """The types of both sides, None for a side without one."""
     return [side.get("type") if isinstance(side := told.get(name), dict) else None for name in SIDES]

@@ -1,4 +1,4 @@
-"""What differs between two configs' fingerprints, for people."""
+"""What differs between the fingerprints of two configs, for people."""
 
 import json
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from backfill_cli.config.faults import spell_path
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """What differs between two fingerprints, `path: old → new` each."""
+    """The differences between two fingerprints, each `path: old → new`."""
     before, after = dict(_leaves(old)), dict(_leaves(new))
     return [
         f"{spell_path(path)}: {_spell(before.get(path))} → {_spell(after.get(path))}"

@@ -1,4 +1,4 @@
-"""The configuration in force, option by option, and where each value comes from. No secret is ever looked up."""
+"""The configuration in force, option by option, and where each value comes from. No secret is ever read."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -21,9 +21,9 @@ _ABSENT = object()
 class Setting:
     """One option.
 
-    path: where it stands, or would, in the file. value: JSON; where it is a secret, the reference to it. origin:
-    `file`, `environment` (the file names a variable), `secret file`, `upstream` (it knows: a primary key, or
-    partition and offset), `default`. note: of a reference, what it names and whether that is there.
+    path: its place in the file. value: JSON; for a secret, the reference to it. origin: `file`, `environment` (the
+    file names a variable), `secret file`, `upstream` (which knows it: a primary key, or partition and offset),
+    `default`. note: for a reference, what it names and whether that exists.
     """
 
     path: str
@@ -33,7 +33,7 @@ class Setting:
 
 
 def effective(config: JobConfig, told: Mapping[str, Any]) -> list[Setting]:
-    """Every option of a config. told: the file's own tree, as it was read."""
+    """Every option of a config. told: the file's tree, as it was read."""
     parts: dict[str, Any] = {name: getattr(config, name) for name in JobFile.model_fields}
     found = []
     for name, part in parts.items():
@@ -65,7 +65,7 @@ def _settings(value: Any, told: Any, at: Path) -> Iterator[Setting]:
 
 
 def _as_written(value: Any, field: FieldInfo) -> Any:
-    """A duration with its unit, where that is exact."""
+    """A duration with its unit, if that is exact."""
     lasts = any(isinstance(mark, BeforeValidator) and mark.func is duration_s for mark in field.metadata)
     return spelled if lasts and duration_s(spelled := spell_duration(value)) == value else value
 

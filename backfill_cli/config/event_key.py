@@ -1,4 +1,4 @@
-"""Keys that a config need not name: where a log has an event, or the primary key that the upstream knows."""
+"""Keys that a config can leave out: the place of an event in its log, or a primary key known to the upstream."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,9 +7,9 @@ Tree = dict[str, Any]
 
 
 def with_event_key(tree: Tree, key: Sequence[str]) -> Tree:
-    """The config's tree with `key` for each table that names none, kept by every `select` that such a table uses.
+    """The config's tree, with `key` for each table that names none, and in every `select` that such a table uses.
 
-    An empty `key` changes nothing: then a table without one is a fault.
+    An empty `key` changes nothing: a table without a key is then a fault.
     """
     told = tree.get("tables")
     if not key or not isinstance(told, list) or all("key" in table for table in told if isinstance(table, dict)):
@@ -43,7 +43,7 @@ def _table(table: Mapping[str, Any], key: Sequence[str]) -> Tree:
 
 
 def _kept(holder: Mapping[str, Any], key: Sequence[str]) -> Tree:
-    """`transform` of a table or of the whole config, with the key in front of a select that lacks it."""
+    """The `transform` of a table or of the whole config, the key put in front of a select that lacks it."""
     transform = holder.get("transform")
     if not isinstance(transform, dict) or not isinstance(select := transform.get("select"), list):
         return {}

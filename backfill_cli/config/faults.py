@@ -1,4 +1,4 @@
-"""Faults of a config as people read them: `path.in.file: what is wrong`, never with the value."""
+"""Config faults as people read them: `path.in.file: what is wrong`, never with the value."""
 
 import re
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ def spell_path(path: Path) -> str:
 def spell_faults(error: ValidationError, model: type[BaseModel], data: Any, at: Path = ()) -> list[str]:
     """All faults of one validation of `data`, in the order of the file's models.
 
-    model: what was validated, to name the keys that are known. at: where `data` stands in the file.
+    model: the model that was validated, which gives the known keys. at: the path of `data` in the file.
     """
     return [
         f"{spell_path([*at, *_steps(fault, data)])}: {_what(fault, model, data)}"
@@ -37,7 +37,7 @@ def spell_faults(error: ValidationError, model: type[BaseModel], data: Any, at: 
 
 
 def _steps(fault: ErrorDetails, data: Any) -> list[str | int]:
-    """The fault's path without pydantic's names for the branches of a union, which no file holds."""
+    """The fault's path without pydantic's names for the branches of a union, which are not in the file."""
     steps: list[str | int] = []
     for index, step in enumerate(fault["loc"]):
         last = index == len(fault["loc"]) - 1
@@ -73,7 +73,7 @@ def _unknown(name: str, known: list[str]) -> str:
 
 
 def _keys(model: type[BaseModel], parents: Sequence[str]) -> list[str]:
-    """The keys a model knows at `parents`, below it."""
+    """The keys that a model knows at the path `parents` below it."""
     found: list[type[BaseModel]] = [model]
     for parent in parents:
         below = [field for one in found for key, field in _fields(one).items() if key == parent]
@@ -86,7 +86,7 @@ def _fields(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def _models(annotation: Any) -> list[type[BaseModel]]:
-    """The models named anywhere in a type: in unions, lists, Annotated."""
+    """The models anywhere in a type: in unions, lists, Annotated."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     return [model for inner in get_args(annotation) for model in _models(inner)]

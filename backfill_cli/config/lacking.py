@@ -1,4 +1,4 @@
-"""Columns that a change may leave out: which of them the sink gets as they are, and what computes with one."""
+"""Columns that a change may leave out: which of them reach the sink unchanged, and which expressions use one."""
 
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def kept(transform: "Transform", columns: "Iterable[str]") -> dict[str, str]:
-    """By source column the sink's name of it, of those that the sink gets as they are, renamed at most."""
+    """Source column → its name in the sink, for columns that reach the sink unchanged or just renamed."""
     from sqlglot import parse_one
 
     from backfill_cli.config.transforms import name_in_sink
@@ -22,9 +22,9 @@ def kept(transform: "Transform", columns: "Iterable[str]") -> dict[str, str]:
 
 
 def computing(transform: "Transform", columns: "Iterable[str]") -> list[str]:
-    """The expressions that need the value of one of these columns; for `where`, to say whether the row stays.
+    """The expressions that need the value of one of these columns; a `where` needs it to decide on the row.
 
-    With a `where` every column that the sink gets counts: a row that comes back into the sink has to be whole.
+    With a `where`, every column that reaches the sink counts: a row that returns to the sink has to be complete.
     """
     from sqlglot import exp, parse_one
 
@@ -46,7 +46,7 @@ def computing(transform: "Transform", columns: "Iterable[str]") -> list[str]:
 
 
 def _names_one(expression: "exp.Expr", wanted: set[str]) -> bool:
-    """Whether it reads one of these columns, or a field of one."""
+    """Whether the expression reads one of these columns, or a field of one."""
     from sqlglot import exp
 
     return any(one.parts[0].name.lower() in wanted for one in expression.find_all(exp.Column))

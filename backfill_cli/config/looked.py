@@ -1,4 +1,4 @@
-"""What `backfill init` is told by the data itself, through the connector that reads it."""
+"""What `backfill init` learns from the data itself, through the connector that reads it."""
 
 import shlex
 
@@ -8,14 +8,15 @@ from backfill_cli.errors import UsageError
 
 
 def look(upstream: str, path: str | None, changes: str | None) -> Looked | None:
-    """What the data tells; None without a path. Raises UsageError where nobody can look."""
+    """What the data shows; None without a path. Raises UsageError if the connector cannot inspect data."""
     if path is None:
         if changes is not None:
-            raise UsageError("--changes is looked at beside a snapshot", "add --path PATH, where the snapshot is")
+            raise UsageError("--changes needs the path of a snapshot", "add --path PATH, where the snapshot is")
         return None
     able = registry.upstream(upstream).look if "+" not in upstream else None
     if able is None:
         raise UsageError(
-            f"init looks at files alone, not at {upstream}", f"backfill init --upstream {shlex.quote(upstream)}"
+            f"--path works with files only, not with {upstream}",
+            f"backfill init --upstream {shlex.quote(upstream)}",
         )
     return able(path, changes)

@@ -1,4 +1,4 @@
-"""Paths of a config, made absolute where it is loaded: a resume may stand elsewhere."""
+"""Paths of a config, made absolute when it is loaded: `resume` may be typed in another folder."""
 
 import os
 import re
@@ -14,7 +14,7 @@ _NO_FILE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/|\$\{|:memory:")
 
 
 def absolute(tree: Tree, base: Path) -> Tree:
-    """The tree with the paths in it, and those of `${file:…}`, made absolute: a resume may stand elsewhere."""
+    """The tree, with its paths and those of `${file:…}` made absolute."""
 
     def settle(path: tuple[str | int, ...], text: str) -> str:
         text = REFERENCE.sub(lambda found: _absolute_reference(found, base), text)

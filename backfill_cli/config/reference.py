@@ -1,4 +1,4 @@
-"""What may stand in a config file, told from the models: as JSON Schema, and as docs/config.md.
+"""The options of a config file, derived from the models: as JSON Schema, and as docs/config.md.
 
 `python -m backfill_cli.config.reference > docs/config.md` writes the page.
 """
@@ -18,7 +18,7 @@ Row = tuple[str, str, str, str]
 
 
 def json_schema() -> Schema:
-    """The JSON Schema of the file with the connectors that are installed."""
+    """The JSON Schema of the file, with the installed connectors."""
     whole = JobFile.model_json_schema(by_alias=True)
     whole["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     whole["title"] = "backfill job"
@@ -73,7 +73,7 @@ def _of_two_systems() -> list[str]:
 
 
 def _named(kind: str, model: type[BaseModel]) -> Schema:
-    """A model's schema, its parts named after `kind`."""
+    """A model's schema, its parts prefixed with `kind`."""
     schema = model.model_json_schema(by_alias=True, ref_template=f"#/$defs/{kind}.{{model}}")
     schema["$defs"] = {f"{kind}.{name}": inner for name, inner in schema.get("$defs", {}).items()}
     return schema
@@ -95,9 +95,9 @@ def _section(title: str, schema: Schema) -> list[str]:
 
 
 def _rows(schema: Schema, whole: Schema, prefix: str, defaults: Schema) -> Iterator[Row]:
-    """A row an option; the options of a table in it follow with their path.
+    """One row per option; the options of a nested table follow with their path.
 
-    defaults: of this table where it stands, over those of its model.
+    defaults: those of this table in its place, which override those of its model.
     """
     required = schema.get("required", ())
     for name, field in schema["properties"].items():
@@ -112,7 +112,7 @@ def _rows(schema: Schema, whole: Schema, prefix: str, defaults: Schema) -> Itera
 
 
 def _table(field: Schema, whole: Schema) -> Schema | None:
-    """The schema of a table with options of its own, None for values."""
+    """The schema of a nested table of options; None for a plain value."""
     for choice in (field, *field.get("anyOf", ()), *field.get("allOf", ())):
         found = _resolved(choice, whole)
         if "properties" in found:
@@ -128,7 +128,7 @@ def _resolved(field: Schema, whole: Schema) -> Schema:
 
 
 def _default(value: Any, words: str) -> str:
-    """A default as TOML writes it; nothing for none."""
+    """A default as TOML writes it; empty if there is none."""
     if value is None or value in ({}, []):
         return ""
     if words == "duration":
@@ -140,7 +140,7 @@ _WORDS = {"string": "text", "integer": "whole number", "number": "number", "bool
 
 
 def _words(field: Schema, whole: Schema) -> str:
-    """A type as people say it."""
+    """A type in plain words."""
     field = _resolved(field, whole)
     if "const" in field:
         return f'`"{field["const"]}"`'
@@ -160,8 +160,8 @@ def _words(field: Schema, whole: Schema) -> str:
 
 
 TWO_SYSTEMS = """\
-The snapshot may come from one system and the changes from another: leave `type` out of `[upstream]`, and name one
-in `[upstream.snapshot]` and in `[upstream.changes]`. The position that the changes go on from is yours to state.
+The snapshot may come from one system and the changes from another: leave `type` out of `[upstream]`, and give one
+in `[upstream.snapshot]` and in `[upstream.changes]`. You state the position from which the changes continue.
 """
 
 INTRODUCTION = """\
@@ -171,15 +171,15 @@ A job is one TOML file; `backfill init` writes one to start from, `backfill plan
 `backfill config schema` prints this page as JSON Schema. All faults are reported at once, each with its path.
 
 * **duration**: a number of seconds, or with a unit: `"500ms"`, `"1s"`, `"30m"`, `"2h"`, `"1d"`.
-* **paths** are taken from the folder where `start` is typed and stored absolute, so `resume` works from anywhere.
+* **paths** are relative to the folder where `start` is typed and stored absolute, so `resume` works from anywhere.
 * **secrets** in `[upstream]`, `[sink]` and `[spark]` are references, `"${env:NAME}"` or `"${file:/path}"`: the
   reference is stored, the value is read when something connects. An option that holds a secret, or whose name says
-  so, takes references alone; a secret that is written out is refused, also inside another value (`token=…`).
-* What decides the result may not change once a job exists: upstream, tables, keys, targets, transforms and sink.
-  What lets a job that met something new go on may (`ignore`, `sparse`, `accept_growth`; of change files
-  `consecutive`, `columns` and `tables`, and `decimals` and `timestamps` where they were not given before); so may
-  `[barrier]`, `[throttle]`, `[catch_up]`, `[retry]`, `[spool]`, `[spark]`, `[hooks]` and `job.staging`. Move the
-  spool's folder along with its path.
+  so, accepts only references; a secret in plain text is refused, also inside another value (`token=…`).
+* What determines the result cannot change once a job exists: upstream, tables, keys, targets, transforms and sink.
+  Options that let a job continue after it met something new can change (`ignore`, `sparse`, `accept_growth`; for
+  change files `consecutive`, `columns` and `tables`, and `decimals` and `timestamps` if they were not given
+  before). So can `[barrier]`, `[throttle]`, `[catch_up]`, `[retry]`, `[spool]`, `[spark]`, `[hooks]` and
+  `job.staging`. If you change the spool's path, move its folder, too.
 
 This page is written by `python -m backfill_cli.config.reference > docs/config.md`.
 """

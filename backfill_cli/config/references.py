@@ -1,4 +1,4 @@
-"""Secrets by reference: `${env:NAME}` and `${file:PATH}`. Kept as they are until something connects."""
+"""Secrets by reference: `${env:NAME}` and `${file:PATH}`. They stay references until something connects."""
 
 import os
 import re
@@ -30,13 +30,13 @@ def each_string(value: Any, leaf: Leaf, at: tuple[str | int, ...] = ()) -> Any:
 
 
 def reference_faults(part: Any, at: tuple[str | int, ...]) -> list[str]:
-    """Faults of a config part that may hold references: those of an unknown kind."""
+    """The faults of references of an unknown kind in a part of the config."""
     faults: list[str] = []
 
     def look(path: tuple[str | int, ...], text: str) -> str:
         for kind, name in REFERENCE.findall(text):
             if kind not in ("env", "file") or not name:
-                faults.append(f"{spell_path(path)}: a reference is ${{env:NAME}} or ${{file:PATH}}")
+                faults.append(f"{spell_path(path)}: a reference must be ${{env:NAME}} or ${{file:PATH}}")
         return text
 
     each_string(part, look, at)
@@ -44,10 +44,10 @@ def reference_faults(part: Any, at: tuple[str | int, ...]) -> list[str]:
 
 
 def resolve(options: Model, at: str, context: Any = None) -> Model:
-    """The same options with the references' values in them: for connecting, never for storing or showing.
+    """The same options with the values of their references: for connecting, never for storing or showing.
 
-    at: where the options stand in the config, for errors ("upstream"). context: STORED, of a config that was.
-    Raises ConfigError naming path and reference, never a value.
+    at: the options' place in the config, for errors ("upstream"). context: STORED for a stored config. Raises
+    ConfigError naming path and reference, never a value.
     """
     values: list[tuple[str, str]] = []
     faults: list[str] = []

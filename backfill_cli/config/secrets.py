@@ -1,4 +1,4 @@
-"""Secrets that a config writes out are refused: it is kept in the catalog and in the sink, as it stands."""
+"""Secrets in plain text are refused, because the config is stored in the catalog and in the sink as it is."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -12,13 +12,13 @@ from backfill_cli.contracts.secrets import NoSecret, Secret, SecretKeys
 
 Path = tuple[str | int, ...]
 
-# The names Spark itself redacts by default, and others that say the same.
+# The names that Spark redacts by default, and others with the same meaning.
 _SECRET_NAME = re.compile(
     r"secret|passw(or)?d|passphrase|token|credential|authorization"
     r"|(access|api|private|account|encryption|master|shared)[._-]?key|(^|[._-])(sas|pwd)([._-]|$)",
     re.IGNORECASE,
 )
-# Settings about a secret that hold none: `…credentials.provider`, `password_file`, `token.ttl`.
+# Settings about a secret that contain none: `…credentials.provider`, `password_file`, `token.ttl`.
 _ABOUT_SECRET = re.compile(
     r"(file|path|location|dir|provider|class|type|name|url|uri|enabled|ttl|renewal|interval|lifetime|timeout"
     r"|expiration|validity|format|algorithm)s?$",
@@ -35,12 +35,12 @@ HOW = "write a secret as a reference, ${env:NAME} or ${file:PATH}"
 
 
 def secret_faults(part: str, told: Any, model: type[BaseModel] | None) -> list[str]:
-    """A fault for each secret that is written out in `[part]`, by its path; the value is never told.
+    """A fault for each secret in plain text in `[part]`, by its path; the value is never shown.
 
-    model: of the options there, which says what holds a secret; None where it is not known.
+    model: that of the options there, which declares what holds a secret; None if not known.
     """
     return [
-        f"{spell_path((part, *path))}: {HOW}: what stands here is kept in the catalog"
+        f"{spell_path((part, *path))}: {HOW}: this option is stored in the catalog"
         for path, value in _leaves(told)
         if _holds_secret(str(value), _declared(model, path), _name(path))
     ]
@@ -63,7 +63,7 @@ def _name(path: Path) -> str:
 
 
 def _holds_secret(text: str, declared: bool | None, name: str) -> bool:
-    """declared: whether the option holds a secret; None where only its name tells."""
+    """declared: whether the option holds a secret; None if only its name can tell."""
     if _PRIVATE_KEY.search(text):
         return True
     if declared is False:
@@ -83,7 +83,7 @@ def _names_secret(name: str) -> bool:
 
 
 def _declared(model: type[BaseModel] | None, path: Path) -> bool | None:
-    """What the marks along a path say."""
+    """Whether the marks along a path declare a secret."""
     models = [model] if model is not None else []
     free: frozenset[str] = frozenset()
     for step in path:

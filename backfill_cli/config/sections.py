@@ -1,4 +1,4 @@
-"""The config file as models. What stands in `[upstream]` and `[sink]` is their connector's model."""
+"""The config file as models. `[upstream]` and `[sink]` are checked by their connectors' models."""
 
 import re
 from typing import Annotated, Any, Literal
@@ -31,27 +31,27 @@ Duration = Annotated[
 
 
 class Section(BaseModel):
-    """A TOML table: unknown keys are faults, values never stand in an error."""
+    """A TOML table: unknown keys are faults, and errors never contain values."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, allow_inf_nan=False)
 
 
 def _setting(value: Any) -> Any:
-    """Spark takes text: `true` and `4` of TOML are written as Spark reads them."""
+    """The value as text for Spark, which takes no other: TOML's `true` and `4` as Spark writes them."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, int | float) else value
 
 
 def _mounted(path: str) -> str:
-    """A path: driver and sink open these files themselves, and know no other file system than this one."""
+    """A local path: driver and sink open these files themselves, with no other file system than this machine's."""
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/", path)
     if scheme is None:
         return path
     url = urlsplit(path)
     if url.scheme != "file" or url.netloc not in ("", "localhost") or not url.path.strip("/"):
         raise ValueError(
-            f"{scheme[1]}:… is no folder of this machine; mount it, and name the folder: /mnt/staging"
+            f"{scheme[1]}:… is not a folder on this machine; mount it, and name the folder: /mnt/staging"
         )
     return unquote(url.path)
 
@@ -62,13 +62,13 @@ class Job(Section):
     )
     strategy: Literal["auto", "snapshot", "source", "arrangement", "chain"] = Field(
         default="auto",
-        description="How snapshot and changes are combined; `auto` chooses, and `plan` says which and why. It "
+        description="How snapshot and changes are combined; `auto` chooses, and `plan` shows which and why. It "
         "never chooses `chain`, which takes the change log into a spool at once, for a log that cannot wait.",
     )
     staging: str = Field(
         default=DEFAULT_STAGING,
         min_length=1,
-        description="Folder for staged rows; a cluster needs one that driver, executors and sink share.",
+        description="Folder for staged rows. On a cluster, driver, executors and sink must share it.",
     )
 
     @field_validator("staging")
@@ -80,7 +80,7 @@ class Job(Section):
     @classmethod
     def _no_path(cls, name: str) -> str:
         if not JOB_NAME.fullmatch(name):
-            raise ValueError("a job's name is 1 to 63 of a-z, 0-9, _ and -; it is not a path")
+            raise ValueError("a job's name is 1 to 63 characters of a-z, 0-9, _ and -; it is not a path")
         return name
 
 
@@ -88,7 +88,7 @@ class Transform(Section):
     select: list[str] | None = Field(
         default=None,
         min_length=1,
-        description="Columns of the sink as Spark SQL expressions of one row; left out: all columns as they are.",
+        description="The sink's columns as Spark SQL expressions over one row. Default: all columns, unchanged.",
     )
     where: str | None = Field(
         default=None,
@@ -98,34 +98,34 @@ class Transform(Section):
 
     @property
     def is_empty(self) -> bool:
-        """Whether every row passes as it is."""
+        """Whether every row passes unchanged."""
         return self.select is None and self.where is None
 
 
 def _key_may_be_left_out(schema: dict[str, Any]) -> None:
-    """An upstream that knows its keys fills it in before the table is looked at."""
+    """An upstream that knows its keys fills `key` in before the table is checked."""
     schema["required"].remove("key")
 
 
 class Table(Section):
     model_config = ConfigDict(json_schema_extra=_key_may_be_left_out)
 
-    name: str = Field(min_length=1, description="The table's name upstream; it stands for `{table}` in paths.")
+    name: str = Field(min_length=1, description="The table's name upstream; it replaces `{table}` in paths.")
     key: list[Annotated[str, Field(min_length=1)]] = Field(
         min_length=1,
-        description="Columns that identify a row, by their names upstream. Required, but for PostgreSQL "
+        description="Columns that identify a row, by their names upstream. Required, except for PostgreSQL "
         "(default: the primary key) and for events of a Kafka topic (default: partition and offset).",
     )
     target: str | None = Field(
         default=None,
         min_length=1,
-        description='The sink\'s table, `"schema.name"` or a name. Default: the same name.',
+        description='The table in the sink, `"schema.name"` or a name. Default: the name upstream.',
     )
     live: str | None = Field(
         default=None,
         min_length=1,
         description='The name that people query, `"schema.name"` or a name. `backfill cutover` makes it a view of '
-        "the target, and keeps what was there.",
+        "the target, and keeps what had this name before.",
     )
     immutable_key: bool = Field(
         default=False,
@@ -139,7 +139,7 @@ class Table(Section):
         # Names become parts of paths: staged files, log files, {table} of an upstream.
         if name is not None and (_PATH_PART.search(name) or name == "." or len(name) > TABLE_NAME_AT_MOST):
             raise ValueError(
-                f"a table's name is at most {TABLE_NAME_AT_MOST} characters, without /, \\, .. and control "
+                f"a table's name is at most {TABLE_NAME_AT_MOST} characters, without /, \\, .. or control "
                 "characters; it is not a path"
             )
         return name
@@ -148,12 +148,12 @@ class Table(Section):
     @classmethod
     def _key_columns_differ(cls, key: list[str]) -> list[str]:
         if len({column.lower() for column in key}) < len(key):
-            raise ValueError("names a column twice")
+            raise ValueError("names a column more than once")
         return key
 
     @property
     def sink_name(self) -> str:
-        """As it is, without the quotes that an upstream's SQL needs."""
+        """The name in the sink: the target, else the name without the quotes that an upstream's SQL needs."""
         return self.target or re.sub(r'"((?:[^"]|"")*)"', lambda part: part[1].replace('""', '"'), self.name)
 
 
@@ -165,7 +165,7 @@ class Barrier(Section):
         description="Shortest time between barriers when live, idle or throttled.",
     )
     target_s: Duration = Field(
-        default=5.0, alias="target", ge=0.05, description="When behind: how long staging one epoch should take."
+        default=5.0, alias="target", ge=0.05, description="How long staging one epoch should take when behind."
     )
 
 
@@ -173,7 +173,7 @@ class Throttle(Section):
     rate: float | None = Field(
         default=None,
         ge=0,
-        description="Limit of snapshot reads in rows per second; 0 reads none; left out: no limit.",
+        description="Limit on snapshot reads, in rows per second; 0 stops them. Default: no limit.",
     )
 
 
@@ -187,7 +187,7 @@ class Retry(Section):
     limit_s: Duration = Field(
         default=600.0,
         alias="limit",
-        description="How long a temporary failure is retried, with backoff, before exit code 6.",
+        description="How long a temporary failure is retried, with backoff, before the run ends with exit code 6.",
     )
 
 
@@ -195,17 +195,17 @@ class SpoolSection(Section):
     path: str = Field(
         default=DEFAULT_SPOOL,
         min_length=1,
-        description="Strategy `chain`: the folder for what was taken of the change log and is not applied yet. "
-        "It must outlive the process: what it holds, the upstream may no longer have. A cluster needs one that "
-        "driver and executors share.",
+        description="Strategy `chain`: folder for changes that were taken from the log but not applied yet. It "
+        "must outlive the process: the upstream may no longer have what it holds. On a cluster, driver and "
+        "executors must share it.",
     )
     max_size: Annotated[int, BeforeValidator(size_bytes, json_schema_input_type=int | str)] | None = Field(
-        default=None, ge=1, description='The most that the spool may hold: bytes, or "50GB". Default: no limit.'
+        default=None, ge=1, description='Largest size of the spool: bytes, or "50GB". Default: no limit.'
     )
     on_full: Literal["stop", "wait"] = Field(
         default="stop",
-        description="What happens at `max_size`: `stop` ends the job with exit code 6; `wait` leaves the log with "
-        "its upstream until there is room again. Nothing is dropped.",
+        description="What happens at `max_size`: `stop` ends the job with exit code 6; `wait` leaves the log in "
+        "the upstream until there is room again. Nothing is dropped.",
     )
 
     @field_validator("path")
@@ -218,7 +218,7 @@ class SpoolSection(Section):
 
 class Spark(Section):
     master: str | None = Field(
-        default=None, min_length=1, description="Spark master. Default: `local[*]`, unless `remote`."
+        default=None, min_length=1, description="Spark master. Default: `local[*]`, unless `remote` is given."
     )
     remote: str | None = Field(default=None, min_length=1, description="Spark Connect address, `sc://host:15002`.")
     conf: dict[str, Annotated[str, BeforeValidator(_setting)]] = Field(
@@ -235,31 +235,31 @@ class Spark(Section):
 class Hooks(Section):
     on: list[Literal["caught-up", "done", "failed", "paused", "quarantined", "resumed", "stopped"]] = Field(
         default_factory=list,
-        description="Events that the command is run at: the run is `caught-up` with its upstream, or ended as "
-        "`done`, `failed` or `stopped`; the job is `paused`, or `resumed`; rows were `quarantined`.",
+        description="Events at which the command is run: the run is `caught-up` with its upstream, or ended as "
+        "`done`, `failed` or `stopped`; the job was `paused` or `resumed`; rows were `quarantined`.",
     )
     command: list[Annotated[str, Field(min_length=1)]] = Field(
         default_factory=list,
         description='Program and arguments, run without a shell: `["./notify.sh"]`. A program with a slash is '
-        "looked for from the folder that the job is started in, as the paths of a config are. It gets the event "
-        "as one JSON object on its stdin. It reads its secrets itself: what stands here is kept in the catalog.",
+        "relative to the folder where the job is started, like the other paths of a config. It gets the event "
+        "as one JSON object on stdin. It must read its secrets itself: this option is stored in the catalog.",
     )
     timeout_s: Duration = Field(
         default=30.0,
         alias="timeout",
         ge=0.1,
-        description="How long one run of the command may take; then it is killed.",
+        description="How long one run of the command may take before it is killed.",
     )
 
     @model_validator(mode="after")
     def _both(self) -> "Hooks":
         if bool(self.on) != bool(self.command):
-            raise ValueError("give on and command, both")
+            raise ValueError("give both on and command")
         return self
 
 
 class JobFile(Section):
-    """The whole file. `upstream` and `sink` are checked by their connector's model."""
+    """The whole file. `upstream` and `sink` are checked by their connectors' models."""
 
     job: Job
     upstream: dict[str, Any]

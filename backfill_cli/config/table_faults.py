@@ -1,4 +1,4 @@
-"""Faults between a config's tables, and in their transforms: what no table shows by itself."""
+"""Faults between a config's tables, and in their transforms: those that no single table shows."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -13,7 +13,7 @@ Part = TypeVar("Part", bound=BaseModel)
 
 
 def table_faults(tree: Tree) -> list[str]:
-    """Faults between tables and in transforms, of those that are well-formed in themselves."""
+    """Faults between tables and in transforms, among those that are well-formed."""
     faults = []
     seen: dict[tuple[str, str], int] = {}
     told = tree.get("tables")
@@ -22,7 +22,7 @@ def table_faults(tree: Tree) -> list[str]:
         for word, name in (("name", table.name), ("target", table.sink_name)):
             first = seen.setdefault((word, name.lower()), index)
             if first != index and not (word == "target" and table.target is None):
-                faults.append(f"tables[{index}].{word}: {name} is the {word} of tables[{first}] too")
+                faults.append(f"tables[{index}].{word}: {name} is also the {word} of tables[{first}]")
         if table.live is not None:
             faults += _live_faults(index, table.live, tables)
         if table.transform is not None:
@@ -34,18 +34,18 @@ def table_faults(tree: Tree) -> list[str]:
 
 
 def _live_faults(index: int, live: str, tables: Mapping[int, Table]) -> list[str]:
-    """The name that people query is neither a table that a job writes nor another one's."""
+    """Faults if the name that people query is the target or the live name of another table."""
     at = f"tables[{index}].live: {live}"
     own = [f"tables[{other}]" for other, table in tables.items() if table.sink_name.lower() == live.lower()]
     if own:
-        return [f"{at} is the target of {own[0]}: name that one otherwise, for example {live}_v2"]
+        return [f"{at} is the target of {own[0]}: rename that target, for example {live}_v2"]
     before = (other for other in tables if other < index)
     twins = [other for other in before if (tables[other].live or "").lower() == live.lower()]
-    return [f"{at} is the live of tables[{twins[0]}] too"] if twins else []
+    return [f"{at} is also the live name of tables[{twins[0]}]"] if twins else []
 
 
 def _transform_faults(transform: Transform, tables: Sequence[Table], at: tuple[str | int, ...]) -> list[str]:
-    """As `transforms.transform_faults`; what parses SQL is loaded only where there is some."""
+    """As `transforms.transform_faults`; the SQL parser is loaded only if there is SQL."""
     if transform.is_empty:
         return []
     from backfill_cli.config.transforms import transform_faults
@@ -54,7 +54,7 @@ def _transform_faults(transform: Transform, tables: Sequence[Table], at: tuple[s
 
 
 def _well_formed(model: type[Part], told: list[Any]) -> dict[int, Part]:
-    """The items that are a `model`, by their place; what is wrong with the others is reported elsewhere."""
+    """The items that are a valid `model`, by index; faults of the others are reported elsewhere."""
     parts: dict[int, Part] = {}
     for index, item in enumerate(told):
         with suppress(ValidationError):

@@ -1,4 +1,4 @@
-"""The config that `backfill init` writes: every option of the connectors that it is told, explained."""
+"""The config that `backfill init` writes: every option of the chosen connectors, explained."""
 
 import json
 import re
@@ -16,7 +16,7 @@ from backfill_cli.contracts.example import Example
 from backfill_cli.errors import UsageError
 
 FILL_IN = "# <- fill in"
-"""Behind a value that is an example, or none."""
+"""After a value that is an example or empty."""
 
 WIDTH = 100
 
@@ -24,8 +24,8 @@ WIDTH = 100
 def template(upstream: str, sink: str, looked: Looked | None = None) -> str:
     """A config for an upstream of this type (`files+kafka` for one of two systems) and this sink.
 
-    It has no fault once what is marked is filled in. looked: what is known of the upstream's data; the rest of its
-    options has defaults then. Raises UsageError for types that are not known, with those that are, nearest first.
+    It has no faults once the marked values are filled in. looked: what is known of the upstream's data; its other
+    options then have defaults. Raises UsageError for an unknown type, listing the known ones, nearest first.
     """
     connector = _upstream(upstream)
     told = _part("upstream", None if "+" in upstream else upstream, connector.options)
@@ -47,7 +47,7 @@ def template(upstream: str, sink: str, looked: Looked | None = None) -> str:
 
 
 def _filled(text: str, looked: Looked) -> str:
-    """The lines of `[upstream]` with the options that are known; parts without any are commented out."""
+    """The lines of `[upstream]` with the known options filled in; tables without any are commented out."""
     at, lines = "", []
     for line in text.splitlines():
         header, option = re.fullmatch(r"(?:# )?\[upstream\.?([\w.]*)\]", line), re.match(r"(?:# )?(\w+) =", line)
@@ -63,7 +63,7 @@ def _filled(text: str, looked: Looked) -> str:
 
 
 def _told(name: str, told: Told) -> list[str]:
-    """An option as it was found, after what it was taken from; with nothing in it, where that did not tell."""
+    """An option as it was found, after comments on its source; empty, to be filled in, if it was not found."""
     if told.value is None:
         empty = "[]" if name in ("key", "tables") else '""'
         return [*_notes(told.why), f"{name} = {empty}   {FILL_IN}"]
@@ -74,13 +74,13 @@ def _told(name: str, told: Told) -> list[str]:
 
 
 def _notes(text: str) -> list[str]:
-    """Comments, so that nobody takes a guess for what was said. A name in it may hold anything."""
+    """Comments that mark a guess as one. The text may contain names from outside, with any characters."""
     told = "".join(c if c.isprintable() or c == "\n" else "?" for c in text)
     return [f"# {part}" for line in told.splitlines() for part in textwrap.wrap(f"-> {line}", WIDTH)]
 
 
 def kinds() -> tuple[str, ...]:
-    """The types of upstreams that there are, those of two systems too."""
+    """The known types of upstreams, including those of two systems."""
     return (*registry.known(registry.UPSTREAMS), *(f"{one}+{other}" for one, other in registry.pairs()))
 
 
@@ -93,23 +93,23 @@ def _upstream(kind: str) -> UpstreamConnector:
 
 
 def _part(name: str, kind: str | None, options: type[BaseModel]) -> str:
-    """`[upstream]` or `[sink]`, with the tables in it."""
+    """`[upstream]` or `[sink]`, with its nested tables."""
     own, tables = _options(options, [name])
     lines = [] if kind is None else [f'type = "{kind}"', *own]
     return "\n".join([*([f"[{name}]"] if lines else []), *lines, *tables]).lstrip() + "\n"
 
 
 def _typed(text: str, header: str, kind: str) -> str:
-    """A side of an upstream of two systems says its own type first."""
+    """The text, with the type of this side of an upstream of two systems as its first option."""
     return text.replace(f"{header}\n", f'{header}\ntype = "{kind}"\n', 1)
 
 
 def _options(
     model: type[BaseModel], at: Sequence[str], defaults: BaseModel | None = None
 ) -> tuple[list[str], list[str]]:
-    """The lines of a table's own options, and those of the tables in it: TOML has them in this order.
+    """The lines of a table's own options, and those of its nested tables: the order that TOML requires.
 
-    defaults: what the table has where it stands, over its model's own.
+    defaults: those of the table in its place, which override those of its model.
     """
     own: list[str] = []
     tables: list[str] = []
@@ -127,7 +127,7 @@ def _options(
 
 
 def _nested(model: type[BaseModel], field: FieldInfo, at: Sequence[str]) -> list[str]:
-    """A table in a table; commented out as a whole where nothing in it has to be given."""
+    """A nested table; commented out as a whole if nothing in it is required."""
     own, tables = _options(model, at, field.default if isinstance(field.default, BaseModel) else None)
     left_out = not field.is_required() and field.default is None and _example(field) is None
     if left_out:
@@ -138,7 +138,7 @@ def _nested(model: type[BaseModel], field: FieldInfo, at: Sequence[str]) -> list
 
 
 def _option(key: str, field: FieldInfo, default: Any) -> str:
-    """`key = value`: one to fill in where it must be given or mostly is, else its default, commented out."""
+    """`key = value`: a value to fill in if it is required or mostly given, else its default, commented out."""
     example = _example(field)
     if example is not None:
         return f"{key} = {_toml(example.value)}   {FILL_IN}"
@@ -152,14 +152,14 @@ def _example(field: FieldInfo) -> Example | None:
 
 
 def _first(kind: Any) -> Any:
-    """A value to begin with, of a type: the first of a choice, else nothing, as that type has it."""
+    """An initial value of this type: the first of a choice, else the type's empty value."""
     if get_origin(kind) is Literal:
         return get_args(kind)[0]
     return {int: 0, float: 0.0, bool: False, list: [], dict: {}}.get(get_origin(kind) or kind, "")
 
 
 def _model(annotation: Any) -> type[BaseModel] | None:
-    """The model of an option that is a table with options of its own."""
+    """The model of an option that is a nested table; None for a plain value."""
     for one in (annotation, *get_args(annotation)):
         if isinstance(one, type) and issubclass(one, BaseModel):
             return one
@@ -185,16 +185,16 @@ def _commented(line: str) -> str:
 
 
 def _table(connector: UpstreamConnector, told: str) -> str:
-    """`[[tables]]`; the key is left out where the upstream knows it."""
+    """`[[tables]]`; the key is commented out if the upstream knows it."""
     options = {key: value for key, value in tomli.loads(told)["upstream"].items() if key != "type"}
     known = connector.primary_keys is not None or connector.event_key(connector.options.model_validate(options))
-    key = '# key = ["id"]                        # left out: what identifies a row upstream' if known else KEY
+    key = '# key = ["id"]                        # default: what identifies a row upstream' if known else KEY
     return TABLE.format(key=key)
 
 
 KEY = f'key = ["id"]   {FILL_IN}: the columns that identify a row'
 
-PROMISE = "these changes send no old key with a key change: true promises that keys never change at the source"
+PROMISE = "these changes do not send the old key with a key change: true promises that keys never change"
 
 JOB = """\
 # A backfill job. Check it:   backfill plan --config job.toml
@@ -205,25 +205,25 @@ JOB = """\
 [job]
 name = "orders"                      # in the catalog and in commands: a-z, 0-9, _ and -
 # strategy = "auto"                  # auto chooses; plan says which and why
-# staging = ".backfill/staging"      # a cluster needs a path that driver and executors share
+# staging = ".backfill/staging"      # on a cluster, driver, executors and sink must share it
 """
 
 TABLE = f"""\
-[[tables]]                           # one of these a table; with several, paths of files hold {{{{table}}}}
+[[tables]]                           # one per table; with several, file paths contain {{{{table}}}}
 name = "orders"   {FILL_IN}
 {{key}}
 # target = "main.orders"             # the sink's table; default: the name
-# immutable_key = false              # a promise, for change logs that do not send the old key
+# immutable_key = false              # true promises that keys never change, for logs without the old key
 """
 
 REST = """\
-# [transform]                        # Spark SQL over one row; a [tables.transform] replaces it for its table
-# select = ["id", "upper(status) AS status", "amount"]   # key columns stay as they are, renamed at most
+# [transform]                        # Spark SQL over one row; [tables.transform] replaces it for one table
+# select = ["id", "upper(status) AS status", "amount"]   # key columns stay unchanged, renamed at most
 # where = "amount > 0"               # a row that no longer meets it is deleted from the sink
 
 # [barrier]
 # interval = "1s"                    # shortest time between barriers when live
-# target = "5s"                      # when behind: how long an epoch should take
+# target = "5s"                      # how long staging an epoch should take when behind
 
 # [throttle]
 # rate = 20000                       # rows per second of snapshot reads; later: backfill throttle --rate 500
@@ -231,13 +231,13 @@ REST = """\
 # [catch_up]
 # measure = "time"                   # time | barriers
 
-# [spool]                            # only with strategy = "chain": where the change log is kept meanwhile
+# [spool]                            # only with strategy = "chain": where taken changes are kept
 # path = ".backfill/spool"           # on a disk, not in /tmp
 # max_size = "50GB"
 
 # [hooks]
-# on = ["failed", "quarantined"]     # or caught-up, done, paused, resumed, stopped
-# command = ["./notify.sh"]          # the event as JSON on its stdin; ./ is the folder that start is typed in
+# on = ["failed", "quarantined"]     # also caught-up, done, paused, resumed, stopped
+# command = ["./notify.sh"]          # gets the event as JSON on stdin; ./ is the folder where start is typed
 # timeout = "30s"
 
 # [retry]

@@ -1,4 +1,4 @@
-"""What can be said of a transform's SQL without Spark: what it names, and that it is a function of one row."""
+"""What can be checked in a transform's SQL without Spark: its names, and that it is a function of one row."""
 
 from collections.abc import Iterator, Sequence
 
@@ -9,7 +9,7 @@ from sqlglot.errors import SqlglotError
 from backfill_cli.config.faults import spell_path
 from backfill_cli.config.sections import Table, Transform
 
-# Spark 4 functions whose value is not decided by the row: replaying an epoch would write something else.
+# Spark 4 functions whose value does not depend on the row alone: replaying an epoch would write other rows.
 NOT_DETERMINISTIC = frozenset(
     {"rand", "randn", "random", "randstr", "uniform", "uuid", "shuffle"}
     | {"monotonically_increasing_id", "spark_partition_id"}
@@ -28,7 +28,7 @@ Steps = tuple[str | int, ...]
 
 
 def transform_faults(transform: Transform, tables: Sequence[Table], at: Steps) -> list[str]:
-    """Faults of a transform for the tables that it applies to: each with its path in the file."""
+    """Faults of a transform for the tables that it applies to, each with its path in the file."""
     faults: list[str] = []
     columns: list[exp.Expr] = []
     for index, text in enumerate(transform.select or ()):
@@ -50,7 +50,7 @@ def transform_faults(transform: Transform, tables: Sequence[Table], at: Steps) -
 
 
 def sink_key(table: Table, transform: Transform) -> tuple[str, ...]:
-    """The key's columns as the sink names them, in the key's order. The transform is free of faults."""
+    """The key's columns as the sink names them, in the key's order. The transform has no faults."""
     columns = [sqlglot.parse_one(text, dialect="spark") for text in transform.select or ("*",)]
     return tuple(name for column in table.key if (name := name_in_sink(columns, column)) is not None)
 
@@ -64,11 +64,11 @@ def _parse(text: str, path: Steps, faults: list[str]) -> exp.Expr | None:
         return None
     select = statements[0] if len(statements) == 1 else None
     if not isinstance(select, exp.Select):
-        faults.append(f"{spell_path(path)}: one expression, not a statement")
+        faults.append(f"{spell_path(path)}: must be one expression, not a statement")
         return None
     clauses = {name for name, value in select.args.items() if value} - {"expressions", "where", "kind"}
     if clauses or len(select.expressions) != 1 or (not where and select.args.get("where")):
-        faults.append(f"{spell_path(path)}: one expression, not a list or a query")
+        faults.append(f"{spell_path(path)}: must be one expression, not a list or a query")
         return None
     found: exp.Expr = select.args["where"].this if where else select.expressions[0]
     return found
@@ -96,11 +96,11 @@ def _not_of_one_row(expression: exp.Expr) -> Iterator[str]:
         if name in NOT_DETERMINISTIC:
             yield f"{name} is not deterministic: the same row must always give the same result"
         elif isinstance(node, exp.AggFunc | exp.Window):
-            yield f"{name or 'OVER'} looks at more than one row"
+            yield f"{name or 'OVER'} reads more than one row"
         elif isinstance(node, exp.Query):
-            yield "a subquery looks at more than one row"
+            yield "a subquery reads more than one row"
         elif name in ROWS_FROM_ONE or isinstance(node, exp.UDTF):
-            yield f"{name} makes several rows of one"
+            yield f"{name} turns one row into several"
 
 
 def _function_name(node: exp.Expr) -> str:
@@ -119,7 +119,7 @@ def _twice(columns: Sequence[exp.Expr]) -> Iterator[str]:
     seen: set[str] = set()
     for name in map(_output_name, columns):
         if name is not None and name.lower() in seen:
-            yield f"names {name} twice"
+            yield f"names {name} more than once"
         seen.add((name or "").lower())
 
 
@@ -127,13 +127,13 @@ def _key_faults(columns: Sequence[exp.Expr], table: Table) -> Iterator[str]:
     for key in table.key:
         if name_in_sink(columns, key) is None:
             yield (
-                f"the key column {key} of table {table.name} must be in it as it is, renamed at most "
+                f"the key column {key} of table {table.name} must be selected unchanged, renamed at most "
                 f"({key}, or {key} AS other_name)"
             )
 
 
 def name_in_sink(columns: Sequence[exp.Expr], key: str) -> str | None:
-    """The sink's name of a source column, None when no item of the select is just that column."""
+    """The sink's name for a source column; None if no item of the select is just that column."""
     for column in columns:
         if isinstance(column, exp.Star):
             dropped = {

@@ -1,4 +1,4 @@
-"""What `doctor` finds: a line a check as it is made, each with its fix, or one JSON document."""
+"""What `doctor` finds: a line per check, printed as it is made, with its fix; or one JSON document."""
 
 import sys
 from collections.abc import Iterable
@@ -11,11 +11,11 @@ from backfill_cli.view.model import SCHEMA
 GREEN, YELLOW = "\x1b[32m", "\x1b[33m"
 COLOURS = {Status.OK: GREEN, Status.WARNING: YELLOW, Status.FAILED: RED}
 NAMES = 16
-"""As wide as the longest name of a check of ours."""
+"""As wide as the longest name of our own checks."""
 
 
 def show_checks(checks: Iterable[Check], as_json: bool) -> bool:
-    """Print them to stdout. Returns whether none failed."""
+    """Print the checks to stdout. Returns whether none failed."""
     found = []
     for check in checks:
         found.append(check)
@@ -39,7 +39,7 @@ def _show(check: Check) -> None:
 
 
 def check_text(check: Check) -> str:
-    """What follows the status: the name, what was found; its fix below, as in an error."""
+    """What follows the status: the name and the finding, with the fix below, as in an error."""
     said = check.said.replace("\n", "\n  ")
     line = f"{check.name:<{NAMES}}{said}"
     return f"{line}\n        Try: {check.fix}" if check.fix else line

@@ -1,4 +1,4 @@
-"""What one run did, told at its end: five lines, and `run` in the JSON. The numbers are the ledger's."""
+"""What one run did, printed at its end: five lines, or `run` in the JSON. The numbers come from the ledger."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,14 +11,14 @@ from backfill_cli.view.quarantine import spell_count, spell_quarantined
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What was done, by the ledger. quarantined: table of the sink → rows that could not be read."""
+    """What was done, according to the ledger. quarantined: sink table → rows that could not be read."""
 
     totals: Totals = field(default_factory=Totals)
     quarantined: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def rows_written(self) -> int:
-        """To the job's tables; what is kept aside is told by itself."""
+        """Rows written to the job's tables; quarantined rows are counted separately."""
         return self.totals.rows_written - self.rejected
 
     @property
@@ -34,8 +34,8 @@ class Tally:
 class RunView:
     """A run that has ended.
 
-    run: what came with it. job: all that the catalog knows of the job, earlier runs too. seconds: from the command
-    to the end, Spark's start included.
+    run: what this run did. job: all that the catalog knows of the job, including earlier runs. seconds: from the
+    command to the end, including Spark's start.
     """
 
     name: str
@@ -45,13 +45,13 @@ class RunView:
 
     @property
     def rows_per_s(self) -> float | None:
-        """Rows and changes read; None for a run that read none."""
+        """Rows and changes read per second; None for a run that read none."""
         read = self.run.totals.snapshot_rows + self.run.totals.changes_read
         return read / self.seconds if read and self.seconds else None
 
 
 def closing_lines(told: RunView) -> list[str]:
-    """Rows, changes, rejected rows, time and commits, rate: of the run, and of the job where it has more."""
+    """Rows, changes, rejected rows, time and commits, rate: for the run, and for the job where that is more."""
 
     def both(spell: Callable[[Tally], str]) -> str:
         run, job = spell(told.run), spell(told.job)
@@ -59,7 +59,7 @@ def closing_lines(told: RunView) -> list[str]:
 
     facts = {
         "rows": both(
-            lambda one: f"{one.totals.snapshot_rows:,} of the snapshot read, {one.rows_written:,} written"
+            lambda one: f"{one.totals.snapshot_rows:,} read from the snapshot, {one.rows_written:,} written"
         ),
         "changes": both(lambda one: f"{one.totals.changes_read:,} read"),
         "rejected": both(lambda one: spell_quarantined(one.quarantined) or "none"),
@@ -71,8 +71,8 @@ def closing_lines(told: RunView) -> list[str]:
 
 def _rate(told: RunView) -> str:
     if told.rows_per_s is None:
-        return "N/A: there was nothing to read"
-    return f"{told.rows_per_s:,.0f} rows and changes read a second, from the command on"
+        return "N/A: nothing was read"
+    return f"{told.rows_per_s:,.0f} rows and changes read per second, since the command was given"
 
 
 def run_json(told: RunView) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from backfill_cli.errors import BackfillError, ConfigError
 from backfill_cli.view.text import shown_lines
 
 RED, DIM, RESET = "\x1b[31m", "\x1b[2m", "\x1b[0m"
-ERROR_FILE = "BACKFILL_DETACHED_ERROR"  # tells a process in the background where the error that ends it goes
+ERROR_FILE = "BACKFILL_DETACHED_ERROR"  # tells a background process where to write the error that ends it
 
 
 def answer(text: str) -> None:
@@ -24,12 +24,12 @@ def answer_json(value: Any) -> None:
 
 
 def say(text: str) -> None:
-    """Tell what happens on the way."""
+    """Print what happens meanwhile, to stderr."""
     print(shown_lines(text), file=sys.stderr, flush=True)
 
 
 def complain(error: BackfillError) -> None:
-    """Tell an error: what is wrong, and what to type next."""
+    """Print an error to stderr: what is wrong, and what to type next."""
     red, dim, reset = (RED, DIM, RESET) if coloured(sys.stderr) else ("", "", "")
     print(f"{red}error:{reset} {shown_lines(error.message)}", file=sys.stderr)
     if error.hint:
@@ -38,13 +38,13 @@ def complain(error: BackfillError) -> None:
 
 
 def complain_json(error: Exception) -> None:
-    """Tell an error to a script: one object on stdout, unless its answer is there."""
+    """Print an error for a script: one object on stdout, unless the command's answer is already there."""
     if not getattr(error, "answered", False):
         answer_json({"schema": 1, "error": error_json(error)})
 
 
 def leave(error: Exception) -> None:
-    """Tell it the process that started this one in the background, by the file that it named."""
+    """Write the error to the file named by the process that started this one in the background, if any."""
     file = os.environ.get(ERROR_FILE)
     if file is not None:
         with (
@@ -55,7 +55,7 @@ def leave(error: Exception) -> None:
 
 
 def error_json(error: Exception) -> dict[str, Any]:
-    """hint: what to type next, None where there is nothing. faults: of a config, each `path: what is wrong`."""
+    """hint: what to type next, or None. faults: those of a config, each `path: what is wrong`."""
     told: dict[str, Any] = {"message": f"{type(error).__name__}: {error}", "hint": None, "exit_code": 1}
     if isinstance(error, BackfillError):
         told = {"message": error.message, "hint": error.hint or None, "exit_code": error.exit_code}

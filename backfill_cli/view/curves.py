@@ -1,4 +1,4 @@
-"""A job's ledger as curves over time, in SVG: rates, lag, how long epochs took; phases and commands on them."""
+"""A job's ledger as curves over time, in SVG: rates, lag, duration of epochs, with phases and commands marked."""
 
 import io
 import math
@@ -15,24 +15,24 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 POINTS = 400
-"""A curve has so many at most: what falls together is summed, or its largest value stands for it."""
+"""The most points that a curve has: epochs that share one are summed, or shown by their largest value."""
 
 COMMANDS = 40
-"""So many of the newest commands are marked; more would hide the curves."""
+"""How many of the newest commands are marked; more would hide the curves."""
 
 LABEL_APART = 0.06  # of the axis: a name of ten letters
 
 PHASE_COLOUR = {Phase.SNAPSHOT: "#e8f1fb", Phase.LOG_STORE: "#fdf3e1", Phase.UPSTREAM: "#edf7ee"}
 STYLE = {"svg.fonttype": "none", "font.family": "sans-serif", "font.size": 9, "svg.hashsalt": "report"}
 DOTS = {"marker": "o", "markersize": 2.4, "linestyle": "none"}
-"""One for each epoch, or for those that fall together: between two nobody knows."""
+"""One for each epoch, or for epochs that share a point; no lines, as values in between are not known."""
 
 INK, BLUE, ORANGE, GREEN, GREY = "#1f2933", "#2b6cb0", "#c05621", "#2f855a", "#829ab1"
 
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """Epochs that fall together on the time axis. rates: per second of the bin."""
+    """Epochs that share a point on the time axis. rates: per second of the bin."""
 
     begin: datetime
     end: datetime
@@ -44,10 +44,12 @@ class Bin:
 
 
 def binned(records: Sequence[EpochRecord], points: int = POINTS) -> tuple[Bin, ...]:
-    """The epochs in at most so many spans of equal length; spans without an epoch have rates of 0."""
+    """The epochs in at most `points` spans of equal length; a span without an epoch has rates of 0."""
     if not records:
         return ()
-    first = min(record.committed_ms for record in records)  # clocks are set: the last one need not be the latest
+    first = min(
+        record.committed_ms for record in records
+    )  # the clock may have been set: the last one need not be the latest
     last = max(record.committed_ms for record in records)
     span_ms = max(1_000, -(-(last - first + 1) // points))
     held: dict[int, list[EpochRecord]] = {}
@@ -70,10 +72,10 @@ def _bin(from_ms: int, span_ms: int, records: Sequence[EpochRecord]) -> Bin:
 
 
 def curves(records: Sequence[EpochRecord]) -> str:
-    """A figure, as HTML. Raises UsageError where the plotting library is not installed."""
+    """A figure, as HTML. Raises UsageError if the plotting library is not installed."""
     bins = binned(records)
     if not bins:
-        return "<p>Nothing was committed yet.</p>"
+        return "<p>Nothing has been committed yet.</p>"
     try:
         from matplotlib import rc_context
         from matplotlib.figure import Figure
@@ -113,7 +115,7 @@ def _times(axes: "Axes", bins: Sequence[Bin]) -> None:
 CURVES: "tuple[tuple[str, str, Callable[[Axes, Sequence[Bin]], None]], ...]" = (
     ("Read", "per second", _rows),
     ("Lag", "seconds", _lag),
-    ("Staging and commit of an epoch, the longest", "seconds", _times),
+    ("Longest staging and commit of an epoch", "seconds", _times),
 )
 """Title, unit, and what draws it."""
 
@@ -147,7 +149,7 @@ def _phases(axes: "Axes", records: Sequence[EpochRecord]) -> None:
 
 
 def _commands(axes: "Axes", records: Sequence[EpochRecord]) -> None:
-    """A line for each; of those that stand close the first has its name."""
+    """A line for each command; where several are close together, only the first is named."""
     apart_ms = (records[-1].committed_ms - records[0].committed_ms) * LABEL_APART
     named_ms = -math.inf
     for record in [one for one in records if one.mutations][-COMMANDS:]:

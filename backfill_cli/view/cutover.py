@@ -1,4 +1,4 @@
-"""A cut over for people: each gate with its state, each name as it is now; or one JSON document."""
+"""A cutover as people see it: the state of each gate, what each name is now; or one JSON document."""
 
 import shutil
 import sys
@@ -12,7 +12,7 @@ from backfill_cli.view.model import SCHEMA
 
 GREEN = "\x1b[32m"
 NAMES = 21
-"""As wide as the longest name of a gate, and two blanks."""
+"""As wide as the longest gate name, plus two spaces."""
 
 
 def show_cutover(report: CutoverReport, as_json: bool) -> None:
@@ -34,7 +34,7 @@ def _show(gate: Gate) -> None:
     colour = GREEN if gate.open else RED
     print(f"{colour}{word}{RESET}" if coloured(sys.stdout) else word, end="")
     said = f"{gate.name:<{NAMES}}{gate.said}"
-    if interactive(sys.stdout):  # by words; a command stays whole, so that it can be copied
+    if interactive(sys.stdout):  # wrapped at words; a command is not wrapped, so that it can be copied
         width = shutil.get_terminal_size().columns - len(word)
         said = textwrap.fill(said, max(width, 2 * NAMES), subsequent_indent=" " * (len(word) + NAMES))
     answer(said + (f"\n        Try: {gate.fix}" if gate.fix else ""))
@@ -44,7 +44,7 @@ def _name_text(name: LiveName) -> str:
     if name.now.found is not Found.OURS:
         return f"{name.live}  is {name.now.found}"
     since = f" since {spell_moment(name.now.since_ms)}" if name.now.since_ms is not None else ""
-    before = f"; what was there before is {name.now.kept}" if name.now.kept else ""
+    before = f"; what was there before is kept as {name.now.kept}" if name.now.kept else ""
     made = name.now.made or f"a view of {name.target}"
     return f"{name.live}  is {made}{since}{before}"
 
@@ -52,15 +52,15 @@ def _name_text(name: LiveName) -> str:
 def _end_text(report: CutoverReport) -> str:
     job = report.job
     if report.by_hand:
-        way = "run these where people's names are" if report.open else "nothing to run yet"
-        return f"job {job}: {way}; the sink has folders, and changes no names"
+        way = "run these statements where people's names are" if report.open else "nothing to run yet"
+        return f"job {job}: {way}; the sink writes folders and cannot change names"
     if report.reversed:
-        return f"job {job}: the cut over is reversed; its tables stay, and the job goes on"
+        return f"job {job}: the cutover is reversed; its tables are kept, and the job continues"
     if report.changed:
         until = min(name.now.until_ms or 0 for name in report.names)
         return (
-            f"job {job}: cut over; may be reversed until {spell_moment(until)}: backfill cutover {job} --reverse"
+            f"job {job}: cut over; can be reversed until {spell_moment(until)}: backfill cutover {job} --reverse"
         )
     if report.is_cut_over:
-        return f"job {job}: is cut over already; nothing to do"
+        return f"job {job}: already cut over; nothing to do"
     return f"job {job}: not cut over; every gate is open" if report.open else f"job {job}: not cut over"

@@ -1,4 +1,4 @@
-"""Whether a job is well, in one line: for cron, probes and load balancers."""
+"""Whether a job is healthy, in one line: for cron, probes and load balancers."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -12,15 +12,15 @@ from backfill_cli.view.model import DEAD, SCHEMA, JobView, spell_phase
 from backfill_cli.view.quarantine import look_at, spell_quarantined
 
 SILENT_S = 60.0
-"""Without a look at the upstream, beyond the interval; the longest that is ordinary is the staging of an epoch."""
+"""Time without an observation of the upstream, beyond the interval; normally staging an epoch takes longest."""
 
 STARTING_S = 600.0
-"""Java, Spark, a recovery and a sink that somebody holds (retry.limit) may take so long."""
+"""How long Java, Spark, a recovery and a sink held by another program (retry.limit) may take."""
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """One job's. reason: why it is not healthy, else what it does; one line."""
+    """The health of one job. reason: why it is not healthy, else what it is doing; one line."""
 
     job: str
     healthy: bool
@@ -28,7 +28,7 @@ class Health:
 
 
 Told = HeldLog | BackfillError
-"""What an upstream says of a job without a runner: the log that it keeps for it, or why it cannot go on."""
+"""What an upstream answers about a job without a runner: the log that it keeps, or why the job cannot continue."""
 
 
 def health(
@@ -38,11 +38,11 @@ def health(
     fail_on_quarantine: bool = False,
     told: Told | None = None,
 ) -> Health:
-    """Not healthy: failed, stopped, dead, no look at the upstream for a minute, further behind than `max_lag_s`.
+    """Not healthy: failed, stopped, dead, upstream not observed for a minute, further behind than `max_lag_s`.
 
-    A job that is done is healthy, within `max_lag_s` of its last look; a paused one while its lag is within it.
-    fail_on_quarantine: nor is one that has quarantined rows. told: nor one whose upstream keeps more log for it
-    than the options allow, or no longer has what it needs.
+    A job that is done is healthy within `max_lag_s` of its last observation; a paused one while its lag is within
+    it. fail_on_quarantine: a job with quarantined rows is not healthy. told: nor is one whose upstream keeps more
+    log for it than the options allow, or no longer has what it needs.
     """
     healthy, reason = _of_upstream(view, *_judged(view, max_lag_s, now_ms), told)
     if healthy and fail_on_quarantine and view.quarantined:
@@ -53,12 +53,12 @@ def health(
 
 def _of_upstream(view: JobView, healthy: bool, reason: str, told: Told | None) -> tuple[bool, str]:
     if isinstance(told, HeldLog) and told.is_over:
-        way_on = f"raise the limit, or let a runner give it up: backfill resume {view.name}"
-        return False, f"{reason}; {told}, and no runner lives: {way_on}"
+        way_on = f"raise the limit, or let a runner give the log up: backfill resume {view.name}"
+        return False, f"{reason}; {told}, and no runner is live: {way_on}"
     if isinstance(told, HistoryGone | Fatal) and healthy:
-        return False, f"{reason}; it cannot go on: {told.message}"
+        return False, f"{reason}; it cannot continue: {told.message}"
     if isinstance(told, Transient | UsageError):
-        return healthy, f"{reason}; its upstream was not asked how much log it keeps: {told.message}"
+        return healthy, f"{reason}; its upstream could not be asked how much log it keeps: {told.message}"
     return healthy, reason
 
 
@@ -68,7 +68,7 @@ def _judged(view: JobView, max_lag_s: float | None, now_ms: int) -> tuple[bool, 
         return False, f"{view.state}: {view.reason}"
     if view.state == "done":
         if max_lag_s is not None and view.age_s is not None and view.age_s > max_lag_s:
-            return False, f"done, and its upstream was looked at last {spell_duration(view.age_s)} ago"
+            return False, f"done, but its upstream was last observed {spell_duration(view.age_s)} ago"
         return True, "done"
     if not view.runner.alive and not paused:
         return False, f"{view.state}: {view.limited_by}"
@@ -79,18 +79,18 @@ def _judged(view: JobView, max_lag_s: float | None, now_ms: int) -> tuple[bool, 
         return False, f"{view.state}, {spell_phase(view.phase)}, lag {far}; limited by {view.limited_by}"
     if view.state == "starting":
         since_s = (now_ms - (view.runner.claimed_ms or view.created_ms)) / 1000
-        return since_s <= STARTING_S, f"starting since {spell_duration(max(0.0, since_s))}: {view.limited_by}"
+        return since_s <= STARTING_S, f"starting for {spell_duration(max(0.0, since_s))}: {view.limited_by}"
     lag = "" if view.lag_s is None else f", lag {spell_duration(view.lag_s)}"
     doing = f"{view.state}, {spell_phase(view.phase)}{lag}"
     if view.runner.alive and view.age_s is not None and view.age_s > SILENT_S + view.interval_s:
-        return False, f"{doing}: no look at the upstream for {spell_duration(view.age_s)}; {view.limited_by}"
+        return False, f"{doing}: upstream not observed for {spell_duration(view.age_s)}; {view.limited_by}"
     if view.spool is not None and (view.spool.full or view.spool.waits is not None):
         return False, f"{doing}: {view.limited_by}"
     return True, doing
 
 
 def unattended(views: Sequence[JobView]) -> list[str]:
-    """The jobs for which an upstream keeps log while no runner sees to it."""
+    """The jobs for which an upstream keeps log while no runner is live to bound it."""
     return [view.name for view in views if view.held_bytes is not None and not view.runner.alive]
 
 
@@ -101,7 +101,7 @@ def show_health(
     fail_on_quarantine: bool = False,
     told: Mapping[str, Told] | None = None,
 ) -> bool:
-    """Print a line per job. told: by upstreams, of the `unattended`. Returns whether all are healthy."""
+    """Print a line per job. told: upstreams' answers about the `unattended`. Returns whether all are healthy."""
     now_ms = time.time_ns() // 1_000_000
     said = told or {}
     found = [health(view, max_lag_s, now_ms, fail_on_quarantine, said.get(view.name)) for view in views]

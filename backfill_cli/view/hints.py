@@ -1,4 +1,4 @@
-"""Hints as the person who typed a command can type them: in the same catalog, with the config file of the job."""
+"""Hints that can be typed as they are: for the same catalog, with the job's config file."""
 
 import re
 import shlex
@@ -10,38 +10,38 @@ _COMMAND = re.compile(
     r"backfill (?:start|status|history|logs|report|pause|resume|throttle|stop|wait|plan|verify|cutover|drop|"
     r"doctor)(?: (?!or\b)(?:'[^']*'|\"[^\"]*\"|[^\s;,('`\"])+)*"
 )
-# Who made the hint did not know the file.
+# Placeholders in hints whose author did not know the file.
 _UNNAMED = re.compile(r"(--config|--sink|--from-sink) (?:job\.toml|FILE)(?=[\s;,(]|$)")
 
 
 def as_typed(hint: str, ctx: Any) -> str:
-    """The hint for somebody who typed this command: its commands in the same catalog, with the same config."""
+    """The hint for the user of this command: its commands name the same catalog and the same config."""
     hint = of_file(hint, typed_file(ctx.params))
     told = ctx.get_parameter_source("catalog")
     return in_catalog(hint, ctx.params["catalog"]) if told is not None and told.name == "COMMANDLINE" else hint
 
 
 def typed_file(typed: dict[str, Any]) -> str:
-    """The config that a command was given; empty where it was given none."""
-    if "config" in typed:  # FILE may be named without the option, too
+    """The config that a command was given; empty if none."""
+    if "config" in typed:  # FILE can also be given without the option
         return typed["config"] or typed["file"] or "job.toml"
     named = typed.get("from_sink") or (typed.get("sink") if "with_rows" in typed else None)
     return named or ""
 
 
 def in_catalog(hint: str, catalog: str) -> str:
-    """The hint's commands with the `--catalog` that was typed, where they name none: they would miss the job."""
+    """The hint, its commands with the `--catalog` that was typed, unless they name one: else they miss the job."""
     where = f" --catalog {shlex.quote(catalog)}"
     return _COMMAND.sub(lambda found: found[0] if " --catalog " in found[0] else f"{found[0]}{where}", hint)
 
 
 def names_no_file(hint: str) -> bool:
-    """Whether one of its commands has to be told which config is meant."""
+    """Whether one of its commands has a placeholder for the config file."""
     return any(_UNNAMED.search(found) for found in _COMMAND.findall(hint))
 
 
 def of_file(hint: str, file: str) -> str:
-    """The hint's commands with that config file, quoted for a shell; as they are without one."""
+    """The hint, its commands with this config file, quoted for a shell; unchanged if `file` is empty."""
     if not file:
         return hint
     name = shlex.quote(file)
@@ -49,7 +49,7 @@ def of_file(hint: str, file: str) -> str:
 
 
 def from_here(file: str) -> str:
-    """The path as it is typed in this folder: short where the file is in it, or below."""
+    """The path as typed from this folder: relative if the file is in or below it."""
     try:
         return str(Path(file).relative_to(Path.cwd())) if file else ""
     except (ValueError, OSError):  # elsewhere; or the folder is gone

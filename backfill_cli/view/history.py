@@ -25,7 +25,7 @@ HEAD = (
 
 
 def show_history(view: JobView, records: Sequence[EpochRecord], as_json: bool) -> None:
-    """Print them to stdout, oldest first, and what the last verify found."""
+    """Print the epochs to stdout, oldest first, and what the last verify found."""
     job, found = view.name, view.verified
     if as_json:
         epochs = [asdict(one) for one in records]
@@ -35,11 +35,11 @@ def show_history(view: JobView, records: Sequence[EpochRecord], as_json: bool) -
         said = "" if found is None else f"\nverified: {spell_verified(found)}"
         answer(history_table(records) + said)
     else:
-        say(f"job {job}: nothing committed and no command taken yet")
+        say(f"job {job}: no epoch committed and no command taken yet")
 
 
 def history_table(records: Sequence[EpochRecord]) -> str:
-    """A line per epoch, columns aligned, numbers to the right."""
+    """A line per epoch, columns aligned, numbers right-aligned."""
     rows = [HEAD, *(history_row(one) for one in records)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
     return "\n".join(

@@ -1,6 +1,6 @@
-"""What happens to a job while it is run, as lines: those of its log, and of a run that is not on a terminal.
+"""What happens to a job while it is run, as lines: for its log, and for a run that is not on a terminal.
 
-Looks at the catalog come in, now and then; each thing that is new since the last one becomes an entry, once.
+It gets observations of the catalog from time to time; what is new since the last one becomes an entry, once.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,11 +21,11 @@ EVERY_S = 10.0
 
 
 FAILED = "failed: "
-"""What the entry of a run begins with that an error ended."""
+"""How the entry begins when an error ended the run."""
 
 
 class Weight(StrEnum):
-    """How much an entry matters. END: what a run says last."""
+    """How much an entry matters. END: the closing lines of a run."""
 
     INFO = "info"
     WARNING = "warning"
@@ -35,7 +35,7 @@ class Weight(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What hooks are run at. name: as `hooks.on` has it. hint: what to do about it."""
+    """An event that hooks are run at. name: as in `hooks.on`. hint: what to do about it."""
 
     name: str
     view: JobView
@@ -45,7 +45,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Something that happened; a line, or several, or none."""
+    """Something that happened: one line of text, several, or none."""
 
     text: str
     weight: Weight = Weight.INFO
@@ -54,9 +54,10 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What of a job is told already.
+    """What has been reported of a job already.
 
-    epoch: commands up to it. quarantined: see Progress; None until a runner says it. token: of its last runner.
+    epoch: commands up to this one. quarantined: see Progress; None until a runner reports it. token: that of its
+    last runner.
     """
 
     totals: Totals
@@ -67,10 +68,10 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """One look.
+    """One observation of a job.
 
-    taken: commands that barriers took since what is known, in their order. token: of the newest runner. caught_up:
-    that runner has been. told: a runner has said how far it is.
+    taken: commands that barriers took after what is known, in their order. token: that of the newest runner.
+    caught_up: whether that runner has caught up. told: whether a runner has reported its progress.
     """
 
     view: JobView
@@ -88,7 +89,7 @@ class News:
 
 NOTHING = Known(Totals(), 0, {}, 0)
 REBUILT = Known(Totals(), 0, None, 0)
-"""Of a job that is not there, and of one whose catalog is made anew: its sink knows what was quarantined."""
+"""NOTHING: a job that does not exist. REBUILT: a catalog is being rebuilt; the sink knows what was quarantined."""
 
 
 def look(catalog: Catalog, job: str, after: int, now_ms: int) -> News:
@@ -100,7 +101,7 @@ def look(catalog: Catalog, job: str, after: int, now_ms: int) -> News:
 
 
 def known_before(catalog: Catalog, job: str) -> Known:
-    """What a run finds; NOTHING of a job that is not there."""
+    """What is known when a run begins; NOTHING for a job that does not exist."""
     try:
         return look(catalog, job, 0, 0).known
     except NoSuchJob:
@@ -108,9 +109,9 @@ def known_before(catalog: Catalog, job: str) -> Known:
 
 
 class Journal:
-    """Turns looks into entries. every_s: between two lines of progress. now_s: a monotonic clock.
+    """Turns observations into entries. every_s: between two lines of progress. now_s: a monotonic clock.
 
-    before: what the run found. known: what is told by now.
+    before: what was known when the run began. known: what has been reported by now.
     """
 
     def __init__(self, before: Known, every_s: float, now_s: Callable[[], float]) -> None:
@@ -128,13 +129,13 @@ class Journal:
         self._waits_told_s = 0.0
 
     def doing(self, what: str) -> Iterator[Entry]:
-        """What a run does or waits for before its first barrier."""
+        """What a run is doing or waiting for before its first barrier."""
         if what != self._doing:
             yield Entry(what, Weight.WARNING if what.startswith("waiting: ") else Weight.INFO)
         self._doing = what
 
     def look(self, news: News) -> Iterator[Entry]:
-        """What is new: commands, what is waited for, rows kept aside, then how far the job is."""
+        """What is new: commands, waits, quarantined rows, then the progress of the job."""
         for taken in news.taken:
             yield Entry(spell_taken(taken))
         yield from self._waits(news.view)
@@ -146,7 +147,7 @@ class Journal:
             yield from self._turns(news)
 
     def ended(self, news: News | None, error: Exception | None) -> Iterator[Entry]:
-        """How the run ended. news: the last look, None where there is no job to look at. error: what ended it."""
+        """How the run ended. news: the last observation, None if there is no job. error: what ended the run."""
         said, hint = ("", "") if error is None else _said(error)
         text = said if error is None or isinstance(error, StoppedEarly) else f"{FAILED}{said}"
         event = None
@@ -155,7 +156,7 @@ class Journal:
         yield Entry(f"{text}{WAY_ON}{hint}" if hint else text, Weight.ERROR, event)
 
     def _quarantines(self, news: News) -> Iterator[Entry]:
-        """Rows kept aside since the last look."""
+        """Rows quarantined since the last observation."""
         known, now = self.known.quarantined, news.view.quarantined
         if not news.told:
             return
@@ -165,17 +166,17 @@ class Journal:
             return
         more = {table: rows - known.get(table, 0) for table, rows in now.items() if rows > known.get(table, 0)}
         if more:
-            said = f"quarantined, because they cannot be read: {spell_quarantined(more)}"
+            said = f"quarantined, because they could not be read: {spell_quarantined(more)}"
             yield Entry(
                 said, Weight.WARNING, Event("quarantined", news.view, said, f"look at them: {look_at(now)}")
             )
 
     def _is_ours(self, news: News) -> bool:
-        """Whether this run has claimed the job: what the runner before did is no news."""
+        """Whether this run has claimed the job: what an earlier runner did is not news."""
         return news.token > self._token_before
 
     def _turns(self, news: News) -> Iterator[Entry]:
-        """Events of a job that goes on; the lines say them already."""
+        """Events of a running job, for hooks; the log lines already report most of them."""
         view, before = news.view, self._state
         self._state = view.state
         if view.state == "paused" != before:
@@ -187,29 +188,29 @@ class Journal:
             yield Entry("caught up with its upstream", event=Event("caught-up", view, "caught up"))
 
     def due_in_s(self) -> float | None:
-        """When a line of progress is due that has something to tell; None for never."""
+        """Seconds until a line of progress is due; None if there is nothing new to report."""
         if self._seen is None or self.known.totals == self._told:
             return None
         return max(0.0, self._told_s + self._every_s - self._now_s())
 
     def _progress(self, view: JobView) -> Iterator[Entry]:
-        """At each change of state or phase, and every so often."""
+        """A line at each change of state or phase, and one every `every_s`."""
         seen = (view.state, view.phase)
         now_s = self._now_s()
         if view.state == "starting" or (seen == self._seen and now_s - self._told_s < self._every_s):
             return
         since = self.known.totals.since(self._told)
-        line = spell_progress(view, since, why=view.state != "failed")  # that `ended` says
+        line = spell_progress(view, since, why=view.state != "failed")  # `ended` reports why
         self._seen, self._told_s, self._told = seen, now_s, self.known.totals
         yield Entry(line, Weight.WARNING if view.state == "paused" else Weight.INFO)
 
     def _waits(self, view: JobView) -> Iterator[Entry]:
-        """What the loop waits for, when that begins and every so often, and its end."""
+        """What the loop waits for: a line when a wait begins, when its cause changes, and when it ends."""
         waiting = view.waiting_for if view.runner.alive and view.state not in ENDED else None
         now_s = self._now_s()
         if waiting is None:
             if self._waits_for is not None:
-                yield Entry("goes on: what it waited for is over")
+                yield Entry("continues: the wait is over")
             self._waits_for = None
         elif self._waits_for is None or (
             waiting != self._waits_for and now_s - self._waits_told_s >= self._every_s
@@ -219,14 +220,14 @@ class Journal:
 
 
 def _said(error: Exception) -> tuple[str, str]:
-    """What ended a run, and the way on."""
+    """What ended a run, and how to continue."""
     if isinstance(error, BackfillError):
         return error.message, error.hint
     return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[-1]}", ""
 
 
 def event_json(event: Event, now_ms: int) -> dict[str, object]:
-    """What a hook reads."""
+    """What a hook reads on its stdin."""
     view = event.view
     return {
         "schema": SCHEMA,

@@ -9,8 +9,8 @@ from backfill_cli.view.hints import from_here, of_file
 
 
 def limited_by(row: JobRow, progress: Progress) -> str:
-    """What limits the job now, and the command that changes it; a job without a runner is limited by that."""
-    go_on = f"to go on: backfill resume {row.name}"
+    """What limits the job now, and the command that changes it; for a job without a runner, the lack of one."""
+    go_on = f"to continue: backfill resume {row.name}"
     if row.state == JobState.FAILED:
         return f"failed: {reason_of(row)}" if WAY_ON in row.reason else f"failed: {row.reason}; {go_on}"
     paused = f", paused by {row.control.paused_by}" if row.control.paused else ""
@@ -22,14 +22,14 @@ def limited_by(row: JobRow, progress: Progress) -> str:
     if row.ended:
         return f"stopped{paused}; {go_on}"
     if not row.live:
-        seen = f" since {spell_moment(row.lease.renewed_ms)}" if row.dead else ""
+        seen = f" (last seen {spell_moment(row.lease.renewed_ms)})" if row.dead else ""
         return f"no runner: the last one, {_runner(row)}, is gone{seen}{paused}; {go_on}"
     if row.state == JobState.STARTING:
         return row.reason
     if row.shown_state == JobState.STOPPING:
         return progress.waiting_for or "stopping: the current epoch commits first"
     if row.control.paused:
-        too = ", the taking of its change log too (pause --all)" if row.control.pause_all else ""
+        too = ", including the taking of its change log (pause --all)" if row.control.pause_all else ""
         return f"paused by {row.control.paused_by} since {spell_moment(row.control.paused_since_ms)}{too}; {go_on}"
     if progress.not_converging:
         return progress.not_converging
@@ -37,9 +37,9 @@ def limited_by(row: JobRow, progress: Progress) -> str:
 
 
 def reason_of(row: JobRow) -> str:
-    """Why the job is in its state, and, after a failure, what to type: with the file that it was started by."""
+    """Why the job is in its state and, after a failure, what to type, with the config file it was started with."""
     return of_file(row.reason, from_here(row.config_file))
 
 
 def _runner(row: JobRow) -> str:
-    return f"pid {row.lease.pid} on {row.lease.host}" if row.lease.pid else "which left no name"
+    return f"pid {row.lease.pid} on {row.lease.host}" if row.lease.pid else "whose process is not known"

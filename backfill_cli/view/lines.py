@@ -11,11 +11,11 @@ from backfill_cli.view.model import ENDED, JobView, spell_age, spell_eta, spell_
 from backfill_cli.view.quarantine import spell_count, spell_quarantined
 
 FOLLOWED, LIVE = "finished", "live"
-"""A partition whose history is finished, as the catalog has it and as people see it."""
+"""A partition whose history is finished: the catalog's word for it, and the one that people see."""
 
 
 def jobs_table(views: Sequence[JobView]) -> str:
-    """One line a job, columns aligned, the open-ended one last; quarantined rows where there are any."""
+    """One line per job, columns aligned, the longest last; a column of quarantined rows if there are any."""
     some = any(view.quarantined for view in views)
     rows = [("JOB", "STATE", "PHASE", "DONE", "ROWS/S", "LAG", *(("QUARANTINED",) if some else ()), "LIMITED BY")]
     rows += [
@@ -39,7 +39,7 @@ def jobs_table(views: Sequence[JobView]) -> str:
 
 
 def job_details(view: JobView) -> str:
-    """One fact a line, `name: value`."""
+    """One fact per line, `name: value`."""
     facts = [
         ("job", view.name),
         ("state", f"{view.state} ({view.reason})" if view.reason else view.state),
@@ -61,10 +61,10 @@ def job_details(view: JobView) -> str:
         *((("allowed lag", spell_allowed(view)),) if view.allowed is not None else ()),
         *((("quarantined", spell_quarantined(view.quarantined)),) if view.quarantined else ()),
         *((("converging", "until the change log passes the end of the load"),) if view.converging else ()),
-        ("it is" if view.state in ENDED else "limited by", view.limited_by),
+        ("ended" if view.state in ENDED else "limited by", view.limited_by),
         *((("now", spell_doing(view)),) if view.doing is not None else ()),
         *((("verified", spell_verified(view.verified)),) if view.verified is not None else ()),
-        *((("waiting commands", ", ".join(view.pending_commands)),) if view.pending_commands else ()),
+        *((("pending commands", ", ".join(view.pending_commands)),) if view.pending_commands else ()),
         ("runner", spell_runner(view)),
         *((("numbers", age),) if (age := spell_age(view)) is not None else ()),
     ]
@@ -87,17 +87,17 @@ def spell_partition(partition: PartitionProgress) -> str:
 
 
 def spell_partition_state(partition: PartitionProgress) -> str:
-    """Once its history is finished it is followed: live."""
+    """A partition whose history is finished is followed: live."""
     return LIVE if partition.state == FOLLOWED else partition.state
 
 
 def progress_line(view: JobView) -> str:
-    """A job in one line, as `status --watch` says it."""
+    """A job in one line, as `status --watch` prints it."""
     return f"{view.name}: {spell_progress(view)}"
 
 
 def spell_progress(view: JobView, since: Totals | None = None, why: bool = True) -> str:
-    """How far a job is, and, if `why`, what limits it. since: what was committed since it was said last."""
+    """How far a job is and, if `why`, what limits it. since: what was committed since the last report."""
     parts = [f"{view.state}, {spell_phase(view.phase)}"]
     if view.phase == "snapshot":
         parts.append(f"{spell_share(view.share)} ({spell_read(view)})")
@@ -120,14 +120,14 @@ def spell_progress(view: JobView, since: Totals | None = None, why: bool = True)
 
 
 def spell_commits(done: Totals) -> str:
-    """`3 commits: 27,000 rows and 40 changes read, 3.9s of staging, 0.4s of the sink`."""
+    """`3 commits: 27,000 rows and 40 changes read, staging 3.9s, sink 0.4s`."""
     read = f"{spell_count(done.snapshot_rows, 'row')} and {spell_count(done.changes_read, 'change')} read"
     stage, commit = spell_duration(done.stage_ms / 1000), spell_duration(done.commit_ms / 1000)
-    return f"{spell_count(done.commits, 'commit')}: {read}, {stage} of staging, {commit} of the sink"
+    return f"{spell_count(done.commits, 'commit')}: {read}, staging {stage}, sink {commit}"
 
 
 def spell_read(view: JobView) -> str:
-    """`84,200 of 200,000 rows`; bytes stand in where no metadata tells the rows."""
+    """`84,200 of 200,000 rows`; in bytes if metadata does not give the number of rows."""
     if view.rows_total is not None:
         return f"{min(view.rows_read, view.rows_total):,} of {view.rows_total:,} rows"
     if view.bytes_total:
@@ -137,14 +137,14 @@ def spell_read(view: JobView) -> str:
 
 
 def spell_part(group: SplitGroup) -> str:
-    """How far a group is: by rows where it is a single split, else by splits."""
+    """How far a group is: in rows if it is a single split, else in splits."""
     if group.splits == 1 and group.rows_total is not None:
         return spell_group(group.rows_read, group.rows_total)
     return f"{group.splits_read:,} of {group.splits:,} split{'' if group.splits == 1 else 's'}"
 
 
 def spell_rows(group: SplitGroup) -> str:
-    """By rows; what is read whole is no longer what was estimated."""
+    """In rows; once a group is read in full, the estimated total no longer matters."""
     read_whole = group.splits_read == group.splits
     return spell_group(group.rows_read, None if read_whole else group.rows_total)
 
@@ -165,16 +165,16 @@ def spell_doing(view: JobView) -> str:
 
 
 def spell_held(size_bytes: int) -> str:
-    """Of a replication slot: what its server cannot remove."""
+    """The log that a server cannot remove because of a replication slot."""
     return f"the upstream keeps {spell_size(size_bytes)} of its log for this job"
 
 
 def spell_spool(spool: SpoolView) -> str:
-    """`1,200 changes in 14 entries, 1.2 MB, taken and not yet applied`."""
+    """`1,200 changes in 14 entries, 1.2 MB, taken but not yet applied`."""
     if not spool.entries:
-        return "empty: all that was taken is applied"
+        return "empty: all changes taken have been applied"
     entries = f"{spool.entries:,} entr{'y' if spool.entries == 1 else 'ies'}"
-    return f"{spool.changes:,} changes in {entries}, {spell_size(spool.size_bytes)}, taken and not yet applied"
+    return f"{spool.changes:,} changes in {entries}, {spell_size(spool.size_bytes)}, taken but not yet applied"
 
 
 def spell_lag(lag_s: float | None) -> str:

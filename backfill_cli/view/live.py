@@ -1,4 +1,4 @@
-"""Views that go on: `status --watch`, and what they share with a run that is shown (running.py)."""
+"""Views that refresh: `status --watch`, and what it shares with the view of a run (running.py)."""
 
 import sys
 import time
@@ -17,11 +17,11 @@ Look = Callable[[], Sequence[JobView]]
 
 REFRESH_S = 1.0
 LINE_S = 10.0
-WATCHING = "Ctrl-C leaves this view; the job goes on."
+WATCHING = "Ctrl-C leaves this view; the job continues."
 
 
 def watch_jobs(look: Look, as_json: bool) -> None:
-    """Show jobs until all have ended, or Ctrl-C: drawn on a terminal, else a line now and then, or as JSON."""
+    """Show jobs until all have ended, or Ctrl-C: drawn on a terminal, else as a line every 10 s, or as JSON."""
     if as_json:
         _follow(look, lambda views: answer_json(to_json(views)))
     elif interactive(sys.stdout):

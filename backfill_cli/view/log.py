@@ -1,4 +1,4 @@
-"""A job's log: one file of bounded size beside the catalog, and the full one before it."""
+"""A job's log: one file of bounded size beside the catalog, and the full file before it."""
 
 import os
 import threading
@@ -18,7 +18,7 @@ def log_of(catalog: Path, job: str) -> Path:
 
 
 def kept(log: Path) -> Path:
-    """Where the log before this one is."""
+    """Where the previous, full log is."""
     return log.with_name(f"{log.name}.1")
 
 
@@ -30,9 +30,9 @@ def opened(log: Path) -> BinaryIO:
 
 
 class JobLog:
-    """A job's log as its runner writes it, from several threads; the file is there from the first line on.
+    """A job's log as its runner writes it, from several threads; the file is created with the first line.
 
-    complain: told once what is wrong where it cannot be written; the job goes on.
+    complain: called once with the reason if the log cannot be written; the job continues.
     """
 
     def __init__(self, log: Path, complain: Callable[[str], None]) -> None:
@@ -43,13 +43,13 @@ class JobLog:
         self._failed = False
 
     def write(self, lines: str) -> None:
-        """The lines are in the log; where it is full it is put aside first."""
+        """The lines are in the log; a full log has been renamed first."""
         with self._turn:
             try:
                 self._writable().write(f"{lines}\n".encode())
             except OSError as error:
                 if not self._failed:
-                    self._complain(f"log {self._log}: {error.strerror}; the job goes on without it")
+                    self._complain(f"log {self._log}: {error.strerror}; the job continues without a log")
                 self._failed = True
 
     def close(self) -> None:
@@ -70,10 +70,10 @@ class JobLog:
 
 
 def newest(log: Path, last: int) -> tuple[list[str], BinaryIO | None]:
-    """The newest lines, oldest first, and the file that they end in, to `follow`; None where there is none."""
+    """The newest lines, oldest first, and the file with the last of them, to `follow`; None without a file."""
     file = _there(log)
     lines: deque[str] = deque(maxlen=last)
-    # The newer one is opened first: if it is put aside meanwhile, it is the older one.
+    # The newer file is opened first: if it is renamed meanwhile, both names lead to it.
     before = _there(kept(log))
     if before is not None:
         with before:
@@ -82,22 +82,22 @@ def newest(log: Path, last: int) -> tuple[list[str], BinaryIO | None]:
     for line in file or ():
         if not line.endswith(b"\n"):
             assert file is not None
-            file.seek(-len(line), os.SEEK_CUR)  # its writer is not done with it
+            file.seek(-len(line), os.SEEK_CUR)  # a line that is still being written
             break
         lines.append(_text(line))
     return list(lines), file
 
 
 def follow(log: Path, file: BinaryIO | None, sleep: Callable[[float], None] = time.sleep) -> Iterator[str]:
-    """Each line that is written from the file's place on, over the times that the log is put aside. Never ends."""
+    """Each line written after the file's current position, also when the log is renamed in between. Never ends."""
     part = b""
     while True:
         put_aside = _is_another(log, file)
         if put_aside:
-            sleep(POLL_S)  # what its writer still had in hand
+            sleep(POLL_S)  # what its writer was still about to write
         if file is not None:
             if os.fstat(file.fileno()).st_size < file.tell():
-                file.seek(0)  # somebody cut it off
+                file.seek(0)  # the file was truncated
             *whole, part = (part + file.read()).split(b"\n")
             yield from (_text(line) for line in whole)
         if put_aside:
@@ -121,7 +121,7 @@ def _identity(file: BinaryIO) -> tuple[int, int]:
 
 
 def _is_another(log: Path, file: BinaryIO | None) -> bool:
-    """Whether another file has the log's name by now."""
+    """Whether the log's name leads to another file by now."""
     try:
         found = os.stat(log)
     except FileNotFoundError:

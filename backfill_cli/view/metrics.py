@@ -22,15 +22,15 @@ WRITTEN_EVERY_S = 10.0
 LABEL = "backfill_job"  # not "job": Prometheus gives that to what it scrapes
 
 GAUGES: tuple[tuple[str, str, Callable[[JobView], float | None]], ...] = (
-    ("up", "1 while a runner has the job and lives.", lambda v: float(v.runner.alive)),
+    ("up", "1 while a live runner has the job.", lambda v: float(v.runner.alive)),
     ("lag_seconds", "Age of the oldest change that the sink lacks.", lambda v: v.lag_s),
     ("pending_upstream_epochs", "Upstream epochs not applied yet.", lambda v: v.pending_epochs),
-    ("snapshot_ratio", "Share of the snapshot that is read, 0 to 1.", lambda v: v.share),
-    ("snapshot_rows_expected", "Rows of the snapshot, where metadata tells.", lambda v: v.rows_total),
-    ("snapshot_rows_per_second", "Rate of the snapshot's reads.", lambda v: v.rows_per_s),
+    ("snapshot_ratio", "Share of the snapshot that has been read, 0 to 1.", lambda v: v.share),
+    ("snapshot_rows_expected", "Rows in the snapshot, if metadata gives them.", lambda v: v.rows_total),
+    ("snapshot_rows_per_second", "Rate of snapshot reads.", lambda v: v.rows_per_s),
     ("throttle_rows_per_second", "The limit in force; absent without one.", lambda v: v.rate),
     ("paused", "1 while the job is paused by a command.", lambda v: float(v.paused_by is not None)),
-    ("converging", "1 while the sink is no state of the upstream yet.", lambda v: float(v.converging)),
+    ("converging", "1 while the sink matches no state of the upstream yet.", lambda v: float(v.converging)),
     ("epoch_timestamp_seconds", "The last committed epoch, as a Unix time.", lambda v: v.epoch / 1000),
     ("upstream_log_held_bytes", "Log that the upstream keeps for the job.", lambda v: v.held_bytes),
     ("quarantined_rows", "Rows that could not be read, kept in the sink.", lambda v: sum(v.quarantined.values())),
@@ -45,13 +45,13 @@ COUNTERS: tuple[tuple[str, str, Callable[[Totals], int]], ...] = (
     ("changes_read", "Changes read from the change log.", lambda t: t.changes_read),
     ("rows_written", "Rows written to the sink: inserts, updates and deletes.", lambda t: t.rows_written),
 )
-"""As GAUGES; `_total` is added. They go on over restarts: the ledger has them."""
+"""As GAUGES; `_total` is added. They survive restarts, because the ledger keeps them."""
 
 STATES = (*(state.value for state in JobState), DEAD)
 
 
 class JobMetrics:
-    """A collector: each scrape reads the catalog once; none while it cannot be read."""
+    """A collector: each scrape reads the catalog once; no samples while it cannot be read."""
 
     def __init__(self, look: Look) -> None:
         self._look = look
@@ -69,7 +69,9 @@ class JobMetrics:
                 gauge = GaugeMetricFamily(f"backfill_{name}", told, labels=[LABEL])
                 gauge.add_metric([view.name], value)
                 yield gauge
-        state = GaugeMetricFamily("backfill_state", "1 for the state that the job is in.", labels=[LABEL, "state"])
+        state = GaugeMetricFamily(
+            "backfill_state", "1 for the current state of the job, 0 for the others.", labels=[LABEL, "state"]
+        )
         for one in STATES:
             state.add_metric([view.name, one], float(view.state == one))
         yield state
@@ -81,7 +83,7 @@ class JobMetrics:
 
 @contextmanager
 def measured(look: Look, file: str | None, port: str | None) -> Iterator[None]:
-    """Meanwhile the job's metrics are in the file, and at the port. Raises UsageError where they cannot be."""
+    """Inside the block the job's metrics are in the file and at the port. Raises UsageError if they cannot be."""
     with ExitStack() as stack:
         if file is not None:
             stack.enter_context(_written(look, Path(file)))
@@ -105,13 +107,13 @@ def _written(look: Look, file: Path) -> Iterator[None]:
 
     if file.is_dir() or not file.parent.is_dir() or not os.access(file.parent, os.W_OK):
         raise UsageError(
-            f"--metrics-file {file}: it is a folder, or its folder is not there or not writable",
-            "name a file in a folder that is there",
+            f"--metrics-file {file}: it is a folder, or its folder does not exist or is not writable",
+            "name a file in an existing, writable folder",
         )
     over = threading.Event()
 
     def write() -> None:
-        # Whatever fails ends no job, and changes nothing of how it ended: the file keeps its time.
+        # A failure here must not end the job or change how it ended; the age of the file shows it.
         with suppress(Exception):
             now = look()
             write_to_textfile(str(file), _registry(lambda: now))
@@ -138,11 +140,11 @@ def _served(look: Look, port: str) -> Iterator[None]:
 
     host, _, number = port.rpartition(":")
     if not number.isdecimal() or not 0 < int(number) < 65_536:
-        raise UsageError(f"--metrics-port {port}: not a port, or HOST:PORT", "--metrics-port 9100")
+        raise UsageError(f"--metrics-port {port}: neither a port nor HOST:PORT", "--metrics-port 9100")
     try:
         server, thread = start_http_server(int(number), host or "127.0.0.1", _registry(look))
     except OSError as exc:
-        raise UsageError(f"--metrics-port {port}: {exc.strerror}", "name a port that is free") from exc
+        raise UsageError(f"--metrics-port {port}: {exc.strerror}", "name a free port") from exc
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""What people see of a job: one read model, shown as a table, as lines and as JSON."""
+"""What people see of a job: one read model, rendered as a table, as lines and as JSON."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -17,15 +17,15 @@ from backfill_cli.view.limits import limited_by
 
 SCHEMA = 1
 ENDED = frozenset(state.value for state in ENDED_STATES)
-LEAST_SHARE = 0.01  # under this an ETA is a guess
-OLD_S = 15.0  # a live runner says its numbers every 10 s, and at each commit
+LEAST_SHARE = 0.01  # below this an ETA is a guess
+OLD_S = 15.0  # a live runner reports its numbers every 10 s, and at each commit
 DEAD = "dead"
-"""A state that is shown and never stored: nobody lived to store it."""
+"""A state that is shown but never stored: the runner died before it could store one."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunnerView:
-    """Who holds the job. alive: it is at work now."""
+    """Who holds the job. alive: whether that runner is at work now."""
 
     host: str | None
     pid: int | None
@@ -36,7 +36,7 @@ class RunnerView:
 
 @dataclass(frozen=True, slots=True)
 class VerifiedView:
-    """What the last verify found, all its tables together. share: of the keys; None: all. age_s: how long ago."""
+    """What the last verify found, over all its tables. share: of the keys; None for all. age_s: how long ago."""
 
     equal: bool
     epoch: int
@@ -51,19 +51,18 @@ class VerifiedView:
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """A job as `status` tells it; the fields of `--json`, to which new ones are only ever added.
+    """A job as `status` shows it; the fields of `--json`, to which new ones are only ever added.
 
-    share: 0 to 1 of the snapshot, None when nothing tells. eta_s: (least, most) seconds to the end of the
-    snapshot. lag_s: the age, now, of the oldest change that the sink lacks, None before that is known; where
-    nobody looks any more, at most. as_of_ms: when its runner looked at the upstream last, age_s: how long ago
-    that is; None before any did. interval_s: between two looks. allowed: the lag allowed to remain while
-    catching up, in `measure`: seconds or upstream epochs. limited_by: what limits the job now, and the command
-    that changes it. held_bytes: of log that the upstream keeps for the job, None where it keeps none. spool:
-    what of the log was taken and is not in the sink yet (strategy chain), None where the log is read directly.
-    quarantined: table of the sink → rows that could not be read and are kept in it, since the job began.
-    verified: what the last verify found, None before one. changes_per_s: that the sink took lately, None while
-    the snapshot is read. doing: what the runner is at, and for how long; None between two barriers, and where the
-    runner has not said it.
+    share: 0 to 1 of the snapshot, None if not known. eta_s: (least, most) seconds to the end of the snapshot.
+    lag_s: the present age of the oldest change that the sink lacks, None before it is known; an upper bound if no
+    runner is live. as_of_ms: when a runner last observed the upstream, age_s: how long ago that was; None before
+    any did. interval_s: between two observations. allowed: the lag allowed to remain while catching up, in
+    `measure`: seconds or upstream epochs. limited_by: what limits the job now, and the command that changes it.
+    held_bytes: log that the upstream keeps for the job, None if it keeps none. spool: log that was taken and is
+    not in the sink yet (strategy chain), None if the log is read directly. quarantined: sink table → rows that
+    could not be read and are kept in it, since the job began. verified: what the last verify found, None before
+    one. changes_per_s: recent rate of the sink, None while the snapshot is read. doing: what the runner is doing;
+    doing_s: for how long; None between two barriers, and if the runner has not reported it.
     """
 
     name: str
@@ -120,7 +119,7 @@ def job_view(
     *,
     now_ms: int | None = None,
 ) -> JobView:
-    """The read model of one job. ledger: oldest first. now_ms: None as if its numbers had been said just now."""
+    """The read model of one job. ledger: oldest first. now_ms: None to treat its numbers as just reported."""
     progress = row.progress or _nothing_yet(row)
     share = _share(progress)
     at_work = row.live and not row.control.paused
@@ -198,7 +197,7 @@ def _verified(tables: Sequence[Verified], now_ms: int | None) -> VerifiedView | 
 
 
 def spell_verified(found: VerifiedView) -> str:
-    """`equal at epoch 1795465042722, 2h ago`; how many rows of how much were not, and of what it was a sample."""
+    """`equal at epoch 1795465042722, 2h ago`; with the numbers of rows that differ, and the share of a sample."""
     counted = f": {found.missing:,} missing, {found.extra:,} extra, {found.changed:,} changed"
     said = "equal" if found.equal else "different"
     sample = "" if found.share is None else f", in a sample of {found.share * 100:.6g}% of the keys"
@@ -207,13 +206,13 @@ def spell_verified(found: VerifiedView) -> str:
 
 
 def committed_epoch(row: JobRow) -> int:
-    """The newest that the sink has: a runner says it before the catalog, which learns it with the next one."""
+    """The newest epoch that the sink has: a runner reports it; the catalog records it with the next epoch."""
     told = row.progress
     return max(row.epoch, told.epoch if told is not None and told.token == row.lease.token else 0)
 
 
 def _lag_s(row: JobRow, progress: Progress, now_ms: int | None) -> float | None:
-    """Since the oldest change that the sink lacks; where nobody looks any more, since the last look."""
+    """Seconds since the oldest change that the sink lacks; if no runner is live, since the last observation."""
     if progress.lag_ms is None or now_ms is None or progress.looked_ms is None or row.state == JobState.DONE:
         return None if progress.lag_ms is None else progress.lag_ms / 1000
     since_ms = progress.looked_ms if progress.oldest_ms is None else progress.oldest_ms
@@ -232,7 +231,7 @@ def _nothing_yet(row: JobRow) -> Progress:
 
 
 def _share(progress: Progress) -> float | None:
-    """How much of the snapshot is read: by offsets or rows where metadata tells, else by bytes. Never over 1."""
+    """How much of the snapshot is read: by offsets or rows if metadata gives them, else by bytes. Never over 1."""
     if progress.phase != Phase.SNAPSHOT or progress.snapshot_finished_ms is not None:
         return 1.0
     if progress.share is not None:
@@ -254,7 +253,7 @@ def _rounded(rate: float | None) -> float | None:
 
 
 PHASE_WORDS = {Phase.LOG_STORE.value: "catching up", Phase.UPSTREAM.value: "live"}
-"""What the phases mean to people, beside their names."""
+"""What the phases mean, shown beside their names."""
 
 
 def spell_phase(phase: str) -> str:
@@ -263,14 +262,14 @@ def spell_phase(phase: str) -> str:
 
 
 def spell_age(view: JobView) -> str | None:
-    """`as of 2026-11-21 04:40:12 UTC, 5m ago` where the numbers are older than a live job's; else None."""
+    """`as of 2026-11-21 04:40:12 UTC, 5m ago` if the numbers are older than those of a live job; else None."""
     if view.age_s is None or view.age_s < OLD_S + view.interval_s:
         return None
     return f"as of {spell_moment(view.as_of_ms)}, {spell_duration(view.age_s)} ago"
 
 
 def spell_eta(eta_s: tuple[float, float] | None) -> str:
-    """`6s to 9s`; `N/A` when nothing tells."""
+    """`6s to 9s`; `N/A` if not known."""
     if eta_s is None:
         return "N/A"
     least, most = spell_duration(eta_s[0]), spell_duration(eta_s[1])
@@ -278,7 +277,7 @@ def spell_eta(eta_s: tuple[float, float] | None) -> str:
 
 
 def spell_share(share: float | None) -> str:
-    """`42.1%`, `N/A`; 100 % only when all is read."""
+    """`42.1%`, `N/A`; 100 % only when everything has been read."""
     if share is None:
         return "N/A"
     return "100%" if share >= 1 else f"{min(share * 100, 99.9):.1f}%"

@@ -1,4 +1,4 @@
-"""A job drawn for a terminal of 80 columns: phases, a bar a group of splits, the lag's curve, what limits it."""
+"""A job drawn for a terminal of 80 columns: phases, a bar per group of splits, the lag's curve, what limits it."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -39,11 +39,11 @@ from backfill_cli.view.text import shown
 
 PHASES = ("snapshot", "log-store", "upstream")
 PARTITIONS_SHOWN = 8
-WIDEST = 10_000  # columns, to see how wide a table would be
+WIDEST = 10_000  # columns, to measure how wide a table would be
 
 
 class Jobs:
-    """All jobs: a line each where all fits; else a few, and nothing is cut off, least of all what limits them."""
+    """All jobs: one line each if everything fits, else several; nothing is cut off, least of all the limits."""
 
     def __init__(self, views: Sequence[JobView]) -> None:
         self._views = views
@@ -89,7 +89,7 @@ def _jobs_table(views: Sequence[JobView]) -> Table:
 
 
 class Fitted:
-    """A job in full, on a screen that cannot be scrolled: what is told in other lines, too, goes first."""
+    """A job in full, on a screen that cannot be scrolled: parts that other lines also show are left out first."""
 
     def __init__(self, view: JobView, footer: RenderableType) -> None:
         self._view = view
@@ -107,7 +107,7 @@ class Fitted:
 
 
 def live_picture(views: Sequence[JobView], footer: str) -> RenderableType:
-    """The jobs as a live view shows them. footer: what Ctrl-C does here."""
+    """The jobs as a live view shows them. footer: what Ctrl-C does in it."""
     if not views:
         return Text("no jobs yet")
     told = Padding(Text(footer, style=QUIET), (0, 2))
@@ -115,7 +115,7 @@ def live_picture(views: Sequence[JobView], footer: str) -> RenderableType:
 
 
 def beginning_picture(name: str, doing: str, footer: str) -> RenderableType:
-    """A job that is not in the catalog yet. doing: what its start is busy with."""
+    """A job that is not in the catalog yet. doing: what its start is doing."""
     title = Text.assemble((shown(name), "bold"), "  ", ("starting", CALM))
     limit, command = _parted(doing)
     lines = [title, Text(), Text(shown(limit), style=WARN if command else "")]
@@ -155,7 +155,9 @@ def _title(view: JobView) -> RenderableType:
 
 def _phases(view: JobView) -> RenderableType:
     """`✓ snapshot ─── ● log-store (catching up) ─── ○ upstream (live)`."""
-    ahead = [phase for phase in PHASES if phase != "log-store" or not view.partitions]  # partitions have none
+    ahead = [
+        phase for phase in PHASES if phase != "log-store" or not view.partitions
+    ]  # jobs with partitions have no such phase
     now = ahead.index(view.phase) if view.phase in ahead else 0
     line = Text()
     for index, phase in enumerate(ahead):
@@ -190,7 +192,7 @@ def _bars(view: JobView) -> RenderableType:
 
 
 def _partitions(view: JobView) -> RenderableType:
-    """Where each partition is; those that no room is left for are counted."""
+    """The state of each partition; those that do not fit are counted."""
     grid = Table.grid(expand=True, padding=(0, 2, 0, 0))
     for column in range(5):
         grid.add_column(justify="left" if column < 2 else "right", no_wrap=True, ratio=1)
@@ -226,7 +228,7 @@ def _numbers(view: JobView) -> RenderableType:
 
 
 def _running_for(view: JobView) -> str:
-    """Since its runner took it."""
+    """Time since the runner claimed the job."""
     begun_ms = view.runner.claimed_ms
     if not view.runner.alive or begun_ms is None or view.as_of_ms is None:
         return "N/A"
@@ -265,7 +267,7 @@ def _limit(view: JobView) -> RenderableType:
     if view.doing is not None:
         facts.append(("now", spell_doing(view), QUIET))
     if view.pending_commands:
-        facts.append(("asked for", ", ".join(view.pending_commands), ""))
+        facts.append(("requested", ", ".join(view.pending_commands), ""))
     facts.append(("epoch", spell_epoch(view.epoch), QUIET))
     if view.verified is not None:
         facts.append(("verified", spell_verified(view.verified), QUIET if view.verified.equal else WARN))
@@ -285,6 +287,6 @@ def _held_up(view: JobView) -> bool:
 
 
 def _parted(limited_by: str) -> tuple[str, str]:
-    """What limits, and `to go on: …`: the last thing told is the command."""
+    """What limits the job, and `to continue: …`: the command comes last."""
     limit, to, command = limited_by.partition("; to ")
     return limit, f"to {command}" if to else ""

@@ -1,4 +1,4 @@
-"""Rows that could not be read and are kept aside in the sink: how many, in which table, how to look at them."""
+"""Rows that could not be read and are quarantined in the sink: how many, in which table, how to query them."""
 
 import re
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 
 
 def spell_quarantined(quarantined: Mapping[str, int]) -> str:
-    """`3 rows in _backfill_quarantine_orders`; nothing for none."""
+    """`3 rows in _backfill_quarantine_orders`; empty if there are none."""
     return ", ".join(f"{spell_count(rows, 'row')} in {table}" for table, rows in quarantined.items())
 
 
@@ -22,6 +22,6 @@ def spell_count(number: int, word: str) -> str:
 
 
 def _sql_name(table: str) -> str:
-    """The table as DuckDB and PostgreSQL read it; quoted only where it has to be."""
+    """The table's name as DuckDB and PostgreSQL read it; quoted only if necessary."""
     parts = table.split(".")
     return ".".join(part if _PLAIN.fullmatch(part) else '"' + part.replace('"', '""') + '"' for part in parts)

@@ -1,4 +1,4 @@
-"""The read models of a catalog's jobs, each read in one short look at it."""
+"""The read models of a catalog's jobs, each read in one short transaction."""
 
 import time
 
@@ -10,7 +10,7 @@ GROUPS = 6  # bars of one table's files
 
 
 def read_jobs(catalog: Catalog, name: str | None) -> list[JobView]:
-    """One job in full, or all of them, oldest first. Raises NoSuchJob for a name that is not there."""
+    """One job in full, or all of them, oldest first. Raises NoSuchJob for an unknown name."""
     now_ms = time.time_ns() // 1_000_000
     if name is not None:
         return [job_view(*catalog.close_look(name, GROUPS, LEDGER), now_ms=now_ms)]
@@ -18,6 +18,6 @@ def read_jobs(catalog: Catalog, name: str | None) -> list[JobView]:
 
 
 def watched_jobs(catalog: Catalog, name: str | None) -> list[JobView]:
-    """As `read_jobs`, and a job that is alone in full too."""
+    """As `read_jobs`, but a single job is read in full."""
     views = read_jobs(catalog, name)
     return read_jobs(catalog, views[0].name) if name is None and len(views) == 1 else views

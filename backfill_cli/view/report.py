@@ -1,4 +1,4 @@
-"""A job as one HTML page: how far it is, curves over time with the commands that acted, splits, config. Or two.
+"""A job as one HTML page: how far it is, curves over time with commands marked, splits, config. Or two.
 
 Self-contained: the curves are SVG drawn by matplotlib, there is no script, and nothing is fetched.
 """
@@ -33,7 +33,7 @@ class Reported:
 
 
 def report(*jobs: Reported) -> str:
-    """The page, of one job or two side by side. Raises UsageError where the plotting library is not installed."""
+    """The page, of one job or two side by side. Raises UsageError if the plotting library is not installed."""
     return _template("report.html").substitute(
         title=_text(" and ".join(told.view.name for told in jobs)),
         count=len(jobs),
@@ -78,7 +78,7 @@ def _facts(told: Reported) -> str:
         ("rows written", f"{totals.rows_written:,}"),
         ("epochs", f"{totals.epochs:,}"),
         ("created", spell_moment(view.created_ms)),
-        ("from then to the last epoch", spell_duration(took)),
+        ("creation to last epoch", spell_duration(took)),
         *((("caught up", spell_moment(view.caught_up_ms)),) if view.caught_up_ms else ()),
         *((("upstream log held", spell_size(view.held_bytes)),) if view.held_bytes is not None else ()),
         *((("spool", spell_spool(view.spool)),) if view.spool is not None else ()),
@@ -94,7 +94,7 @@ def _splits(view: JobView) -> str:
         share = 1.0 if one.target is None else min(1.0, one.offset / max(1, one.target))
         bars.append((f"partition {one.partition}", share, spell_partition(one)))
     if not bars:
-        return "<p>The catalog has no splits of this job.</p>"
+        return "<p>The catalog has no splits for this job.</p>"
     return "\n".join(
         f'<div class="split"><span>{_text(label)}</span><i><b style="width:{share * 100:.1f}%"></b></i>'
         f"<span>{_text(said)}</span></div>"

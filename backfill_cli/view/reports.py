@@ -1,4 +1,4 @@
-"""What `plan` says, as text and as JSON."""
+"""The output of `plan`, as text and as JSON."""
 
 from dataclasses import asdict
 
@@ -17,16 +17,14 @@ def show_plan(report: PlanReport, as_json: bool) -> None:
 
 
 def plan_text(report: PlanReport) -> str:
-    """A plan in lines: the job, its tables with their columns, the change log, what to look at first."""
+    """A plan in lines: the job, the change log, its tables with their columns, refusals, warnings and notes."""
     facts = [
         ("job", report.job),
         ("strategy", f"{report.strategy}: {report.why}"),
         ("change log", _change_log(report)),
         (
             "time",
-            f"about {spell_eta(report.estimate_s)}"
-            if report.estimate_s
-            else "N/A: the number of rows is not known",
+            f"about {spell_eta(report.estimate_s)}" if report.estimate_s else "N/A: number of rows not known",
         ),
     ]
     if report.converging_until:
@@ -51,7 +49,7 @@ def _change_log(report: PlanReport) -> str:
         return "none: the config names no changes"
     if report.pending_epochs is None:
         return f"from {report.position}"
-    size = f" ({spell_size(report.pending_bytes)})" if report.pending_bytes else ""  # a topic does not tell
+    size = f" ({spell_size(report.pending_bytes)})" if report.pending_bytes else ""  # a topic does not report it
     return f"from {report.position}; {_count(report.pending_epochs, 'upstream epoch')} waiting{size}"
 
 

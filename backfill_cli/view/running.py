@@ -1,4 +1,4 @@
-"""What `start` and `resume` show of their own job, and what of it is told: drawn on a terminal, and as entries."""
+"""What `start` and `resume` show of their own job: drawn on a terminal, and reported as entries."""
 
 import os
 import sys
@@ -14,21 +14,21 @@ from backfill_cli.view.model import JobView
 
 STARTING = "Ctrl-C ends the command; no epoch has begun yet."
 RUNNING = "Ctrl-C stops the job after the current epoch; backfill resume continues it."
-LEAVE = b"\x1b[?1049l\x1b[?25h"  # back from the screen that a drawn view has to itself, the cursor shown
+LEAVE = b"\x1b[?1049l\x1b[?25h"  # leave the alternate screen of a drawn view, and show the cursor
 
 REFUSALS = (UsageError, NoSuchJob, Held)
-"""A run that ends so before it began has changed nothing, and tells nobody but who typed it."""
+"""A run that is refused like this before it began has changed nothing; only the user who typed it is told."""
 
 Told = Callable[[Entry], None]
 
-DRAWN_S = 2.0  # how long a screen may stand still: what the run is at, and for how long, is on it
+DRAWN_S = 2.0  # the longest time without a redraw: the screen shows what the run is doing, and for how long
 
 
 class Viewer:
     """The engine calls the first four methods; `shown` follows the run meanwhile, in a thread of its own.
 
-    news: one look at the catalog, for `journal`, whose entries `tell` gets. look: for what is drawn, None where
-    nothing is. The catalog is looked at only after a call, at most once a second: an idle job costs nothing here.
+    news: reads the catalog once for `journal`, whose entries go to `tell`. look: reads what is drawn, None if
+    nothing is. The catalog is read only after a call, at most once a second: an idle job costs nothing here.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Viewer:
         self._journal = journal
         self._tell = tell
         self._look = look
-        self._doing: deque[str] = deque()  # told, not yet shown
+        self._doing: deque[str] = deque()  # received, not yet shown
         self._began = False
         self._news = threading.Event()
         self._ended = threading.Event()
@@ -56,8 +56,8 @@ class Viewer:
         self._news.set()
 
     def stopping(self) -> None:
-        said = f"{self._name}: stopping; the epoch in hand is committed first, a second signal ends it at once\n"
-        with suppress(OSError):  # a terminal that is gone: the signal was its end
+        said = f"{self._name}: stopping once the current epoch has committed; a second signal ends it at once\n"
+        with suppress(OSError):  # the terminal is gone, which caused the signal
             os.write(sys.stderr.fileno(), said.encode())
 
     def leave(self) -> None:
@@ -66,7 +66,7 @@ class Viewer:
 
     @contextmanager
     def shown(self) -> Iterator[None]:
-        """Meanwhile the run is followed; what ends it is told too."""
+        """Inside the block the run is followed; the error that ends it is reported, too."""
         thread = threading.Thread(target=self._follow, name="view", daemon=True)
         thread.start()
         try:
@@ -80,9 +80,9 @@ class Viewer:
             thread.join(timeout=5)
 
     def _looks(self) -> Iterator[None]:
-        """When to look: each time there was news or a line is due, and once more at the end.
+        """Yields when it is time to look: after each news, when a line is due, and once more at the end.
 
-        Never in a run that was refused, which had no news: the job that the catalog shows is another one's.
+        Never in a run that was refused, which had no news: the job in the catalog then belongs to another run.
         """
         ended = False
         while not ended:
@@ -101,12 +101,12 @@ class Viewer:
             self._told(self._journal.ended(self._last, self._error))
 
     def _note(self) -> str:
-        """What is new is told. Returns what a start is at."""
+        """What is new has been reported. Returns what a start is doing."""
         doing = ""
         while self._doing:
             doing = self._doing.popleft()
             self._told(self._journal.doing(doing))
-        # The view must not end the run that it shows; what matters the engine will tell.
+        # The view must not end the run that it shows; the engine reports what matters.
         with suppress(BackfillError):
             self._last = self._news_after(self._journal.known.epoch)
             self._told(self._journal.look(self._last))
@@ -118,7 +118,7 @@ class Viewer:
 
     @contextmanager
     def _screen(self) -> Iterator[Callable[[str], None]]:
-        """How to draw the job, given what its start is at; nothing where nothing is drawn."""
+        """Draws the job, given what its start is doing; does nothing if nothing is drawn."""
         look = self._look
         if look is None:
             yield lambda _doing: None

@@ -1,4 +1,4 @@
-"""The options in force: a line each, and as JSON."""
+"""The options in force, one line each."""
 
 import json
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ HEAD = ("OPTION", "FROM", "VALUE")
 
 
 def settings_table(rows: Sequence[tuple[str, str, Any]]) -> str:
-    """(option, where from, value), columns aligned, the open-ended one last; nothing is cut off."""
+    """(option, origin, value), columns aligned, the longest last; nothing is cut off."""
     told = [HEAD, *((option, origin, _value(value)) for option, origin, value in rows)]
     widths = [max(len(row[column]) for row in told) for column in range(2)]
     return "\n".join(
@@ -23,5 +23,5 @@ def show_settings(rows: Sequence[tuple[str, str, Any]]) -> None:
 
 
 def _value(value: Any) -> str:
-    """As JSON writes it, which is nearly as TOML does; nothing for none."""
+    """As JSON, which is nearly TOML; empty for None."""
     return "" if value is None else json.dumps(value, ensure_ascii=False)

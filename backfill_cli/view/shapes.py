@@ -1,4 +1,4 @@
-"""What pictures of jobs are drawn with: colours, a bar, a curve of blocks, two texts in a line."""
+"""What pictures of jobs are made of: colours, a bar, a curve of blocks, two texts on one line."""
 
 from collections.abc import Sequence
 
@@ -25,7 +25,7 @@ STATE_STYLE = {
 
 
 class Bar:
-    """How much of something is done, as wide as there is room. share: 0 to 1, None when nothing tells."""
+    """A progress bar, as wide as there is room. share: 0 to 1, None if not known."""
 
     def __init__(self, share: float | None, style: str) -> None:
         self._share = share
@@ -56,7 +56,7 @@ class Curve:
 
 
 def row(left: RenderableType, right: RenderableType) -> Table:
-    """Both in a line; a left one that is too long is folded."""
+    """Both on one line; a left one that is too long is folded."""
     grid = Table.grid(expand=True, padding=(0, 1, 0, 0), pad_edge=False)
     grid.add_column(ratio=1, overflow="fold")
     grid.add_column(justify="right", no_wrap=True)

@@ -1,4 +1,4 @@
-"""`status` once: drawn on a terminal, in plain lines elsewhere."""
+"""`status` without --watch: drawn on a terminal, in plain lines elsewhere."""
 
 import sys
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from backfill_cli.view.model import JobView
 
 
 def show_status(views: Sequence[JobView], in_full: bool, catalog: Path) -> None:
-    """Print the jobs to stdout: one in full, or one a line. in_full: a job was named. catalog: their file."""
+    """Print the jobs to stdout: one in full, or one per line. in_full: a job was named. catalog: their file."""
     if not views:
         say(f"no jobs yet in {catalog}\nTry: backfill init, then: backfill start --config job.toml")
         return

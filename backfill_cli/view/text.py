@@ -1,16 +1,16 @@
-"""Names and values from outside, made safe to show: the one place where it happens.
+"""Names and values from outside, made safe to show: the only place where this happens.
 
 What is drawn with Rich is drawn as `Text`, never as markup, so brackets in names need no escape.
 """
 
 import unicodedata
 
-# Cc: ESC and its kin move the cursor. Cf: right-to-left marks change what is read. Cs: no UTF-8 for it.
+# Cc: ESC and the like move the cursor. Cf: right-to-left marks change what is read. Cs: has no UTF-8.
 _UNSHOWN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 
 def shown(value: object) -> str:
-    """One line of text without control characters: what a terminal cannot take for a command."""
+    """One line of text without control characters, so that a terminal takes nothing in it for a command."""
     text = str(value)
     if text.isascii() and text.isprintable():
         return text

@@ -1,4 +1,4 @@
-"""What `verify` says, as text and as JSON."""
+"""The output of `verify`, as text and as JSON."""
 
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -11,14 +11,14 @@ from backfill_cli.view.console import answer, answer_json
 from backfill_cli.view.model import SCHEMA
 
 INDEPENDENT_OF = (
-    "independent of the staged files, the catalog's counts and how the sink applied them; not of how this version "
-    "reads the upstream: a value that it misreads looks equal"
+    "independent of the staged files, the catalog's counts and how the sink applied them, but not of how this "
+    "version reads the upstream: a value that it misreads looks equal"
 )
 
 RANGES_SHOWN = 10  # of 64; JSON has them all
 
 READ_BY_DUCKDB = (
-    "the upstream was read by DuckDB; not independent of which files the job pinned, and of their schema"
+    "the upstream was read by DuckDB; not independent of which files the job pinned, nor of their schema"
 )
 
 
@@ -42,13 +42,13 @@ def show_verify(report: VerifyReport, as_json: bool) -> None:
 
 
 def fix_hint(report: VerifyReport) -> str:
-    """What to type to make the sink equal; nothing where a fix would be refused."""
+    """What to type to make the sink equal; empty if a fix would be refused."""
     if not report.fixable:
         return ""
     only = "".join(f" --table {table.table}" for table in report.tables) if report.left_out else ""
     verify = f"backfill verify {report.job}{only}"
     if report.fix is not None and report.fix.epoch is not None:
-        return f"somebody else writes to it: end that, then {verify} --fix"
+        return f"another program writes to the sink: stop it, then {verify} --fix"
     if report.fix is not None:
         return f"{verify} --fix --confirm {report.job}"
     if report.live:
@@ -57,7 +57,7 @@ def fix_hint(report: VerifyReport) -> str:
 
 
 def verify_text(report: VerifyReport) -> str:
-    """A verdict in lines: the job, its tables, for each that differs the ranges and the first rows."""
+    """A verdict in lines: the job, its tables, and for each that differs, the ranges and the first rows."""
     equal = "upstream and sink are equal" if report.equal else "upstream and sink differ"
     part = "" if report.sample is None else f" in a sample of {spell_share(report.sample)} of the keys"
     took = spell_duration(report.seconds)
@@ -66,16 +66,14 @@ def verify_text(report: VerifyReport) -> str:
         lines += _table_lines(table)
         if table.table in report.recalled:
             when = spell_moment(report.recalled[table.table])
-            lines.append(
-                f"  compared at {when} by a verify that did not end, and the sink's file is as it was then"
-            )
+            lines.append(f"  compared at {when} by an interrupted verify; the sink's file has not changed since")
         changed = report.not_compared.get(table.table, 0)
         if changed:
-            lines.append(f"  {changed:,} of its keys changed upstream since then, and were not compared")
+            lines.append(f"  {changed:,} of its keys have changed upstream since, and were not compared")
     if report.left_out:
-        lines.append(f"not compared, as not asked for: {', '.join(report.left_out)}")
+        lines.append(f"not compared, because not requested: {', '.join(report.left_out)}")
     if report.sample is not None:
-        lines.append("a sample: keys outside it were not compared, and may differ")
+        lines.append("a sample: keys outside it were not compared and may differ")
     if report.fix is not None:
         lines += _told_of(report)
     lines.append(READ_BY_DUCKDB if report.independent else INDEPENDENT_OF)

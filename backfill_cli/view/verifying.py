@@ -1,4 +1,4 @@
-"""What `verify` does and how far it is, on stderr: one line drawn anew on a terminal, else a line now and then."""
+"""What `verify` does and how far it is, on stderr: one line, redrawn, on a terminal; else a line every 10 s."""
 
 import sys
 import threading
@@ -17,10 +17,10 @@ CLEARED = "\r\x1b[K"
 
 
 def progress_text(at: VerifyProgress) -> str:
-    """`orders: 42%, at least 3s left: comparing table orders`: what is cut off on a narrow terminal stands last.
+    """`orders: 42%, at least 3s left: comparing table orders`: what a narrow terminal cuts off comes last.
 
-    At least: rows that differ are looked for again, and compared again after a fix: steps whose share is told as
-    theirs, so that what was told of the whole does not go back.
+    At least: rows that differ are searched for again, and compared again after a fix. These steps report their
+    own share, so that the share of the whole never goes back.
     """
     of = " of this step" if at.alone else ""
     told = [f"{min(at.share, 0.99) * 100:.0f}%{of}"] if at.share else []
@@ -31,7 +31,7 @@ def progress_text(at: VerifyProgress) -> str:
 
 @contextmanager
 def shown() -> Iterator[Callable[[VerifyProgress], None]]:
-    """What to tell how far it is; the drawn line is gone at the end."""
+    """Yields the function that takes the progress; a drawn line is gone at the end."""
     if not interactive(sys.stderr):
         yield Lines(time.monotonic).tell
         return
@@ -43,7 +43,7 @@ def shown() -> Iterator[Callable[[VerifyProgress], None]]:
 
 
 class Lines:
-    """A plain line when something else begins, and every 10 s. now_s: a monotonic clock."""
+    """A plain line when a new step begins, and every 10 s. now_s: a monotonic clock."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         self._now_s = now_s
@@ -60,7 +60,7 @@ class Lines:
 
 
 class Drawn:
-    """One line of a terminal, written over; cut where the terminal ends."""
+    """One line of a terminal, overwritten each time; cut at the terminal's width."""
 
     def __init__(self) -> None:
         self._turn = threading.Lock()
@@ -78,8 +78,8 @@ class Drawn:
 
 
 def tell_before(report: VerifyReport) -> None:
-    """Say what is about to be changed."""
+    """Print what is about to be changed."""
     if interactive(sys.stderr):
         print(CLEARED, end="", file=sys.stderr)
-    for line in fix_lines(report, "is about to be made equal"):
+    for line in fix_lines(report, "is about to be fixed"):
         say(line)

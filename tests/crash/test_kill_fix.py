@@ -100,7 +100,7 @@ def test_what_others_wrote_is_counted_shown_and_put_right(job: tuple[Path, dict[
     hint = dry.stderr.split("Try: ", 1)[1].strip()
     fixed = backfill(folder, *shlex.split(hint)[1:])
     assert fixed.returncode == 0, fixed.stderr
-    assert "table t is about to be made equal: 2 missing" in fixed.stderr
+    assert "table t is about to be fixed: 2 missing" in fixed.stderr
     assert "upstream and sink are equal" in fixed.stdout
     assert held(folder) == expected
 
@@ -157,7 +157,7 @@ def test_a_fix_is_refused_where_it_would_not_be_right(job: tuple[Path, dict[int,
         (("--fix", "--sample", "1%"), 2, "--fix and --sample cannot be used together"),
         (("--fix", "--independent"), 2, "--fix and --independent cannot be used together"),
         (("--fix", "--confirm", "crush"), 2, "--confirm names 'crush'"),
-        (("--confirm", "crash"), 2, "--confirm is for --fix alone"),
+        (("--confirm", "crash"), 2, "--confirm works only with --fix"),
         (
             ("--table", "tt"),
             2,

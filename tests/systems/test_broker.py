@@ -44,4 +44,4 @@ def test_a_taken_port_is_told(script: "subprocess.Popen[str]") -> None:
     script.terminate()
     script.wait(60)
     assert again.returncode == 1
-    assert "name another one with --port" in again.stderr
+    assert "choose another one with --port" in again.stderr

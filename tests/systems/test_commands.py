@@ -118,7 +118,7 @@ def test_ctrl_c_while_the_sink_is_held_ends_soon_and_the_promised_epoch_is_kept(
             place.until(lambda job: "waiting" in job["limited_by"])
             runner.send_signal(signal.SIGINT)
             assert runner.wait(60) == 130, place.said
-    assert "orders: stopping; the epoch in hand is committed first" in place.said
+    assert "orders: stopping once the current epoch has committed" in place.said
     assert place.job()["state"] == "stopped"
     assert place.typed("throttle", "--rate", "none").returncode == 0
     ended = place.typed(*CAUGHT_UP)
@@ -145,7 +145,7 @@ def test_a_detached_run_and_the_cron_job_that_repeats_it(place: Place) -> None:
     assert said[1].startswith("running, snapshot; ")
     assert any(line.startswith("throttle to no limit by ") and " taken at epoch " in line for line in said)
     assert [line.split(":")[0] for line in said[-5:]] == ["rows", "changes", "rejected", "time", "rows/s"]
-    assert "6,000 of the snapshot read, " in said[-5]
+    assert "6,000 read from the snapshot, " in said[-5]
     assert place.typed("logs", "--last", "5").stdout.splitlines() == log.splitlines()[-5:]
     assert "\x1b" not in log
     assert "is held" not in log
@@ -175,7 +175,7 @@ def test_people_query_the_new_table_once_every_gate_is_open(place: Place) -> Non
 
     done = place.typed("cutover")
     assert done.returncode == 0, done.stderr
-    assert "may be reversed until" in done.stdout
+    assert "can be reversed until" in done.stdout
     rows = "SELECT count(*) FROM orders"
     with duckdb.connect(str(place.folder / "warehouse.duckdb"), read_only=True) as con:
         assert con.sql(rows).fetchall() == con.sql("SELECT count(*) FROM orders_v2").fetchall() != [(1,)]

@@ -1,4 +1,4 @@
--- Tables that a `verify` which has not ended found equal, so that the next one need not read them again.
+-- Tables that an unfinished `verify` found equal, so that the next one need not read them again.
 
 CREATE TABLE compared (
     job           VARCHAR NOT NULL,
@@ -8,10 +8,10 @@ CREATE TABLE compared (
     rows_upstream BIGINT  NOT NULL,
     rows_sink     BIGINT  NOT NULL
 );
-COMMENT ON TABLE compared IS 'One row a table that a verify which has not ended found equal; none once it has.';
+COMMENT ON TABLE compared IS 'One row per table that an unfinished verify found equal; deleted once it ends.';
 COMMENT ON COLUMN compared.job IS 'Name of the job.';
 COMMENT ON COLUMN compared.table_name IS 'The job''s name for the table.';
-COMMENT ON COLUMN compared.basis IS 'Digest of all that the comparison depends on: config, checkpoint, what was asked, the sink as it was.';
-COMMENT ON COLUMN compared.at_ms IS 'When, milliseconds since 1970.';
+COMMENT ON COLUMN compared.basis IS 'Digest of everything that the comparison depends on: config, checkpoint, options, state of the sink.';
+COMMENT ON COLUMN compared.at_ms IS 'When it was compared, ms.';
 COMMENT ON COLUMN compared.rows_upstream IS 'Rows upstream.';
 COMMENT ON COLUMN compared.rows_sink IS 'Rows in the sink.';

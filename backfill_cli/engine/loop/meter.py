@@ -228,7 +228,7 @@ class Meter:
         """What limits the job now, and the command that changes it."""
         control: Control = state.control
         if control.paused:
-            return f"paused by {control.paused_by}; to go on: backfill resume {self._job}"
+            return f"paused by {control.paused_by}; to continue: backfill resume {self._job}"
         if waiting is not None:
             return f"waiting: {waiting}"
         spool = self._view.spool

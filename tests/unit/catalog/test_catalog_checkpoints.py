@@ -117,7 +117,7 @@ def test_a_second_promise_must_wait(claim: Claim) -> None:
 
 def test_only_what_was_promised_can_be_marked_or_dropped(claim: Claim) -> None:
     claim.store.prepare(checkpoint(100), None, progress())
-    with pytest.raises(StateConflict, match="150 is to be marked committed, but prepared is 100"):
+    with pytest.raises(StateConflict, match="150 cannot be marked committed: the prepared epoch is 100"):
         claim.store.mark(record(150), progress())
     with pytest.raises(StateConflict, match="150 is not prepared"):
         claim.store.unprepare(150)

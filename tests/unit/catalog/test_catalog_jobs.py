@@ -114,7 +114,7 @@ def test_without_a_name_the_only_active_job_is_meant(catalog: Catalog, clock: Cl
 
 def test_without_a_name_two_active_jobs_are_asked_about(catalog: Catalog) -> None:
     catalog.create_job(definition("users"), Control(), FIRST)
-    with pytest.raises(UsageError, match="several jobs could be meant: orders, users"):
+    with pytest.raises(UsageError, match="several jobs are active: orders, users"):
         catalog.job(None)
 
 

@@ -157,7 +157,7 @@ def test_case_40_a_runner_that_was_taken_over_changes_nothing_more(
             lambda: old.store.become(JobState.FAILED, "late"),
         )
         for act in acts:
-            with pytest.raises(Held, match="our token is 1, the catalog's 2"):
+            with pytest.raises(Held, match="our token is 1, the catalog has 2"):
                 act()
         assert Path(path).read_bytes() == before
     assert catalog.job("orders").lease.host == "far-host"

@@ -80,7 +80,7 @@ def test_a_link_to_nowhere_is_refused_and_not_followed(tmp_path: Path, clock: Cl
 
 def test_a_file_that_everybody_can_write_is_refused(catalog: Catalog, path: Path) -> None:
     path.chmod(0o666)
-    with pytest.raises(UsageError, match="written by everybody") as refused:
+    with pytest.raises(UsageError, match="writable by everybody") as refused:
         catalog.jobs()
     assert "chmod o-w" in refused.value.hint
 

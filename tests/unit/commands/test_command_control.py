@@ -59,7 +59,7 @@ def test_with_a_runner_a_command_waits_for_a_barrier(run: Run, catalog: Catalog)
 def test_waiting_for_a_barrier_that_does_not_come_is_code_8(run: Run) -> None:
     result = run("pause", "--wait", "--timeout", "0.2")
     assert result.exit_code == 8
-    assert "the pause was not done within 0.2 s; the request stays in place" in result.stderr
+    assert "the pause did not complete within 0.2 s; the request stays in place" in result.stderr
 
 
 def test_wait_prints_the_epoch_that_took_the_command(run: Run, catalog: Catalog, claim: Claim) -> None:
@@ -130,7 +130,7 @@ def test_resume_without_a_runner_runs_the_job_here(
 def test_a_runner_keeps_the_until_that_it_began_with(run: Run, catalog: Catalog) -> None:
     result = run("resume", "--until", "caught-up")
     assert result.exit_code == 2
-    assert "has a runner, which was told how to run: --until" in result.stderr
+    assert "has a runner already, whose options cannot change: --until" in result.stderr
     assert (catalog.job("orders").waiting, catalog.job("orders").until) == ((), "forever")
 
 
@@ -139,7 +139,7 @@ def test_a_second_pause_says_who_paused_and_since_when(run: Run, catalog: Catalo
         db.execute("UPDATE jobs SET paused_by = 'ann@box', paused_since_ms = 1763692800123")
     again = run("pause")
     assert again.exit_code == 0
-    said = "it was paused already, by ann@box since 2025-11-21 02:40:00 UTC"
+    said = "it was already paused, by ann@box since 2025-11-21 02:40:00 UTC"
     assert again.stderr.splitlines() == ["job orders: paused, at epoch 0", said]
     assert json.loads(run("pause", "--json").stdout)["note"] == said
     assert json.loads(run("pause", "--all", "--json").stdout)["note"] is None, "the log is paused from here on"
@@ -149,7 +149,7 @@ def test_a_second_pause_says_who_paused_and_since_when(run: Run, catalog: Catalo
 @pytest.mark.usefixtures("claim")
 def test_a_pause_that_waits_for_its_barrier_counts_as_one(run: Run) -> None:
     assert json.loads(run("pause", "--json").stdout)["note"] is None
-    assert "it was paused already, by " in run("pause").stderr
+    assert "it was already paused, by " in run("pause").stderr
 
 
 def test_a_limit_that_changes_nothing_says_so(run: Run, catalog: Catalog, claim: Claim) -> None:
@@ -157,7 +157,7 @@ def test_a_limit_that_changes_nothing_says_so(run: Run, catalog: Catalog, claim:
     claim.store.heartbeat(6, NOW)
     told = run("throttle", "--rate", "5")
     assert told.exit_code == 0
-    assert "it has no effect now: the snapshot is read, and changes are not limited" in told.stderr
+    assert "it has no effect now: the snapshot has been read, and changes are not limited" in told.stderr
 
 
 def test_an_epoch_is_told_with_its_time(run: Run, catalog: Catalog) -> None:
@@ -178,7 +178,7 @@ def test_the_name_may_be_left_out_only_when_it_is_clear(run: Run, catalog: Catal
     make_job(catalog, "shop")
     result = run("pause")
     assert result.exit_code == 2
-    assert "several jobs could be meant" in result.stderr
+    assert "several jobs are active" in result.stderr
     end_job(catalog, "shop", JobState.DONE)
     assert run("pause").exit_code == 0
 
@@ -200,7 +200,7 @@ def test_wait_returns_at_the_goal_and_with_9_when_the_job_ends_first(
     end_job(catalog, "orders", state, "part-7 is gone")
     result = run("wait", "--for", goal)
     assert result.exit_code == code
-    assert (f"is {state} (part-7 is gone), before {goal}" in result.stderr) == (code == 9)
+    assert (f"is {state} (part-7 is gone) before it was {goal}" in result.stderr) == (code == 9)
 
 
 @pytest.mark.parametrize("goal", ["caught-up", "paused", "stopped", "done"])
@@ -208,7 +208,7 @@ def test_wait_for_a_failed_job_ends_with_1_and_its_reason(run: Run, catalog: Cat
     end_job(catalog, "orders", JobState.FAILED, "part-7 is gone", NOW)
     result = run("wait", "--for", goal)
     assert result.exit_code == 1
-    assert f"job 'orders' failed, before {goal}: part-7 is gone" in result.stderr
+    assert f"job 'orders' failed before it was {goal}: part-7 is gone" in result.stderr
 
 
 NOW = Progress(

@@ -106,8 +106,8 @@ def test_a_catalog_of_another_version_is_not_brought_to_this_one(run: Run, catal
     with Store(catalog.path).writing() as db:
         db.execute("DELETE FROM catalog_version WHERE version = (SELECT max(version) FROM catalog_version)")
     before = catalog.path.read_bytes()
-    assert "this backfill works with version" in found(run)["jobs"][0]["said"]
     assert "because of the failures above" in found(run, write_config(folder))["plan"][0]["said"]
+    assert "this backfill needs version" in found(run)["jobs"][0]["said"]
     assert catalog.path.read_bytes() == before
 
 
@@ -128,7 +128,7 @@ def test_a_job_that_failed_is_what_is_wrong_with_its_config_and_a_warning_elsewh
     with catalog.claim("orders", "test", 5) as claim:
         claim.store.redefine("{}", "forever", file)
     way_on = "correct it; then: backfill start --config FILE"
-    end_job(catalog, "orders", JobState.FAILED, f"b.json: line 3: not JSON; to go on: {way_on}")
+    end_job(catalog, "orders", JobState.FAILED, f"b.json: line 3: not JSON; to continue: {way_on}")
     checks = found(run, file)
     (told,) = checks["job"]
     assert (told["status"], told["said"]) == ("failed", "job 'orders' failed: b.json: line 3: not JSON")

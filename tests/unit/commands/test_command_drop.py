@@ -100,10 +100,10 @@ def cut_over(folder: Path, known: Catalog) -> None:
 
 @pytest.mark.usefixtures("cut_over")
 def test_a_drop_after_a_cut_over_says_before_and_after_what_people_go_on_to_see(run: Run, folder: Path) -> None:
-    stays = "shown stays a view of orders, which nothing fills any more; cutover --reverse needs the job"
+    stays = "shown is still a view of orders, which nothing fills any more; cutover --reverse needs the job"
     kept = f"shown_before_{EPOCH}"
     asked = run("drop", "orders").stderr
-    assert f"{stays}; what was there before stays as {kept}" in asked
+    assert f"{stays}; what was there before is kept as {kept}" in asked
     assert "--with-rows" not in asked  # it would be refused
     done = run(*DROP, "--json")
     assert done.exit_code == 0, done.stderr

@@ -36,7 +36,7 @@ def test_a_command_without_a_runner_says_that_nobody_keeps_the_limit(
     limited(done, limit)
     told = run("pause").stderr
     assert "the upstream keeps 5.0 MB of its log for this job" in told
-    assert ("upstream.max_retained; to look: backfill status orders --check" in told) == said
+    assert ("upstream.max_retained; to check: backfill status orders --check" in told) == said
 
 
 def test_a_health_check_asks_the_upstream_of_a_job_that_no_runner_has(

@@ -102,6 +102,6 @@ def test_a_command_that_names_no_config_tells_the_one_that_the_job_was_started_b
 
     fake_engine(monkeypatch, "cutover", look=refused)
     assert "start --config 'my job.toml'\n" in run("cutover", "orders", "--dry-run").stderr
-    end_job(catalog, "orders", JobState.FAILED, "full; to go on: make room; then: backfill start --config FILE")
+    end_job(catalog, "orders", JobState.FAILED, "full; to continue: make room; then: backfill start --config FILE")
     assert "start --config 'my job.toml'" in run("status", "orders").stdout
     assert "start --config 'my job.toml'\n" in run("wait", "orders", "--for", "caught-up").stderr

@@ -106,7 +106,7 @@ def test_a_health_check_where_there_is_no_job_fails(run: Run, folder: Path) -> N
 
 
 def test_history_lists_commits_and_commands_oldest_first(run: Run, catalog: Catalog) -> None:
-    assert "nothing committed" in run("history").stderr
+    assert "no epoch committed" in run("history").stderr
     with catalog.claim("orders", "test", 5) as claim:
         for epoch, verbs in ((1_763_692_800_123, ""), (1_763_692_801_500, "pause")):
             record = EpochRecord(epoch, 1, Phase.UPSTREAM, epoch, 0, 1_200, 900, 3, 250, 40, 1_500, 2, verbs)
@@ -221,14 +221,14 @@ def test_drop_wants_the_name_twice(run: Run, catalog: Catalog, monkeypatch: pyte
     assert dropped == []
     done = run("drop", "orders", "--confirm", "orders")
     assert done.exit_code == 0
-    assert "dropped; the sink's rows stay, in orders, lines; to start into them again: " in done.stderr
+    assert "dropped; the rows in the sink are kept, in orders, lines; to fill them again: " in done.stderr
     assert f"start --into-existing\nleft in the upstream: {left}" in done.stderr
     assert dropped == ["orders"]
     asked = run("drop", "orders", "--with-rows")
     assert (asked.exit_code, dropped) == (2, ["orders"])
-    assert "its tables all their rows" in asked.stderr
+    assert "all rows of its tables" in asked.stderr
     gone = run("drop", "orders", "--with-rows", "--confirm", "orders")
-    assert "dropped; its tables are gone, with their rows: orders, lines" in gone.stderr
+    assert "dropped; its tables and their rows are gone: orders, lines" in gone.stderr
     assert run("drop", "orders", "--with-rows", "--without-sink", "--confirm", "orders").exit_code == 2
 
 
@@ -453,7 +453,7 @@ def test_a_resume_in_the_background_waits_for_the_first_barrier_within_the_time(
         timeout=60,
     )
     assert ended.returncode == code, ended.stderr
-    said = "past its first barrier" if passes else f"had no barrier within {within[:-1]} s, and goes on"
+    said = "past its first barrier" if passes else f"reached no barrier within {within[:-1]} s and goes on"
     assert said in ended.stderr
     assert catalog.job("orders").live
     assert run("stop", "--wait", "--json").exit_code == 0
@@ -473,7 +473,7 @@ def test_a_detached_job_that_fails_at_once_passes_its_error_on(folder: Path) -> 
 
 def test_a_runner_in_the_background_that_was_killed_left_no_error(tmp_path: Path) -> None:
     error = _detached._ended_with(tmp_path / "orders.error.json", -9, tmp_path / "orders.log")
-    assert (error.message, error.exit_code) == ("the runner ended with -9 and said no more", 137)
+    assert (error.message, error.exit_code) == ("the runner ended with exit code -9 and left no error", 137)
     assert str(tmp_path / "orders.log") in error.hint
 
 

@@ -63,7 +63,7 @@ def engine(monkeypatch: pytest.MonkeyPatch, catalog: Catalog, quarantined: int =
         if fails:
             with catalog.claim("orders", "test", 5) as claim:
                 claim.store.become(JobState.STARTING, "")
-                claim.store.become(JobState.FAILED, "part-7: changed; to go on: restore it")
+                claim.store.become(JobState.FAILED, "part-7: changed; to continue: restore it")
             raise BadData("part-7: changed", "restore it")
         return ran(catalog, watcher, quarantined)
 
@@ -84,16 +84,16 @@ def test_a_run_that_is_done_ends_with_five_lines_and_writes_all_it_says_into_its
     lines = said(result.stderr)
     assert lines[:2] == ["starting Spark", "waiting: it is held"]
     assert lines[2] == "throttle to 500 rows/s by ann@box, taken at epoch 20"
-    assert "1 commit: 9 rows and 4 changes read, 1.5s of staging, 0.2s of the sink" in lines[3]
-    assert lines[-5:-2] == ["rows:     9 of the snapshot read, 14 written", "changes:  4 read", "rejected: none"]
+    assert "1 commit: 9 rows and 4 changes read, staging 1.5s, sink 0.2s" in lines[3]
+    assert lines[-5:-2] == ["rows:     9 read from the snapshot, 14 written", "changes:  4 read", "rejected: none"]
     assert lines[-2].endswith(", 1 commit")
     assert (folder / LOG).read_text() == result.stderr
     told = json.loads(result.stdout)["run"]
     assert (told["snapshot_rows"], told["changes_read"], told["rows_written"], told["commits"]) == (9, 4, 14, 1)
     again = said(run("start", "--config", config).stderr)
     assert again[-5] == (
-        "rows:     9 of the snapshot read, 14 written "
-        "(this run; all runs in the ledger: 18 of the snapshot read, 28 written)"
+        "rows:     9 read from the snapshot, 14 written "
+        "(this run; all runs in the ledger: 18 read from the snapshot, 28 written)"
     )
 
 
@@ -114,7 +114,7 @@ def test_a_failure_is_in_the_log_and_shown_once(
     assert result.exit_code == 1
     assert result.stderr.count("part-7: changed\n") == 1
     assert result.stderr.endswith("error: part-7: changed\nTry: restore it\n")
-    assert said((folder / LOG).read_text())[-1] == "failed: part-7: changed; to go on: restore it"
+    assert said((folder / LOG).read_text())[-1] == "failed: part-7: changed; to continue: restore it"
 
 
 def test_quarantined_rows_fail_a_run_that_ended_well_where_that_is_asked_for(
@@ -124,7 +124,7 @@ def test_quarantined_rows_fail_a_run_that_ended_well_where_that_is_asked_for(
     well = run("start", "--config", config)
     assert well.exit_code == 0
     assert f"rejected: 2 rows in {SIDE}" in said(well.stderr)
-    assert f"quarantined, because they cannot be read: 2 rows in {SIDE}" in said(well.stderr)
+    assert f"quarantined, because they could not be read: 2 rows in {SIDE}" in said(well.stderr)
     failed = run("start", "--config", config, "--fail-on-quarantine", "--json")
     assert failed.exit_code == 1
     assert json.loads(failed.stdout)["run"]["all_runs"]["quarantined"] == {SIDE: 2}
@@ -249,7 +249,7 @@ def test_a_start_that_failed_before_there_was_a_job_has_a_log_too(run: Run, fold
 def test_a_job_without_a_log_says_what_writes_one(run: Run, catalog: Catalog) -> None:
     told = run("logs")
     assert (told.exit_code, told.stdout) == (0, "")
-    assert "there is no log yet" in told.stderr
+    assert "there is no log at " in told.stderr
     assert "Try: backfill resume orders" in told.stderr
     assert json.loads(run("logs", "--json").stdout)["lines"] == []
 

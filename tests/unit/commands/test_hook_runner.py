@@ -107,7 +107,9 @@ def test_at_the_end_what_waits_has_one_time_limit_in_all() -> None:
     hooks.close()
     assert time.monotonic() - began_s < 3
     assert len(told.lines) == 4
-    assert "hook for failed: dropped, the run has ended and its time is over" in [line for line, _ in told.lines]
+    assert "hook for failed: dropped, the run has ended and the time limit is used up" in [
+        line for line, _ in told.lines
+    ]
 
 
 def test_events_beyond_those_that_may_wait_are_dropped_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +121,7 @@ def test_events_beyond_those_that_may_wait_are_dropped_and_said(monkeypatch: pyt
         hooks.hear(event())
     assert time.monotonic() - began_s < 1
     hooks.close()
-    dropped = [line for line, _ in told.lines if "2 events wait already" in line]
+    dropped = [line for line, _ in told.lines if "2 events are already waiting" in line]
     assert 2 <= len(dropped) <= 3
 
 

@@ -16,13 +16,13 @@ EVENTS = "'caught-up', 'done', 'failed', 'paused', 'quarantined', 'resumed' or '
     ("hooks", "fault"),
     [
         ('on = ["finished"]\ncommand = ["true"]', f"hooks.on[0]: must be {EVENTS}"),
-        ('on = ["failed"]', "hooks: give on and command, both"),
-        ('command = ["true"]', "hooks: give on and command, both"),
+        ('on = ["failed"]', "hooks: give both on and command"),
+        ('command = ["true"]', "hooks: give both on and command"),
         ('on = ["failed"]\ncommand = "true"', "hooks.command: "),
         ('on = ["failed"]\ncommand = ["no-such-program-here"]', "hooks.command[0]: no-such-program-here: no such"),
-        ('on = ["failed"]\ncommand = ["./plain.txt"]', "plain.txt: it may not be executed: chmod +x"),
-        ('on = ["failed"]\ncommand = ["true", "--token=abc"]', "hooks.command[1]: what stands here is kept in"),
-        ('on = ["failed"]\ncommand = ["true", "${env:TOKEN}"]', "hooks.command[1]: references are read in"),
+        ('on = ["failed"]\ncommand = ["./plain.txt"]', "plain.txt: not executable: chmod +x"),
+        ('on = ["failed"]\ncommand = ["true", "--token=abc"]', "hooks.command[1]: this option is stored in"),
+        ('on = ["failed"]\ncommand = ["true", "${env:TOKEN}"]', "hooks.command[1]: references are allowed"),
         ('on = ["failed"]\ncommand = ["true"]\ntimeout = 0', "hooks.timeout: must be greater"),
     ],
 )

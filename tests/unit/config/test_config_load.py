@@ -52,7 +52,7 @@ def test_the_template_of_init_has_no_fault_with_its_other_sections_either(load_t
 
 
 def test_a_spool_without_its_strategy_is_named(load_text: Load) -> None:
-    with pytest.raises(ConfigError, match="spool: only strategy chain has one"):
+    with pytest.raises(ConfigError, match="spool: only strategy chain uses one"):
         load_text(template("files", "duckdb") + '[spool]\nmax_size = "1GB"\n')
 
 
@@ -88,13 +88,13 @@ def test_all_faults_come_at_once_each_with_its_path(load_text: Load) -> None:
         [
             "nonsense: unknown; known here: barrier, catch_up, hooks, job, retry, sink, spark, spool, tables, "
             "throttle, transform, upstream",
-            "job.name: a job's name is 1 to 63 of a-z, 0-9, _ and -; it is not a path",
+            "job.name: a job's name is 1 to 63 characters of a-z, 0-9, _ and -; it is not a path",
             "job.stratgy: unknown; did you mean strategy?",
             "upstream.snapshot.path: missing",
             "upstream.snapshot.paht: unknown; did you mean path?",
             "upstream.changes.path: missing",
             "tables[0].key: must not be empty",
-            "tables[1].key: names a column twice",
+            "tables[1].key: names a column more than once",
             "sink.type: unknown sink type 'duckbd'; known: duckdb, delta, iceberg, postgres",
             "transform.select[1]: rand is not deterministic: the same row must always give the same result",
             'barrier.interval: a duration must be in seconds, or like "500ms", "1s", "30m", "2h", "1d"',
@@ -116,8 +116,8 @@ def test_a_table_may_not_come_twice_nor_share_a_target(load_text: Load) -> None:
     tables = '[[tables]]\nname = "a"\nkey = ["id"]\ntarget = "main.ORDERS"\n[[tables]]\nname = "b"\nkey = ["id"]\n'
     again = '[[tables]]\nname = "a"\nkey = ["id"]\n[[tables]]\nname = "c"\nkey = ["id"]\ntarget = "main.orders"\n'
     assert faults_of(load_text, GOOD + tables + again) == [
-        "tables[3].name: a is the name of tables[1] too",
-        "tables[4].target: main.orders is the target of tables[1] too",
+        "tables[3].name: a is also the name of tables[1]",
+        "tables[4].target: main.orders is also the target of tables[1]",
     ]
 
 
@@ -252,7 +252,7 @@ def test_other_names_of_tables_are_taken(load_text: Load, name: str) -> None:
 def test_a_type_beside_two_sides_with_types_is_one_fault(load_text: Load) -> None:
     text = GOOD.replace("snapshot = {", 'snapshot = { type = "files",')
     assert text != GOOD
-    assert faults_of(load_text, text) == ["upstream.type: leave it out, or leave out the sides' own types"]
+    assert faults_of(load_text, text) == ["upstream.type: leave it out, or leave out the types of both sides"]
 
 
 def test_a_database_is_not_asked_for_keys_while_the_config_has_other_faults(load_text: Load) -> None:

@@ -287,7 +287,7 @@ def test_the_table_is_named_after_its_folder_or_file(path: str, table: str) -> N
 def test_where_nobody_can_look_it_says_so(load_text: Load) -> None:
     with pytest.raises(UsageError, match="no files found"):
         look("files", "nowhere", None)
-    with pytest.raises(UsageError, match="at files alone, not at kafka"):
+    with pytest.raises(UsageError, match="with files only, not with kafka"):
         look("kafka", "x", None)
-    with pytest.raises(UsageError, match="beside a snapshot"):
+    with pytest.raises(UsageError, match="needs the path of a snapshot"):
         look("files", None, "changes")

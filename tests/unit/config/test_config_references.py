@@ -135,10 +135,10 @@ def test_secrets_of_spark_are_references_too(load_text: Load, monkeypatch: pytes
 def test_an_unknown_kind_of_reference_is_a_fault(load_text: Load, text: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load_text(GOOD.replace("data/snapshot", text))
-    assert caught.value.faults == ("upstream.snapshot.path: a reference is ${env:NAME} or ${file:PATH}",)
+    assert caught.value.faults == ("upstream.snapshot.path: a reference must be ${env:NAME} or ${file:PATH}",)
 
 
 def test_references_elsewhere_are_faults(load_text: Load) -> None:
     with pytest.raises(ConfigError) as caught:
         load_text(GOOD.replace('key = ["id"]', 'key = ["id"]\ntarget = "${env:X}"'))
-    assert caught.value.faults == ("tables[0].target: references are read in upstream, sink and spark only",)
+    assert caught.value.faults == ("tables[0].target: references are allowed only in upstream, sink and spark",)

@@ -60,7 +60,7 @@ def test_functions_of_one_row_are_taken(text: str) -> None:
         ("count(*) AS n", "more than one row"),
         ("row_number() OVER (ORDER BY a) AS n", "more than one row"),
         ("(SELECT max(x) FROM t) AS m", "more than one row"),
-        ("explode(items) AS i", "several rows"),
+        ("explode(items) AS i", "one row into several"),
         ("upper(a)", "give it a name"),
         ("s.inner", "give it a name: s.inner AS inner"),
         ("a +", "not a Spark SQL expression"),
@@ -83,7 +83,7 @@ def test_a_subquery_in_where_is_refused() -> None:
 
 def test_a_select_that_drops_or_changes_the_key_is_refused() -> None:
     assert faults(["id", "a"]) == [
-        "transform.select: the key column day of table orders must be in it as it is, renamed at most "
+        "transform.select: the key column day of table orders must be selected unchanged, renamed at most "
         "(day, or day AS other_name)"
     ]
     assert "key column id" in faults(["id + 1 AS id", "day"])[0]
@@ -92,7 +92,7 @@ def test_a_select_that_drops_or_changes_the_key_is_refused() -> None:
 
 
 def test_a_name_may_not_come_twice() -> None:
-    assert faults(["id", "day", "a AS x", "b AS X"]) == ["transform.select: names X twice"]
+    assert faults(["id", "day", "a AS x", "b AS X"]) == ["transform.select: names X more than once"]
 
 
 def test_the_sink_key_follows_the_renames_in_the_keys_order() -> None:

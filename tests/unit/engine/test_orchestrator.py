@@ -518,7 +518,7 @@ def test_a_commanded_pause_outranks_a_self_pause() -> None:
     world.post(Verb.PAUSE)
     world.step()
     world.now_ms += 40_000
-    assert world.loop.progress().limited_by == "paused by ann; to go on: backfill resume j"
+    assert world.loop.progress().limited_by == "paused by ann; to continue: backfill resume j"
 
 
 # -- caught up and done ------------------------------------------------------------------------------------------

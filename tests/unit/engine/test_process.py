@@ -91,7 +91,7 @@ def test_what_fails_in_passing_is_tried_again_and_what_is_waited_for_is_told(
     told: list[str] = []
     config: Any = Config()
     assert Resources(config, told.append).patiently(flaky(2)) == "done"
-    assert told == ["waiting: a.duckdb is held by python (PID 7); to go on: close it"] * 2
+    assert told == ["waiting: a.duckdb is held by python (PID 7); to continue: close it"] * 2
 
 
 def test_a_failure_that_outlasts_the_limit_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,7 +101,7 @@ def test_a_job_that_fails_keeps_its_errors_way_on(catalog: Catalog, hint: str, w
         run._claimed(JOB, CONFIG, resources, lock),
     ):
         raise Fatal("it is gone", hint)
-    assert catalog.job("orders").reason == f"it is gone; to go on: {way_on}"
+    assert catalog.job("orders").reason == f"it is gone; to continue: {way_on}"
 
 
 def test_a_job_that_was_started_into_existing_is_told_to_start_over_without_its_rows(tmp_path: Path) -> None:

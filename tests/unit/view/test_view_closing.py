@@ -10,11 +10,11 @@ AFTER = Tally(Totals(13, 6_000, 60, 6_067, 11), {SIDE: 7})
 
 def test_a_first_run_says_each_number_once() -> None:
     assert closing_lines(RunView("orders", AFTER, AFTER, 12.0)) == [
-        "rows:     6,000 of the snapshot read, 6,060 written",
+        "rows:     6,000 read from the snapshot, 6,060 written",
         "changes:  60 read",
         "rejected: 7 rows in _backfill_quarantine_orders",
         "time:     12s, 11 commits",
-        "rows/s:   505 rows and changes read a second, from the command on",
+        "rows/s:   505 rows and changes read per second, since the command was given",
     ]
 
 
@@ -22,19 +22,19 @@ def test_a_later_run_says_its_own_numbers_and_those_of_all() -> None:
     told = closing_lines(RunView("orders", AFTER.since(BEFORE), AFTER, 10.0))
     all_runs = "(this run; all runs in the ledger:"
     assert told == [
-        f"rows:     5,000 of the snapshot read, 5,050 written {all_runs} 6,000 of the snapshot read, "
+        f"rows:     5,000 read from the snapshot, 5,050 written {all_runs} 6,000 read from the snapshot, "
         "6,060 written)",
         f"changes:  50 read {all_runs} 60 read)",
         "rejected: 2 rows in _backfill_quarantine_orders (this run; all runs in the ledger: 7 rows in "
         "_backfill_quarantine_orders)",
         f"time:     10s, 3 commits {all_runs} 11 commits)",
-        "rows/s:   505 rows and changes read a second, from the command on",
+        "rows/s:   505 rows and changes read per second, since the command was given",
     ]
 
 
 def test_a_run_without_anything_to_read_has_no_rate() -> None:
     told = closing_lines(RunView("orders", BEFORE.since(BEFORE), BEFORE, 3.0))
-    assert told[-1] == "rows/s:   N/A: there was nothing to read"
+    assert told[-1] == "rows/s:   N/A: nothing was read"
     assert told[2].startswith("rejected: none (this run; ")
 
 

@@ -47,8 +47,8 @@ def judged(
             False,
             "failed: part-7: changed",
         ),
-        ({"state": JobState.STARTING, "lease": STARTED}, True, "starting since 9m 59s"),
-        ({"state": JobState.STARTING, "lease": STARTED_LONG_AGO}, False, "starting since 10m 1s"),
+        ({"state": JobState.STARTING, "lease": STARTED}, True, "starting for 9m 59s"),
+        ({"state": JobState.STARTING, "lease": STARTED_LONG_AGO}, False, "starting for 10m 1s"),
         ({"state": JobState.STOPPED, "reason": "asked", "live": False}, False, "stopped: asked"),
         ({"live": False}, False, "dead: no runner: the last one, pid 4711 on box, is gone"),
         ({"live": False, "lease": Lease(3)}, False, "running: no runner"),
@@ -85,7 +85,7 @@ def test_a_job_that_looks_at_its_upstream_no_more_is_not_though_its_heart_beats(
     told = {"interval_ms": interval_s * 1000}
     found, why = judged(told=told | {"looked_ms": NOW_MS - most_ms - 1})
     assert not found
-    assert "no look at the upstream for" in why
+    assert "upstream not observed for" in why
     assert judged(told=told | {"looked_ms": NOW_MS - most_ms})[0]
 
 
@@ -93,7 +93,7 @@ def test_a_job_that_is_done_is_healthy_within_the_limit_of_its_last_look() -> No
     done = {"state": JobState.DONE, "live": False, "told": {"looked_ms": NOW_MS - 90_000}}
     assert judged(**done) == (True, "done")
     assert judged(90.0, **done) == (True, "done")
-    assert judged(89.0, **done) == (False, "done, and its upstream was looked at last 1m 30s ago")
+    assert judged(89.0, **done) == (False, "done, but its upstream was last observed 1m 30s ago")
 
 
 DONE = row(progress=progress(**FRESH, held_bytes=5 << 20), state=JobState.DONE, live=False)
@@ -110,10 +110,14 @@ DONE = row(progress=progress(**FRESH, held_bytes=5 << 20), state=JobState.DONE, 
             False,
             "keeps 41 MB of its log for this job, more than upstream.max_retained",
         ),
-        (HistoryGone("the slot is gone"), False, "done; it cannot go on: the slot is gone"),
-        (StateConflict("another database"), False, "done; it cannot go on: another database"),
-        (Transient("no route"), True, "done; its upstream was not asked how much log it keeps: no route"),
-        (UsageError("no password"), True, "done; its upstream was not asked how much log it keeps: no password"),
+        (HistoryGone("the slot is gone"), False, "done; it cannot continue: the slot is gone"),
+        (StateConflict("another database"), False, "done; it cannot continue: another database"),
+        (Transient("no route"), True, "done; its upstream could not be asked how much log it keeps: no route"),
+        (
+            UsageError("no password"),
+            True,
+            "done; its upstream could not be asked how much log it keeps: no password",
+        ),
     ],
 )
 def test_a_job_without_a_runner_is_as_well_as_its_upstream_says(

@@ -45,12 +45,12 @@ def events(entries: Sequence[Entry]) -> list[str]:
 
 
 def test_why_a_run_failed_is_told_once_at_its_end() -> None:
-    one, news = journal(), seen(state=JobState.FAILED, reason="b.json is gone; to go on: put it back")
+    one, news = journal(), seen(state=JobState.FAILED, reason="b.json is gone; to continue: put it back")
     (line,) = texts(list(one.look(news)))
     assert line.startswith("failed, ")
     assert "b.json" not in line
     assert texts(list(one.ended(news, Transient("b.json is gone", "put it back")))) == [
-        "failed: b.json is gone; to go on: put it back"
+        "failed: b.json is gone; to continue: put it back"
     ]
 
 
@@ -76,8 +76,8 @@ def test_a_line_of_progress_says_what_was_committed_since_the_line_before() -> N
         total = Totals(commits, 100 * commits, 7 * commits, 107 * commits, commits, 1_000 * commits, 200 * commits)
         said += texts(list(one.look(seen(total))))
     assert len(said) == 2
-    assert "; 1 commit: 100 rows and 7 changes read, 1s of staging, 0.2s of the sink; " in said[0]
-    assert "; 2 commits: 200 rows and 14 changes read, 2s of staging, 0.4s of the sink; " in said[1]
+    assert "; 1 commit: 100 rows and 7 changes read, staging 1s, sink 0.2s; " in said[0]
+    assert "; 2 commits: 200 rows and 14 changes read, staging 2s, sink 0.4s; " in said[1]
     due_in_s = one.due_in_s()
     assert due_in_s is not None
     assert 0 < due_in_s < 3
@@ -91,11 +91,11 @@ def test_a_wait_is_told_when_it_begins_and_ends_not_each_second() -> None:
     said = []
     for waiting in (None, *held, None, None):
         said += list(one.look(seen(told={"waiting_for": waiting, "phase": Phase.UPSTREAM})))
-    waits = [entry for entry in said if entry.text.startswith(("waiting", "goes on"))]
+    waits = [entry for entry in said if entry.text.startswith(("waiting", "continues"))]
     assert [entry.text for entry in waits] == [
         f"waiting: {held[0]}",
         f"waiting: {held[2]}",
-        "goes on: what it waited for is over",
+        "continues: the wait is over",
     ]
     assert [entry.weight for entry in waits] == [Weight.WARNING, Weight.WARNING, Weight.INFO]
 
@@ -107,8 +107,8 @@ def test_rows_that_are_quarantined_are_told_as_they_come() -> None:
         said += list(one.look(seen(told={"quarantined": {SIDE: rows}})))
     warned = [entry for entry in said if entry.weight is Weight.WARNING]
     assert [entry.text for entry in warned] == [
-        f"quarantined, because they cannot be read: 2 rows in {SIDE}",
-        f"quarantined, because they cannot be read: 3 rows in {SIDE}",
+        f"quarantined, because they could not be read: 2 rows in {SIDE}",
+        f"quarantined, because they could not be read: 3 rows in {SIDE}",
     ]
     assert events(warned) == ["quarantined", "quarantined"]
     assert warned[0].event is not None
@@ -158,9 +158,9 @@ def test_what_the_runner_before_left_is_no_event() -> None:
 
 def test_a_failure_is_told_with_the_way_on_and_is_an_event_of_the_job_that_failed() -> None:
     error = Transient("the sink is held", "close it")
-    failed = seen(state=JobState.FAILED, reason="the sink is held; to go on: close it", live=False)
+    failed = seen(state=JobState.FAILED, reason="the sink is held; to continue: close it", live=False)
     (entry,) = journal().ended(failed, error)
-    assert (entry.text, entry.weight) == ("failed: the sink is held; to go on: close it", Weight.ERROR)
+    assert (entry.text, entry.weight) == ("failed: the sink is held; to continue: close it", Weight.ERROR)
     assert entry.event is not None
     assert (entry.event.name, entry.event.reason, entry.event.hint) == ("failed", "the sink is held", "close it")
     (entry,) = journal().ended(None, error)
@@ -172,7 +172,7 @@ def test_a_failure_is_told_with_the_way_on_and_is_an_event_of_the_job_that_faile
 def test_a_run_that_was_stopped_early_did_not_fail() -> None:
     stopped = seen(state=JobState.STOPPED, reason="a stop was asked for", live=False)
     (entry,) = journal().ended(stopped, StoppedEarly("it was stopped before it was caught up", "resume it"))
-    assert entry.text == "it was stopped before it was caught up; to go on: resume it"
+    assert entry.text == "it was stopped before it was caught up; to continue: resume it"
     assert entry.event is not None
     assert entry.event.name == "stopped"
 

@@ -88,7 +88,7 @@ def test_a_log_that_cannot_be_written_is_said_once_and_ends_nothing(tmp_path: Pa
     written.write("a")
     written.write("b")
     (one,) = said
-    assert "the job goes on without it" in one
+    assert "the job continues without a log" in one
 
 
 def test_a_link_is_not_written_through(tmp_path: Path) -> None:

@@ -99,9 +99,9 @@ def test_the_port_serves_what_is_true_now() -> None:
 @pytest.mark.parametrize(
     ("file", "port", "said"),
     [
-        ("/no/folder/x.prom", None, "its folder is not there or not writable"),
-        (None, "http", "not a port"),
-        (None, "70000", "not a port"),
+        ("/no/folder/x.prom", None, "its folder does not exist or is not writable"),
+        (None, "http", "neither a port"),
+        (None, "70000", "neither a port"),
         (None, "no-such-host.invalid:9100", "no-such-host.invalid:9100"),
     ],
 )

@@ -95,21 +95,21 @@ def test_a_job_that_does_not_read_has_neither_rate_nor_eta(changes: dict[str, ob
         ({}, "rate 20000 rows/s; to change: backfill throttle orders --rate none"),
         (
             {"control": Control("me@box", 5_000)},
-            "paused by me@box since 1970-01-01 00:00:05 UTC; to go on: backfill resume orders",
+            "paused by me@box since 1970-01-01 00:00:05 UTC; to continue: backfill resume orders",
         ),
         (
             {"live": False},
-            "no runner: the last one, pid 4711 on box, is gone since 1970-01-01 00:00:00 UTC; "
-            "to go on: backfill resume orders",
+            "no runner: the last one, pid 4711 on box, is gone (last seen 1970-01-01 00:00:00 UTC); "
+            "to continue: backfill resume orders",
         ),
-        ({"state": JobState.STOPPED, "live": False}, "stopped; to go on: backfill resume orders"),
+        ({"state": JobState.STOPPED, "live": False}, "stopped; to continue: backfill resume orders"),
         (
             {"state": JobState.FAILED, "reason": "part-7: changed", "live": False},
-            "failed: part-7: changed; to go on: backfill resume orders",
+            "failed: part-7: changed; to continue: backfill resume orders",
         ),
         (
-            {"state": JobState.FAILED, "reason": "a key twice; to go on: drop the job", "live": False},
-            "failed: a key twice; to go on: drop the job",
+            {"state": JobState.FAILED, "reason": "a key twice; to continue: drop the job", "live": False},
+            "failed: a key twice; to continue: drop the job",
         ),
         (
             {"state": JobState.DONE, "reason": "caught up", "live": False},
@@ -117,7 +117,7 @@ def test_a_job_that_does_not_read_has_neither_rate_nor_eta(changes: dict[str, ob
         ),
         (
             {"state": JobState.DONE, "reason": "caught up", "live": False, "control": Control("me@box", 5_000)},
-            "done: caught up, paused by me@box: the next run will wait; to go on: backfill resume orders",
+            "done: caught up, paused by me@box: the next run will wait; to continue: backfill resume orders",
         ),
         (
             {"progress": progress(not_converging="not converging: 1/s against 2/s")},

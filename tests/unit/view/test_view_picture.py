@@ -61,13 +61,13 @@ def test_a_job_whose_runner_died_does_not_look_well() -> None:
     assert "orders  dead  " in text
     ended = row(live=False, state=JobState.PAUSED, lease=Lease(3))
     assert "paused, no runner" in drawn(job_picture(job_view(ended)))
-    assert "to go on    backfill resume orders" in text
+    assert "to continue  backfill resume orders" in text
 
 
 def test_a_paused_job_says_by_whom_and_how_to_go_on() -> None:
     text = drawn(job_picture(job_view(row(state=JobState.PAUSED, control=Control("me@box", 5)))))
-    assert "limited by  paused by me@box" in text
-    assert "to go on    backfill resume orders" in text
+    assert "limited by   paused by me@box" in text
+    assert "to continue  backfill resume orders" in text
 
 
 def test_an_empty_catalog_and_several_jobs_can_be_watched() -> None:
@@ -130,20 +130,20 @@ def test_a_log_gets_a_line_every_ten_seconds_and_at_each_change(capsys: pytest.C
 
 def test_what_holds_a_job_up_is_told_whole_with_the_command_below() -> None:
     held = "/home/me/warehouse/warehouse.duckdb is held by /usr/bin/python3.11 (PID 12345)"
-    waiting = f"{held}; to go on: close what holds it: lsof /home/me/warehouse/warehouse.duckdb"
+    waiting = f"{held}; to continue: close what holds it: lsof /home/me/warehouse/warehouse.duckdb"
     view = job_view(row(progress=progress(waiting_for=waiting, limited_by=f"waiting: {waiting}")))
     lines = [line.strip() for line in drawn(job_picture(view)).splitlines()]
     start = next(number for number, line in enumerate(lines) if line.startswith("limited by"))
-    assert " ".join(lines[start : start + 2]) == f"limited by  waiting: {held}"
-    assert lines[start + 2] == "to go on    close what holds it: lsof /home/me/warehouse/warehouse.duckdb"
+    assert " ".join(lines[start : start + 2]) == f"limited by   waiting: {held}"
+    assert lines[start + 2] == "to continue  close what holds it: lsof /home/me/warehouse/warehouse.duckdb"
 
 
 def test_a_start_that_is_not_in_the_catalog_yet_tells_what_it_does() -> None:
-    text = drawn(beginning_picture("orders", "waiting: it is held; to go on: lsof it", "Ctrl-C ends it"))
+    text = drawn(beginning_picture("orders", "waiting: it is held; to continue: lsof it", "Ctrl-C ends it"))
     assert [" ".join(line.split()) for line in text.splitlines() if line.strip()] == [
         "orders starting",
         "waiting: it is held",
-        "to go on: lsof it",
+        "to continue: lsof it",
         "Ctrl-C ends it",
     ]
 
@@ -189,7 +189,7 @@ def test_a_live_view_of_a_job_says_what_limits_it_on_a_screen_of_24_lines() -> N
     told = progress(
         converging=True,
         held_bytes=1 << 30,
-        limited_by="waiting: " + "x" * 150 + "; to go on: backfill resume orders",
+        limited_by="waiting: " + "x" * 150 + "; to continue: backfill resume orders",
     )
     view = job_view(row(progress=told), FULL_OF_SPLITS.groups, ledger([1000, 3000, 2000]))
     console = Console(file=io.StringIO(), width=80, height=24, color_system=None, highlight=False)
@@ -224,6 +224,6 @@ def test_phases_and_epochs_are_told_in_words_and_times() -> None:
 def test_a_job_that_has_ended_is_not_limited_by_its_end() -> None:
     ended = replace(FULL, state="done", limited_by="done: caught up; to follow: backfill start")
     assert progress_line(ended).endswith("; done: caught up; to follow: backfill start")
-    assert "it is" in job_details(ended)
+    assert "ended:" in job_details(ended)
     assert "limited by" not in job_details(ended)
     assert progress_line(FULL).endswith(f"; limited by {FULL.limited_by}")

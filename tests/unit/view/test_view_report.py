@@ -77,7 +77,7 @@ def test_a_report_of_ten_thousand_epochs_is_small() -> None:
 
 @pytest.mark.parametrize("progressed", [None, progress(partitions=(PartitionProgress("0", "live", 9, 5, 0),))])
 def test_a_job_that_did_nothing_yet_and_one_of_partitions_have_a_report(progressed: object) -> None:
-    assert "Nothing was committed yet" in page([], progress=progressed)
+    assert "Nothing has been committed yet" in page([], progress=progressed)
 
 
 @given(st.text(st.characters(exclude_categories=("Cs",)), min_size=1))

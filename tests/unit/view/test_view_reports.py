@@ -86,7 +86,7 @@ def test_equal_sides_are_told_and_raise_nothing(capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().out.splitlines() == [
         "job orders, epoch 7 (1970-01-01 00:00:00 UTC): upstream and sink are equal (took 2.1s)",
         "table orders: equal, 200,000 rows compared",
-        "independent of the staged files, the catalog's counts and how the sink applied them; not of how this "
+        "independent of the staged files, the catalog's counts and how the sink applied them, but not of how this "
         "version reads the upstream: a value that it misreads looks equal",
     ]
 
