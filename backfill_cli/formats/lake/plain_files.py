@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from backfill_cli.contracts import ArrowTasks
 from backfill_cli.formats import group_slices, row_groups, schemas
 from backfill_cli.formats.frames import struct_type
-from backfill_cli.formats.key_points import WHOLE, Point
+from backfill_cli.formats.key_points import WHOLE, Point, point_of
 from backfill_cli.formats.key_reads import Held
 from backfill_cli.formats.row_groups import FileSlice, Within
 from backfill_cli.model.schema import Columns
@@ -91,6 +91,27 @@ class PlainFiles:
                 slices += [(index, FileSlice(self._fs, file.path, part, within)) for part in parts]
         return row_groups.tasks(slices, cores, self._columns)
 
+    def overlapping(self) -> list[tuple[tuple[str, ...], int]] | None:
+        """The paths of files whose keys overlap, and their rows together, in the order of keys.
+
+        None if a file is not plain, or its bounds are unknown.
+        """
+        if not self._compared:
+            return None
+        self._know(set(self.paths()))
+        groups: list[tuple[list[str], int]] = []
+        reach: int | None = None
+        for file, most in zip(self._files, self._reach, strict=True):
+            rows = self._groups[file.path]
+            if rows is None:
+                return None
+            if reach is None or int(file.low or 0) > reach:
+                groups.append(([], 0))
+            paths, count = groups[-1]
+            groups[-1] = ([*paths, file.path], count + sum(rows))
+            reach = most
+        return [(tuple(paths), count) for paths, count in groups]
+
     def _touched(self, one: Held) -> Iterator[DataFile]:
         """The files that can have rows of this read."""
         if not self._compared:
@@ -125,6 +146,21 @@ class PlainFiles:
         if not is_plain(footer, to_arrow_schema(struct_type(self._columns)), self._ids):
             return None
         return tuple(footer.row_group(i).num_rows for i in range(footer.num_row_groups))
+
+
+def bounded(path: str, key: str, kind: str) -> DataFile:
+    """A file on this machine, with the bounds of its key that its row groups state. kind: the key's Spark type."""
+    import pyarrow.parquet as pq
+
+    footer = pq.read_metadata(path)
+    leaf = next((n for n in range(footer.num_columns) if footer.schema.column(n).path == key), None)
+    if leaf is None:
+        return DataFile(path, None, None)
+    told = [footer.row_group(n).column(leaf).statistics for n in range(footer.num_row_groups)]
+    if not told or any(one is None or not one.has_min_max or one.null_count != 0 for one in told):
+        return DataFile(path, None, None)
+    low, high = min(one.min for one in told), max(one.max for one in told)
+    return DataFile(path, point_of(low, kind), point_of(high, kind))
 
 
 def is_plain(footer: "pq.FileMetaData", columns: "pa.Schema", ids: Mapping[str, int] | None = None) -> bool:

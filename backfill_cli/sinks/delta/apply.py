@@ -9,11 +9,14 @@ from backfill_cli.contracts import EpochCommit, SinkTable
 from backfill_cli.contracts.bad_rows import duplicate_keys
 from backfill_cli.errors import BackfillError, Fatal, Transient
 from backfill_cli.formats.delta.edge import Where
+from backfill_cli.formats.delta.plain import plain_files
 from backfill_cli.formats.lake.merge import key_bounds, merge_sql, planned_for, refuse_lost
+from backfill_cli.formats.lake.plain_files import bounded
 from backfill_cli.formats.lake.staged import OP, UNSENT, changes, inserts, net
 from backfill_cli.formats.lake.unique import refuse_duplicates
+from backfill_cli.formats.lake.unique_files import unique_in_files
 from backfill_cli.model.plan import StagedTable
-from backfill_cli.model.schema import names_of
+from backfill_cli.model.schema import columns_of, names_of
 from backfill_cli.spark.names import quoted
 
 if TYPE_CHECKING:
@@ -69,6 +72,8 @@ def require_unique(session: "SparkSession", commit: EpochCommit, table: SinkTabl
     Checked before the commit, so that nobody can read rows that are refused. Raises BadData naming keys.
     """
     staged = commit.staged.tables.get(table.name) or StagedTable()
+    if table.plain_inserts and not staged.truncated and _unique_in_files(session, commit, table, where):
+        return
     keys = [quoted(name) for name in table.key]
     with delta_writing(table, where):
         added = inserts(session, commit, table)
@@ -79,6 +84,17 @@ def require_unique(session: "SparkSession", commit: EpochCommit, table: SinkTabl
                 rows = rows.join(new, list(table.key), "left_anti")
             rows = new if staged.truncated else rows.unionByName(new)
         refuse_duplicates(table, rows)
+
+
+def _unique_in_files(session: "SparkSession", commit: EpochCommit, table: SinkTable, where: Where) -> bool:
+    """Whether the files of the table and the epoch show by themselves that no key is duplicated."""
+    staged = commit.staged.tables.get(table.name) or StagedTable()
+    columns, first = columns_of(table.schema), table.key[0]
+    keys, kind = {name: columns[name] for name in table.key}, columns[first]["type"]
+    if not isinstance(kind, str) or not commit.folder.startswith("/"):
+        return False
+    new = [bounded(f"{commit.folder.rstrip('/')}/{file.path}", first, kind) for file in staged.inserts]
+    return unique_in_files(session, plain_files(where, None, first, keys, new), table.key, keys)
 
 
 def _replace(

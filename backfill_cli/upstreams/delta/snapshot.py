@@ -9,6 +9,7 @@ from backfill_cli.contracts import ArrowTasks, TableSpec
 from backfill_cli.errors import BackfillError, HistoryGone, UsageError
 from backfill_cli.formats.delta.edge import Where
 from backfill_cli.formats.delta.names import Session, is_name, located
+from backfill_cli.formats.delta.plain import plain_files
 from backfill_cli.formats.key_ranges import KeyRange
 from backfill_cli.formats.key_reads import Held, closed_read, frame_of
 from backfill_cli.formats.lake.plain_files import PlainFiles
@@ -19,7 +20,6 @@ from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.failures import GONE, from_spark, spark_reading
 from backfill_cli.spark.names import quoted
 from backfill_cli.upstreams.delta.options import DeltaOptions
-from backfill_cli.upstreams.delta.plain import plain_files
 from backfill_cli.upstreams.delta.table import PinnedTable, pinned
 
 if TYPE_CHECKING:

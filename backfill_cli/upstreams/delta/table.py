@@ -9,6 +9,7 @@ from backfill_cli.contracts import TableSpec
 from backfill_cli.errors import Fatal, HistoryGone, UsageError
 from backfill_cli.formats.delta.commits import FEED, commit
 from backfill_cli.formats.delta.edge import Where, delta_errors
+from backfill_cli.formats.delta.plain import COUNTED_ROWS, add_actions, selections
 from backfill_cli.formats.key_points import point_of
 from backfill_cli.formats.key_ranges import FileKeys, planned
 from backfill_cli.model.schema import Columns, field
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 PHYSICAL = "delta.columnMapping.physicalName"
-COUNTED_ROWS = 50_000_000
-"""Deleted rows are counted from deletion vectors (one bit per row) up to this many; beyond, no total is given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,13 +118,6 @@ def _paths(opened: "DeltaTable") -> list[str]:
     return [unquote(path) for path in paths if "://" not in path]
 
 
-def add_actions(opened: "DeltaTable") -> "pa.Table":
-    """The version's files, a row each: path, sizes, and `min.COLUMN` and so on of their statistics."""
-    import pyarrow as pa
-
-    return pa.table(opened.get_add_actions(flatten=True))
-
-
 def _splits(
     where: Where, table: TableSpec, opened: "DeltaTable", columns: Columns, physical: Mapping[str, str]
 ) -> Iterator[Split]:
@@ -174,13 +166,6 @@ def _deleted(opened: "DeltaTable", where: Where) -> int | None:
     with delta_errors(where.shown):
         kept = (pc.list_flatten(batch.column("selection_vector")) for batch in selections(opened))
         return sum(len(rows) - (pc.sum(rows).as_py() or 0) for rows in kept)
-
-
-def selections(opened: "DeltaTable") -> Iterator["pa.RecordBatch"]:
-    """The files that have a deletion vector: `filepath`, a URI; `selection_vector`, true for live rows."""
-    import pyarrow as pa
-
-    yield from pa.RecordBatchReader.from_stream(opened.deletion_vectors())
 
 
 def require_same_physical(where: Where, before: Mapping[str, str], after: Mapping[str, str], version: int) -> None:

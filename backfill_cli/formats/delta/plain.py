@@ -1,8 +1,8 @@
-"""Which files of a Delta version hold its rows as they are, by its log alone: workers read those by themselves."""
+"""Which files of a Delta version hold its rows as they are, by its log alone. Workers can read those directly."""
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
@@ -10,10 +10,13 @@ from backfill_cli.formats.delta.edge import Where, delta_errors
 from backfill_cli.formats.key_points import point_of
 from backfill_cli.formats.lake.plain_files import DataFile, PlainFiles
 from backfill_cli.model.schema import Columns
-from backfill_cli.upstreams.delta.table import COUNTED_ROWS, add_actions, selections
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from deltalake import DeltaTable
+
+COUNTED_ROWS = 50_000_000
+"""Deleted rows are counted from deletion vectors (one bit per row) up to this many; beyond, no total is given."""
 
 HARMLESS = frozenset(
     {"columnMapping", "deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "typeWidening"}
@@ -21,8 +24,27 @@ HARMLESS = frozenset(
 """Reader features that leave a file readable by itself, or that show in its columns or its deletion vector."""
 
 
-def plain_files(where: Where, version: int, key: str, columns: Columns) -> PlainFiles | None:
-    """The version's files; None where its columns are not as the files have them, or the files are elsewhere."""
+def add_actions(opened: "DeltaTable") -> "pa.Table":
+    """The version's files, one per row: path, sizes, and their statistics as `min.COLUMN` and so on."""
+    import pyarrow as pa
+
+    return pa.table(opened.get_add_actions(flatten=True))
+
+
+def selections(opened: "DeltaTable") -> Iterator["pa.RecordBatch"]:
+    """The files that have a deletion vector: `filepath`, a URI; `selection_vector`, true for live rows."""
+    import pyarrow as pa
+
+    yield from pa.RecordBatchReader.from_stream(opened.deletion_vectors())
+
+
+def plain_files(
+    where: Where, version: int | None, key: str, columns: Columns, more: Sequence[DataFile] = ()
+) -> PlainFiles | None:
+    """The version's files, the newest one's without it, and `more`.
+
+    None if the files are not on this machine, or need not hold these columns as the table does.
+    """
     if not where.place.local:
         return None
     opened = where.open(version)
@@ -35,7 +57,7 @@ def plain_files(where: Where, version: int, key: str, columns: Columns) -> Plain
     deleted = _with_deleted(where, opened) if "deletionVectors" in features else frozenset()
     if deleted is None or not deleted <= {file.path for file in files}:
         return None
-    return PlainFiles(where.place.fs, files, key, columns, apart=deleted)
+    return PlainFiles(where.place.fs, [*files, *more], key, columns, apart=deleted)
 
 
 def _files(where: Where, opened: "DeltaTable", key: str, columns: Columns) -> Iterator[DataFile]:
@@ -50,7 +72,7 @@ def _files(where: Where, opened: "DeltaTable", key: str, columns: Columns) -> It
 
 
 def _local(where: Where, path: str) -> str:
-    """Where a file of the log is: below the table's folder, or anywhere by a URI or an absolute path."""
+    """The path of a file in the log: relative to the table's folder, or a URI or absolute path."""
     parsed = urlsplit(path)
     if parsed.scheme:
         return unquote(parsed.path) if parsed.scheme == "file" else path
@@ -58,7 +80,7 @@ def _local(where: Where, path: str) -> str:
 
 
 def _with_deleted(where: Where, opened: "DeltaTable") -> frozenset[str] | None:
-    """The files that have a deletion vector; None where the table is too large to be asked."""
+    """The files that have a deletion vector; None if the table is too large to list them."""
     counts = add_actions(opened).column("num_records").to_pylist()
     if sum(count or 0 for count in counts) > COUNTED_ROWS:
         return None
