@@ -67,8 +67,8 @@ def test_lines_of_old_macs_and_texts_that_were_once_private(tmp_path: Path, spar
 @pytest.mark.parametrize(
     ("header", "said", "tried"),
     [
-        ("id, note", "' note'", "for 'note'"),
-        ("id,noet", "'noet'", "for 'note'"),
+        ("id, note", "' note'", "instead of 'note'"),
+        ("id,noet", "'noet'", "instead of 'note'"),
         ("id,note,other", "'other'", 'ignore = ["other"]'),
         ("id", "'note'", "the headers have: id"),
     ],
