@@ -1,7 +1,7 @@
 """Proves from the key columns of plain files, read by Spark's Python workers, that no key is duplicated.
 
-One task compares the files whose key ranges overlap. There is no shuffle, and for a table sorted by its key it costs
-little more than reading the column.
+One task compares the files whose key ranges overlap. There is no shuffle, and for a table sorted by its key the
+cost is little more than reading the column.
 """
 
 from collections.abc import Iterator, Sequence
