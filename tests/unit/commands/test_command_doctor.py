@@ -97,7 +97,7 @@ def test_a_line_a_check_with_its_fix_below_and_the_exit_code(
     assert done.exit_code == 1
     lines = done.stdout.splitlines()
     at = next(number for number, line in enumerate(lines) if line.startswith("failed"))
-    assert lines[at].split() == ["failed", "duckdb", "duckdb", "is", "0.1,", "and", "has", "to", "be", "<3,>=2"]
+    assert lines[at].split() == ["failed", "duckdb", "duckdb", "is", "0.1,", "but", "has", "to", "be", "<3,>=2"]
     assert lines[at + 1].strip() == "Try: pip install 'duckdb<3,>=2'"
     assert done.stderr.strip().endswith("1 failed")
 
