@@ -185,6 +185,33 @@ def test_csv_epochs_are_numbers_where_all_are(tmp_path: Path) -> None:
         read(tmp_path, "n.csv", "csv", "e")
 
 
+def test_a_csv_row_without_an_epoch_is_named_by_its_line(tmp_path: Path) -> None:
+    for name, row in (("a.csv", "U,,2"), ("b.csv", "U,NULL,2"), ("c.csv", 'U,"",2')):
+        (tmp_path / name).write_text(f'op,tx,id\n\nI,1,"1\n"\n{row}\n')
+        with pytest.raises(BadData, match=rf"{name}: line 5: epoch column 'tx' has no value"):
+            read(tmp_path, name, "csv", "tx", CsvOptions(header=True, multi_line=True, null_value="NULL"))
+
+
+def test_epochs_of_csv_are_what_its_dialect_says(tmp_path: Path) -> None:
+    (tmp_path / "f.csv").write_text("tx;x\n01;'a\\';9'\n1;b\n10;c\n")
+    dialect = CsvOptions(header=True, delimiter=";", quote="'", escape="\\")
+    assert read(tmp_path, "f.csv", "csv", "tx", dialect) == [(1, 2), (10, 1)]
+    (tmp_path / "empty.csv").write_text("")
+    assert read(tmp_path, "empty.csv", "csv", "tx", dialect) == []
+    (tmp_path / "large.csv").write_text("tx\n99999999999999999999\n")
+    with pytest.raises(BadData, match=r"large\.csv: epoch column 'tx' holds 99999999999999999999"):
+        read(tmp_path, "large.csv", "csv", "tx", dialect)
+
+
+def test_a_csv_file_without_the_epoch_column_is_told_as_parquet_is(tmp_path: Path) -> None:
+    (tmp_path / "f.csv").write_text("op,id\nI,1\n")
+    pq.write_table(pa.table({"op": ["I"], "id": [1]}), tmp_path / "f.parquet")
+    for name, kind in (("f.csv", "csv"), ("f.parquet", "parquet")):
+        with pytest.raises(BadData, match=rf"{name}: no epoch column 'tx'") as error:
+            read(tmp_path, name, kind, "tx", CsvOptions(header=True))
+        assert error.value.hint == "check upstream.changes.epoch"
+
+
 def test_a_line_longer_than_a_block_of_the_parser_is_read(tmp_path: Path) -> None:
     (tmp_path / "f.json").write_text(json.dumps({"s": {"e": 1}, "pad": "x" * 3_000_000}) + "\n")
     assert read(tmp_path, "f.json", "json", "s.e") == [(1, 1)]

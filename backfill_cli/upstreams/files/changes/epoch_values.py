@@ -10,13 +10,16 @@ from backfill_cli.formats.listing import File, Place
 from backfill_cli.model.position import Cursor
 from backfill_cli.spark.failures import RENAME_HINT, reading
 from backfill_cli.upstreams.files.options import CsvOptions, FileFormat
-from backfill_cli.upstreams.files.reading import lines
+from backfill_cli.upstreams.files.reading import csv_files, csv_text, lines
 from backfill_cli.upstreams.files.reading.footers import footer
+from backfill_cli.upstreams.files.reading.located import Held, line_of
 
 _BLANK_LINES = re.compile(rb"^[ \t\r]*(?:null)?[ \t\r]*$\n?", re.MULTILINE)
 _NO_OBJECT = re.compile(rb"^[ \t]*[^{\s].*", re.MULTILINE)
 _BLOCK = 1 << 26
 """Bytes that pyarrow parses at once: no line can be longer."""
+
+_EVERY_ROW = "every row needs an epoch: an integer of at most 64 bits, or a string"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +49,11 @@ def read(where: Place, file: File, kind: FileFormat, column: str, csv: CsvOption
         case "json":
             counts = _counted(_of_json(where, file, column))
         case "csv":
-            counts = _counted(_of_csv(where, file, column, csv))
+            counts = _of_csv(where, file, column, csv)
     for value in counts:
-        if isinstance(value, bool) or not isinstance(value, int | str):
-            raise BadData(
-                f"{file.path}: epoch column '{column}' holds {value!r}",
-                "every row needs an epoch: an integer or a string",
-            )
+        large = isinstance(value, int) and not -(2**63) <= value < 2**63
+        if isinstance(value, bool) or not isinstance(value, int | str) or large:
+            raise BadData(f"{file.path}: epoch column '{column}' holds {value!r}", _EVERY_ROW)
     try:
         ordered = sorted(counts.items())
     except TypeError as exc:
@@ -81,7 +82,7 @@ def _of_parquet(where: Place, file: File, column: str) -> dict[Any, int]:
     meta = footer(where, file)
     names = [meta.schema.column(i).path for i in range(meta.num_columns)]
     if column not in names:
-        raise BadData(f"{file.path}: no epoch column '{column}'", "check upstream.changes.epoch")
+        raise _no_column(file, column)
     counts: dict[Any, int] = {}
     for index in range(meta.num_row_groups):
         group = meta.row_group(index)
@@ -133,30 +134,40 @@ def _of_json(where: Place, file: File, column: str) -> Any:
     return None
 
 
-def _of_csv(where: Place, file: File, column: str, csv: CsvOptions) -> Any:
-    import pyarrow as pa
-    from pyarrow import csv as pacsv
+def _of_csv(where: Place, file: File, column: str, csv: CsvOptions) -> dict[Any, int]:
+    """As the rows are read: a value that is NULL there must not be an epoch here."""
+    import pyarrow.compute as pc
 
     if not csv.header:
         raise BadData(
             f"{file.path}: an epoch column needs a header that names it", "set upstream.changes.csv.header = true"
         )
-    with reading(file.path, "csv"), where.fs.open_input_stream(file.path, compression="detect") as stream:
-        table = pacsv.read_csv(
-            stream,
-            parse_options=pacsv.ParseOptions(
-                delimiter=csv.delimiter, quote_char=csv.quote, newlines_in_values=csv.multi_line
-            ),
-            convert_options=pacsv.ConvertOptions(include_columns=[column], column_types={column: pa.string()}),
-        )
-    values = table[column]
-    return values.cast(pa.int64()) if _all_digits(values) else values
+    names = csv_files.header(where, file, csv)
+    if not names:
+        return {}
+    if column not in names:
+        raise _no_column(file, column)
+    texts: dict[str, int] = {}
+    for part in csv_files.parts(where, [file], csv):
+        for batch in csv_text.batches(csv, len(names), part):
+            values = batch.column(f"c{names.index(column)}")
+            lacks = pc.index(pc.equal(pc.fill_null(values, ""), ""), True).as_py()
+            if lacks >= 0:
+                held = Held(where, file, "csv", csv, names, ())
+                line = line_of(held, batch.column("_row")[lacks].as_py())
+                raise BadData(f"{file.path}: line {line}: epoch column '{column}' has no value", _EVERY_ROW)
+            for text, rows in _counted(values).items():
+                texts[text] = texts.get(text, 0) + rows
+    if not all(text.isascii() and text.isdigit() for text in texts):
+        return texts
+    counts: dict[int, int] = {}
+    for text, rows in texts.items():  # 1 and 01 are one epoch
+        counts[int(text)] = counts.get(int(text), 0) + rows
+    return counts
 
 
-def _all_digits(values: Any) -> bool:
-    import pyarrow.compute as pc
-
-    return bool(pc.all(pc.match_substring_regex(values, "^[0-9]+$")).as_py())
+def _no_column(file: File, column: str) -> BadData:
+    return BadData(f"{file.path}: no epoch column '{column}'", "check upstream.changes.epoch")
 
 
 def _counted(values: Any) -> dict[Any, int]:

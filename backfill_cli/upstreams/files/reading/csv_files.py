@@ -18,6 +18,7 @@ from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.failures import SAME_PACKAGE, reading
 from backfill_cli.upstreams.files.options import CsvOptions
 from backfill_cli.upstreams.files.reading import csv_text, lines, text_parts
+from backfill_cli.upstreams.files.reading.text_parts import TextPart
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -164,11 +165,15 @@ def _texts(
     """`_file, _row, c0, c1, …` of these files, as csv_text.batches yields them."""
     texts: Columns = {"_file": field("_file", "string"), "_row": field("_row", "long")}
     texts |= {f"c{i}": field(f"c{i}", "string") for i in range(count)}
-    found = text_parts.parts(where, files, cut=not options.multi_line)
-    tasks = text_parts.packed(found, arrow_tasks.cores(spark))
+    tasks = text_parts.packed(parts(where, files, options), arrow_tasks.cores(spark))
     if not tasks:
         return spark.createDataFrame([], frames.struct_type(texts))
     return arrow_tasks.frame(spark, partial(_made, options, count), tasks, frames.struct_type(texts))
+
+
+def parts(where: Place, files: Sequence[File], options: CsvOptions) -> Iterator[TextPart]:
+    """The parts of these files."""
+    return text_parts.parts(where, files, cut=not options.multi_line)
 
 
 def _made(options: CsvOptions, columns: int, pieces: Sequence[Piece]) -> "Iterator[pa.RecordBatch]":

@@ -53,10 +53,15 @@ def located(error: BadRow, held: Held) -> BackfillError | None:
     return BadData(f"{error.file}: line {line}{of}: {error.what}", error.hint)
 
 
+def line_of(held: Held, row: int) -> int:
+    """The first line, counted from 1, of the row with this number; 0 if there is none."""
+    return _row(held, row)[0]
+
+
 def _row(held: Held, row: int) -> _Row:
     """The row with this number; line 0 if there is none."""
-    cut = held.kind == "json" or not held.csv.multi_line
-    for part in text_parts.parts(held.where, [held.file], cut):
+    parts = csv_files.parts(held.where, [held.file], held.csv) if held.kind == "csv" else None
+    for part in parts or text_parts.parts(held.where, [held.file], cut=True):
         if part.end is not None and not part.start <= row < part.end:
             continue
         blocks = csv_text.blocks(held.csv, part) if held.kind == "csv" else json_rows.blocks(part)
