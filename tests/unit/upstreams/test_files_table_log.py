@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from backfill_cli.errors import BadData, Fatal, HistoryGone, Transient
 from backfill_cli.formats.listing import File, place
 from backfill_cli.model.position import START, Position
+from backfill_cli.upstreams.files.changes import side
 from backfill_cli.upstreams.files.reading import lines
 
 
@@ -152,6 +154,48 @@ def test_case_46_a_consumed_file_that_grows_is_named(root: Path) -> None:
     with path.open("a") as file:
         file.write(event(2) + "\n")
     with pytest.raises(Fatal, match="after it was read"):
+        upstream.observe(at("1.json"), False)
+
+
+def as_on_an_object_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Change files are listed, and looked at, as those of a remote place."""
+    monkeypatch.setattr(side, "place", lambda path, table: replace(place(path, table), local=False))
+
+
+def test_case_46_an_object_that_grows_after_it_was_applied_is_named(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_on_an_object_store(monkeypatch)
+    upstream = opened(root)
+    pin = upstream.pin()
+    path = land(root / "changes", "1.json", event(1))
+    land(root / "changes", "2.json", event(1))
+    assert pending(upstream, Position()) == ["1.json", "2.json"]
+    assert pending(upstream, at("1.json")) == ["2.json"]
+    with path.open("a") as file:
+        file.write(event(2) + "\n")
+    with pytest.raises(Fatal, match=r"1\.json changed from \d+ to \d+ bytes after it was read") as caught:
+        upstream.observe(at("1.json"), False)
+    assert "remove this one" in caught.value.hint
+    land(root / "changes", "3.json", event(2))
+    path.unlink()
+    assert pending(restored(root, pin, upstream.remembered(at("1.json"))), at("1.json")) == ["2.json", "3.json"]
+
+
+def test_an_object_that_is_replaced_is_remembered_as_it_was_when_it_was_read(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_on_an_object_store(monkeypatch)
+    upstream = opened(root)
+    upstream.pin()
+    path = land(root / "changes", "1.json", event(1, ms=1))
+    upstream.observe(Position(), False)
+    with path.open("a") as file:
+        file.write(event(2, ms=9) + "\n")
+    assert [e.ms for e in upstream.observe(Position(), False).pending] == [9]
+    assert pending(upstream, at("1.json")) == []
+    os.utime(path, (1, 1))
+    with pytest.raises(Fatal, match=r"1\.json was rewritten"):
         upstream.observe(at("1.json"), False)
 
 

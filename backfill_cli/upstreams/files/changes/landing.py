@@ -1,14 +1,16 @@
 """Lists the folder where change files land, at a cost that depends on what is new.
 
 A local folder is listed again only if it changed, and only new names are inspected: for 100,000 known files, only
-the names are read. Writing a file in place does not change its folder: see `again`.
+the names are read. Writing a file in place does not change its folder: see `again`. An object store lists names
+with sizes and times; those of known files are kept aside until `again` is asked for them, so that the caller can
+compare them with what it read.
 """
 
 import os
 import stat
 import time
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import filterfalse
 
@@ -69,13 +71,17 @@ class Landing:
         self.names: list[str] = []
         self._listing = Listing(where)
         self._folders: dict[str, _Folder] = {}
+        self._remote_files: Mapping[str, File] = {}
 
     def exists(self) -> bool:
         return self._listing.exists()
 
     def again(self, name: str) -> File | None:
-        """One file's current state, which replaces the remembered one; None if it is gone."""
-        found = self._listing.again(self.files[name])
+        """One file's current state, which replaces the remembered one; None if it is gone.
+
+        On an object store: its state when it was last listed.
+        """
+        found = self._listing.again(self.files[name]) if self.where.local else self._remote_files.get(name)
         if found is not None:
             self.files[name] = found
         return found
@@ -87,7 +93,7 @@ class Landing:
         return self.names[begin:end]
 
     def refresh(self) -> tuple[list[File], list[str]]:
-        """(files that are new, names that are gone) since the last call; `files` and `names` are up to date.
+        """(files that are new, names that are gone) since the last call, which `files` and `names` now show.
 
         After a failure the next call lists everything again: names seen by the failed call would count as known.
         """
@@ -124,7 +130,7 @@ class Landing:
         there = self._listing.files()
         added = [file for name, file in there.items() if name not in self.files]
         gone = [name for name in self.files if name not in there]
-        self.files.update((name, file) for name, file in there.items() if name in self.files)
+        self._remote_files = there
         return added, gone
 
     def _local(self) -> tuple[list[File], list[str]]:

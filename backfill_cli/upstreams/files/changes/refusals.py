@@ -11,18 +11,25 @@ def changed(table: str, fault: Fault, cursor: str) -> Fatal:
     file, was = fault.file, fault.was
     if was is None:
         return late(table, file, cursor, NAME_IT_LATER)
+    grown = file.size > was[1]
+    restore = f"touch -d @{_stamp(was)} '{file.path}'"
     if was[1] != file.size:
-        return Fatal(
-            f"table '{table}': {file.path} changed from {was[1]} to {file.size} bytes after it was read",
-            f"land the added part as a separate file with a later name, and restore this one: truncate -s "
-            f"{was[1]} '{file.path}' && touch -d @{_stamp(was)} '{file.path}'"
-            if file.size > was[1]
-            else "restore the file as it was; land changes as separate files with later names",
+        what = f"changed from {was[1]} to {file.size} bytes after it was read"
+        hint = "restore the file as it was; land changes as separate files with later names"
+        if grown:
+            hint = (
+                "land the added part as a separate file with a later name, and restore this one: truncate -s "
+                f"{was[1]} '{file.path}' && {restore}"
+            )
+    else:
+        what = "was rewritten after it was read (its modification time changed)"
+        hint = f"if its content is the same, restore its time: {restore}"
+    if not file.inode:  # the time of an object cannot be restored
+        hint = (
+            f"land {'the added part' if grown else 'what it adds'} as a separate file with a later name, and "
+            "remove this one: the job does not need applied files, but verify does"
         )
-    return Fatal(
-        f"table '{table}': {file.path} was rewritten after it was read (its modification time changed)",
-        f"if its content is the same, restore its time: touch -d @{_stamp(was)} '{file.path}'",
-    )
+    return Fatal(f"table '{table}': {file.path} {what}", hint)
 
 
 def late(table: str, file: File, cursor: str, hint: str) -> Fatal:

@@ -153,7 +153,7 @@ class TableLog:
         self._look()
         self.judge(up_to)
         names = self._landing.between(after, up_to)
-        if after == self._cursor and self.where.local:  # read and remembered in their current state
+        if after == self._cursor:  # read and remembered in their current state
             for name in names:
                 self._landing.again(name)
         if after == self._start:
