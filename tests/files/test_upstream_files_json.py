@@ -97,6 +97,7 @@ EXACT: list[tuple[bytes, dict[str, Any]]] = [
     ('{"id": 6, "s": "漢\u2028"}'.encode(), {"s": "漢\u2028"}),
     (b'{"id": 7, "s": null, "inner": {"S": 1, "Id": 2}}', {}),
     (b'{"id": 8, "extra": "\\"S\\":"}', {}),
+    (b'{"id":\r9,\r"s": "x"}\r', {"s": "x"}),
 ]
 
 

@@ -2,6 +2,8 @@
 
 import csv
 import difflib
+import io
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,13 +31,17 @@ _LAST_LINES = 1_000
 
 _THREADS = 16
 
+_BLOCK = 1 << 16
+_ENDED = re.compile(rb"[\r\n]+(?=[^\r\n])")
+"""The end of a line, with blank lines after it."""
+
 
 def fields(line: str, options: CsvOptions) -> list[str]:
     """The fields of one record."""
     doubled = options.escape == options.quote
     csv.field_size_limit(sys.maxsize)
     reader = csv.reader(
-        line.splitlines(keepends=True) if options.multi_line else [line],
+        io.StringIO(line, newline="") if options.multi_line else [line],
         delimiter=options.delimiter,
         quotechar=options.quote,
         doublequote=doubled,
@@ -172,8 +178,22 @@ def _texts(
 
 
 def parts(where: Place, files: Sequence[File], options: CsvOptions) -> Iterator[TextPart]:
-    """The parts of these files."""
-    return text_parts.parts(where, files, cut=not options.multi_line)
+    """The parts of these files, cut at line feeds; a file that has only carriage returns is one part."""
+    for file in files:
+        cut = not options.multi_line and (
+            file.size <= text_parts.PART_BYTES or lines.is_compressed(file) or _has_feeds(where, file)
+        )
+        yield from text_parts.parts(where, [file], cut)
+
+
+def _has_feeds(where: Place, file: File) -> bool:
+    """Whether the first line ends with a line feed."""
+    with reading(file.path, "csv"), where.fs.open_input_stream(file.path) as source:
+        block, found = b"", None
+        while found is None and (more := source.read(_BLOCK)):
+            block = block[-1:] + more
+            found = _ENDED.search(block)
+    return found is None or b"\n" in found[0]
 
 
 def _made(options: CsvOptions, columns: int, pieces: Sequence[Piece]) -> "Iterator[pa.RecordBatch]":

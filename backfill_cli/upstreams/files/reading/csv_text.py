@@ -12,13 +12,11 @@ from typing import TYPE_CHECKING
 from backfill_cli.errors import BadData
 from backfill_cli.spark.failures import reading
 from backfill_cli.upstreams.files.options import CsvOptions
+from backfill_cli.upstreams.files.reading import lines
 from backfill_cli.upstreams.files.reading.text_parts import TextPart, chunks, opened
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-_MOST_BYTES = 256 << 20
-"""A longer record counts as a quote that is never closed."""
 
 _SHOWN = 200
 _LONE_RETURN = re.compile(rb"\r(?!\n)")
@@ -142,6 +140,8 @@ def blocks(options: CsvOptions, part: TextPart) -> Iterator[tuple[int, bytes]]:
                     "in the whole file",
                 )
             ends = left
+            if not cut and len(block) > lines.LONGEST:
+                raise lines.too_long(part.path)
             if cut:
                 yield at, grammar.doubled(block[:cut])
             held, at = block[cut:], at + cut
@@ -163,12 +163,12 @@ def _ends_left(
 
 def _cut(grammar: Grammar, part: TextPart, at: int, block: bytes, last: bool) -> int:
     """How much of the block is read now; the rest waits for the next one. Raises BadData for an unsound record."""
-    lines = len(block) if last else block.rfind(b"\n") + 1 or block.rfind(b"\r", 0, -1) + 1
+    ended = len(block) if last else block.rfind(b"\n") + 1 or block.rfind(b"\r", 0, -1) + 1
     if grammar.quote not in block:
-        return lines
+        return ended
     whole = block if last else block.removesuffix(b"\r")  # a line feed may follow in the next block
-    sound = grammar.sound(whole if grammar.multi_line else block[:lines])
-    if sound < lines and (last or not grammar.multi_line or len(block) > _MOST_BYTES):
+    sound = grammar.sound(whole if grammar.multi_line else block[:ended])
+    if sound < ended and (last or not grammar.multi_line or len(block) > lines.LONGEST):
         ends = "in the file" if grammar.multi_line else "on its line"
         raise BadData(
             f"{part.path}: a quoted field is not closed {ends}, or has text after its closing quote, in the "

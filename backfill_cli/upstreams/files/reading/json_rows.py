@@ -13,7 +13,7 @@ from backfill_cli.formats.fast_json import FastPath
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.failures import reading
-from backfill_cli.upstreams.files.reading import text_parts
+from backfill_cli.upstreams.files.reading import lines, text_parts
 from backfill_cli.upstreams.files.reading.text_parts import TextPart, chunks, opened
 
 if TYPE_CHECKING:
@@ -76,6 +76,8 @@ def blocks(part: TextPart) -> Iterator[tuple[int, bytes]]:
         for more, last in chunks(source, part, at):
             block = held + more
             cut = len(block) if last else block.rfind(b"\n") + 1
+            if not cut and len(block) > lines.LONGEST:
+                raise lines.too_long(part.path)
             if cut:
                 yield at, block[:cut]
             held, at = block[cut:], at + cut

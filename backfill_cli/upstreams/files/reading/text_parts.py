@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
 BLOCK_BYTES = 8 << 20
-_PART_BYTES = 32 << 20
+PART_BYTES = 32 << 20
+_STEP = 1 << 16
 _ROW_BYTES = 100  # assumed size of a row when parts are divided among tasks
 BOM = b"\xef\xbb\xbf"
 
@@ -40,8 +41,8 @@ def parts(where: Place, files: Sequence[File], cut: bool) -> Iterator[TextPart]:
         if not cut or lines.is_compressed(file):
             yield TextPart(where.fs, file.path, file.name, file.size)
             continue
-        for start in range(0, file.size, _PART_BYTES):
-            end = min(file.size, start + _PART_BYTES)
+        for start in range(0, file.size, PART_BYTES):
+            end = min(file.size, start + PART_BYTES)
             yield TextPart(where.fs, file.path, file.name, end - start, start, end)
 
 
@@ -60,22 +61,40 @@ def chunks(source: Any, part: TextPart, at: int) -> Iterator[tuple[bytes, bool]]
             yield b"", True
             return
         if part.end is not None and at >= part.end:
-            yield more + _rest_of_line(source, more), True
+            yield more + _rest_of_line(source, more, part.path), True
             return
         yield more, False
 
 
-def _rest_of_line(source: Any, before: bytes) -> bytes:
+def _rest_of_line(source: Any, before: bytes, path: str) -> bytes:
     rest = []
+    left = lines.LONGEST
     while not before.endswith(b"\n"):
-        before = source.read(1 << 16)
+        before = source.read(_STEP)
         if not before:
             break
         end = before.find(b"\n") + 1
         rest.append(before[:end] if end else before)
+        left -= len(before)
         if end:
             break
+        if left < 0:
+            raise lines.too_long(path)
     return b"".join(rest)
+
+
+def _next_line(source: Any, part: TextPart) -> int:
+    """The byte at which the part's first line begins; the part's end, or after it, if none begins there."""
+    assert part.end is not None
+    at = part.start - 1
+    source.seek(at)
+    while at < part.end:
+        block = source.read(_STEP)
+        end = block.find(b"\n") + 1
+        if end or not block:
+            return at + end
+        at += len(block)
+    return at
 
 
 @contextmanager
@@ -88,8 +107,7 @@ def opened(part: TextPart) -> Iterator[tuple[Any, int]]:
     with part.fs.open_input_file(part.path) as source:
         begin = part.start
         if begin:
-            source.seek(begin - 1)
-            begin += len(_rest_of_line(source, source.read(1)))
+            begin = _next_line(source, part)
         elif source.read(len(BOM)) == BOM:
             begin = len(BOM)
         source.seek(begin)

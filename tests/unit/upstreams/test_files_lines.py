@@ -1,0 +1,147 @@
+"""Lines of text files: where they end, and how much of a file without line ends is read."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backfill_cli.errors import BadData
+from backfill_cli.formats.listing import File, Place, place
+from backfill_cli.upstreams.files.options import CsvOptions
+from backfill_cli.upstreams.files.reading import csv_files, csv_text, json_rows, lines, text_parts
+from backfill_cli.upstreams.files.reading.text_parts import TextPart
+
+NO_LINE_ENDS = ("\u2028", "\u2029", "\x0b", "\x0c", "\x85", "\x1c", "\x1d", "\x1e")
+"""What str.splitlines takes for line ends, and no CSV reader."""
+
+
+def written(folder: Path, name: str, content: bytes) -> tuple[Place, File]:
+    (folder / name).write_bytes(content)
+    return place(str(folder), "t"), File(name, str(folder / name), len(content), 0)
+
+
+@pytest.mark.parametrize("multi_line", [True, False])
+@pytest.mark.parametrize("mark", NO_LINE_ENDS)
+def test_records_of_csv_end_at_line_ends_alone(tmp_path: Path, mark: str, multi_line: bool) -> None:
+    where, file = written(tmp_path, "a.csv", f"id,na{mark}me,v\n1,a{mark}b,c\n".encode())
+    options = CsvOptions(header=True, multi_line=multi_line)
+    assert csv_files.header(where, file, options) == ["id", f"na{mark}me", "v"]
+    assert csv_files.last_record(where, file, options, 3) == ["1", f"a{mark}b", "c"]
+
+
+def test_a_last_record_of_several_lines_is_put_together(tmp_path: Path) -> None:
+    where, file = written(tmp_path, "a.csv", b'1,x\r\n2,"a\nb"\r\n')
+    assert csv_files.last_record(where, file, CsvOptions(multi_line=True), 2) == ["2", "a\nb"]
+
+
+def test_a_carriage_return_between_tokens_of_json_ends_no_line(tmp_path: Path) -> None:
+    where, file = written(tmp_path, "a.json", b'{"id":\r1}\r\n{"id"\r:2}\r')
+    for found in (lines.forward(where, file, "json"), reversed(list(lines.last(where, file, "json")))):
+        assert [lines.parsed(file, line) for line in found] == [{"id": 1}, {"id": 2}]
+    rows = json_rows.batches(None, TextPart(where.fs, file.path, file.name, file.size))
+    assert [json.loads(line) for batch in rows for line in batch["_line"].to_pylist()] == [{"id": 1}, {"id": 2}]
+
+
+@pytest.mark.parametrize("content", [b'{"id": 1}\r{"id": 2}\r', b'{"id": 1} {"id": 2}\n'])
+def test_several_objects_on_a_line_are_told(tmp_path: Path, content: bytes) -> None:
+    where, file = written(tmp_path, "a.json", content)
+    with pytest.raises(BadData, match=r"a\.json: more than one JSON value on a line: \{") as error:
+        lines.parsed(file, lines.first(where, file, "json") or "")
+    assert error.value.hint == "write one object per line, and end lines with line feeds"
+    assert "\r" not in error.value.message
+
+
+@given(st.lists(st.sampled_from(["a", "bc" * 5, "", "d" * 40]), max_size=8), st.booleans())
+def test_lines_longer_than_the_blocks_read_are_whole(
+    tmp_path_factory: pytest.TempPathFactory, content: list[str], ended: bool
+) -> None:
+    where, file = written(tmp_path_factory.mktemp("lines"), "a.json", ("\n".join(content) + "\n" * ended).encode())
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(lines, "_BLOCK", 7)
+        kept = [line for line in content if line]
+        assert list(lines.forward(where, file, "json")) == kept
+        assert list(lines.last(where, file, "json")) == kept[::-1]
+
+
+class Counted:
+    """A file system whose files count the bytes that are read from them."""
+
+    def __init__(self, where: Place) -> None:
+        self._fs, self.bytes = where.fs, 0
+
+    def open_input_file(self, path: str) -> Any:
+        return _Counting(self, self._fs.open_input_file(path))
+
+    def open_input_stream(self, path: str, **more: Any) -> Any:
+        return _Counting(self, self._fs.open_input_stream(path, **more))
+
+
+class _Counting:
+    def __init__(self, counted: Counted, source: Any) -> None:
+        self._counted, self._source = counted, source
+
+    def __enter__(self) -> "_Counting":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._source.close()
+
+    def read(self, size: int) -> bytes:
+        found: bytes = self._source.read(size)
+        self._counted.bytes += len(found)
+        return found
+
+    def seek(self, at: int) -> None:
+        self._source.seek(at)
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts, blocks and the longest line, a thousandth of their size or less."""
+    monkeypatch.setattr(text_parts, "PART_BYTES", 4_000)
+    monkeypatch.setattr(text_parts, "BLOCK_BYTES", 1_000)
+    monkeypatch.setattr(text_parts, "_STEP", 100)
+    monkeypatch.setattr(lines, "LONGEST", 20_000)
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize(("end", "cut"), [("\n", True), ("\r\n", True), ("\r\r\n", True), ("\r", False)])
+def test_a_file_whose_lines_end_with_carriage_returns_is_read_once_in_blocks(
+    tmp_path: Path, end: str, cut: bool
+) -> None:
+    rows = [[str(n), "x" * 20] for n in range(4_000)]
+    where, file = written(tmp_path, "a.csv", "".join(",".join(row) + end for row in rows).encode())
+    parts = list(csv_files.parts(where, [file], CsvOptions()))
+    assert (len(parts) > 1) == cut
+    counted, found = Counted(where), []
+    for part in parts:
+        told = TextPart(counted, part.path, part.name, part.size, part.start, part.end)  # type: ignore[arg-type]
+        blocks = list(csv_text.blocks(CsvOptions(), told))
+        assert max(len(block) for _, block in blocks) < 2_000
+        found += [row.split(b",") for _, block in blocks for row in block.split()]
+    assert [[a.decode(), b.decode()] for a, b in found] == rows
+    assert counted.bytes < 1.1 * file.size
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("content", [b"1,a\n" + b"2,b\r" * 20_000, b"x" * 100_000], ids=["mixed", "no line end"])
+def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path: Path, content: bytes) -> None:
+    where, file = written(tmp_path, "a.csv", content)
+    counted = Counted(where)
+    parts = list(csv_files.parts(where, [file], CsvOptions()))
+    first, *later = [
+        TextPart(counted, one.path, one.name, one.size, one.start, one.end)  # type: ignore[arg-type]
+        for one in parts
+    ]
+    for blocks in (csv_text.blocks(CsvOptions(), first), json_rows.blocks(first)):
+        with pytest.raises(BadData, match=r"a\.csv: a (line is longer than|carriage return that is not part of)"):
+            list(blocks)
+    assert counted.bytes < 60_000
+    counted.bytes = 0
+    assert [block for part in later for _, block in csv_text.blocks(CsvOptions(), part)] == []
+    assert counted.bytes < 1.1 * file.size
+    with pytest.raises(BadData, match="a line is longer than"):
+        list(json_rows.blocks(TextPart(where.fs, file.path, file.name, file.size)))
