@@ -14,6 +14,13 @@ if TYPE_CHECKING:
 
 CHECKPOINTS = "_delta_log/_last_checkpoint"
 
+_LACKS_VERSION = re.compile(
+    "No files in log segment|No table metadata or protocol found|found gap|end version [0-9]+ not the same"
+)
+"""What the library says of a version whose part of the log is gone, or that does not exist yet."""
+
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
 
 @dataclass(frozen=True, slots=True)
 class Where:
@@ -57,17 +64,23 @@ class Where:
         Raises UsageError if there is no table, HistoryGone if the log no longer has that version, Fatal for an
         unsupported feature.
         """
-        from deltalake import DeltaTable
+        from deltalake import DeltaTable, exceptions
 
-        with delta_errors(self.shown, version):
-            return DeltaTable(self.library_uri, version=version)
+        with delta_errors(self.shown):
+            try:
+                return DeltaTable(self.library_uri, version=version)
+            except exceptions.DeltaError as exc:
+                if version is None or _LACKS_VERSION.search(str(exc)) is None:
+                    raise
+                newest = DeltaTable(self.library_uri).version()  # or it says what is wrong with the whole table
+                raise _no_version(self.shown, version, newest) from exc
 
     def log_file(self, version: int) -> str:
         return f"{self.place.folder}/_delta_log/{version:020d}.json"
 
 
 @contextmanager
-def delta_errors(shown: str, version: int | None = None) -> Iterator[None]:
+def delta_errors(shown: str) -> Iterator[None]:
     """Any failure of the library inside becomes one of our errors, which names the table."""
     try:
         from deltalake import exceptions as known
@@ -82,28 +95,34 @@ def delta_errors(shown: str, version: int | None = None) -> Iterator[None]:
     except known.TableNotFoundError as exc:
         raise UsageError(f"{shown}: no Delta table", "name the folder that holds _delta_log") from exc
     except (known.DeltaError, OSError, ValueError) as exc:
-        raise _meaning(shown, version, exc) from exc
+        raise _meaning(shown, exc) from exc
 
 
-def _meaning(shown: str, version: int | None, exc: Exception) -> BackfillError:
-    text = " ".join(str(exc).split())[:300]
-    lower = text.lower()
-    newest = re.search(r"end version (\d+) not the same", text)
-    if version is not None and newest is not None and int(newest[1]) < version:
+def _no_version(shown: str, version: int, newest: int) -> BackfillError:
+    if newest < version:
         return UsageError(
-            f"{shown}: has no version {version}: its newest is {newest[1]}",
+            f"{shown}: has no version {version}: its newest is {newest}",
             'set upstream.version = "latest", or a version that exists',
         )
-    if version is not None and ("version" in lower or "not found" in lower or "no such file" in lower):
-        return HistoryGone(
-            f"{shown}: its log no longer has version {version}: {text}",
-            "start over; delta.logRetentionDuration says how long versions are kept",
-        )
+    return HistoryGone(
+        f"{shown}: its log no longer has version {version}",
+        'start over, with upstream.version = "latest" or a version that exists; delta.logRetentionDuration says '
+        "how long versions are kept",
+    )
+
+
+def _meaning(shown: str, exc: Exception) -> BackfillError:
+    text = " ".join(_COLOURS.sub("", str(exc)).split())[:300]
+    lower = text.lower()
+    if "no table metadata or protocol found" in lower:
+        return Fatal(f"{shown}: its log cannot be read: {text}", "repair the table")
     if "feature" in lower or "protocol" in lower or "unsupported" in lower:
         return Fatal(f"{shown}: a feature of this table is not supported: {text}", "drop that feature")
     if "timed out" in lower or "connect" in lower or "reset" in lower:
         return Transient(f"{shown}: {text}", "it is tried again by itself")
-    return Fatal(f"{shown}: its log cannot be read: {text}", "repair the table")
+    return Fatal(
+        f"{shown}: its log cannot be read: {text}", "check its path and this user's rights; or repair the table"
+    )
 
 
 PLACE = "delta:"
