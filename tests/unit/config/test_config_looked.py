@@ -107,6 +107,13 @@ def test_a_wrong_value_far_behind_and_in_the_last_file_is_seen(load_text: Load, 
     assert "v DECIMAL(18,1)" in written(a__csv=many, b__csv="id,v\n1,2.5\n")
 
 
+def test_the_last_json_file_is_sampled_however_long_the_first_is(written: Any) -> None:
+    many = "".join(f'{{"id":{i},"v":{i}}}\n' for i in range(200_001))
+    text = written(a__json=many, b__json='{"id":-1,"v":"x","w":true}\n')
+    assert 'schema = "id BIGINT, v STRING, w BOOLEAN"' in text
+    assert "2 of 2 files" in text
+
+
 def test_a_dialect_is_written_down(load_text: Load, written: Any) -> None:
     told = ready(load_text, written(a__csv='id;note\n1;"two\nlines"\n2;"a ""b"""\n'))
     assert told["snapshot"]["csv"] == {"delimiter": ";", "multi_line": True}

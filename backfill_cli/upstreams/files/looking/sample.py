@@ -170,7 +170,7 @@ def of_json(db: "duckdb.DuckDBPyConnection", found: Folder) -> "tuple[dict[str, 
     """(the structure of each column's values, the columns as text). Numbers in it have at most 17 digits."""
     import json
 
-    paths = ", ".join(text(file.path) for file in found.sample)
+    db.sql("CREATE OR REPLACE TEMP TABLE looked (json JSON)")
     for file in found.sample:
         line = lines.first(found.where, file, "json")
         if line is not None and line.lstrip("\ufeff \t").startswith("["):
@@ -178,10 +178,10 @@ def of_json(db: "duckdb.DuckDBPyConnection", found: Folder) -> "tuple[dict[str, 
                 f"{file.path}: a JSON array, not one object per line",
                 "write one object per line; with pandas: to_json(path, orient='records', lines=True)",
             )
-    db.sql(
-        "CREATE OR REPLACE TEMP TABLE looked AS "
-        f"SELECT json FROM read_ndjson_objects([{paths}], hive_partitioning = false) LIMIT {_ROWS * 2}"
-    )
+        db.sql(
+            "INSERT INTO looked SELECT json FROM "
+            f"read_ndjson_objects({text(file.path)}, hive_partitioning = false) LIMIT {_ROWS}"
+        )
     ((whole,),) = db.sql("SELECT json_group_structure(json) FROM looked").fetchall()
     shape = json.loads(whole) if whole else {}
     if not isinstance(shape, dict):
