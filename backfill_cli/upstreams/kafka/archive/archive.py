@@ -122,11 +122,7 @@ class Archive:
         for name, file in self._looked.items():
             now = there.get(name)
             if now is None or not now.same_as(file):
-                how = "is gone" if now is None else "was written again"
-                raise Fatal(
-                    f"{file.path} {how} since the archive was pinned",
-                    "restore the archive, or drop the job and start over",
-                )
+                raise _changed(file, now)
 
     def columns(self) -> Columns:
         """Every column of the archive's Parquet files. Raises BadData for one that has several types."""
@@ -206,11 +202,18 @@ class Archive:
             now = self._listing.again(file)
             if now is None or not now.same_as(file):
                 self._listing.forget()
-                self.check({file.name: now} if now is not None else {})
+                raise _changed(file, now)
         return list(held.values()), doubled
 
     def _missing(self, partition: int) -> tuple[Span, ...]:
         return index.missing(self._pieces[partition]) if self._gaps_count else ()
+
+
+def _changed(file: File, now: File | None) -> Fatal:
+    how = "is gone" if now is None else "was written again"
+    return Fatal(
+        f"{file.path} {how} since the archive was pinned", "restore the archive, or drop the job and start over"
+    )
 
 
 def _widens(kept: SparkType, wanted: SparkType) -> bool:
