@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.errors import Fatal, Transient, UsageError
@@ -19,6 +20,7 @@ IMPLEMENTED = {
     "org.apache.iceberg.hadoop.HadoopCatalog": "hadoop",
 }
 KINDS = ("rest", "hive", "glue", "hadoop")
+_DENIED = "AWS Error [code 15]"
 SUFFIXES = (".metadata.json", ".gz.metadata.json")
 
 
@@ -61,12 +63,22 @@ class Held:
         return {name: ref.snapshot_id for name, ref in self.told.refs.items() if name != "main"}
 
 
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file of metadata in a folder, as found."""
+
+    name: str
+    size: int
+    mtime_ns: int
+
+
 class Look:
     """Reads one table repeatedly. An unchanged table in a folder costs two file system calls."""
 
     def __init__(self, place: Place, settings: Settings) -> None:
         self._place, self._settings = place, settings
         self._held: Held | None = None
+        self._file_held: _File | None = None
         self._known = 0
         self._io: PyArrowFileIO | None = None
         self._catalog: Any = None
@@ -123,13 +135,13 @@ class Look:
             number, file = number + 1, found
         if not number:
             return None
-        if self._held is not None and number == self._known and (file or self._file(folder, number)):
-            return self._held
         file = file or self._file(folder, number)
         if file is None:  # the table was dropped, and perhaps recreated
             self._held, known, self._known = None, self._known, 0
             return self._of_folder(folder) if known else None
-        self._held, self._known = Held(file, _parsed(self._io, file), self._io), number
+        if self._held is None or file != self._file_held:  # recreated, it can have the same version again
+            self._held, self._file_held = Held(file.name, _parsed(self._io, file.name), self._io), file
+        self._known = number
         return self._held
 
     def _hinted(self, folder: str) -> int:
@@ -146,10 +158,16 @@ class Look:
             )
         return int(text)
 
-    def _file(self, folder: str, number: int) -> str | None:
+    def _file(self, folder: str, number: int) -> _File | None:
+        from pyarrow.fs import FileType
+
         assert self._io is not None
-        names = (f"{folder}/v{number}{suffix}" for suffix in SUFFIXES)
-        return next((name for name in names if self._io.new_input(name).exists()), None)
+        for suffix in SUFFIXES:
+            scheme, netloc, path = self._io.parse_location(f"{folder}/v{number}{suffix}")
+            info = self._io.fs_by_scheme(scheme, netloc).get_file_info(path)
+            if info.type != FileType.NotFound:
+                return _File(f"{folder}/v{number}{suffix}", info.size or 0, info.mtime_ns or 0)
+        return None
 
 
 def _parsed(io: "PyArrowFileIO", file: str) -> "TableMetadata":
@@ -186,7 +204,7 @@ class _ours:
                     "use a copy of the table without the column, or change its type",
                 ) from exc
             raise Fatal(f"table {self._place}: its metadata cannot be read: {said}", "restore it") from exc
-        if isinstance(exc, PermissionError):
+        if isinstance(exc, PermissionError) or (isinstance(exc, OSError) and _DENIED in said):
             raise Fatal(f"table {self._place}: {said}", "give this user the right to read it") from exc
         if isinstance(exc, OSError):
             raise Transient(f"table {self._place}: {said}", "it is tried again by itself") from exc

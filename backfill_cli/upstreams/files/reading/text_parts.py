@@ -89,7 +89,7 @@ def _next_line(source: Any, part: TextPart) -> int:
     at = part.start - 1
     source.seek(at)
     while at < part.end:
-        block = source.read(_STEP)
+        block: bytes = source.read(_STEP)
         end = block.find(b"\n") + 1
         if end or not block:
             return at + end
