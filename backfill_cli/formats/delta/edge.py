@@ -1,10 +1,11 @@
 """Opens Delta tables at a version, and maps the Delta library's errors to ours."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from backfill_cli.errors import BackfillError, Fatal, HistoryGone, Transient, UsageError
 from backfill_cli.formats.listing import Place, place
@@ -77,6 +78,20 @@ class Where:
 
     def log_file(self, version: int) -> str:
         return f"{self.place.folder}/_delta_log/{version:020d}.json"
+
+
+def named_in(text: str, tables: Iterable[Where]) -> Where | None:
+    """The table in whose folder a path or URI in an error's text is; None if there is none."""
+    for told in (text, unquote(text)):
+        found = [table for table in tables if _path_of(table.place.folder).search(told)]
+        if found:
+            return max(found, key=lambda table: len(table.place.folder))
+    return None
+
+
+def _path_of(folder: str) -> re.Pattern[str]:
+    """The folder itself or a path below it, and not as a part of another path."""
+    return re.compile(rf"(?:^|[^\w.~%+-]){re.escape(folder)}(?:/|[^\w./~%+-]|\.?(?:\s|$))")
 
 
 @contextmanager

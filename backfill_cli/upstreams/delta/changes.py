@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from backfill_cli.contracts import TableSpec
 from backfill_cli.errors import BackfillError, HistoryGone
 from backfill_cli.formats import frames
-from backfill_cli.formats.delta.edge import Where
+from backfill_cli.formats.delta.edge import Where, named_in
 from backfill_cli.model.position import Position
 from backfill_cli.model.schema import columns_of, field
 from backfill_cli.model.upstream import LogStart, Pin, UpstreamEpoch, UpstreamView
@@ -105,8 +105,8 @@ class DeltaChanges:
         text = str(exc)
         told = next((meaning for mark, meaning in _FAILURES.items() if mark in text), None)
         if told is not None:
-            name = next((n for n, where in self._where.items() if where.place.folder in text), None)
-            shown = self._where[name].shown if name else ", ".join(one.shown for one in self._where.values())
+            where = named_in(text, self._where.values())
+            shown = ", ".join(one.shown for one in self._where.values()) if where is None else where.shown
             return HistoryGone(f"{shown}: {told}", START_OVER)
         return vacuumed(exc, list(self._where.values())) or from_spark(exc)
 

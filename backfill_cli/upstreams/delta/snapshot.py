@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import ArrowTasks, TableSpec
 from backfill_cli.errors import BackfillError, HistoryGone, UsageError
-from backfill_cli.formats.delta.edge import Where
+from backfill_cli.formats.delta.edge import Where, named_in
 from backfill_cli.formats.delta.names import Session, is_name, located
 from backfill_cli.formats.delta.plain import plain_files
 from backfill_cli.formats.key_ranges import KeyRange
@@ -135,7 +135,7 @@ def vacuumed(exc: Exception, tables: Sequence[Where]) -> BackfillError | None:
     text = str(exc)
     if not any(name in text for name in ("FILE_NOT_EXIST", "FileNotFoundException", GONE)):
         return None
-    where = next((table for table in tables if table.place.folder in text), None)
+    where = named_in(text, tables)
     if where is None:
         return None
     return HistoryGone(
