@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot
     from pyspark.sql import DataFrame, SparkSession
 
+_EXPIRED = ("is not a parent ancestor", "Cannot find snapshot", "Cannot find the end snapshot")
+
 _MARKS = {"_op": "string", "_seq": "long", "_ms": "long"}
 
 
@@ -73,6 +75,7 @@ class IcebergChanges:
         if all(rows(one) == 0 for one in between):
             marks = {name: field(name, kind) for name, kind in _MARKS.items()}
             return spark.createDataFrame([], frames.struct_type(marks | columns))
+        self._tables[table].asked_for(snapshot_of(first), between[-1].snapshot_id)
         self._logs[table].require_columns(self._tables[table].now())
         told = self._changelog(spark, self._tables[table], snapshot_of(first), between)
         self._logs[table].require_columns(self._tables[table].now())  # again, for an ALTER TABLE in between
@@ -144,11 +147,13 @@ class IcebergChanges:
         ]
 
     def failure(self, exc: Exception) -> BackfillError | None:
-        """Our error for a Spark failure about the log: its first snapshot has expired."""
+        """Our error for a Spark failure about the log: a snapshot that was to be read has expired."""
         text = str(exc)
-        if "is not a parent ancestor" in text or "Cannot find snapshot" in text:
-            table = next(iter(self._tables.values()))
-            return expired(table, next((int(n) for n in re.findall(r"\d{10,}", text)), NOTHING))
+        if any(mark in text for mark in _EXPIRED):
+            for number in map(int, re.findall(r"[0-9]+", text)):
+                for table in self._tables.values():
+                    if number in table.asked:
+                        return expired(table, number)
         return from_spark(exc)
 
     def close(self) -> None:

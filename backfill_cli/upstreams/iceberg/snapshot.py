@@ -123,6 +123,7 @@ def _tells_gone(one: SnapshotTable, text: str) -> bool:
 def rows_at(spark: "SparkSession", table: Table, snapshot: int) -> "DataFrame":
     """All rows at a snapshot, with the columns that the table had then."""
     table.place.register(spark)
+    table.asked_for(snapshot)
     with spark_reading():
         return spark.sql(f"SELECT * FROM {table.place.sql} VERSION AS OF {snapshot}")
 

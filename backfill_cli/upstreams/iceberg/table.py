@@ -1,5 +1,6 @@
 """One Iceberg table at its pinned snapshot: the key ranges that it is read in, and which tables are refused."""
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -26,13 +27,25 @@ NOTHING = -1
 """Stands for the snapshot of a table that has none yet."""
 
 
+_ASKED = 16
+"""Snapshots remembered for errors: two for each epoch that is read, and at most two epochs are in progress."""
+
+
 class Table:
-    """A table of the job, whose current metadata can be read repeatedly."""
+    """A table of the job, whose current metadata can be read repeatedly.
+
+    asked: snapshots that Spark had to read lately.
+    """
 
     def __init__(self, spec: TableSpec, text: str, settings: Settings) -> None:
         self.spec = spec
         self.place = Place.of(template(text, spec.name))
+        self.asked: deque[int] = deque(maxlen=_ASKED)
         self._look = Look(self.place, settings)
+
+    def asked_for(self, *snapshots: int) -> None:
+        """Spark has to read these: an error that names one of them is about this table."""
+        self.asked.extend(one for one in snapshots if one not in self.asked)
 
     def now(self) -> Held:
         """The table's current metadata. Raises UsageError if it does not exist."""
