@@ -45,7 +45,7 @@ def plain_files(
 
     None if the files are not on this machine, or need not hold these columns as the table does.
     """
-    if not where.place.local:
+    if not where.place.local or "." in key:  # statistics of `a.b` can be those of a field `b` in a column `a`
         return None
     opened = where.open(version)
     fields = json.loads(opened.schema().to_json())["fields"]

@@ -150,9 +150,13 @@ class PlainFiles:
 
 def bounded(path: str, key: str, kind: str) -> DataFile:
     """A file on this machine, with the bounds of its key that its row groups state. kind: the key's Spark type."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    footer = pq.read_metadata(path)
+    try:
+        footer = pq.read_metadata(path)
+    except (OSError, pa.ArrowException):
+        return DataFile(path, None, None)
     leaf = next((n for n in range(footer.num_columns) if footer.schema.column(n).path == key), None)
     if leaf is None:
         return DataFile(path, None, None)

@@ -49,7 +49,11 @@ def _counted(key: Sequence[str], part: Sequence[Piece]) -> "Iterator[pa.RecordBa
     """Runs in a worker."""
     import pyarrow as pa
 
-    yield pa.RecordBatch.from_pydict({"unique": [all(_unique(piece.what, key) for piece in part)]})
+    try:
+        unique = all(_unique(piece.what, key) for piece in part)
+    except (OSError, pa.ArrowException):
+        unique = False  # the format's own reader says what is wrong with the file
+    yield pa.RecordBatch.from_pydict({"unique": [unique]})
 
 
 def _unique(paths: Sequence[str], key: Sequence[str]) -> bool:

@@ -101,6 +101,18 @@ def test_keys_whose_equal_values_can_differ_are_left_to_spark(
     assert not unique_files.unique_in_files(spark, files, ("id", "line"), columns)
 
 
+def test_a_file_that_goes_before_it_is_read_is_left_to_spark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Told(monkeypatch)
+    files = files_of(tmp_path, [[(0, "a")], [(1, "a")]], ("id",))
+    assert files.overlapping() is not None
+    (tmp_path / "1.parquet").unlink()
+    spark: Any = None
+    assert not unique_files.unique_in_files(spark, files, ("id",), {"id": KEYS["id"]})
+    assert bounded(str(tmp_path / "1.parquet"), "id", "long").low is None
+
+
 def test_bounds_are_those_of_all_row_groups_or_unknown(tmp_path: Path) -> None:
     path = str(tmp_path / "f.parquet")
     pq.write_table(pa.table({"id": pa.array([5, 9, 1, 3], pa.int64())}), path, row_group_size=2)
