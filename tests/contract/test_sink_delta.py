@@ -262,7 +262,9 @@ def test_of_tables_at_two_epochs_nothing_is_rebuilt_and_the_error_says_which(
         sink.saved("two")
 
 
-def test_a_stopped_jobs_tables_that_cannot_be_compared_are_refused_at_once(sink: DeltaSink, tmp_path: Path) -> None:
+def test_a_stopped_jobs_tables_that_cannot_be_compared_are_refused_at_once(
+    sink: DeltaSink, tmp_path: Path
+) -> None:
     tables = (a_table("a"), a_table("b"))
     epochs = Epochs(tmp_path / "s", job="two", tables=tables)
     sink.prepare("two", tables, into_existing=False)

@@ -130,6 +130,4 @@ def test_the_grant_names_the_database_that_a_dsn_without_one_leads_to(
     monkeypatch.setenv("PGUSER", role)
     place = Place.of(f"host=127.0.0.1 port={db.server.port}")
     refused = psycopg.errors.InsufficientPrivilege('permission denied to create temporary tables in database "x"')
-    assert failure(place, "committing", refused).hint.endswith(
-        f'GRANT TEMPORARY ON DATABASE "{role}" TO "{role}"'
-    )
+    assert failure(place, "committing", refused).hint.endswith(f'GRANT TEMPORARY ON DATABASE "{role}" TO "{role}"')

@@ -73,7 +73,7 @@ def folder_made(path: Path) -> None:
 
 @contextmanager
 def nothing_left(path: Path) -> Iterator[None]:
-    """Of the folders on the way to `path`, those that did not exist before are gone afterwards, if they are empty."""
+    """Folders on the way to `path` that did not exist before are gone afterwards, if they are empty."""
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     try:
         yield

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def copied(
     session: "Callable[[], SparkSession]", job: str, state: JobState, tables: Sequence[MarkedTable], live: bool
 ) -> Iterator[LakeCopy]:
-    """See `contracts.VerifiableSink`. Nothing is copied, as a version does not change. Raises as `at_one_epoch`."""
+    """See `contracts.VerifiableSink`. Nothing is copied: a version does not change. Raises as `at_one_epoch`."""
     versions, marker = at_one_epoch(job, state, lambda: {one.name: one.versioned() for one in tables}, live)
     places = {table.name: table.where for table in tables}
 

@@ -28,10 +28,10 @@ def drop_tables(con: "duckdb.DuckDBPyConnection", targets: Sequence[Target]) -> 
 
     views = views_of(con, [target.identity for target in targets])
     if views:
-        job = views[0][0]
+        job, names = views[0][0], ", ".join(name for _, name in views)
         raise UsageError(
-            f"{', '.join(name for _, name in views)}: views of the job's tables, created by a cutover, still exist",
-            f"reverse it first: backfill cutover {job} --reverse (the config must still name them as tables.live); "
+            f"{names}: views of the job's tables, created by a cutover, still exist",
+            f"reverse it first: backfill cutover {job} --reverse (the config must still have tables.live); "
             "or omit --with-rows to keep the tables",
         )
     for target in reversed(targets):
