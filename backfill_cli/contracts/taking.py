@@ -125,10 +125,11 @@ class HeldUpstream(Protocol):
         """
         ...
 
-    def keep_within(self, position: Position) -> None:
+    def keep_within(self, position: Position, snapshot_open: bool) -> None:
         """Check that the cost to its owner is within the options; if not, give the object up, raise HistoryGone.
 
-        Called at each barrier, only by the job's runner. position: what the job has applied.
+        Called at each barrier, only by the job's runner. position: what the job has applied, or taken to apply it
+        later. snapshot_open: the snapshot is still being read.
         """
         ...
 

@@ -18,6 +18,7 @@ from backfill_cli.engine.job.resources import Resources
 from backfill_cli.errors import UsageError
 from backfill_cli.model.cutover import CutoverReport, Found, Gate, LiveName, Lives
 from backfill_cli.model.job import JobState, Phase
+from backfill_cli.model.units import spell_share
 
 if TYPE_CHECKING:
     from backfill_cli.catalog import Catalog, JobRow
@@ -192,7 +193,8 @@ def _verified(row: "JobRow", tables: Sequence[str]) -> Gate:
             fix = f"backfill verify {job} --fix --confirm {job}"
             return Gate(name, False, f"table {table!r} differs from its upstream at epoch {one.epoch}", fix)
         if one.share is not None:
-            return Gate(name, False, f"only {one.share:.0%} of the keys of table {table!r} were compared", again)
+            share = spell_share(one.share)
+            return Gate(name, False, f"only {share} of the keys of table {table!r} were compared", again)
         if one.epoch != row.epoch:
             since = f"table {table!r} was verified at epoch {one.epoch}, but the sink is at {row.epoch}"
             return Gate(name, False, since, again)

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection
+from multiprocessing.reduction import ForkingPickler
 from typing import Any, TypeVar
 
 from backfill_cli.errors import Transient
@@ -97,12 +98,17 @@ def _serve(pipe: Connection) -> None:
                 return
             done = turn.submit(_done, act, task)
             failure = done.exception()
-            pipe.send((done.result(), None) if failure is None else (None, _told(failure)))
+            pipe.send_bytes(done.result() if failure is None else _pickled((None, _told(failure))))
 
 
-def _done(act: Callable[[Any], Any], task: Any) -> Any:
+def _done(act: Callable[[Any], Any], task: Any) -> bytes:
+    """The answer, pickled here, so that a result that cannot be pickled is a failure of the task."""
     with raising_in_worker():
-        return act(task)
+        return _pickled((act(task), None))
+
+
+def _pickled(answer: tuple[Any, str | None]) -> bytes:
+    return bytes(ForkingPickler.dumps(answer))
 
 
 def _told(failure: BaseException) -> str:

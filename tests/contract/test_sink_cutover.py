@@ -132,8 +132,10 @@ def test_a_column_that_is_added_later_is_in_the_view(place: Place) -> None:
 
 def test_tables_that_people_query_through_a_view_are_not_dropped(place: Place) -> None:
     place.cut_over()
-    with pytest.raises(UsageError, match=r"depend|cutover"):
+    with pytest.raises(UsageError, match=r"depend|cutover") as caught:
         place.sink.drop([swap.table for swap in place.swaps])
+    if "cutover" in caught.value.hint:  # several jobs may be active: the command names its own
+        assert "backfill cutover orders --reverse" in caught.value.hint
     assert len(place.sql("SELECT * FROM orders")) == 2
 
 

@@ -262,6 +262,27 @@ def test_of_tables_at_two_epochs_nothing_is_rebuilt_and_the_error_says_which(
         sink.saved("two")
 
 
+def test_a_stopped_jobs_tables_that_cannot_be_compared_are_refused_at_once(
+    sink: DeltaSink, tmp_path: Path
+) -> None:
+    tables = (a_table("a"), a_table("b"))
+    epochs = Epochs(tmp_path / "s", job="two", tables=tables)
+    sink.prepare("two", tables, into_existing=False)
+    with sink.copied("two", False, tmp_path) as copy:
+        assert copy.saved() is None, "nothing is committed yet"
+    sink.commit(epochs.next())
+    sink.commit(replace(epochs.next(), only=frozenset({"b"})))
+    began_s = time.monotonic()
+    with pytest.raises(StateConflict, match=r"several epochs \(a: 10, b: 20\)") as caught:
+        sink.copied("two", False, tmp_path).__enter__()
+    assert caught.value.hint == "backfill resume two"
+    shutil.rmtree(tmp_path / "lake" / "a")
+    with pytest.raises(StateConflict, match="table 'a' of the sink is gone") as caught:
+        sink.copied("two", True, tmp_path).__enter__()
+    assert caught.value.hint.startswith("restore it, or start over: backfill drop two")
+    assert time.monotonic() - began_s < 60
+
+
 def test_a_table_option_without_a_place_for_the_tables_name_is_for_one_table(
     tmp_path: Path, spark: "SparkSession"
 ) -> None:

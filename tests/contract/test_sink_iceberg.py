@@ -1,6 +1,7 @@
 """The Iceberg sink under the contract, and what can only go wrong with a lake's table."""
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from backfill_cli.contracts import EpochCommit
 from backfill_cli.errors import Held, SinkInUse, StateConflict, UsageError
 from backfill_cli.formats.digests import words_digest
 from backfill_cli.formats.iceberg.places import SPARK_CATALOG, Place
-from backfill_cli.model.checkpoint import Marker
+from backfill_cli.model.checkpoint import Marker, Owner
 from backfill_cli.model.digest import spec_of
 from backfill_cli.model.plan import Staged
 from backfill_cli.model.schema import field, fields_of
@@ -243,6 +244,27 @@ class TestIcebergSink(SinkContract):
             assert saved is not None
             sink.commit(epochs.next(deletes=[0]))
             assert copy.frame(spark, table, ["id"], None).count() == 2, "no commit changes what it reads"
+
+    def test_a_stopped_jobs_tables_that_cannot_be_compared_are_refused_at_once(
+        self, sink: IcebergSink, lake: Path, tmp_path: Path
+    ) -> None:
+        tables = (a_table("a"), a_table("b"))
+        epochs = Epochs(tmp_path / "s", job="two", tables=tables)
+        sink.own("two", Owner("catalog", "host", "path"), None)
+        with sink.copied("two", False, tmp_path) as copy:
+            assert copy.saved() is None, "it has no table yet"
+        sink.prepare("two", tables, into_existing=False)
+        with sink.copied("two", False, tmp_path) as copy:
+            assert copy.saved() is None, "nothing is committed yet"
+        sink.commit(epochs.next())
+        sink.commit(replace(epochs.next(), only=frozenset({"b"})))
+        with pytest.raises(StateConflict, match=r"several epochs \(a: 10, b: 20\)") as caught:
+            sink.copied("two", False, tmp_path).__enter__()
+        assert caught.value.hint == "backfill resume two"
+        shutil.rmtree(lake / "a")
+        with pytest.raises(StateConflict, match="table 'a' of the sink is gone") as caught:
+            sink.copied("two", True, tmp_path).__enter__()
+        assert caught.value.hint.startswith("restore it, or start over: backfill drop two")
 
     def test_a_table_of_a_named_catalog_is_filled_as_one_in_a_folder(
         self, spark: "SparkSession", tmp_path: Path

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 from postgres import Server
 from postgres_database import Database, database
@@ -11,6 +12,7 @@ from postgres_sink import all_tables, begun, read_table, sink_of
 from sink_contract import Epochs, a_table, rows
 
 from backfill_cli.errors import Transient, UsageError
+from backfill_cli.sinks.postgres.edge import failure
 from backfill_cli.sinks.postgres.session import Place
 from backfill_cli.sinks.postgres.sink import PostgresSink
 
@@ -100,3 +102,32 @@ def test_a_database_that_is_not_there_is_a_usage_error_and_one_that_does_not_ans
         shown = str(told.value) + repr(told.value.__cause__) + repr(told.value.__context__)
         assert password not in str(told.value), shown
     assert password not in repr(Place.of(dsn))
+
+
+@pytest.mark.parametrize("given", [set(), {"PGUSER"}, {"PGUSER", "PGDATABASE"}])
+def test_what_the_dsn_omits_is_named_as_libpq_fills_it_in(
+    db: Database, role: str, monkeypatch: pytest.MonkeyPatch, given: set[str]
+) -> None:
+    """Compared with what a connection of libpq itself says."""
+    for name in ("PGUSER", "PGDATABASE"):
+        monkeypatch.delenv(name, raising=False)
+        if name in given:
+            monkeypatch.setenv(name, role if name == "PGUSER" else db.name)
+    monkeypatch.setenv("PGHOST", "127.0.0.1")
+    monkeypatch.setenv("PGPORT", str(db.server.port))
+    dsn = "" if "PGUSER" in given else f"user={role}"
+    raw = psycopg.pq.PGconn.connect_start(dsn.encode())
+    told = (raw.host, raw.port, raw.db, raw.user)
+    raw.finish()
+    place = Place.of(dsn or "postgresql://")
+    assert (place.host, place.port, place.database, place.user) == tuple(part.decode() for part in told)
+
+
+def test_the_grant_names_the_database_that_a_dsn_without_one_leads_to(
+    db: Database, role: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PGDATABASE", raising=False)
+    monkeypatch.setenv("PGUSER", role)
+    place = Place.of(f"host=127.0.0.1 port={db.server.port}")
+    refused = psycopg.errors.InsufficientPrivilege('permission denied to create temporary tables in database "x"')
+    assert failure(place, "committing", refused).hint.endswith(f'GRANT TEMPORARY ON DATABASE "{role}" TO "{role}"')

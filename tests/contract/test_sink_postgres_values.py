@@ -296,6 +296,25 @@ def test_a_value_that_postgresql_cannot_hold_is_named_with_its_column_and_key(
     assert db("SELECT * FROM orders") == []
 
 
+@pytest.mark.parametrize("case", BAD)
+@pytest.mark.parametrize("bad", ["inserts", "changes"])
+def test_of_an_insert_and_a_change_with_the_same_number_the_one_with_the_value_is_named(
+    db: Database, tmp_path: Path, case: str, bad: str
+) -> None:
+    table, values, why = BAD[case]
+    sink = sink_of(db.dsn)
+    db("DROP TABLE IF EXISTS orders")
+    sink.forget("orders")
+    JOBS.clear()
+    epochs = begun(sink, tmp_path, table)
+    good = values.take(pa.array([0, 0]))
+    inserts = pa.table({"id": pa.array([60, 61], pa.int64()), "v": values if bad == "inserts" else good})
+    changes = pa.table({"_op": ["U", "U"], "id": [70, 71], "v": values if bad == "changes" else good})
+    key = 61 if bad == "inserts" else 71
+    with pytest.raises(BadData, match=rf"'orders', column 'v': .*\(id\) = \({key}\).*{why}"):
+        sink.commit(staging(epochs, inserts=inserts, changes=changes))
+
+
 NESTED = {
     "struct": {"type": "struct", "fields": [{"name": "a", "type": "long", "nullable": True, "metadata": {}}]},
     "map": {"type": "map", "keyType": "string", "valueType": "long", "valueContainsNull": True},

@@ -149,3 +149,30 @@ def test_a_job_killed_before_its_branch_is_cut_over_is_taken_up_follows_and_is_p
     ran("verify", "crash")
     assert "cut over; can be reversed" in ran("cutover", "crash")
     assert rows(tmp_path / "derived" / "orders") == expected(tmp_path)
+
+
+def test_a_chain_job_reads_its_snapshot_to_the_end_while_what_it_took_of_the_log_expires(
+    writer: "SparkSession", tmp_path: Path
+) -> None:
+    chain = CONFIG.replace('name = "crash"', 'name = "crash"\nstrategy = "chain"\n[throttle]\nrate = 100')
+    (tmp_path / "job.toml").write_text(chain)
+    start = ("start", "--config", "job.toml", "--until", "caught-up")
+    told = "table => 'orders', older_than => TIMESTAMP '2999-01-01', retain_last => 1"
+    expire = f"CALL w.system.expire_snapshots({told})"
+    for point in ("after-prepare:2", "spool-known", "spool-sealed"):
+        died = backfill(tmp_path, *start, failpoint=point)
+        assert died.returncode == -signal.SIGKILL, died.stderr
+        if point != "after-prepare:2":  # what happened so far is in the spool
+            writer.sql(expire)
+        writer.sql("UPDATE w.orders SET v = v + 1 WHERE id BETWEEN 490 AND 510")
+        writer.sql("DELETE FROM w.orders WHERE id % 100 = 4")
+        writer.sql("INSERT INTO w.orders VALUES (104, NULL, -1), (-1, '', 7)")
+        writer.sql("UPDATE w.orders SET id = id + 10000 WHERE id IN (3, 17)")
+        writer.sql("DELETE FROM w.orders WHERE id = -1")
+    assert backfill(tmp_path, "throttle", "--rate", "none").returncode == 0
+    over = backfill(tmp_path, *start)
+    assert over.returncode == 0, over.stderr
+    assert rows(tmp_path / "derived" / "orders") == expected(tmp_path)
+    assert not any(name.startswith("backfill_pin_") for name in refs(tmp_path / "lake" / "orders"))
+    same = backfill(tmp_path, "verify", "crash")
+    assert same.returncode == 0, same.stderr + same.stdout

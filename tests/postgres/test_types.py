@@ -297,8 +297,11 @@ def test_a_value_that_spark_cannot_hold_is_refused_both_ways(db: Database, kind:
 @pytest.mark.parametrize("kind", ["regclass", "regtype", "regproc[]", "aclitem"])
 def test_a_type_whose_text_is_the_name_of_something_else_is_refused(db: Database, kind: str) -> None:
     one = column(db, kind)
-    with pytest.raises(UsageError, match=r"column 'v': .* another object"):
-        spark_field(one)
+    with pytest.raises(UsageError, match=r"column 'v': .* another object") as caught:
+        spark_field(one, "t")
+    db(caught.value.hint.split(": ")[1].split(";")[0])
+    kept = spark_field(columns(db, "t")[1], "t")["type"]
+    assert (kept["elementType"] if isinstance(kept, dict) else kept) == "string"
 
 
 def test_uuid_and_json_say_so(db: Database) -> None:

@@ -12,7 +12,10 @@ from postgres_database import Database, database
 from backfill_cli import failpoint
 from backfill_cli.contracts import TableSpec
 from backfill_cli.errors import StateConflict, Transient, UsageError
+from backfill_cli.model.plan import ChangeWindow
 from backfill_cli.model.upstream import Pin
+from backfill_cli.upstreams.postgres import taking
+from backfill_cli.upstreams.postgres.log.take import take
 from backfill_cli.upstreams.postgres.options import PostgresOptions
 from backfill_cli.upstreams.postgres.upstream import PostgresUpstream
 
@@ -175,3 +178,61 @@ def test_where_there_is_room_for_one_slot_alone_it_goes_without_a_mark(
     assert (held(db), publications(db)) == ([], [])
     upstream.close()
     later.close()
+
+
+PARTED = (
+    "CREATE TABLE p (id int PRIMARY KEY, v text) PARTITION BY RANGE (id)",
+    "CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (20)",
+    "CREATE TABLE p2 PARTITION OF p FOR VALUES FROM (20) TO (100)",
+)
+
+
+@pytest.mark.parametrize("has", ["FOR TABLE t", "FOR TABLE p, t", "FOR TABLE p1, p2, t", "FOR ALL TABLES"])
+def test_all_that_a_publication_lacks_of_a_partitioned_table_is_said_at_once(db: Database, has: str) -> None:
+    db(*PARTED, f"CREATE PUBLICATION {db.name} {has}")
+    options = PostgresOptions(dsn=db.dsn, slot=db.name, accept_partition_changes=True)
+    upstream: Any = PostgresUpstream(options, [TableSpec("p", ("id",)), TableSpec("t", ("id",))])
+    upstream.pin()
+    statements = [said.split("Try: ")[1] for said in upstream.would_refuse(db.name)]
+    assert len(statements) == (2 if "p, t" not in has and "ALL" not in has else 1)
+    db(*statements)
+    assert upstream.would_refuse(db.name) == []
+    upstream.close()
+
+
+@pytest.mark.parametrize("identity", ["NOTHING", "USING INDEX other"])
+def test_partitions_of_a_table_whose_identity_lacks_the_key_get_sql_that_suffices(
+    db: Database, identity: str
+) -> None:
+    db(
+        *PARTED,
+        "ALTER TABLE p ADD COLUMN u int NOT NULL",
+        "CREATE UNIQUE INDEX other ON p (id, u)",
+        f"ALTER TABLE p REPLICA IDENTITY {identity}",
+        "ALTER TABLE p1 REPLICA IDENTITY NOTHING",
+    )
+    options = PostgresOptions(dsn=db.dsn, slot=db.name, accept_partition_changes=True)
+    upstream: Any = PostgresUpstream(options, [TableSpec("p", ("id",))])
+    with pytest.raises(UsageError, match="its replica identity is") as caught:
+        upstream.pin()
+    db(*caught.value.hint.split("; "))
+    assert db("SELECT DISTINCT relreplident::text FROM pg_class WHERE relname IN ('p', 'p1', 'p2')") == [("f",)]
+    upstream.pin()
+    upstream.close()
+
+
+def test_columns_that_changed_while_rows_were_read_are_named_with_their_table(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(taking, "in_worker", lambda _spark, request: take(request))
+    db("INSERT INTO t VALUES (1, 'a')")
+    upstream = opened(db)
+    upstream.pin()
+    upstream.hold(db.name)
+    pin = upstream.pin()
+    upstream.kept(db.name, pin)
+    db("ALTER TABLE t ALTER COLUMN v TYPE int USING 7", "UPDATE t SET v = 8")
+    window = ChangeWindow(pin.position, pin.position, 0, 0, 1, open=True)
+    with pytest.raises(Transient, match="table 't': its columns changed while rows were read"):
+        upstream.take(None, window, {}, dict(pin.schema), "unused")
+    upstream.close()

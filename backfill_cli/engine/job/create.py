@@ -22,7 +22,7 @@ from backfill_cli.engine.job.select import (
 )
 from backfill_cli.engine.job.starting import holding, settle_before
 from backfill_cli.engine.spool.folder import holds_entries, owned
-from backfill_cli.engine.staging.files import require_shared
+from backfill_cli.engine.staging.files import nothing_left, require_shared
 from backfill_cli.engine.staging.partitions import side_table
 from backfill_cli.engine.staging.sample import require_readable
 from backfill_cli.engine.staging.schemas import sink_schema
@@ -63,10 +63,11 @@ def create(
         resources.patiently(upstream.may_hold)
     tables = sink_tables(config, resources.spark, upstream, pin, plain=not into_existing)
     resources.patiently(lambda: require_apart(upstream, resources.sink, tables))
-    _require_staging(config.job.staging)
-    require_spool_free(config)
-    require_shared(config, resources.spark)
-    resources.patiently(lambda: require_readable(lambda: resources.spark, upstream, config, pin))
+    with nothing_left(Path(config.job.staging)):
+        _require_staging(config.job.staging)
+        require_spool_free(config)
+        require_shared(config, resources.spark)
+        resources.patiently(lambda: require_readable(lambda: resources.spark, upstream, config, pin))
     resources.patiently(lambda: resources.sink.prepare(name, tables, into_existing))
     resources.patiently(lambda: take(name, catalog, resources.sink, held))
     with holding(config, catalog, upstream, pin, resources) as held_pin:

@@ -75,13 +75,15 @@ def _asking(name: str, catalog: "Catalog") -> "Callable[[HeldUpstream], HeldLog 
 def _of_stored(name: str, catalog: "Catalog") -> Ask | None:
     """The same, for the upstream of the stored config."""
     ask = _asking(name, catalog)
+    if ask is None:
+        return None
     config = from_stored(catalog.definition(name).config)
 
     def asked() -> "HeldLog | None":
         with closing(config.open_upstream()) as upstream:
-            return ask(upstream) if ask is not None and isinstance(upstream, HeldUpstream) else None
+            return ask(upstream) if isinstance(upstream, HeldUpstream) else None
 
-    return None if ask is None else asked
+    return asked
 
 
 def _side_by_side(asked: dict[str, Ask], limit_s: float) -> "dict[str, HeldLog | Exception | None]":

@@ -236,7 +236,7 @@ class Orchestrator(Generic[S]):
             upstream.enter(phase, self.state.position, self._schemas, takes=not self.state.control.pause_all)
         view = upstream.observe(self.state.position, phase == Phase.SNAPSHOT)
         if isinstance(upstream, HeldUpstream):
-            upstream.keep_within(self.state.position)
+            upstream.keep_within(self.state.position, phase == Phase.SNAPSHOT)
         budget = Budget(barrier.epoch, self._sizes.of(phase).rows, self._settings.interval_ms, steady_ms)
         plan = self._strategy.plan(self.state, view, budget)
         self._meter.observed(plan, self._ports.now_ms(), view)

@@ -8,19 +8,22 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from backfill_cli.contracts import SpoolEntry
-from backfill_cli.engine.staging.files import folder_made, sync
+from backfill_cli.engine.staging.files import sync
 from backfill_cli.errors import StateConflict, Transient
 from backfill_cli.failpoint import hit
 from backfill_cli.model.codec import decode, encode
 from backfill_cli.model.position import Position
 
 ENTRY, OWNER = "entry.json", "owner.json"
+
+T = TypeVar("T")
 
 
 class Spool:
@@ -32,14 +35,14 @@ class Spool:
 
     def open(self) -> None:
         """The folder exists and is this job's. Raises StateConflict for another's, Transient for disk errors."""
-        folder_made(self._folder)
         path = self._folder / OWNER
         mine = {"job": self._job, "owner": self._owner}
+        with _on_disk(self._folder):
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not path.exists():
             _write(path, json.dumps(mine))
             return
-        found = json.loads(path.read_text())
-        if found != mine:
+        if self._json(path, json.loads, "whose it is") != mine:
             raise StateConflict(
                 f"the spool {self._folder} belongs to another catalog's job {self._job!r}",
                 "set another folder in spool.path, or drop that job",
@@ -68,18 +71,21 @@ class Spool:
         A lost catalog knows none, and one that was killed may lack the newest entry. Raises StateConflict if an
         entry that the catalog knows is gone or damaged: it was acknowledged upstream.
         """
-        there = [self._read(path) for path in self._folder.glob(f"*/{ENTRY}")]
+        there = [self._json(path, _entry, "what its entry holds") for path in self._folder.glob(f"*/{ENTRY}")]
         chain = in_order(after, known, there)
         for entry in chain:
             self.require_whole(entry)
         memories = {entry.name: entry.memory for entry in there}  # the catalog keeps none
         return tuple(replace(entry, memory=memories.get(entry.name, "")) for entry in chain)
 
-    def _read(self, path: Path) -> SpoolEntry:
+    def _json(self, path: Path, read: Callable[[str], T], what: str) -> T:
+        """What a file of ours says. Raises StateConflict for a damaged one, Transient for disk errors."""
+        with _on_disk(path):
+            text = path.read_bytes()
         try:
-            return decode(SpoolEntry, path.read_text())
+            return read(text.decode())
         except ValueError as exc:
-            raise self._damaged(path, "is damaged: it does not describe its entry any more") from exc
+            raise self._damaged(path, f"is damaged: it does not say any more {what}") from exc
 
     def require_reach(self, taken: Position, after: Position, entries: Sequence[SpoolEntry]) -> None:
         """The spool reaches from a position to where the log was taken. Raises StateConflict if it does not."""
@@ -106,7 +112,9 @@ class Spool:
         self.require_whole(entry)
         for name, digest in entry.digests.items():
             path = self.place(entry.name) / name
-            if _digest(path) != digest:
+            with _on_disk(path):
+                found = _digest(path)
+            if found != digest:
                 raise self._damaged(path, f"is damaged; {_held(entry)}")
 
     def _damaged(self, path: Path, how: str) -> StateConflict:
@@ -124,8 +132,13 @@ class Spool:
         """Removes everything except the owner's file and these entries."""
         kept = {OWNER, *(entry.name for entry in keep)}
         for path in self._folder.iterdir():
-            if path.name not in kept:
+            if path.name in kept:
+                continue
+            if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)
+            else:  # of a write that was interrupted
+                with suppress(OSError):
+                    path.unlink()
 
 
 def owned(root: str, job: str) -> bool:
@@ -136,6 +149,10 @@ def owned(root: str, job: str) -> bool:
 def holds_entries(root: str, job: str) -> bool:
     """Whether the job's spool exists and holds some of its log."""
     return any((Path(root) / job).glob(f"*/{ENTRY}"))
+
+
+def _entry(text: str) -> SpoolEntry:
+    return decode(SpoolEntry, text)
 
 
 def in_order(after: Position, known: Sequence[SpoolEntry], there: Sequence[SpoolEntry]) -> tuple[SpoolEntry, ...]:

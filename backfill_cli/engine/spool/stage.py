@@ -10,7 +10,7 @@ from backfill_cli.engine.spool import drain
 from backfill_cli.engine.spool.folder import Spool
 from backfill_cli.engine.spool.upstream import SpooledUpstream
 from backfill_cli.engine.staging.files import sync
-from backfill_cli.engine.staging.schemas import evolved, sink_schema
+from backfill_cli.engine.staging.schemas import evolved
 from backfill_cli.engine.staging.stage import SparkStager
 from backfill_cli.failpoint import hit
 from backfill_cli.model.plan import ChangeWindow, EpochPlan, Staged, StagedTable
@@ -50,7 +50,7 @@ class SpooledStager(SparkStager):
         sinks: dict[str, str] = {}
         for table in self._config.tables:
             shape = self._config.transform_of(table.name)
-            sinks[table.name] = sink_schema(self._spark, now[table.name], shape)
+            sinks[table.name] = self._sink_schema(table.name, now[table.name])
             tables[table.name] = drain.staged(
                 self._spark, self._spool, entries, table.name, table.key, shape, folder
             )

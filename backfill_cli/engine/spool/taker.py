@@ -147,7 +147,7 @@ class Taker:
         view = self._log.observe(at, self.snapshot_open)
         self.held_bytes = view.held_bytes
         if isinstance(self._log, HeldUpstream):
-            self._log.keep_within(at)
+            self._log.keep_within(at, self.snapshot_open)
         window = window_to_take(at, self._position_ms, view)
         self.full = window is not None and self._settings.is_full(self.size_bytes, self.snapshot_open)
         moved = window is not None and not self.full and self._add(window)

@@ -91,7 +91,7 @@ class SpooledUpstream:
         if self._direct:
             view = self.log.observe(position, False)
             if isinstance(self.log, HeldUpstream):
-                self.log.keep_within(position)
+                self.log.keep_within(position, snapshot_open=False)
             return view
         entries = self._left(position)
         pending = tuple(

@@ -8,7 +8,8 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -68,6 +69,18 @@ def folder_made(path: Path) -> None:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as exc:
         raise Transient(f"staging folder {path}: {exc.strerror}", "check job.staging and the disk") from exc
+
+
+@contextmanager
+def nothing_left(path: Path) -> Iterator[None]:
+    """Folders on the way to `path` that did not exist before are gone afterwards, if they are empty."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    try:
+        yield
+    finally:
+        for folder in missing:
+            with suppress(OSError):  # never created, or another process uses it meanwhile
+                folder.rmdir()
 
 
 def write_net(net: "DataFrame", path: Path, folder: Path) -> StagedTable:

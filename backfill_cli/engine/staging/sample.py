@@ -6,13 +6,13 @@ snapshot in vain, stops it before it is created.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import TakingUpstream, Upstream
+from backfill_cli.engine.staging.files import nothing_left
 from backfill_cli.engine.staging.schemas import evolved
 from backfill_cli.engine.staging.stage import SparkStager
 from backfill_cli.errors import Transient
@@ -54,12 +54,11 @@ def require_readable(
         return
     partitioned = upstream.capabilities.partitioned
     plans = _of_partitions(pin, view) if partitioned else chain(_of_snapshot(pin), _of_changes(pin, view))
-    for plan, schemas in plans:
-        stager = SparkStager(session, upstream, replace(config, tables=_moved(config, plan)))
-        staged = stager.stage(plan, _EPOCH, schemas)
-        stager.discard(_EPOCH, staged.staged.attempt)
-    with suppress(OSError):  # a job of that name uses it, or another sample
-        Path(config.job.staging, config.job.name).rmdir()
+    with nothing_left(Path(config.job.staging, config.job.name)):
+        for plan, schemas in plans:
+            stager = SparkStager(session, upstream, replace(config, tables=_moved(config, plan)))
+            staged = stager.stage(plan, _EPOCH, schemas)
+            stager.discard(_EPOCH, staged.staged.attempt)
 
 
 def _moved(config: "JobConfig", plan: EpochPlan) -> "tuple[Table, ...]":

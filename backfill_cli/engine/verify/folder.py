@@ -9,28 +9,27 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
+
+from backfill_cli.engine.staging.files import nothing_left
 
 
 @contextmanager
 def folder_of(parent: Path) -> Iterator[Path]:
-    """A new folder in `parent`, which is created if missing; folders of dead processes are removed."""
-    made = not parent.exists()
-    parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    sweep(parent)
-    folder = parent / f"verify-{uuid.uuid4().hex[:12]}"
-    held = _taken(folder, os.O_CREAT)
-    try:
-        folder.mkdir(mode=0o700)
-        yield folder
-    finally:
-        _gone(folder)
-        if held is not None:
-            os.close(held)
-        if made:
-            with suppress(OSError):  # another process uses it meanwhile
-                parent.rmdir()
+    """A new folder in `parent`, which is created for it if missing; folders of dead processes are removed."""
+    with nothing_left(parent):
+        parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        sweep(parent)
+        folder = parent / f"verify-{uuid.uuid4().hex[:12]}"
+        held = _taken(folder, os.O_CREAT)
+        try:
+            folder.mkdir(mode=0o700)
+            yield folder
+        finally:
+            _gone(folder)
+            if held is not None:
+                os.close(held)
 
 
 def sweep(parent: Path) -> None:

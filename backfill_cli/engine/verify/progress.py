@@ -32,6 +32,10 @@ class Work:
     alone: bool = False
     _recent: deque[tuple[float, float]] = field(default_factory=deque)
 
+    def expect(self, left: float) -> None:
+        """This much is left after the passes that are done: what was expected before does not count any more."""
+        self.total = self.done + left
+
     def begin(self, weight: float, alone: bool = False) -> None:
         self.now, self.share, self.alone = weight, 0.0, alone
 
@@ -40,7 +44,12 @@ class Work:
         self.share = max(self.share, min(share, 1.0))
 
     def end(self) -> None:
+        """The pass is done."""
         self.done += 0.0 if self.alone else self.now
+        self.leave()
+
+    def leave(self) -> None:
+        """No pass is under way; if one was, it failed."""
         self.now, self.share, self.alone = 0.0, 0.0, False
 
     @property
@@ -97,8 +106,9 @@ class Steps:
         self._say()
 
     def expect(self, weights: Sequence[float]) -> None:
-        """Announces one pass over each table."""
-        self._work.total += sum(weights)
+        """Announces one pass over each table; a retry announces those that are left."""
+        with self._turn:
+            self._work.expect(sum(weights))
 
     def table(self, weight: float) -> None:
         """What follows concerns a table of this weight."""
@@ -123,9 +133,13 @@ class Steps:
             if self.counts is not None:
                 self.counts.begin()
         self.doing(doing)
-        yield
-        with self._turn:
-            self._work.end()
+        try:
+            yield
+            with self._turn:
+                self._work.end()
+        finally:
+            with self._turn:
+                self._work.leave()
 
     def _say(self) -> None:
         with self._turn:

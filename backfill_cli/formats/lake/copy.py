@@ -1,17 +1,27 @@
 """A sink's lake tables as `verify` reads them: each at the version in which its marker was found."""
 
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from backfill_cli.contracts import SavedJob, SinkTable, Survey
+from backfill_cli.errors import StateConflict, Transient
 from backfill_cli.formats.digests import DIALECT, words_digest
+from backfill_cli.formats.lake.state import JobState
+from backfill_cli.model.checkpoint import Marker
 from backfill_cli.model.digest import Digest, DigestSpec, KeyRanges, Word, and_sampled, range_sql, spec_of
 from backfill_cli.model.schema import fields_of
 from backfill_cli.spark.names import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+# Tables commit one after the other; the longest commit seen, of three tables, took 20 s.
+PATIENCE_S = 120.0
+RETRY_S = 0.2
+
+Version = TypeVar("Version")
 
 Reads = Callable[["SparkSession", SinkTable], "DataFrame"]
 """All rows of a table at its version, with the types of the table's Spark schema."""
@@ -66,6 +76,44 @@ class LakeCopy:
             wanted = f"{part} IN ({', '.join(str(number) for number in parts)})"
             rows = rows.where(wanted + and_sampled(spec, DIALECT))
         return rows.select(*(quoted(name) for name in columns))
+
+
+def at_one_epoch(
+    job: str, state: JobState, look: Callable[[], Mapping[str, tuple[Version, Marker] | None]], live: bool
+) -> tuple[Mapping[str, Version], Marker | None]:
+    """(table → the version to read, their marker): all tables are at the marker's epoch. None: nothing committed.
+
+    look: by table its version now and the marker there; None for a table that does not exist.
+    Raises StateConflict for a table that is gone, and if no runner has the job and its tables are at several
+    epochs; Transient if those of a job with a runner are never at the same epoch within PATIENCE_S.
+    """
+    deadline = time.monotonic() + (PATIENCE_S if live else 0)
+    while True:
+        found = look()
+        if not state.began():
+            return {}, None
+        there = {table: one for table, one in found.items() if one is not None}
+        _require_all(job, found, there)
+        markers = {table: marker for table, (_, marker) in there.items()}
+        if len({(one.epoch, one.attempt) for one in markers.values()}) <= 1:
+            return {table: version for table, (version, _) in there.items()}, next(iter(markers.values()), None)
+        if time.monotonic() > deadline:
+            break
+        time.sleep(RETRY_S)
+    epochs = ", ".join(f"{table}: {marker.epoch}" for table, marker in markers.items())
+    what = f"job {job!r}: its tables are at several epochs ({epochs})"
+    if live:
+        raise Transient(what, "it is retried automatically")
+    raise StateConflict(f"{what}: a commit was interrupted", f"backfill resume {job}")
+
+
+def _require_all(job: str, tables: Mapping[str, object], there: Mapping[str, object]) -> None:
+    gone = [table for table in tables if table not in there]
+    if gone:
+        raise StateConflict(
+            f"job {job!r}: table {gone[0]!r} of the sink is gone, but it held rows of the job",
+            f"restore it, or start over: backfill drop {job} --with-rows --confirm {job}",
+        )
 
 
 def _strings(table: SinkTable) -> list[str]:

@@ -193,7 +193,7 @@ class DeltaSink:
     def copied(self, job: str, live: bool, folder: Path) -> "AbstractContextManager[LakeCopy]":
         from backfill_cli.sinks.delta.verify import copied
 
-        return copied(self._session, self._job(job), self._marked(job))
+        return copied(self._session, job, self._job(job), self._marked(job), live)
 
     def statements(self, swaps: Sequence[Swap], epoch: int) -> Sequence[str]:
         return [

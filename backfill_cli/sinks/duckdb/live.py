@@ -78,14 +78,15 @@ def reverse(con: "DuckDBPyConnection", job: str, swaps: Sequence[Swap]) -> None:
     con.execute("CHECKPOINT")
 
 
-def views_of(con: "DuckDBPyConnection", targets: Sequence[str]) -> list[str]:
-    """The names that a cutover made views of these tables (given as `Target.identity`)."""
+def views_of(con: "DuckDBPyConnection", targets: Sequence[str]) -> list[tuple[str, str]]:
+    """(job, name) of each view that a cutover of the job made of these tables (given as `Target.identity`)."""
     if not _is_there(con):
         return []
-    query = f"""SELECT l.live FROM {LIVE.sql} l JOIN {MARKERS.sql} m ON m.job = l.job AND m."table" = l."table"
-                WHERE list_contains(?, m.target) ORDER BY 1"""
-    names = [name for (name,) in rows_of(con, query, list(targets))]
-    return [name for name in names if _kind(con, Target.parse(name)) is Found.VIEW]
+    query = f"""SELECT l.job, l.live FROM {LIVE.sql} l
+                JOIN {MARKERS.sql} m ON m.job = l.job AND m."table" = l."table"
+                WHERE list_contains(?, m.target) ORDER BY 2"""
+    found = rows_of(con, query, list(targets))
+    return [(job, name) for job, name in found if _kind(con, Target.parse(name)) is Found.VIEW]
 
 
 def remove(con: "DuckDBPyConnection", job: str) -> None:

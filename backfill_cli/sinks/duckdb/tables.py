@@ -28,9 +28,11 @@ def drop_tables(con: "duckdb.DuckDBPyConnection", targets: Sequence[Target]) -> 
 
     views = views_of(con, [target.identity for target in targets])
     if views:
+        job, names = views[0][0], ", ".join(name for _, name in views)
         raise UsageError(
-            f"{', '.join(views)}: views of the job's tables, created by a cutover, still exist",
-            "reverse it first: backfill cutover --reverse; or omit --with-rows to keep the tables",
+            f"{names}: views of the job's tables, created by a cutover, still exist",
+            f"reverse it first: backfill cutover {job} --reverse (the config must still have tables.live); "
+            "or omit --with-rows to keep the tables",
         )
     for target in reversed(targets):
         try:

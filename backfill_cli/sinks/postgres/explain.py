@@ -48,13 +48,11 @@ def _explained(
     con: Connection, commit: EpochCommit, staged: StagedTable, table: SinkTable, target: Target, exc: Exception
 ) -> BadData:
     if isinstance(exc, Refused):
-        return _value(commit, staged, table, exc.row, exc.column, exc.what)
+        return _value(table, exc)
     state = state_of(exc)
     con.rollback()
-    columns = [column.name for column in sink_columns(table.name, table.schema)]
-    line = stopped_at(told(exc, "context"), (target.table, INSERTS, CHANGES), columns)
-    if state.startswith("22") and line is not None:
-        return _value(commit, staged, table, *line, said(exc))
+    if state.startswith("22") and (value := _refused(commit, staged, table, target, exc)) is not None:
+        return _value(table, value)
     if not _is_of(con, target, exc):
         return _elsewhere(table, target, exc)
     if state == "23505":
@@ -136,26 +134,34 @@ def _clash(table: SinkTable, what: str, keys: Iterable[str], exc: Exception, dro
     return BadData(f"table {table.name!r}: {what} refuses the epoch's rows{rows}", hint)
 
 
-def _value(
-    commit: EpochCommit, staged: StagedTable, table: SinkTable, row: int, column: str, what: str
-) -> BadData:
-    """The error for a single value, found by its place among the rows sent: inserts first, then changes."""
-    for files in (staged.inserts, staged.changes):
-        found = row_at(paths_of(commit.folder, files), row)
-        if found is not None and (column == "?" or column in found) and _is_it(found, column, what):
-            value = repr(found.get(column))[:100]
-            key = _key(found, table)
-            return BadData(
-                f"table {table.name!r}, column {column!r}: PostgreSQL cannot hold {value} of the row with the "
-                f"key ({', '.join(table.key)}) = ({key}): {what}",
-                "correct it upstream, or in the transform's select",
-            )
+def _refused(
+    commit: EpochCommit, staged: StagedTable, table: SinkTable, target: Target, exc: Exception
+) -> Refused | None:
+    """The value at which a COPY stopped; None if the error is not one of a COPY of ours.
+
+    Inserts and changes are two COPYs, each of which counts its own rows.
+    """
+    columns = [column.name for column in sink_columns(table.name, table.schema)]
+    for names, files in (((CHANGES,), staged.changes), ((target.table, INSERTS), staged.inserts)):
+        line = stopped_at(told(exc, "context"), names, columns)
+        if line is not None:
+            return Refused(paths_of(commit.folder, files), *line, said(exc))
+    return None
+
+
+def _value(table: SinkTable, refused: Refused) -> BadData:
+    """The error for a single value, with its row's key."""
+    column, what = refused.column, refused.what
+    found = row_at(refused.paths, refused.row)
+    if found is not None and (column == "?" or column in found):
+        value = repr(found.get(column))[:100]
+        key = _key(found, table)
+        return BadData(
+            f"table {table.name!r}, column {column!r}: PostgreSQL cannot hold {value} of the row with the "
+            f"key ({', '.join(table.key)}) = ({key}): {what}",
+            "correct it upstream, or in the transform's select",
+        )
     return BadData(f"table {table.name!r}, column {column!r}: {what}", "correct it in the transform's select")
-
-
-def _is_it(row: dict[str, Any], column: str, what: str) -> bool:
-    """Whether this can be the row that a COPY refused: an insert and a change can have the same number."""
-    return "0x00" not in what or column == "?" or "\0" in repr(row[column]).replace("\\x00", "\0")
 
 
 def _with_null(commit: EpochCommit, staged: StagedTable, column: str, table: SinkTable) -> list[str]:

@@ -61,9 +61,10 @@ class Place:
         """Raises UsageError for an invalid connection string, without repeating it."""
         client()
         parts, whole = postgres_dsn.parsed(dsn, "sink.dsn"), postgres_dsn.completed(dsn, "sink.dsn")
+        parts = {**_defaults(), **parts}
         host = parts.get("host") or parts.get("hostaddr") or "localhost"
-        user = parts.get("user") or _default_user()
-        database = parts.get("dbname") or parts.get("user", "the role")
+        user = parts.get("user") or "the role"
+        database = parts.get("dbname") or user
         return cls(host, parts.get("port", "5432"), database, user, whole, parts.get("password", ""))
 
     def scrubbed(self, text: str) -> str:
@@ -76,12 +77,13 @@ class Place:
         return f"{self.host}:{self.port}/{self.database}"
 
 
-def _default_user() -> str:
-    """The user that libpq connects as if the DSN names none."""
+def _defaults() -> dict[str, str]:
+    """What libpq uses for the parts that a DSN omits: from the environment, or built in."""
     from psycopg.pq import Conninfo
 
-    named = {option.keyword: option.val for option in Conninfo.get_defaults()}
-    return (named.get(b"user") or b"").decode() or "the role"
+    named = ("host", "hostaddr", "port", "user", "dbname")
+    found = {option.keyword.decode(): (option.val or b"").decode() for option in Conninfo.get_defaults()}
+    return {name: found[name] for name in named if found.get(name)}
 
 
 def settings() -> str:

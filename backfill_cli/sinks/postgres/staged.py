@@ -19,11 +19,11 @@ ANALYZED_ROWS = 10_000
 
 
 class Refused(Exception):
-    """A staged value that PostgreSQL cannot hold. row: its index among all rows sent, from 0."""
+    """A staged value that PostgreSQL cannot hold. row: its index among the rows of these files, from 0."""
 
-    def __init__(self, row: int, column: str, what: str) -> None:
+    def __init__(self, paths: Sequence[str], row: int, column: str, what: str) -> None:
         super().__init__(what)
-        self.row, self.column, self.what = row, column, what
+        self.paths, self.row, self.column, self.what = paths, row, column, what
 
 
 def paths_of(folder: str, files: Sequence[StagedFile]) -> list[str]:
@@ -83,7 +83,7 @@ def _sent(
             )
             before += batch.num_rows
     except Unfit as exc:
-        wrong.append(Refused(before + exc.row, exc.column, exc.what))
+        wrong.append(Refused(paths, before + exc.row, exc.column, exc.what))
         raise
     except Exception as exc:
         wrong.append(exc)

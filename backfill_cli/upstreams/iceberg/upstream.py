@@ -77,8 +77,13 @@ class IcebergUpstream(Pair):
     def held(self, pin: Pin, position: Position) -> None:
         """Nothing: a tag has no size to report; a snapshot that is gone raises an error when it is read."""
 
-    def keep_within(self, position: Position) -> None:
-        """The tag of a table whose changes are being applied is dropped: its snapshot has been read."""
+    def keep_within(self, position: Position, snapshot_open: bool) -> None:
+        """The tag of a table whose changes are being applied is dropped: its snapshot has been read.
+
+        Changes that are only taken meanwhile, into a spool, leave the tag where it is.
+        """
+        if snapshot_open:
+            return
         pin = self._taken()
         for name, tag in _tags(pin).items():
             if tag is not None and position.get(name) != pin.position.get(name):

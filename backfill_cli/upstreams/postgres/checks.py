@@ -37,15 +37,15 @@ def require_followable(tables: Sequence[PgTable]) -> None:
                 "in the log",
                 f"ALTER TABLE {table.sql} SET LOGGED; for a partitioned table, each such partition",
             )
+        _require_old_key(table)
         if table.differing:
-            what = {"f": "FULL", "d": "DEFAULT"}.get(table.identity, "that of the table")
+            what = "FULL" if table.full else "DEFAULT"
             raise UsageError(
                 f"table {table.name!r}: partitions have another REPLICA IDENTITY than the table, and do not "
                 "inherit its own: the log has too little of their old rows",
                 "; ".join(f"ALTER TABLE {leaf} REPLICA IDENTITY {what}" for leaf in table.differing)
                 + "; a job that has already begun must be dropped and started over",
             )
-        _require_old_key(table)
 
 
 def _require_old_key(table: PgTable) -> None:
@@ -53,7 +53,7 @@ def _require_old_key(table: PgTable) -> None:
     by_primary = table.identity == "d" and set(key) == set(table.primary)
     if table.identity == "f" or (by_primary and not table.deferrable):
         return
-    full = f"ALTER TABLE {table.sql} REPLICA IDENTITY FULL"
+    full = "; ".join(f"ALTER TABLE {one} REPLICA IDENTITY FULL" for one in (table.sql, *table.lesser))
     if by_primary:
         raise UsageError(
             f"table {table.name!r}: its primary key is DEFERRABLE or invalid, and cannot be its replica "

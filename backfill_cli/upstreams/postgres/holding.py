@@ -77,7 +77,7 @@ class Holding:
             identity.require_same_tables(pin.identity, identity.of(seen, options.slot, published, tables))
             return HeldLog(seen.held_bytes, options.max_retained, slot.is_bounded(connection))
 
-    def keep_within(self, position: Position) -> None:
+    def keep_within(self, position: Position, snapshot_open: bool) -> None:
         slot.require_within(self._alive(), self._options, lsn_of(position))
 
     def release(self, pin: Pin) -> None:

@@ -55,7 +55,8 @@ def published(connection: "Connection", publication: str, tables: Sequence[Named
 def missing(connection: "Connection", publication: str, tables: Sequence[PgTable]) -> list[str] | None:
     """The statements that make a publication contain all of the tables' changes; None if it does not exist."""
     complete = "pubinsert AND pubupdate AND pubdelete AND pubtruncate"
-    query = f"SELECT {complete}, pubviaroot FROM pg_publication"
+    own = "ARRAY(SELECT prrelid::bigint FROM pg_publication_rel WHERE prpubid = p.oid)"
+    query = f"SELECT {complete}, pubviaroot, puballtables, {own} FROM pg_publication p"
     with asking("reading the publication"):
         found = connection.execute(f"{query} WHERE pubname = %s".encode(), (publication,)).fetchone()
         if found is None:
@@ -63,7 +64,7 @@ def missing(connection: "Connection", publication: str, tables: Sequence[PgTable
         rows = connection.execute(
             "SELECT to_jsonb(t) FROM pg_publication_tables t WHERE pubname = %s", (publication,)
         ).fetchall()
-    publishes_all, via_root = found
+    publishes_all, via_root, every_table, own_tables = found
     name = quoted(publication)
     wanted = (
         [] if publishes_all else [f"ALTER PUBLICATION {name} SET (publish = 'insert, update, delete, truncate')"]
@@ -73,7 +74,9 @@ def missing(connection: "Connection", publication: str, tables: Sequence[PgTable
     listed = {(row["schemaname"], row["tablename"]): row for (row,) in rows}
     for table in tables:
         row = listed.get((table.schema, table.relation))
-        if row is None and (via_root or table.kind != "p"):
+        # a publication that does not go by the root lists a partitioned table's partitions instead of it
+        hidden = table.kind == "p" and not via_root and (every_table or table.oid in own_tables)
+        if row is None and not hidden:
             wanted.append(f"ALTER PUBLICATION {name} ADD TABLE {table.sql}")
         elif row is not None and (row.get("rowfilter") or _leaves_out(row, table)):
             wanted.append(f"ALTER PUBLICATION {name} DROP TABLE {table.sql}; ")

@@ -42,7 +42,9 @@ SELECT c.oid::bigint, n.nspname, c.relname, c.relkind::text, c.relreplident::tex
        EXISTS (SELECT FROM pg_class u WHERE u.relpersistence <> 'p' AND (u.oid = c.oid OR u.oid IN (
            SELECT relid FROM pg_partition_tree(c.oid)))),
        ARRAY(SELECT l.oid::regclass::text FROM pg_partition_tree(c.oid) t JOIN pg_class l ON l.oid = t.relid
-             WHERE t.isleaf AND l.relreplident <> c.relreplident ORDER BY l.oid)
+             WHERE t.isleaf AND l.relreplident <> c.relreplident ORDER BY l.oid),
+       ARRAY(SELECT l.oid::regclass::text FROM pg_partition_tree(c.oid) t JOIN pg_class l ON l.oid = t.relid
+             WHERE t.isleaf AND l.oid <> c.oid AND l.relreplident <> 'f' ORDER BY l.oid)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass(%s)
 """
 
@@ -54,7 +56,8 @@ class PgTable:
     identity: its REPLICA IDENTITY: d(efault), n(othing), f(ull), i(ndex). primary: its primary key's columns.
     toasted: whether it can have values stored out of line. numbers: by column its attnum, which is never reused.
     deferrable: whether the primary key cannot be the replica identity, because it is checked late. unlogged:
-    whether it or a partition is. differing: SQL of the partitions with another replica identity.
+    whether it or a partition is. differing: SQL of the partitions with another replica identity. lesser: of those
+    with less than FULL.
     """
 
     name: str
@@ -73,6 +76,7 @@ class PgTable:
     deferrable: bool = False
     unlogged: bool = False
     differing: tuple[str, ...] = ()
+    lesser: tuple[str, ...] = ()
 
     @property
     def sql(self) -> str:
@@ -183,7 +187,8 @@ def _table(spec: TableSpec, row: Any, columns: tuple[Column, ...]) -> PgTable:
     for name in sorted(OURS & by_name.keys()):
         raise UsageError(f"table {spec.name!r}: column {name!r} has a name that is reserved", "rename the column")
     key = tuple(by_name[name] for name in spec.key)
-    oid, schema, relation, kind, identity, rows, size, toasted, primary, numbers, deferrable, unlogged, other = row
+    oid, schema, relation, kind, identity, rows, size, toasted, primary, numbers, *rest = row
+    deferrable, unlogged, differing, lesser = rest
     rows = rows if rows > 0 else size // BYTES_A_ROW  # never analyzed
     return PgTable(
         name=spec.name,
@@ -201,13 +206,14 @@ def _table(spec: TableSpec, row: Any, columns: tuple[Column, ...]) -> PgTable:
         numbers=numbers,
         deferrable=deferrable,
         unlogged=unlogged,
-        differing=tuple(other),
+        differing=tuple(differing),
+        lesser=tuple(lesser),
     )
 
 
 def schema_of(table: PgTable) -> str:
     """Spark's schema of its rows as JSON. Raises UsageError for a column that cannot be read exactly."""
-    return schema_text({column.name: spark_field(column) for column in table.columns})
+    return schema_text({column.name: spark_field(column, table.sql) for column in table.columns})
 
 
 def splits(connection: "psycopg.Connection[Any]", table: PgTable) -> Iterator[Split]:

@@ -142,14 +142,17 @@ _NAMES_OF_OBJECTS = frozenset({24, 2202, 2203, 2204, 2205, 2206, 3734, 3769, 408
 """regclass and its like, aclitem: their text is the current name of another object."""
 
 
-def spark_field(column: Column) -> dict[str, Any]:
-    """The column as a Spark field. Raises UsageError if its text can change without a change of the row."""
+def spark_field(column: Column, table: str = "…") -> dict[str, Any]:
+    """The column as a Spark field. table: SQL of its table, for messages.
+
+    Raises UsageError if its text can change without a change of the row.
+    """
     if column.base_oid in _NAMES_OF_OBJECTS or column.element_oid in _NAMES_OF_OBJECTS:
         raise UsageError(
-            f"column {column.name!r}: {column.type_name} cannot be read exactly: its text is the name of another "
-            "object, and changes when that object is renamed",
-            "leave the column out of the publication, or keep the number: ALTER TABLE … ALTER COLUMN "
-            f"{quoted(column.name)} TYPE oid",
+            f"table {table}, column {column.name!r}: {column.type_name} cannot be read exactly: its text is the "
+            "name of another object, and changes when that object is renamed",
+            f"keep the text as it is now: ALTER TABLE {table} ALTER COLUMN {quoted(column.name)} TYPE "
+            f"text{'[]' if column.element_oid else ''}; every plain column of a table is copied",
         )
     logical = _LOGICAL.get(column.base_oid)
     return field(

@@ -198,7 +198,8 @@ class PostgresUpstream(Holding):
             request = taking.request(self._options, after, up_to, tables, folder, window.limit, covered, widens)
             taken = taking.in_worker(spark, request)
         if window.open and taken.up_to < up_to:
-            raise Transient("a table's columns changed while it was read", "wait: the log is now applied first")
+            whose = f"table {next(iter(taken.changed))!r}: its" if taken.changed else "a table's"
+            raise Transient(f"{whose} columns changed while rows were read", "wait: the log is now applied first")
         known = self._memory.at(after)
         hidden = slot.hidden(connection, taken.xids, known.hidden) if within is not None else ()
         for name, columns in taken.changed.items():

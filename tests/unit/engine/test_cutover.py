@@ -81,6 +81,8 @@ def test_equal_at_the_last_checkpoint_is_verified() -> None:
         ((), "has not been verified", "backfill verify shop"),
         ((replace(EQUAL, epoch=EPOCH - 1),), "the sink is at 100", "backfill verify shop"),
         ((replace(EQUAL, share=0.01),), "only 1% of the keys", "backfill verify shop"),
+        ((replace(EQUAL, share=0.001),), "only 0.1% of the keys", "backfill verify shop"),
+        ((replace(EQUAL, share=0.999),), "only 99.9% of the keys", "backfill verify shop"),
         ((replace(EQUAL, table="lines"),), "has not been verified", "backfill verify shop"),
         ((replace(EQUAL, equal=False),), "differs", "backfill verify shop --fix --confirm shop"),
     ],

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,9 +14,12 @@ from taking_cases import KEY, MAY_LACK, Change, few, found, frame, in_order, man
 from backfill_cli.config.sections import Transform
 from backfill_cli.contracts import SpoolEntry, TakenTable
 from backfill_cli.engine.spool import drain
+from backfill_cli.engine.spool import stage as spooling
 from backfill_cli.engine.spool.folder import Spool
+from backfill_cli.engine.spool.stage import SpooledStager
+from backfill_cli.engine.staging import stage as staging
 from backfill_cli.errors import BadData
-from backfill_cli.model.plan import ChangeWindow, StagedFile
+from backfill_cli.model.plan import ChangeWindow, EpochPlan, StagedFile
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -92,3 +96,27 @@ def test_an_expression_over_what_was_left_out_stops_the_job(spark: "SparkSession
     shape = Transform(select=["n", "`a key`", "length(big) AS size"])
     with pytest.raises(BadData, match="big"):
         drain.staged(spark, spool, [entry], "t", KEY, shape, tmp_path)
+
+
+def test_the_sinks_schema_of_a_table_is_derived_once_and_not_per_epoch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def derived(_spark: object, source: str, _shape: object) -> str:
+        asked.append(source)
+        return source
+
+    monkeypatch.setattr(staging, "sink_schema", derived)
+    monkeypatch.setattr(spooling, "sink_schema", derived, raising=False)
+    table: Any = SimpleNamespace(name="t", key=KEY)
+    job = SimpleNamespace(staging=str(tmp_path), name="j")
+    config: Any = SimpleNamespace(job=job, tables=(table,), transform_of=lambda _: Transform())
+    session: Any = SimpleNamespace(conf=SimpleNamespace(set=lambda *_: None))
+    upstream: Any = SimpleNamespace(taker=SimpleNamespace(entries=()))
+    stager = SpooledStager(lambda: session, upstream, Spool(str(tmp_path), "j", "me"), config)
+    plan = EpochPlan(window=ChangeWindow(at(0), at(1), 0, 0, 1), spooled=True)
+    for epoch in (1, 2):
+        assert stager.stage(plan, epoch, {"t": "first"}).sink_schemas == {"t": "first"}
+    assert stager.stage(plan, 3, {"t": "wider"}).sink_schemas == {"t": "wider"}
+    assert asked == ["first", "wider"]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from backfill_cli.engine.job import held
-from backfill_cli.errors import BackfillError, HistoryGone, Transient
+from backfill_cli.errors import BackfillError, ConfigError, HistoryGone, Transient
 from backfill_cli.model.upstream import HeldLog
 
 LOG = HeldLog(5 << 20)
@@ -37,13 +37,19 @@ def asked(
     ended = threading.Event()
     definition = {name: SimpleNamespace(config=name, pin=None, has_tables_to_itself=True) for name in says}
     catalog: Any = SimpleNamespace(
-        job=lambda name: SimpleNamespace(live=name == "live"),
+        job=lambda name: SimpleNamespace(live=name.endswith("live")),
         definition=definition.__getitem__,
         acknowledged=lambda name: None,
     )
     opened = {name: Upstream(one, ended) for name, one in says.items()}
     monkeypatch.setattr(held, "HeldUpstream", Upstream)
-    monkeypatch.setattr(held, "from_stored", lambda config: SimpleNamespace(open_upstream=lambda: opened[config]))
+
+    def stored(config: str) -> SimpleNamespace:
+        if config.startswith("unreadable"):
+            raise ConfigError("a reference leads nowhere", "define it")
+        return SimpleNamespace(open_upstream=lambda: opened[config])
+
+    monkeypatch.setattr(held, "from_stored", stored)
     try:
         return held.told_by_upstreams(says, catalog, limit_s)
     finally:
@@ -55,6 +61,14 @@ def test_each_job_is_told_what_its_upstream_says(monkeypatch: pytest.MonkeyPatch
     told = asked(monkeypatch, {"a": LOG, "b": gone, "live": LOG}, 30)
     assert told == {"a": LOG, "b": gone}
     assert "backfill drop b --with-rows --confirm b" in gone.hint
+
+
+def test_a_stored_config_that_cannot_be_read_concerns_only_a_job_without_a_runner(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told = asked(monkeypatch, {"unreadable": LOG, "unreadable but live": LOG}, 30)
+    assert list(told) == ["unreadable"]
+    assert isinstance(told["unreadable"], ConfigError)
 
 
 def test_upstreams_that_do_not_answer_are_named_within_one_limit(monkeypatch: pytest.MonkeyPatch) -> None:

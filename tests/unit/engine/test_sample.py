@@ -80,7 +80,7 @@ def test_a_value_that_cannot_be_read_is_found_in_the_oldest_file_and_in_the_newe
         land("items", name, {"id": 1, "n": 2})
     with pytest.raises(BadData, match=rf"{broken}\.json: column 'price'"):
         tried(config, spark)
-    assert list(tmp_path.glob("staging/shop/*")) == []
+    assert not (tmp_path / "staging").exists()
 
 
 def test_a_transform_that_fails_for_a_sampled_change_is_found(
@@ -99,7 +99,7 @@ def test_what_can_be_read_leaves_nothing_and_what_is_large_is_not_read(
     land("orders", "1", {"id": 1, "price": "1.50"})
     land("items", "1", {"id": 1, "n": 1})
     tried(config, spark)
-    assert list(tmp_path.glob("staging/shop/*")) == []
+    assert not (tmp_path / "staging").exists()
     land("orders", "2", {"id": 1, "price": "1.005"})
     monkeypatch.setattr(sample, "_BYTES", 10)
     tried(config, spark)

@@ -1,6 +1,7 @@
 """The spool on disk: what is sealed is found again, in order and unchanged; anything missing is named."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -122,3 +123,37 @@ def test_the_place_of_another_jobs_spool_is_known_before_anything_is_made(spool:
     assert owned(str(tmp_path), "orders")
     assert not owned(str(tmp_path), "lines")
     assert not (tmp_path / "lines").exists()
+
+
+@pytest.mark.parametrize("text", [b"", b'{"job": "ord', b"\xff"])
+def test_an_owners_file_that_no_longer_says_whose_it_is_stops_the_job_naming_it(
+    spool: Spool, tmp_path: Path, text: bytes
+) -> None:
+    (tmp_path / "orders" / "owner.json").write_bytes(text)
+    with pytest.raises(StateConflict, match=r"orders/owner\.json is damaged") as caught:
+        spool.open()
+    assert caught.value.hint.startswith("restore the folder from a copy; or start over: backfill drop orders")
+
+
+@pytest.mark.parametrize("name", ["owner.json", "00000001/entry.json"])
+def test_a_file_that_cannot_be_read_is_waited_for(spool: Spool, tmp_path: Path, name: str) -> None:
+    path = tmp_path / "orders" / name
+    path.unlink(missing_ok=True)
+    path.mkdir(parents=True)
+    read = spool.open if name == "owner.json" else partial(spool.entries, at(0), [])
+    with pytest.raises(Transient, match="Is a directory") as caught:
+        read()
+    assert "spool.path" in caught.value.hint
+
+
+def test_a_spool_that_cannot_be_made_names_its_own_option(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(Transient, match="Not a directory") as caught:
+        Spool(str(tmp_path / "file"), "orders", "me").open()
+    assert "spool.path" in caught.value.hint
+
+
+def test_what_an_interrupted_write_left_is_swept(spool: Spool, tmp_path: Path) -> None:
+    (tmp_path / "orders" / "owner.part").write_text("{")
+    spool.sweep([])
+    assert [path.name for path in (tmp_path / "orders").iterdir()] == ["owner.json"]

@@ -64,7 +64,15 @@ def test_a_folder_of_an_older_version_is_swept_and_others_are_kept(tmp_path: Pat
     assert sorted(path.name for path in tmp_path.iterdir()) == ["7-attempt", "notes"]
 
 
-def test_the_parent_goes_with_the_folder_that_made_it(tmp_path: Path) -> None:
-    with folder_of(tmp_path / "a" / "b") as folder:
+@pytest.mark.parametrize("there", ["", "a"])
+def test_all_parents_that_were_made_for_the_folder_go_with_it(tmp_path: Path, there: str) -> None:
+    (tmp_path / there).mkdir(exist_ok=True)
+    with folder_of(tmp_path / "a" / "b" / "c") as folder:
         (folder / "x").write_text("x")
-    assert not (tmp_path / "a" / "b").exists()
+    assert [path.name for path in tmp_path.rglob("*")] == [there] * bool(there)
+
+
+def test_a_parent_that_somebody_uses_meanwhile_stays(tmp_path: Path) -> None:
+    with folder_of(tmp_path / "a" / "b"):
+        (tmp_path / "a" / "of another job").mkdir()
+    assert [path.name for path in tmp_path.rglob("*")] == ["a", "of another job"]

@@ -3,6 +3,7 @@
 import pytest
 
 from backfill_cli.engine.verify.progress import Steps, Work
+from backfill_cli.errors import Transient
 from backfill_cli.model.verify import VerifyProgress
 
 
@@ -59,3 +60,34 @@ def test_a_table_that_differs_is_looked_at_again_and_what_was_told_of_the_whole_
         assert (said[-1].share, said[-1].alone) == (pytest.approx(0.5), False)
     steps.doing("the end")
     assert said[-1].share == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("again", [[50.0], [50.0, 50.0]], ids=["the first is remembered", "both again"])
+def test_a_comparison_that_is_retried_ends_at_the_whole(again: list[float]) -> None:
+    said: list[VerifyProgress] = []
+    steps = Steps("orders", said.append, lambda: 1.0)
+    steps.expect([50.0, 50.0])
+    steps.table(50.0)
+    with steps.work("comparing table a"):
+        pass
+    with pytest.raises(Transient), steps.work("comparing table b"):
+        raise Transient("a commit in between")
+    steps.doing("opening the sink")
+    assert (said[-1].share, said[-1].alone) == (pytest.approx(0.5), False)
+    steps.expect(again)
+    for weight in again:
+        steps.table(weight)
+        with steps.work("comparing again"):
+            pass
+    steps.doing("the end")
+    assert said[-1].share == pytest.approx(1.0)
+
+
+def test_a_further_pass_that_fails_is_not_reported_on_as_if_it_went_on() -> None:
+    said: list[VerifyProgress] = []
+    steps = Steps("orders", said.append, lambda: 1.0)
+    steps.expect([50.0])
+    with pytest.raises(Transient), steps.further("table a: it differs"):
+        raise Transient("a commit in between")
+    steps.doing("opening the sink")
+    assert (said[-1].share, said[-1].alone) == (pytest.approx(0.0), False)

@@ -56,6 +56,18 @@ def test_an_exception_that_does_not_travel_comes_as_its_text_and_the_process_sta
     assert own_worker.run(doubled, 1)[1] == before
 
 
+def unpicklable(_: None) -> object:
+    return lambda: None
+
+
+def test_a_result_that_cannot_be_pickled_is_a_failure_of_the_task_and_no_death() -> None:
+    """Transient would repeat it until the retry limit, though it fails every time."""
+    before = own_worker.run(doubled, 1)[1]
+    with pytest.raises(RuntimeError, match="pickle"):
+        own_worker.run(unpicklable, None)
+    assert own_worker.run(doubled, 1)[1] == before
+
+
 def slept(seconds: float) -> None:
     time.sleep(seconds)
 
