@@ -35,6 +35,7 @@ def vacuum(source: Source, up_to: dict[str, int]) -> int:
     return gone
 
 
+@pytest.mark.long
 def test_deaths_while_the_snapshot_is_read_and_change_data_that_is_vacuumed_once_taken(tmp_path: Path) -> None:
     source, gone = Source(tmp_path / "source"), 0
     (tmp_path / "job.toml").write_text(CHAIN)
