@@ -189,4 +189,4 @@ class _ours:
         if isinstance(exc, PermissionError):
             raise Fatal(f"table {self._place}: {said}", "give this user the right to read it") from exc
         if isinstance(exc, OSError):
-            raise Transient(f"table {self._place}: {said}", "it is tried again by itself") from exc
+            raise Transient(f"table {self._place}: {said}", "it is retried automatically") from exc
