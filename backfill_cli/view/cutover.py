@@ -1,13 +1,11 @@
 """A cutover as people see it: the state of each gate, what each name is now; or one JSON document."""
 
-import shutil
 import sys
-import textwrap
 from dataclasses import asdict
 
 from backfill_cli.catalog.moments import spell_moment
 from backfill_cli.model.cutover import CutoverReport, Found, Gate, LiveName
-from backfill_cli.view.console import RED, RESET, answer, answer_json, coloured, interactive
+from backfill_cli.view.console import RED, RESET, answer, answer_json, coloured, wrapped
 from backfill_cli.view.model import SCHEMA
 
 GREEN = "\x1b[32m"
@@ -33,10 +31,7 @@ def _show(gate: Gate) -> None:
     word = "open    " if gate.open else "closed  "
     colour = GREEN if gate.open else RED
     print(f"{colour}{word}{RESET}" if coloured(sys.stdout) else word, end="")
-    said = f"{gate.name:<{NAMES}}{gate.said}"
-    if interactive(sys.stdout):  # wrapped at words; a command is not wrapped, so that it can be copied
-        width = shutil.get_terminal_size().columns - len(word)
-        said = textwrap.fill(said, max(width, 2 * NAMES), subsequent_indent=" " * (len(word) + NAMES))
+    said = wrapped(f"{word}{gate.name:<{NAMES}}{gate.said}", len(word) + NAMES).removeprefix(word)
     answer(said + (f"\n        Try: {gate.fix}" if gate.fix else ""))
 
 
