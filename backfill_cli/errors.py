@@ -21,14 +21,33 @@ import re
 from collections.abc import Sequence
 from typing import Self
 
-WAY_ON = "; to continue: "
-"""Separator in lines that people see: after it comes what to type or do."""
+_TO = "to (?:continue|change|follow|end it): "
+"""How the second part of a line that people see begins: what to type or do."""
 
+_WAY_ON = re.compile(f"; (?={_TO})")
+_ALIKE = re.compile(rf";(\\*) (?={_TO})")
+_KEPT_APART = re.compile(rf";(\\*)\\ (?={_TO})")
 
 # A config option in a hint: its path, or an `accept_…` option.
 _OPTION = re.compile(
     r"\b(?:job|upstream|changes|snapshot|tables|sink|spark|retry|barrier|spool)\.[a-z]|\baccept_[a-z]"
 )
+
+
+def with_way_on(said: str, way_on: str = "", to: str = "continue") -> str:
+    """`said; to continue: way_on`, one line that `parted` splits again; only `said` if there is no way on.
+
+    `said` can contain names and paths from outside. What looks like the separator in it gets a backslash.
+    """
+    apart = _ALIKE.sub(r";\1\\ ", said)
+    return f"{apart}; to {to}: {way_on}" if way_on else apart
+
+
+def parted(line: str) -> tuple[str, str, str]:
+    """What `with_way_on` was given, as (said, "to continue", way_on); the last two are empty without a way on."""
+    said, *rest = _WAY_ON.split(line, maxsplit=1)
+    to, _, way_on = "".join(rest).partition(": ")
+    return _KEPT_APART.sub(r";\1 ", said), to, way_on
 
 
 class BackfillError(Exception):
@@ -110,7 +129,7 @@ class Transient(BackfillError):
     @property
     def waits_for(self) -> str:
         """What is waited for, and what would end the wait; `status` shows the two separately."""
-        return f"{self.message}{WAY_ON}{self.hint}" if self.hint else self.message
+        return with_way_on(self.message, self.hint)
 
 
 class HistoryGone(BackfillError):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import typer
 
 from backfill_cli.errors import BackfillError, NoSuchJob, UsageError, WaitTimedOut
+from backfill_cli.model.units import spell_exit
 from backfill_cli.view.console import ERROR_FILE, answer_json, complain_json, say
 from backfill_cli.view.log import LOG_BYTES, kept, log_of, opened
 
@@ -84,7 +85,7 @@ def _ended_with(failure: Path, code: int, log: Path) -> BackfillError:
         told = json.loads(failure.read_text("utf-8"))
         error = BackfillError(told["message"], told["hint"] or "")
     except (OSError, ValueError):
-        error = BackfillError(f"the runner ended with exit code {code} and left no error", f"its log: {log}")
+        error = BackfillError(f"the runner ended with {spell_exit(code)} and left no error", f"its log: {log}")
     error.exit_code = code if code > 0 else 128 - code
     return error
 

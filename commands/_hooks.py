@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Any
 
+from backfill_cli.model.units import spell_exit
+
 from ._detached import LOG
 
 if TYPE_CHECKING:
@@ -101,7 +103,7 @@ class HookRunner:
                 except subprocess.TimeoutExpired:
                     _kill(hook)
                     return f"killed after {limit_s:.3g} s"
-                return None if hook.returncode == 0 else f"exit code {hook.returncode}{_last_line(said)}"
+                return None if hook.returncode == 0 else f"{spell_exit(hook.returncode)}{_last_line(said)}"
         except (OSError, ValueError) as error:  # ValueError: a NUL in an argument
             return f"{self._hooks.command[0]}: {getattr(error, 'strerror', None) or error}"
         finally:

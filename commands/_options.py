@@ -1,6 +1,7 @@
 """Options that several verbs share, and how they become a catalog, a job, a duration."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -8,9 +9,13 @@ import typer
 
 from backfill_cli.errors import BackfillError, NoSuchJob, UsageError
 from backfill_cli.view.console import say
+from backfill_cli.view.hints import as_typed
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from backfill_cli.catalog import Catalog, JobRow
+    from backfill_cli.view.model import JobView
 
 DEFAULT_CATALOG = ".backfill/catalog.duckdb"
 DEFAULT_CONFIG = "job.toml"
@@ -182,3 +187,8 @@ def seconds(text: str, option: str) -> float:
         return duration_s(text)
     except ValueError as error:
         raise UsageError(f"{option} {text!r}: {error}", f"{option} 30m") from None
+
+
+def limits_typed(views: "Sequence[JobView]", ctx: typer.Context) -> "list[JobView]":
+    """The jobs, each with the command that changes its limit as this command's user would type it."""
+    return [replace(view, limited_by=as_typed(view.limited_by, ctx)) for view in views]

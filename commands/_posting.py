@@ -4,10 +4,13 @@ import json
 import time
 from typing import TYPE_CHECKING
 
+import typer
+
 from backfill_cli.catalog.moments import spell_epoch, spell_moment
 from backfill_cli.errors import WaitTimedOut
 from backfill_cli.model.job import JobState, Phase, Verb
 from backfill_cli.view.console import answer_json, say
+from backfill_cli.view.hints import as_typed
 from backfill_cli.view.lines import spell_held
 
 from ._options import named_job, open_catalog, seconds
@@ -27,11 +30,19 @@ DONE = {
 
 
 def post(
-    catalog: str, job: str | None, verb: Verb, *, rate: float | None, wait: bool, timeout: str, as_json: bool
+    ctx: typer.Context,
+    catalog: str,
+    job: str | None,
+    verb: Verb,
+    *,
+    rate: float | None,
+    wait: bool,
+    timeout: str,
+    as_json: bool,
 ) -> None:
     """The command is in the job's inbox; without a live runner it has been applied at once.
 
-    Raises NoSuchJob; with `wait` WaitTimedOut.
+    ctx: that of the verb. Raises NoSuchJob; with `wait` WaitTimedOut.
     """
     limit_s = seconds(timeout, "--timeout")
     from backfill_cli.catalog.actor import actor
@@ -56,9 +67,10 @@ def post(
         say(note)
     held = None if verb in (Verb.RESUME, Verb.THROTTLE) else _held_back(store.job(name) if wait else before, verb)
     if held is not None:
-        say(f"{held}, and keeps more until the job continues: backfill resume {name}")
+        go_on, check = as_typed(f"backfill resume {name}", ctx), as_typed(f"backfill status {name} --check", ctx)
+        say(f"{held}, and keeps more until the job continues: {go_on}")
         if (verb is Verb.STOP or not before.live) and _is_limited(store, name):
-            say(f"only a live runner enforces upstream.max_retained; to check: backfill status {name} --check")
+            say(f"only a live runner enforces upstream.max_retained; to check: {check}")
 
 
 def _note(before: "JobRow", verb: Verb) -> str | None:

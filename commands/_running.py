@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import typer
+
 from backfill_cli.errors import BadData, UsageError
 from backfill_cli.model.job import JobState
 from backfill_cli.view.closing import RunView, Tally, closing_lines, run_json
@@ -33,7 +35,7 @@ from backfill_cli.view.running import Viewer
 
 from ._detached import bounded_log, in_background
 from ._hooks import HookRunner
-from ._options import seconds
+from ._options import limits_typed, seconds
 
 if TYPE_CHECKING:
     from backfill_cli.catalog import Catalog
@@ -148,6 +150,7 @@ class Voice:
 
 
 def run_shown(
+    ctx: typer.Context,
     name: str,
     catalog: "Catalog",
     telling: Telling,
@@ -158,8 +161,8 @@ def run_shown(
 ) -> None:
     """Run a job to its end and report it; an error that ends the run passes through.
 
-    rebuilt: the run begins by rebuilding the catalog, whatever it holds of the job. Raises BadData for quarantined
-    rows, with --fail-on-quarantine.
+    ctx: that of the verb. rebuilt: the run begins by rebuilding the catalog, whatever it holds of the job. Raises
+    BadData for quarantined rows, with --fail-on-quarantine.
     """
     journal = Journal(REBUILT if rebuilt else known_before(catalog, name), telling.every_s, time.monotonic)
     began_s = time.monotonic()
@@ -169,7 +172,7 @@ def run_shown(
         lambda after: look(catalog, name, after, time.time_ns() // 1_000_000),
         journal,
         voice.tell,
-        (lambda: read_jobs(catalog, name)) if telling.drawn else None,
+        (lambda: limits_typed(read_jobs(catalog, name), ctx)) if telling.drawn else None,
     )
     with closing(voice):
         try:
@@ -183,7 +186,7 @@ def run_shown(
         if state == JobState.DONE:
             voice.tell(Entry("\n".join(closing_lines(told)), Weight.END))
     if telling.as_json:
-        answer_json(to_json(read_jobs(catalog, name)) | {"run": run_json(told)})
+        answer_json(to_json(limits_typed(read_jobs(catalog, name), ctx)) | {"run": run_json(told)})
     if telling.fail_on_quarantine and after.quarantined:
         error = BadData(
             f"job {name!r}: quarantined {spell_quarantined(after.quarantined)}: they could not be read",

@@ -1,10 +1,12 @@
 """`backfill cutover`: the names that people query lead to the job's tables; `--reverse` undoes it."""
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 
 from backfill_cli.errors import UsageError
+from backfill_cli.view.hints import as_typed
 
 from ._options import CatalogOption, JobArgument, JsonOption, named_job, open_catalog, seconds
 
@@ -20,6 +22,7 @@ WindowOption = Annotated[
 
 
 def cutover(
+    ctx: typer.Context,
     job: JobArgument = None,
     dry_run: DryRunOption = False,
     reverse: ReverseOption = False,
@@ -52,6 +55,7 @@ def cutover(
         from backfill_cli.engine.cutover import cut_over
 
         report = cut_over(name, store, window_s)
-    show_cutover(report, as_json)
+    report = replace(report, gates=tuple(replace(gate, fix=as_typed(gate.fix, ctx)) for gate in report.gates))
+    show_cutover(report, as_typed(f"backfill cutover {name} --reverse", ctx), as_json)
     if not report.open and not report.is_cut_over:
         raise typer.Exit(UsageError.exit_code)

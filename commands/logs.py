@@ -1,13 +1,13 @@
 """`backfill logs`: a job's log, as its runners wrote it. Changes nothing."""
 
 import re
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from backfill_cli.errors import UsageError
 from backfill_cli.view.console import answer, answer_json, say
+from backfill_cli.view.hints import as_typed
 from backfill_cli.view.log import follow, log_of, newest
 
 from ._options import CatalogOption, JobArgument, JsonOption, named_job, open_catalog, tell_if_above
@@ -22,6 +22,7 @@ LastOption = Annotated[str, typer.Option("--last", metavar="N", help="How many o
 
 
 def logs(
+    ctx: typer.Context,
     job: JobArgument = None,
     following: FollowOption = False,
     last: LastOption = "100",
@@ -44,16 +45,13 @@ def logs(
         answer_json({"schema": 1, "job": name, "log": str(log), "lines": [_parts(line) for line in lines]})
         return
     if not lines and file is None:
-        _say_there_is_none(name, log)
+        go_on = as_typed(f"backfill resume {name}", ctx)
+        say(f"job {name}: there is no log at {log} yet\nTry: {go_on}, which writes one")
     for line in lines:
         _show(line, as_json)
     if following:
         for line in follow(log, file):
             _show(line, as_json)
-
-
-def _say_there_is_none(job: str, log: Path) -> None:
-    say(f"job {job}: there is no log at {log} yet\nTry: backfill resume {job}, which writes one")
 
 
 def _show(line: str, as_json: bool) -> None:

@@ -11,6 +11,7 @@ from ._posting import post
 
 
 def pause(
+    ctx: typer.Context,
     job: JobArgument = None,
     everything: Annotated[
         bool,
@@ -25,4 +26,4 @@ def pause(
 ) -> None:
     """Stop reading at the next barrier; the job is kept and can be resumed."""
     verb = Verb.PAUSE_ALL if everything else Verb.PAUSE
-    post(catalog, job, verb, rate=None, wait=wait, timeout=timeout, as_json=as_json)
+    post(ctx, catalog, job, verb, rate=None, wait=wait, timeout=timeout, as_json=as_json)

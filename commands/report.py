@@ -1,5 +1,6 @@
 """`backfill report`: a job as one HTML page, or two side by side. Changes nothing."""
 
+import secrets
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -39,15 +40,26 @@ def report(
     jobs = [name] if beside is None else [name, named_job(store, beside).name]
     text = page(*(_reported(store, one) for one in jobs))
     try:
-        part = Path(f"{out}.part")
-        part.write_text(text, "utf-8")
-        part.replace(out)
+        _write_whole(Path(out), text)
     except OSError as error:
-        raise UsageError(f"{out}: {error.strerror}", "name another file: --out FILE") from None
+        raise UsageError(f"--out {out}: {error.strerror}", "name another file: --out FILE") from None
     if as_json:
         answer_json({"schema": 1, "job": name, "beside": beside, "file": out, "bytes": len(text.encode())})
     else:
         say(f"job {' beside '.join(jobs)}: wrote {out}")
+
+
+def _write_whole(file: Path, text: str) -> None:
+    """The file has this text, or is as it was before: what is written first is a new file beside it."""
+    part = file.parent / f".{file.name}.{secrets.token_hex(4)}.part"
+    with part.open("x", encoding="utf-8") as written:
+        try:
+            written.write(text)
+            written.flush()
+            part.replace(file)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
 
 
 def _reported(store: "Catalog", name: str) -> "Reported":

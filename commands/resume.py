@@ -52,6 +52,7 @@ WaitOption = Annotated[
 
 
 def resume(
+    ctx: typer.Context,
     job: JobArgument = None,
     until: UntilOption = None,
     from_sink: FromSinkOption = None,
@@ -95,7 +96,7 @@ def resume(
                     f"job {name!r} has a runner already, whose options cannot change: {typed}",
                     "leave that out, or stop the runner first",
                 )
-            post(catalog, name, Verb.RESUME, rate=None, wait=wait, timeout=timeout, as_json=as_json)
+            post(ctx, catalog, name, Verb.RESUME, rate=None, wait=wait, timeout=timeout, as_json=as_json)
             return
     from ._running import run_shown, telling
 
@@ -109,6 +110,7 @@ def resume(
     from backfill_cli.engine.loop.run import resume as resume_job
 
     run_shown(
+        ctx,
         name,
         store,
         told,

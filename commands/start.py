@@ -25,6 +25,7 @@ UntilOption = Annotated[Until, typer.Option("--until", help="End once caught up,
 
 
 def start(
+    ctx: typer.Context,
     file: FileArgument = None,
     config: ConfigOption = None,
     until: UntilOption = "forever",
@@ -56,5 +57,10 @@ def start(
     from backfill_cli.engine.loop.run import start as start_job
 
     run_shown(
-        job.job.name, store, told, job.hooks, lambda viewer: start_job(job, store, until, into_existing, viewer)
+        ctx,
+        job.job.name,
+        store,
+        told,
+        job.hooks,
+        lambda viewer: start_job(job, store, until, into_existing, viewer),
     )

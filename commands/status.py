@@ -5,8 +5,18 @@ from typing import Annotated
 import typer
 
 from backfill_cli.errors import UsageError
+from backfill_cli.view.hints import as_typed
 
-from ._options import CatalogOption, JobArgument, JsonOption, no_job, open_catalog, seconds, tell_if_above
+from ._options import (
+    CatalogOption,
+    JobArgument,
+    JsonOption,
+    limits_typed,
+    no_job,
+    open_catalog,
+    seconds,
+    tell_if_above,
+)
 
 WatchOption = Annotated[bool, typer.Option("--watch", help="Show it live until Ctrl-C or until the job ends.")]
 CheckOption = Annotated[
@@ -25,6 +35,7 @@ QuarantineOption = Annotated[
 
 
 def status(
+    ctx: typer.Context,
     job: JobArgument = None,
     watch: WatchOption = False,
     check: CheckOption = False,
@@ -49,7 +60,7 @@ def status(
         from backfill_cli.view.health import show_health, unattended
 
         limit_s = None if max_lag is None else seconds(max_lag, "--max-lag")
-        views = read_jobs(store, job)
+        views = limits_typed(read_jobs(store, job), ctx)
         if not views:
             raise no_job(store)
         told = None
@@ -57,15 +68,17 @@ def status(
             from backfill_cli.engine.job.held import told_by_upstreams
 
             told = told_by_upstreams(names, store)
-        if not show_health(views, limit_s, as_json, fail_on_quarantine, told):
+        if not show_health(
+            views, limit_s, as_json, fail_on_quarantine, told, typed=lambda said: as_typed(said, ctx)
+        ):
             raise typer.Exit(1)
         return
     if watch:
         from backfill_cli.view.live import watch_jobs
 
-        watch_jobs(lambda: watched_jobs(store, job), as_json)
+        watch_jobs(lambda: limits_typed(watched_jobs(store, job), ctx), as_json)
         return
-    views = read_jobs(store, job)
+    views = limits_typed(read_jobs(store, job), ctx)
     if as_json:
         from backfill_cli.view.console import answer_json
 
@@ -73,4 +86,5 @@ def status(
     else:
         from backfill_cli.view.show import show_status
 
-        show_status(views, job is not None, store.path)
+        start = as_typed("backfill start --config job.toml", ctx)
+        show_status(views, job is not None, store.path, start)

@@ -1,5 +1,7 @@
 """`backfill stop`: end the runner once the current epoch has committed."""
 
+import typer
+
 from backfill_cli.model.job import Verb
 
 from ._options import CatalogOption, JobArgument, JsonOption, TimeoutOption, WaitOption
@@ -7,6 +9,7 @@ from ._posting import post
 
 
 def stop(
+    ctx: typer.Context,
     job: JobArgument = None,
     wait: WaitOption = False,
     timeout: TimeoutOption = "5m",
@@ -14,4 +17,4 @@ def stop(
     catalog: CatalogOption = "",
 ) -> None:
     """End the job's run at the next barrier; `backfill resume` continues from there."""
-    post(catalog, job, Verb.STOP, rate=None, wait=wait, timeout=timeout, as_json=as_json)
+    post(ctx, catalog, job, Verb.STOP, rate=None, wait=wait, timeout=timeout, as_json=as_json)

@@ -20,6 +20,7 @@ RateOption = Annotated[
 
 
 def throttle(
+    ctx: typer.Context,
     rate: RateOption,
     job: JobArgument = None,
     wait: WaitOption = False,
@@ -29,7 +30,7 @@ def throttle(
 ) -> None:
     """Limit how fast the snapshot, or the history of a topic, is read. Changes are not limited."""
     limit = rows_per_second(rate)
-    post(catalog, job, Verb.THROTTLE, rate=limit, wait=wait, timeout=timeout, as_json=as_json)
+    post(ctx, catalog, job, Verb.THROTTLE, rate=limit, wait=wait, timeout=timeout, as_json=as_json)
 
 
 def rows_per_second(text: str) -> float | None:

@@ -9,7 +9,7 @@ import typer
 
 from backfill_cli.catalog.lease import this_host
 from backfill_cli.catalog.moments import spell_epoch
-from backfill_cli.errors import WAY_ON, Fatal, StoppedEarly, WaitTimedOut
+from backfill_cli.errors import Fatal, StoppedEarly, WaitTimedOut, parted
 from backfill_cli.model.job import JobState, Phase
 from backfill_cli.view.console import answer_json, say
 
@@ -65,7 +65,7 @@ def wait(
         if row.state is JobState.FAILED and not row.live:
             from backfill_cli.view.limits import reason_of
 
-            said, _, way_on = reason_of(row).partition(WAY_ON)
+            said, _, way_on = parted(reason_of(row))
             raise Fatal(f"job {name!r} failed before it was {goal}: {said}", way_on or f"backfill resume {name}")
         if (row.ended and not row.live) or now - live > GONE_AFTER_S:
             state = f"is {row.state}" if row.ended else "has no runner"

@@ -96,7 +96,8 @@ class Server:
         return self._bin / name
 
     def start(self) -> None:
-        """The server answers. Raises NoPostgres if it does not within START_LIMIT_S."""
+        """The server answers. Raises NoPostgres if it does not within START_LIMIT_S, or if its port is in use."""
+        _refuse_taken(self.port)
         self.folder.mkdir(parents=True, exist_ok=True)
         if self._user is not None:
             _let_in(self.folder, self._user)
@@ -118,6 +119,7 @@ class Server:
 
     def start_as_standby_of(self, other: "Server") -> None:
         """As `start`, on a copy of another server's data, which it follows."""
+        _refuse_taken(self.port)
         self.folder.mkdir(parents=True, exist_ok=True)
         if self._user is not None:
             _let_in(self.folder, self._user)
@@ -194,6 +196,17 @@ def _let_in(folder: Path, user: str) -> None:
     for above in folder.resolve().parents:
         if not above.stat().st_mode & 0o001:
             above.chmod(above.stat().st_mode | 0o001)
+
+
+def _refuse_taken(port: int) -> None:
+    """Raises NoPostgres if something listens on the port: `pg_isready` would take its answer for ours."""
+    with socket.socket() as asked:
+        asked.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            asked.bind(("127.0.0.1", port))
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise NoPostgres(f"port {port} on 127.0.0.1: {why}\nTry: another one, --port PORT") from error
 
 
 def free_port() -> int:

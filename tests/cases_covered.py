@@ -9,7 +9,7 @@ from pathlib import Path
 TESTS = Path(__file__).parent
 PAGE = TESTS / "CASES_COVERED.md"
 
-CUTOVER = "Cannot occur here: there is no cut-over yet."
+CUTOVER = "Cannot occur here: there is no cutover yet."
 
 CASES: dict[int, tuple[str, str]] = {
     1: ("A delete sits in a buffer, the position passes it, crash: the row lives for ever", ""),
@@ -29,7 +29,7 @@ CASES: dict[int, tuple[str, str]] = {
     15: ("A transaction's begin has the position of its first change", ""),
     16: ("The slot is acknowledged before the commit is known", ""),
     17: ("The slot is lost and silently made anew", ""),
-    18: ("The replica is behind its primary at cut-over", CUTOVER),
+    18: ("The replica is behind its primary at cutover", CUTOVER),
     19: ("Killed before the first event, or inside a batch", ""),
     20: ("A half-applied transaction is replayed", ""),
     21: ("Rows lost where snapshot and log meet", ""),

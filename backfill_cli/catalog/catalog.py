@@ -6,7 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backfill_cli.catalog import checkpoints, groups, inbox, job_rows, jobs, lease, ledger, spool, starts, verified
+from backfill_cli.catalog import checkpoints, groups, inbox, job_rows, jobs, lease, ledger, starts, verified
+from backfill_cli.catalog.change_logs import ChangeLogs
 from backfill_cli.catalog.claim import Claim
 from backfill_cli.catalog.job_rows import JobRow
 from backfill_cli.catalog.jobs import check_name
@@ -17,7 +18,6 @@ from backfill_cli.catalog.store import Store
 from backfill_cli.errors import NoSuchJob, UsageError
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Owner, Totals
 from backfill_cli.model.job import Control, Verb
-from backfill_cli.model.position import Position
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -55,6 +55,10 @@ class Catalog:
     @property
     def starts(self) -> starts.Starts:
         return starts.Starts(self._store)
+
+    @property
+    def change_logs(self) -> ChangeLogs:
+        return ChangeLogs(self._store)
 
     @property
     def verified(self) -> verified.Verifies:
@@ -110,18 +114,6 @@ class Catalog:
         check_name(job)
         with self._store.reading() as db:
             return jobs.definition(db, job)
-
-    def has_read_changes(self, job: str) -> bool:
-        """Whether any part of the job's change log was decoded: applied, promised or taken into a spool."""
-        with self._store.reading() as db:
-            at_pin = checkpoints.stands_at(db, job, jobs.definition(db, job).pin.position)
-            return not at_pin or spool.holds_any(db, job)
-
-    def acknowledged(self, job: str) -> Position:
-        """The position up to which the change log may be acknowledged: spool or sink have all before it."""
-        with self._store.reading() as db:
-            spooled = spool.entries(db, job)
-            return spooled[-1].window.up_to if spooled else checkpoints.reached(db, job)
 
     def jobs(self) -> tuple[JobRow, ...]:
         """All jobs, oldest first; empty if there is no catalog."""
@@ -216,12 +208,6 @@ class Catalog:
         check_name(job)
         with self._store.reading() as db:
             return inbox.taken(db, job, command_id)
-
-    def holds_spool(self, job: str) -> bool:
-        """Whether the job's spool has entries, as far as the catalog knows."""
-        check_name(job)
-        with self._store.reading() as db:
-            return spool.holds_any(db, job)
 
     def ledger(self, job: str, last: int) -> tuple[EpochRecord, ...]:
         """The newest `last` epochs, oldest first."""

@@ -121,7 +121,7 @@ class Sink(Protocol):
         ...
 
     def saved(self, job: str) -> SavedJob | None:
-        """What `commit` kept; None when this sink holds nothing of the job."""
+        """What `commit` kept; None when this sink has no record of the job."""
         ...
 
     def drop(self, tables: Sequence[SinkTable]) -> None:

@@ -2,6 +2,7 @@
 
 import math
 import re
+import signal
 
 SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 BYTES = {"": 1, "b": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
@@ -81,3 +82,11 @@ def spell_size(size: float) -> str:
             return f"{size:.0f} {unit}" if unit == "B" or size >= 9.95 else f"{size:.1f} {unit}"
         size /= 1024
     return f"{size:.1f} TB"
+
+
+def spell_exit(code: int) -> str:
+    """How a process ended. code: as `subprocess` gives it, where -9 stands for signal 9."""
+    if code >= 0:
+        return f"exit code {code}"
+    name = next((f" ({one.name})" for one in signal.Signals if one == -code), "")
+    return f"signal {-code}{name}"

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 
 from backfill_cli.model.checkup import Check, Status
-from backfill_cli.view.console import RED, RESET, answer, answer_json, coloured, say
+from backfill_cli.view.console import RED, RESET, answer, answer_json, coloured, say, wrapped
 from backfill_cli.view.model import SCHEMA
 
 GREEN, YELLOW = "\x1b[32m", "\x1b[33m"
@@ -41,5 +41,6 @@ def _show(check: Check) -> None:
 def check_text(check: Check) -> str:
     """What follows the status: the name and the finding, with the fix below, as in an error."""
     said = check.said.replace("\n", "\n  ")
-    line = f"{check.name:<{NAMES}}{said}"
+    status = check.status.value.ljust(8)
+    line = wrapped(f"{status}{check.name:<{NAMES}}{said}", len(status) + NAMES).removeprefix(status)
     return f"{line}\n        Try: {check.fix}" if check.fix else line

@@ -2,7 +2,9 @@
 
 import json
 import os
+import shutil
 import sys
+import textwrap
 from contextlib import suppress
 from typing import Any, TextIO
 
@@ -72,3 +74,17 @@ def coloured(stream: TextIO) -> bool:
 def interactive(stream: TextIO) -> bool:
     """Whether a view may redraw itself."""
     return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def wrapped(text: str, indent: int) -> str:
+    """On a terminal, the text wrapped at words, with this indent from the second line on; elsewhere as it is.
+
+    Not for a command, which then could not be copied.
+    """
+    if not interactive(sys.stdout):
+        return text
+    width = max(shutil.get_terminal_size().columns, 2 * indent)
+    return "\n".join(
+        textwrap.fill(line, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
+        for line in text.split("\n")
+    )

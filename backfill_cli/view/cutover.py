@@ -1,13 +1,11 @@
 """A cutover as people see it: the state of each gate, what each name is now; or one JSON document."""
 
-import shutil
 import sys
-import textwrap
 from dataclasses import asdict
 
 from backfill_cli.catalog.moments import spell_moment
 from backfill_cli.model.cutover import CutoverReport, Found, Gate, LiveName
-from backfill_cli.view.console import RED, RESET, answer, answer_json, coloured, interactive
+from backfill_cli.view.console import RED, RESET, answer, answer_json, coloured, wrapped
 from backfill_cli.view.model import SCHEMA
 
 GREEN = "\x1b[32m"
@@ -15,8 +13,8 @@ NAMES = 21
 """As wide as the longest gate name, plus two spaces."""
 
 
-def show_cutover(report: CutoverReport, as_json: bool) -> None:
-    """Print it to stdout."""
+def show_cutover(report: CutoverReport, reverse: str, as_json: bool) -> None:
+    """Print it to stdout. reverse: the command that reverses it."""
     if as_json:
         answer_json({"schema": SCHEMA, "open": report.open, "cut_over": report.is_cut_over, **asdict(report)})
         return
@@ -26,17 +24,14 @@ def show_cutover(report: CutoverReport, as_json: bool) -> None:
         answer(_name_text(name))
     for statement in report.by_hand if report.open else ():
         answer(f"        {statement}")
-    answer(_end_text(report))
+    answer(_end_text(report, reverse))
 
 
 def _show(gate: Gate) -> None:
     word = "open    " if gate.open else "closed  "
     colour = GREEN if gate.open else RED
     print(f"{colour}{word}{RESET}" if coloured(sys.stdout) else word, end="")
-    said = f"{gate.name:<{NAMES}}{gate.said}"
-    if interactive(sys.stdout):  # wrapped at words; a command is not wrapped, so that it can be copied
-        width = shutil.get_terminal_size().columns - len(word)
-        said = textwrap.fill(said, max(width, 2 * NAMES), subsequent_indent=" " * (len(word) + NAMES))
+    said = wrapped(f"{word}{gate.name:<{NAMES}}{gate.said}", len(word) + NAMES).removeprefix(word)
     answer(said + (f"\n        Try: {gate.fix}" if gate.fix else ""))
 
 
@@ -49,7 +44,7 @@ def _name_text(name: LiveName) -> str:
     return f"{name.live}  is {made}{since}{before}"
 
 
-def _end_text(report: CutoverReport) -> str:
+def _end_text(report: CutoverReport, reverse: str) -> str:
     job = report.job
     if report.by_hand:
         way = "run these statements where people's names are" if report.open else "nothing to run yet"
@@ -58,9 +53,7 @@ def _end_text(report: CutoverReport) -> str:
         return f"job {job}: the cutover is reversed; its tables are kept, and the job continues"
     if report.changed:
         until = min(name.now.until_ms or 0 for name in report.names)
-        return (
-            f"job {job}: cut over; can be reversed until {spell_moment(until)}: backfill cutover {job} --reverse"
-        )
+        return f"job {job}: cut over; can be reversed until {spell_moment(until)}: {reverse}"
     if report.is_cut_over:
         return f"job {job}: already cut over; nothing to do"
     return f"job {job}: not cut over; every gate is open" if report.open else f"job {job}: not cut over"

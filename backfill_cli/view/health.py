@@ -1,8 +1,8 @@
 """Whether a job is healthy, in one line: for cron, probes and load balancers."""
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 
 from backfill_cli.errors import BackfillError, Fatal, HistoryGone, Transient, UsageError
 from backfill_cli.model.units import spell_duration
@@ -100,11 +100,17 @@ def show_health(
     as_json: bool,
     fail_on_quarantine: bool = False,
     told: Mapping[str, Told] | None = None,
+    *,
+    typed: Callable[[str], str],
 ) -> bool:
-    """Print a line per job. told: upstreams' answers about the `unattended`. Returns whether all are healthy."""
+    """Print a line per job. Returns whether all are healthy.
+
+    told: upstreams' answers about the `unattended`. typed: a hint, its commands as the user would type them.
+    """
     now_ms = time.time_ns() // 1_000_000
     said = told or {}
     found = [health(view, max_lag_s, now_ms, fail_on_quarantine, said.get(view.name)) for view in views]
+    found = [replace(one, reason=typed(one.reason)) for one in found]
     all_well = all(one.healthy for one in found)
     if as_json:
         answer_json({"schema": SCHEMA, "healthy": all_well, "jobs": [asdict(one) for one in found]})

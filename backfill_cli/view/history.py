@@ -1,12 +1,14 @@
 """A job's commits and commands, from the ledger: as a table and as JSON."""
 
-from collections.abc import Sequence
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from backfill_cli.catalog.moments import spell_moment
 from backfill_cli.model.checkpoint import EpochRecord
 from backfill_cli.model.units import spell_duration
-from backfill_cli.view.console import answer, answer_json, say
+from backfill_cli.view.console import answer, answer_json, interactive, say
 from backfill_cli.view.model import SCHEMA, JobView, spell_verified
 
 HEAD = (
@@ -22,6 +24,8 @@ HEAD = (
     "PENDING",
     "COMMAND",
 )
+SPARED = ("WRITTEN", "EPOCH", "PENDING", "STAGE", "COMMIT")
+"""Left out in this order where a terminal is too narrow for the table."""
 
 
 def show_history(view: JobView, records: Sequence[EpochRecord], as_json: bool) -> None:
@@ -33,22 +37,35 @@ def show_history(view: JobView, records: Sequence[EpochRecord], as_json: bool) -
         answer_json({"schema": SCHEMA, "job": job, "epochs": epochs, "verified": verified})
     elif records:
         said = "" if found is None else f"\nverified: {spell_verified(found)}"
-        answer(history_table(records) + said)
+        width = shutil.get_terminal_size().columns if interactive(sys.stdout) else None
+        answer(history_table(records, width) + said)
     else:
         say(f"job {job}: no epoch committed and no command taken yet")
 
 
-def history_table(records: Sequence[EpochRecord]) -> str:
-    """A line per epoch, columns aligned, numbers right-aligned."""
+def history_table(records: Sequence[EpochRecord], width: int | None = None) -> str:
+    """A line per epoch, columns aligned, numbers right-aligned. width: of the terminal it has to fit, if possible;
+    a last line names the columns that were left out."""
     rows = [HEAD, *(history_row(one) for one in records)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
-    return "\n".join(
-        "  ".join(
-            cell.ljust(width) if column in (0, 2, 10) else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
+    widest = {name: max(len(row[at]) for row in rows) for at, name in enumerate(HEAD)}
+    left_out: list[str] = []
+    for name in SPARED:
+        if width is None or sum(widest.values()) + 2 * (len(widest) - 1) <= width:
+            break
+        left_out.append(name)
+        del widest[name]
+    lines = [_aligned(dict(zip(HEAD, row, strict=True)), widest) for row in rows]
+    if left_out:
+        lines.append(f"left out, the terminal is too narrow: {', '.join(left_out)}")
+    return "\n".join(lines)
+
+
+def _aligned(row: Mapping[str, str], widest: Mapping[str, int]) -> str:
+    cells = (
+        row[name].ljust(width) if name in ("TIME (UTC)", "PHASE", "COMMAND") else row[name].rjust(width)
+        for name, width in widest.items()
     )
+    return "  ".join(cells).rstrip()
 
 
 def history_row(record: EpochRecord) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 
 from backfill_cli.catalog import Catalog, Taken
-from backfill_cli.errors import WAY_ON, BackfillError, NoSuchJob, StoppedEarly
+from backfill_cli.errors import BackfillError, NoSuchJob, StoppedEarly, with_way_on
 from backfill_cli.model.checkpoint import Totals
 from backfill_cli.model.job import Verb
 from backfill_cli.view.lines import spell_progress
@@ -153,7 +153,7 @@ class Journal:
         event = None
         if news is not None and self._is_ours(news) and news.view.state in ENDED:
             event = Event(news.view.state, news.view, said or news.view.reason, hint)
-        yield Entry(f"{text}{WAY_ON}{hint}" if hint else text, Weight.ERROR, event)
+        yield Entry(with_way_on(text, hint), Weight.ERROR, event)
 
     def _quarantines(self, news: News) -> Iterator[Entry]:
         """Rows quarantined since the last observation."""

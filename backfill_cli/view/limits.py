@@ -2,7 +2,7 @@
 
 from backfill_cli.catalog import JobRow
 from backfill_cli.catalog.moments import spell_moment
-from backfill_cli.errors import WAY_ON
+from backfill_cli.errors import parted, with_way_on
 from backfill_cli.model.checkpoint import Progress
 from backfill_cli.model.job import JobState
 from backfill_cli.view.hints import from_here, of_file
@@ -10,27 +10,29 @@ from backfill_cli.view.hints import from_here, of_file
 
 def limited_by(row: JobRow, progress: Progress) -> str:
     """What limits the job now, and the command that changes it; for a job without a runner, the lack of one."""
-    go_on = f"to continue: backfill resume {row.name}"
+    go_on = f"backfill resume {row.name}"
     if row.state == JobState.FAILED:
-        return f"failed: {reason_of(row)}" if WAY_ON in row.reason else f"failed: {row.reason}; {go_on}"
+        said, _, way_on = parted(reason_of(row))
+        return with_way_on(f"failed: {said}", way_on or go_on)
     paused = f", paused by {row.control.paused_by}" if row.control.paused else ""
     if row.state == JobState.DONE and not paused:
         follow = of_file("backfill start --config FILE --until forever", from_here(row.config_file))
-        return f"done: {row.reason}; to follow: {follow}"
+        return with_way_on(f"done: {row.reason}", follow, "follow")
     if row.state == JobState.DONE:
-        return f"done: {row.reason}{paused}: the next run will wait; {go_on}"
+        return with_way_on(f"done: {row.reason}{paused}: the next run will wait", go_on)
     if row.ended:
-        return f"stopped{paused}; {go_on}"
+        return with_way_on(f"stopped{paused}", go_on)
     if not row.live:
         seen = f" (last seen {spell_moment(row.lease.renewed_ms)})" if row.dead else ""
-        return f"no runner: the last one, {_runner(row)}, is gone{seen}{paused}; {go_on}"
+        return with_way_on(f"no runner: the last one, {_runner(row)}, is gone{seen}{paused}", go_on)
     if row.state == JobState.STARTING:
         return row.reason
     if row.shown_state == JobState.STOPPING:
         return progress.waiting_for or "stopping: the current epoch commits first"
     if row.control.paused:
         too = ", including the taking of its change log (pause --all)" if row.control.pause_all else ""
-        return f"paused by {row.control.paused_by} since {spell_moment(row.control.paused_since_ms)}{too}; {go_on}"
+        since = spell_moment(row.control.paused_since_ms)
+        return with_way_on(f"paused by {row.control.paused_by} since {since}{too}", go_on)
     if progress.not_converging:
         return progress.not_converging
     return progress.limited_by or "starting"

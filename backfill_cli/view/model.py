@@ -6,7 +6,7 @@ from typing import Any
 
 from backfill_cli.catalog import JobRow, SplitGroup
 from backfill_cli.catalog.moments import spell_moment
-from backfill_cli.errors import WAY_ON
+from backfill_cli.errors import parted
 from backfill_cli.model.checkpoint import EpochRecord, PartitionProgress, Progress
 from backfill_cli.model.job import ENDED as ENDED_STATES
 from backfill_cli.model.job import JobState, Phase
@@ -140,7 +140,7 @@ def job_view(
         share=share,
         bytes_read=progress.bytes_read,
         bytes_total=progress.bytes_total,
-        reason="" if row.dead else row.reason.partition(WAY_ON)[0],
+        reason="" if row.dead else parted(row.reason)[0],
         strategy=row.strategy,
         until=row.until,
         rate=row.control.rate,

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from backfill_cli.catalog.moments import spell_epoch
+from backfill_cli.errors import parted
 from backfill_cli.model.units import spell_duration
 from backfill_cli.view.lines import (
     spell_allowed,
@@ -250,12 +251,11 @@ def _lag(view: JobView, lags: Sequence[float]) -> RenderableType:
 
 def _limit(view: JobView) -> RenderableType:
     """What limits the job, and below it the command that changes that."""
-    limit, command = _parted(view.limited_by)
+    limit, to, command = parted(view.limited_by)
     style = BAD if view.state == "failed" else WARN if _held_up(view) else ""
     facts = [("ended" if view.state in ENDED else "limited by", limit, style)]
     if command:
-        word, _, what = command.partition(": ")
-        facts.append((word, what, CALM))
+        facts.append((to, command, CALM))
     if view.quarantined:
         facts.append(("quarantined", spell_quarantined(view.quarantined), WARN))
     if view.converging:
@@ -287,6 +287,6 @@ def _held_up(view: JobView) -> bool:
 
 
 def _parted(limited_by: str) -> tuple[str, str]:
-    """What limits the job, and `to continue: …`: the command comes last."""
-    limit, to, command = limited_by.partition("; to ")
-    return limit, f"to {command}" if to else ""
+    """What limits the job, and `to continue: …`."""
+    limit, to, command = parted(limited_by)
+    return limit, f"{to}: {command}" if to else ""

@@ -4,7 +4,7 @@ from dataclasses import asdict
 
 from backfill_cli.model.plan_report import PlannedTable, PlanReport
 from backfill_cli.model.units import spell_size
-from backfill_cli.view.console import answer, answer_json
+from backfill_cli.view.console import answer, answer_json, wrapped
 from backfill_cli.view.model import SCHEMA, spell_eta
 
 
@@ -34,7 +34,7 @@ def plan_text(report: PlanReport) -> str:
     if len(report.tables) > 1:
         holds = "hold" if report.constraints_hold else "do not hold"
         facts.append(("constraints", f"across tables {holds} at every checkpoint: {report.constraints_why}"))
-    lines = [f"{name:<12}{value}" for name, value in facts]
+    lines = [wrapped(f"{name:<12}{value}", 12) for name, value in facts]
     for table in report.tables:
         lines += ["", *_table_lines(table)]
     said = [f"start would refuse: {one}" for one in report.refused]

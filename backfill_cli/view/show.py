@@ -8,10 +8,13 @@ from backfill_cli.view.console import answer, coloured, say
 from backfill_cli.view.model import JobView
 
 
-def show_status(views: Sequence[JobView], in_full: bool, catalog: Path) -> None:
-    """Print the jobs to stdout: one in full, or one per line. in_full: a job was named. catalog: their file."""
+def show_status(views: Sequence[JobView], in_full: bool, catalog: Path, start: str) -> None:
+    """Print the jobs to stdout: one in full, or one per line.
+
+    in_full: a job was named. catalog: their file. start: the command that starts a job there.
+    """
     if not views:
-        say(f"no jobs yet in {catalog}\nTry: backfill init, then: backfill start --config job.toml")
+        say(f"no jobs yet in {catalog}\nTry: backfill init, then: {start}")
         return
     if sys.stdout.isatty():
         _draw(views, in_full)

@@ -15,7 +15,7 @@ from backfill_cli.catalog.lease import runs_at
 from backfill_cli.catalog.moments import spell_moment
 from backfill_cli.catalog.permissions import refuse_unsafe
 from backfill_cli.engine.job.starting import spell_begun
-from backfill_cli.errors import WAY_ON, BackfillError
+from backfill_cli.errors import BackfillError, parted
 from backfill_cli.model.checkup import Check, failed, ok, refused, warning
 from backfill_cli.model.job import JobState
 from backfill_cli.model.units import spell_duration, spell_size
@@ -144,7 +144,7 @@ def _cut_off(catalog: "Catalog", rows: "tuple[JobRow, ...]", job: str | None) ->
 
 def _failed(row: "JobRow", job: str | None) -> Check:
     """Why a job failed and what to do next: a failed check for the job in question, a warning for others."""
-    why, _, way_on = row.reason.partition(WAY_ON)
+    why, _, way_on = parted(row.reason)
     if row.config_file:
         way_on = way_on.replace("--config FILE", f"--config {quote(row.config_file)}")
     said, fix = f"job {row.name!r} failed: {why}", way_on or f"backfill resume {row.name}"

@@ -199,7 +199,7 @@ def sink_tables(
 def rebuild(name: str, catalog: Catalog, config: JobConfig, resources: Resources, lock: "JobLock") -> None:
     """The catalog gets from the sink what the sink keeps of the job; the job's token starts above the marker's.
 
-    The rate is taken from the config. Raises StateConflict when the sink keeps nothing of the job, UsageError when
+    The rate is taken from the config. Raises StateConflict when the sink has no record of the job, UsageError when
     the config leads to a different result than the job's, Held when the owning catalog is not lost.
     """
     held = resources.patiently(lambda: require_lost(name, catalog, resources.sink))
@@ -207,7 +207,7 @@ def rebuild(name: str, catalog: Catalog, config: JobConfig, resources: Resources
     if saved is None:
         known = name in {row.name for row in catalog.jobs()}
         raise StateConflict(
-            f"the sink of this config keeps nothing of job {name!r}",
+            f"the sink of this config has no record of job {name!r}",
             f"restore the sink, or start over: backfill drop {name} --with-rows --confirm {name}"
             if known
             else "check [job] name and [sink]; a new job begins with: backfill start --config job.toml",

@@ -180,7 +180,7 @@ def _released(resources: Resources, pin: Pin, begun: Begun | None = None) -> str
 def drop_from_sink(name: str, catalog: Catalog, config: JobConfig, with_rows: bool = False) -> Dropped:
     """As `drop`, for a job whose catalog is lost, in the sink and the upstream of `config`.
 
-    Raises NoSuchJob when the sink holds nothing of the job, Held while its catalog or a runner of it exists,
+    Raises NoSuchJob when the sink has no record of the job, Held while its catalog or a runner of it exists,
     UsageError when `catalog` has the job.
     """
     with catalog.lock_job(name), Resources(config) as resources:
@@ -192,7 +192,7 @@ def drop_from_sink(name: str, catalog: Catalog, config: JobConfig, with_rows: bo
         sink = resources.sink
         if not sink.committed(name):
             raise NoSuchJob(
-                f"the sink of this config holds nothing of job {name!r}", "check the job's name and [sink]"
+                f"the sink of this config has no record of job {name!r}", "check the job's name and [sink]"
             )
         require_lost(name, catalog, sink)
         saved = sink.saved(name)

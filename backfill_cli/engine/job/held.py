@@ -61,7 +61,7 @@ def _asking(name: str, catalog: "Catalog") -> "Callable[[HeldUpstream], HeldLog 
     """The query, with everything that the catalog contributes to it; None if a runner has the job."""
     if catalog.job(name).live:
         return None
-    definition, position = catalog.definition(name), catalog.acknowledged(name)
+    definition, position = catalog.definition(name), catalog.change_logs.acknowledged(name)
 
     def ask(upstream: HeldUpstream) -> "HeldLog | None":
         try:

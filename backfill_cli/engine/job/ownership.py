@@ -39,13 +39,13 @@ def require_new(job: str, catalog: Catalog, sink: "Sink") -> Owner | None:
 def require_kept(job: str, catalog: Catalog, sink: "Sink") -> Owner | None:
     """As `require_ours`, for a job that this catalog knows: the sink must still hold what is committed.
 
-    Raises StateConflict if it holds nothing of it: preparing the sink would create empty tables in its place.
+    Raises StateConflict if it has no record of it: preparing the sink would create empty tables in its place.
     """
     held = require_ours(job, catalog, sink)
     epoch = catalog.job(job).epoch
     if epoch and not sink.committed(job):
         raise StateConflict(
-            f"the sink holds nothing of job {job!r}, but the catalog has its epoch {epoch} as committed: the sink "
+            f"the sink has no record of job {job!r}, but the catalog has its epoch {epoch} as committed: the sink "
             "was deleted or replaced, or a drop was interrupted",
             f"restore the sink, or start over: backfill drop {job} --with-rows --confirm {job}",
         )

@@ -143,7 +143,7 @@ def _known_job(config: "JobConfig", catalog: "Catalog") -> Iterator[str]:
         row = catalog.job(config.job.name)
     except NoSuchJob:
         return
-    require_same(catalog.definition(row.name), config, catalog.has_read_changes(row.name))
+    require_same(catalog.definition(row.name), config, catalog.change_logs.has_been_read(row.name))
     then = "start exits with code 5 while its runner is alive" if row.live else "start continues it"
     yield f"job {row.name!r} already exists ({row.state}, epoch {spell_epoch(row.epoch)}): {then}"
     if row.state == JobState.FAILED:

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 
+from backfill_cli.errors import with_way_on
 from backfill_cli.model.checkpoint import EpochRecord, Progress
 from backfill_cli.model.job import Control, Phase
 from backfill_cli.model.plan import EpochPlan
@@ -228,7 +229,7 @@ class Meter:
         """What limits the job now, and the command that changes it."""
         control: Control = state.control
         if control.paused:
-            return f"paused by {control.paused_by}; to continue: backfill resume {self._job}"
+            return with_way_on(f"paused by {control.paused_by}", f"backfill resume {self._job}")
         if waiting is not None:
             return f"waiting: {waiting}"
         spool = self._view.spool
@@ -247,12 +248,15 @@ class Meter:
         if state.converging:
             return "following; the sink is converging until the change log passes the end of the load"
         if not self._follows:
-            return f"nothing to follow: the config names no changes; to end it: backfill stop {self._job}"
+            return with_way_on(
+                "nothing to follow: the config names no changes", f"backfill stop {self._job}", "end it"
+            )
         return f"nothing: following, a barrier every {self._interval_ms / 1000:g} s"
 
     def _snapshot_limit(self, control: Control) -> str:
         if control.rate is not None:
-            return f"rate {control.rate:g} rows/s; to change: backfill throttle {self._job} --rate none"
+            throttle = f"backfill throttle {self._job} --rate none"
+            return with_way_on(f"rate {control.rate:g} rows/s", throttle, "change")
         staged = sum(epoch.record.stage_ms for epoch in self._recent)
         committed = sum(epoch.record.commit_ms for epoch in self._recent)
         return "sink (commits take longer than reads)" if committed > staged else "upstream reads"

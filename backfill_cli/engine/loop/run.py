@@ -26,7 +26,7 @@ from backfill_cli.engine.spool.beside import taking
 from backfill_cli.engine.spool.open import open_spooled
 from backfill_cli.engine.spool.upstream import SpooledUpstream
 from backfill_cli.engine.staging.stage import SparkStager
-from backfill_cli.errors import WAY_ON, BackfillError, Held, NoSuchJob, StoppedEarly, Transient
+from backfill_cli.errors import BackfillError, Held, NoSuchJob, StoppedEarly, Transient, with_way_on
 from backfill_cli.model.checkpoint import Recovered
 from backfill_cli.model.codec import encode
 from backfill_cli.model.job import JobState, Verb
@@ -59,7 +59,7 @@ def start(
                 catalog.leave_nothing(lock)
                 raise error.without_job() from error.__cause__
             return run.created(known, config, resources, lock)
-        require_same(known, config, catalog.has_read_changes(name))
+        require_same(known, config, catalog.change_logs.has_been_read(name))
         require_same_strategy(known, config, resources.upstream)
         changed = changed_keys(known.config, config)
         job = replace(known, until=until, config=config.stored(), config_file=config.file)
@@ -283,10 +283,11 @@ def _stop(store: JobStore, reason: str) -> None:
 def _fail(store: JobStore, definition: JobDefinition, exc: Exception) -> None:
     """Marks the job failed in the catalog, with reason and next step, unless the catalog itself is what failed."""
     job, lines = definition.name, str(exc).strip().splitlines() or [""]
-    reason = f"{type(exc).__name__}: {lines[-1]}"  # of a traceback, the exception; the log has the rest
+    last = lines[-1]  # of a traceback, the exception; the log has the rest
+    reason = with_way_on(f"{type(exc).__name__}: {last}")
     if isinstance(exc, BackfillError):
         told = exc.naming(job, definition.has_tables_to_itself)
-        reason = f"{told.message}{WAY_ON}{told.way_on(job)}"
+        reason = with_way_on(told.message, told.way_on(job))
     try:
         store.become(JobState.FAILED, reason)
     except BackfillError as other:

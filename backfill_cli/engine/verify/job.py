@@ -94,7 +94,7 @@ def require_known(definition: JobDefinition, asked: Asked) -> None:
 def require_drained(definition: JobDefinition, catalog: "Catalog", live: bool) -> None:
     """Raises Transient while a chain job's spool holds changes that are not applied yet."""
     job = definition.name
-    if definition.strategy == "chain" and catalog.holds_spool(job):
+    if definition.strategy == "chain" and catalog.change_logs.is_spooled(job):
         run = "" if live else f"backfill resume {job} --detach; "
         raise Transient(
             f"job {job!r}: its spool holds changes that are not applied yet and that the upstream has discarded: "
@@ -238,7 +238,7 @@ def verify_against(
     The checkpoint is read from the same copy as the rows, so that they match while the job continues.
     take: called with each table that differs. live: a runner has the job. staging: a place that both Spark and the
     sink can write to; left as it was. memory: tells which tables can be skipped, and records equal ones.
-    Raises UsageError when the sink holds nothing of the job yet.
+    Raises UsageError when the sink has no record of the job yet.
     """
     began_s = time.monotonic()
     steps = steps or Steps.untold()

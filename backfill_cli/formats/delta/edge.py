@@ -134,7 +134,7 @@ def _meaning(shown: str, exc: Exception) -> BackfillError:
     if "feature" in lower or "protocol" in lower or "unsupported" in lower:
         return Fatal(f"{shown}: a feature of this table is not supported: {text}", "drop that feature")
     if "timed out" in lower or "connect" in lower or "reset" in lower:
-        return Transient(f"{shown}: {text}", "it is tried again by itself")
+        return Transient(f"{shown}: {text}", "it is retried automatically")
     return Fatal(
         f"{shown}: its log cannot be read: {text}", "check its path and this user's rights; or repair the table"
     )

@@ -30,7 +30,7 @@ def failing(place: Place) -> Iterator[None]:
         if known is not None:
             raise known from exc
         if any(text in said for text in _PASSING):
-            raise Transient(f"table {place}: {_first_line(said)}", "it is tried again by itself") from exc
+            raise Transient(f"table {place}: {_first_line(said)}", "it is retried automatically") from exc
         raise Fatal(f"table {place}: {_first_line(said)}", "see Spark's output above") from exc
 
 

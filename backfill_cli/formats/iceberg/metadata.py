@@ -207,4 +207,4 @@ class _ours:
         if isinstance(exc, PermissionError) or (isinstance(exc, OSError) and _DENIED in said):
             raise Fatal(f"table {self._place}: {said}", "give this user the right to read it") from exc
         if isinstance(exc, OSError):
-            raise Transient(f"table {self._place}: {said}", "it is tried again by itself") from exc
+            raise Transient(f"table {self._place}: {said}", "it is retried automatically") from exc

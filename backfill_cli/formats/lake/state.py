@@ -37,7 +37,7 @@ TRIES = 10
 class Claim:
     """One table of a job. place: where it is, the same text for all spellings. id: of this claim; markers of an
     earlier claim do not count. token: the job's when the table was claimed. branch: the table's branch that the
-    job fills until cut-over; None for the table itself."""
+    job fills until its cutover; None for the table itself."""
 
     place: str
     id: str

@@ -53,6 +53,9 @@ def test_a_health_check_asks_the_upstream_of_a_job_that_no_runner_has(
     assert (ill.exit_code, asked) == (1, [["orders"]])
     assert "keeps 2.0 GB of its log for this job, more than upstream.max_retained (1.0 GB) allows" in ill.stdout
     assert "backfill resume orders" in ill.stdout
+    there = run("status", "--check", "--catalog", str(done.path)).stdout
+    assert there.endswith(f"backfill resume orders --catalog {done.path}\n")
+    asked.pop()
     run("status")
     assert asked == [["orders"]]
     with done.claim("orders", "test", 5):

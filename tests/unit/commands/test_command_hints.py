@@ -1,13 +1,15 @@
 """A hint's commands find the job: they carry the `--catalog` that was typed."""
 
+import json
 from pathlib import Path
 
 import pytest
-from command_builders import Run, end_job, fake_engine
+from command_builders import Run, end_job, fake_engine, make_job
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.errors import Fatal
-from backfill_cli.model.job import JobState
+from backfill_cli.model.checkpoint import Progress
+from backfill_cli.model.job import JobState, Phase
 from backfill_cli.view.hints import from_here, in_catalog, of_file
 
 
@@ -105,3 +107,20 @@ def test_a_command_that_names_no_config_tells_the_one_that_the_job_was_started_b
     end_job(catalog, "orders", JobState.FAILED, "full; to continue: make room; then: backfill start --config FILE")
     assert "start --config 'my job.toml'" in run("status", "orders").stdout
     assert "start --config 'my job.toml'\n" in run("wait", "orders", "--for", "caught-up").stderr
+
+
+def test_what_a_command_prints_carries_the_catalog_that_was_typed(run: Run, folder: Path) -> None:
+    there = folder / "c d.duckdb"
+    typed = f"--catalog '{there}'"
+    assert run("status", "--catalog", str(there)).stderr.endswith(f"start --config job.toml {typed}\n")
+    catalog = Catalog(there)
+    make_job(catalog)
+    assert f"Try: backfill resume orders {typed}, which" in run("logs", "--catalog", str(there)).stderr
+    kept = Progress(Phase.UPSTREAM, 20, 9, 9, 0, 0, {}, 0, 0, None, None, "nothing", held_bytes=5 << 20)
+    end_job(catalog, "orders", JobState.STOPPED, told=kept)
+    words = ("--catalog", str(there))
+    assert run("stop", *words).stderr.endswith(f"until the job continues: backfill resume orders {typed}\n")
+    assert f"to continue: backfill resume orders {typed}" in run("status", *words).stdout
+    assert f"to continue: backfill resume orders {typed}" in run("status", "orders", *words).stdout
+    told = json.loads(run("status", "--json", *words).stdout)["jobs"][0]["limited_by"]
+    assert told == f"stopped; to continue: backfill resume orders {typed}"

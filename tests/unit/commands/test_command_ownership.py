@@ -106,7 +106,7 @@ def test_a_job_whose_catalog_is_lost_is_dropped_from_the_sink(
     assert not staging(config).exists()
     again = run(*words)
     assert again.exit_code == 4
-    assert "holds nothing of job 'orders'" in again.stderr
+    assert "has no record of job 'orders'" in again.stderr
 
 
 def test_a_lost_catalogs_runner_that_lives_keeps_its_job(run: Run, folder: Path, known: Catalog) -> None:
@@ -145,7 +145,7 @@ def test_a_sink_that_was_deleted_is_not_made_anew(
     before = told(known.path)
     refused = run(*words)
     assert refused.exit_code == 1
-    assert f"the sink holds nothing of job 'orders', but the catalog has its epoch {EPOCH}" in refused.stderr
+    assert f"the sink has no record of job 'orders', but the catalog has its epoch {EPOCH}" in refused.stderr
     assert "--from-sink" not in refused.stderr
     assert not (folder / "sink.duckdb").exists()
     assert told(known.path) == before

@@ -53,7 +53,7 @@ def test_the_command_gets_the_event_as_one_line_of_json(tmp_path: Path, monkeypa
     [
         ("echo first >&2; echo 'no such host' >&2; exit 3", "hook for failed: exit code 3: no such host"),
         ("exit 4", "hook for failed: exit code 4"),
-        ("kill -9 $$", "hook for failed: exit code -9"),
+        ("kill -9 $$", "hook for failed: signal 9 (SIGKILL)"),
     ],
 )
 def test_what_goes_wrong_is_a_line(shell: str, said: str) -> None:
@@ -123,6 +123,18 @@ def test_events_beyond_those_that_may_wait_are_dropped_and_said(monkeypatch: pyt
     hooks.close()
     dropped = [line for line, _ in told.lines if "2 events are already waiting" in line]
     assert 2 <= len(dropped) <= 3
+
+
+def test_at_the_end_a_full_queue_costs_no_more_than_one_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_hooks, "WAITING_AT_MOST", 2)
+    told = Told()
+    hooks = runner(told, "sleep 600", timeout_s=2.0)
+    for _ in range(5):
+        hooks.hear(event())
+    began_s = time.monotonic()
+    hooks.close()
+    assert time.monotonic() - began_s < 3
+    assert len(told.lines) == 5
 
 
 def test_a_run_without_events_starts_nothing() -> None:

@@ -1,6 +1,7 @@
 """Durations and sizes: what people write is what is meant."""
 
 import math
+import signal
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,7 @@ from backfill_cli.model.units import (
     share,
     size_bytes,
     spell_duration,
+    spell_exit,
     spell_share,
     spell_size,
 )
@@ -83,6 +85,19 @@ def test_a_share_is_of_a_hundred_or_less_than_one(text: str, meant: float) -> No
 def test_anything_else_is_no_share(bad: str) -> None:
     with pytest.raises(ValueError, match="share"):
         share(bad)
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (0, "exit code 0"),
+        (3, "exit code 3"),
+        (-9, "signal 9 (SIGKILL)"),
+        (-signal.SIGRTMIN - 1, f"signal {signal.SIGRTMIN + 1}"),
+    ],
+)
+def test_how_a_process_ended_names_the_signal(code: int, said: str) -> None:
+    assert spell_exit(code) == said
 
 
 def test_a_spelled_share_is_what_was_typed() -> None:

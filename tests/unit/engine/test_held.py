@@ -39,7 +39,7 @@ def asked(
     catalog: Any = SimpleNamespace(
         job=lambda name: SimpleNamespace(live=name.endswith("live")),
         definition=definition.__getitem__,
-        acknowledged=lambda name: None,
+        change_logs=SimpleNamespace(acknowledged=lambda name: None),
     )
     opened = {name: Upstream(one, ended) for name, one in says.items()}
     monkeypatch.setattr(held, "HeldUpstream", Upstream)

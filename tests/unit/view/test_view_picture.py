@@ -11,6 +11,7 @@ from rich.live_render import LiveRender
 from view_builders import GROUPS, drawn, ledger, progress, row
 
 from backfill_cli.catalog import Lease, SplitGroup
+from backfill_cli.errors import with_way_on
 from backfill_cli.model.checkpoint import PartitionProgress
 from backfill_cli.model.job import Control, JobState, Phase
 from backfill_cli.view.lines import job_details, jobs_table, progress_line
@@ -136,6 +137,16 @@ def test_what_holds_a_job_up_is_told_whole_with_the_command_below() -> None:
     start = next(number for number, line in enumerate(lines) if line.startswith("limited by"))
     assert " ".join(lines[start : start + 2]) == f"limited by   waiting: {held}"
     assert lines[start + 2] == "to continue  close what holds it: lsof /home/me/warehouse/warehouse.duckdb"
+
+
+@pytest.mark.parametrize("name", ["a; to z.json", "a; to continue: z.json"])
+def test_a_path_that_looks_like_a_way_on_is_not_taken_for_one(name: str) -> None:
+    reason = with_way_on(f"{name}: it was changed", "restore it")
+    view = job_view(row(state=JobState.FAILED, live=False, reason=reason))
+    lines = [" ".join(line.split()) for line in drawn(job_picture(view)).splitlines()]
+    start = lines.index(f"ended failed: {name}: it was changed")
+    assert lines[start + 1] == "to continue restore it"
+    assert view.reason == f"{name}: it was changed"
 
 
 def test_a_start_that_is_not_in_the_catalog_yet_tells_what_it_does() -> None:
