@@ -165,7 +165,7 @@ def test_a_fix_is_refused_where_it_would_not_be_right(job: tuple[Path, dict[int,
         ),
         (("--sample", "0%"), 2, "more than 0% and at most 100%"),
         (("--sample", "101%"), 2, "more than 0% and at most 100%"),
-        (("--sample", "5"), 2, 'is "5%"'),
+        (("--sample", "5"), 2, 'write "5%"'),
     ):
         refused = backfill(folder, "verify", "crash", *words)
         assert (refused.returncode, refused.stdout) == (code, ""), refused.stderr

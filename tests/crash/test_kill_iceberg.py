@@ -151,6 +151,7 @@ def test_a_job_killed_before_its_branch_is_cut_over_is_taken_up_follows_and_is_p
     assert rows(tmp_path / "derived" / "orders") == expected(tmp_path)
 
 
+@pytest.mark.long
 def test_a_chain_job_reads_its_snapshot_to_the_end_while_what_it_took_of_the_log_expires(
     writer: "SparkSession", tmp_path: Path
 ) -> None:

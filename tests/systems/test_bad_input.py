@@ -54,7 +54,7 @@ BAD: dict[str, tuple[Spoil, int, str]] = {
     "a select without the key": (
         told(("[barrier]", '[transform]\nselect = ["status"]\n[barrier]')),
         2,
-        "the key column id of table orders must be in it",
+        "the key column id of table orders must be selected unchanged",
     ),
     "a select that draws lots": (
         told(("[barrier]", '[transform]\nselect = ["id", "rand() AS r"]\n[barrier]')),
