@@ -1,6 +1,5 @@
 """`backfill cutover`: the names that people query lead to the job's tables; `--reverse` undoes it."""
 
-from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -55,7 +54,6 @@ def cutover(
         from backfill_cli.engine.cutover import cut_over
 
         report = cut_over(name, store, window_s)
-    report = replace(report, gates=tuple(replace(gate, fix=as_typed(gate.fix, ctx)) for gate in report.gates))
-    show_cutover(report, as_typed(f"backfill cutover {name} --reverse", ctx), as_json)
+    show_cutover(report, lambda said: as_typed(said, ctx), as_json)
     if not report.open and not report.is_cut_over:
         raise typer.Exit(UsageError.exit_code)

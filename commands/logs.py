@@ -1,6 +1,7 @@
 """`backfill logs`: a job's log, as its runners wrote it. Changes nothing."""
 
 import re
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -45,13 +46,17 @@ def logs(
         answer_json({"schema": 1, "job": name, "log": str(log), "lines": [_parts(line) for line in lines]})
         return
     if not lines and file is None:
-        go_on = as_typed(f"backfill resume {name}", ctx)
-        say(f"job {name}: there is no log at {log} yet\nTry: {go_on}, which writes one")
+        _say_there_is_none(name, log, ctx)
     for line in lines:
         _show(line, as_json)
     if following:
         for line in follow(log, file):
             _show(line, as_json)
+
+
+def _say_there_is_none(job: str, log: Path, ctx: typer.Context) -> None:
+    go_on = as_typed(f"backfill resume {job}", ctx)
+    say(f"job {job}: there is no log at {log} yet\nTry: {go_on}, which writes one")
 
 
 def _show(line: str, as_json: bool) -> None:

@@ -86,5 +86,4 @@ def status(
     else:
         from backfill_cli.view.show import show_status
 
-        start = as_typed("backfill start --config job.toml", ctx)
-        show_status(views, job is not None, store.path, start)
+        show_status(views, job is not None, store.path, lambda said: as_typed(said, ctx))

@@ -1,7 +1,8 @@
 """A cutover as people see it: the state of each gate, what each name is now; or one JSON document."""
 
 import sys
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, replace
 
 from backfill_cli.catalog.moments import spell_moment
 from backfill_cli.model.cutover import CutoverReport, Found, Gate, LiveName
@@ -13,8 +14,9 @@ NAMES = 21
 """As wide as the longest gate name, plus two spaces."""
 
 
-def show_cutover(report: CutoverReport, reverse: str, as_json: bool) -> None:
-    """Print it to stdout. reverse: the command that reverses it."""
+def show_cutover(report: CutoverReport, typed: Callable[[str], str], as_json: bool) -> None:
+    """Print it to stdout. typed: a hint, its commands as the user would type them."""
+    report = replace(report, gates=tuple(replace(gate, fix=typed(gate.fix)) for gate in report.gates))
     if as_json:
         answer_json({"schema": SCHEMA, "open": report.open, "cut_over": report.is_cut_over, **asdict(report)})
         return
@@ -24,7 +26,7 @@ def show_cutover(report: CutoverReport, reverse: str, as_json: bool) -> None:
         answer(_name_text(name))
     for statement in report.by_hand if report.open else ():
         answer(f"        {statement}")
-    answer(_end_text(report, reverse))
+    answer(typed(_end_text(report)))
 
 
 def _show(gate: Gate) -> None:
@@ -44,7 +46,7 @@ def _name_text(name: LiveName) -> str:
     return f"{name.live}  is {made}{since}{before}"
 
 
-def _end_text(report: CutoverReport, reverse: str) -> str:
+def _end_text(report: CutoverReport) -> str:
     job = report.job
     if report.by_hand:
         way = "run these statements where people's names are" if report.open else "nothing to run yet"
@@ -53,6 +55,7 @@ def _end_text(report: CutoverReport, reverse: str) -> str:
         return f"job {job}: the cutover is reversed; its tables are kept, and the job continues"
     if report.changed:
         until = min(name.now.until_ms or 0 for name in report.names)
+        reverse = f"backfill cutover {job} --reverse"
         return f"job {job}: cut over; can be reversed until {spell_moment(until)}: {reverse}"
     if report.is_cut_over:
         return f"job {job}: already cut over; nothing to do"

@@ -1,20 +1,21 @@
 """`status` without --watch: drawn on a terminal, in plain lines elsewhere."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from backfill_cli.view.console import answer, coloured, say
 from backfill_cli.view.model import JobView
 
 
-def show_status(views: Sequence[JobView], in_full: bool, catalog: Path, start: str) -> None:
+def show_status(views: Sequence[JobView], in_full: bool, catalog: Path, typed: Callable[[str], str]) -> None:
     """Print the jobs to stdout: one in full, or one per line.
 
-    in_full: a job was named. catalog: their file. start: the command that starts a job there.
+    in_full: a job was named. catalog: their file. typed: a hint, its commands as the user would type them.
     """
     if not views:
-        say(f"no jobs yet in {catalog}\nTry: backfill init, then: {start}")
+        hint = typed("backfill init, then: backfill start --config job.toml")
+        say(f"no jobs yet in {catalog}\nTry: {hint}")
         return
     if sys.stdout.isatty():
         _draw(views, in_full)

@@ -210,7 +210,7 @@ def test_a_sink_without_names_has_its_gates_and_says_what_to_run_and_changes_not
     monkeypatch.setattr(cutover, "_swaps", lambda _job, in_place: (Swap(TABLE, "people.orders"),))
     looked = cutover.look("shop", shop._catalog)
     assert (looked.open, looked.is_cut_over) == (True, False)
-    show_cutover(looked, "reverse it", as_json=False)
+    show_cutover(looked, str, as_json=False)
     assert "CREATE OR REPLACE VIEW people.orders\njob shop: run these" in capsys.readouterr().out
     with pytest.raises(UsageError, match="nothing was changed"):
         cutover.cut_over("shop", shop._catalog, 60)
@@ -218,7 +218,7 @@ def test_a_sink_without_names_has_its_gates_and_says_what_to_run_and_changes_not
         cutover.reverse("shop", shop._catalog)
     monkeypatch.setattr(cutover, "_caught_up", lambda _row: Gate("caught up", False, ""))
     assert not cutover.cut_over("shop", shop._catalog, 60).open
-    show_cutover(cutover.look("shop", shop._catalog), "reverse it", as_json=False)
+    show_cutover(cutover.look("shop", shop._catalog), str, as_json=False)
     assert "CREATE" not in capsys.readouterr().out, "nothing to run before every gate is open"
 
 
