@@ -92,7 +92,11 @@ def calendar_is_plain(footer: "pq.FileMetaData") -> bool:
     keys = footer.metadata or {}
     if any(key.startswith(b"org.apache.spark.legacy") for key in keys):
         return False
-    return b"org.apache.spark.sql.parquet.row.metadata" not in keys or b"org.apache.spark.version" in keys
+    version = keys.get(b"org.apache.spark.version")
+    if version is None:
+        return b"org.apache.spark.sql.parquet.row.metadata" not in keys
+    int96 = any(footer.schema.column(i).physical_type == "INT96" for i in range(footer.num_columns))
+    return bool(version >= (b"3.1.0" if int96 else b"3.0.0"))  # compared as text, as Spark does
 
 
 def _refuse_lossy_leaves(path: str, footer: "pq.FileMetaData") -> None:

@@ -31,6 +31,23 @@ def add_actions(opened: "DeltaTable") -> "pa.Table":
     return pa.table(opened.get_add_actions(flatten=True))
 
 
+def column_values(actions: "pa.Table", name: str) -> list[Any]:
+    """One column of the actions; None for each file if there is no such column.
+
+    Dates are in days and times in microseconds, because Python lacks some of them.
+    """
+    import pyarrow as pa
+
+    if name not in actions.column_names:
+        return [None] * actions.num_rows
+    column = actions.column(name)
+    if pa.types.is_date32(column.type):
+        return list(column.cast(pa.int32()).to_pylist())
+    if pa.types.is_timestamp(column.type) and column.type.unit == "us":
+        return list(column.cast(pa.int64()).to_pylist())
+    return list(column.to_pylist())
+
+
 def selections(opened: "DeltaTable") -> Iterator["pa.RecordBatch"]:
     """The files that have a deletion vector: `filepath`, a URI; `selection_vector`, true for live rows."""
     import pyarrow as pa
@@ -61,12 +78,11 @@ def plain_files(
 
 
 def _files(where: Where, opened: "DeltaTable", key: str, columns: Columns) -> Iterator[DataFile]:
-    held = add_actions(opened).to_pydict()
-    nothing: list[Any] = [None] * len(held["path"])
+    actions = add_actions(opened)
     kind = columns[key]["type"]
     text = kind if isinstance(kind, str) else ""
-    lows, highs, nulls = (held.get(f"{what}.{key}", nothing) for what in ("min", "max", "null_count"))
-    for path, low, high, null in zip(held["path"], lows, highs, nulls, strict=True):
+    lows, highs, nulls = (column_values(actions, f"{what}.{key}") for what in ("min", "max", "null_count"))
+    for path, low, high, null in zip(column_values(actions, "path"), lows, highs, nulls, strict=True):
         bounds = (point_of(low, text), point_of(high, text)) if null == 0 else (None, None)
         yield DataFile(_local(where, path), *bounds)
 

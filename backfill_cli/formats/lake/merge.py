@@ -92,8 +92,11 @@ def key_bounds(commit: EpochCommit, table: SinkTable, files: Sequence[StagedFile
             known = footer.row_group(group).column(at).statistics
             if known is None or not known.has_min_max:
                 return None
-            low.append(known.min)
-            high.append(known.max)
+            try:
+                low.append(known.min)
+                high.append(known.max)
+            except (OverflowError, ValueError):  # a date that Python does not have
+                return None
     if not low:
         return None
     least, greatest = (f"CAST('{value}' AS {PRUNED_BY[kind]})" for value in (min(low), max(high)))

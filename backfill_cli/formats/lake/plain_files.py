@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from backfill_cli.contracts import ArrowTasks
 from backfill_cli.formats import group_slices, row_groups, schemas
 from backfill_cli.formats.frames import struct_type
-from backfill_cli.formats.key_points import WHOLE, Point, point_of
+from backfill_cli.formats.key_points import WHOLE, Point
 from backfill_cli.formats.key_reads import Held
 from backfill_cli.formats.row_groups import FileSlice, Within
 from backfill_cli.model.schema import Columns
@@ -161,10 +161,11 @@ def bounded(path: str, key: str, kind: str) -> DataFile:
     if leaf is None:
         return DataFile(path, None, None)
     told = [footer.row_group(n).column(leaf).statistics for n in range(footer.num_row_groups)]
-    if not told or any(one is None or not one.has_min_max or one.null_count != 0 for one in told):
+    unknown = any(one is None or not one.has_min_max or one.null_count != 0 for one in told)
+    if not told or unknown or kind not in COMPARED:
         return DataFile(path, None, None)
-    low, high = min(one.min for one in told), max(one.max for one in told)
-    return DataFile(path, point_of(low, kind), point_of(high, kind))
+    # as the file has them: dates in days, also those that Python does not have
+    return DataFile(path, min(one.min_raw for one in told), max(one.max_raw for one in told))
 
 
 def is_plain(footer: "pq.FileMetaData", columns: "pa.Schema", ids: Mapping[str, int] | None = None) -> bool:

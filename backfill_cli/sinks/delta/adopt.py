@@ -167,8 +167,8 @@ def statistics(found: "FileMetaData", columns: Mapping[str, Mapping[str, Any]]) 
 def _bounds(said: "Statistics") -> tuple[Any, Any]:
     try:
         return (_told(said.min), _told(said.max)) if said.has_min_max else (None, None)
-    except UnicodeDecodeError:  # Spark can write strings that are not UTF-8
-        return None, None
+    except (UnicodeDecodeError, OverflowError, ValueError):
+        return None, None  # Spark can write strings that are not UTF-8, and dates that Python does not have
 
 
 _BOUNDED = ("byte", "short", "integer", "long", "date", "string")

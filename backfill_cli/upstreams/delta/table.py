@@ -9,7 +9,7 @@ from backfill_cli.contracts import TableSpec
 from backfill_cli.errors import Fatal, HistoryGone, UsageError
 from backfill_cli.formats.delta.commits import FEED, commit
 from backfill_cli.formats.delta.edge import Where, delta_errors
-from backfill_cli.formats.delta.plain import COUNTED_ROWS, add_actions, selections
+from backfill_cli.formats.delta.plain import COUNTED_ROWS, add_actions, column_values, selections
 from backfill_cli.formats.key_points import point_of
 from backfill_cli.formats.key_ranges import FileKeys, planned
 from backfill_cli.model.schema import Columns, field
@@ -139,19 +139,12 @@ def _splits(
 
 
 def _file_keys(files: "pa.Table", key: str, physical: str, kind: Any) -> Iterator[FileKeys]:
-    held = files.to_pydict()
-    count = files.num_rows
-    nothing: list[Any] = [None] * count
-    low = held.get(f"min.{physical}", held.get(f"partition.{key}", nothing))
-    high = held.get(f"max.{physical}", held.get(f"partition.{key}", nothing))
+    of_partition = f"min.{physical}" not in files.column_names
+    names = [f"partition.{key}"] * 2 if of_partition else [f"min.{physical}", f"max.{physical}"]
+    lows, highs, rows, sizes = (column_values(files, name) for name in (*names, "num_records", "size_bytes"))
     text = kind if isinstance(kind, str) else ""
-    for index in range(count):
-        yield FileKeys(
-            point_of(low[index], text),
-            point_of(high[index], text),
-            held.get("num_records", nothing)[index] or 0,
-            held["size_bytes"][index],
-        )
+    for low, high, count, size in zip(lows, highs, rows, sizes, strict=True):
+        yield FileKeys(point_of(low, text), point_of(high, text), count or 0, size)
 
 
 def _deleted(opened: "DeltaTable", where: Where) -> int | None:

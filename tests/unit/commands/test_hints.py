@@ -599,7 +599,8 @@ NEEDS_SPARK = {
     "backfill_cli/sinks/iceberg/live.py:_claimed",
     "backfill_cli/sinks/iceberg/live.py:_forward",
     "backfill_cli/sinks/iceberg/live.py:_record",
-    "backfill_cli/sinks/iceberg/verify.py:_at_one_epoch",
+    "backfill_cli/formats/lake/copy.py:_require_all",
+    "backfill_cli/formats/lake/copy.py:at_one_epoch",
 }
 """Of Iceberg tables, which Spark makes; of two tables at two epochs; of a sink whose folder of attempts is gone.
 `tests/contract/test_sink_*.py` reach them.

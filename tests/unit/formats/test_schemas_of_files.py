@@ -120,3 +120,14 @@ def test_what_differs_between_two_schemas_is_named() -> None:
 def test_decimals_are_kept_with_their_digits(tmp_path: Path) -> None:
     path, footer = footer_of(tmp_path, pa.table({"p": [Decimal("1.20")]}))
     assert schemas.of_footer(path, footer)["p"]["type"] == "decimal(3,2)"
+
+
+@pytest.mark.parametrize(
+    ("version", "int96", "plain"),
+    [("2.4.8", False, False), ("3.0.1", False, True), ("3.0.1", True, False), ("3.1.0", True, True)],
+)
+def test_dates_of_an_old_spark_are_of_its_calendar(tmp_path: Path, version: str, int96: bool, plain: bool) -> None:
+    rows = pa.table({"at": pa.array([0], pa.timestamp("us"))})
+    rows = rows.replace_schema_metadata({"org.apache.spark.version": version})
+    pq.write_table(rows, tmp_path / "f", use_deprecated_int96_timestamps=int96)
+    assert schemas.calendar_is_plain(pq.read_metadata(tmp_path / "f")) == plain

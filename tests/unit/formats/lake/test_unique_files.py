@@ -123,3 +123,10 @@ def test_bounds_are_those_of_all_row_groups_or_unknown(tmp_path: Path) -> None:
     assert bounded(path, "id", "long") == DataFile(path, None, None)
     pq.write_table(pa.table({"id": pa.array([5], pa.int64())}), path)
     assert bounded(path, "other", "long") == DataFile(path, None, None)
+
+
+def test_dates_that_python_does_not_have_are_bounds_too(tmp_path: Path) -> None:
+    path, far = str(tmp_path / "f.parquet"), 4_000_000  # in the year 12921
+    pq.write_table(pa.table({"id": pa.array([-800_000, far], pa.int32()).cast(pa.date32())}), path)
+    assert bounded(path, "id", "date") == DataFile(path, -800_000, far)
+    assert bounded(path, "id", "string") == DataFile(path, None, None)
