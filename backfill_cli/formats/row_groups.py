@@ -38,12 +38,17 @@ class Within:
     low: int | None
     high: int | None
 
-    def rows_of(self, batch: Any) -> Any:
-        """The rows of an Arrow batch that are within the bounds."""
+    def rows_of(self, batch: Any, path: str) -> Any:
+        """The rows of an Arrow batch that are within the bounds. Raises BadData for a NULL. path: named in it."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
         keys = batch.column(self.column)
+        if keys.null_count:
+            raise BadData(
+                f"{path}: column '{self.column}' is NULL in some rows, and the table's statistics say in none",
+                "compute the table's statistics again",
+            )
         numbers = (keys.cast(pa.int32()) if pa.types.is_date(keys.type) else keys).cast(pa.int64())
         kept = None if self.low is None else pc.greater_equal(numbers, self.low)
         if self.high is not None:
@@ -84,7 +89,7 @@ def _of_slice(one: FileSlice, schema: Any) -> Iterator[Any]:
     """Runs in a worker."""
     with reading(one.path, "parquet"):
         for batch in batches(one.fs, one.path, one.slice, schema):
-            kept = batch if one.within is None else one.within.rows_of(batch)
+            kept = batch if one.within is None else one.within.rows_of(batch, one.path)
             if kept.num_rows:
                 yield kept
 

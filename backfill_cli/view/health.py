@@ -42,7 +42,7 @@ def health(
 
     A job that is done is healthy within `max_lag_s` of its last observation; a paused one while its lag is within
     it. fail_on_quarantine: a job with quarantined rows is not healthy. told: nor is one whose upstream keeps more
-    log for it than the options allow, or no longer has what it needs.
+    log for it than the options allow, no longer has what it needs, or cannot be asked because of the config.
     """
     healthy, reason = _of_upstream(view, *_judged(view, max_lag_s, now_ms), told)
     if healthy and fail_on_quarantine and view.quarantined:
@@ -58,7 +58,10 @@ def _of_upstream(view: JobView, healthy: bool, reason: str, told: Told | None) -
     if isinstance(told, HistoryGone | Fatal) and healthy:
         return False, f"{reason}; it cannot continue: {told.message}"
     if isinstance(told, Transient | UsageError):
-        return healthy, f"{reason}; its upstream could not be asked how much log it keeps: {told.message}"
+        # Who runs the check can correct its config and environment; a server that does not answer may be starting.
+        checked = not isinstance(told, UsageError)
+        said = f"its upstream could not be asked how much log it keeps: {told.message}"
+        return healthy and checked, f"{reason}; {said}"
     return healthy, reason
 
 

@@ -10,7 +10,7 @@ from upstream_contract import TABLE, Row, row
 
 from backfill_cli.contracts import BatchedUpstream
 from backfill_cli.engine.staging import workers
-from backfill_cli.errors import HistoryGone
+from backfill_cli.errors import Fatal, HistoryGone
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.upstreams.iceberg.upstream import IcebergUpstream
 
@@ -85,8 +85,9 @@ def test_files_of_before_a_change_of_columns_are_left_to_spark(
     assert by_workers(upstream, spark, SnapshotRead(TABLE, split.id, after=2)) is not None
 
 
-def test_a_file_that_is_gone_before_it_is_read_is_told_as_expired(
-    world: IcebergWorld, spark: "SparkSession", tmp_path: Path
+@pytest.mark.parametrize("expired", [True, False])
+def test_a_file_that_is_gone_before_it_is_read_is_told_as_expired_if_its_snapshot_is(
+    world: IcebergWorld, spark: "SparkSession", tmp_path: Path, expired: bool
 ) -> None:
     world.load([[row(1, "a")]])
     upstream = world.open()
@@ -97,4 +98,10 @@ def test_a_file_that_is_gone_before_it_is_read_is_told_as_expired(
         file.unlink()
     with pytest.raises(Exception, match="missing while it was read") as failed:
         workers.write(spark, tasks, tmp_path / "staged", tmp_path)
-    assert isinstance(upstream.failure(failed.value), HistoryGone)
+    if expired:
+        world.sql("CREATE OR REPLACE TABLE {t} (id BIGINT, name STRING) USING iceberg")
+        world.sql(
+            "CALL {c}.system.expire_snapshots(table => 'orders', older_than => TIMESTAMP '2999-01-01', "
+            "retain_last => 1)"
+        )
+    assert isinstance(upstream.failure(failed.value), HistoryGone if expired else Fatal)

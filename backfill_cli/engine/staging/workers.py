@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 
 Make = Callable[[Any], "Iterator[pa.RecordBatch]"]
 
+_CORRECTED = "CORRECTED"
+_REBASE = ("spark.sql.parquet.datetimeRebaseModeInRead", "spark.sql.parquet.int96RebaseModeInRead")
+"""How Spark reads old dates of files that do not name their writer; `[spark.conf]` can set another way."""
+
 _GROUP_ROWS = 250_000
 _GROUP_BYTES = 64 << 20
 """Batches are collected until they make a row group of this size; larger groups load no faster."""
@@ -48,6 +52,8 @@ def made_in_workers(
 ) -> ArrowTasks | None:
     """See contracts.BatchedUpstream; None for other upstreams, and if workers cannot produce the rows."""
     if not isinstance(upstream, BatchedUpstream) or not arrow_tasks.workers_know_us(spark):
+        return None
+    if any(spark.conf.get(mode, _CORRECTED) != _CORRECTED for mode in _REBASE):
         return None
     return upstream.batches(spark, table, reads)
 

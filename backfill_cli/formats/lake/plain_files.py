@@ -45,6 +45,32 @@ class DataFile:
     high: Point | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """A plain file's row groups. rows: of each. spans: bounds of its keys, inclusive; None if unknown."""
+
+    rows: tuple[int, ...]
+    spans: tuple[tuple[int, int] | None, ...]
+
+    def reached(self, within: Within | None) -> tuple[int, int]:
+        """`after <= row index < up_to` of the row groups that can have rows within; equal if there are none."""
+        held = range(len(self.rows))
+        if within is not None:
+            held = range(*_ends([n for n in held if _meets(self.spans[n], within)]))
+        return sum(self.rows[: held.start]), sum(self.rows[: held.stop])
+
+
+def _ends(groups: Sequence[int]) -> tuple[int, int]:
+    return (groups[0], groups[-1] + 1) if groups else (0, 0)
+
+
+def _meets(span: tuple[int, int] | None, within: Within) -> bool:
+    if span is None:
+        return True
+    low, high = span
+    return (within.low is None or high >= within.low) and (within.high is None or low < within.high)
+
+
 class PlainFiles:
     """The files of one table at one version. Nothing is read before `tasks`.
 
@@ -68,8 +94,15 @@ class PlainFiles:
         self._files = sorted(files, key=lambda file: int(file.low or 0)) if self._compared else list(files)
         self._lows = [int(file.low or 0) for file in self._files] if self._compared else []
         self._reach = list(accumulate((int(f.high or 0) for f in self._files), max)) if self._compared else []
-        self._groups: dict[str, tuple[int, ...] | None] = dict.fromkeys(apart)
-        """Rows of each row group, by path; None of a file that is not plain."""
+        self._groups: dict[str, _Layout | None] = dict.fromkeys(apart)
+        """By path; None of a file that is not plain."""
+
+    def with_own_bounds(self) -> "PlainFiles":
+        """The same files, with the bounds that the files state themselves: a log can be wrong about them."""
+        kind = self._columns[self._key]["type"]
+        files = [bounded(path, self._key, str(kind)) for path in self.paths()]
+        apart = frozenset(path for path, layout in self._groups.items() if layout is None)
+        return PlainFiles(self._fs, files, self._key, self._columns, apart, self._ids)
 
     def paths(self) -> list[str]:
         return [file.path for file in self._files]
@@ -82,12 +115,13 @@ class PlainFiles:
         self._know({file.path for _, file, _ in wanted})
         slices: list[tuple[int, FileSlice]] = []
         for index, file, one in wanted:
-            groups = self._groups[file.path]
-            if groups is None:
+            layout = self._groups[file.path]
+            if layout is None:
                 return None
-            if rows := sum(groups):
-                within = self._within(file, one)
-                parts = group_slices.tasks(groups, 0, rows)
+            within = self._within(file, one)
+            after, up_to = layout.reached(within)
+            if after < up_to:
+                parts = group_slices.tasks(layout.rows, after, up_to)
                 slices += [(index, FileSlice(self._fs, file.path, part, within)) for part in parts]
         return row_groups.tasks(slices, cores, self._columns)
 
@@ -102,13 +136,13 @@ class PlainFiles:
         groups: list[tuple[list[str], int]] = []
         reach: int | None = None
         for file, most in zip(self._files, self._reach, strict=True):
-            rows = self._groups[file.path]
-            if rows is None:
+            layout = self._groups[file.path]
+            if layout is None:
                 return None
             if reach is None or int(file.low or 0) > reach:
                 groups.append(([], 0))
             paths, count = groups[-1]
-            groups[-1] = ([*paths, file.path], count + sum(rows))
+            groups[-1] = ([*paths, file.path], count + sum(layout.rows))
             reach = most
         return [(tuple(paths), count) for paths, count in groups]
 
@@ -134,7 +168,7 @@ class PlainFiles:
         with ThreadPoolExecutor(THREADS) as pool:
             self._groups.update(zip(unknown, pool.map(self._plain_groups, unknown), strict=True))
 
-    def _plain_groups(self, path: str) -> tuple[int, ...] | None:
+    def _plain_groups(self, path: str) -> _Layout | None:
         import pyarrow as pa
         import pyarrow.parquet as pq
         from pyspark.sql.pandas.types import to_arrow_schema
@@ -145,7 +179,8 @@ class PlainFiles:
             return None  # the format's own reader says what is wrong with it
         if not is_plain(footer, to_arrow_schema(struct_type(self._columns)), self._ids):
             return None
-        return tuple(footer.row_group(i).num_rows for i in range(footer.num_row_groups))
+        rows = tuple(footer.row_group(i).num_rows for i in range(footer.num_row_groups))
+        return _Layout(rows, _spans(footer, self._key, self._columns[self._key]["type"]))
 
 
 def bounded(path: str, key: str, kind: str) -> DataFile:
@@ -154,18 +189,28 @@ def bounded(path: str, key: str, kind: str) -> DataFile:
     import pyarrow.parquet as pq
 
     try:
-        footer = pq.read_metadata(path)
+        spans = _spans(pq.read_metadata(path), key, kind)
     except (OSError, pa.ArrowException):
+        spans = ()
+    known = [span for span in spans if span is not None]
+    if not known or len(known) < len(spans):
         return DataFile(path, None, None)
-    leaf = next((n for n in range(footer.num_columns) if footer.schema.column(n).path == key), None)
-    if leaf is None:
-        return DataFile(path, None, None)
-    told = [footer.row_group(n).column(leaf).statistics for n in range(footer.num_row_groups)]
-    unknown = any(one is None or not one.has_min_max or one.null_count != 0 for one in told)
-    if not told or unknown or kind not in COMPARED:
-        return DataFile(path, None, None)
-    # as the file has them: dates in days, also those that Python does not have
-    return DataFile(path, min(one.min_raw for one in told), max(one.max_raw for one in told))
+    return DataFile(path, min(low for low, _ in known), max(high for _, high in known))
+
+
+def _spans(footer: "pq.FileMetaData", key: str, kind: object) -> tuple[tuple[int, int] | None, ...]:
+    """The bounds of the key in each row group; None if they are unknown, inexact, or some key is NULL.
+
+    As the file has them, dates in days: Python lacks some of these.
+    """
+    leaves = [n for n in range(footer.num_columns) if footer.schema.column(n).path == key]
+    if len(leaves) != 1 or kind not in COMPARED:
+        return tuple(None for _ in range(footer.num_row_groups))
+    told = [footer.row_group(n).column(leaves[0]).statistics for n in range(footer.num_row_groups)]
+    exact = [one is not None and one.has_min_max and one.null_count == 0 for one in told]
+    return tuple(
+        (int(one.min_raw), int(one.max_raw)) if known else None for one, known in zip(told, exact, strict=True)
+    )
 
 
 def is_plain(footer: "pq.FileMetaData", columns: "pa.Schema", ids: Mapping[str, int] | None = None) -> bool:

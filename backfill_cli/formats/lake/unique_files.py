@@ -34,7 +34,7 @@ def unique_in_files(spark: "SparkSession", files: PlainFiles | None, key: Sequen
         return False
     if len(files.paths()) > MOST_FILES or not arrow_tasks.workers_know_us(spark):
         return False
-    groups = files.overlapping()
+    groups = files.with_own_bounds().overlapping()
     if groups is None or any(rows > MOST_ROWS for _, rows in groups):
         return False
     pieces = [(Piece(0, paths), rows) for paths, rows in groups]

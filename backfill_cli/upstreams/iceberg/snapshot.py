@@ -117,7 +117,9 @@ def _tells_gone(one: SnapshotTable, text: str) -> bool:
     """Whether a failure says that the snapshot expired, or that a file of it that was to be read is gone."""
     if f"Cannot find snapshot with ID {one.snapshot}" in text:
         return True
-    return GONE in text and one.plain is not None and any(f"{path}: {GONE}" in text for path in one.plain.paths())
+    if GONE not in text or one.plain is None or not any(f"{path}: {GONE}" in text for path in one.plain.paths()):
+        return False
+    return one.table.now().snapshot(one.snapshot) is None
 
 
 def rows_at(spark: "SparkSession", table: Table, snapshot: int) -> "DataFrame":

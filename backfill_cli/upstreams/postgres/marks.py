@@ -92,7 +92,8 @@ def _stand(connection: "Connection", mark: str, named: str) -> tuple[str | None,
     if pid is not None:
         raise Transient(
             f"replication slot {marked!r} is still being created, by process {pid}, for a start that was killed",
-            f"wait until the transactions that are open now have ended, or: SELECT pg_terminate_backend({pid})",
+            "wait until the transactions that were open when its creation began have ended, or: "
+            f"SELECT pg_terminate_backend({pid})",
         )
     return marked, there, is_ours
 

@@ -115,7 +115,7 @@ DONE = row(progress=progress(**FRESH, held_bytes=5 << 20), state=JobState.DONE, 
         (Transient("no route"), True, "done; its upstream could not be asked how much log it keeps: no route"),
         (
             UsageError("no password"),
-            True,
+            False,
             "done; its upstream could not be asked how much log it keeps: no password",
         ),
     ],

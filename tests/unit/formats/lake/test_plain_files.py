@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import fs as pafs
 
+from backfill_cli.errors import BadData
 from backfill_cli.formats.key_ranges import KeyRange
 from backfill_cli.formats.key_reads import Held
 from backfill_cli.formats.lake.plain_files import DataFile, PlainFiles, is_plain
@@ -88,6 +89,24 @@ def test_a_read_of_part_of_the_keys_touches_only_the_files_that_have_some(tmp_pa
     tasks = PlainFiles(pafs.LocalFileSystem(), files, "id", COLUMNS).tasks([read(19, 50)], 1)
     assert tasks is not None
     assert {Path(piece.what.path).name for part in tasks.parts for piece in part} == {"1.parquet", "2.parquet"}
+
+
+def test_a_read_of_part_of_a_file_opens_its_row_groups_alone(tmp_path: Path) -> None:
+    (path,) = written(tmp_path, [list(range(100))], pa.int64(), group_rows=10)
+    plain = PlainFiles(pafs.LocalFileSystem(), [DataFile(path, 0, 99)], "id", COLUMNS)
+    tasks = plain.tasks([read(25, 41)], 1)
+    assert tasks is not None
+    (piece,) = [piece for part in tasks.parts for piece in part]
+    assert (piece.what.slice.after, piece.what.slice.up_to) == (20, 50)
+    assert rows_by_read(plain, [read(25, 41), read(200, 300)]) == {0: list(range(25, 41)), 1: []}
+
+
+def test_a_null_key_that_statistics_deny_is_refused(tmp_path: Path) -> None:
+    (path,) = written(tmp_path, [[1, 2]], pa.int64())
+    pq.write_table(pa.table({"id": pa.array([1, None], pa.int64()), "name": ["a", "b"]}), path)
+    plain = PlainFiles(pafs.LocalFileSystem(), [DataFile(path, 1, 9)], "id", COLUMNS)
+    with pytest.raises(BadData, match=r"0.parquet: column 'id' is NULL in some rows"):
+        rows_by_read(plain, [read(None, 5)])
 
 
 def test_a_file_that_is_apart_leaves_only_the_reads_that_need_it_to_spark(tmp_path: Path) -> None:

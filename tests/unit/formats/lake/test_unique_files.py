@@ -80,6 +80,15 @@ def test_a_file_that_another_one_contains_is_compared_with_it_and_with_what_foll
     assert [(len(paths), count) for paths, count in groups] == [(3, 6), (1, 1)]
 
 
+def test_bounds_that_a_log_gives_wrong_prove_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Told(monkeypatch)
+    paths = files_of(tmp_path, [[(0, "a"), (9, "a")], [(9, "a"), (20, "a")]], ("id",)).paths()
+    narrow = [DataFile(paths[0], 0, 5), DataFile(paths[1], 9, 20)]
+    files = PlainFiles(pafs.LocalFileSystem(), narrow, "id", {"id": KEYS["id"]})
+    spark: Any = None
+    assert not unique_files.unique_in_files(spark, files, ("id",), {"id": KEYS["id"]})
+
+
 def test_too_many_rows_for_one_task_are_left_to_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Told(monkeypatch)
     monkeypatch.setattr(unique_files, "MOST_ROWS", 3)
