@@ -77,6 +77,8 @@ def _note(before: "JobRow", verb: Verb) -> str | None:
     asked = before.asked
     if (verb is Verb.PAUSE and asked.paused) or (verb is Verb.PAUSE_ALL and asked.pause_all):
         return f"it was already paused, by {asked.paused_by} since {spell_moment(asked.paused_since_ms)}"
+    if verb is Verb.STOP and before.state == JobState.STOPPED and not before.live:
+        return "it was already stopped"
     phase = before.phase if before.progress is None else before.progress.phase
     if verb is Verb.THROTTLE and phase != Phase.SNAPSHOT:
         return "it has no effect now: the snapshot has been read, and changes are not limited"
