@@ -1,5 +1,6 @@
 """Options that several verbs share, and how they become a catalog, a job, a duration."""
 
+import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -177,6 +178,14 @@ def named_job(catalog: "Catalog", name: str | None) -> "JobRow":
 def no_job(catalog: "Catalog") -> NoSuchJob:
     """The error for a catalog without jobs."""
     return NoSuchJob(f"there is no job in {catalog.path}", "backfill start --config job.toml, or --catalog FILE")
+
+
+def is_limited(catalog: "Catalog", name: str) -> bool:
+    """Whether the job's config limits the log that its upstream keeps."""
+    upstream = json.loads(catalog.definition(name).config).get("upstream", {})
+    changes = upstream.get("changes")  # a table where the changes come from another system
+    told = changes if isinstance(changes, dict) and "type" not in upstream else upstream
+    return told.get("max_retained") is not None
 
 
 def seconds(text: str, option: str) -> float:

@@ -1,6 +1,5 @@
 """How a command gets into the inbox: post it, wait for its barrier if asked to, report the outcome."""
 
-import json
 import time
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,7 @@ from backfill_cli.view.console import answer_json, say
 from backfill_cli.view.hints import as_typed
 from backfill_cli.view.lines import spell_held
 
-from ._options import named_job, open_catalog, seconds
+from ._options import is_limited, named_job, open_catalog, seconds
 
 if TYPE_CHECKING:
     from backfill_cli.catalog import Catalog, JobRow
@@ -69,7 +68,7 @@ def post(
     if held is not None:
         go_on, check = as_typed(f"backfill resume {name}", ctx), as_typed(f"backfill status {name} --check", ctx)
         say(f"{held}, and keeps more until the job continues: {go_on}")
-        if (verb is Verb.STOP or not before.live) and _is_limited(store, name):
+        if (verb is Verb.STOP or not before.live) and is_limited(store, name):
             say(f"only a live runner enforces upstream.max_retained; to check: {check}")
 
 
@@ -78,6 +77,8 @@ def _note(before: "JobRow", verb: Verb) -> str | None:
     asked = before.asked
     if (verb is Verb.PAUSE and asked.paused) or (verb is Verb.PAUSE_ALL and asked.pause_all):
         return f"it was already paused, by {asked.paused_by} since {spell_moment(asked.paused_since_ms)}"
+    if verb is Verb.STOP and before.state == JobState.STOPPED and not before.live:
+        return "it was already stopped"
     phase = before.phase if before.progress is None else before.progress.phase
     if verb is Verb.THROTTLE and phase != Phase.SNAPSHOT:
         return "it has no effect now: the snapshot has been read, and changes are not limited"
@@ -94,11 +95,6 @@ def _held_back(row: "JobRow", verb: Verb) -> str | None:
         return None
     assert row.progress is not None
     return spell_held(row.progress.held_bytes or 0)
-
-
-def _is_limited(catalog: "Catalog", name: str) -> bool:
-    """Whether the job's config bounds the log that its upstream keeps."""
-    return json.loads(catalog.definition(name).config)["upstream"].get("max_retained") is not None
 
 
 def _rate(verb: Verb, rate: float | None) -> str:

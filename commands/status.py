@@ -11,6 +11,7 @@ from ._options import (
     CatalogOption,
     JobArgument,
     JsonOption,
+    is_limited,
     limits_typed,
     no_job,
     open_catalog,
@@ -63,13 +64,14 @@ def status(
         views = limits_typed(read_jobs(store, job), ctx)
         if not views:
             raise no_job(store)
-        told = None
+        told, limited = None, []
         if names := unattended(views):
             from backfill_cli.engine.job.held import told_by_upstreams
 
             told = told_by_upstreams(names, store)
+            limited = [name for name in names if is_limited(store, name)]
         if not show_health(
-            views, limit_s, as_json, fail_on_quarantine, told, typed=lambda said: as_typed(said, ctx)
+            views, limit_s, as_json, fail_on_quarantine, told, limited, typed=lambda said: as_typed(said, ctx)
         ):
             raise typer.Exit(1)
         return

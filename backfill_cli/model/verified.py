@@ -5,7 +5,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What a job's last verify found in one table. epoch: the checkpoint. share: of the keys; None: all."""
+    """What a job's last verify found in one table. epoch: the checkpoint. share: of the keys; None: all.
+
+    not_compared: how many keys changed upstream since the checkpoint and could not be compared.
+    """
 
     table: str
     epoch: int
@@ -15,3 +18,4 @@ class Verified:
     extra: int
     changed: int
     equal: bool
+    not_compared: int = 0

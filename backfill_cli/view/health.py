@@ -1,7 +1,7 @@
 """Whether a job is healthy, in one line: for cron, probes and load balancers."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from backfill_cli.errors import BackfillError, Fatal, HistoryGone, Transient, UsageError
@@ -37,31 +37,34 @@ def health(
     now_ms: int,
     fail_on_quarantine: bool = False,
     told: Told | None = None,
+    limited: bool = False,
 ) -> Health:
     """Not healthy: failed, stopped, dead, upstream not observed for a minute, further behind than `max_lag_s`.
 
     A job that is done is healthy within `max_lag_s` of its last observation; a paused one while its lag is within
     it. fail_on_quarantine: a job with quarantined rows is not healthy. told: nor is one whose upstream keeps more
-    log for it than the options allow, no longer has what it needs, or cannot be asked because of the config.
+    log for it than the options allow, or no longer has what it needs; nor one whose stored config cannot be used
+    to ask it, or, if `limited` (the options limit that log), whose upstream does not answer.
     """
-    healthy, reason = _of_upstream(view, *_judged(view, max_lag_s, now_ms), told)
+    healthy, reason = _of_upstream(view, *_judged(view, max_lag_s, now_ms), told, limited)
     if healthy and fail_on_quarantine and view.quarantined:
         kept = f"quarantined {spell_quarantined(view.quarantined)}; look at them: {look_at(view.quarantined)}"
         healthy, reason = False, f"{reason}, {kept}"
     return Health(view.name, healthy, " ".join(reason.split()))
 
 
-def _of_upstream(view: JobView, healthy: bool, reason: str, told: Told | None) -> tuple[bool, str]:
+def _of_upstream(view: JobView, healthy: bool, reason: str, told: Told | None, limited: bool) -> tuple[bool, str]:
     if isinstance(told, HeldLog) and told.is_over:
         way_on = f"raise the limit, or let a runner give the log up: backfill resume {view.name}"
         return False, f"{reason}; {told}, and no runner is live: {way_on}"
     if isinstance(told, HistoryGone | Fatal) and healthy:
         return False, f"{reason}; it cannot continue: {told.message}"
     if isinstance(told, Transient | UsageError):
-        # Who runs the check can correct its config and environment; a server that does not answer may be starting.
-        checked = not isinstance(told, UsageError)
-        said = f"its upstream could not be asked how much log it keeps: {told.message}"
-        return healthy and checked, f"{reason}; {said}"
+        why = " ".join(told.message.split())
+        said = f"{reason}; its upstream could not be asked how much log it keeps: {why}"
+        if isinstance(told, Transient) and not limited:
+            return healthy, said
+        return False, f"{said}: {told.hint or 'set here, too, what the config refers to'}"
     return healthy, reason
 
 
@@ -103,16 +106,21 @@ def show_health(
     as_json: bool,
     fail_on_quarantine: bool = False,
     told: Mapping[str, Told] | None = None,
+    limited: Collection[str] = (),
     *,
     typed: Callable[[str], str],
 ) -> bool:
     """Print a line per job. Returns whether all are healthy.
 
-    told: upstreams' answers about the `unattended`. typed: a hint, its commands as the user would type them.
+    told: upstreams' answers about the `unattended`. limited: the jobs whose options limit that log. typed: a hint,
+    its commands as the user would type them.
     """
     now_ms = time.time_ns() // 1_000_000
     said = told or {}
-    found = [health(view, max_lag_s, now_ms, fail_on_quarantine, said.get(view.name)) for view in views]
+    found = [
+        health(view, max_lag_s, now_ms, fail_on_quarantine, said.get(view.name), view.name in limited)
+        for view in views
+    ]
     found = [replace(one, reason=typed(one.reason)) for one in found]
     all_well = all(one.healthy for one in found)
     if as_json:

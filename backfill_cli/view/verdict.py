@@ -8,7 +8,7 @@ from backfill_cli.errors import VerifyMismatch
 from backfill_cli.model.units import spell_duration, spell_share
 from backfill_cli.model.verify import DifferentRow, TableVerdict, VerifyReport
 from backfill_cli.view.console import answer, answer_json
-from backfill_cli.view.model import SCHEMA
+from backfill_cli.view.model import SCHEMA, spell_not_compared
 
 INDEPENDENT_OF = (
     "independent of the staged files, the catalog's counts and how the sink applied them, but not of how this "
@@ -60,6 +60,7 @@ def verify_text(report: VerifyReport) -> str:
     """A verdict in lines: the job, its tables, and for each that differs, the ranges and the first rows."""
     equal = "upstream and sink are equal" if report.equal else "upstream and sink differ"
     part = "" if report.sample is None else f" in a sample of {spell_share(report.sample)} of the keys"
+    part += spell_not_compared(sum(report.not_compared.values()))
     took = spell_duration(report.seconds)
     lines = [f"job {report.job}, epoch {spell_epoch(report.epoch)}: {equal}{part} (took {took})"]
     for table in report.tables:

@@ -27,10 +27,13 @@ T = TypeVar("T")
 
 
 class Spool:
-    """One job's spool. root: the config's `spool.path`. owner: distinguishes the job from others of its name."""
+    """One job's spool. root: the config's `spool.path`. owner: distinguishes the job from others of its name.
 
-    def __init__(self, root: str, job: str, owner: str) -> None:
-        self._job, self._owner = job, owner
+    shown: a position in the notation of the log's system.
+    """
+
+    def __init__(self, root: str, job: str, owner: str, shown: Callable[[Position], str] = str) -> None:
+        self._job, self._owner, self._shown = job, owner, shown
         self._folder = Path(root) / job
 
     def open(self) -> None:
@@ -92,8 +95,8 @@ class Spool:
         end = entries[-1].window.up_to if entries else after
         if not taken <= end:
             raise StateConflict(
-                f"job {self._job!r}: the log was taken up to {taken}, but its spool {self._folder} ends at "
-                f"{str(end) or 'nothing'}: the upstream may no longer have what lies between",
+                f"job {self._job!r}: the log was taken up to {self._told(taken)}, but its spool {self._folder} "
+                f"ends at {self._told(end) or 'nothing'}: the upstream may no longer have what lies between",
                 f"restore that folder, or set the right one in spool.path; or start over: backfill drop "
                 f"{self._job} --with-rows --confirm {self._job}",
             )
@@ -105,7 +108,7 @@ class Spool:
             path = folder / file.path
             if not path.is_file() or path.stat().st_size != file.size_bytes:
                 how = "is gone" if not path.is_file() else "has the wrong size"
-                raise self._damaged(path, f"{how}; {_held(entry)}")
+                raise self._damaged(path, f"{how}; {self._held(entry)}")
 
     def require_unchanged(self, entry: SpoolEntry) -> None:
         """As `require_whole`, and each file holds what was written. Called before it is read."""
@@ -115,7 +118,7 @@ class Spool:
             with _on_disk(path):
                 found = _digest(path)
             if found != digest:
-                raise self._damaged(path, f"is damaged; {_held(entry)}")
+                raise self._damaged(path, f"is damaged; {self._held(entry)}")
 
     def _damaged(self, path: Path, how: str) -> StateConflict:
         return StateConflict(
@@ -123,6 +126,14 @@ class Spool:
             f"restore the folder from a copy; or start over: backfill drop {self._job} --with-rows "
             f"--confirm {self._job}",
         )
+
+    def _held(self, entry: SpoolEntry) -> str:
+        after, up_to = entry.window.after, entry.window.up_to
+        ends = f"{self._told(after) or 'the beginning'} to {self._told(up_to) or 'the beginning'}"
+        return f"it holds the changes from {ends}, which the upstream may no longer have"
+
+    def _told(self, position: Position) -> str:
+        return self._shown(position) if position.cursors else ""
 
     def remove(self, entry: SpoolEntry) -> None:
         """Removes an entry that is in the sink, or was never completed."""
@@ -172,11 +183,6 @@ def in_order(after: Position, known: Sequence[SpoolEntry], there: Sequence[Spool
     while (more := follows.get(chain[-1].window.up_to if chain else after)) is not None:
         chain.append(more[1])
     return tuple(chain)
-
-
-def _held(entry: SpoolEntry) -> str:
-    ends = " to ".join(str(position) or "the beginning" for position in (entry.window.after, entry.window.up_to))
-    return f"it holds the changes from {ends}, which the upstream may no longer have"
 
 
 def _digest(path: Path) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backfill_cli.contracts import JobDefinition, JobStore
+from backfill_cli.contracts import JobDefinition, JobStore, ShowingUpstream
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.spool import take
 from backfill_cli.engine.spool.folder import Spool
@@ -36,7 +36,9 @@ def open_spooled(
     The log is that of `resources.upstream`, which is pinned or restored. Raises StateConflict for a spool that
     belongs to another job.
     """
-    spool = Spool(config.spool.path, job.name, owner(job))
+    log = resources.upstream
+    shown = log.shown if isinstance(log, ShowingUpstream) else str
+    spool = Spool(config.spool.path, job.name, owner(job), shown)
     spool.open()
     resources.rows.restore(job.pin)
 

@@ -50,7 +50,8 @@ def evolved(known: Mapping[str, str], seen: Mapping[str, str]) -> dict[str, str]
             what += [f"column {n!r} differs from {m!r} only in case, which sinks ignore" for m, n in alike]
             raise BadData(
                 f"table {table!r}: the upstream's schema changed: {'; '.join(what)}",
-                "only added columns can be followed: undo the change, or drop the job and start a new one",
+                "only added columns can be followed, and undoing the change does not remove it from the "
+                "upstream's log: drop the job and start over",
             )
         added = [f for n, f in after.items() if n not in before]
         if added:

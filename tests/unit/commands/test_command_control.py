@@ -146,6 +146,13 @@ def test_a_second_pause_says_who_paused_and_since_when(run: Run, catalog: Catalo
     assert json.loads(run("pause", "--all", "--json").stdout)["note"] == said
 
 
+def test_a_second_stop_says_that_the_job_was_stopped(run: Run, catalog: Catalog) -> None:
+    assert run("stop", "--wait").stderr == "job orders: stopped, at epoch 0\n"
+    again = run("stop", "--wait")
+    assert (again.exit_code, again.stderr) == (0, "job orders: stopped, at epoch 0\nit was already stopped\n")
+    assert json.loads(run("stop", "--json").stdout)["note"] == "it was already stopped"
+
+
 @pytest.mark.usefixtures("claim")
 def test_a_pause_that_waits_for_its_barrier_counts_as_one(run: Run) -> None:
     assert json.loads(run("pause", "--json").stdout)["note"] is None

@@ -1,12 +1,14 @@
 """What commands say of a job whose upstream keeps log for it, while no runner sees to that."""
 
 import json
+import tomllib
 
 import pytest
-from command_builders import Run, end_job, fake_engine
+from command_builders import CONFIG, Run, end_job, fake_engine
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.catalog.store import Store
+from backfill_cli.errors import Transient
 from backfill_cli.model.checkpoint import Progress
 from backfill_cli.model.job import JobState, Phase
 from backfill_cli.model.upstream import HeldLog
@@ -61,3 +63,33 @@ def test_a_health_check_asks_the_upstream_of_a_job_that_no_runner_has(
     with done.claim("orders", "test", 5):
         run("status", "--check")
     assert asked == [["orders"]]
+
+
+def test_a_health_check_without_the_variables_of_the_config_is_not_healthy(
+    run: Run, done: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SHOP_DSN", raising=False)
+    config = tomllib.loads(CONFIG)
+    config["upstream"] = {"type": "postgres", "dsn": "${env:SHOP_DSN}", "slot": "shop", "max_retained": "10GB"}
+    with Store(done.path).writing() as db:
+        db.execute("UPDATE jobs SET config = ?", [json.dumps(config)])
+    ill = run("status", "--check")
+    assert ill.exit_code == 1
+    assert "orders: NOT healthy: done; its upstream could not be asked how much log it keeps: " in ill.stdout
+    assert "${env:SHOP_DSN}: not set in the environment" in ill.stdout
+    assert ill.stdout.endswith(": set here, too, what the config refers to\n")
+
+
+def test_a_health_check_whose_upstream_does_not_answer_is_healthy_only_without_a_limit(
+    run: Run, done: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silent = {"orders": Transient("no answer within 5 s", "check the network")}
+    fake_engine(monkeypatch, "job.held", told_by_upstreams=lambda names, where: silent)
+    limited(done, None)
+    assert run("status", "--check").exit_code == 0
+    limited(done, "10GB")
+    ill = run("status", "--check")
+    assert ill.exit_code == 1, ill.output
+    with Store(done.path).writing() as db:  # a snapshot and its changes from two systems
+        db.execute("UPDATE jobs SET config = ?", [json.dumps({"upstream": {"changes": {"max_retained": "10GB"}}})])
+    assert run("status", "--check").exit_code == 1

@@ -51,6 +51,8 @@ def test_case_26_what_happened_to_each_column_is_said() -> None:
     assert "column 'b' is gone" in caught.value.message
     assert "column 'a': integer became long" in caught.value.message
     assert "only added columns" in caught.value.hint
+    assert "undoing the change does not remove it from the upstream's log" in caught.value.hint
+    assert "backfill drop orders --with-rows --confirm orders" in caught.value.naming("orders", True).hint
 
 
 def test_a_schema_that_was_not_seen_again_stays() -> None:

@@ -63,6 +63,17 @@ def test_what_the_catalog_knows_and_the_folder_lacks_stops_the_job_naming_it(spo
         spool.entries(at(0), [gone])
 
 
+def test_positions_are_named_as_the_upstream_writes_them(tmp_path: Path) -> None:
+    spool = Spool(str(tmp_path), "orders", "me", lambda position: f"LSN 0/{position.get('log')}")
+    spool.open()
+    gone = sealed(spool, entry(1, 2, 3))
+    (spool.place(gone.name) / "t.parquet").unlink()
+    with pytest.raises(StateConflict, match="holds the changes from LSN 0/2 to LSN 0/3, which"):
+        spool.entries(at(2), [gone])
+    with pytest.raises(StateConflict, match=r"taken up to LSN 0/7, but its spool .* ends at LSN 0/3:"):
+        spool.require_reach(at(7), at(2), [gone])
+
+
 def test_a_file_that_was_cut_off_or_changed_is_not_applied(spool: Spool) -> None:
     made = sealed(spool, entry(1, 0, 3))
     path = spool.place(made.name) / "t.parquet"

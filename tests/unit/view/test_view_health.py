@@ -114,9 +114,9 @@ DONE = row(progress=progress(**FRESH, held_bytes=5 << 20), state=JobState.DONE, 
         (StateConflict("another database"), False, "done; it cannot continue: another database"),
         (Transient("no route"), True, "done; its upstream could not be asked how much log it keeps: no route"),
         (
-            UsageError("no password"),
+            UsageError("no password", "set it"),
             False,
-            "done; its upstream could not be asked how much log it keeps: no password",
+            "done; its upstream could not be asked how much log it keeps: no password: set it",
         ),
     ],
 )
@@ -126,6 +126,13 @@ def test_a_job_without_a_runner_is_as_well_as_its_upstream_says(
     found = health(job_view(DONE, now_ms=NOW_MS), None, NOW_MS, told=told)
     assert found.healthy is healthy
     assert why in found.reason
+
+
+def test_a_job_with_a_limit_whose_upstream_does_not_answer_is_not() -> None:
+    silent = Transient("no answer within 5 s", "check the network")
+    found = health(job_view(DONE, now_ms=NOW_MS), None, NOW_MS, told=silent, limited=True)
+    assert not found.healthy
+    assert found.reason.endswith("how much log it keeps: no answer within 5 s: check the network")
 
 
 def test_upstreams_are_asked_of_jobs_alone_whose_log_they_keep_while_nobody_runs_them() -> None:

@@ -204,6 +204,9 @@ def test_what_the_last_verify_found_is_one_line_of_a_job() -> None:
     assert said(same, now_ms=None).endswith(" equal at epoch 7, 1970-01-01 02:00:00 UTC")
     assert said(same, other).endswith(" different at epoch 7: 30 missing, 7 extra, 400 changed, 2h ago")
     assert said(replace(same, share=0.01)).endswith(" equal at epoch 7, in a sample of 1% of the keys, 2h ago")
+    busy = (replace(same, not_compared=14_690), replace(same, table="lines", not_compared=10))
+    assert said(*busy).endswith(" equal at epoch 7, 14,700 keys that changed meanwhile were not compared, 2h ago")
+    assert said(replace(same, not_compared=1)).endswith(", 1 key that changed meanwhile was not compared, 2h ago")
 
 
 def test_the_epoch_is_the_newest_that_the_sink_has_by_its_own_runner() -> None:

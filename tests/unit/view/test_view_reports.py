@@ -91,6 +91,12 @@ def test_equal_sides_are_told_and_raise_nothing(capsys: pytest.CaptureFixture[st
     ]
 
 
+def test_keys_that_were_not_compared_are_in_the_verdict(capsys: pytest.CaptureFixture[str]) -> None:
+    show_verify(VerifyReport("orders", 7, (SAME,), 2.1, not_compared={"orders": 14_690}), as_json=False)
+    said = "equal, 14,690 keys that changed meanwhile were not compared (took 2.1s)"
+    assert capsys.readouterr().out.splitlines()[0].endswith(said)
+
+
 def test_different_rows_are_named_and_the_exit_code_is_3(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(VerifyMismatch, match=r"main\.lines differs from its upstream at epoch 7") as caught:
         show_verify(VerifyReport("orders", 7, (SAME, DIFFERENT), 2.0), as_json=False)
