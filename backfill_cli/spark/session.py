@@ -146,7 +146,7 @@ def _launch(master: str, settings: Mapping[str, str]) -> "SparkSession":
     _own_environment(master)
     # PySpark logs each failed call with its stack before it raises it; we show the error itself.
     logging.getLogger("SQLQueryContextLogger").disabled = True
-    from py4j.protocol import Py4JError
+    from py4j.protocol import Py4JError, Py4JJavaError
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
@@ -159,15 +159,21 @@ def _launch(master: str, settings: Mapping[str, str]) -> "SparkSession":
         return SparkSession.builder.config(map=dict(conf)).getOrCreate()
     try:
         context = SparkContext(conf=SparkConf().setAll(list(conf.items())), gateway=driver.start(conf))
+    except Py4JJavaError as error:
+        raise Fatal(f"Spark did not start on {master}: {_cause(str(error))}", "check [spark]") from error
     except Py4JError as error:
-        said = str(error).strip().splitlines()[-1:] or [type(error).__name__]
-        raise Fatal(
-            f"Spark did not start on {master}: {said[0]}\n{driver.last_words()}", "check [spark]"
-        ) from error
+        raise Fatal(f"Spark's driver ended: {error}\n{driver.last_words()}", "check [spark]") from error
     session = SparkSession(context)
     if kept is not None and not kept.exists():
         atexit.register(class_data.make_in_background)
     return session
+
+
+def _cause(trace: str) -> str:
+    """The message of the innermost exception of a Java stack trace."""
+    without_frames = re.sub(r"\n\s*(?:at |\.{3} \d+ more).*", "", trace)
+    innermost = re.split(r"^(?:Caused by)?: ", without_frames, flags=re.MULTILINE)[-1]
+    return re.sub(r"^(?:[a-z]\w*\.)+", "", innermost).removeprefix("SparkException: ").strip()
 
 
 def _own_environment(master: str) -> None:

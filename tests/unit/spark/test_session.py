@@ -6,7 +6,7 @@ import pytest
 
 from backfill_cli.errors import Transient, UsageError
 from backfill_cli.spark import driver
-from backfill_cli.spark.session import _settings, open_session
+from backfill_cli.spark.session import _cause, _settings, open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,3 +58,20 @@ def test_a_connect_server_that_is_not_there_is_transient() -> None:
 def test_a_remote_that_is_no_connect_address_is_refused(remote: str) -> None:
     with pytest.raises(UsageError, match="is not a Spark Connect address"):
         open_session("local[1]", {}, remote=remote)
+
+
+@pytest.mark.parametrize(
+    ("said", "cause"),
+    [
+        ("org.apache.spark.SparkException: Could not parse Master URL: 'x'", "Could not parse Master URL: 'x'"),
+        (
+            "java.lang.RuntimeException: first\n\tat a.B.c(B.java:1)\n\t... 3 more\n"
+            "Caused by: java.lang.ClassNotFoundException: org.foo.Bar",
+            "ClassNotFoundException: org.foo.Bar",
+        ),
+        ("org.apache.spark.SparkException: of two\nlines", "of two\nlines"),
+    ],
+)
+def test_what_java_reports_is_shown_without_its_stack(said: str, cause: str) -> None:
+    called = "An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.\n: "
+    assert _cause(f"{called}{said}\n\tat org.apache.spark.SparkContext.<init>(SparkContext.scala:600)\n") == cause
