@@ -41,12 +41,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "seconds: takes seconds; left out with --quick")
     # A deadline an example would fail tests on a busy machine and find nothing.
     # The rules are seen to fail with 25 examples (scripts/mutate); each run draws others.
-    settings.register_profile("quick", deadline=None, max_examples=25)
-    settings.register_profile("each change", deadline=None, max_examples=50)
+    settings.register_profile("each change", deadline=None, max_examples=25)
     settings.register_profile("all", deadline=None, max_examples=100)
-    settings.load_profile(
-        "quick" if config.getoption("--quick") else "all" if config.getoption("--all") else "each change"
-    )
+    settings.load_profile("all" if config.getoption("--all") else "each change")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -118,6 +118,7 @@ def test_ctrl_c_while_the_sink_is_held_ends_soon_and_the_promised_epoch_is_kept(
             place.until(lambda job: "waiting" in job["limited_by"])
             runner.send_signal(signal.SIGINT)
             assert runner.wait(60) == 130, place.said
+    place.own_java = False
     assert "orders: stopping once the current epoch has committed" in place.said
     assert place.job()["state"] == "stopped"
     assert place.typed("throttle", "--rate", "none").returncode == 0

@@ -6,10 +6,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 HOSTILE = {
     "spark.sql.session.timeZone": "Asia/Tokyo",
@@ -33,40 +37,49 @@ HOSTILE = {
     "spark.sql.decimalOperations.allowPrecisionLoss": "false",
 }
 
-TRIED = """
+IN_A_PROCESS = """
 import json, sys
-from backfill_cli.contracts import TableSpec
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+from test_spark_defaults import found
 from backfill_cli.spark.session import open_session
-from backfill_cli.model.plan import SnapshotRead
-from backfill_cli.upstreams.files import connector
 
 spark = open_session("local[1]", {"spark.driver.memory": "600m"})
-found = {name: spark.conf.get(name) for name in json.loads(sys.argv[2])}
-
-def tried(kind, wanted, **more):
-    told = {"snapshot": {"path": f"{sys.argv[1]}/{kind}", "format": kind.split("_")[0], **more}}
-    upstream = connector.open(connector.options.model_validate(told), [TableSpec("t", ("id",))])
-    try:
-        frame = upstream.scan(spark, "t", [SnapshotRead("t", s.id, 0, None) for s in upstream.pin().splits])
-        return frame.selectExpr(*wanted).toArrow().to_pylist()
-    except Exception as exc:
-        return "refused" if "backfill" in str(exc) or "CAST_INVALID_INPUT" in str(exc) else repr(exc)
-
-shown = ["CAST(day AS STRING) AS day", "CAST(wall AS STRING) AS wall", "hex(raw) AS raw"]
-found["parquet"] = tried("parquet", shown)
-found["ansi"] = tried("parquet", ["CAST('x' AS INT) AS n"])
-found["at"] = tried("json", ["CAST(at AS STRING) AS at"], schema="id BIGINT, at TIMESTAMP")
-found["twice"] = tried("json_twice", ["id"], schema="id BIGINT")
-print("FOUND", json.dumps(found))
+print("FOUND", json.dumps(found(spark, Path(sys.argv[2]))))
 """
 
 
-def found(tmp_path: Path, name: str, defaults: dict[str, str]) -> dict[str, object]:
-    folder = tmp_path / name
+def found(spark: "SparkSession", folder: Path) -> dict[str, object]:
+    """What the session says of HOSTILE's settings, and what it reads."""
+    from backfill_cli.contracts import TableSpec
+    from backfill_cli.model.plan import SnapshotRead
+    from backfill_cli.upstreams.files import connector
+
+    def tried(kind: str, wanted: list[str], **more: str) -> object:
+        told = {"snapshot": {"path": f"{folder}/{kind}", "format": kind.split("_")[0], **more}}
+        upstream = connector.open(connector.options.model_validate(told), [TableSpec("t", ("id",))])
+        try:
+            frame = upstream.scan(spark, "t", [SnapshotRead("t", s.id, 0, None) for s in upstream.pin().splits])
+            return frame.selectExpr(*wanted).toArrow().to_pylist()
+        except Exception as exc:
+            return "refused" if "backfill" in str(exc) or "CAST_INVALID_INPUT" in str(exc) else repr(exc)
+
+    shown = ["CAST(day AS STRING) AS day", "CAST(wall AS STRING) AS wall", "hex(raw) AS raw"]
+    return {
+        **{name: spark.conf.get(name) for name in HOSTILE},
+        "parquet": tried("parquet", shown),
+        "ansi": tried("parquet", ["CAST('x' AS INT) AS n"]),
+        "at": tried("json", ["CAST(at AS STRING) AS at"], schema="id BIGINT, at TIMESTAMP"),
+        "twice": tried("json_twice", ["id"], schema="id BIGINT"),
+    }
+
+
+def found_with(tmp_path: Path, defaults: dict[str, str]) -> dict[str, object]:
+    folder = tmp_path / "conf"
     folder.mkdir()
     (folder / "spark-defaults.conf").write_text("".join(f"{key} {value}\n" for key, value in defaults.items()))
     told = subprocess.run(
-        [sys.executable, "-c", TRIED, str(tmp_path), json.dumps(sorted(HOSTILE))],
+        [sys.executable, "-c", IN_A_PROCESS, str(Path(__file__).parent), str(tmp_path)],
         env={**os.environ, "SPARK_CONF_DIR": str(folder)},
         capture_output=True,
         text=True,
@@ -79,7 +92,7 @@ def found(tmp_path: Path, name: str, defaults: dict[str, str]) -> dict[str, obje
 
 
 @pytest.mark.timeout(500)
-def test_hostile_defaults_change_no_result(tmp_path: Path) -> None:
+def test_hostile_defaults_change_no_result(spark: "SparkSession", tmp_path: Path) -> None:
     (tmp_path / "parquet").mkdir()
     columns = {
         "id": pa.array([1]),
@@ -94,9 +107,8 @@ def test_hostile_defaults_change_no_result(tmp_path: Path) -> None:
     }.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "a.json").write_text(line + "\n")
-    hostile = found(tmp_path, "hostile", HOSTILE)
+    hostile = found_with(tmp_path, HOSTILE)
     assert hostile["parquet"] == [{"day": "1500-01-01", "wall": "1500-01-01 02:00:00", "raw": "FF"}]
     assert hostile["at"] == [{"at": "2026-01-01 00:00:00"}]
     assert (hostile["ansi"], hostile["twice"]) == ("refused", "refused")
-    kept = found(tmp_path, "plain", {})
-    assert hostile == kept
+    assert hostile == found(spark, tmp_path), "as without them"
