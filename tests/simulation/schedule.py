@@ -25,18 +25,10 @@ from backfill_cli.strategies.snapshot import SnapshotStrategy
 from backfill_cli.strategies.source import SourceStrategy
 
 from .log_world import LogStager, MemoryLog, log_law_holds
+from .memory_sink import LazyCommit, MemorySink, law_holds
+from .memory_store import Leased, MemoryStore
 from .two_tables import EVEN, ODD, TwoTables
-from .world import (
-    TABLE,
-    Crash,
-    LazyCommit,
-    Leased,
-    MemorySink,
-    MemoryStager,
-    MemoryStore,
-    MemoryUpstream,
-    law_holds,
-)
+from .world import TABLE, Crash, MemoryStager, MemoryUpstream
 
 STEPS = 60
 SETTINGS = Settings(interval_ms=1000, target_ms=5000, retry_limit_ms=600_000, until="caught-up")
