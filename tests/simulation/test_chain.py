@@ -18,7 +18,8 @@ from backfill_cli.strategies.chain import ChainStrategy
 from .chain_world import ChainStager, MemorySpool, MemoryTakes, VolatileLog
 from .memory_sink import MemorySink
 from .memory_store import Leased
-from .schedule import SETTINGS, Schedule, run_all
+from .schedule import Schedule, run_all
+from .seeded_job import SETTINGS
 
 SCHEDULES = int(os.environ.get("BACKFILL_SCHEDULES", "10000")) // 4
 CHUNK = 500
