@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from test_upstream_iceberg import IcebergWorld, world
-from upstream_contract import TABLE, row
+from upstream_world import TABLE, row
 
 from backfill_cli.contracts import TableSpec
 from backfill_cli.errors import Fatal

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from upstream_contract import TABLE, Row, UpstreamContract, World, row, rows_of
+from upstream_contract import UpstreamContract
+from upstream_world import TABLE, Row, World, row, rows_of
 
 from backfill_cli.contracts import HeldUpstream, TableSpec
 from backfill_cli.errors import Fatal, HistoryGone, UsageError

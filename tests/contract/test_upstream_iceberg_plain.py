@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from test_upstream_iceberg import IcebergWorld
-from upstream_contract import TABLE, Row, row
+from upstream_world import TABLE, Row, row
 
 from backfill_cli.contracts import BatchedUpstream
 from backfill_cli.engine.staging import workers
