@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from test_upstream_iceberg import IcebergWorld, world
+from iceberg_world import IcebergWorld, world
 from upstream_world import TABLE, row
 
 from backfill_cli.contracts import TableSpec

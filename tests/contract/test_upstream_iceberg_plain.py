@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from test_upstream_iceberg import IcebergWorld
+from iceberg_world import IcebergWorld
 from upstream_world import TABLE, Row, row
 
 from backfill_cli.contracts import BatchedUpstream
