@@ -1,4 +1,4 @@
-"""Debezium files that are broken or inexact: the file and the column, or the option that is lacking, are named."""
+"""Debezium files that are broken or inexact: the file and the column, or the missing option, are named."""
 
 from decimal import Decimal
 from pathlib import Path

@@ -136,9 +136,6 @@ def test_a_job_of_an_older_version_remembers_from_here_on(root: Path) -> None:
 # The memory itself
 
 
-# The memory itself
-
-
 def files(count: int) -> list[File]:
     return [File(f"{n:07}", f"/{n:07}", n % 7, 1_000 + n) for n in range(count)]
 
@@ -177,9 +174,6 @@ def test_any_files_may_have_been_removed(count: int, gone: set[int]) -> None:
 
 def test_the_memory_of_a_hundred_thousand_files_is_small() -> None:
     assert len(Consumed().plus(files(100_000)).text()) < 50_000
-
-
-# Names
 
 
 def test_what_is_remembered_is_json(root: Path) -> None:
