@@ -23,6 +23,7 @@ NEED_A_SERVER = (
     "tests/unit/engine/test_taking.py",
     "tests/unit/engine/test_drain.py",
     "tests/unit/engine/test_verify.py",
+    "tests/unit/engine/test_verify_keys.py",
 )
 """Tests that need a server or Spark: `--quick` leaves these out."""
 

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from test_upstream_iceberg import IcebergWorld, world
-from upstream_contract import TABLE, row
+from iceberg_world import IcebergWorld, world
+from upstream_world import TABLE, row
 
 from backfill_cli.contracts import TableSpec
 from backfill_cli.errors import Fatal

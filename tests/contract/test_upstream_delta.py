@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 from delta_world import Change, HandWritten
 from deltalake import write_deltalake
-from upstream_contract import TABLE, Row, UpstreamContract, World, replayed, row, rows_of
+from upstream_contract import UpstreamContract
+from upstream_world import TABLE, Row, World, replayed, row, rows_of
 
 from backfill_cli.config.sections import Transform
 from backfill_cli.contracts import SinkTable, TableSpec, Upstream

@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from upstream_contract import TABLE, Row, UpstreamContract
+from upstream_contract import UpstreamContract
+from upstream_world import TABLE, Row
 
 from backfill_cli.contracts import TableSpec, Upstream
 from backfill_cli.upstreams.files import connector

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from test_upstream_iceberg import IcebergWorld
-from upstream_contract import TABLE, Row, row
+from iceberg_world import IcebergWorld
+from upstream_world import TABLE, Row, row
 
 from backfill_cli.contracts import BatchedUpstream
 from backfill_cli.engine.staging import workers

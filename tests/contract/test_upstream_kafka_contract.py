@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 import pytest
 from broker import Broker
 from kafka_topics import Topic, new_topic
-from upstream_contract import Row, UpstreamContract
+from upstream_contract import UpstreamContract
+from upstream_world import Row
 
 from backfill_cli.contracts import Upstream
 from backfill_cli.model.position import START, Position

@@ -8,7 +8,8 @@ import psycopg
 import pytest
 from postgres import Server
 from postgres_database import Database, database
-from upstream_contract import TABLE, Row, UpstreamContract
+from upstream_contract import UpstreamContract
+from upstream_world import TABLE, Row
 
 from backfill_cli.contracts import TableSpec, Upstream
 from backfill_cli.upstreams.postgres import connector

@@ -10,7 +10,8 @@ from broker import Broker
 from kafka_topics import new_topic
 from pydantic import ValidationError
 from two_systems_world import TwoSystems, Watched, after_snapshot
-from upstream_contract import UpstreamContract, row
+from upstream_contract import UpstreamContract
+from upstream_world import row
 
 from backfill_cli.errors import ConfigError, Fatal, HistoryGone, StateConflict
 from backfill_cli.model.position import Position

@@ -11,7 +11,7 @@ from broker import Broker
 from kafka_topics import new_topic
 from pyspark.errors import PySparkException
 from two_systems_world import TwoSystems, after_snapshot, record
-from upstream_contract import TABLE, replayed, row
+from upstream_world import TABLE, replayed, row
 
 from backfill_cli.errors import BackfillError, BadData, ConfigError, StateConflict
 from backfill_cli.model.position import Position

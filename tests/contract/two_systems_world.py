@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from kafka_topics import Topic
-from upstream_contract import TABLE, Row, replayed, rows_of, whole
+from upstream_world import TABLE, Row, replayed, rows_of, whole
 
 from backfill_cli import registry
 from backfill_cli.contracts import TableSpec, Upstream

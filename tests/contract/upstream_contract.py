@@ -1,87 +1,20 @@
 """What every upstream must do. Subclass `UpstreamContract`, name it `Test…`, and give the fixture `world`.
 
-The suite writes to the upstream through a `World` and reads it back through `contracts.Upstream`. Its one table
-has the columns `id BIGINT` (the key) and `name STRING`.
+The suite writes to the upstream through a `World` and reads it back through `contracts.Upstream`.
 """
 
-from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from tempfile import mkdtemp
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar
 
 import pytest
+from upstream_world import TABLE, Row, World, changes, replayed, row, rows_of, whole
 
-from backfill_cli.contracts import TakingUpstream, Upstream
-from backfill_cli.model.plan import ChangeWindow, SnapshotRead
+from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.position import START, Position
 from backfill_cli.model.upstream import Pin
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-Row = dict[str, Any]
-TABLE = "orders"
-
-
-class World(Protocol):
-    """An upstream that the suite can write to. Every call of `load` and `land` is complete when it returns."""
-
-    def load(self, splits: Sequence[Sequence[Row]]) -> None:
-        """Write the snapshot, a split for each list of rows. Called once, before anything is opened."""
-        ...
-
-    def land(self, changes: Sequence[tuple[str, Row | None, Row | None]]) -> None:
-        """Write one upstream epoch: `(op, before, after)` with op insert, update or delete, in order.
-
-        All its changes have one and the same source time, later than that of the epoch before.
-        """
-        ...
-
-    def open(self) -> Upstream:
-        """A new object on this upstream, as a new process would have it."""
-        ...
-
-
-def row(key: int, name: str | None) -> Row:
-    return {"id": key, "name": name}
-
-
-def rows_of(frame: "DataFrame", *columns: str) -> list[Row]:
-    """The rows of a frame, by key and name."""
-    found: list[Row] = frame.select(*(columns or ("id", "name"))).toArrow().to_pylist()
-    return sorted(found, key=lambda r: (r["id"], str(r["name"])))
-
-
-def whole(upstream: Upstream, pin: Pin) -> list[SnapshotRead]:
-    if upstream.capabilities.current:
-        reads = [SnapshotRead(s.table, s.id, limit_rows=1_000) for s in pin.splits]
-        return list(upstream.closed(TABLE, reads))
-    if upstream.capabilities.partitioned:  # offsets, each range with its begin and its end
-        return [SnapshotRead(s.table, s.id, 0, s.rows) for s in pin.splits]
-    return [SnapshotRead(s.table, s.id) for s in pin.splits]
-
-
-def changes(upstream: Upstream, spark: "SparkSession", after: Position, up_to: Position, pin: Pin) -> "DataFrame":
-    """The changes of a window; of a log that must be taken the files that it was taken into."""
-    if not isinstance(upstream, TakingUpstream):
-        return upstream.changes(spark, TABLE, after, up_to, pin.schema[TABLE])
-    folder = mkdtemp()
-    taken = upstream.take(spark, ChangeWindow(after, up_to, 0, 0, 1), None, dict(pin.schema), folder)
-    assert taken.window.up_to == up_to
-    paths = [f"{folder}/{file.path}" for file in taken.tables[TABLE].files] if TABLE in taken.tables else []
-    shape = "_op STRING, _seq BIGINT, _ms BIGINT, id BIGINT, name STRING"
-    return spark.read.parquet(*paths) if paths else spark.createDataFrame([], shape)
-
-
-def replayed(frame: "DataFrame", onto: Iterable[Row] = ()) -> list[Row]:
-    """The table after a frame of changes, applied in the order of `_seq`."""
-    table = {r["id"]: r["name"] for r in onto}
-    for change in frame.orderBy("_seq").select("_op", "id", "name").toArrow().to_pylist():
-        table.pop(change["id"], None)
-        if change["_op"] == "U":
-            table[change["id"]] = change["name"]
-    return [row(key, table[key]) for key in sorted(table)]
-
+    from pyspark.sql import SparkSession
 
 INITIAL = [[row(i, f"first {i}") for i in range(40)], [row(i, f"second {i}") for i in range(40, 70)]]
 NAMES = [None, "", "null", 'with "quotes", commas\tand tabs', "üñí \\ 漢"]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from broker import Broker
 from confluent_kafka import Producer, TopicPartition
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 TABLE = "orders"
 NOT_WHOLE = "not one whole JSON object (cut short, a duplicate name, text after the object, …)"
+BYTES = {"format": "bytes"}
 EVENTS = ("kafka_partition", "kafka_offset")
 _NUMBERS = itertools.count()
 
@@ -136,3 +138,21 @@ def scanned(
 
 def offsets(rows: Sequence[dict[str, Any]], partition: int = 0) -> list[int]:
     return [row["kafka_offset"] for row in rows if row["kafka_partition"] == partition]
+
+
+@pytest.fixture
+def topic(broker: Broker) -> Topic:
+    return new_topic(broker)
+
+
+def read(topic: Topic, spark: "SparkSession", after: int, up_to: int, **options: object) -> list[int]:
+    """The offsets that a range of partition 0 gives."""
+    upstream = topic.open(value=BYTES, **options)
+    upstream.pin()
+    return offsets(scanned(upstream, spark, [SnapshotRead(TABLE, "0", after, up_to)]))
+
+
+def latest_of(topic: Topic, **options: str) -> int:
+    upstream = topic.open(**options)
+    upstream.pin()
+    return latest(upstream)["0"]

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from postgres import Server
 from postgres_database import Database, database
-from test_postgres_jobs import Run
+from postgres_job import Run
 
 from backfill_cli.engine.verify.job import verify
 from backfill_cli.errors import BackfillError, BadData, Transient

@@ -1,87 +1,19 @@
 """Values of every type through the real server: from ADBC and from text, against Python's reading of its text."""
 
-import json
-from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
-import adbc_driver_postgresql.dbapi as adbc
-import psycopg
 import pyarrow as pa
 import pytest
-from postgres import Server
-from postgres_database import Database, database
+from postgres_database import Database
+from typed_columns import by_adbc, column, db, filled, texts
 
-from backfill_cli.errors import BadData, UsageError
-from backfill_cli.upstreams.postgres.types import (
-    COLUMNS,
-    DESCRIBED,
-    SETTINGS,
-    Column,
-    arrow_type,
-    by_table,
-    selected,
-    spark_field,
-)
-from backfill_cli.upstreams.postgres.values import from_adbc, from_text
+from backfill_cli.errors import BadData
+from backfill_cli.upstreams.postgres.types import arrow_type, spark_field
+from backfill_cli.upstreams.postgres.values import from_text
 
-TYPES = """
-CREATE EXTENSION citext; CREATE EXTENSION hstore; CREATE EXTENSION ltree;
-CREATE TYPE mood AS ENUM ('sad', 'so so', 'it''s');
-CREATE TYPE pair AS (a int, b text);
-CREATE DOMAIN posint AS int CHECK (value > 0);
-CREATE DOMAIN money2 AS numeric(12,2);
-CREATE DOMAIN price AS money2 NOT NULL;
-CREATE DOMAIN tags AS text[];
-"""
-
-
-@pytest.fixture(scope="module")
-def db(postgres: Server) -> Iterator[Database]:
-    with database(postgres) as db:
-        db(*TYPES.strip().split("\n"))
-        yield db
-
-
-def options() -> str:
-    return " ".join(f"-c {name}={value}" for name, value in SETTINGS.items())
-
-
-def columns(db: Database, table: str) -> tuple[Column, ...]:
-    with psycopg.connect(db.dsn) as connection:
-        oid = connection.execute("SELECT %s::regclass::oid", (table,)).fetchone()
-        assert oid is not None
-        return by_table(connection.execute(COLUMNS.encode(), ([oid[0]],)).fetchall())[oid[0]]
-
-
-def column(db: Database, kind: str) -> Column:
-    """Of a new table t (id, v)."""
-    db("DROP TABLE IF EXISTS t", f"CREATE TABLE t (id int PRIMARY KEY, v {kind})")
-    return columns(db, "t")[1]
-
-
-def filled(db: Database, literals: Sequence[str | None]) -> None:
-    with psycopg.connect(db.dsn, autocommit=True) as connection:
-        for number, literal in enumerate(literals):
-            connection.execute("SET DateStyle = 'ISO, DMY'")
-            connection.execute("INSERT INTO t VALUES (%s, %s)", (number, literal))
-
-
-def texts(db: Database) -> list[str | None]:
-    """As the server's output functions write them: plain psycopg, text format, no loaders."""
-    with psycopg.connect(db.dsn, options=options()) as connection:
-        done = connection.pgconn.exec_(b"SELECT v FROM t ORDER BY id")
-        values = (done.get_value(row, 0) for row in range(done.ntuples))
-        return [None if value is None else value.decode() for value in values]
-
-
-def by_adbc(db: Database, column: Column) -> pa.Array:
-    from urllib.parse import quote
-
-    with adbc.connect(f"{db.dsn}?options={quote(options())}") as connection, connection.cursor() as cursor:
-        cursor.execute(f"SELECT {selected(column)} AS v FROM t ORDER BY id")
-        return from_adbc(column, cursor.fetch_arrow_table()["v"])
+__all__ = ["db"]
 
 
 def instant(text: str) -> datetime:
@@ -292,59 +224,3 @@ def test_a_value_that_spark_cannot_hold_is_refused_both_ways(db: Database, kind:
     }
     native = "[" not in kind and "numeric" not in kind
     assert (text if not native or "infinity" in text else meant[text[0]]) in by_chunk.value.message
-
-
-@pytest.mark.parametrize("kind", ["regclass", "regtype", "regproc[]", "aclitem"])
-def test_a_type_whose_text_is_the_name_of_something_else_is_refused(db: Database, kind: str) -> None:
-    one = column(db, kind)
-    with pytest.raises(UsageError, match=r"column 'v': .* another object") as caught:
-        spark_field(one, "t")
-    db(caught.value.hint.split(": ")[1].split(";")[0])
-    kept = spark_field(columns(db, "t")[1], "t")["type"]
-    assert (kept["elementType"] if isinstance(kept, dict) else kept) == "string"
-
-
-def test_uuid_and_json_say_so(db: Database) -> None:
-    found = {
-        kind: spark_field(column(db, kind))["metadata"] for kind in ("uuid", "json", "jsonb", "text", "uuid[]")
-    }
-    assert found == {
-        "uuid": {"logical": "uuid"},
-        "json": {"logical": "json"},
-        "jsonb": {"logical": "json"},
-        "text": {},
-        "uuid[]": {},
-    }
-
-
-def test_columns_are_in_order_without_dropped_and_generated_ones(db: Database) -> None:
-    db(
-        "DROP TABLE IF EXISTS w",
-        'CREATE TABLE w (a int, "we""ird" text COLLATE "C" NOT NULL, '
-        "g int GENERATED ALWAYS AS (z + 1) STORED, z int)",
-        "ALTER TABLE w DROP COLUMN a",
-        "ALTER TABLE w ADD COLUMN l varchar(7)",
-        "ALTER TABLE w ALTER COLUMN l SET STORAGE PLAIN",
-    )
-    found = columns(db, "w")
-    assert [one.name for one in found] == ['we"ird', "z", "l"]
-    assert [one.not_null for one in found] == [True, False, False]
-    assert [one.toasts for one in found] == [True, False, False]
-    assert [one.collation for one in found] == ['pg_catalog."C"', "", 'pg_catalog."default"']
-    assert [one.type_name for one in found] == ["text", "integer", "character varying(7)"]
-
-
-def test_columns_are_described_by_name_and_type_alone(db: Database) -> None:
-    db("DROP TABLE IF EXISTS w", "CREATE TABLE w (p price, m money2[], t tags, e mood, v varchar(3), c pair)")
-    known = columns(db, "w")
-    given = [one.name for one in known], [one.type_oid for one in known], [one.typmod for one in known]
-    with psycopg.connect(db.dsn) as connection:
-        assert by_table(connection.execute(DESCRIBED.encode(), given).fetchall()) == {0: known}
-
-
-def test_columns_are_kept_as_json(db: Database) -> None:
-    from backfill_cli.model.codec import decode, encode
-
-    known = columns(db, "pg_class")
-    assert [decode(Column, encode(one)) for one in known] == list(known)
-    assert json.loads(encode(known[0]))["name"] == "oid"

@@ -24,8 +24,9 @@ from backfill_cli.strategies.arrangement import ArrangementStrategy
 
 from .current_tables import TABLES, Row, Tables, key_at, lsn_of, rank
 from .current_world import CurrentUpstream
+from .memory_sink import MemorySink
 from .schedule import Schedule
-from .world import MemorySink, MemoryStager
+from .world import MemoryStager
 
 Held = dict[str, dict[str, Row]]
 """By table its rows by key."""

@@ -8,7 +8,7 @@ from backfill_cli.model.upstream import Pin
 from .delta_tables import DeltaTables
 from .iceberg_tables import IcebergTables
 from .lake_tables import STRANGERS, LakeTables
-from .schedule import SnapshotSchedule
+from .schedule_kinds import SnapshotSchedule
 from .two_tables import EVEN, ODD
 from .world import Crash
 

@@ -13,8 +13,9 @@ from backfill_cli.contracts import EpochCommit, SavedJob
 from backfill_cli.errors import Transient
 from backfill_cli.formats.lake.state import Claim, JobState
 
+from .memory_sink import MemorySink
 from .two_tables import EVEN, ODD
-from .world import MemorySink, MemoryStager, Rows
+from .world import MemoryStager, Rows
 
 JOB = "j"
 STRANGERS = 1000

@@ -14,7 +14,8 @@ from backfill_cli.model.split import Split, SplitProgress, SplitStatus
 from backfill_cli.model.upstream import Pin, UpstreamEpoch, UpstreamView
 from backfill_cli.strategies.source import SourceStrategy
 
-from .world import TABLE, MemorySink, MemoryStager, Rows
+from .memory_sink import MemorySink
+from .world import TABLE, MemoryStager, Rows
 
 
 @dataclass

@@ -16,8 +16,10 @@ from backfill_cli.model.upstream import Pin
 from backfill_cli.strategies.chain import ChainStrategy
 
 from .chain_world import ChainStager, MemorySpool, MemoryTakes, VolatileLog
-from .schedule import SETTINGS, Schedule, run_all
-from .world import Leased, MemorySink
+from .memory_sink import MemorySink
+from .memory_store import Leased
+from .schedule import Schedule, run_all
+from .seeded_job import SETTINGS
 
 SCHEDULES = int(os.environ.get("BACKFILL_SCHEDULES", "10000")) // 4
 CHUNK = 500

@@ -25,8 +25,9 @@ from backfill_cli.upstreams.kafka.log.reader import records
 from backfill_cli.upstreams.kafka.options import KafkaOptions
 from backfill_cli.upstreams.kafka.tasks import Range
 
+from .memory_sink import MemorySink
 from .schedule import Schedule
-from .world import MemorySink, MemoryStager, Rows
+from .world import MemoryStager, Rows
 
 if TYPE_CHECKING:
     from broker import Broker

@@ -7,7 +7,8 @@ import pytest
 from backfill_cli.engine.loop.orchestrator import Orchestrator
 from backfill_cli.strategies.partitions import PartitionLog
 
-from .schedule import Schedule, SnapshotSchedule, SourceSchedule, run_all
+from .schedule import Schedule, run_all
+from .schedule_kinds import SnapshotSchedule, SourceSchedule
 
 SCHEDULES = int(os.environ.get("BACKFILL_SCHEDULES", "10000"))  # half of them over each strategy
 CHUNK = 500

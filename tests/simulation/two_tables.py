@@ -8,7 +8,7 @@ from backfill_cli.errors import Held, StateConflict, Transient
 from backfill_cli.failpoint import hit
 from backfill_cli.model.checkpoint import Marker
 
-from .world import MemorySink
+from .memory_sink import MemorySink
 
 EVEN, ODD = "even", "odd"
 NOTHING = Marker(0, 0, "")

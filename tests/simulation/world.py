@@ -1,24 +1,19 @@
-"""An upstream, a sink, a catalog and a stager in memory: the world of the simulation.
+"""An upstream and a stager in memory: the world of the simulation, with `memory_sink` and `memory_store`.
 
 The real strategy, loop and recovery run over it; every random choice comes from one seeded generator.
 """
 
-import json
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
-from backfill_cli.contracts import EpochCommit, SavedJob, SinkTable, SpoolEntry, UpstreamCapabilities
+from backfill_cli.contracts import UpstreamCapabilities
 from backfill_cli.engine.loop.ports import StagedEpoch
-from backfill_cli.errors import BadData, Held, HistoryGone, StateConflict, Transient
-from backfill_cli.failpoint import hit
-from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Marker, Progress, Recovered
-from backfill_cli.model.job import Command, Control, JobState, Phase, may_become
+from backfill_cli.errors import HistoryGone, Transient
 from backfill_cli.model.plan import EpochPlan, SnapshotRead, Staged, StagedFile, StagedTable
 from backfill_cli.model.position import Cursor, Position
-from backfill_cli.model.split import Split, SplitKey, SplitProgress
+from backfill_cli.model.split import Split
 from backfill_cli.model.upstream import Pin, UpstreamEpoch, UpstreamView
 
 Rows = dict[Any, int]
@@ -157,196 +152,3 @@ class MemoryStager:
 
     def discard(self, epoch: int, attempt: str) -> None:
         self.files.pop(self.folder(epoch, attempt), None)
-
-
-@dataclass
-class MemorySink:
-    """Rows and marker, committed together. plain inserts refuse a key that is there."""
-
-    stager: MemoryStager
-    random: Random
-    rows: Rows = field(default_factory=dict)
-    marker: Marker = field(default_factory=lambda: Marker(0, 0, ""))
-    checkpoints: list[Checkpoint] = field(default_factory=list)
-    splits: dict[SplitKey, SplitProgress] = field(default_factory=dict)
-    judged: dict[tuple[str, str], bool] = field(default_factory=dict)  # attempt and table -> rows are bad
-    cured: set[str] = field(default_factory=set)
-    calm: bool = False
-    closed: list[str] = field(default_factory=list)
-    transactional = True
-    partial = False
-
-    def prepare(self, job: str, tables: Sequence[SinkTable], into_existing: bool) -> None: ...
-
-    def fence(self, job: str, token: int) -> None:
-        if self.marker.token > token:
-            raise Held("fenced")
-        self.marker = replace(self.marker, token=token)
-
-    def committed(self, job: str) -> Mapping[str, Marker]:
-        return {TABLE: self.marker}
-
-    def commit(self, commit: EpochCommit) -> None:
-        if (self.marker.epoch, self.marker.attempt) == (commit.epoch, commit.attempt):
-            return
-        if commit.token < self.marker.token:
-            raise Held("an older token")
-        if commit.epoch <= self.marker.epoch or commit.prev_epoch != self.marker.epoch:
-            raise StateConflict(f"epoch {commit.epoch} after {self.marker.epoch}, prev {commit.prev_epoch}")
-        if self.random.random() < 0.05:
-            raise Transient("the sink is held by somebody else")
-        self.judge(commit.attempt, TABLE)
-        rows = self.applied(*self.stager.files[commit.folder])
-        hit("sink-before-commit")
-        self.rows, self.marker = rows, Marker(commit.epoch, commit.token, commit.attempt)
-        self.keep(commit.saved.checkpoint)
-        hit("sink-after-commit")
-
-    def judge(self, attempt: str, table: str) -> None:
-        """Some staged rows can never be taken, however often they come."""
-        bad = self.judged.setdefault((attempt, table), not self.calm and self.random.random() < 0.01)
-        if bad and attempt not in self.cured:
-            raise BadData(f"rows of {attempt} that {table} cannot take")
-
-    def applied(self, inserts: Mapping[Any, int], net: Mapping[Any, tuple[str, int]]) -> dict[Any, int]:
-        """The rows once these are in."""
-        rows = dict(self.rows)
-        for key, value in inserts.items():
-            assert key not in rows, f"snapshot row {key} twice"
-            rows[key] = value
-        for key, (op, value) in net.items():
-            rows.pop(key, None)
-            if op == "U":
-                rows[key] = value
-        return rows
-
-    def keep(self, checkpoint: Checkpoint) -> None:
-        self.checkpoints.append(checkpoint)
-        self.closed += checkpoint.plan.closes_snapshot if checkpoint.plan is not None else ()
-        self.splits = {**self.splits, **checkpoint.splits}
-
-    def saved(self, job: str) -> SavedJob | None:
-        return None
-
-    def drop(self, tables: Sequence[SinkTable]) -> None: ...
-    def forget(self, job: str) -> None: ...
-
-
-@dataclass
-class MemoryStore:
-    """The catalog's tables, and one runner's token into them."""
-
-    committed: Checkpoint
-    control: Control = field(default_factory=Control)
-    prepared: Checkpoint | None = None
-    inbox: list[Command] = field(default_factory=list)
-    token: int = 0
-    last_epoch: int = 0
-    state: JobState = JobState.RUNNING
-    progress: Progress | None = None
-    spool_entries: list[SpoolEntry] = field(default_factory=list)
-
-    def spooled(self) -> tuple[SpoolEntry, ...]:
-        return tuple(self.spool_entries)
-
-    def spool(self, entry: SpoolEntry) -> None:
-        self.spool_entries = [*(one for one in self.spool_entries if one.number != entry.number), entry]
-
-    def trim(self, number: int) -> None:
-        self.spool_entries = [one for one in self.spool_entries if one.number > number]
-
-    def load(self) -> Recovered:
-        """Asked by each new runner, which then is at work."""
-        self.state = JobState.PAUSED if self.control.paused else JobState.RUNNING
-        return Recovered(self.control, self.committed, self.prepared, self.last_epoch)
-
-    def commands(self) -> tuple[Command, ...]:
-        return tuple(self.inbox)
-
-    def asked(self) -> bool:
-        return False
-
-    def take(self, commands: Sequence[Command], control: Control, state: JobState, record: EpochRecord) -> None:
-        assert record.epoch > self.last_epoch
-        assert may_become(self.state, state), (self.state, state)
-        self.inbox = [c for c in self.inbox if c not in commands]
-        self.control, self.state, self.last_epoch = control, state, record.epoch
-
-    def prepare(self, checkpoint: Checkpoint, committed: EpochRecord | None, progress: Progress) -> None:
-        assert checkpoint.epoch >= self.last_epoch
-        assert checkpoint.epoch > self.committed.epoch
-        self._mark(committed)
-        assert self.prepared is None, "n+1 was prepared before n was known to be committed"
-        self.prepared, self.last_epoch = checkpoint, checkpoint.epoch
-
-    def _mark(self, record: EpochRecord | None) -> None:
-        if record is None:
-            return
-        assert self.prepared is not None
-        assert self.prepared.epoch == record.epoch
-        splits = {**self.committed.splits, **self.prepared.splits}
-        self.committed = replace(self.prepared, splits=splits, plan=None, staged=None)
-        self.prepared = None
-
-    def mark(self, committed: EpochRecord, progress: Progress | None) -> None:
-        self._mark(committed)
-
-    def unprepare(self, epoch: int) -> None:
-        assert self.prepared is not None
-        self.prepared = None
-
-    def heartbeat(self, now_ms: int, progress: Progress | None) -> None:
-        if now_ms % 3 == 0:
-            raise Transient("the catalog's disk is full")
-
-    def become(self, state: JobState, reason: str) -> None:
-        self.state = state
-
-
-class Leased:
-    """The catalog as one runner uses it: from the next claim on it is refused. store: the one there is now."""
-
-    def __init__(self, store: Callable[[], MemoryStore], token: int) -> None:
-        self._store = store
-        self._token = token
-
-    def __getattr__(self, name: str) -> Any:
-        store = self._store()
-        if name != "commands" and store.token != self._token:
-            raise Held("taken over")
-        return getattr(store, name)
-
-
-class LazyCommit(Future[None]):
-    """A commit in the background: it runs at some time between being asked for and being needed."""
-
-    def __init__(self, run: Callable[[], None], random: Random) -> None:
-        super().__init__()
-        self._run: Callable[[], None] | None = run
-        self._random = random
-
-    def done(self) -> bool:
-        if self._run is not None and self._random.random() < 0.5:
-            run, self._run = self._run, None
-            try:
-                run()
-            except Exception as exc:
-                self.set_exception(exc)
-            else:
-                self.set_result(None)
-        return super().done()
-
-
-def law_holds(upstream: MemoryUpstream, sink: MemorySink) -> None:
-    """At every checkpoint: sink = f(upstream) as the committed state says."""
-    if not sink.checkpoints:
-        assert sink.rows == {}
-        return
-    last = sink.checkpoints[-1]
-    snapshot = {k: v for (_, split), p in sink.splits.items() for k, v in upstream.splits[int(split)][: p.rows]}
-    if last.phase == Phase.SNAPSHOT or json.loads(last.state)["position"] == {}:
-        assert sink.rows == snapshot, "snapshot phase: the consumed prefix of each split"
-    else:
-        assert sink.rows == upstream.at(last.position), "later: the upstream at the position"
-    finished = last.phase != Phase.SNAPSHOT and upstream.splits
-    assert sink.closed == ([TABLE] if finished else []), "a table's keys are checked once, with its last rows"

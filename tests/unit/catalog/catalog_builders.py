@@ -1,5 +1,6 @@
 """Small jobs and checkpoints, and processes of their own, for the catalog's tests."""
 
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -116,3 +117,24 @@ def said(process: "subprocess.Popen[str]") -> str:
 def end(process: "subprocess.Popen[str]") -> None:
     process.kill()
     process.communicate()
+
+
+def mode(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+def leave_log_behind(path: Path) -> None:
+    """A process committed to the catalog and was killed before it closed the file."""
+    code = """if True:
+        import os, sys
+        from pathlib import Path
+        from backfill_cli.catalog.store import Store
+        with Store(Path(sys.argv[1])).writing() as db:
+            db.execute("UPDATE jobs SET reason = 'left in the log'")
+            db.commit()
+            os.kill(os.getpid(), 9)
+    """
+    died = start_python(code, path)
+    assert died.wait() == -signal.SIGKILL
+    end(died)
+    assert Path(f"{path}.wal").exists()

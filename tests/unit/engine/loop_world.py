@@ -5,7 +5,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from simulation.world import TABLE, MemorySink, MemoryStager, MemoryStore, MemoryUpstream
+from simulation.memory_sink import MemorySink
+from simulation.memory_store import MemoryStore
+from simulation.world import TABLE, MemoryStager, MemoryUpstream
 
 from backfill_cli.contracts import EpochCommit, SinkTable
 from backfill_cli.engine.loop.meter import Meter

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 from loop_world import World
-from test_recovery import AFTER, BEFORE, COMMITTED, PREPARED, World3, left
+from recovery_world import AFTER, BEFORE, COMMITTED, PREPARED, World3, left
 
 from backfill_cli.contracts import EpochCommit
 from backfill_cli.errors import BackfillError, BadData, Fatal, StateConflict, Transient

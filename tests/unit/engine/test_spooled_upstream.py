@@ -8,7 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 from simulation.chain_world import MemorySpool, MemoryTakes, VolatileLog
-from simulation.world import TABLE, MemoryStore
+from simulation.memory_store import MemoryStore
+from simulation.world import TABLE
 
 from backfill_cli.contracts import Taken
 from backfill_cli.engine.spool.limits import TakerSettings

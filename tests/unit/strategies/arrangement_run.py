@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 
 from hypothesis import strategies as st
-from snapshot_run import INTERVAL_MS, Beat, index_of
+from snapshot_run import INTERVAL_MS, Beat, beats, index_of
 
 from backfill_cli.model.job import Control, Mutations, Phase
 from backfill_cli.model.pace import Budget
@@ -131,3 +131,20 @@ def all_ranges(draw: st.DrawFn, least: int = 0) -> tuple[Range, ...]:
         a_range(str(i), rows, estimate, table)
         for i, (rows, estimate, table) in enumerate(draw(st.lists(shapes, min_size=least, max_size=6)))
     )
+
+
+ANN = Control(paused_by="ann", paused_since_ms=1)
+at_barriers = st.lists(st.sampled_from((False, False, True)), min_size=30, max_size=30)
+
+
+def runs(ranges: tuple[Range, ...], steps: list[Beat], early: list[bool], first: list[bool]) -> Run:
+    """The barriers one after the other: at some the log comes first, at some its window ends early."""
+    run = Run(ranges)
+    for beat, run.ends_early, run.log_first in zip(steps, early, first, strict=False):
+        run.during = run.now_ms % 3
+        run.barrier(beat)
+    run.ends_early = run.log_first = False
+    return run
+
+
+driven = st.builds(runs, all_ranges(), beats(max_size=12), at_barriers, at_barriers)

@@ -8,9 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from backfill_cli.contracts import TableSpec
 from backfill_cli.contracts.pair import Pair
+from backfill_cli.model.position import Position
 from backfill_cli.upstreams.files import connector
 
 ROW = pa.schema([("id", pa.int64()), ("name", pa.string())])
@@ -56,4 +58,26 @@ def opened(
     )
     upstream = connector.open(options, [TableSpec(name, ("id",)) for name in tables])
     assert isinstance(upstream, Pair)
+    return upstream
+
+
+def at(name: str, table: str = "t") -> Position:
+    return Position.of({table: name})
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    parquet(tmp_path / "snapshot" / "a.parquet")
+    (tmp_path / "changes").mkdir()
+    return tmp_path
+
+
+def pending(upstream: Any, position: Position) -> list[str]:
+    return [str(cursor) for e in upstream.observe(position, False).pending for _, cursor in e.cursors]
+
+
+def restored(root: Path, pin: Any, memory: str, **changes: Any) -> Any:
+    upstream = opened(root, changes=changes or None)
+    upstream.restore(pin)
+    upstream.recall(memory)
     return upstream

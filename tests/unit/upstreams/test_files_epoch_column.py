@@ -215,3 +215,49 @@ def test_a_csv_file_without_the_epoch_column_is_told_as_parquet_is(tmp_path: Pat
 def test_a_line_longer_than_a_block_of_the_parser_is_read(tmp_path: Path) -> None:
     (tmp_path / "f.json").write_text(json.dumps({"s": {"e": 1}, "pad": "x" * 3_000_000}) + "\n")
     assert read(tmp_path, "f.json", "json", "s.e") == [(1, 1)]
+
+
+def test_an_epoch_that_was_applied_is_named_when_a_file_carries_it_again(tmp_path: Path) -> None:
+    parquet(tmp_path / "snapshot" / "x.parquet")
+    upstream = opened(tmp_path, changes={"epoch": "source.tx"})
+    upstream.pin()
+    land(tmp_path / "changes", "1.json", event(1, tx=1), event(1, tx=2))
+    position = Position.of(dict(upstream.observe(START, False).pending[-1].cursors))
+    land(tmp_path / "changes", "2.json", event(2, tx=2), event(2, tx=3))
+    with pytest.raises(
+        BadData, match=r"2\.json holds epoch 2, but the job has already applied everything up to epoch 2"
+    ):
+        upstream.observe(position, False)
+
+
+def test_a_second_tables_file_of_an_applied_epoch_is_named(tmp_path: Path) -> None:
+    for table in ("a", "b"):
+        parquet(tmp_path / "snapshot" / table / "x.parquet")
+    upstream = opened(tmp_path, ("a", "b"), changes={"epoch": "source.tx"})
+    pin = upstream.pin()
+    land(tmp_path / "changes" / "a", "1.json", event(1, tx=1))
+    land(tmp_path / "changes" / "a", "2.json", event(1, tx=2))
+    first = upstream.observe(START, False).pending
+    assert [e.cursors[0] for e in first] == [("epoch", 1)]
+    position = Position.of(dict(first[0].cursors))
+    memory = upstream.remembered(position)
+    land(tmp_path / "changes" / "b", "1.json", event(1, tx=1))
+    later = opened(tmp_path, ("a", "b"), changes={"epoch": "source.tx"})
+    later.restore(pin)
+    later.recall(memory)
+    for one in (upstream, later):
+        with pytest.raises(BadData, match=r"table 'b': .*1\.json holds epoch 1"):
+            one.observe(position, False)
+
+
+def test_a_file_applied_in_part_is_pending_with_the_rest(tmp_path: Path) -> None:
+    parquet(tmp_path / "snapshot" / "x.parquet")
+    upstream = opened(tmp_path, changes={"epoch": "source.tx"})
+    pin = upstream.pin()
+    land(tmp_path / "changes", "1.json", event(1, tx=1), event(1, tx=2))
+    position = Position.of(dict(upstream.observe(START, False).pending[0].cursors))
+    later = opened(tmp_path, changes={"epoch": "source.tx"})
+    later.restore(pin)
+    later.recall(upstream.remembered(position))
+    for one in (upstream, later):
+        assert [e.cursors[0] for e in one.observe(position, False).pending] == [("epoch", 2)]

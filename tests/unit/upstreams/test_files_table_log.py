@@ -1,46 +1,18 @@
-"""Change files as a log: order, times, schemas, and what must not happen to it."""
+"""Change files as a log: order and times, names that come late, files that go."""
 
 import errno
-import json
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from files_builders import event, land, opened, parquet
-from hypothesis import given
-from hypothesis import strategies as st
+from files_builders import at, event, land, opened, parquet, pending, restored, root
 
-from backfill_cli.errors import BadData, Fatal, HistoryGone, Transient
-from backfill_cli.formats.listing import File, place
+from backfill_cli.errors import Fatal, HistoryGone, Transient
 from backfill_cli.model.position import START, Position
-from backfill_cli.upstreams.files.changes import side
 from backfill_cli.upstreams.files.reading import lines
 
-
-def at(name: str, table: str = "t") -> Position:
-    return Position.of({table: name})
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    parquet(tmp_path / "snapshot" / "a.parquet")
-    (tmp_path / "changes").mkdir()
-    return tmp_path
-
-
-def pending(upstream: Any, position: Position) -> list[str]:
-    return [str(cursor) for e in upstream.observe(position, False).pending for _, cursor in e.cursors]
-
-
-def restored(root: Path, pin: Any, memory: str, **changes: Any) -> Any:
-    upstream = opened(root, changes=changes or None)
-    upstream.restore(pin)
-    upstream.recall(memory)
-    return upstream
+__all__ = ["root"]
 
 
 def test_files_are_pending_in_the_order_of_their_names(root: Path) -> None:
@@ -146,89 +118,6 @@ def test_consumed_files_may_go(root: Path) -> None:
     assert pending(upstream, at("1.json")) == ["2.json"]
 
 
-def test_case_46_a_consumed_file_that_grows_is_named(root: Path) -> None:
-    upstream = opened(root)
-    upstream.pin()
-    path = land(root / "changes", "1.json", event(1))
-    assert pending(upstream, Position()) == ["1.json"]
-    with path.open("a") as file:
-        file.write(event(2) + "\n")
-    with pytest.raises(Fatal, match="after it was read"):
-        upstream.observe(at("1.json"), False)
-
-
-def as_on_an_object_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Change files are listed, and looked at, as those of a remote place."""
-    monkeypatch.setattr(side, "place", lambda path, table: replace(place(path, table), local=False))
-
-
-def test_case_46_an_object_that_grows_after_it_was_applied_is_named(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    as_on_an_object_store(monkeypatch)
-    upstream = opened(root)
-    pin = upstream.pin()
-    path = land(root / "changes", "1.json", event(1))
-    land(root / "changes", "2.json", event(1))
-    assert pending(upstream, Position()) == ["1.json", "2.json"]
-    assert pending(upstream, at("1.json")) == ["2.json"]
-    with path.open("a") as file:
-        file.write(event(2) + "\n")
-    with pytest.raises(Fatal, match=r"1\.json changed from \d+ to \d+ bytes after it was read") as caught:
-        upstream.observe(at("1.json"), False)
-    assert "remove this one" in caught.value.hint
-    land(root / "changes", "3.json", event(2))
-    path.unlink()
-    assert pending(restored(root, pin, upstream.remembered(at("1.json"))), at("1.json")) == ["2.json", "3.json"]
-
-
-def test_an_object_that_is_replaced_is_remembered_as_it_was_when_it_was_read(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    as_on_an_object_store(monkeypatch)
-    upstream = opened(root)
-    upstream.pin()
-    path = land(root / "changes", "1.json", event(1, ms=1))
-    upstream.observe(Position(), False)
-    with path.open("a") as file:
-        file.write(event(2, ms=9) + "\n")
-    assert [e.ms for e in upstream.observe(Position(), False).pending] == [9]
-    assert pending(upstream, at("1.json")) == []
-    os.utime(path, (1, 1))
-    with pytest.raises(Fatal, match=r"1\.json was rewritten"):
-        upstream.observe(at("1.json"), False)
-
-
-def test_a_pending_file_that_grows_in_place_is_looked_at_again(root: Path) -> None:
-    upstream = opened(root)
-    upstream.pin()
-    path = land(root / "changes", "1.json", event(1, ms=1))
-    os.utime(root / "changes", (1, 1))
-    before = upstream.observe(Position(), False).pending[0]
-    with path.open("a") as file:
-        file.write(event(2, ms=9) + "\n")
-    after = upstream.observe(Position(), False).pending[0]
-    assert (before.ms, after.ms) == (1, 9)
-    assert after.size_bytes > before.size_bytes
-
-
-@pytest.mark.parametrize("content", ['{"op": "c", "after": {"id"', '{"no": "envelope"}', "[1]", "\x00\x01"])
-def test_case_46_a_half_written_or_foreign_file_is_named(root: Path, content: str) -> None:
-    upstream = opened(root)
-    upstream.pin()
-    (root / "changes" / "1.json").write_text(content)
-    with pytest.raises(BadData, match=r"1\.json"):
-        upstream.observe(Position(), False)
-
-
-def test_case_46_a_half_written_parquet_file_is_named(root: Path) -> None:
-    upstream = opened(root, changes={"format": "dms"})
-    upstream.pin()
-    (root / "changes" / "1.parquet").write_bytes(b"PAR1")
-    with pytest.raises(BadData, match=r"1\.parquet"):
-        upstream.observe(Position(), False)
-
-
 def test_an_idle_upstream_reads_nothing(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     upstream = opened(root)
     upstream.pin()
@@ -268,107 +157,6 @@ def test_a_look_that_fails_in_the_middle_forgets_no_file(root: Path, monkeypatch
             upstream.observe(at("1.json"), False)
         assert not failures
         assert pending(upstream, at("1.json")) == ["2.json", "3.json", "4.json"]
-
-
-# Schemas
-
-
-def change_feed(path: Path, **columns: pa.DataType) -> None:
-    marks = {"_change_type": pa.string(), "_commit_version": pa.int64()}
-    pq.write_table(pa.schema([*marks.items(), *columns.items()]).empty_table(), path)
-
-
-def schema_of(epoch: Any) -> dict[str, str] | None:
-    found = dict(epoch.schema).get("t")
-    return None if found is None else {f["name"]: f["type"] for f in json.loads(found)["fields"]}
-
-
-def test_case_26_the_first_file_with_other_columns_carries_the_schema(root: Path) -> None:
-    upstream = opened(root, changes={"format": "change-feed"})
-    upstream.pin()
-    same = {"name": pa.string(), "id": pa.int64()}
-    change_feed(root / "changes" / "1.parquet", **same)
-    change_feed(root / "changes" / "2.parquet", **same, more=pa.date32())
-    change_feed(root / "changes" / "3.parquet", **same, more=pa.date32())
-    change_feed(root / "changes" / "4.parquet", **same)
-    change_feed(root / "changes" / "5.parquet", id=pa.string(), name=pa.string())
-    assert [schema_of(e) for e in upstream.observe(Position(), False).pending] == [
-        None,
-        {"id": "long", "name": "string", "more": "date"},
-        None,
-        {"id": "long", "name": "string"},
-        {"id": "string", "name": "string"},
-    ]
-    assert schema_of(upstream.observe(at("2.parquet"), False).pending[0]) is None
-
-
-def test_case_26_a_restored_upstream_knows_the_columns_at_its_position(root: Path) -> None:
-    pin = opened(root, changes={"format": "change-feed"}).pin()
-    change_feed(root / "changes" / "1.parquet", id=pa.int64(), name=pa.string(), more=pa.date32())
-    change_feed(root / "changes" / "2.parquet", id=pa.int64(), name=pa.string(), more=pa.date32())
-    upstream = opened(root, changes={"format": "change-feed"})
-    upstream.restore(pin)
-    assert [schema_of(e) for e in upstream.observe(at("1.parquet"), False).pending] == [None]
-
-
-def test_case_26_a_position_that_goes_back_finds_the_schema_change_again(root: Path) -> None:
-    upstream = opened(root, changes={"format": "change-feed"})
-    upstream.pin()
-    change_feed(root / "changes" / "1.parquet", id=pa.int64(), name=pa.string())
-    change_feed(root / "changes" / "2.parquet", id=pa.int64(), name=pa.string(), more=pa.date32())
-    assert pending(upstream, Position()) == ["1.parquet", "2.parquet"]
-    first = upstream.observe(at("1.parquet"), False).pending
-    assert upstream.observe(at("2.parquet"), False).pending == ()
-    assert upstream.observe(at("1.parquet"), False).pending == first
-    assert schema_of(first[0]) == {"id": "long", "name": "string", "more": "date"}
-    assert upstream.observe(at("2.parquet"), False).pending == ()
-    assert upstream.observe(Position(), False).pending[1] == first[0]
-
-
-def shown(**values: Any) -> str:
-    return json.dumps({"op": "c", "before": None, "after": {"id": 1, "name": "n", **values}})
-
-
-def test_case_26_a_new_column_without_a_type_says_what_to_declare(root: Path) -> None:
-    upstream = opened(root)
-    upstream.pin()
-    land(root / "changes", "1.json", shown(note="x"))
-    with pytest.raises(BadData, match="'note' is new") as caught:
-        upstream.observe(Position(), False)
-    assert 'upstream.changes.columns = "note' in caught.value.hint
-
-
-def test_case_26_a_declared_column_is_added_when_it_comes(root: Path) -> None:
-    upstream = opened(root, changes={"columns": "note DECIMAL(5,1)"})
-    upstream.pin()
-    land(root / "changes", "1.json", shown())
-    land(
-        root / "changes", "2.json", shown(note="1.0"), json.dumps({"op": "d", "before": {"id": 1}, "after": None})
-    )
-    found = [schema_of(e) for e in upstream.observe(Position(), False).pending]
-    assert found == [None, {"id": "long", "name": "string", "note": "decimal(5,1)"}]
-
-
-def test_case_26_a_column_that_is_no_longer_sent_is_shown_as_dropped(root: Path) -> None:
-    upstream = opened(root)
-    upstream.pin()
-    land(root / "changes", "1.json", json.dumps({"op": "c", "before": None, "after": {"id": 1}}))
-    assert [schema_of(e) for e in upstream.observe(Position(), False).pending] == [{"id": "long"}]
-
-
-# Lines
-
-
-@given(st.lists(st.sampled_from(["", "null", " ", "a", "b" * 70_000, "ü{}"]), max_size=12), st.booleans())
-def test_first_and_last_lines_are_those_that_are_not_blank(
-    tmp_path_factory: pytest.TempPathFactory, content: list[str], ended: bool
-) -> None:
-    path = tmp_path_factory.mktemp("lines") / "x.json"
-    path.write_text("\n".join(content) + ("\n" if ended else ""))
-    kept = [line for line in content if line.strip() not in ("", "null")]
-    where, file = place(str(path), "t"), File("x.json", str(path), path.stat().st_size, 0)
-    assert list(lines.last(where, file, "json")) == kept[::-1]
-    assert lines.first(where, file, "json") == (kept[0] if kept else None)
 
 
 @pytest.mark.parametrize("gone", ["02.json", "10.json"])

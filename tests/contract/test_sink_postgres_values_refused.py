@@ -1,0 +1,118 @@
+"""Values, types and names that PostgreSQL cannot have are refused by name."""
+
+import json
+import uuid
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from postgres_database import Database
+from postgres_sink import begun, sink_of, staging
+from postgres_values import FIRST_US, JOBS, db, table_of
+
+from backfill_cli.contracts import SinkTable
+from backfill_cli.errors import BadData
+
+__all__ = ["db"]
+
+BAD: dict[str, tuple[SinkTable, pa.Array, str]] = {
+    "NUL": (table_of("string"), pa.array(["a", "b\0c"]), "0x00"),
+    "NUL in an array": (
+        table_of({"type": "array", "elementType": "string", "containsNull": True}),
+        pa.array([["a"], ["\0"]]),
+        "0x00",
+    ),
+    "no UUID": (table_of("string", logical="uuid"), pa.array([str(uuid.uuid4()), "nonsense"]), "is not a UUID"),
+    "no JSON": (table_of("string", logical="json"), pa.array(["1", "{"]), "json"),
+    "too early a time": (
+        table_of("timestamp_ntz"),
+        pa.array([0, FIRST_US - 1], pa.int64()).cast(pa.timestamp("us")),
+        "out of range",
+    ),
+    "a time that no subtraction reaches": (
+        table_of("timestamp"),
+        pa.array([0, -(2**63) + 2], pa.int64()).cast(pa.timestamp("us", "UTC")),
+        "before PostgreSQL's first",
+    ),
+    "too late a date": (
+        table_of("date"),
+        pa.array([0, 2_145_042_906], pa.int32()).cast(pa.date32()),
+        "out of range",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+@pytest.mark.parametrize("staged", ["inserts", "changes"])
+def test_a_value_that_postgresql_cannot_hold_is_named_with_its_column_and_key(
+    db: Database, tmp_path: Path, case: str, staged: str
+) -> None:
+    table, values, why = BAD[case]
+    sink = sink_of(db.dsn)
+    db("DROP TABLE IF EXISTS orders")
+    sink.forget("orders")
+    JOBS.clear()
+    epochs = begun(sink, tmp_path, table)
+    rows = pa.table({"id": pa.array([70, 71], pa.int64()), "v": values})
+    if staged == "changes":
+        rows = rows.add_column(0, "_op", pa.array(["U", "U"]))
+    with pytest.raises(BadData, match=rf"'orders', column 'v': .*\(id\) = \(71\).*{why}"):
+        sink.commit(staging(epochs, **{staged: rows}))
+    assert db("SELECT * FROM orders") == []
+
+
+@pytest.mark.parametrize("case", BAD)
+@pytest.mark.parametrize("bad", ["inserts", "changes"])
+def test_of_an_insert_and_a_change_with_the_same_number_the_one_with_the_value_is_named(
+    db: Database, tmp_path: Path, case: str, bad: str
+) -> None:
+    table, values, why = BAD[case]
+    sink = sink_of(db.dsn)
+    db("DROP TABLE IF EXISTS orders")
+    sink.forget("orders")
+    JOBS.clear()
+    epochs = begun(sink, tmp_path, table)
+    good = values.take(pa.array([0, 0]))
+    inserts = pa.table({"id": pa.array([60, 61], pa.int64()), "v": values if bad == "inserts" else good})
+    changes = pa.table({"_op": ["U", "U"], "id": [70, 71], "v": values if bad == "changes" else good})
+    key = 61 if bad == "inserts" else 71
+    with pytest.raises(BadData, match=rf"'orders', column 'v': .*\(id\) = \({key}\).*{why}"):
+        sink.commit(staging(epochs, inserts=inserts, changes=changes))
+
+
+NESTED = {
+    "struct": {"type": "struct", "fields": [{"name": "a", "type": "long", "nullable": True, "metadata": {}}]},
+    "map": {"type": "map", "keyType": "string", "valueType": "long", "valueContainsNull": True},
+    "array of arrays": {
+        "type": "array",
+        "elementType": {"type": "array", "elementType": "long", "containsNull": True},
+        "containsNull": True,
+    },
+}
+
+
+@pytest.mark.parametrize("kind", [*NESTED, "variant", "interval"])
+def test_a_type_without_an_exact_counterpart_is_refused_before_anything_is_made(db: Database, kind: str) -> None:
+    with pytest.raises(BadData, match=r"'odd', column 'v'.*no exact counterpart") as told:
+        sink_of(db.dsn).check("other", (table_of(NESTED.get(kind, kind), "odd"),), into_existing=False)
+    assert ("to_json(v)" in told.value.hint) == (kind in NESTED)
+
+
+@pytest.mark.parametrize("name", ["_op", "_unsent", "ctid", "x" * 64, "", "ID"])
+def test_a_name_that_the_table_cannot_have_is_refused(db: Database, name: str) -> None:
+    fields = [{"name": n, "type": "long", "nullable": True, "metadata": {}} for n in ("id", name)]
+    table = SinkTable("odd", "odd", ("id",), json.dumps({"type": "struct", "fields": fields}))
+    with pytest.raises(BadData, match="'odd'"):
+        sink_of(db.dsn).check("other", (table,), into_existing=False)
+
+
+def test_names_with_quotes_dots_and_blanks_are_kept(db: Database, tmp_path: Path) -> None:
+    names = ['a "b"', "c.d", "E f", "é", "select", "x" * 63]
+    fields = [{"name": n, "type": "long", "nullable": True, "metadata": {}} for n in ("id", *names)]
+    table = SinkTable("odd", 'Odd "t"', ("id", 'a "b"'), json.dumps({"type": "struct", "fields": fields}))
+    epochs = begun(sink_of(db.dsn), tmp_path, table)
+    rows = {name: pa.array([1, 2], pa.int64()) for name in ("id", *names)}
+    sink_of(db.dsn).commit(staging(epochs, inserts=pa.table(rows)))
+    changed = {"_op": pa.array(["U", "D"]), **rows, "c.d": pa.array([7, None], pa.int64())}
+    sink_of(db.dsn).commit(staging(epochs, changes=pa.table(changed)))
+    assert db('SELECT * FROM "Odd ""t"""') == [(1, 1, 7, 1, 1, 1, 1)]

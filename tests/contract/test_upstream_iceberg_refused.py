@@ -1,0 +1,105 @@
+"""What the Iceberg upstream refuses. Another session writes the tables."""
+
+from typing import TYPE_CHECKING
+
+import pytest
+from iceberg_world import IcebergWorld, world
+from upstream_world import TABLE, row
+
+from backfill_cli.contracts import TableSpec
+from backfill_cli.errors import Fatal, HistoryGone, UsageError
+from backfill_cli.model.schema import names_of
+from backfill_cli.upstreams.iceberg import connector
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["world"]
+
+
+def test_what_cannot_be_pinned_is_named_with_what_to_do(world: IcebergWorld) -> None:
+    with pytest.raises(UsageError, match="no Iceberg table"):
+        world.open().pin()
+    world.load([[row(1, "a")]])
+    with pytest.raises(UsageError, match=r"no snapshot 'sunday'.*: main"):
+        world.open(version="sunday").pin()
+    with pytest.raises(UsageError, match="no snapshot is as old as 2001"):
+        world.open(version="2001-01-01T00:00:00Z").pin()
+    told = connector.options.model_validate({"table": str(world.folder / "orders")})
+    with pytest.raises(
+        UsageError, match="no column 'order_id', which is in the key of table 'orders'; columns: id"
+    ):
+        connector.open(told, [TableSpec(TABLE, ("order_id",))]).pin()
+    world.sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
+    with pytest.raises(UsageError, match=r"write\.delete\.mode is merge-on-read") as refused:
+        world.open().pin()
+    assert "'write.delete.mode' = 'copy-on-write'" in refused.value.hint
+    world.sql("DROP TABLE {t} PURGE")
+    world.create(**{"format-version": "1"})
+    with pytest.raises(UsageError, match="format version 1") as refused:
+        world.open().pin()
+    assert "('format-version' = '2')" in refused.value.hint
+
+
+def test_delete_files_are_refused_when_the_job_is_made_and_when_they_come(world: IcebergWorld) -> None:
+    world.create(write__delete__mode="merge-on-read")
+    world.frame([row(1, "a"), row(2, "b")]).coalesce(1).writeTo(f"{world.name}.orders").append()
+    world.sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.delete.mode' = 'copy-on-write')")
+    upstream = world.open()
+    begun = upstream.pin().position
+    world.sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
+    world.sql("DELETE FROM {t} WHERE id = 1")
+    with pytest.raises(Fatal, match="has delete files"):
+        upstream.observe(begun, False)
+    world.sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.delete.mode' = 'copy-on-write')")
+    with pytest.raises(UsageError, match="it has delete files") as refused:
+        world.open().pin()
+    assert "rewrite_data_files" in refused.value.hint
+
+
+def test_what_is_no_change_of_rows_is_refused_by_its_name(world: IcebergWorld) -> None:
+    world.load([[row(1, "a")]])
+    upstream = world.open()
+    first = upstream.pin().position
+    world.land([("insert", None, row(2, "b"))])
+    applied = upstream.observe(first, False).latest
+    number = str(first.get(TABLE)).partition(":")[2]
+    world.sql(f"CALL {{c}}.system.rollback_to_snapshot('orders', {int(number)})")
+    with pytest.raises(Fatal, match="was rolled back"):
+        upstream.observe(applied, False)
+    for turn in (3, 4):
+        world.land([("insert", None, row(turn, "c"))])
+    told = "table => 'orders', older_than => TIMESTAMP '2999-01-01', retain_last => 1"
+    world.sql(f"CALL {{c}}.system.expire_snapshots({told})")
+    with pytest.raises(HistoryGone, match="has expired"):
+        upstream.observe(first, False)
+    with pytest.raises(HistoryGone, match="has expired"):
+        upstream.observe(first, True)
+    world.sql("DROP TABLE {t} PURGE")
+    world.create()
+    with pytest.raises(Fatal, match="the table was replaced"):
+        upstream.observe(first, False)
+
+
+def test_case_26_an_added_column_is_told_and_one_dropped_and_added_again_is_refused(
+    world: IcebergWorld, spark: "SparkSession"
+) -> None:
+    world.load([[row(1, "a")]])
+    upstream = world.open()
+    pin = upstream.pin()
+    world.sql("ALTER TABLE {t} ADD COLUMN more INT")
+    assert upstream.observe(pin.position, False).pending == (), "nothing was written with it yet"
+    world.sql("INSERT INTO {t} VALUES (2, 'b', 7)")
+    world.sql("CALL {c}.system.rewrite_data_files(table => 'orders', options => map('rewrite-all', 'true'))")
+    view = upstream.observe(pin.position, False)
+    ((table, schema),) = view.pending[0].schema
+    assert (table, names_of(schema)) == (TABLE, ["id", "name", "more"])
+    assert [epoch.rows for epoch in view.pending] == [1, 0], "what compaction writes is no change"
+    window = upstream.changes(spark, TABLE, pin.position, view.latest, schema)
+    found = window.select("_op", "id", "more", "_ms").toArrow().to_pylist()
+    assert found == [{"_op": "U", "id": 2, "more": 7, "_ms": view.pending[0].ms}]
+    world.sql("ALTER TABLE {t} DROP COLUMN more")
+    world.sql("ALTER TABLE {t} ADD COLUMN more INT")
+    world.sql("INSERT INTO {t} VALUES (3, 'c', 8)")
+    with pytest.raises(Fatal, match="a different column 'more'"):
+        upstream.observe(view.latest, False)

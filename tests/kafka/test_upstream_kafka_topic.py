@@ -1,0 +1,153 @@
+"""A Kafka topic that changes meanwhile: growth, new partitions, retention, and one that is made anew or gone."""
+
+import datetime as dt
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from broker import Broker
+from kafka_topics import BYTES, TABLE, Topic, history, new_topic, scanned, topic
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from backfill_cli.errors import BackfillError, HistoryGone, StateConflict, Transient, UsageError
+from backfill_cli.model.plan import SnapshotRead
+from backfill_cli.model.position import START, Position
+from backfill_cli.upstreams.kafka.log.cluster import Cluster
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["topic"]
+
+FAILURES = (BackfillError, PySparkException, Py4JError)
+
+
+def test_history_from_a_time_begins_at_the_first_record_that_is_not_older(topic: Topic) -> None:
+    now = dt.datetime.now(dt.UTC)
+    for hours in (3, 2, 1):
+        topic.write([b"x"], timestamp=int((now - dt.timedelta(hours=hours)).timestamp() * 1000))
+    at = (now - dt.timedelta(hours=2.5)).isoformat()
+    assert [(s.first, s.rows) for s in topic.open(**{"from": at}).pin().splits] == [(1, 2)]
+    later = (now + dt.timedelta(hours=9)).isoformat()
+    assert [(s.first, s.rows) for s in topic.open(**{"from": later}).pin().splits] == [(3, 0)]
+
+
+def test_case_30_a_new_partition_is_seen_with_its_first_offset(broker: Broker) -> None:
+    topic = new_topic(broker, 1)
+    topic.write([b"a"])
+    upstream = topic.open(**{"from": "latest"})
+    pin = upstream.pin()
+    topic.grow(2)
+    topic.write([b"b", b"c"], 1)
+    view = upstream.observe(pin.position, True)
+    assert dict(view.latest) == {"0": 1, "1": 2}
+    assert view.oldest is not None
+    assert dict(view.oldest)["1"] == 0
+    assert [(dict(e.cursors)["1"], e.rows) for e in view.pending] == [(2, 2)]
+
+
+def test_case_31_retention_that_passed_the_position_is_an_error_with_partition_and_offsets(
+    topic: Topic, spark: "SparkSession"
+) -> None:
+    topic.write([b"%d" % i for i in range(100)])
+    upstream = topic.open(value=BYTES)
+    reads = history(upstream)
+    topic.delete_before(40)
+    view = upstream.observe(START, True)
+    assert view.oldest == Position.of({"0": 40})
+    with pytest.raises(FAILURES) as caught:
+        scanned(upstream, spark, reads)
+    failure = upstream.failure(caught.value)
+    assert isinstance(failure, HistoryGone)
+    assert "partition 0 no longer has offset 0" in failure.message
+    assert scanned(upstream, spark, [SnapshotRead(TABLE, "0", 40, 100)])[0]["kafka_offset"] == 40
+
+
+def test_case_31_retention_is_noticed_where_anything_is_unread_also_after_idle_looks(topic: Topic) -> None:
+    topic.write([b"a"] * 10)
+    upstream = topic.open(value=BYTES)
+    upstream.pin()
+    read = Position.of({"0": 10})
+    for _ in range(3):
+        assert upstream.observe(read, False).oldest == Position.of({"0": 0})
+    topic.write([b"b"] * 10)
+    topic.delete_before(15)
+    assert upstream.observe(read, False).oldest == Position.of({"0": 15})
+    assert upstream.observe(Position.of({"0": 20}), True).oldest == Position.of({"0": 15})
+
+
+def test_an_idle_look_asks_no_partition_where_it_begins(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = new_topic(broker, 3)
+    for partition in range(3):
+        topic.write([b"a"], partition)  # so that each has a leader
+    upstream = topic.open(value=BYTES)
+    upstream.pin()
+    asked: list[list[int]] = []
+    real = Cluster._offsets
+
+    def offsets(self: Cluster, wanted: Mapping[int, Any]) -> dict[int, int]:
+        asked.append(sorted(wanted))
+        return real(self, wanted)
+
+    monkeypatch.setattr(Cluster, "_offsets", offsets)
+    upstream.observe(Position.of({"0": 1, "1": 1, "2": 1}), False)
+    topic.write([b"a"], 1)
+    upstream.observe(Position.of({"0": 1, "1": 1, "2": 1}), False)
+    topic.grow(4)
+    topic.write([b"a"], 3)
+    view = upstream.observe(Position.of({"0": 1, "1": 2, "2": 1}), False)
+    assert asked == [[0, 1, 2], [], [0, 1, 2], [1], [0, 1, 2, 3], [3]]
+    assert view.oldest == Position.of({"0": 0, "1": 0, "2": 0, "3": 0})
+
+
+def test_case_32_a_recreated_topic_stops_the_job(topic: Topic) -> None:
+    topic.write([b"a"] * 3)
+    pin = topic.open().pin()
+    topic.recreate()
+    topic.write([b"a"] * 10)
+    later = topic.open()
+    later.restore(pin)
+    with pytest.raises(StateConflict, match="recreated"):
+        later.observe(pin.position, True)
+
+
+def test_a_topic_that_is_deleted_may_come_back(topic: Topic) -> None:
+    upstream = topic.open()
+    pin = upstream.pin()
+    topic.delete()
+    with pytest.raises(Transient, match="does not exist"):
+        upstream.observe(pin.position, False)
+
+
+def test_a_topic_that_is_not_there_is_told_with_near_names(topic: Topic, broker: Broker) -> None:
+    with pytest.raises(UsageError, match="does not exist") as caught:
+        Topic(broker, topic.name + "x").open().pin()
+    assert topic.name in caught.value.hint
+
+
+def test_a_broker_that_is_not_there_is_named(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("backfill_cli.upstreams.kafka.log.cluster.ANSWER_S", 1.0)
+    with pytest.raises(Transient, match=r"127\.0\.0\.1:1.*refused"):
+        topic.open(bootstrap_servers="127.0.0.1:1").pin()
+
+
+def test_growth_is_pending_until_it_is_covered(topic: Topic) -> None:
+    topic.write([b"a"] * 3)
+    upstream = topic.open()
+    pin = upstream.pin()
+    upstream.observe(pin.position, True)
+    topic.write([b"a"] * 2)
+    view = upstream.observe(pin.position, True)
+    assert [(e.cursors, e.rows) for e in view.pending] == [((("0", 3),), 3), ((("0", 5),), 2)]
+    assert upstream.observe(Position.of({"0": 4}), True).pending[0].rows == 1
+    assert upstream.observe(view.latest, True).pending == ()
+
+
+def test_several_tables_are_refused(topic: Topic) -> None:
+    from backfill_cli.contracts import TableSpec
+    from backfill_cli.upstreams.kafka import connector
+
+    told = {"bootstrap_servers": "x", "topic": topic.name, "value": BYTES}
+    with pytest.raises(UsageError, match="fills one table"):
+        connector.open(connector.options.model_validate(told), [TableSpec("a", ()), TableSpec("b", ())])

@@ -1,0 +1,134 @@
+"""Columns that are added while a job reads: followed where that is exact, else refused by name."""
+
+import time
+from contextlib import suppress
+from pathlib import Path
+from threading import Thread
+
+import psycopg
+import pytest
+from changing_job import db, job, patiently
+from plain_job import PlainJob, nothing, small
+from postgres_database import Database
+from test_upstream_moving import once
+
+from backfill_cli.errors import BadData, Transient
+
+__all__ = ["db", "job", "small"]
+
+pytestmark = pytest.mark.usefixtures("small")
+
+ADDED = "ALTER TABLE t ADD COLUMN more numeric(6, 2)"
+
+
+@pytest.mark.parametrize("moment", ["observe", "closed", "rows", "take"])
+def test_case_26_a_column_added_while_the_snapshot_runs_is_followed(job: PlainJob, moment: str) -> None:
+    written = "UPDATE t SET more = id WHERE id % 5 = 0", "INSERT INTO t VALUES (0, 'a', 1.5), (99, 'b', NULL)"
+    once(job, moment, "UPDATE t SET v = v || '!'", ADDED, *written)
+    patiently(job)
+    assert job.sink["t"][(0,)] == {"id": 0, "v": "a", "more": pytest.approx(1.5)}
+    assert (job.sink["t"][(1,)]["more"], job.sink["t"][(5,)]["more"]) == (None, 5)
+
+
+@pytest.mark.parametrize("when", ["snapshot", "live", "dead"])
+def test_case_26_a_column_added_with_no_change_after_it_is_there(job: PlainJob, when: str) -> None:
+    if when != "snapshot":
+        job.follow()
+    if when == "dead":
+        job.die()
+    job.db(ADDED)
+    patiently(job)
+    assert all(row["more"] is None for row in job.sink["t"].values())
+
+
+@pytest.mark.parametrize("written", [True, False])
+def test_case_26_a_followed_column_may_get_a_default_before_the_job_goes_on(job: PlainJob, written: bool) -> None:
+    job.follow()
+    job.db("ALTER TABLE t ADD COLUMN later int")
+    if written:
+        job.db("UPDATE t SET later = id WHERE id % 2 = 0")
+    patiently(job)
+    job.db("ALTER TABLE t ALTER COLUMN later SET DEFAULT 7")
+    job.die()
+    job.db("INSERT INTO t (id, v) VALUES (100001, 'after')")
+    job.follow()
+
+
+def test_case_26_columns_added_twice_with_changes_between_are_followed(job: PlainJob) -> None:
+    job.follow()
+    once(
+        job, "observe", "UPDATE t SET v = 1", ADDED, "UPDATE t SET more = 2", "ALTER TABLE t ADD COLUMN x json",
+        "UPDATE t SET x = '{}' WHERE id = 3", "DELETE FROM t WHERE id = 4",
+    )  # fmt: skip
+    patiently(job)
+    assert job.sink["t"][(3,)]["v"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("when", "more"),
+    [
+        ("snapshot", "DEFAULT 7"),
+        ("live", "DEFAULT random()"),
+        ("snapshot", "int GENERATED ALWAYS AS IDENTITY"),
+        ("live", "NOT NULL DEFAULT 1"),
+    ],
+)
+def test_case_26_a_column_added_with_a_default_is_refused_by_name(job: PlainJob, when: str, more: str) -> None:
+    if when == "live":
+        job.follow()
+    job.db(f"ALTER TABLE t ADD COLUMN more {'' if more.startswith('int') else 'float8 '}{more}")
+    with pytest.raises(BadData, match=r"'t'.*'more'.*default"):
+        patiently(job)
+
+
+@pytest.mark.parametrize("when", ["live", "stopped"])
+def test_case_26_a_column_added_followed_and_then_made_again_stops_the_job(job: PlainJob, when: str) -> None:
+    job.db(ADDED, "UPDATE t SET more = 1 WHERE id < 4")
+    patiently(job)
+    job.db("ALTER TABLE t DROP more", ADDED)
+    if when == "stopped":
+        job.die()
+    with pytest.raises(BadData, match="'more' was dropped"):
+        patiently(job)
+
+
+def test_a_column_added_to_a_quiet_table_holds_up_nobody(db: Database, tmp_path: Path) -> None:
+    """The log's next change of it would tell of the column, and never comes; others fill the log all the while."""
+    db("CREATE TABLE quiet (id int PRIMARY KEY)", "INSERT INTO quiet SELECT n FROM generate_series(1, 60) n")
+    job = PlainJob(db, tmp_path, {"t": ("id",), "quiet": ("id",)})
+    job.step()
+    db("ALTER TABLE quiet ADD COLUMN more int")
+    turns = iter(range(1000))
+    job.between.observe = lambda: db(f"UPDATE t SET v = '{next(turns)}' WHERE id < 9") and None
+    for _ in range(30):
+        with suppress(Transient):
+            job.step()
+        if job.following:
+            break
+    assert job.following
+    job.between.observe = nothing
+    db("UPDATE quiet SET more = 1 WHERE id < 5")
+    job.follow()
+
+
+def test_a_chunk_that_waits_for_alter_table_reads_its_rows(db: Database, tmp_path: Path) -> None:
+    """A snapshot older than the table's new files would see none of its rows."""
+    job = PlainJob(db, tmp_path, {"t": ("id",)})
+    job.step()
+
+    def alter() -> None:
+        job.between.rows = nothing
+        holder = psycopg.connect(db.dsn)
+        holder.execute("LOCK TABLE t IN ACCESS EXCLUSIVE MODE")
+
+        def finish() -> None:
+            time.sleep(0.5)  # the chunk waits for the lock by then
+            holder.execute("ALTER TABLE t ADD COLUMN s int GENERATED ALWAYS AS (id * 2) STORED")
+            holder.commit()
+            holder.close()
+
+        Thread(target=finish).start()
+
+    job.between.rows = alter
+    patiently(job)
+    assert len(job.sink["t"]) == 40

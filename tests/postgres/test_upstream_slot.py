@@ -1,0 +1,130 @@
+"""The slot of a job: what it keeps, what it is waited for, and one that is gone or no longer the job's."""
+
+import time
+from pathlib import Path
+
+import psycopg
+import pytest
+from changing_job import db, job
+from plain_job import PlainJob, small
+from postgres_database import Database
+
+from backfill_cli.errors import HistoryGone, StateConflict, Transient
+from backfill_cli.upstreams.postgres import chunks
+from backfill_cli.upstreams.postgres.log import take
+
+__all__ = ["db", "job", "small"]
+
+pytestmark = pytest.mark.usefixtures("small")
+
+
+def test_case_17_a_slot_that_is_gone_is_never_made_anew(job: PlainJob) -> None:
+    job.follow()
+    job.db(f"SELECT pg_drop_replication_slot('{job.slot}')", "INSERT INTO t VALUES (100, 'x')")
+    with pytest.raises(HistoryGone, match="is gone"):
+        job.step()
+    job.die()
+    with pytest.raises(HistoryGone, match="is gone"):
+        job.step()
+    assert job.db("SELECT count(*) FROM pg_replication_slots WHERE database = current_database()") == [(0,)]
+
+
+@pytest.mark.parametrize("how", ["advanced", "made again"])
+def test_case_17_a_slot_that_lost_changes_to_others_stops_the_job(job: PlainJob, how: str) -> None:
+    job.follow()
+    job.db("INSERT INTO t VALUES (100, 'x')")
+    if how == "advanced":
+        job.db(f"SELECT pg_replication_slot_advance('{job.slot}', pg_current_wal_insert_lsn())")
+    else:
+        drop, make = f"pg_drop_replication_slot('{job.slot}')", "pg_create_logical_replication_slot"
+        job.db(f"SELECT {drop}", f"SELECT {make}('{job.slot}', 'pgoutput')")
+    with pytest.raises(HistoryGone, match="advanced"):
+        job.step()
+
+
+def test_a_slot_that_others_read_or_wrote_is_waited_for_or_refused(job: PlainJob) -> None:
+    job.follow()
+    job.db(
+        f"SELECT pg_drop_replication_slot('{job.slot}')",
+        f"SELECT pg_create_logical_replication_slot('{job.slot}', 'test_decoding')",
+    )
+    with pytest.raises(StateConflict, match="test_decoding"):
+        job.step()
+
+
+def test_another_database_of_the_same_name_stops_the_job(job: PlainJob) -> None:
+    """A dump that was restored elsewhere: the same tables, another system."""
+    from postgres import running
+    from postgres_database import open_folder
+
+    job.follow()
+    with open_folder() as folder, running(folder) as other:
+        with psycopg.connect(other.dsn(), autocommit=True) as admin:
+            admin.execute(psycopg.sql.SQL("CREATE DATABASE {}").format(psycopg.sql.Identifier(job.db.name)))
+        moved = Database(other, job.db.name)
+        moved("CREATE TABLE t (id int PRIMARY KEY, v text)", f"CREATE PUBLICATION {job.slot} FOR TABLE t")
+        moved(f"SELECT pg_create_logical_replication_slot('{job.slot}', 'pgoutput')")
+        mine, job.db = job.db, moved
+        job.die()
+        with pytest.raises(StateConflict, match="another database"):
+            job.step()
+        job.upstream.close()
+        job.db = mine
+
+
+def test_case_16_the_slot_keeps_what_was_not_committed(job: PlainJob) -> None:
+    job.follow()
+    for turn in range(3):
+        job.db(f"INSERT INTO t VALUES ({100 + turn}, 'x')")
+        job.step(commit=False)
+        job.die()
+    job.follow()
+    assert {(100,), (101,), (102,)} <= set(job.sink["t"])
+
+
+def test_case_14_a_transaction_that_began_before_the_slot_is_waited_for(
+    db: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not in the slot, so the snapshot has to show it: no chunk is read while it is open."""
+    monkeypatch.setattr(chunks, "VISIBLE_LIMIT_S", 0.2)
+    job = PlainJob(db, tmp_path, {"t": ("id",)})
+    with psycopg.connect(db.dsn) as early:  # after the slot, before the first chunk: the wait is for it as well
+        early.execute("UPDATE t SET v = 'early' WHERE id = 3")
+        job.die()
+        with pytest.raises(Transient, match="began before the slot"):
+            job.step()
+    job.step()
+    job.follow()
+    assert job.sink["t"][(3,)]["v"] == "early"
+
+
+def test_case_15_changes_of_one_transaction_are_one_with_its_end(job: PlainJob) -> None:
+    """One that began long ago and ends now is read whole, though its first change is before the position."""
+    with psycopg.connect(job.db.dsn) as long:
+        long.execute("UPDATE t SET v = 'long' WHERE id IN (1, 2, 39)")
+        for turn in range(3):
+            job.db(f"INSERT INTO t VALUES ({200 + turn}, 'x')")
+            job.step()
+        long.execute("DELETE FROM t WHERE id = 4")
+    job.follow()
+    assert (job.sink["t"][(1,)]["v"], (4,) in job.sink["t"]) == ("long", False)
+
+
+def test_a_server_that_goes_away_at_the_end_of_the_log_is_waited_for(
+    job: PlainJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job.follow()
+    job.db("UPDATE t SET v = 'new' WHERE id < 9")
+    read = take._Window._read
+
+    def ended(window: take._Window) -> int:
+        end = read(window)
+        job.db(f"SELECT pg_terminate_backend({window._connection.info.backend_pid})")
+        time.sleep(0.2)
+        return end
+
+    with monkeypatch.context() as broken:
+        broken.setattr(take._Window, "_read", ended)
+        with pytest.raises(Transient):
+            job.step()
+    job.follow()

@@ -1,0 +1,158 @@
+"""Tables, their keys and their identity: those that a job can follow, and those that are refused by name."""
+
+from pathlib import Path
+
+import pytest
+from changing_job import db, job, patiently
+from plain_job import PlainJob, small
+from postgres_database import Database
+from test_upstream_moving import once
+
+from backfill_cli.errors import BackfillError, BadData, StateConflict, Transient, UsageError
+
+__all__ = ["db", "job", "small"]
+
+pytestmark = pytest.mark.usefixtures("small")
+
+
+@pytest.mark.parametrize("when", ["snapshot", "live", "dead"])
+def test_a_table_made_again_stops_the_job(job: PlainJob, when: str) -> None:
+    if when != "snapshot":
+        job.follow()
+    job.db(
+        "ALTER TABLE t RENAME TO old", "CREATE TABLE t (LIKE old INCLUDING ALL)", "INSERT INTO t VALUES (7, 'x')"
+    )
+    if when == "dead":
+        job.die()
+    with pytest.raises(StateConflict, match="'t' was recreated"):
+        patiently(job)
+
+
+@pytest.mark.parametrize("when", ["snapshot", "live"])
+def test_a_table_that_is_dropped_stops_the_job(job: PlainJob, when: str) -> None:
+    if when != "snapshot":
+        job.follow()
+    job.db("DROP TABLE t")
+    with pytest.raises(BackfillError, match="'t'") as caught:
+        patiently(job)
+    assert not isinstance(caught.value, Transient)
+
+
+@pytest.mark.parametrize("identity", ["NOTHING", "USING INDEX other"])
+def test_an_identity_that_lacks_the_key_is_refused_before_and_during(job: PlainJob, identity: str) -> None:
+    job.follow()
+    job.db("ALTER TABLE t ADD COLUMN u int", "UPDATE t SET u = id")
+    patiently(job)
+    job.db("ALTER TABLE t ALTER u SET NOT NULL", "CREATE UNIQUE INDEX other ON t (u)")
+    job.db(f"ALTER TABLE t REPLICA IDENTITY {identity}")
+    if identity == "NOTHING":
+        job.db("INSERT INTO t VALUES (1000, 'x', 1000)")
+    else:
+        job.db("UPDATE t SET id = 1000, u = 1000 WHERE id = 7", "DELETE FROM t WHERE id = 8")
+    with pytest.raises(UsageError, match="its replica identity is") as caught:
+        patiently(job)
+    assert "REPLICA IDENTITY FULL" in (caught.value.hint or "")
+
+
+def test_case_11_a_key_that_is_not_the_primary_key_is_followed_with_full_identity(
+    db: Database, tmp_path: Path
+) -> None:
+    db(
+        "CREATE TABLE u (id int PRIMARY KEY, code text NOT NULL UNIQUE, v text)",
+        "ALTER TABLE u ALTER v SET STORAGE external",
+        "INSERT INTO u SELECT n, 'c' || n, repeat('x', 9000) FROM generate_series(1, 40) n",
+    )
+    with pytest.raises(UsageError, match="its replica identity is its primary key"):
+        PlainJob(db, tmp_path, {"u": ("code",)})
+    db("ALTER TABLE u REPLICA IDENTITY FULL")
+    job = PlainJob(db, tmp_path, {"u": ("code",)})
+    job.step()
+    for moment in ("observe", "closed", "rows", "take"):
+        once(
+            job,
+            moment,
+            "UPDATE u SET code = 'c' || 1000 - substr(code, 2)::int WHERE id % 4 = 1",
+            "UPDATE u SET id = -id",
+        )
+        job.step()
+    job.follow()
+
+
+def test_a_table_without_a_primary_key_and_identity_full_by_two_columns(db: Database, tmp_path: Path) -> None:
+    db("CREATE TABLE h (a int NOT NULL, b text NOT NULL, v int)", "ALTER TABLE h REPLICA IDENTITY FULL")
+    db("INSERT INTO h SELECT n % 7, 'b' || n, n FROM generate_series(1, 50) n")
+    with pytest.raises(UsageError, match="table 'h' has no unique index on its key") as refused:
+        PlainJob(db, tmp_path, {"h": ("a", "b")})
+    db(refused.value.hint)
+    job = PlainJob(db, tmp_path, {"h": ("a", "b")})
+    for moment in ("observe", "closed", "rows", "take"):
+        once(
+            job,
+            moment,
+            "UPDATE h SET a = 7 - a WHERE v % 5 = 0",
+            "UPDATE h SET v = v + 1",
+            "DELETE FROM h WHERE v = 50",
+        )
+        job.step()
+    job.follow()
+
+
+def test_a_deferrable_primary_key_is_refused_before_it_is_published(db: Database, tmp_path: Path) -> None:
+    db("CREATE TABLE late (id int PRIMARY KEY DEFERRABLE, v text)", "INSERT INTO late VALUES (1, 'a')")
+    with pytest.raises(UsageError, match="DEFERRABLE") as refused:
+        PlainJob(db, tmp_path, {"late": ("id",)})
+    db("UPDATE late SET v = 'b'", refused.value.hint)
+    job = PlainJob(db, tmp_path, {"late": ("id",)})
+    job.step()
+    db("UPDATE late SET v = 'c'")
+    job.follow()
+
+
+def test_an_unlogged_table_is_refused(db: Database, tmp_path: Path) -> None:
+    db("CREATE UNLOGGED TABLE u (id int PRIMARY KEY)")
+    with pytest.raises(UsageError, match="unlogged"):
+        PlainJob(db, tmp_path, {"u": ("id",)})
+
+
+PARTED = (
+    "CREATE TABLE p (id int PRIMARY KEY, v text) PARTITION BY RANGE (id)",
+    "CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (20)",
+    "CREATE TABLE p2 PARTITION OF p FOR VALUES FROM (20) TO (100)",
+    "INSERT INTO p SELECT n, n FROM generate_series(1, 40) n",
+)
+
+
+def test_partitions_need_the_identity_that_their_table_has(db: Database, tmp_path: Path) -> None:
+    db(*PARTED, "ALTER TABLE p REPLICA IDENTITY FULL")
+    options = {"accept_partition_changes": True}
+    with pytest.raises(UsageError, match="another REPLICA IDENTITY") as refused:
+        PlainJob(db, tmp_path, {"p": ("id",)}, options=dict(options))
+    db(*(refused.value.hint or "").split("; ")[:2])
+    job = PlainJob(db, tmp_path, {"p": ("id",)}, options=dict(options))
+    job.step()
+    db("UPDATE p SET id = id + 50 WHERE id < 5", "UPDATE p SET v = v || '!' WHERE id > 30")
+    job.follow()
+    db("CREATE TABLE p3 PARTITION OF p FOR VALUES FROM (100) TO (200)")
+    with pytest.raises(UsageError, match="another REPLICA IDENTITY"):
+        job.step()
+
+
+def test_a_name_that_sql_does_not_take_is_named(db: Database, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="not a valid name in SQL") as refused:
+        PlainJob(db, tmp_path, {"My Schema.t": ("id",)})
+    assert "double quotes" in refused.value.hint
+
+
+AT = r"^table 'far', column 'at'"
+
+
+def test_a_value_that_cannot_be_kept_names_its_table(db: Database, tmp_path: Path) -> None:
+    db("CREATE TABLE far (id int PRIMARY KEY, at timestamp)", "INSERT INTO far VALUES (1, 'infinity')")
+    with pytest.raises(BadData, match=AT):
+        PlainJob(db, tmp_path, {"far": ("id",)}).step(judged=False)
+    db("DELETE FROM far")
+    job = PlainJob(db, tmp_path, {"far": ("id",)}, options={"slot": f"far_{db.name}"})
+    job.follow()
+    db("INSERT INTO far VALUES (1, '-infinity')")
+    with pytest.raises(BadData, match=AT):
+        job.step(judged=False)

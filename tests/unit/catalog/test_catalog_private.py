@@ -1,0 +1,70 @@
+"""The catalog's file is private: its folder, its log, and what may not stand in its place."""
+
+import os
+from pathlib import Path
+
+import pytest
+from catalog_builders import Clock, end, leave_log_behind, mode, said, start_python, with_job
+
+from backfill_cli.catalog import Catalog
+from backfill_cli.errors import UsageError
+
+
+def test_the_missing_folder_is_made_for_its_owner_alone(tmp_path: Path, clock: Clock) -> None:
+    with_job(tmp_path / "a" / "b" / "catalog.duckdb", clock)
+    assert mode(tmp_path / "a") == 0o700
+    assert mode(tmp_path / "a" / "b") == 0o700
+
+
+def test_every_file_is_private_whatever_the_umask(tmp_path: Path, clock: Clock) -> None:
+    before = os.umask(0)
+    try:
+        catalog = with_job(tmp_path / "catalog.duckdb", clock)
+        with catalog.claim("orders", "me", clock()):
+            pass
+    finally:
+        os.umask(before)
+    assert {file.name: mode(file) for file in tmp_path.iterdir() if mode(file) != 0o600} == {}
+
+
+def test_a_log_that_a_crash_left_is_made_private(catalog: Catalog, path: Path) -> None:
+    leave_log_behind(path)
+    Path(f"{path}.wal").chmod(0o644)
+    holder = start_python(
+        "import sys; from pathlib import Path; from backfill_cli.catalog.store import Store\n"
+        "with Store(Path(sys.argv[1])).reading(): print('open', flush=True); sys.stdin.readline()",
+        path,
+    )
+    assert said(holder) == "open"
+    assert mode(Path(f"{path}.wal")) == 0o600
+    end(holder)
+
+
+def test_a_symbolic_link_is_refused(catalog: Catalog, path: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link.duckdb"
+    link.symlink_to(path)
+    with pytest.raises(UsageError, match="symbolic link"):
+        Catalog(link).jobs()
+
+
+def test_a_link_to_nowhere_is_refused_and_not_followed(tmp_path: Path, clock: Clock) -> None:
+    link = tmp_path / "link.duckdb"
+    link.symlink_to(tmp_path / "elsewhere.duckdb")
+    with pytest.raises(UsageError, match="symbolic link"):
+        with_job(link, clock)
+    assert not (tmp_path / "elsewhere.duckdb").exists()
+
+
+def test_a_file_that_everybody_can_write_is_refused(catalog: Catalog, path: Path) -> None:
+    path.chmod(0o666)
+    with pytest.raises(UsageError, match="writable by everybody") as refused:
+        catalog.jobs()
+    assert "chmod o-w" in refused.value.hint
+
+
+def test_a_folder_that_everybody_can_write_is_refused(tmp_path: Path, clock: Clock) -> None:
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    with pytest.raises(UsageError, match="everybody can replace"):
+        with_job(tmp_path / "open" / "catalog.duckdb", clock)
+    assert list((tmp_path / "open").iterdir()) == []

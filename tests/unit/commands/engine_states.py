@@ -1,0 +1,198 @@
+"""States in which errors of the engine name a command: whoever creates, runs, recovers, verifies or drops a job.
+
+Each function brings one about in a scene of `hint_scene`, and returns the hint of the error.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from half_done import EPOCH
+from hint_scene import NoStager, Scene
+from sink_contract import schema_json
+
+from backfill_cli import errors
+from backfill_cli.config import load
+from backfill_cli.contracts import SinkTable
+from backfill_cli.contracts.cutover import Swap
+from backfill_cli.engine.loop import run as engine_run
+from backfill_cli.engine.loop.orchestrator import Tick
+from backfill_cli.engine.loop.ports import Job
+from backfill_cli.engine.loop.process import Heartbeat, Wake
+from backfill_cli.engine.loop.promises import Promises
+from backfill_cli.errors import BadData
+from backfill_cli.model.checkpoint import Owner
+from backfill_cli.model.job import Control
+from backfill_cli.model.plan import Staged
+
+
+def nothing_to_verify(s: Scene) -> str:
+    from backfill_cli.engine.verify.job import verify_against
+
+    s.sql(s.sink, "DELETE FROM _backfill_jobs")
+    sink: Any = s.config.open_sink()
+    return s.failed(lambda: verify_against(None, s.job, sink, False, s.folder / "v", None))  # type: ignore[arg-type]
+
+
+def history_gone_for_verify(s: Scene) -> str:
+    from backfill_cli.engine.verify.job import history_named
+
+    def compared() -> None:
+        with history_named("orders"):
+            raise errors.HistoryGone("a change file is gone", "put it back, or drop the job and start over")
+
+    return s.failed(compared)
+
+
+def two_tables(s: Scene) -> None:
+    """Of a promised epoch one table has it, the other does not."""
+    s.sql(
+        s.sink,
+        "INSERT INTO _backfill_markers "
+        "SELECT job, 'more', 'main.more', 20, token, 'a20', NULL FROM _backfill_markers",
+    )
+    s.sql(s.catalog.path, f"UPDATE jobs SET sink_tables = '{more_tables(s)}'")
+
+
+def more_tables(s: Scene) -> str:
+    from backfill_cli.model.codec import encode
+
+    more = SinkTable("more", "more", ("id",), schema_json(id="long", name="string"))
+    s.sql(s.sink, "CREATE TABLE more (id BIGINT NOT NULL, name VARCHAR)")
+    return f"[{', '.join(encode(table) for table in (*s.job.tables, more))}]"
+
+
+def staging_damaged_between_tables(s: Scene) -> str:
+    two_tables(s)
+    s.prepared(Staged("gone"))
+    return s.ended("resume", "orders")
+
+
+def refused_between_tables(s: Scene) -> str:
+    two_tables(s)
+    s.prepared(Staged("a20"))
+    with s.catalog.claim("orders", "test", 5) as claim:
+        promised = claim.store.load().prepared
+        assert promised is not None
+        job = Job("orders", claim.token, (*s.job.tables, replace(s.job.tables[0], name="more")), "")
+        promises = Promises(job, claim.store, s.config.open_sink(), NoStager())  # type: ignore[arg-type]
+        return s.failed(lambda: promises.take_back(promised, BadData("a row that the sink can never take")))
+
+
+def heartbeat_died(s: Scene) -> str:
+    def renew() -> None:
+        raise RuntimeError("a fault of ours")
+
+    return s.failed(Heartbeat("orders", renew, 1_000, Wake())._beat_by_name)
+
+
+def sink_newer(s: Scene) -> str:
+    s.commit(20, EPOCH)
+    return s.ended("resume", "orders")
+
+
+def sink_older(s: Scene) -> str:
+    s.sql(s.sink, "UPDATE _backfill_markers SET epoch = 0")
+    return s.ended("resume", "orders")
+
+
+def stopped_early(s: Scene) -> str:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine_run, "run_loop", lambda *_: Tick.STOPPED)
+        return s.ended("start", "--config", "job.toml", "--until", "caught-up")
+
+
+def other_result(s: Scene) -> str:
+    text = (s.folder / "job.toml").read_text()
+    (s.folder / "job.toml").write_text(text.replace('key = ["id"]', 'key = ["name"]'))
+    return s.refused("start", "--config", "job.toml")
+
+
+def sink_deleted(s: Scene) -> str:
+    s.sink.unlink()
+    return s.refused("resume", "orders")
+
+
+def nothing_saved(s: Scene) -> str:
+    s.sink.unlink()
+    return s.refused("resume", "--from-sink", "job.toml")
+
+
+def nothing_saved_of_an_unknown_job(s: Scene) -> str:
+    s.sink.unlink()
+    s.catalog.path.unlink()
+    return s.refused("resume", "--from-sink", "job.toml")
+
+
+def not_known_here(s: Scene) -> str:
+    s.config.open_sink().own("orders", s.catalog.made(), s.catalog.made())
+    s.sql(s.sink, "DELETE FROM _backfill_owners")
+    return s.refused("start", "--config", "job.toml", "--catalog", "other/catalog.duckdb")
+
+
+def of_a_catalog_that_is_there(s: Scene) -> str:
+    return s.refused("start", "--config", "job.toml", "--catalog", "other/catalog.duckdb")
+
+
+def of_a_catalog_that_is_lost(s: Scene) -> str:
+    s.catalog.path.unlink()
+    return s.refused("start", "--config", "job.toml")
+
+
+def of_a_lost_catalog_before_the_first_commit(s: Scene) -> str:
+    s.sql(s.sink, "DELETE FROM _backfill_jobs; UPDATE _backfill_markers SET epoch = 0")
+    return of_a_catalog_that_is_lost(s)
+
+
+def of_a_catalog_elsewhere(s: Scene) -> str:
+    s.config.open_sink().own("orders", Owner("id-2", "far-host", "/far/c.duckdb"), s.catalog.made())
+    s.catalog.path.unlink()
+    return s.refused("start", "--config", "job.toml")
+
+
+def drop_sink_of_a_known_job(s: Scene) -> str:
+    return s.refused("drop", "orders", "--sink", "job.toml", "--confirm", "orders")
+
+
+def rows_of_others_to_drop(s: Scene) -> str:
+    with s.catalog.claim("orders", "test", 5) as claim:
+        committed = claim.store.load().committed
+    existing = tuple(replace(table, plain_inserts=False) for table in s.job.tables)
+    s.catalog.rebuild(replace(s.job, tables=existing), committed, Control(), 9)
+    return s.refused("drop", "orders", "--with-rows", "--confirm", "orders")
+
+
+def people_query_what_is_to_go(s: Scene) -> str:
+    config = s.folder / "job.toml"
+    config.write_text(config.read_text().replace("[sink]", 'live = "shown"\n[sink]'))
+    job = load(config)
+    with s.catalog.claim("orders", "test", 5) as claim:
+        claim.store.redefine(job.stored(), "forever", job.file)
+    sink: Any = job.open_sink()
+    sink.cut_over("orders", [Swap(s.job.tables[0], "shown")], EPOCH, 1, 2**42)
+    return s.refused("drop", "orders", "--with-rows", "--confirm", "orders")
+
+
+STATES: dict[str, tuple[Callable[[Scene], str], ...]] = {
+    "backfill_cli/engine/verify/job.py:verify_against": (nothing_to_verify,),
+    "backfill_cli/engine/verify/job.py:history_named": (history_gone_for_verify,),
+    "backfill_cli/engine/loop/recovery.py:_drop": (staging_damaged_between_tables,),
+    "backfill_cli/engine/loop/recovery.py:_require_agreement": (sink_newer, sink_older),
+    "backfill_cli/engine/loop/run.py:_ended": (stopped_early,),
+    "backfill_cli/engine/job/create.py:require_same": (other_result,),
+    "backfill_cli/engine/job/create.py:rebuild": (nothing_saved, nothing_saved_of_an_unknown_job),
+    "backfill_cli/engine/job/ownership.py:require_new": (not_known_here,),
+    "backfill_cli/engine/job/ownership.py:require_kept": (sink_deleted,),
+    "backfill_cli/engine/job/ownership.py:_of_another": (
+        of_a_catalog_that_is_there,
+        of_a_catalog_that_is_lost,
+        of_a_lost_catalog_before_the_first_commit,
+        of_a_catalog_elsewhere,
+    ),
+    "backfill_cli/engine/job/drop.py:_to_drop": (rows_of_others_to_drop,),
+    "backfill_cli/engine/job/drop.py:_refuse_queried": (people_query_what_is_to_go,),
+    "backfill_cli/engine/job/drop.py:drop_from_sink": (drop_sink_of_a_known_job,),
+    "backfill_cli/engine/loop/promises.py:take_back": (refused_between_tables,),
+    "backfill_cli/engine/loop/process.py:_beat_by_name": (heartbeat_died,),
+}

@@ -1,0 +1,131 @@
+"""A job that is half done, and whatever is typed in its folder: where the hints of errors are brought about.
+
+Spark is left out: a run goes through claim, sink and recovery as it is, and its loop ends at once.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import duckdb
+import pytest
+from command_builders import Run
+from half_done import EPOCH, SINK, commit_of, half_done, progress, told, written
+from sink_contract import a_table, schema_json
+
+from backfill_cli.catalog import Catalog, lease
+from backfill_cli.config import JobConfig
+from backfill_cli.contracts import JobDefinition, SinkTable
+from backfill_cli.engine.job import create, preflight
+from backfill_cli.engine.job.resources import Resources
+from backfill_cli.engine.loop import run as engine_run
+from backfill_cli.engine.loop.orchestrator import Tick
+from backfill_cli.errors import BackfillError
+from backfill_cli.model.plan import EpochPlan, Staged
+
+
+@dataclass
+class Scene:
+    """A folder with the job `orders` half done in the default catalog; `run` types a command there."""
+
+    folder: Path
+    run: Run
+    config: JobConfig
+    catalog: Catalog
+    job: JobDefinition
+
+    def refused(self, *words: str) -> str:
+        """The hint of a command that must be refused, and has changed nothing."""
+        before = self.held()
+        hint = self.ended(*words)
+        assert self.held() == before
+        return hint
+
+    def held(self) -> object:
+        """What catalogs and sink hold, and which files are there. Locks, calls and logs are no state."""
+        stateless = (".lock", ".queue", ".runner", ".wake", ".log")
+        files = {file for file in self.folder.rglob("*") if file.suffix not in stateless and file.name != "logs"}
+        return files - {self.folder / "other"}, content(self.catalog.path), content(self.sink)
+
+    def ended(self, *words: str) -> str:
+        """The hint of a command that fails once it has begun."""
+        done = self.run(*words)
+        assert done.exit_code not in (0, None), done.output
+        assert "Traceback" not in done.output
+        assert "Try: " in done.stderr, (done.stderr, done.exception)
+        return done.stderr.split("Try: ", 1)[1]
+
+    def failed(self, act: Callable[[], object]) -> str:
+        """The hint of the error that `act` raises."""
+        with pytest.raises(BackfillError) as caught:
+            act()
+        return caught.value.hint
+
+    def sql(self, file: Path, sql: str) -> None:
+        with duckdb.connect(str(file)) as db:
+            db.execute(sql)
+
+    @property
+    def sink(self) -> Path:
+        return self.folder / "sink.duckdb"
+
+    def commit(self, epoch: int, after: int, token: int = 1) -> None:
+        """An epoch for the sink alone."""
+        with self.catalog.claim("orders", "test", 5) as claim:
+            state = claim.store.load().committed
+        checkpoint = replace(state, epoch=epoch, prev_ms=after, token=token, attempt=f"a{epoch}")
+        self.config.open_sink().commit(commit_of(self.job, checkpoint, after))
+
+    def prepared(self, staged: Staged) -> None:
+        """The catalog promises an epoch that the sink does not have."""
+        with self.catalog.claim("orders", "test", 5) as claim:
+            state = claim.store.load().committed
+            epoch = replace(state, epoch=20, prev_ms=EPOCH, token=claim.token, attempt="a20", splits={})
+            claim.store.prepare(replace(epoch, plan=EpochPlan(), staged=staged), None, progress())
+
+
+def content(file: Path) -> object:
+    try:
+        return told(file)
+    except duckdb.Error:
+        return file.read_bytes()
+
+
+class NoStager:
+    def __init__(self, *_: object) -> None: ...
+
+    def folder(self, epoch: int, attempt: str) -> str:
+        return "/nowhere"
+
+    def intact(self, epoch: int, staged: Staged) -> bool:
+        return staged.attempt != "gone"
+
+    def discard(self, epoch: int, attempt: str) -> None: ...
+
+    def sweep(self, keep: object) -> None: ...
+    def begin(self) -> None: ...
+
+
+@pytest.fixture
+def scene(folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Scene]:
+    def tables(config: JobConfig, *_: object, **__: object) -> tuple[SinkTable, ...]:
+        return (a_table("orders", schema=schema_json(id="long", name="string"), key=tuple(config.tables[0].key)),)
+
+    monkeypatch.setattr(Resources, "spark", property(lambda self: None))
+    monkeypatch.setattr(engine_run, "SparkStager", NoStager)
+    monkeypatch.setattr(engine_run, "run_loop", lambda *_: Tick.DONE)
+    monkeypatch.setattr(create, "sink_tables", tables)
+    monkeypatch.setattr(preflight, "sink_tables", tables)
+    monkeypatch.setattr(lease, "LEASE_MS", 1_500)  # a runner of another machine that never comes is waited out
+
+    def made(name: str, sink: str = SINK) -> Scene:
+        place = folder / name
+        place.mkdir()
+        monkeypatch.chdir(place)
+        config = written(place, sink=sink)
+        catalog = Catalog(place / ".backfill/catalog.duckdb")
+        job = half_done(config, catalog)
+        config.open_sink().own("orders", catalog.made(), None)
+        return Scene(place, run, config, catalog, job)
+
+    return made

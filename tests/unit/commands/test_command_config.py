@@ -1,0 +1,95 @@
+"""init and config: what they write and show, and what they leave alone."""
+
+import json
+from pathlib import Path
+
+import pytest
+from command_builders import CONFIG, Run, write_config
+
+from backfill_cli.config import load
+
+
+def test_init_writes_a_config_that_loads_and_never_over_another(run: Run, folder: Path) -> None:
+    assert run("init").exit_code == 0
+    assert load(folder / "job.toml").job.name == "orders"
+    (folder / "job.toml").write_text("mine")
+    result = run("init")
+    assert result.exit_code == 2
+    assert (folder / "job.toml").read_text() == "mine"
+    assert run("init", "other.toml").exit_code == 0
+    assert run("init", "k.toml", "--upstream", "kafka", "--sink", "postgres").exit_code == 0
+    assert load(folder / "k.toml").tree["sink"]["type"] == "postgres"
+
+
+def test_init_that_looks_says_what_is_left_to_fill_in(run: Run, folder: Path) -> None:
+    (folder / "lines.csv").write_text("order,note\n1,a\n1,b\n")
+    result = run("init", "looked.toml", "--path", "lines.csv")
+    assert result.exit_code == 0
+    assert "Try: fill in key in it, then: backfill plan --config looked.toml" in result.stderr + result.stdout
+    assert json.loads(run("init", "again.toml", "--path", "lines.csv", "--json").stdout) == {
+        "schema": 1,
+        "file": "again.toml",
+        "fill_in": ["key"],
+    }
+    refused = run("plan", "looked.toml")
+    assert refused.exit_code == 2
+    assert "tables[0].key: must not be empty" in refused.stderr
+
+
+def test_init_for_a_type_that_is_not_there_writes_nothing(run: Run, folder: Path) -> None:
+    result = run("init", "--upstream", "kafak")
+    assert result.exit_code == 2
+    assert "unknown upstream type 'kafak'; known: kafka, " in result.stderr
+    assert list(folder.iterdir()) == []
+
+
+def test_config_show_says_where_each_value_comes_from_and_no_secret(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WAREHOUSE_DSN", "postgresql://me:hunter2@h/w")
+    (folder / "secret").write_text("hunter3")
+    text = CONFIG.replace(
+        'type = "duckdb"\npath = "warehouse.duckdb"', 'type = "postgres"\ndsn = "${env:WAREHOUSE_DSN}"'
+    )
+    text += '[barrier]\ninterval = "500ms"\n[spark.conf]\n'
+    text += '"a.password" = "${file:secret}"\n"b.token" = "${env:NOT_THERE}"\n'
+    file = write_config(folder, text)
+    done = run("config", "show", "--json")
+    told = {one["path"]: (one["value"], one["origin"], one["note"]) for one in json.loads(done.stdout)["options"]}
+    assert told["job.name"] == ("orders", "file", "")
+    assert told["job.strategy"] == ("auto", "default", "")
+    assert told["upstream.type"] == ("files", "file", "")
+    assert told["upstream.snapshot.path"] == (str(folder / "data/snapshot"), "file", "")
+    assert told["upstream.snapshot.csv.header"] == (True, "default", "")
+    assert told["tables[0].key"] == (["id"], "file", "")
+    assert told["sink.dsn"] == ("${env:WAREHOUSE_DSN}", "environment", "WAREHOUSE_DSN")
+    assert told["sink.schema"] == ("public", "default", "")
+    assert told["barrier.interval"] == ("0.5s", "file", "")
+    assert told["barrier.target"] == ("5s", "default", "")
+    assert told['spark.conf."a.password"'] == (f"${{file:{folder}/secret}}", "secret file", "secret")
+    assert told['spark.conf."b.token"'] == ("${env:NOT_THERE}", "environment", "NOT_THERE, which is not set")
+    shown = run("config", "show", file)
+    assert "barrier.interval" in shown.stdout
+    assert "hunter" not in done.output + shown.output
+    assert max(len(line.split("  ")) for line in shown.stdout.splitlines()) >= 3
+
+
+def test_config_show_of_a_key_that_the_upstream_knows(run: Run, folder: Path) -> None:
+    text = '[job]\nname = "o"\n[upstream]\ntype = "kafka"\nbootstrap_servers = "h:1"\ntopic = "o"\n'
+    text += (
+        'value = { schema = "id BIGINT" }\n[[tables]]\nname = "o"\n[sink]\ntype = "duckdb"\npath = "w.duckdb"\n'
+    )
+    done = run("config", "show", write_config(folder, text), "--json")
+    told = {one["path"]: (one["value"], one["origin"]) for one in json.loads(done.stdout)["options"]}
+    assert told["tables[0].key"] == (["kafka_partition", "kafka_offset"], "upstream")
+    assert told["upstream.value.schema"] == ("id BIGINT", "file")
+
+
+def test_config_show_of_a_file_with_faults_is_code_2(run: Run, folder: Path) -> None:
+    done = run("config", "show", write_config(folder, "[job]\nname = 'A B'\n"))
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "job.name" in done.stderr
+
+
+def test_config_schema_is_json(run: Run) -> None:
+    assert json.loads(run("config", "schema").stdout)["title"] == "backfill job"

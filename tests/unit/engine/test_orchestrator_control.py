@@ -1,0 +1,134 @@
+"""Commands in the barrier loop: they act between the reads, and are reached once the epoch in flight is there."""
+
+from loop_world import World
+
+from backfill_cli.engine.loop.orchestrator import Tick
+from backfill_cli.errors import Transient
+from backfill_cli.model.job import Control, JobState, Verb
+
+
+def test_a_command_acts_before_the_next_read_and_a_pause_is_reached_once_the_epoch_in_flight_is_there() -> None:
+    world = World(rows=100)
+    world.step()
+    world.seen()
+    world.post(Verb.PAUSE)
+    world.step()
+    assert world.seen() == ["take pause", "observe"]
+    assert world.store.control == Control("ann", world.now_ms)
+    assert world.store.state == JobState.PAUSING
+    world.finish()
+    world.step()
+    assert "stage" not in world.seen()
+    assert world.store.state == JobState.PAUSED
+
+
+def test_a_resume_overtakes_a_stop_that_waits_for_the_epoch_in_flight() -> None:
+    world = World(rows=100)
+    world.step()
+    world.post(Verb.STOP)
+    world.step()
+    world.post(Verb.RESUME)
+    world.step()
+    assert world.store.state == JobState.RUNNING
+    world.finish()
+    assert world.steps(3)[-1] != Tick.STOPPED
+
+
+def test_a_stop_ends_the_run_once_the_epoch_in_flight_is_marked() -> None:
+    world = World(rows=100)
+    world.step()
+    world.post(Verb.STOP)
+    assert world.step() == Tick.WAITING
+    assert world.store.state == JobState.STOPPING
+    world.finish()
+    world.seen()
+    assert world.step() == Tick.STOPPED
+    assert f"mark {world.store.committed.epoch}" in world.seen()
+
+
+def test_a_command_never_lands_between_the_reads_of_one_epoch() -> None:
+    world = World(rows=100)
+    world.step()
+    world.step()  # read ahead under the previous control
+    world.post(Verb.PAUSE)
+    world.finish()
+    world.steps(4)
+    taken = world.trace.index("take pause")
+    assert "stage" not in world.trace[taken:]
+    assert world.sink.rows == dict(world.upstream.splits[0][: len(world.sink.rows)])
+
+
+def test_the_catalog_has_the_control_before_it_acts() -> None:
+    world = World(rows=100)
+    world.post(Verb.PAUSE)
+    world.store.failures = [Transient("the catalog is locked")]
+    assert world.step() == Tick.WAITING
+    assert not world.loop.state.control.paused
+    assert world.trace == ["take pause"]
+    world.step(200)
+    assert world.loop.state.control.paused
+
+
+def test_case_45_a_paused_job_has_barriers_that_read_nothing_until_it_is_resumed() -> None:
+    world = World(rows=100, log=5)
+    world.post(Verb.PAUSE)
+    world.steps(20, 1_000)
+    assert world.trace.count("stage") == 0
+    assert world.trace.count("observe") == 20
+    world.post(Verb.RESUME)
+    world.steps(2, 1_000)
+    assert world.store.states == [JobState.PAUSED, JobState.RUNNING]
+    assert "stage" in world.trace
+
+
+def test_case_45_a_takeover_stays_paused_and_a_throttle_does_not_unpause() -> None:
+    world = World(rows=100)
+    world.post(Verb.PAUSE)
+    world.steps(2, 1_000)
+    world.open()
+    world.post(Verb.THROTTLE, rate=7.0)
+    world.steps(3, 1_000)
+    assert world.trace.count("stage") == 0
+    assert world.store.control.paused
+    assert world.store.control.rate == 7.0
+    assert world.store.states == [JobState.PAUSED, JobState.PAUSED]
+
+
+def test_commands_of_one_look_are_one_barrier_in_their_order() -> None:
+    world = World(rows=100)
+    for verb in (Verb.PAUSE, Verb.THROTTLE, Verb.RESUME):
+        world.post(verb, rate=3.0)
+    world.steps(1)
+    assert world.trace[0] == "take pause, throttle, resume"
+    assert world.store.control == Control(rate=3.0)
+
+
+def test_a_stop_ends_the_loop_at_its_barrier_with_everything_marked() -> None:
+    world = World(rows=100)
+    world.steps(3)
+    world.post(Verb.STOP)
+    assert world.until(Tick.STOPPED)
+    assert world.store.state == JobState.STOPPING
+    assert world.store.prepared is None
+    assert world.store.committed.epoch == world.sink.marker.epoch
+
+
+def test_a_signal_commits_what_was_staged_and_reads_no_more() -> None:
+    world = World(rows=100)
+    world.step()
+    world.step()
+    world.loop.ask_stop()
+    world.seen()
+    world.finish()
+    ticks = world.steps(3)
+    assert ticks[-1] == Tick.STOPPED
+    assert [e for e in world.seen() if e.startswith(("commit", "stage", "observe"))] == ["commit a1", "commit a2"]
+    assert world.store.committed.attempt == "a2"
+
+
+def test_a_stop_that_a_resume_took_back_does_not_stop() -> None:
+    world = World(rows=100)
+    world.post(Verb.STOP)
+    world.post(Verb.RESUME)
+    assert Tick.STOPPED not in world.steps(3)
+    assert world.store.states == [JobState.RUNNING]

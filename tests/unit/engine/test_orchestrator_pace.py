@@ -1,0 +1,129 @@
+"""When the barrier loop has a barrier, and what it says if it had none for long."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from loop_world import SETTINGS, World
+
+from backfill_cli.engine.loop.orchestrator import Tick
+from backfill_cli.engine.loop.ports import StagedEpoch
+from backfill_cli.errors import Transient
+from backfill_cli.model.job import Verb
+from backfill_cli.model.pace import Sizer
+from backfill_cli.model.plan import EpochPlan
+
+# -- when --------------------------------------------------------------------------------------------------------
+
+
+def test_behind_a_barrier_follows_as_soon_as_its_epoch_is_staged() -> None:
+    world = World(rows=1_000)
+    world.steps(6)
+    assert [e for e in world.trace if e == "stage"] == ["stage"] * 4  # 10 rows, then four times as many each
+    assert len(world.sink.rows) == 1_000
+
+
+def test_with_a_rate_barriers_keep_the_interval() -> None:
+    world = World(rows=100)
+    world.post(Verb.THROTTLE, rate=10.0)
+    world.steps(1)
+    world.seen()
+    world.steps(9, 100)
+    assert world.trace.count("observe") == 0
+    world.steps(2, 100)
+    assert world.trace.count("observe") == 1
+    assert world.loop.wait_ms() <= 1_000
+
+
+def test_live_an_idle_barrier_comes_at_the_interval_and_only_looks_at_the_upstream() -> None:
+    world = World(rows=10)
+    world.until(Tick.IDLE)
+    world.steps(1, 1_000)
+    world.seen()
+    ticks = world.steps(1_000, 100)
+    assert set(ticks) == {Tick.IDLE}
+    assert world.trace == ["observe"] * 100
+
+
+def test_live_a_change_is_committed_at_the_next_barrier() -> None:
+    world = World(rows=10)
+    world.until(Tick.IDLE)
+    world.change(5)
+    world.seen()
+    world.steps(2, 1_000)
+    assert world.seen()[:3] == ["observe", "stage", "prepare a2"]
+    assert world.sink.rows == world.upstream.at(world.upstream.observe_all())
+
+
+def test_an_idle_barrier_marks_what_was_committed_before_it() -> None:
+    world = World(rows=10)
+    world.until(Tick.IDLE)
+    assert world.store.prepared is None
+    assert world.store.committed.epoch == world.sink.marker.epoch
+
+
+def test_a_throttled_epoch_says_nothing_about_the_size() -> None:
+    world = World(rows=1_000)
+    world.post(Verb.THROTTLE, rate=50.0)
+    world.steps(6, 1_000)
+    assert world.loop._sizes.snapshot == Sizer(10)
+
+
+# -- self-pause --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("interval_ms", "target_ms"), [(1_000, 5_000), (9_000, 5_000)])
+@pytest.mark.parametrize("more_to_read", [True, False])
+def test_without_a_barrier_for_six_times_the_longer_of_interval_and_target_it_says_self_paused(
+    interval_ms: int, target_ms: int, more_to_read: bool
+) -> None:
+    settings = replace(SETTINGS, interval_ms=interval_ms, target_ms=target_ms)
+    world = World(rows=100 if more_to_read else 10, settings=settings)
+    world.step()
+    last_ms = world.now_ms
+    world.step()
+    patience_ms = 6 * max(interval_ms, target_ms)
+    while world.now_ms < last_ms + patience_ms:
+        world.step(500)
+    assert world.loop.progress().waiting_for is None
+    world.step(500)
+    epoch = world.store.prepared.epoch  # type: ignore[union-attr]
+    said = f"self-paused, no barrier for {patience_ms / 1000:.0f} s: the sink to commit epoch {epoch}"
+    assert world.loop.progress().waiting_for == said
+    assert world.loop.progress().limited_by == f"waiting: {said}"
+    world.steps(2, 1_000)
+    world.steps(1, interval_ms)
+    assert world.loop.progress().waiting_for is None
+
+
+def test_a_runner_that_stages_for_long_says_that_and_not_that_it_is_self_paused() -> None:
+    world, told = World(rows=100), []
+    world.step()
+    stage = world.stager.stage
+
+    def slow(plan: EpochPlan, epoch: int, schemas: Mapping[str, str]) -> StagedEpoch:
+        world.now_ms += 60_000
+        told.append(world.loop.progress())
+        return stage(plan, epoch, schemas)
+
+    world.stager.stage = slow  # type: ignore[method-assign]
+    world.step(200)  # reads ahead while the sink commits
+    (meanwhile,) = told
+    assert (meanwhile.doing, meanwhile.waiting_for) == ("reading 1 split of the snapshot", None)
+    assert meanwhile.limited_by == "upstream reads"
+    assert str(world.loop.progress().waiting_for).startswith(
+        "self-paused, no barrier for 60 s: the sink to commit"
+    )
+
+
+def test_a_commanded_pause_outranks_a_self_pause() -> None:
+    world = World(rows=100)
+    world.step()
+    world.step()
+    world.sink.failures = [Transient("held")] * 50
+    world.finish()
+    world.step()
+    world.post(Verb.PAUSE)
+    world.step()
+    world.now_ms += 40_000
+    assert world.loop.progress().limited_by == "paused by ann; to continue: backfill resume j"

@@ -1,0 +1,121 @@
+"""An epoch plan that cannot be staged: what is named, what may pass, and that nothing is left."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from stage_world import JOB, SCHEMAS, WINDOW, Upstream, config, leftovers, read, stager, struct, upstream
+
+from backfill_cli.config import load
+from backfill_cli.engine.staging.stage import SparkStager
+from backfill_cli.errors import BadData, Fatal, Transient
+from backfill_cli.model.plan import ChangeWindow, EpochPlan
+from backfill_cli.model.position import START
+from backfill_cli.spark.failures import from_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["config", "stager", "upstream"]
+
+
+def test_a_null_key_in_the_snapshot_is_named_and_nothing_is_left(stager: SparkStager, upstream: Upstream) -> None:
+    upstream.rows["items"] = [[(1, 1, "a"), (1, None, "b"), (2, None, "c")]]
+    with pytest.raises(BadData, match=r"table 'items': key column 'line' is NULL in 2 row\(s\) of the snapshot"):
+        stager.stage(EpochPlan((read("items", 0, 0, 3),)), 7, SCHEMAS)
+    assert leftovers(stager) == []
+
+
+def test_a_null_key_in_a_table_without_transform_is_named(stager: SparkStager, upstream: Upstream) -> None:
+    upstream.rows["orders"] = [[(1, 1), (None, 2)]]
+    with pytest.raises(BadData, match=r"table 'orders': key column 'id' is NULL in 1 row\(s\) of the snapshot"):
+        stager.stage(EpochPlan((read("orders", 0, 0, 2),)), 7, SCHEMAS)
+    assert leftovers(stager) == []
+
+
+def test_a_null_key_in_the_change_log_is_named_also_where_it_is_netted_away(
+    stager: SparkStager, upstream: Upstream
+) -> None:
+    upstream.log["orders"] = [("U", 1, 1, None, 1), ("D", 2, 2, None, None)]
+    with pytest.raises(BadData, match=r"table 'orders': key column 'id' is NULL in 2 row\(s\) of the change log"):
+        stager.stage(EpochPlan(window=WINDOW), 7, SCHEMAS)
+    assert leftovers(stager) == []
+
+
+def test_another_change_of_the_schema_stops_before_anything_is_read(
+    stager: SparkStager, upstream: Upstream
+) -> None:
+    window = ChangeWindow(START, WINDOW.up_to, 5, 6, 1, (("orders", struct(id="long", v="string")),))
+    with pytest.raises(BadData, match="integer became string"):
+        stager.stage(EpochPlan(window=window), 7, SCHEMAS)
+    assert upstream.asked == []
+
+
+def _broken(message: str) -> Callable[..., Any]:
+    def scan(*_: Any) -> Any:
+        raise RuntimeError(message)
+
+    return scan
+
+
+def test_what_spark_says_of_a_broken_upstream_is_told_in_its_words(
+    stager: SparkStager, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = EpochPlan((read("orders", 0, 0, 2),))
+    for read_by in ("scan", "batches"):
+        monkeypatch.setattr(upstream, read_by, _broken("cannot read part-1"), raising=False)
+    with pytest.raises(Fatal, match="part-1 is no Parquet file"):
+        stager.stage(plan, 7, SCHEMAS)
+    for read_by in ("scan", "batches"):
+        monkeypatch.setattr(upstream, read_by, _broken("our own mistake"), raising=False)
+    with pytest.raises(RuntimeError, match="our own mistake"):
+        stager.stage(plan, 7, SCHEMAS)
+    assert leftovers(stager) == []
+
+
+@pytest.mark.parametrize(
+    "said", ["OSError: [errno 28] No space left on device", "IOException: Disk quota exceeded"]
+)
+def test_case_43_a_full_staging_disk_may_pass_and_leaves_nothing(
+    stager: SparkStager, upstream: Upstream, monkeypatch: pytest.MonkeyPatch, said: str
+) -> None:
+    for read_by in ("scan", "batches"):
+        monkeypatch.setattr(upstream, read_by, _broken(said), raising=False)
+    with pytest.raises(
+        Transient, match=r"(No space left on device|Disk quota exceeded): the staging folder"
+    ) as caught:
+        stager.stage(EpochPlan((read("orders", 0, 0, 2),)), 7, SCHEMAS)
+    assert "spark.local.dir" in caught.value.hint
+    assert leftovers(stager) == []
+
+
+NOT_UTF8 = "CAST(X'61FF62' AS STRING)"
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        NOT_UTF8,
+        f"array('a', {NOT_UTF8})",
+        f"map('k', {NOT_UTF8})",
+        f"map({NOT_UTF8}, 1)",
+        f"named_struct('x', array(named_struct('y', {NOT_UTF8})))",
+    ],
+    ids=["text", "array", "map", "map key", "struct"],
+)
+@pytest.mark.parametrize(
+    "plan", [EpochPlan((read("items", 0, 0, 3),)), EpochPlan(window=WINDOW)], ids=["rows", "changes"]
+)
+def test_text_that_is_not_utf8_is_refused_while_it_is_staged(
+    spark: "SparkSession", tmp_path: Path, plan: EpochPlan, note: str
+) -> None:
+    text = JOB.replace("HERE", str(tmp_path)).replace("upper(note) AS note", f"{note} AS note")
+    (tmp_path / "job.toml").write_text(text, "utf-8")
+    upstream = Upstream()
+    upstream.failure = from_spark  # type: ignore[assignment, method-assign]
+    stager = SparkStager(lambda: spark, upstream, load(tmp_path / "job.toml"))  # type: ignore[arg-type]
+    with pytest.raises(BadData, match="column 'note': text that is not UTF-8") as caught:
+        stager.stage(plan, 7, SCHEMAS)
+    assert ("61FF62" in caught.value.message) == (note == NOT_UTF8)
+    assert leftovers(stager) == []

@@ -1,0 +1,98 @@
+"""Columns of change files: the first file with others, new ones with and without a declared type."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from files_builders import at, land, opened, pending, root
+
+from backfill_cli.errors import BadData
+from backfill_cli.model.position import Position
+
+__all__ = ["root"]
+
+
+def change_feed(path: Path, **columns: pa.DataType) -> None:
+    marks = {"_change_type": pa.string(), "_commit_version": pa.int64()}
+    pq.write_table(pa.schema([*marks.items(), *columns.items()]).empty_table(), path)
+
+
+def schema_of(epoch: Any) -> dict[str, str] | None:
+    found = dict(epoch.schema).get("t")
+    return None if found is None else {f["name"]: f["type"] for f in json.loads(found)["fields"]}
+
+
+def test_case_26_the_first_file_with_other_columns_carries_the_schema(root: Path) -> None:
+    upstream = opened(root, changes={"format": "change-feed"})
+    upstream.pin()
+    same = {"name": pa.string(), "id": pa.int64()}
+    change_feed(root / "changes" / "1.parquet", **same)
+    change_feed(root / "changes" / "2.parquet", **same, more=pa.date32())
+    change_feed(root / "changes" / "3.parquet", **same, more=pa.date32())
+    change_feed(root / "changes" / "4.parquet", **same)
+    change_feed(root / "changes" / "5.parquet", id=pa.string(), name=pa.string())
+    assert [schema_of(e) for e in upstream.observe(Position(), False).pending] == [
+        None,
+        {"id": "long", "name": "string", "more": "date"},
+        None,
+        {"id": "long", "name": "string"},
+        {"id": "string", "name": "string"},
+    ]
+    assert schema_of(upstream.observe(at("2.parquet"), False).pending[0]) is None
+
+
+def test_case_26_a_restored_upstream_knows_the_columns_at_its_position(root: Path) -> None:
+    pin = opened(root, changes={"format": "change-feed"}).pin()
+    change_feed(root / "changes" / "1.parquet", id=pa.int64(), name=pa.string(), more=pa.date32())
+    change_feed(root / "changes" / "2.parquet", id=pa.int64(), name=pa.string(), more=pa.date32())
+    upstream = opened(root, changes={"format": "change-feed"})
+    upstream.restore(pin)
+    assert [schema_of(e) for e in upstream.observe(at("1.parquet"), False).pending] == [None]
+
+
+def test_case_26_a_position_that_goes_back_finds_the_schema_change_again(root: Path) -> None:
+    upstream = opened(root, changes={"format": "change-feed"})
+    upstream.pin()
+    change_feed(root / "changes" / "1.parquet", id=pa.int64(), name=pa.string())
+    change_feed(root / "changes" / "2.parquet", id=pa.int64(), name=pa.string(), more=pa.date32())
+    assert pending(upstream, Position()) == ["1.parquet", "2.parquet"]
+    first = upstream.observe(at("1.parquet"), False).pending
+    assert upstream.observe(at("2.parquet"), False).pending == ()
+    assert upstream.observe(at("1.parquet"), False).pending == first
+    assert schema_of(first[0]) == {"id": "long", "name": "string", "more": "date"}
+    assert upstream.observe(at("2.parquet"), False).pending == ()
+    assert upstream.observe(Position(), False).pending[1] == first[0]
+
+
+def shown(**values: Any) -> str:
+    return json.dumps({"op": "c", "before": None, "after": {"id": 1, "name": "n", **values}})
+
+
+def test_case_26_a_new_column_without_a_type_says_what_to_declare(root: Path) -> None:
+    upstream = opened(root)
+    upstream.pin()
+    land(root / "changes", "1.json", shown(note="x"))
+    with pytest.raises(BadData, match="'note' is new") as caught:
+        upstream.observe(Position(), False)
+    assert 'upstream.changes.columns = "note' in caught.value.hint
+
+
+def test_case_26_a_declared_column_is_added_when_it_comes(root: Path) -> None:
+    upstream = opened(root, changes={"columns": "note DECIMAL(5,1)"})
+    upstream.pin()
+    land(root / "changes", "1.json", shown())
+    land(
+        root / "changes", "2.json", shown(note="1.0"), json.dumps({"op": "d", "before": {"id": 1}, "after": None})
+    )
+    found = [schema_of(e) for e in upstream.observe(Position(), False).pending]
+    assert found == [None, {"id": "long", "name": "string", "note": "decimal(5,1)"}]
+
+
+def test_case_26_a_column_that_is_no_longer_sent_is_shown_as_dropped(root: Path) -> None:
+    upstream = opened(root)
+    upstream.pin()
+    land(root / "changes", "1.json", json.dumps({"op": "c", "before": None, "after": {"id": 1}}))
+    assert [schema_of(e) for e in upstream.observe(Position(), False).pending] == [{"id": "long"}]
