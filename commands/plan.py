@@ -26,7 +26,7 @@ def plan(
     as_json: JsonOption = False,
     catalog: CatalogOption = "",
 ) -> None:
-    """Show the strategy and its reason, splits, rows, estimated time and what start would refuse (exit code 2)."""
+    """Show the strategy and why, splits, rows, estimated time and what start would refuse, with its exit code."""
     from backfill_cli.config import load
     from backfill_cli.engine.job.preflight import plan as plan_job
     from backfill_cli.view.reports import show_plan

@@ -8,10 +8,13 @@ from backfill_cli.formats.source_table import NAMELESS, PARTS, Known, name_in
 from backfill_cli.formats.unsent import UNAVAILABLE, unsent
 from backfill_cli.formats.values import Encoding, convert, raw_type
 from backfill_cli.model.schema import Columns, SparkType, field, schema_text
+from backfill_cli.spark.failures import CHANGES_HINT
 from backfill_cli.spark.reuse import reused
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+
+_TRUNCATE = "truncate is not supported by the snapshot strategy's files upstream, op"
 
 TABLES_HINT = 'name the tables whose changes are meant, as in upstream.changes.tables = ["public.orders"]'
 
@@ -24,20 +27,35 @@ def changes(
     encodings: Mapping[str, Encoding],
     epoch: str | None,
     known: Known,
+    numbered: bool,
 ) -> "DataFrame":
-    """Envelopes as changes. at: the struct that holds the envelope. known: the tables they can be of."""
+    """Envelopes as changes. at: the struct that holds the envelope. known: the tables they can be of.
+
+    numbered: whether `_backfill_at.row` is the row's place in its file, which errors then name.
+    """
     from pyspark.sql import functions as F
 
     mine = parsed.where(known.read(name_in(f"{at}.source"))) if known.tables else parsed
-    built = ("debezium", at, tuple(key), schema_text(columns), tuple(encodings.items()), epoch, known)
-    ops, shown = reused(built, lambda: (_ops(at, key, known), _shown(at, key, columns, encodings, epoch)))
+    built = ("debezium", at, tuple(key), schema_text(columns), tuple(encodings.items()), epoch, known, numbered)
+
+    def build() -> "tuple[Column, list[Column]]":
+        file = F.col("_backfill_file")
+        file = exact.row_of(file, F.col("_backfill_at.row"), F.col("_line")) if numbered else file
+        return _ops(at, key, known, file), _shown(at, key, columns, encodings, epoch, file)
+
+    ops, shown = reused(built, build)
     return mine.select("*", F.posexplode(ops).alias("_sub", "_op")).select(*shown)
 
 
 def _shown(
-    at: str, key: Sequence[str], columns: Columns, encodings: Mapping[str, Encoding], epoch: str | None
+    at: str,
+    key: Sequence[str],
+    columns: Columns,
+    encodings: Mapping[str, Encoding],
+    epoch: str | None,
+    file: "Column",
 ) -> "list[Column]":
-    """The change's marks and columns, from an envelope and an op."""
+    """The change's marks and columns, from an envelope and an op. file: what errors name."""
     from pyspark.sql import functions as F
 
     after, before = F.col(f"{at}.after"), F.col(f"{at}.before")
@@ -45,7 +63,7 @@ def _shown(
     shown = F.concat_ws(", ", *(after.getField(name).cast("string") for name in key))
     values = []
     for name, column in columns.items():
-        how, target, named = encodings[name], column["type"], exact.Named(F.col("_backfill_file"), name)
+        how, target, named = encodings[name], column["type"], exact.Named(file, name, CHANGES_HINT)
         if name in key:
             raw = F.when(gone, before.getField(name)).otherwise(after.getField(name))
             missing = exact.failing(named, "the key is NULL in a line with op", F.col(f"{at}.op"))
@@ -62,15 +80,15 @@ def _shown(
     return [*marks, *values]
 
 
-def _ops(at: str, key: Sequence[str], known: Known) -> "Column":
+def _ops(at: str, key: Sequence[str], known: Known, file: "Column") -> "Column":
     """The ops of the rows that an envelope becomes, in order. An envelope that cannot be applied is an error."""
     from pyspark.sql import functions as F
 
     op, before, after = (F.col(f"{at}.{part}") for part in ("op", "before", "after"))
     broken = F.col("r._backfill_broken")
 
-    def refuse(what: str, value: "Column", hint: str = "") -> "Column":
-        return exact.refused(F.col("_backfill_file"), what, value, hint).cast("array<string>")
+    def refuse(what: str, value: "Column", hint: str = CHANGES_HINT) -> "Column":
+        return exact.refused(file, what, value, hint).cast("array<string>")
 
     moved = F.lit(False)
     for name in key:
@@ -89,7 +107,7 @@ def _ops(at: str, key: Sequence[str], known: Known) -> "Column":
         .when((op == "d") & before.isNull(), refuse("no 'before', so no key, in a line with op", op))
         .when(op == "d", F.array(F.lit("D")))
         .when(op == "m", F.array().cast("array<string>"))
-        .when(op == "t", refuse("truncate is not supported by the snapshot strategy's files upstream, op", op))
+        .when(op == "t", refuse(_TRUNCATE, op, "drop the job and start over from a new snapshot"))
         .otherwise(refuse("unknown op", op))
     )
 

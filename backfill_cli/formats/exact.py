@@ -220,11 +220,12 @@ def article(kind: str) -> str:
     return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
 
 
-def row_of(file: "Column", row: "Column") -> "Column":
+def row_of(file: "Column", row: "Column", line: "Column | None" = None) -> "Column":
     """What an error names instead of the file if the row's place in it is known: see failures.BadRow."""
     from pyspark.sql import functions as F
 
-    return F.concat(file, F.lit(ROW), row.cast("string"))
+    crc = [] if line is None else [F.lit(" of "), F.crc32(line).cast("string")]
+    return F.concat(file, F.lit(ROW), row.cast("string"), *crc)
 
 
 def refused(file: "Column", what: "str | Column", value: "Column", hint: str = "") -> "Column":

@@ -78,25 +78,22 @@ def text_lines(spark: "SparkSession", where: Place, files: Sequence[File]) -> "D
     return told.where(~F.col("_line").rlike(_BLANK))
 
 
-def json_lines(
-    spark: "SparkSession", where: Place, files: Sequence[File], columns: Columns, texts: Sequence[str]
-) -> "DataFrame":
-    """`_backfill_file, _backfill_at, r STRUCT<columns…, _backfill_broken>` of files with one JSON object per line.
+def json_objects(lines: "DataFrame", columns: Columns, texts: Sequence[str]) -> "DataFrame":
+    """`_backfill_file, _backfill_at, _line, r STRUCT<columns…, _backfill_broken>`: one JSON object per line.
 
-    Blank lines and `null`, a tombstone, are skipped. `_backfill_broken` is the line if it is not one whole object
-    or does not fit `columns`, else NULL. texts: members that are read as text; a number with a fraction does not
-    fit them (json_text.py).
+    lines: `_backfill_file, _backfill_at, _line`, the last as STRING or BINARY, without blank ones. `null`, a
+    tombstone, is skipped. `_backfill_broken` is the line if it is not one whole object or does not fit `columns`,
+    else NULL. texts: members that are read as text; a number with a fraction does not fit them (json_text.py).
     """
     from pyspark.sql import functions as F
 
     shape = struct_type({**columns, "_backfill_broken": field("_backfill_broken", "string")})
     options = {"columnNameOfCorruptRecord": "_backfill_broken", "mode": "PERMISSIVE"}
-    told = text_lines(spark, where, files).where(~F.col("_line").rlike(_TOMBSTONE))
+    told = lines.withColumn("_line", F.col("_line").cast("string")).where(~F.col("_line").rlike(_TOMBSTONE))
     sound = is_whole_object(F.col("_line")) & ~is_rounded(F.col("_line"), texts)
     told = told.withColumn("_text", F.when(sound, F.col("_line")))
     parsed = told.withColumn("_r", F.from_json("_text", shape, options))
     broken = F.when(F.col("_text").isNull(), F.col("_line")).otherwise(F.col("_r._backfill_broken"))
     fields = [quoted(name, "_r").alias(name) for name in columns]
-    return parsed.select(
-        "_backfill_file", "_backfill_at", F.struct(*fields, broken.alias("_backfill_broken")).alias("r")
-    )
+    read = F.struct(*fields, broken.alias("_backfill_broken")).alias("r")
+    return parsed.select("_backfill_file", "_backfill_at", "_line", read)

@@ -22,9 +22,18 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+_CORRECTED = "CORRECTED"
+_REBASE = ("spark.sql.parquet.datetimeRebaseModeInRead", "spark.sql.parquet.int96RebaseModeInRead")
+"""How Spark reads old dates of files that do not name their writer; `[spark.conf]` can set another way."""
+
 _BATCH_ROWS = 65_536
 _BATCH_BYTES = 16 << 20
 """Batches of wide rows are smaller, which bounds a task's memory."""
+
+
+def rebased_by(spark: "SparkSession") -> str | None:
+    """The setting by which Spark's reader can change old dates, which pyarrow does not; None if there is none."""
+    return next((mode for mode in _REBASE if spark.conf.get(mode, _CORRECTED) != _CORRECTED), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ class Live:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """A condition for a cutover. fix: the commands that open the gate; empty if it is open."""
+    """A condition for a cutover. fix: the commands that open it, or check what an open one leaves unchecked."""
 
     name: str
     open: bool

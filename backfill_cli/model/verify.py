@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 class DifferentRange:
     """A range of keys whose hashes differ.
 
-    name: for display ("id 0 to 999", "part 3 of 64 by hash"). columns: those whose hashes differ, including the
-    key's when rows are missing or superfluous.
+    name: for display ("id 0 to 999", "part 3 of 64 by hash"). columns: those that differ in rows that both sides
+    have once; none if rows are only missing or superfluous.
     """
 
     name: str

@@ -12,7 +12,7 @@ MARK = "backfill:"
 """The beginning of messages that our own expressions raise inside Spark."""
 
 ROW = " :row "
-"""Separates a file's name from a row's place in it, in such a message."""
+"""Separates a file's name from a row's place in it, in such a message: `FILE :row N` or `FILE :row N of CRC`."""
 
 _KINDS: dict[str, type[BackfillError]] = {
     "BadData": BadData,
@@ -42,6 +42,7 @@ _PASSING = frozenset(
 )
 RENAME_HINT = "write files under a name that begins with '_' or ends with .tmp, and rename them when complete"
 SAME_PACKAGE = "install the packages of this job on the executors, and let spark.pyspark.python name that Python"
+CHANGES_HINT = "correct the change file; it may be replaced as long as it is not applied"
 GONE = "missing while it was read"
 GONE_HINT = "restore the file, or drop the job and start over"
 
@@ -49,12 +50,13 @@ GONE_HINT = "restore the file, or drop the job and start over"
 class BadRow(BadData):
     """A row of text that cannot be read. row: the byte at which its block begins, plus the rows before it there.
 
+    crc: the CRC-32 of its line; None for CSV, whose records are not kept as text.
     upstreams/files/reading/located.py, which can read the file, turns that into a line number.
     """
 
-    def __init__(self, file: str, row: int, what: str, hint: str = "") -> None:
+    def __init__(self, file: str, row: int, what: str, hint: str = "", crc: int | None = None) -> None:
         super().__init__(f"{file}: {what}", hint)
-        self.file, self.row, self.what = file, row, what
+        self.file, self.row, self.what, self.crc = file, row, what, crc
 
 
 @contextmanager
@@ -103,9 +105,9 @@ def from_spark(exc: BaseException) -> BackfillError | None:
     own = re.search(re.escape(MARK) + r" (?:\[(\w+)\] )?(.*?) :end\b", text, re.DOTALL)
     if own:
         message, _, hint = own.group(2).partition(" :try ")
-        placed = re.match(rf"(.+?){ROW}(\d+): (.*)", message, re.DOTALL)
+        placed = re.match(rf"(.+?){ROW}(\d+)(?: of (\d+))?: (.*)", message, re.DOTALL)
         if placed:
-            return BadRow(placed[1], int(placed[2]), placed[3], hint)
+            return BadRow(placed[1], int(placed[2]), placed[4], hint, int(placed[3]) if placed[3] else None)
         return _KINDS.get(own.group(1), BadData)(message, hint)
     lacks = re.search(r"No module named '((?:backfill_cli|pyarrow|confluent_kafka)[\w.]*)'", text)
     if lacks:

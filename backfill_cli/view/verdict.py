@@ -111,7 +111,7 @@ def _table_lines(table: TableVerdict) -> Iterator[str]:
     )
     for part in table.different[:RANGES_SHOWN]:
         counts = f"{part.rows_upstream:,} rows upstream, {part.rows_sink:,} in the sink"
-        yield f"  {part.name}: {counts}; columns {', '.join(part.columns)}"
+        yield f"  {part.name}: {counts}" + (f"; columns {', '.join(part.columns)}" if part.columns else "")
     if len(table.different) > RANGES_SHOWN:
         yield f"  and {len(table.different) - RANGES_SHOWN} more ranges of {table.ranges}"
     keys = len({row.key for row in table.rows})

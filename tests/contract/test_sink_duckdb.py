@@ -16,7 +16,7 @@ from duckdb_processes import (
 from sink_contract import Epochs, Read, Row, SinkContract, a_table, rows, schema_json
 
 from backfill_cli.errors import BadData, Fatal, Held, SinkInUse, StateConflict, Transient, UsageError
-from backfill_cli.model.checkpoint import Marker
+from backfill_cli.model.checkpoint import Marker, Owner
 from backfill_cli.model.plan import Staged, StagedFile, StagedTable
 from backfill_cli.model.split import SplitProgress, SplitStatus
 from backfill_cli.sinks.duckdb import connector
@@ -54,6 +54,26 @@ class TestDuckDBSink(SinkContract):
             sink.commit(commit)
         sink.commit(commit)
         assert read_file(path, "orders") == rows((1, "a"))
+
+    def test_the_last_job_takes_the_side_tables_with_it(
+        self, sink: DuckDBSink, path: Path, epochs: Epochs
+    ) -> None:
+        def tables() -> set[str]:
+            with duckdb.connect(str(path), read_only=True) as con:
+                return {name for (name,) in con.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
+
+        sink.prepare("other", (a_table("items"),), into_existing=False)
+        sink.own("other", Owner("c", "h", "p"), None)
+        sink.commit(epochs.next(inserts=rows((1, "a"))))
+        before = tables()
+        sink.forget("orders")
+        assert tables() == before >= {"_backfill_markers", "_backfill_owners"}
+        assert sink.owner("other") == Owner("c", "h", "p")
+        sink.forget("other")
+        assert tables() == {"orders", "items"}
+        sink.forget("other")
+        sink.prepare("new", (a_table("fresh"),), into_existing=False)
+        assert set(sink.committed("new")) == {"fresh"}
 
     def test_a_start_into_rows_of_others_that_never_made_its_job_leaves_them_protected(
         self, sink: DuckDBSink, path: Path

@@ -54,6 +54,32 @@ class TestPostgresSink(SinkContract):
         assert read_table(db, "orders") == whole
         assert all_tables(db) == {"orders", *SIDE_TABLES}
 
+    def test_the_last_job_takes_the_side_tables_with_it(
+        self, sink: PostgresSink, db: Database, epochs: Epochs
+    ) -> None:
+        sink.prepare("other", (a_table("items"),), into_existing=False)
+        sink.commit(epochs.next(inserts=rows((1, "a"))))
+        sink.forget("orders")
+        assert all_tables(db) == {"orders", "items", *SIDE_TABLES}
+        assert set(sink.committed("other")) == {"items"}
+        sink.forget("other")
+        assert all_tables(db) == {"orders", "items"}
+        sink.forget("other")
+        sink.prepare("new", (a_table("fresh"),), into_existing=False)
+        assert set(sink.committed("new")) == {"fresh"}
+
+    def test_side_tables_that_somebody_uses_or_needs_stay(
+        self, sink: PostgresSink, db: Database, epochs: Epochs
+    ) -> None:
+        with psycopg.connect(db.dsn) as reader:
+            reader.execute("SELECT FROM _backfill_markers")
+            sink.forget("orders")
+            assert all_tables(db) == {"orders", *SIDE_TABLES}
+        with psycopg.connect(db.dsn, autocommit=True) as con:
+            con.execute("CREATE VIEW progress AS SELECT * FROM _backfill_markers")
+            sink.forget("orders")
+            assert all_tables(db) >= SIDE_TABLES
+
     def test_a_connection_that_is_lost_before_the_commit_is_transient_and_nothing_is_kept(
         self, sink: PostgresSink, db: Database, epochs: Epochs, monkeypatch: pytest.MonkeyPatch
     ) -> None:

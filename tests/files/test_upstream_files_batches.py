@@ -2,7 +2,7 @@
 
 import datetime as dt
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -153,6 +153,43 @@ def test_files_with_the_calendar_of_before_1582_are_sparks(tmp_path: Path, spark
     upstream = opened(tmp_path / "t")
     assert workers.made_in_workers(upstream, spark, "t", whole(upstream)) is None
     assert set(read(upstream, spark, whole(upstream))["day"].to_pylist()) == {dt.date(1500, 2, 28)}
+
+
+REBASE = ("spark.sql.parquet.datetimeRebaseModeInRead", "spark.sql.parquet.int96RebaseModeInRead")
+
+
+@pytest.fixture(params=REBASE)
+def rebasing(request: pytest.FixtureRequest, spark: "SparkSession") -> Iterator[None]:
+    """As `[spark.conf]` can set it."""
+    spark.conf.set(request.param, "LEGACY")
+    yield
+    spark.conf.unset(request.param)
+
+
+@pytest.mark.usefixtures("rebasing")
+def test_where_the_config_sets_how_old_dates_are_read_files_are_sparks(
+    tmp_path: Path, spark: "SparkSession"
+) -> None:
+    """Spark takes the dates of files that do not name their writer for those of the calendar before 1582."""
+    days = pa.array([dt.date(1500, 2, 28)] * 12, pa.date32())
+    pq.write_table(pa.table({"id": range(12), "day": days}), tmp_path / "a.parquet", row_group_size=2)
+    upstream = opened(tmp_path)
+    assert workers.made_in_workers(upstream, spark, "t", whole(upstream)) is None
+    theirs = spark.read.parquet(str(tmp_path)).orderBy("id").toArrow().to_pylist()
+    assert read(upstream, spark, whole(upstream)).to_pylist() == theirs
+    slices = [SnapshotRead("t", "a.parquet", 2, 4)]
+    assert read(upstream, spark, slices).to_pylist() == theirs[2:4], "a slice of few row groups"
+
+
+def test_what_spark_cannot_read_is_refused_where_the_config_sets_how_old_dates_are_read(
+    tmp_path: Path, spark: "SparkSession", rebasing: None
+) -> None:
+    days, at = pa.array([dt.date(1500, 2, 28)], pa.date32()), pa.array([0], pa.timestamp("ns"))
+    pq.write_table(pa.table({"id": [1], "day": days, "at": at}), tmp_path / "a.parquet")
+    upstream = opened(tmp_path)
+    with pytest.raises(Fatal, match=r"a.parquet: Spark's own reader cannot read its types") as raised:
+        read(upstream, spark, whole(upstream))
+    assert "RebaseModeInRead" in raised.value.hint
 
 
 def test_text_files_are_sparks(tmp_path: Path, spark: "SparkSession") -> None:

@@ -102,6 +102,38 @@ def test_a_line_of_changes_is_named_where_a_file_of_the_snapshot_has_its_name(
     assert error.message == "a.csv: line 3 (of id 15): column 'v': not exactly an int: 2.5"
 
 
+def debezium(op: str, row: dict[str, object]) -> str:
+    before, after = (row, None) if op == "d" else (None, row)
+    return json.dumps({"op": op, "before": before, "after": after, "source": {"ts_ms": 1}}) + "\n"
+
+
+CHANGES = 'changes = { path = "HERE/changes", format = "debezium" }'
+AMOUNT = CHANGES.replace(" }", ', decimals = "string", columns = "amount DECIMAL(6,2)" }')
+
+
+@pytest.mark.parametrize("wrapped", [False, True], ids=["plain", "with a schema block"])
+def test_a_value_of_debezium_names_its_line_and_key(spark: "SparkSession", tmp_path: Path, wrapped: bool) -> None:
+    write(tmp_path / "data" / "a.csv", "id,v\n" + rows(-1))
+    events = [debezium("u", {"id": i, "v": i, "amount": "1.234" if i == 15 else "1.23"}) for i in range(40)]
+    if wrapped:
+        fields = [{"field": "id", "type": "int64"}, {"field": "v", "type": "int32"}]
+        told = {"fields": [{"field": "after", "fields": [*fields, {"field": "amount", "type": "string"}]}]}
+        events = [json.dumps({"schema": told, "payload": json.loads(event)}) + "\n" for event in events]
+    write(tmp_path / "changes" / "1.json", "\n" + debezium("d", {"id": 15}) * (not wrapped) + "".join(events))
+    error = failed(spark, tmp_path, "csv", changes=AMOUNT)
+    line = 17 if wrapped else 18
+    assert error.message == f"1.json: line {line} (of id 15): column 'amount': not exactly a decimal(6,2): 1.234"
+    assert error.exit_code == 1
+    assert error.hint == "correct the change file; it may be replaced as long as it is not applied"
+
+
+def test_a_line_of_debezium_is_named_by_the_folder_that_has_it(spark: "SparkSession", tmp_path: Path) -> None:
+    """The snapshot's file has the same name, and as many lines."""
+    write(tmp_path / "data" / "1.json", "".join(json.dumps({"id": i, "v": i}) + "\n" for i in range(40)))
+    write(tmp_path / "changes" / "1.json", debezium("d", {"id": 15}) + debezium("x", {"id": 16, "v": 1}))
+    assert failed(spark, tmp_path, "json", changes=CHANGES).message == "1.json: line 2 (of id 16): unknown op: x"
+
+
 def test_a_file_too_large_for_a_sample_is_passed_over(
     spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,6 +19,7 @@ from backfill_cli.contracts import ArrowTasks, BatchedUpstream, Piece, Upstream
 from backfill_cli.engine.staging.files import Footers, folder_made, footers, require_all
 from backfill_cli.engine.staging.values import require_storable
 from backfill_cli.errors import Transient
+from backfill_cli.formats import row_groups
 from backfill_cli.formats.parquet_writer import encoding
 from backfill_cli.model.plan import SnapshotRead, StagedFile
 from backfill_cli.spark import arrow_tasks
@@ -28,10 +29,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Make = Callable[[Any], "Iterator[pa.RecordBatch]"]
-
-_CORRECTED = "CORRECTED"
-_REBASE = ("spark.sql.parquet.datetimeRebaseModeInRead", "spark.sql.parquet.int96RebaseModeInRead")
-"""How Spark reads old dates of files that do not name their writer; `[spark.conf]` can set another way."""
 
 _GROUP_ROWS = 250_000
 _GROUP_BYTES = 64 << 20
@@ -53,7 +50,7 @@ def made_in_workers(
     """See contracts.BatchedUpstream; None for other upstreams, and if workers cannot produce the rows."""
     if not isinstance(upstream, BatchedUpstream) or not arrow_tasks.workers_know_us(spark):
         return None
-    if any(spark.conf.get(mode, _CORRECTED) != _CORRECTED for mode in _REBASE):
+    if row_groups.rebased_by(spark) is not None:
         return None
     return upstream.batches(spark, table, reads)
 

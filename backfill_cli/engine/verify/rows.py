@@ -3,7 +3,7 @@
 Each takes one pass over both sides: rows are grouped by key, and the row of each side is compared per key.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import SinkTable
 from backfill_cli.engine.verify.digest import comparable, shown
+from backfill_cli.model.digest import RANGES
 from backfill_cli.model.schema import names_of
 from backfill_cli.model.verify import DifferentRow
 from backfill_cli.spark.names import backticked
@@ -21,21 +22,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Differences:
-    """missing, extra, changed: as in TableVerdict. rows: the first of them."""
+    """missing, extra, changed: as in TableVerdict. rows: the first of them.
+
+    columns: by range, those that differ in rows that both sides have once.
+    """
 
     missing: int
     extra: int
     changed: int
     rows: tuple[DifferentRow, ...]
+    columns: Mapping[int, tuple[str, ...]]
 
     def __bool__(self) -> bool:
         return bool(self.missing or self.extra or self.changed)
 
 
-def differences(expected: "DataFrame", held: "DataFrame", table: SinkTable, limit: int) -> Differences:
+def differences(expected: "DataFrame", held: "DataFrame", table: SinkTable, limit: int, part: str) -> Differences:
     """All differences counted, at most `limit` listed: first rows not occurring once on each side, then values.
 
-    Each in key order. The job that finds the first ones also counts them.
+    Each in key order. The job that finds the first ones also counts them. part: SQL for a row's range, of which
+    there are at most 64: for each column, the ranges in which it differs are the bits of a number.
     """
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
@@ -48,9 +54,12 @@ def differences(expected: "DataFrame", held: "DataFrame", table: SinkTable, limi
         "changed": F.sum(F.when(more == 0, 1).otherwise(0)),
     }
     names = names_of(table.schema)
+    bit = F.expr("shiftleft(1L, CAST(part AS INT))")
+    for at in range(len(names)):
+        counted[f"c{at}"] = F.bit_or(F.when((more == 0) & _differs(at), bit))
     keys = [F.col(f"k{at}") for at in range(len(table.key))]
     first = (
-        _different(expected, held, table)
+        _different(expected, held, table, part)
         .observe(seen, *(count.alias(name) for name, count in counted.items()))
         .orderBy(more == 0, *keys)
         .limit(limit)
@@ -63,8 +72,9 @@ def differences(expected: "DataFrame", held: "DataFrame", table: SinkTable, limi
     )
     found = [row for one in first.toArrow().to_pylist() for row in _named(one, table, names)]
     told = seen.get
-    missing, extra, changed = (int(told.get(name) or 0) for name in counted)
-    return Differences(missing, extra, changed, tuple(found[:limit]))
+    missing, extra, changed, *bits = (int(told.get(name) or 0) for name in counted)
+    columns = {at: tuple(n for n, b in zip(names, bits, strict=True) if b >> at & 1) for at in range(RANGES)}
+    return Differences(missing, extra, changed, tuple(found[:limit]), columns)
 
 
 def changes(expected: "DataFrame", held: "DataFrame", table: SinkTable) -> "DataFrame":
@@ -84,14 +94,14 @@ def changes(expected: "DataFrame", held: "DataFrame", table: SinkTable) -> "Data
         for name in names
     ]
     op = F.when(there, "U").otherwise("D").alias("_op")
-    return _different(expected, held, table).select(op, *columns)
+    return _different(expected, held, table, "0L").select(op, *columns)
 
 
-def _different(expected: "DataFrame", held: "DataFrame", table: SinkTable) -> "DataFrame":
-    """The keys that differ, one row each: `(k…, upstream, sink, ours, theirs, row, key)`.
+def _different(expected: "DataFrame", held: "DataFrame", table: SinkTable, part: str) -> "DataFrame":
+    """The keys that differ, one row each: `(k…, part, upstream, sink, ours, theirs, row, key)`.
 
-    upstream, sink: row counts. ours, theirs: a row of each in comparable form. row: the upstream's, unchanged.
-    key: the sink's.
+    part: the key's range, by the given SQL. upstream, sink: row counts. ours, theirs: a row of each in comparable
+    form. row: the upstream's, unchanged. key: the sink's.
     """
     from pyspark.sql import functions as F
 
@@ -100,6 +110,7 @@ def _different(expected: "DataFrame", held: "DataFrame", table: SinkTable) -> "D
     compared = F.struct(*(F.expr(comparable(table, name)).alias(f"c{at}") for at, name in enumerate(names)))
     row = F.struct(*(F.col(backticked(name)) for name in names))
     key = F.struct(*(F.col(backticked(name)) for name in table.key))
+    keys.append(F.expr(part).alias("part"))
     ours = expected.select(*keys, compared.alias("ours"), row.alias("row"))
     theirs = held.select(*keys, compared.alias("theirs"), key.alias("key"))
     together = (
@@ -108,7 +119,7 @@ def _different(expected: "DataFrame", held: "DataFrame", table: SinkTable) -> "D
         .agg(
             F.count("ours").alias("upstream"),
             F.count("theirs").alias("sink"),
-            *(F.first(name, ignorenulls=True).alias(name) for name in ("ours", "theirs", "row", "key")),
+            *(F.first(name, ignorenulls=True).alias(name) for name in ("part", "ours", "theirs", "row", "key")),
         )
     )
     return together.where(reduce(or_, map(_differs, range(len(names))), F.col("upstream") != F.col("sink")))

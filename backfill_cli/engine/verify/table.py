@@ -59,8 +59,8 @@ def compare(
         upstream, sink = comparison.digests(ranges)
     parts = tuple(part for part in sorted({*upstream, *sink}) if upstream.get(part) != sink.get(part))
     with steps.further(f"comparing table {table.target}: rows of {len(parts)} of {_count(ranges)} ranges"):
-        found = differences(*comparison.rows_in(ranges, parts), table, limit)
-    described = (comparison.described(ranges, part, upstream, sink) for part in parts)
+        found = differences(*comparison.rows_in(ranges, parts), table, limit, comparison.part(ranges))
+    described = (comparison.described(ranges, part, upstream, sink, found.columns[part]) for part in parts)
     verdict = TableVerdict(
         table.name,
         table.target,
@@ -130,7 +130,7 @@ class _Comparison:
         groups = self._groups(whole)
         with ThreadPoolExecutor(1, "verify-sink") as pool:
             sink = pool.submit(self._sink, ranges, groups)
-            upstream = [spark_digest(self.expected, self.table, groups, self._part(ranges))] if groups else []
+            upstream = [spark_digest(self.expected, self.table, groups, self.part(ranges))] if groups else []
             if self.spec is not None:
                 spec = replace(self.spec, sample=None)  # `expected` holds only the sample
                 upstream.insert(0, words_digest(self.spark, self.expected, spec, ranges))
@@ -142,7 +142,7 @@ class _Comparison:
             found.append(self.copy.digest(self.table, self.spec, ranges))
         if groups:
             held = self._held([*self.table.key, *self.rest], None, ())
-            found.append(spark_digest(held, self.table, groups, self._part(ranges)))
+            found.append(spark_digest(held, self.table, groups, self.part(ranges)))
         return found
 
     def _groups(self, whole: bool) -> list[tuple[str, ...]]:
@@ -152,7 +152,8 @@ class _Comparison:
         key: list[tuple[str, ...]] = [()] if self.spec is None else []
         return key + [(name,) for name in self.rest]
 
-    def _part(self, ranges: KeyRanges | None) -> str:
+    def part(self, ranges: KeyRanges | None) -> str:
+        """SQL for the number of a row's range."""
         if self.spec is None:
             return hashed_part(self.table)
         return "0L" if ranges is None else key_part(self.spec, ranges)
@@ -160,7 +161,7 @@ class _Comparison:
     def rows_in(self, ranges: KeyRanges | None, parts: Sequence[int]) -> "tuple[DataFrame, DataFrame]":
         """The rows of some ranges: (upstream's, sink's)."""
         names = names_of(self.table.schema)
-        wanted = f"{self._part(ranges)} IN ({', '.join(str(part) for part in parts)})"
+        wanted = f"{self.part(ranges)} IN ({', '.join(str(part) for part in parts)})"
         held = self._held(names, ranges, parts)
         return self.expected.where(wanted), held.where(wanted) if self.spec is None or ranges is None else held
 
@@ -173,14 +174,11 @@ class _Comparison:
         held = self.copy.frame(self.spark, self.table, columns, only)
         return held if self.sample is None else held.where(self.sample)
 
-    def described(self, ranges: KeyRanges | None, part: int, upstream: Digests, sink: Digests) -> DifferentRange:
-        key = ", ".join(self.table.key)
-        labels = [key, *(self.spec.names[len(self.spec.key) :] if self.spec else ()), *self.rest]
+    def described(
+        self, ranges: KeyRanges | None, part: int, upstream: Digests, sink: Digests, columns: tuple[str, ...]
+    ) -> DifferentRange:
         ours, theirs = upstream.get(part, NO_ROWS), sink.get(part, NO_ROWS)
-        pairs = zip(labels, _padded(ours, len(labels)), _padded(theirs, len(labels)), strict=True)
-        return DifferentRange(
-            self._range_name(ranges, part), ours.rows, theirs.rows, tuple(name for name, a, b in pairs if a != b)
-        )
+        return DifferentRange(self._range_name(ranges, part), ours.rows, theirs.rows, columns)
 
     def _range_name(self, ranges: KeyRanges | None, part: int) -> str:
         first = self.spec.columns[0] if self.spec else None
@@ -213,10 +211,6 @@ def _merged(sides: Sequence[Digests]) -> Digests:
         for part, digest in first.items()
         if digest.rows
     }
-
-
-def _padded(digest: Digest, count: int) -> tuple[int | None, ...]:
-    return digest.hashes or (None,) * count
 
 
 def _rows(digests: Digests) -> int:

@@ -21,6 +21,8 @@ IMPLEMENTED = {
 }
 KINDS = ("rest", "hive", "glue", "hadoop")
 _DENIED = "AWS Error [code 15]"
+_OF_A_CATALOG = re.compile(r"\d{5,}-[0-9a-f-]{36}(\.gz)?\.metadata\.json(\.gz)?")
+"""Metadata files whose order only a catalog knows; a table in a folder has v1.metadata.json and so on."""
 SUFFIXES = (".metadata.json", ".gz.metadata.json")
 
 
@@ -134,6 +136,7 @@ class Look:
         while found := self._file(folder, number + 1):
             number, file = number + 1, found
         if not number:
+            self._refuse_of_catalog(folder)
             return None
         file = file or self._file(folder, number)
         if file is None:  # the table was dropped, and perhaps recreated
@@ -152,11 +155,27 @@ class Look:
         except FileNotFoundError:
             return 0
         if not text.isdecimal():
-            raise UsageError(
-                f"table {self._place}: version-hint.text names {text!r}: its metadata is managed by a catalog",
-                "name the table as catalog.schema.table, with that catalog in [spark.conf]",
-            )
+            raise self._of_another_catalog(f"version-hint.text names {text!r}")
         return int(text)
+
+    def _refuse_of_catalog(self, folder: str) -> None:
+        """Raises UsageError if the folder has metadata, but of a table that only its catalog can find."""
+        from pyarrow.fs import FileSelector
+
+        assert self._io is not None
+        scheme, netloc, path = self._io.parse_location(folder)
+        found = self._io.fs_by_scheme(scheme, netloc).get_file_info(FileSelector(path, allow_not_found=True))
+        names = sorted(one.base_name for one in found if _OF_A_CATALOG.fullmatch(one.base_name))
+        if names:
+            raise self._of_another_catalog(f"its metadata is in files like {names[-1]}")
+
+    def _of_another_catalog(self, seen: str) -> UsageError:
+        return UsageError(
+            f"table {self._place}: an Iceberg table that a catalog manages, not one of a folder: {seen}",
+            "name it as catalog.schema.table, with its catalog in [spark.conf], of type rest, hive or glue; a "
+            "table of another catalog, such as pyiceberg's SqlCatalog, must be moved to one of these: "
+            "CALL CATALOG.system.register_table(table => 'SCHEMA.TABLE', metadata_file => 'NEWEST')",
+        )
 
     def _file(self, folder: str, number: int) -> _File | None:
         from pyarrow.fs import FileType

@@ -9,11 +9,12 @@ import time
 import uuid
 from contextlib import suppress
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
+_TRIES = 10
 OLD_S = 3600.0
 """Older drafts are abandoned: one is written in milliseconds, and clocks of machines differ by less than this."""
 _DRAFT = re.compile(r"\.[0-9a-f]{32}")
@@ -72,6 +73,14 @@ class Blobs:
         except FileNotFoundError:
             return
 
+    def delete_empty(self) -> None:
+        """The folder does not exist any more if it is empty. An object store has no empty folders."""
+        from pyarrow.fs import LocalFileSystem
+
+        if isinstance(self._files, LocalFileSystem):
+            with suppress(OSError):  # not empty, or gone
+                os.rmdir(self.root)
+
 
 def _sweep(folder: str) -> None:
     """Remove drafts left by killed processes; a draft that is being written is younger."""
@@ -81,14 +90,22 @@ def _sweep(folder: str) -> None:
                 os.unlink(one.path)
 
 
+def _begun(folder: str, draft: str) -> BinaryIO:
+    """A new file in this folder, which is created; again if another process removes it meanwhile as empty."""
+    for _ in range(_TRIES):
+        with suppress(FileNotFoundError):
+            os.makedirs(folder, exist_ok=True)
+            _sweep(folder)
+            return open(draft, "xb")
+    raise FileNotFoundError(folder)
+
+
 def _create_on_disk(path: str, content: bytes) -> None:
     """Write under another name and link it to its own, which fails if that name is taken; then sync."""
     folder = str(PurePosixPath(path).parent)
-    os.makedirs(folder, exist_ok=True)
-    _sweep(folder)
     draft = f"{folder}/.{uuid.uuid4().hex}"
     try:
-        with open(draft, "xb") as file:
+        with _begun(folder, draft) as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

@@ -99,10 +99,14 @@ class PlainFiles:
 
     def with_own_bounds(self) -> "PlainFiles":
         """The same files, with the bounds that the files state themselves: a log can be wrong about them."""
-        kind = self._columns[self._key]["type"]
-        files = [bounded(path, self._key, str(kind)) for path in self.paths()]
         apart = frozenset(path for path, layout in self._groups.items() if layout is None)
-        return PlainFiles(self._fs, files, self._key, self._columns, apart, self._ids)
+        again = PlainFiles(self._fs, self._files, self._key, self._columns, apart, self._ids)
+        again._know(set(again.paths()))
+        layouts = [(path, again._groups[path]) for path in again.paths()]
+        files = [_spanned(path, () if layout is None else layout.spans) for path, layout in layouts]
+        stated = PlainFiles(self._fs, files, self._key, self._columns, apart, self._ids)
+        stated._groups = again._groups  # each footer is read once
+        return stated
 
     def paths(self) -> list[str]:
         return [file.path for file in self._files]
@@ -192,6 +196,11 @@ def bounded(path: str, key: str, kind: str) -> DataFile:
         spans = _spans(pq.read_metadata(path), key, kind)
     except (OSError, pa.ArrowException):
         spans = ()
+    return _spanned(path, spans)
+
+
+def _spanned(path: str, spans: Sequence[tuple[int, int] | None]) -> DataFile:
+    """The file with the bounds of all its row groups together."""
     known = [span for span in spans if span is not None]
     if not known or len(known) < len(spans):
         return DataFile(path, None, None)

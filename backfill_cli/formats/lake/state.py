@@ -82,7 +82,7 @@ class JobState:
     """A job's files, below the folder of the sink that has it."""
 
     def __init__(self, folder: Blobs, job: str) -> None:
-        self._job, self._files = job, folder.below(quote(job, safe=""))
+        self._job, self._folder, self._files = job, folder, folder.below(quote(job, safe=""))
         self._last: tuple[str, dict[SplitKey, SplitProgress]] | None = None
 
     def record(self) -> JobRecord | None:
@@ -181,9 +181,10 @@ class JobState:
         return max((_epoch_of(name) for name in self._files.names() if name.startswith("epoch-")), default=0)
 
     def forget(self) -> None:
-        """No state of the job is left."""
+        """No state of the job is left, and no folder if no other job has state there."""
         self._last = None
         self._files.delete_all()
+        self._folder.delete_empty()
 
     def _write(
         self, name: str, commit: EpochCommit, before: Marker, held: EpochState | None

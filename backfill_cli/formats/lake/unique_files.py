@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import Piece
+from backfill_cli.formats import row_groups
 from backfill_cli.formats.lake.plain_files import PlainFiles
 from backfill_cli.model.schema import Columns
 from backfill_cli.spark import arrow_tasks
@@ -33,6 +34,8 @@ def unique_in_files(spark: "SparkSession", files: PlainFiles | None, key: Sequen
     if files is None or any(not isinstance(kind, str) or kind in INEXACT for kind in kinds):
         return False
     if len(files.paths()) > MOST_FILES or not arrow_tasks.workers_know_us(spark):
+        return False
+    if row_groups.rebased_by(spark) is not None:
         return False
     groups = files.with_own_bounds().overlapping()
     if groups is None or any(rows > MOST_ROWS for _, rows in groups):

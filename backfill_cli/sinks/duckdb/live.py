@@ -10,7 +10,7 @@ from backfill_cli.contracts.cutover import Swap
 from backfill_cli.errors import UsageError
 from backfill_cli.model.cutover import Found, Live, Lives, kept_name
 from backfill_cli.sinks.duckdb.file import rows_of, transaction
-from backfill_cli.sinks.duckdb.sql import SIDE_PREFIX, Target, quoted
+from backfill_cli.sinks.duckdb.sql import Target, quoted
 from backfill_cli.sinks.duckdb.state import MARKERS, SideTable
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def reverse(con: "DuckDBPyConnection", job: str, swaps: Sequence[Swap]) -> None:
 
 def views_of(con: "DuckDBPyConnection", targets: Sequence[str]) -> list[tuple[str, str]]:
     """(job, name) of each view that a cutover of the job made of these tables (given as `Target.identity`)."""
-    if not _is_there(con):
+    if not LIVE.exists(con):
         return []
     query = f"""SELECT l.job, l.live FROM {LIVE.sql} l
                 JOIN {MARKERS.sql} m ON m.job = l.job AND m."table" = l."table"
@@ -91,14 +91,14 @@ def views_of(con: "DuckDBPyConnection", targets: Sequence[str]) -> list[tuple[st
 
 def remove(con: "DuckDBPyConnection", job: str) -> None:
     """The job is forgotten: its views stay, and its cutovers can no longer be reversed."""
-    if _is_there(con):
+    if LIVE.exists(con):
         con.execute(f"DELETE FROM {LIVE.sql} WHERE job = ?", [job])
 
 
 def _live(con: "DuckDBPyConnection", job: str, swap: Swap) -> Live:
     name = Target.parse(swap.live)
     kind = _kind(con, name)
-    if kind is not Found.VIEW or not _is_there(con):
+    if kind is not Found.VIEW or not LIVE.exists(con):
         return Live(kind)
     query = f'SELECT kept, since_ms, until_ms FROM {LIVE.sql} WHERE job = ? AND "table" = ? AND live = ?'
     held = rows_of(con, query, job, swap.table.name, name.identity)
@@ -140,8 +140,3 @@ def _refusals() -> Iterator[None]:
 
 def _forget(con: "DuckDBPyConnection", name: Target) -> None:
     con.execute(f"DELETE FROM {LIVE.sql} WHERE live = ?", [name.identity])
-
-
-def _is_there(con: "DuckDBPyConnection") -> bool:
-    where = "database_name = current_database() AND schema_name = 'main' AND table_name = ?"
-    return bool(rows_of(con, f"SELECT 1 FROM duckdb_tables() WHERE {where}", SIDE_PREFIX + LIVE.name))

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from backfill_cli.errors import Held
 from backfill_cli.model.checkpoint import Owner
 from backfill_cli.sinks.duckdb.file import rows_of, transaction
-from backfill_cli.sinks.duckdb.sql import SIDE_PREFIX
 from backfill_cli.sinks.duckdb.state import SideTable
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ OWNERS = SideTable(
 
 def owner_of_job(con: "duckdb.DuckDBPyConnection", job: str) -> Owner | None:
     """The catalog that owns the job; None if none is recorded."""
-    if not _is_there(con):
+    if not OWNERS.exists(con):
         return None
     found = rows_of(con, f"SELECT catalog, host, path FROM {OWNERS.sql} WHERE job = ?", job)
     return Owner(*found[0]) if found else None
@@ -33,7 +32,7 @@ def owner_of_job(con: "duckdb.DuckDBPyConnection", job: str) -> Owner | None:
 
 def own(con: "duckdb.DuckDBPyConnection", job: str, owner: Owner, instead_of: Owner | None) -> None:
     """The catalog `owner` owns the job. Raises Held if a catalog other than `instead_of` now owns it."""
-    if not _is_there(con):
+    if not OWNERS.exists(con):
         with transaction(con):
             OWNERS.create(con)
         con.execute("CHECKPOINT")  # replay of a log that mixes DDL and rows has been seen to fail
@@ -49,10 +48,5 @@ def own(con: "duckdb.DuckDBPyConnection", job: str, owner: Owner, instead_of: Ow
 
 
 def remove(con: "duckdb.DuckDBPyConnection", job: str) -> None:
-    if _is_there(con):
+    if OWNERS.exists(con):
         con.execute(f"DELETE FROM {OWNERS.sql} WHERE job = ?", [job])
-
-
-def _is_there(con: "duckdb.DuckDBPyConnection") -> bool:
-    where = "database_name = current_database() AND schema_name = 'main' AND table_name = ?"
-    return bool(rows_of(con, f"SELECT 1 FROM duckdb_tables() WHERE {where}", SIDE_PREFIX + OWNERS.name))

@@ -23,9 +23,10 @@ from backfill_cli.sinks.duckdb import live
 from backfill_cli.sinks.duckdb import owner as owners
 from backfill_cli.sinks.duckdb.apply import apply, check_unique
 from backfill_cli.sinks.duckdb.file import Limits, opened, transaction
+from backfill_cli.sinks.duckdb.forgetting import forget
 from backfill_cli.sinks.duckdb.options import DuckDBOptions
 from backfill_cli.sinks.duckdb.sql import Target
-from backfill_cli.sinks.duckdb.state import has_state, markers_of, raise_token, record, remove, saved_of
+from backfill_cli.sinks.duckdb.state import has_state, markers_of, raise_token, record, saved_of
 from backfill_cli.sinks.duckdb.tables import check, drop_tables, prepare
 
 if TYPE_CHECKING:
@@ -145,7 +146,4 @@ class DuckDBSink:
             return
         with self._turn, opened(self.path, self.limits) as con:
             if has_state(con):
-                with transaction(con):
-                    remove(con, job)
-                    owners.remove(con, job)
-                    live.remove(con, job)
+                forget(con, job)

@@ -32,6 +32,10 @@ class SideTable:
     def sql(self) -> str:
         return f"main.{quoted(SIDE_PREFIX + self.name)}"
 
+    def exists(self, con: "duckdb.DuckDBPyConnection") -> bool:
+        where = "database_name = current_database() AND schema_name = 'main' AND table_name = ?"
+        return bool(rows_of(con, f"SELECT 1 FROM duckdb_tables() WHERE {where}", SIDE_PREFIX + self.name))
+
     def create(self, con: "duckdb.DuckDBPyConnection") -> None:
         columns = ", ".join(f"{quoted(name)} {kind}" for name, (kind, _) in self.columns.items())
         con.execute(f"CREATE TABLE IF NOT EXISTS {self.sql} ({columns})")

@@ -201,8 +201,13 @@ def _do_not_wait_long(con: Connection) -> None:
     rows_of(con, f"SELECT pg_catalog.set_config('lock_timeout', '{session.DDL_LOCK_TIMEOUT_S}s', true)")
 
 
+def side_target(schema: str) -> Target:
+    """Where the side table is, if there is one."""
+    return Target(schema, SIDE_PREFIX + LIVE.name)
+
+
 def _table(schema: str) -> str:
-    return f"{quoted(schema)}.{quoted(SIDE_PREFIX + LIVE.name)}"
+    return side_target(schema).sql
 
 
 def _is_there(con: Connection, schema: str) -> bool:

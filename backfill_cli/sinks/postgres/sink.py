@@ -7,13 +7,14 @@ rows that the database refused (with `where` and `clash`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import EpochCommit, SavedJob, SinkTable
 from backfill_cli.contracts.cutover import Swap
 from backfill_cli.contracts.marker import gone, is_due, refuse_old_token
+from backfill_cli.errors import BackfillError
 from backfill_cli.failpoint import hit
 from backfill_cli.model.checkpoint import Marker, Owner
 from backfill_cli.model.cutover import Lives
@@ -27,7 +28,7 @@ from backfill_cli.sinks.postgres.session import Connection, Place, opened, rows_
 from backfill_cli.sinks.postgres.sql import Target
 from backfill_cli.sinks.postgres.staged import Refused
 from backfill_cli.sinks.postgres.state import State, side_targets
-from backfill_cli.sinks.postgres.tables import check, create_state, drop_tables, prepare
+from backfill_cli.sinks.postgres.tables import check, create_state, drop_state, drop_tables, prepare
 
 if TYPE_CHECKING:
     from backfill_cli.sinks.postgres.verify import PostgresCopy
@@ -136,6 +137,8 @@ class PostgresSink:
                 state.remove(job)
                 live.remove(con, self.schema, job)
                 con.commit()
+        with suppress(BackfillError), self._state("removing the side tables") as (con, _):
+            drop_state(con, self.schema)
 
     def clock_ms(self) -> int:
         with opened(self.place, "reading its clock") as con:

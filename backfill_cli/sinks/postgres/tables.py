@@ -10,12 +10,12 @@ from backfill_cli.errors import Held, StateConflict, Transient, UsageError
 from backfill_cli.sinks.postgres import session
 from backfill_cli.sinks.postgres.edge import client, said, state_of, told
 from backfill_cli.sinks.postgres.existing import added
-from backfill_cli.sinks.postgres.live import widened
+from backfill_cli.sinks.postgres.live import side_target, widened
 from backfill_cli.sinks.postgres.references import refuse_references
 from backfill_cli.sinks.postgres.rights import require_on_database, require_on_schema
 from backfill_cli.sinks.postgres.session import Connection, Place, rows_of, run
 from backfill_cli.sinks.postgres.sql import Target, quoted
-from backfill_cli.sinks.postgres.state import SIDE_TABLES, State, schemas_with_state
+from backfill_cli.sinks.postgres.state import SIDE_TABLES, State, schemas_with_state, side_targets
 from backfill_cli.sinks.postgres.suitable import require_logged
 from backfill_cli.sinks.postgres.wanted import Wanted
 
@@ -73,6 +73,21 @@ def create_state(con: Connection, schema: str) -> None:
     if not State(con, schema).exists():
         for statement in _side_tables(con, schema):
             run(con, statement)
+
+
+def drop_state(con: Connection, schema: str) -> None:
+    """The side tables do not exist any more if no job has a row in them.
+
+    A database error leaves them as they are: when somebody uses them now or depends on them, or owns them.
+    """
+    _take_turns(con)
+    tables = [target.sql for target in [*side_targets(schema), side_target(schema)] if _exists(con, target)]
+    if not tables:
+        return
+    run(con, f"LOCK TABLE {', '.join(tables)} IN ACCESS EXCLUSIVE MODE NOWAIT")
+    if not any(rows_of(con, f"SELECT 1 FROM {table} LIMIT 1") for table in tables):
+        run(con, f"DROP TABLE {', '.join(tables)}")
+        con.commit()
 
 
 def _take_turns(con: Connection) -> None:

@@ -253,6 +253,45 @@ def test_types_hold_the_values_of_changes_too(load_text: Load, written: Any) -> 
     assert ready(load_text, text)["snapshot"]["schema"] == "id BIGINT, status STRING, amount DECIMAL(18,3)"
 
 
+CDC = {
+    "csv": 'U,1,"2026-01-02T10:00:00ZONE"\n',
+    "debezium": '{"op": "u", "before": null, "after": {"id": 1, "made": "2026-01-02T10:00:00ZONE"}}\n',
+    "feed": '{"_change_type": "insert", "_commit_version": 1, "id": 1, "made": "2026-01-02T10:00:00ZONE"}\n',
+}
+
+
+@pytest.mark.parametrize("form", ["csv", "debezium", "feed"])
+@pytest.mark.parametrize("first", ["snapshot", "changes"])
+def test_a_type_holds_times_that_have_a_zone_on_one_side_only(
+    load_text: Load, written: Any, form: str, first: str
+) -> None:
+    """TIMESTAMP_NTZ would refuse the first change, hours later."""
+    zones = ("Z", "") if first == "snapshot" else ("", "Z")
+    load = f"id,made\n1,2026-01-01 10:00:00{zones[0]}\n"
+    change = CDC[form].replace("ZONE", zones[1])
+    text = written(changes=True, a__csv=load, **{f"change1__{'csv' if form == 'csv' else 'json'}": change})
+    assert ready(load_text, text)["snapshot"]["schema"] == "id BIGINT, made TIMESTAMP"
+    other = "changes" if first == "snapshot" else "snapshot"
+    said = " ".join(re.sub(r"\n# *(->)?", " ", text).split())
+    assert f"'made' has a time zone in the {first} only" in said
+    assert f"reads the times of the {other} as UTC" in said
+
+
+@pytest.mark.parametrize("form", ["csv", "debezium", "feed"])
+def test_times_without_a_zone_on_both_sides_stay_without(load_text: Load, written: Any, form: str) -> None:
+    kind = "csv" if form == "csv" else "json"
+    changes = {f"change1__{kind}": CDC[form].replace("ZONE", "")}
+    text = written(changes=True, a__csv="id,made\n1,2026-01-01 10:00:00\n", **changes)
+    assert ready(load_text, text)["snapshot"]["schema"] == "id BIGINT, made TIMESTAMP_NTZ"
+
+
+def test_types_of_parquet_are_those_of_its_footer_whatever_the_changes_show(
+    load_text: Load, snapshot: None, written: Any
+) -> None:
+    told = ready(load_text, written(changes=True, change1__csv="Op,id,price,made\nU,1,2.5,2026-01-02T10:00:00\n"))
+    assert told["snapshot"] == {"format": "parquet"}
+
+
 def test_a_change_feed_is_known_by_its_column(load_text: Load, snapshot: None, tmp_path: Path) -> None:
     (tmp_path / "changes").mkdir()
     held = pq.read_table(tmp_path / "orders" / "a.parquet")

@@ -18,7 +18,7 @@ from backfill_cli.engine.cutover import _caught_up, _free, _require_reversible, 
 from backfill_cli.engine.job import drop
 from backfill_cli.errors import Held, UsageError
 from backfill_cli.model.checkpoint import Checkpoint, Progress
-from backfill_cli.model.cutover import Found, Gate, Live
+from backfill_cli.model.cutover import CutoverReport, Found, Gate, Live
 from backfill_cli.model.job import Control, JobState, Phase
 from backfill_cli.model.position import Position
 from backfill_cli.model.upstream import Pin
@@ -90,6 +90,34 @@ def test_equal_at_the_last_checkpoint_is_verified() -> None:
 def test_less_than_that_is_not(found: tuple[Verified, ...], said: str, fix: str) -> None:
     gate = verified(ROW, *found)
     assert (gate.open, said in gate.said, gate.fix) == (False, True, fix)
+
+
+@pytest.mark.parametrize(
+    ("state", "fix"),
+    [
+        ({}, "backfill resume shop --until caught-up; backfill verify shop"),
+        (
+            {"live": True},
+            "backfill pause shop --wait; backfill verify shop; backfill cutover shop; backfill resume shop",
+        ),
+        (
+            {"live": True, "control": Control("cli", 1)},
+            "backfill resume shop; backfill wait shop --for caught-up; backfill pause shop --wait; "
+            "backfill verify shop",
+        ),
+    ],
+)
+def test_keys_that_were_not_compared_are_counted_with_what_compares_them(
+    state: dict[str, Any], fix: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Under constant writes there are always some: a closed gate would never open."""
+    gate = verified(replace(ROW, **state), replace(EQUAL, not_compared=14_690))
+    assert gate.open
+    assert gate.said.endswith("at epoch 100, but 14,690 keys that have changed since were not compared")
+    assert gate.fix == f"{fix}   # compares them, too, if nothing writes to the upstream meanwhile"
+    show_cutover(CutoverReport("shop", EPOCH, (), (gate,)), str, as_json=False)
+    assert f"Try: {fix}" in capsys.readouterr().out
+    assert verified(ROW, EQUAL).fix == ""
 
 
 def test_a_job_that_goes_on_is_paused_for_it() -> None:

@@ -41,6 +41,16 @@ def test_a_value_that_differs_is_named_whatever_its_type(everything: Case) -> No
     assert set(ranges[-1]) == set(COLUMNS)
 
 
+def test_columns_of_rows_on_one_side_only_do_not_differ(orders: Case) -> None:
+    """Their hashes do, with those of all other columns."""
+    orders.stranger("DELETE FROM t WHERE id = 1")
+    orders.stranger(f"DELETE FROM t WHERE id = {ROWS // 2}; UPDATE t SET word = 'x' WHERE id = {ROWS // 2 + 1}")
+    orders.stranger(f"INSERT INTO t BY NAME SELECT {ROWS} AS id, 'x' AS word")
+    verdict = orders.verdict()
+    assert (verdict.missing, verdict.extra, verdict.changed) == (2, 1, 1)
+    assert [found.columns for found in verdict.different] == [(), ("word",), ()]
+
+
 def test_a_null_that_moves_to_the_next_column_is_seen(spark: "SparkSession", tmp_path: Path) -> None:
     fields: list[object] = [a_field("id", "long"), a_field("x", "double"), a_field("y", "double")]
     case = Case.of(spark, tmp_path, ("id",), fields, "SELECT 1::BIGINT AS id, 1.5::DOUBLE AS x, NULL::DOUBLE AS y")

@@ -7,13 +7,19 @@ from typing import Any
 import pytest
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
+from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.types import LongType, NestedField
 
+from backfill_cli.contracts import SinkTable
+from backfill_cli.errors import UsageError
 from backfill_cli.formats.iceberg import metadata
 from backfill_cli.formats.iceberg.metadata import Look
 from backfill_cli.formats.iceberg.places import Place
+from backfill_cli.model.schema import field, schema_text
+from backfill_cli.sinks.iceberg.options import IcebergSinkOptions
+from backfill_cli.sinks.iceberg.sink import IcebergSink
 
 
 def write(table: Path, version: int) -> str:
@@ -48,6 +54,35 @@ def test_a_table_that_is_dropped_and_recreated_is_another_one(tmp_path: Path, ve
     shutil.rmtree(tmp_path / "t")
     assert identity(look) is None
     assert identity(look) is None
+
+
+def of_a_catalog(table: Path, commits: int = 2) -> None:
+    """Metadata files under the names that pyiceberg's own catalogs, SqlCatalog among them, give them."""
+    provider = load_location_provider(str(table), {})
+    for version in range(commits):
+        write(table, version + 1)
+        named = Path(provider.new_table_metadata_file_location(version))
+        (table / "metadata" / f"v{version + 1}.metadata.json").rename(named)
+    (table / "metadata" / "version-hint.text").unlink()
+
+
+def test_a_table_of_another_catalog_is_no_folder_s_table(tmp_path: Path) -> None:
+    of_a_catalog(tmp_path / "t")
+    with pytest.raises(UsageError, match=r"an Iceberg table that a catalog manages.* files like 00001-") as raised:
+        Look(Place.of(str(tmp_path / "t")), no_settings).now()
+    assert "name it as catalog.schema.table, with its catalog in [spark.conf]" in raised.value.hint
+
+
+def test_a_sink_makes_no_table_in_the_folder_of_another_catalog_s(tmp_path: Path) -> None:
+    of_a_catalog(tmp_path / "t")
+    before = sorted(tmp_path.rglob("*"))
+    sink = IcebergSink(IcebergSinkOptions(table=f"{tmp_path}/{{table}}"))
+    sink.use(no_settings)
+    schema = schema_text({"id": field("id", "long")})
+    for act in (sink.check, sink.prepare):
+        with pytest.raises(UsageError, match="an Iceberg table that a catalog manages"):
+            act("j", [SinkTable("t", "t", ("id",), schema)], False)
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_unchanged_metadata_is_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,6 +72,18 @@ def test_a_mark_stands_at_the_last_epoch_up_to_that_file(tmp_path: Path) -> None
     assert (pin.position.get("epoch"), pin.position_ms, pin.complete_at) == (5, 9, None)
 
 
+def test_a_carriage_return_between_tokens_does_not_end_a_block(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a file that is larger than a block, a block ended at the last one, in the middle of a line."""
+    monkeypatch.setattr(epoch_values, "_BLOCK", 200)
+    upstream = tables(tmp_path, "t")
+    upstream.pin()
+    spread = [event(n, tx=n // 7).replace(" ", "\r") for n in range(1, 50)]
+    land(tmp_path / "changes", "1.json", *(f"{line}\r" for line in spread))
+    assert epochs(upstream) == [(epoch, 6 if epoch == 0 else 7 if epoch < 7 else 1) for epoch in range(8)]
+
+
 def test_an_epoch_in_two_files_is_named(tmp_path: Path) -> None:
     upstream = tables(tmp_path, "t")
     upstream.pin()

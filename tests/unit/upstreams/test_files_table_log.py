@@ -58,8 +58,42 @@ def test_case_46_a_late_name_below_the_position_is_named(root: Path) -> None:
     land(root / "changes", "2.json", event(1))
     assert pending(upstream, Position()) == ["2.json"]
     land(root / "changes", "1.json", event(1))
-    with pytest.raises(Fatal, match=r"1\.json came late"):
+    with pytest.raises(Fatal, match=r"1\.json came late") as caught:
         upstream.observe(at("2.json"), False)
+    assert caught.value.hint.endswith("rename it so that it sorts after that one; otherwise remove it")
+
+
+def test_a_file_with_a_wrong_value_is_corrected_as_the_hint_says(root: Path) -> None:
+    """failures.CHANGES_HINT, in the process that saw it before and in the next."""
+    upstream = opened(root)
+    pin = upstream.pin()
+    for name in ("1.json", "2.json"):
+        land(root / "changes", name, event(1))
+    assert pending(upstream, Position()) == ["1.json", "2.json"]
+    memory = upstream.log.remembered(at("1.json"))
+    land(root / "changes", "2.json", event(1), event(2))
+    assert pending(upstream, at("1.json")) == ["2.json"]
+    after = opened(root)
+    after.restore(pin)
+    after.recall(memory)
+    land(root / "changes", "2.json", event(3))
+    assert pending(after, at("1.json")) == ["2.json"]
+
+
+@pytest.mark.parametrize("way", ["rename", "remove"])
+def test_case_46_both_ways_on_from_a_late_name_work(root: Path, way: str) -> None:
+    upstream = opened(root)
+    upstream.pin()
+    land(root / "changes", "2.json", event(1))
+    assert pending(upstream, Position()) == ["2.json"]
+    late = land(root / "changes", "1.json", event(2))
+    with pytest.raises(Fatal, match="came late"):
+        upstream.observe(at("2.json"), False)
+    if way == "remove":
+        late.unlink()
+    else:
+        late.rename(root / "changes" / "3.json")
+    assert pending(upstream, at("2.json")) == (["3.json"] if way == "rename" else [])
 
 
 def test_a_name_that_comes_before_others_still_pending_is_not_late(root: Path) -> None:

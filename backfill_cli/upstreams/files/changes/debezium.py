@@ -25,11 +25,12 @@ from backfill_cli.formats.schemas import Unsupported
 from backfill_cli.formats.source_table import NAMELESS, Known, source_of
 from backfill_cli.formats.values import Encoding, read_as_text, schemaless, textual
 from backfill_cli.model.schema import Columns, SparkType, field
+from backfill_cli.spark import arrow_tasks
 from backfill_cli.upstreams.files.changes.change_format import Inspected
 from backfill_cli.upstreams.files.changes.envelope import payload_of, refuse_other, source_ms, told_of
 from backfill_cli.upstreams.files.changes.marked_rows import undeclared
 from backfill_cli.upstreams.files.options import ChangesOptions
-from backfill_cli.upstreams.files.reading import lines
+from backfill_cli.upstreams.files.reading import lines, rows
 from backfill_cli.upstreams.files.reading.footers import THREADS
 
 if TYPE_CHECKING:
@@ -102,10 +103,10 @@ class Debezium:
 
     def lacks(self, where: Place, files: Sequence[File], known: Columns) -> tuple[list[Lack], Mapping[str, str]]:
         """The options that the oldest and the newest of these files need, and the types of new columns."""
-        rows = [row for file in dict.fromkeys((*files[:1], *files[-1:])) for row in self._blockless(where, file)]
+        shown = [row for file in dict.fromkeys((*files[:1], *files[-1:])) for row in self._blockless(where, file)]
         declared = {**known, **self._declared}
-        found = lacks(declared, rows, self._options.timestamps, self._options.decimals, "upstream.changes")
-        return found, undeclared_columns(declared, rows)
+        found = lacks(declared, shown, self._options.timestamps, self._options.decimals, "upstream.changes")
+        return found, undeclared_columns(declared, shown)
 
     def _blockless(self, where: Place, file: File) -> list[Mapping[str, Any]]:
         """Rows of the file's first and last lines that have no schema block."""
@@ -196,8 +197,10 @@ class Debezium:
         at = "r" if shape.told is None else "r.payload"
         if shape.told is not None:
             envelope = {"payload": field("payload", {"type": "struct", "fields": list(envelope.values())})}
-        parsed = frames.json_lines(spark, where, files, envelope, read_as_text(columns, encodings))
-        return changes(parsed, at, self._table.key, columns, encodings, self._options.epoch, self._known)
+        numbered = arrow_tasks.workers_know_us(spark)
+        told = rows.json_lines(spark, where, files, None, numbered)
+        parsed = frames.json_objects(told, envelope, read_as_text(columns, encodings))
+        return changes(parsed, at, self._table.key, columns, encodings, self._options.epoch, self._known, numbered)
 
     def _encoding(self, shape: _Shape, name: str, target: SparkType) -> Encoding:
         if shape.told is None:

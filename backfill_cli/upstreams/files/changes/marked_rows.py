@@ -12,6 +12,7 @@ from backfill_cli.errors import BadData
 from backfill_cli.formats import schemas
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.model.schema import Columns, field
+from backfill_cli.spark.failures import CHANGES_HINT
 from backfill_cli.spark.names import quoted
 from backfill_cli.upstreams.files.changes.change_format import Inspected
 from backfill_cli.upstreams.files.options import ChangesOptions, FileFormat
@@ -84,7 +85,7 @@ class MarkedRows:
 
         kind: Any = marks.pop("")
         read = {name: field(name, spark_type) for name, spark_type in marks.items()} | columns
-        rows = frame(spark, where, files, kind, self.options.csv, read)
+        rows = frame(spark, where, files, kind, self.options.csv, read, CHANGES_HINT)
         shown = [
             (quoted(name) if name in marks else F.lit(None)).cast(text_type).alias(mark(index))
             for index, (name, text_type) in enumerate(self.marks)

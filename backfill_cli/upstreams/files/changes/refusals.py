@@ -4,7 +4,9 @@ from backfill_cli.errors import Fatal, HistoryGone
 from backfill_cli.formats.listing import File
 from backfill_cli.upstreams.files.changes.consumed import Entry, Fault
 
-NAME_IT_LATER = "if its changes are not in the sink, rename it so that it sorts after that one"
+NAME_IT_LATER = (
+    "if its changes are wanted and not in the sink, rename it so that it sorts after that one; otherwise remove it"
+)
 
 
 def changed(table: str, fault: Fault, cursor: str) -> Fatal:

@@ -239,9 +239,8 @@ class TableLog:
         at = self._landing.files.get(cursor or "")
         for file in there if at is not None else ():
             if at is not None and file.name < at.name and file.mtime_ns > at.mtime_ns + _LATE_NS:
-                raise refusals.late(
-                    self.table, file, at.name, f"if it was there before: touch -r '{at.path}' '{file.path}'"
-                )
+                before = f"if it was there before: touch -r '{at.path}' '{file.path}'"
+                raise refusals.late(self.table, file, at.name, f"{before}; {refusals.NAME_IT_LATER}")
 
     def _compare(self, added: Iterable[File], gone: Iterable[str], cursor: str | None) -> None:
         for file in added:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import TableSpec, Told
 from backfill_cli.formats import schemas
-from backfill_cli.formats.source_table import source_of
+from backfill_cli.formats.source_table import Known, source_of
 from backfill_cli.upstreams.files.changes.change_feed import TIME, TYPE, VERSION
 from backfill_cli.upstreams.files.changes.debezium import Debezium
 from backfill_cli.upstreams.files.changes.envelope import payload_of
@@ -39,7 +39,7 @@ def look(db: "duckdb.DuckDBPyConnection", path: str, found: Folder, snapshot: Sn
     """The options guessed from the change files at `path`."""
     options: dict[str, Told] = {"path": Told(path)}
     if found.kind == "json":
-        made = _json(found, snapshot, table)
+        made = _json(db, found, snapshot, table)
     elif found.kind == "parquet":
         shown = schemas.of_footer(found.sample[0].path, footer(found.where, found.sample[0]), by_workers=True)
         made = _rows({name: str(c["type"]) in _TIMES for name, c in shown.items()}, _op_of(list(shown)), snapshot)
@@ -112,7 +112,7 @@ def _marks_of(rows: "duckdb.DuckDBPyRelation", own: int) -> tuple[str, ...]:
     )
 
 
-def _json(found: Folder, snapshot: Snapshot, table: str) -> Changes:
+def _json(db: "duckdb.DuckDBPyConnection", found: Folder, snapshot: Snapshot, table: str) -> Changes:
     envelopes = [
         lines.parsed(file, line)
         for file in dict.fromkeys((found.sample[0], found.sample[-1]))
@@ -120,7 +120,7 @@ def _json(found: Folder, snapshot: Snapshot, table: str) -> Changes:
     ]
     payloads = [payload for one in envelopes if (payload := payload_of(one))]
     if any(TYPE in one for one in payloads):
-        return Changes({"format": Told("change-feed", f"by its field {TYPE}")}, {})
+        return Changes({"format": Told("change-feed", f"by its field {TYPE}")}, _times(db, payloads, snapshot))
     if not any("op" in one for one in payloads):
         return Changes({"format": _unknown(sorted({name for one in payloads for name in one}))}, {})
     options = {"format": Told("debezium", "by its field op")}
@@ -129,7 +129,22 @@ def _json(found: Folder, snapshot: Snapshot, table: str) -> Changes:
         mine = [one for one in sources if one.rpartition(".")[2] == table]
         listed = f"there are changes of {', '.join(sources[:20])}"
         options["tables"] = Told(mine if len(mine) == 1 else None, listed)
-    return Changes({**options, **_decoding(found, snapshot, table, options)}, {})
+    known = Known(tuple(options["tables"].value or ()) if "tables" in options else ())
+    images = (one.get(image) for one in payloads if known.reads(source_of(one)) for image in ("before", "after"))
+    times = _times(db, [image for image in images if isinstance(image, dict)], snapshot)
+    return Changes({**options, **_decoding(found, snapshot, table, options)}, times)
+
+
+def _times(
+    db: "duckdb.DuckDBPyConnection", rows: Sequence[Mapping[str, Any]], snapshot: Snapshot
+) -> dict[str, Seen]:
+    """What the texts in the snapshot's timestamp columns have in common: here they can have a zone, or none."""
+    found: dict[str, Seen] = {}
+    for name in (name for name, column in snapshot.typed.items() if column["type"] in _TIMES):
+        texts = [text for row in rows if isinstance(text := row.get(name), str)]
+        if texts:
+            found |= seen.of_relation(db.sql("SELECT unnest($texts) AS text", params={"texts": texts}), (name,))
+    return found
 
 
 def _decoding(found: Folder, snapshot: Snapshot, table: str, options: Mapping[str, Told]) -> dict[str, Told]:

@@ -22,7 +22,7 @@ def look(path: str, changes_path: str | None) -> Looked:
         options = {f"snapshot.{name}": told for name, told in held.options.items()}
         if changes_path is not None:
             log = changes.look(db, changes_path, sample.folder(changes_path), held, table)
-            if log.columns:
+            if log.columns and "snapshot.schema" in options:
                 both = {
                     n: one.with_more(log.columns[n]) if n in log.columns else one
                     for n, one in held.columns.items()

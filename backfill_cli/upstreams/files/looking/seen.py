@@ -37,7 +37,10 @@ _NAMED_LIKE_A_KEY = re.compile(r"(?i)id|.*_(id|key)|.*[a-z]I[dD]|key|uuid|guid")
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the values of a column have in common. digits: before the point. fixed: a type that the file states."""
+    """What the values of a column have in common. digits: before the point. fixed: a type that the file states.
+
+    zoned: the side whose times have a zone, if the other side's have none: "changes" or "snapshot".
+    """
 
     rows: int
     values: int
@@ -46,17 +49,24 @@ class Seen:
     digits: int = 0
     places: int = 0
     fixed: str = ""
+    zoned: str = ""
 
     def with_more(self, other: "Seen") -> "Seen":
-        """Both samples combined; uniqueness is that of the first."""
+        """The snapshot's sample combined with that of its changes; uniqueness is that of the snapshot."""
+        kinds, zoned = self.kinds & other.kinds, ""
+        if not kinds and "time" in self.kinds and "instant" in other.kinds:
+            kinds, zoned = frozenset({"instant"}), "changes"
+        elif not kinds and "instant" in self.kinds and "time" in other.kinds:
+            kinds, zoned = frozenset({"instant"}), "snapshot"
         return Seen(
             self.rows,
             self.values + other.values,
             self.distinct,
-            self.kinds & other.kinds,
+            kinds,
             max(self.digits, other.digits),
             max(self.places, other.places),
             self.fixed,
+            zoned,
         )
 
     @property
@@ -88,6 +98,12 @@ class Seen:
             return f"'{name}' holds numbers that neither BIGINT nor DECIMAL keeps exactly; DOUBLE would round them"
         if self.kind.startswith("DECIMAL"):
             return f"'{name}' has at most {self.digits} digits before the point and {self.places} after it"
+        if self.zoned:
+            bare = "snapshot" if self.zoned == "changes" else "changes"
+            return (
+                f"'{name}' has a time zone in the {self.zoned} only: TIMESTAMP, which reads the times of the "
+                f"{bare} as UTC; if they are not UTC, write them with their zone"
+            )
         if self.kind == "TIMESTAMP_NTZ":
             return f"'{name}' has no time zone: TIMESTAMP if it is UTC"
         return ""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-_WHITE = b" \t\r"
+WHITE = b" \t\r"
 
 
 def frame(spark: "SparkSession", where: Place, files: Sequence[File], fast: FastPath | None) -> "DataFrame":
@@ -54,7 +54,7 @@ def batches(fast: FastPath | None, part: TextPart) -> "Iterator[pa.RecordBatch]"
     import pyarrow as pa
 
     for offset, block in blocks(part):
-        values = [line for line in (one.strip(_WHITE) for one in block.split(b"\n")) if line]
+        values = [line for line in (one.strip(WHITE) for one in block.split(b"\n")) if line]
         if not values:
             continue
         told = {

@@ -6,8 +6,9 @@ A row's number is the byte at which its block begins plus the rows before it in 
 import csv
 import io
 import json
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from backfill_cli.errors import BackfillError, BadData
 from backfill_cli.formats.exact import SHOWN
@@ -18,8 +19,24 @@ from backfill_cli.upstreams.files.reading import csv_files, csv_text, json_rows,
 from backfill_cli.upstreams.files.reading.text_parts import TextPart
 
 _BLOCK = 1 << 20
-_Row = tuple[int, Mapping[str, object], Sequence[str]]
-"""A row's first line, counted from 1, its values by column, and its texts, one of which the error shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A row's first line, counted from 1 (0 if there is no row), and its values by column.
+
+    texts: of a CSV record, one of which the error shows. crc: of a line of JSON.
+    """
+
+    line: int = 0
+    values: Mapping[str, object] = field(default_factory=dict)
+    texts: Sequence[str] = ()
+    crc: int | None = None
+
+    def is_meant(self, error: BadRow) -> bool:
+        if error.crc is not None:
+            return error.crc == self.crc
+        return any(text and error.what.endswith(f": {text[:SHOWN]}") for text in self.texts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,23 +60,23 @@ def located(error: BadRow, held: Held) -> BackfillError | None:
         return None
     try:
         with reading(held.file.path, held.kind):
-            line, row, texts = _row(held, error.row)
+            row = _row(held, error.row)
     except BackfillError:  # the file has changed meanwhile: the error is reported without its line
         return None
-    if not any(text and error.what.endswith(f": {text[:SHOWN]}") for text in texts):
+    if not row.is_meant(error):
         return None
-    keys = ", ".join(f"{name} {row[name]}" for name in held.key if name in row)
+    keys = ", ".join(f"{name} {row.values[name]}" for name in held.key if name in row.values)
     of = f" (of {keys})" if keys else ""
-    return BadData(f"{error.file}: line {line}{of}: {error.what}", error.hint)
+    return BadData(f"{error.file}: line {row.line}{of}: {error.what}", error.hint)
 
 
 def line_of(held: Held, row: int) -> int:
     """The first line, counted from 1, of the row with this number; 0 if there is none."""
-    return _row(held, row)[0]
+    return _row(held, row).line
 
 
 def _row(held: Held, row: int) -> _Row:
-    """The row with this number; line 0 if there is none."""
+    """The row with this number."""
     parts = csv_files.parts(held.where, [held.file], held.csv) if held.kind == "csv" else None
     for part in parts or text_parts.parts(held.where, [held.file], cut=True):
         if part.end is not None and not part.start <= row < part.end:
@@ -68,10 +85,10 @@ def _row(held: Held, row: int) -> _Row:
         for offset, block in blocks:
             if offset <= row < offset + len(block):
                 rows = _of_csv(held, part, offset, block) if held.kind == "csv" else _of_json(block)
-                for index, (line, told, texts) in enumerate(rows):
+                for index, found in enumerate(rows):
                     if index == row - offset:
-                        return _lines_before(part, offset, block) + line, told, texts
-    return 0, {}, ()
+                        return replace(found, line=_lines_before(part, offset, block) + found.line)
+    return _Row()
 
 
 def _of_csv(held: Held, part: TextPart, offset: int, block: bytes) -> Iterator[_Row]:
@@ -85,19 +102,28 @@ def _of_csv(held: Held, part: TextPart, offset: int, block: bytes) -> Iterator[_
     before = 0
     for record in records:
         if record and not first:
-            yield before + 1, dict(zip(names, record, strict=False)), record
+            yield _Row(before + 1, dict(zip(names, record, strict=False)), record)
         first = first and not record
         before = records.line_num
 
 
 def _of_json(block: bytes) -> Iterator[_Row]:
-    for number, line in enumerate(block.split(b"\n"), 1):
-        if line.strip():
-            try:
-                told = json.loads(line, parse_float=str)
-            except ValueError:
-                told = None
-            yield number, told if isinstance(told, dict) else {}, [str(line.strip(), "utf-8", "replace")]
+    for number, line in enumerate((one.strip(json_rows.WHITE) for one in block.split(b"\n")), 1):
+        if line:
+            yield _Row(number, _values(line), crc=zlib.crc32(line))
+
+
+def _values(line: bytes) -> Mapping[str, object]:
+    """The values of a line of JSON by column; those of the row that a change event of Debezium is about."""
+    try:
+        told = json.loads(line, parse_float=str)
+    except ValueError:
+        return {}
+    row = told if isinstance(told, dict) else {}
+    payload = row.get("payload")
+    event = payload if isinstance(payload, dict) else row
+    image = event.get("before" if event.get("op") == "d" else "after")
+    return image if isinstance(image, dict) else row
 
 
 def _lines_before(part: TextPart, offset: int, block: bytes) -> int:

@@ -34,10 +34,19 @@ def frame(
         return frames.parquet(spark, where, files, columns)
     if kind == "csv":
         return csv_files.frame(spark, where, files, csv, columns, hint)
-    if not arrow_tasks.workers_know_us(spark):
-        return _json(frames.text_lines(spark, where, files), columns, None, hint, numbered=False)
-    fast = fast_path(columns)
-    return _json(json_rows.frame(spark, where, files, fast), columns, fast, hint, numbered=True)
+    numbered = arrow_tasks.workers_know_us(spark)
+    fast = fast_path(columns) if numbered else None
+    return _json(json_lines(spark, where, files, fast, numbered), columns, fast, hint, numbered)
+
+
+def json_lines(
+    spark: "SparkSession", where: Place, files: Sequence[File], fast: FastPath | None, numbered: bool
+) -> "DataFrame":
+    """`_backfill_file, _backfill_at, _line`, and the columns of `fast`, of files with one JSON object per line.
+
+    numbered: whether the executors have this package: then `_backfill_at.row` is the row's place in its file.
+    """
+    return json_rows.frame(spark, where, files, fast) if numbered else frames.text_lines(spark, where, files)
 
 
 def _json(lines: "DataFrame", columns: Columns, fast: FastPath | None, hint: str, numbered: bool) -> "DataFrame":
@@ -51,7 +60,7 @@ def _json(lines: "DataFrame", columns: Columns, fast: FastPath | None, hint: str
 
     def shown() -> "list[Column]":
         file = F.col("_backfill_file")
-        file = exact.row_of(file, F.col("_backfill_at.row")) if numbered else file
+        file = exact.row_of(file, F.col("_backfill_at.row"), F.col("_line")) if numbered else file
         refused = exact.refused(file, F.col("_fault"), F.col("_line"), hint)
         given = by_either_path(found.values, fast)
         return [

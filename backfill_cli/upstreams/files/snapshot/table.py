@@ -1,5 +1,6 @@
 """One table's snapshot: its pinned files, whether they are still the same, and their rows."""
 
+import re
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -11,7 +12,7 @@ from backfill_cli.formats import group_slices, row_groups, schemas
 from backfill_cli.formats.listing import File, Listing, place, refuse_part_of_table
 from backfill_cli.formats.row_groups import FileSlice
 from backfill_cli.model.plan import SnapshotRead
-from backfill_cli.model.schema import Columns
+from backfill_cli.model.schema import Columns, schema_text
 from backfill_cli.model.split import Split
 from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.failures import SAME_PACKAGE
@@ -91,12 +92,21 @@ class TableSnapshot:
         if self._options.format != "parquet":
             return text_frame(spark, self.where, self._files, reads, self._options, self._columns)
         self._know_layouts({read.split for read in reads})
-        workers = arrow_tasks.workers_know_us(spark)
         foreign = [read.split for read in reads if not self._layouts[read.split].by_spark]
-        if foreign and not workers:
-            raise Fatal(f"{self._files[foreign[0]].path}: Spark's own reader cannot read its types", SAME_PACKAGE)
-        readers = choose(reads, self._rows, self._layout, workers)
+        hint = self._why_not_by_workers(spark)
+        if foreign and hint:
+            raise Fatal(f"{self._files[foreign[0]].path}: Spark's own reader cannot read its types", hint)
+        readers = choose(reads, self._rows, self._layout, not hint)
         return parquet_frame(spark, self.where, self._files, readers, self._columns)
+
+    def _why_not_by_workers(self, spark: "SparkSession") -> str:
+        """What would let workers read the files as Spark does; empty if they do."""
+        if not arrow_tasks.workers_know_us(spark):
+            return SAME_PACKAGE
+        mode = row_groups.rebased_by(spark)
+        if mode is None or not re.search('"(date|timestamp)', schema_text(self._columns)):
+            return ""
+        return f"remove '{mode}' from [spark.conf]: only Spark's reader follows it"
 
     def batches(self, spark: "SparkSession", reads: Sequence[SnapshotRead]) -> ArrowTasks | None:
         """See contracts.BatchedUpstream. Parquet by row group, if pyarrow reads all of it as Spark does."""

@@ -8,6 +8,7 @@ from pyarrow.fs import LocalFileSystem
 
 from backfill_cli.contracts import EpochCommit, SavedJob
 from backfill_cli.errors import Fatal
+from backfill_cli.formats.lake import blobs
 from backfill_cli.formats.lake import state as lake_state
 from backfill_cli.formats.lake.blobs import Blobs
 from backfill_cli.formats.lake.state import Claim, JobRecord, JobState, jobs
@@ -36,6 +37,35 @@ def a_commit(epoch: int, attempt: str = "a", definition: str = "{}", **splits: S
 
 def at(epoch: int, attempt: str = "a") -> Marker:
     return Marker(epoch, 1, attempt)
+
+
+def test_the_last_job_takes_the_folder_with_it(folder: Blobs, tmp_path: Path) -> None:
+    mine, other = (JobState(folder, name) for name in ("j", "k"))
+    for state in (mine, other):
+        state.own(Owner("c", "h", "p"), None)
+    mine.forget()
+    assert [record.job for record in jobs(folder)] == ["k"]
+    other.forget()
+    assert not (tmp_path / "state").exists()
+    other.forget()
+    mine.own(Owner("c", "h", "p"), None)
+    assert [record.job for record in jobs(folder)] == ["j"]
+
+
+def test_a_folder_that_another_process_removes_as_empty_is_made_again(
+    folder: Blobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    removed = iter([True])
+
+    def sweep(_: str) -> None:
+        if next(removed, False):
+            folder.below("j").delete_empty()
+            folder.delete_empty()
+            assert not (tmp_path / "state").exists()
+
+    monkeypatch.setattr(blobs, "_sweep", sweep)
+    JobState(folder, "j").own(Owner("c", "h", "p"), None)
+    assert [record.job for record in jobs(folder)] == ["j"]
 
 
 def test_a_blob_is_written_once_and_whole(folder: Blobs, tmp_path: Path) -> None:
@@ -143,4 +173,4 @@ def test_a_repeat_writes_the_same_state_and_forget_leaves_nothing(folder: Blobs,
     job.save(a_commit(10, a=DONE), NEW)
     assert len(folder.below("j").names()) == 2
     job.forget()
-    assert (job.record(), job.saved(at(10)), list((tmp_path / "state").iterdir())) == (None, None, [])
+    assert (job.record(), job.saved(at(10)), list(tmp_path.iterdir())) == (None, None, [])

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import fs as pafs
 
+from backfill_cli.formats import row_groups
 from backfill_cli.formats.lake import unique_files
 from backfill_cli.formats.lake.plain_files import DataFile, PlainFiles, bounded
 from backfill_cli.model.schema import field
@@ -34,6 +35,7 @@ class Told:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         patch.setattr(arrow_tasks, "workers_know_us", lambda _: True)
+        patch.setattr(row_groups, "rebased_by", lambda _: None)
         patch.setattr(arrow_tasks, "cores", lambda _: 2)
         patch.setattr(arrow_tasks, "frame", self.frame)
         self.parts = 0
@@ -86,6 +88,32 @@ def test_bounds_that_a_log_gives_wrong_prove_nothing(tmp_path: Path, monkeypatch
     narrow = [DataFile(paths[0], 0, 5), DataFile(paths[1], 9, 20)]
     files = PlainFiles(pafs.LocalFileSystem(), narrow, "id", {"id": KEYS["id"]})
     spark: Any = None
+    assert not unique_files.unique_in_files(spark, files, ("id",), {"id": KEYS["id"]})
+
+
+def test_the_footer_of_each_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = files_of(tmp_path, [[(0, "a"), (9, "a")], [(5, "a"), (20, "a")], [(30, "a")]], ("id",))
+    read: list[str] = []
+    footer = pq.read_metadata
+
+    def counted(path: str, **more: Any) -> Any:
+        read.append(path)
+        return footer(path, **more)
+
+    monkeypatch.setattr(pq, "read_metadata", counted)
+    groups = files.with_own_bounds().overlapping()
+    assert groups is not None
+    assert [count for _, count in groups] == [4, 1]
+    assert sorted(read) == sorted(files.paths())
+
+
+def test_where_the_config_sets_how_old_dates_are_read_keys_are_left_to_spark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Told(monkeypatch)
+    monkeypatch.setattr(row_groups, "rebased_by", lambda _: "spark.sql.parquet.datetimeRebaseModeInRead")
+    spark: Any = None
+    files = files_of(tmp_path, [[(0, "a")]], ("id",))
     assert not unique_files.unique_in_files(spark, files, ("id",), {"id": KEYS["id"]})
 
 
