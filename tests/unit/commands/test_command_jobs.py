@@ -109,7 +109,9 @@ def test_history_lists_commits_and_commands_oldest_first(run: Run, catalog: Cata
     assert "no epoch committed" in run("history").stderr
     with catalog.claim("orders", "test", 5) as claim:
         for epoch, verbs in ((1_763_692_800_123, ""), (1_763_692_801_500, "pause")):
-            record = EpochRecord(epoch, 1, Phase.UPSTREAM, epoch, 0, 1_200, 900, 3, 250, 40, 1_500, 2, verbs)
+            record = EpochRecord(
+                epoch, 1, Phase.UPSTREAM, epoch, 0, 1_200, 900, 3, 250, 40, 1_500, 2, verbs, 0, 700, 200
+            )
             claim.store.take((), Control(), JobState.RUNNING, record)
     told = run("history")
     head, *lines = told.stdout.splitlines()
@@ -118,7 +120,7 @@ def test_history_lists_commits_and_commands_oldest_first(run: Run, catalog: Cata
         ["2025-11-21", "02:40:00", "1763692800123", "upstream"],
         ["2025-11-21", "02:40:01", "1763692801500", "upstream"],
     ]
-    assert lines[1].split()[4:] == ["0", "1,200", "900", "0.2s", "0s", "1.5s", "2", "pause"]
+    assert lines[1].split()[4:] == ["0", "1,200", "900", "0", "700", "200", "0.2s", "0s", "1.5s", "2", "pause"]
     (newest,) = json.loads(run("history", "--last", "1", "--json").stdout)["epochs"]
     assert (newest["epoch"], newest["mutations"], newest["stage_ms"]) == (1_763_692_801_500, "pause", 250)
     assert run("history", "--last", "none").exit_code == 2
