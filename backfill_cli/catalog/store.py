@@ -14,6 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from backfill_cli.catalog.lost import LOST
 from backfill_cli.catalog.permissions import (
     make_folder,
     make_private,
@@ -177,7 +178,7 @@ class Store:
     @contextmanager
     def _opened(self, read_only: bool, act: str) -> Iterator["DuckDBPyConnection"]:
         if not self.exists():
-            raise NoSuchJob(f"there is no catalog at {self.path}", "backfill start --config job.toml")
+            raise NoSuchJob(f"there is no catalog at {self.path}", f"backfill start --config job.toml; {LOST}")
         with self.locked(act):
             refuse_unsafe(self.path)
             make_private(self.path)

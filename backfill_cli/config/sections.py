@@ -232,14 +232,15 @@ class Spark(Section):
         return self
 
 
+Event = Literal["caught-up", "done", "failed", "lagging", "paused", "quarantined", "resumed", "stopped"]
+
+
 class Hooks(Section):
-    on: list[Literal["caught-up", "done", "failed", "lagging", "paused", "quarantined", "resumed", "stopped"]] = (
-        Field(
-            default_factory=list,
-            description="Events at which the command is run: the run is `caught-up` with its upstream, or ended as "
-            "`done`, `failed` or `stopped`; the job was `paused` or `resumed`; rows were `quarantined`; the "
-            "job is `lagging`: its lag is over `max_lag`.",
-        )
+    on: list[Event] = Field(
+        default_factory=list,
+        description="Events at which the command is run: the run is `caught-up` with its upstream, or ended as "
+        "`done`, `failed` or `stopped`; the job was `paused` or `resumed`; rows were `quarantined`; the job is "
+        "`lagging`, its lag being over `max_lag`.",
     )
     command: list[Annotated[str, Field(min_length=1)]] = Field(
         default_factory=list,

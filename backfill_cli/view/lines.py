@@ -14,6 +14,10 @@ from backfill_cli.view.verified import spell_verified
 FOLLOWED, LIVE = "finished", "live"
 """A partition whose history is finished: the catalog's word for it, and the one that people see."""
 
+UNCLAIMED = (
+    "a process that has not claimed the job in this catalog: just starting, or of a catalog that was here before"
+)
+
 NO_LIMITS = ("awaiting live", "catching up", "no runner", "not converging", "stopping", "waiting")
 """How a reason begins that does not limit a rate: shown under this name instead of `limited by`."""
 
@@ -220,5 +224,5 @@ def spell_allowed(view: JobView) -> str:
 
 def spell_runner(view: JobView) -> str:
     if view.runner.alive:
-        return f"pid {view.runner.pid} on {view.runner.host}" if view.runner.pid else "just starting"
+        return f"pid {view.runner.pid} on {view.runner.host}" if view.runner.pid else UNCLAIMED
     return "none"

@@ -38,7 +38,7 @@ from backfill_cli.view.model import (
 )
 from backfill_cli.view.quarantine import spell_quarantined
 from backfill_cli.view.shapes import BAD, CALM, DONE, QUIET, STATE_STYLE, WARN, Bar, Curve, row
-from backfill_cli.view.text import shown
+from backfill_cli.view.text import shown, shown_lines
 from backfill_cli.view.verified import spell_verified
 
 PHASES = ("snapshot", "log-store", "upstream")
@@ -110,11 +110,11 @@ class Fitted:
         yield picture
 
 
-def live_picture(views: Sequence[JobView], footer: str) -> RenderableType:
-    """The jobs as a live view shows them. footer: what Ctrl-C does in it."""
-    if not views:
-        return Text("no jobs yet")
+def live_picture(views: Sequence[JobView], footer: str, nothing: str = "") -> RenderableType:
+    """The jobs as a live view shows them. footer: what Ctrl-C does in it. nothing: said if there are none."""
     told = Padding(Text(footer, style=QUIET), (0, 2))
+    if not views:
+        return Group(Padding(Text(shown_lines(nothing)), (1, 2)), told)
     return Fitted(views[0], told) if len(views) == 1 else Group(Padding(Jobs(views), (1, 2)), told)
 
 

@@ -80,6 +80,21 @@ def test_status_of_nothing_is_no_error(run: Run, folder: Path) -> None:
     assert list(folder.iterdir()) == []
 
 
+def test_a_catalog_that_was_moved_away_is_not_no_jobs_yet(run: Run, catalog: Catalog) -> None:
+    with catalog.claim("orders", "test", 5):
+        moved = catalog.path.rename(catalog.path.with_name("moved.duckdb"))
+        told = run("status").stderr
+        assert f"there is no catalog at {catalog.path}, but these jobs ran with it: orders (it still has" in told
+        assert (
+            "Try: move it back; if the catalog was lost, rebuild it from the sink: backfill resume --from" in told
+        )
+        assert json.loads(run("status", "--json").stdout)["jobs"] == []
+        make_job(Catalog(catalog.path), "orders")  # as `resume --from-sink` elsewhere would
+        assert "a process that has not claimed the job in this catalog" in run("status", "orders").stdout
+        moved.rename(catalog.path)
+    assert "resume --from-sink job.toml" in run("history", "--catalog", "none.duckdb").stderr
+
+
 def test_a_health_check_is_an_exit_code_and_a_line(run: Run, catalog: Catalog) -> None:
     end_job(catalog, "orders", JobState.DONE, "caught up")
     well = run("status", "--check")
@@ -250,7 +265,9 @@ def test_init_that_looks_says_what_is_left_to_fill_in(run: Run, folder: Path) ->
     (folder / "lines.csv").write_text("order,note\n1,a\n1,b\n")
     result = run("init", "looked.toml", "--path", "lines.csv")
     assert result.exit_code == 0
-    assert "Try: fill in key in it, then: backfill plan --config looked.toml" in result.stderr + result.stdout
+    assert (
+        "Try: fill in tables.key in it, then: backfill plan --config looked.toml" in result.stderr + result.stdout
+    )
     assert json.loads(run("init", "again.toml", "--path", "lines.csv", "--json").stdout) == {
         "schema": 1,
         "file": "again.toml",

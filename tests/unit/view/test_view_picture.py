@@ -110,7 +110,7 @@ def test_an_estimate_of_rows_is_shown_as_one_and_not_at_all_once_it_is_too_low()
 
 
 def test_an_empty_catalog_and_several_jobs_can_be_watched() -> None:
-    assert "no jobs yet" in drawn(live_picture([], "Ctrl-C leaves"))
+    assert "no jobs yet" in drawn(live_picture([], "Ctrl-C leaves", "no jobs yet in x"))
     two = drawn(live_picture([FULL, job_view(row(name="shop"))], "Ctrl-C leaves"))
     assert [name in two for name in ("orders", "shop", "Ctrl-C leaves")] == [True, True, True]
 
