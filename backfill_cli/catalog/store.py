@@ -180,6 +180,8 @@ class Store:
         if not self.exists():
             raise NoSuchJob(f"there is no catalog at {self.path}", f"backfill start --config job.toml; {LOST}")
         with self.locked(act):
+            if not self.exists():  # it was moved away while this waited
+                raise NoSuchJob(f"there is no catalog at {self.path}", f"backfill start --config job.toml; {LOST}")
             refuse_unsafe(self.path)
             make_private(self.path)
             db = self._current(read_only)

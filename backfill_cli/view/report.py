@@ -78,6 +78,7 @@ def _text(value: object) -> str:
 def _facts(told: Reported) -> str:
     view, totals = told.view, told.totals
     took = max(0, (told.records[-1].committed_ms if told.records else told.now_ms) - view.created_ms) / 1000
+    rebuilt = view.rows_read > totals.snapshot_rows  # from the sink: what the job did before is not in the ledger
     facts = [
         ("snapshot", f"{spell_share(view.share)}, {spell_read(view)}"),
         ("rows/s", spell_rate(view.rows_per_s)),
@@ -86,8 +87,9 @@ def _facts(told: Reported) -> str:
         ("changes applied", f"{totals.changes_read:,}"),
         ("rows written", _written(totals)),
         ("epochs", f"{totals.epochs:,}"),
-        ("created", spell_moment(view.created_ms)),
-        ("creation to last epoch", spell_duration(took)),
+        ("catalog rebuilt" if rebuilt else "created", spell_moment(view.created_ms)),
+        (f"{'rebuild' if rebuilt else 'creation'} to last epoch", spell_duration(took)),
+        *((("not counted", "changes, rows written and epochs of before the rebuild"),) if rebuilt else ()),
         *((("caught up", spell_moment(view.caught_up_ms)),) if view.caught_up_ms else ()),
         *((("upstream log held", spell_size(view.held_bytes)),) if view.held_bytes is not None else ()),
         *((("spool", spell_spool(view.spool)),) if view.spool is not None else ()),
