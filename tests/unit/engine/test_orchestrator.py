@@ -506,6 +506,20 @@ def test_a_runner_that_stages_for_long_says_that_and_not_that_it_waits_for_the_s
     assert str(world.loop.progress().waiting_for).startswith("no barrier for 60 s: the sink is still committing")
 
 
+def test_a_commit_that_begins_after_a_long_staging_is_not_a_long_commit() -> None:
+    world = World(rows=10)
+    stage = world.stager.stage
+
+    def slow(plan: EpochPlan, epoch: int, schemas: Mapping[str, str]) -> StagedEpoch:
+        world.now_ms += 60_000
+        return stage(plan, epoch, schemas)
+
+    world.stager.stage = slow  # type: ignore[method-assign]
+    world.step()
+    assert world.loop._flight.epoch is not None
+    assert world.loop.waiting_for() is None
+
+
 def test_a_commanded_pause_outranks_a_self_pause() -> None:
     world = World(rows=100)
     world.step()
