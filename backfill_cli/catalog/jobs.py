@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING
 
-from backfill_cli.catalog.lost import LOST
 from backfill_cli.errors import NoSuchJob, StateConflict, UsageError
 from backfill_cli.model.checkpoint import Progress
 from backfill_cli.model.codec import decode, encode
@@ -211,9 +210,7 @@ def unknown(job: str, known: tuple[str, ...]) -> NoSuchJob:
     """The error that lists the existing jobs, nearest first."""
     nearest = sorted(known, key=lambda name: -SequenceMatcher(None, job, name).ratio())
     if not nearest:
-        return NoSuchJob(
-            f"there is no job {job!r}: the catalog is empty", f"backfill start --config job.toml; {LOST}"
-        )
+        return NoSuchJob(f"there is no job {job!r}: the catalog is empty", "backfill start --config job.toml")
     return NoSuchJob(
         f"there is no job {job!r}; known jobs: {', '.join(nearest[:10])}", f"backfill status {nearest[0]}"
     )

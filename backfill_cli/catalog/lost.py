@@ -9,6 +9,11 @@ LOST = "if the catalog was lost, rebuild it from the sink: backfill resume --fro
 _SUFFIX = ".runner"
 
 
+def way_on_without(catalog: Path, otherwise: str) -> str:
+    """What to type where there are no jobs: `otherwise`, unless jobs ran with the catalog and its file is gone."""
+    return f"move it back; {LOST}" if left_at(catalog) else otherwise
+
+
 def left_at(catalog: Path) -> dict[str, bool]:
     """The jobs that ran with a catalog on this machine, by their lock files, and whether each has a runner now.
 
