@@ -3,6 +3,7 @@
 python benchmarks/control.py                       everything, about 10 minutes
 python benchmarks/control.py --quick               shorter waits
 python benchmarks/control.py --only live throttle
+python benchmarks/control.py --only shown --quick  the lag that status shows against the lag from outside
 """
 
 import argparse
@@ -12,14 +13,16 @@ import statistics
 import subprocess
 import sys
 import time
+from itertools import count
 from pathlib import Path
 
 import measure
 import psutil
 from demo_upstream import changes, land, write_snapshot
 from measure import JOB, Figure, Job, percentile, quartiles, scratch
+from shown import Shown
 
-SECTIONS = ("live", "throttle", "latency", "idle", "commands", "start")
+SECTIONS = ("live", "shown", "throttle", "latency", "idle", "commands", "start")
 TARGET_S, INTERVAL_S = 5.0, 1.0
 
 
@@ -74,6 +77,23 @@ def live(folder: Path, seconds: float) -> list[Figure]:
         Figure("live lag, p95", most, "s", "≤ 4", most <= 4),
         Figure("command to barrier, live, p95", late, "s", f"≤ {limit:.0f}", late <= limit, tuple(latency)),
     ]
+
+
+def shown(folder: Path, seconds: float) -> list[Figure]:
+    """The lag in `status`, against that of change files of 250 changes."""
+    write_snapshot(folder / "shown-orders", 200_000, 4)
+    job = Job(folder / "shown", folder / "shown-orders").write()
+    numbers = count(1)
+
+    def put() -> None:
+        number = next(numbers)
+        land(job.changes, number, changes(number, 250, 200_000, time.time_ns() // 1_000_000))
+
+    watched = Shown(job, put, INTERVAL_S)
+    with job.runner("start", "--config", str(job.config)) as process:
+        wait_for(job, "running", "upstream")
+        watched.measure(process, seconds)
+    return watched.figures(lambda line: line.upstream_epochs)
 
 
 def _latency(job: Job, verbs: tuple[str, ...], rounds: int) -> list[float]:
@@ -213,6 +233,8 @@ def main() -> int:
     with scratch(given.folder) as folder:
         if "live" in given.only:
             figures += live(folder, 15 if quick else 60)
+        if "shown" in given.only:
+            figures += shown(folder, 15 if quick else 60)
         if "throttle" in given.only:
             figures += throttle(folder, 15 if quick else 60)
         if "latency" in given.only:

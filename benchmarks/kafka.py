@@ -3,6 +3,7 @@
     python benchmarks/kafka.py                       everything, 5 million records, about 10 minutes on 2 cores
     python benchmarks/kafka.py --quick               200,000 records: only checks that it works
     python benchmarks/kafka.py --only pairs
+    python benchmarks/kafka.py --only shown --quick  the lag that status shows against the lag from outside
 
 A broker is started for it. Each variant parses the same JSON into the same columns, in one Spark session. The
 plain way copies the ranges to Parquet with default settings, then DuckDB creates the table from the copy;
@@ -15,6 +16,7 @@ import statistics
 import sys
 import time
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,11 +24,13 @@ import duckdb
 import measure
 from control import wait_for
 from measure import JOB, Figure, Job, percentile, quartiles, scratch
+from shown import Shown
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-SECTIONS = ("pairs", "live")
+SECTIONS = ("pairs", "live", "shown")
+BATCH = 250
 PARTITIONS = 4
 TOPIC = "orders"
 COLUMNS = "id BIGINT, customer BIGINT, status STRING, amount DECIMAL(10,2), note STRING"
@@ -217,6 +221,17 @@ def live(folder: Path, bootstrap: str, records: int, seconds: float) -> list[Fig
     return [Figure("live lag, median", middle, "s", "≤ 2", middle <= 2, (), note)]
 
 
+def shown(folder: Path, bootstrap: str, records: int, seconds: float) -> list[Figure]:
+    """The lag in `status` of a topic, against that of batches of 250 records."""
+    job = TopicJob(folder / "shown", folder, bootstrap=bootstrap, begin="latest").write()
+    sent = count(records, BATCH)
+    watched = Shown(job, lambda: produce(bootstrap, next(sent), BATCH), 1.0)
+    with job.runner("start", "--config", str(job.config)) as process:
+        wait_for(job, "running", "upstream")
+        watched.measure(process, seconds)
+    return watched.figures(lambda line: line.changes_read / BATCH)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=5_000_000)
@@ -236,6 +251,8 @@ def main() -> int:
             figures += pairs(folder, kafka.bootstrap, records, rounds)
         if "live" in given.only:
             figures += live(folder, kafka.bootstrap, records, seconds)
+        if "shown" in given.only:
+            figures += shown(folder, kafka.bootstrap, records, seconds)
     sizes = {"records": records, "bytes": len(record(0)), "partitions": PARTITIONS, "rounds": rounds}
     return 0 if measure.report("kafka", figures, sizes) or given.quick else 1
 

@@ -177,7 +177,10 @@ def named_job(catalog: "Catalog", name: str | None) -> "JobRow":
 
 def no_job(catalog: "Catalog") -> NoSuchJob:
     """The error for a catalog without jobs."""
-    return NoSuchJob(f"there is no job in {catalog.path}", "backfill start --config job.toml, or --catalog FILE")
+    from backfill_cli.catalog.lost import way_on_without
+
+    start = "backfill start --config job.toml, or --catalog FILE"
+    return NoSuchJob(f"there is no job in {catalog.path}", way_on_without(catalog.path, start))
 
 
 def is_limited(catalog: "Catalog", name: str) -> bool:

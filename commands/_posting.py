@@ -28,6 +28,15 @@ DONE = {
 }
 
 
+RATE_0 = {
+    "snapshot": "no row of the snapshot is read any more, and changes wait until it is read",
+    "source": "no row of the history is read any more; partitions that are live are still followed",
+    "arrangement": "no row of the snapshot is read any more; changes of the rows read so far are still followed",
+    "chain": "no row of the snapshot is read any more, and changes wait in the spool until it is read",
+}
+"""What a rate of 0 does, by strategy."""
+
+
 def post(
     ctx: typer.Context,
     catalog: str,
@@ -54,15 +63,18 @@ def post(
         epoch: int | None = _waited(store, name, command, verb, limit_s)
     else:  # a live runner takes it at its next barrier
         epoch = None if before.live else store.taken(name, command)
+    note = _note(before, verb, rate)
+    if note is not None:
+        note = as_typed(note, ctx)
     if as_json:
-        told = {"command": verb.value, "rate": rate, "id": command, "epoch": epoch, "note": _note(before, verb)}
+        told = {"command": verb.value, "rate": rate, "id": command, "epoch": epoch, "note": note}
         answer_json({"schema": 1, "job": name, **told})
         return
     if epoch is None:
         say(f"job {name}: {verb.value} requested; it takes effect at the next barrier")
     else:
         say(f"job {name}: {DONE[verb]}{_rate(verb, rate)}, at epoch {spell_epoch(epoch)}")
-    if (note := _note(before, verb)) is not None:
+    if note is not None:
         say(note)
     held = None if verb in (Verb.RESUME, Verb.THROTTLE) else _held_back(store.job(name) if wait else before, verb)
     if held is not None:
@@ -72,8 +84,8 @@ def post(
             say(f"only a live runner enforces upstream.max_retained; to check: {check}")
 
 
-def _note(before: "JobRow", verb: Verb) -> str | None:
-    """Why a command has no effect; None if it has one. before: the job as it was."""
+def _note(before: "JobRow", verb: Verb, rate: float | None) -> str | None:
+    """Why a command has no effect, or what a rate of 0 does; else None. before: the job as it was."""
     asked = before.asked
     if (verb is Verb.PAUSE and asked.paused) or (verb is Verb.PAUSE_ALL and asked.pause_all):
         return f"it was already paused, by {asked.paused_by} since {spell_moment(asked.paused_since_ms)}"
@@ -82,6 +94,8 @@ def _note(before: "JobRow", verb: Verb) -> str | None:
     phase = before.phase if before.progress is None else before.progress.phase
     if verb is Verb.THROTTLE and phase != Phase.SNAPSHOT:
         return "it has no effect now: the snapshot has been read, and changes are not limited"
+    if verb is Verb.THROTTLE and rate == 0:
+        return f"{RATE_0[before.strategy]}; to read on: backfill throttle {before.name} --rate none"
     return None
 
 

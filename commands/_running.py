@@ -164,7 +164,8 @@ def run_shown(
     ctx: that of the verb. rebuilt: the run begins by rebuilding the catalog, whatever it holds of the job. Raises
     BadData for quarantined rows, with --fail-on-quarantine.
     """
-    journal = Journal(REBUILT if rebuilt else known_before(catalog, name), telling.every_s, time.monotonic)
+    before = REBUILT if rebuilt else known_before(catalog, name)
+    journal = Journal(before, telling.every_s, time.monotonic, hooks.max_lag_s)
     began_s = time.monotonic()
     voice = Voice(name, catalog.path, telling, hooks)
     viewer = Viewer(

@@ -66,8 +66,20 @@ def init(
     with os.fdopen(handle, "w", encoding="utf-8") as written:
         written.write(text)
     blank = [line.partition(" = ")[0] for line in text.splitlines() if FILL_IN in line]
+    named = _in_their_tables(text.splitlines(), FILL_IN)
     if as_json:
         answer_json({"schema": 1, "file": file, "fill_in": blank})
     else:
-        first = f"fill in {', '.join(blank)} in it, then" if blank else "read its comments, then"
+        first = f"fill in {', '.join(named)} in it, then" if named else "read its comments, then"
         say(f"wrote {file}\nTry: {first}: backfill plan --config {shlex.quote(str(file))}")
+
+
+def _in_their_tables(lines: list[str], mark: str) -> list[str]:
+    """The marked options, each with its table: `upstream.topic`, `sink.dsn`."""
+    table, found = "", []
+    for line in lines:
+        if line.startswith("["):
+            table = line.partition("#")[0].strip(" []")
+        elif mark in line:
+            found.append(f"{table}.{line.partition(' = ')[0].strip()}")
+    return found

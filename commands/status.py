@@ -77,8 +77,13 @@ def status(
         return
     if watch:
         from backfill_cli.view.live import watch_jobs
+        from backfill_cli.view.show import nothing_in
 
-        watch_jobs(lambda: limits_typed(watched_jobs(store, job), ctx), as_json)
+        def nothing() -> str:
+            said, hint = nothing_in(store.path)
+            return f"{said}\nTry: {as_typed(hint, ctx)}"
+
+        watch_jobs(lambda: limits_typed(watched_jobs(store, job), ctx), as_json, nothing)
         return
     views = limits_typed(read_jobs(store, job), ctx)
     if as_json:

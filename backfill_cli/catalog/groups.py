@@ -7,6 +7,10 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 
+ALMOST = 0.999
+"""The largest share of a group that is not read whole: an estimate of its rows can prove too low."""
+
+
 @dataclass(frozen=True, slots=True)
 class SplitGroup:
     """Some splits of one table, adjacent in the pin.
@@ -70,5 +74,10 @@ def _group(
 ) -> SplitGroup:
     numbers = f"split {first}" if first == last else f"splits {first}–{last}"
     return SplitGroup(
-        table if tables > 1 else numbers, splits, read, rows, total, max(0.0, min(1.0, float(share)))
+        table if tables > 1 else numbers,
+        splits,
+        read,
+        rows,
+        total,
+        max(0.0, min(1.0 if read == splits else ALMOST, float(share))),
     )

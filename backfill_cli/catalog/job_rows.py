@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.catalog.lease import Lease
-from backfill_cli.model.checkpoint import PartitionProgress, Progress
+from backfill_cli.model.checkpoint import PartitionProgress, Progress, Written
 from backfill_cli.model.job import (
     ENDED,
     Command,
@@ -119,6 +119,11 @@ def read_progress(text: str) -> Progress:
         PartitionProgress(**{name: value for name, value in partition.items() if name in _PARTITION_FIELDS})
         for partition in told.get("partitions", ())
     )
-    spool = told.get("spool")
-    shaped = {"eta_s": eta_s and tuple(eta_s), "partitions": listed, "spool": spool and SpoolView(**spool)}
+    spool, written = told.get("spool"), told.get("written_per_s")
+    shaped = {
+        "eta_s": eta_s and tuple(eta_s),
+        "partitions": listed,
+        "spool": spool and SpoolView(**spool),
+        "written_per_s": written and Written(**written),
+    }
     return Progress(**told | shaped | {"phase": Phase(told["phase"])})

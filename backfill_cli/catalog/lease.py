@@ -151,7 +151,11 @@ def check(db: "DuckDBPyConnection", job: str, token: int) -> Lease:
 def held(job: str, lease: Lease, now_ms: int) -> Held:
     """The error that names who has the job."""
     if lease.host is None:
-        return Held(f"job {job!r} is held by a runner that is just starting", f"backfill status {job}")
+        return Held(
+            f"job {job!r} is held by a process that has not claimed it in this catalog: it is just starting, or "
+            "runs with a catalog that was here before",
+            "backfill status",
+        )
     renewed_s = max(0, now_ms - (lease.renewed_ms or 0)) / 1000
     hint = f"backfill status {job}, or end that runner: backfill stop {job} --wait"
     if lease.host != this_host():

@@ -15,7 +15,13 @@ FOLD_AT = 10_500
 HOUR_MS = 3_600_000
 
 _COLUMNS = """epoch, prev_ms, phase, committed_ms, snapshot_rows, changes_read, rows_written, upstream_epochs,
-              stage_ms, commit_ms, lag_ms, pending_epochs, mutations"""
+              stage_ms, commit_ms, lag_ms, pending_epochs, mutations, rows_inserted, rows_upserted, rows_deleted"""
+
+_BY_OP = ", ".join(
+    f"CASE WHEN count({name}) = count(*) THEN sum({name})::BIGINT END"
+    for name in ("rows_inserted", "rows_upserted", "rows_deleted")
+)
+"""Sums that are known only if every line has them."""
 
 
 def record(db: "DuckDBPyConnection", job: str, line: EpochRecord) -> None:
@@ -42,22 +48,23 @@ def newest(db: "DuckDBPyConnection", job: str, last: int) -> tuple[EpochRecord, 
 def totals(db: "DuckDBPyConnection", job: str) -> Totals:
     """The sums over all lines ever recorded, including those summed by the hour."""
     summed = db.execute(
-        """SELECT coalesce(sum(epochs), 0)::BIGINT, coalesce(sum(snapshot_rows), 0)::BIGINT,
+        f"""SELECT coalesce(sum(epochs), 0)::BIGINT, coalesce(sum(snapshot_rows), 0)::BIGINT,
                   coalesce(sum(changes_read), 0)::BIGINT, coalesce(sum(rows_written), 0)::BIGINT,
                   coalesce(sum(commits), 0)::BIGINT, coalesce(sum(stage_ms), 0)::BIGINT,
-                  coalesce(sum(commit_ms), 0)::BIGINT
+                  coalesce(sum(commit_ms), 0)::BIGINT, {_BY_OP}
            FROM (SELECT 1 AS epochs, snapshot_rows, changes_read, rows_written, stage_ms, commit_ms,
+                        rows_inserted, rows_upserted, rows_deleted,
                         (mutations IN ('', 'recovered') OR snapshot_rows + changes_read + rows_written > 0)::BIGINT
                         AS commits
                  FROM ledger WHERE job = $job
                  UNION ALL BY NAME
                  SELECT epochs, snapshot_rows, changes_read, rows_written, stage_ms, commit_ms,
-                        epochs - commands AS commits
+                        rows_inserted, rows_upserted, rows_deleted, epochs - commands AS commits
                  FROM ledger_hours WHERE job = $job)""",
         {"job": job},
     ).fetchone()
     assert summed is not None
-    return Totals(*summed)
+    return Totals(*summed) if summed[0] else Totals()
 
 
 def _fold(db: "DuckDBPyConnection", job: str) -> None:
@@ -72,13 +79,14 @@ def _fold(db: "DuckDBPyConnection", job: str) -> None:
     assert oldest is not None
     names = {"job": job, "oldest": oldest[0], "hour": HOUR_MS}
     db.execute(
-        """CREATE TEMPORARY TABLE folded AS
+        f"""CREATE TEMPORARY TABLE folded AS
            SELECT $job AS job, hour_ms, sum(epochs), sum(snapshot_rows), sum(changes_read), sum(rows_written),
                   sum(upstream_epochs), sum(stage_ms), sum(commit_ms), max(max_lag_ms), max(max_pending_epochs),
-                  sum(commands)
+                  sum(commands), {_BY_OP}
            FROM (SELECT committed_ms - committed_ms % $hour AS hour_ms, 1 AS epochs, snapshot_rows, changes_read,
                         rows_written, upstream_epochs, stage_ms, commit_ms, lag_ms AS max_lag_ms,
-                        pending_epochs AS max_pending_epochs, (mutations <> '')::BIGINT AS commands
+                        pending_epochs AS max_pending_epochs, (mutations <> '')::BIGINT AS commands,
+                        rows_inserted, rows_upserted, rows_deleted
                  FROM ledger WHERE job = $job AND epoch < $oldest
                  UNION ALL BY NAME
                  SELECT * EXCLUDE (job) FROM ledger_hours WHERE job = $job)

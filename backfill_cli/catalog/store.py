@@ -14,6 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from backfill_cli.catalog.lost import way_on_without
 from backfill_cli.catalog.permissions import (
     make_folder,
     make_private,
@@ -177,8 +178,16 @@ class Store:
     @contextmanager
     def _opened(self, read_only: bool, act: str) -> Iterator["DuckDBPyConnection"]:
         if not self.exists():
-            raise NoSuchJob(f"there is no catalog at {self.path}", "backfill start --config job.toml")
+            raise NoSuchJob(
+                f"there is no catalog at {self.path}",
+                way_on_without(self.path, "backfill start --config job.toml"),
+            )
         with self.locked(act):
+            if not self.exists():  # it was moved away while this waited
+                raise NoSuchJob(
+                    f"there is no catalog at {self.path}",
+                    way_on_without(self.path, "backfill start --config job.toml"),
+                )
             refuse_unsafe(self.path)
             make_private(self.path)
             db = self._current(read_only)

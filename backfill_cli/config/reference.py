@@ -178,8 +178,8 @@ A job is one TOML file; `backfill init` writes one to start from, `backfill plan
 * What determines the result cannot change once a job exists: upstream, tables, keys, targets, transforms and sink.
   Options that let a job continue after it met something new can change (`ignore`, `sparse`, `accept_growth`; for
   change files `consecutive`, `columns` and `tables`, and `decimals` and `timestamps` if they were not given
-  before). So can `[barrier]`, `[throttle]`, `[catch_up]`, `[retry]`, `[spool]`, `[spark]`, `[hooks]` and
-  `job.staging`. If you change the spool's path, move its folder, too.
+  before). So can `[barrier]`, `[throttle]`, `[catch_up]`, `[retry]`, `[spool]`, `[spark]`, `[hooks]`,
+  `job.staging` and a table's `live`. If you change the spool's path, move its folder, too.
 
 This page is written by `python -m backfill_cli.config.reference > docs/config.md`.
 """

@@ -232,17 +232,28 @@ class Spark(Section):
         return self
 
 
+Event = Literal["caught-up", "done", "failed", "lagging", "paused", "quarantined", "resumed", "stopped"]
+
+
 class Hooks(Section):
-    on: list[Literal["caught-up", "done", "failed", "paused", "quarantined", "resumed", "stopped"]] = Field(
+    on: list[Event] = Field(
         default_factory=list,
         description="Events at which the command is run: the run is `caught-up` with its upstream, or ended as "
-        "`done`, `failed` or `stopped`; the job was `paused` or `resumed`; rows were `quarantined`.",
+        "`done`, `failed` or `stopped`; the job was `paused` or `resumed`; rows were `quarantined`; the job is "
+        "`lagging`, its lag being over `max_lag`.",
     )
     command: list[Annotated[str, Field(min_length=1)]] = Field(
         default_factory=list,
         description='Program and arguments, run without a shell: `["./notify.sh"]`. A program with a slash is '
         "relative to the folder where the job is started, like the other paths of a config. It gets the event "
         "as one JSON object on stdin. It must read its secrets itself: this option is stored in the catalog.",
+    )
+    max_lag_s: Duration | None = Field(
+        default=None,
+        alias="max_lag",
+        gt=0,
+        description="The lag over which a job is `lagging`: once, and again only after the lag was within it. "
+        "Required for that event.",
     )
     timeout_s: Duration = Field(
         default=30.0,
@@ -255,6 +266,8 @@ class Hooks(Section):
     def _both(self) -> "Hooks":
         if bool(self.on) != bool(self.command):
             raise ValueError("give both on and command")
+        if ("lagging" in self.on) != (self.max_lag_s is not None):
+            raise ValueError('"lagging" in on and max_lag need each other: max_lag = "5m"')
         return self
 
 

@@ -236,7 +236,8 @@ REST = """\
 # max_size = "50GB"
 
 # [hooks]
-# on = ["failed", "quarantined"]     # also caught-up, done, paused, resumed, stopped
+# on = ["failed", "quarantined"]     # also caught-up, done, lagging, paused, resumed, stopped
+# max_lag = "5m"                     # over this the job is lagging; only with that event
 # command = ["./notify.sh"]          # gets the event as JSON on stdin; ./ is the folder where start is typed
 # timeout = "30s"
 

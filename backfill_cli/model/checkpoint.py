@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field
-from typing import Annotated
+from typing import Annotated, Any
 
 from backfill_cli.model.codec import Pairs
 from backfill_cli.model.job import Control, Phase
@@ -89,20 +89,29 @@ class PartitionProgress:
 
 
 @dataclass(frozen=True, slots=True)
+class Written:
+    """Rows written to the sink per second, by what it does with them; see EpochRecord."""
+
+    inserted: float
+    upserted: float
+    deleted: float
+
+
+@dataclass(frozen=True, slots=True)
 class Progress:
     """The numbers for display; none of them affects any decision.
 
-    rows_total: None if metadata does not tell. rows_per_s, apply_per_s: of the last epochs (snapshot rows;
-    upstream milliseconds applied per second in the log store). lag_ms: how far the sink is behind, None before the
-    log is followed. limited_by: what limits the job now, and the command that changes it. share: 0 to 1 of a
+    rows_total: None if metadata does not tell. rows_estimated: whether it can still prove wrong. rows_per_s: of
+    the last epochs. lag_ms: how far the sink is behind, None before the log is followed.
+    limited_by: what limits the job now, and the command that changes it. share: 0 to 1 of a
     history, by offsets; None if rows and bytes tell. partitions: of a partitioned log, the 64 furthest behind, in
     that order. token: the runner that reports. caught_up_ms: since when, in its run. held_bytes: log that the
     upstream keeps for the job, as last observed; None if it keeps none for it. spool: what was taken of the log
     and is not in the sink yet; None if the log is read directly. looked_ms: when the runner last observed the
     upstream. interval_ms: between two observations. oldest_ms: upstream time of the oldest change that the sink
     lacks. settled_ms: everything that the upstream had then, by the runner's clock, is in the sink.
-    changes_per_s: recent rate of the sink, None in the snapshot phase. doing: what the runner is doing, and since
-    when by its clock; None between two barriers.
+    changes_per_s, written_per_s: recent rates, None in the snapshot phase. doing: what the runner is doing, and
+    since when by its clock; None between two barriers.
     quarantined: see Checkpoint.
     """
 
@@ -139,11 +148,17 @@ class Progress:
     doing: str | None = None
     doing_ms: int | None = None
     quarantined: Mapping[str, int] = field(default_factory=dict)
+    written_per_s: Written | None = None
+    rows_estimated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class EpochRecord:
-    """A line of the ledger: the numbers of one checkpoint, or of a barrier that carried a mutation."""
+    """A line of the ledger: the numbers of one checkpoint, or of a barrier that carried a mutation.
+
+    rows_written is the sum of the last three: rows inserted (of a snapshot, or events); inserted or replaced by
+    key, as net changes do not tell which; and deleted by key. These are None for epochs of older versions.
+    """
 
     epoch: int
     prev_ms: int
@@ -158,6 +173,9 @@ class EpochRecord:
     lag_ms: int | None = None
     pending_epochs: int = 0
     mutations: str = ""
+    rows_inserted: int | None = 0
+    rows_upserted: int | None = 0
+    rows_deleted: int | None = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +184,7 @@ class Totals:
 
     epochs: all lines, including those that carried only a command. commits: lines without these; among folded
     lines, without any that took a command. stage_ms, commit_ms: how long staging and the sink's commits took.
+    rows_inserted, rows_upserted, rows_deleted: None if some of the lines do not tell; see EpochRecord.
     """
 
     epochs: int = 0
@@ -175,11 +194,15 @@ class Totals:
     commits: int = 0
     stage_ms: int = 0
     commit_ms: int = 0
+    rows_inserted: int | None = 0
+    rows_upserted: int | None = 0
+    rows_deleted: int | None = 0
 
     def since(self, before: "Totals") -> "Totals":
         """What was added since the ledger had the totals `before`."""
         now, then = astuple(self), astuple(before)
-        return Totals(*(later - earlier for later, earlier in zip(now, then, strict=True)))
+        less: list[Any] = [None if None in (a, b) else a - b for a, b in zip(now, then, strict=True)]
+        return Totals(*less)
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,4 +128,17 @@ class Staged:
 
     @property
     def rows(self) -> int:
-        return sum(t.rows + t.changed + t.deleted for t in self.tables.values())
+        return self.inserted + self.upserted + self.deleted
+
+    @property
+    def inserted(self) -> int:
+        return sum(t.rows for t in self.tables.values())
+
+    @property
+    def upserted(self) -> int:
+        """Rows inserted or replaced by key: net changes do not tell which."""
+        return sum(t.changed for t in self.tables.values())
+
+    @property
+    def deleted(self) -> int:
+        return sum(t.deleted for t in self.tables.values())

@@ -61,9 +61,9 @@ class SplitProgress:
 class ReadSoFar:
     """How much of the snapshot, or of the history, has been read.
 
-    splits: how many are in each status, by its name. rows_total: None if metadata does not tell. done, total: in
-    the best available measure: rows if metadata tells, otherwise offsets or bytes. share: 0 to 1 by offsets; None
-    for files.
+    splits: how many are in each status, by its name. rows_total: None if metadata does not tell; estimated:
+    whether it can still prove wrong. done, total: in the best available measure: rows if metadata tells, otherwise
+    offsets or bytes. share: 0 to 1 by offsets; None for files.
     """
 
     splits: Mapping[str, int]
@@ -74,6 +74,7 @@ class ReadSoFar:
     done: float
     total: int
     share: float | None = None
+    estimated: bool = False
 
 
 SplitKey = tuple[str, str]

@@ -124,4 +124,5 @@ class Reading:
             bytes_total=self._bytes_total,
             done=size_bytes if total is None else rows,
             total=self._bytes_total if total is None else total,
+            estimated=self.estimated and counts[SplitStatus.CONSUMED] < len(self.splits),
         )

@@ -9,7 +9,8 @@ from backfill_cli.catalog.moments import spell_moment
 from backfill_cli.model.checkpoint import EpochRecord
 from backfill_cli.model.units import spell_duration
 from backfill_cli.view.console import answer, answer_json, interactive, say
-from backfill_cli.view.model import SCHEMA, JobView, spell_verified
+from backfill_cli.view.model import SCHEMA, JobView
+from backfill_cli.view.verified import spell_verified
 
 HEAD = (
     "TIME (UTC)",
@@ -18,13 +19,16 @@ HEAD = (
     "ROWS",
     "CHANGES",
     "WRITTEN",
+    "INSERTED",
+    "UPSERTED",
+    "DELETED",
     "STAGE",
     "COMMIT",
     "LAG",
     "PENDING",
     "COMMAND",
 )
-SPARED = ("WRITTEN", "EPOCH", "PENDING", "STAGE", "COMMIT")
+SPARED = ("INSERTED", "UPSERTED", "DELETED", "WRITTEN", "EPOCH", "PENDING", "STAGE", "COMMIT")
 """Left out in this order where a terminal is too narrow for the table."""
 
 
@@ -76,6 +80,10 @@ def history_row(record: EpochRecord) -> tuple[str, ...]:
         f"{record.snapshot_rows:,}",
         f"{record.changes_read:,}",
         f"{record.rows_written:,}",
+        *(
+            "-" if rows is None else f"{rows:,}"
+            for rows in (record.rows_inserted, record.rows_upserted, record.rows_deleted)
+        ),
         spell_duration(record.stage_ms / 1000),
         spell_duration(record.commit_ms / 1000),
         "-" if record.lag_ms is None else spell_duration(record.lag_ms / 1000),

@@ -9,15 +9,18 @@ from datetime import UTC, datetime
 from enum import StrEnum
 
 from backfill_cli.catalog import Catalog, Taken
-from backfill_cli.errors import BackfillError, NoSuchJob, StoppedEarly, with_way_on
+from backfill_cli.errors import BackfillError, NoSuchJob, StoppedEarly, parted, with_way_on
 from backfill_cli.model.checkpoint import Totals
 from backfill_cli.model.job import Verb
+from backfill_cli.model.units import spell_duration
 from backfill_cli.view.lines import spell_progress
 from backfill_cli.view.model import ENDED, SCHEMA, JobView, job_view
 from backfill_cli.view.quarantine import look_at, spell_quarantined
 from backfill_cli.view.text import shown
 
 EVERY_S = 10.0
+LAG_EVERY_S = 10.0
+"""How often the lag is compared with a limit while nothing else is to be reported."""
 
 
 FAILED = "failed: "
@@ -111,16 +114,21 @@ def known_before(catalog: Catalog, job: str) -> Known:
 class Journal:
     """Turns observations into entries. every_s: between two lines of progress. now_s: a monotonic clock.
 
+    max_lag_s: the lag over which a job is lagging; None if nobody is to be told.
     before: what was known when the run began. known: what has been reported by now.
     """
 
-    def __init__(self, before: Known, every_s: float, now_s: Callable[[], float]) -> None:
+    def __init__(
+        self, before: Known, every_s: float, now_s: Callable[[], float], max_lag_s: float | None = None
+    ) -> None:
         self.before = self.known = before
         self._token_before = before.token
         self._state = ""
         self._caught_up = False
         self._every_s = every_s
         self._now_s = now_s
+        self._max_lag_s = max_lag_s
+        self._lagging = False
         self._seen: tuple[str, str] | None = None
         self._told_s = 0.0
         self._told = before.totals
@@ -186,12 +194,26 @@ class Journal:
         if news.caught_up and not self._caught_up:
             self._caught_up = True
             yield Entry("caught up with its upstream", event=Event("caught-up", view, "caught up"))
+        yield from self._lags(view)
+
+    def _lags(self, view: JobView) -> Iterator[Entry]:
+        """Tells once that the lag passed its limit; again after it was within it."""
+        looked = view.as_of_ms is not None and view.as_of_ms >= (view.runner.claimed_ms or 0)  # by this runner
+        if self._max_lag_s is None or view.lag_s is None or not looked:
+            return
+        before, self._lagging = self._lagging, view.lag_s > self._max_lag_s
+        if self._lagging and not before:
+            said = f"lag {spell_duration(view.lag_s)}, more than {spell_duration(self._max_lag_s)}"
+            yield Entry(
+                f"lagging: {said}", Weight.WARNING, Event("lagging", view, said, parted(view.limited_by)[2])
+            )
 
     def due_in_s(self) -> float | None:
         """Seconds until a line of progress is due; None if there is nothing new to report."""
         if self._seen is None or self.known.totals == self._told:
-            return None
-        return max(0.0, self._told_s + self._every_s - self._now_s())
+            return None if self._max_lag_s is None else LAG_EVERY_S
+        due_s = max(0.0, self._told_s + self._every_s - self._now_s())
+        return due_s if self._max_lag_s is None else min(due_s, LAG_EVERY_S)
 
     def _progress(self, view: JobView) -> Iterator[Entry]:
         """A line at each change of state or phase, and one every `every_s`."""
@@ -237,6 +259,7 @@ def event_json(event: Event, now_ms: int) -> dict[str, object]:
         "epoch": view.epoch,
         "phase": view.phase,
         "state": view.state,
+        "lag_s": view.lag_s,
         "reason": event.reason,
         "hint": event.hint,
         "quarantined": dict(view.quarantined),

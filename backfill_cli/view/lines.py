@@ -4,14 +4,22 @@ from collections.abc import Sequence
 
 from backfill_cli.catalog import SplitGroup
 from backfill_cli.catalog.moments import spell_epoch
-from backfill_cli.model.checkpoint import PartitionProgress, Totals
+from backfill_cli.model.checkpoint import PartitionProgress, Totals, Written
 from backfill_cli.model.units import spell_duration, spell_size
 from backfill_cli.model.upstream import SpoolView
-from backfill_cli.view.model import ENDED, JobView, spell_age, spell_eta, spell_phase, spell_share, spell_verified
+from backfill_cli.view.model import ENDED, JobView, spell_age, spell_eta, spell_phase, spell_share
 from backfill_cli.view.quarantine import spell_count, spell_quarantined
+from backfill_cli.view.verified import spell_verified
 
 FOLLOWED, LIVE = "finished", "live"
 """A partition whose history is finished: the catalog's word for it, and the one that people see."""
+
+UNCLAIMED = (
+    "a process that has not claimed the job in this catalog: just starting, or of a catalog that was here before"
+)
+
+NO_LIMITS = ("awaiting live", "catching up", "no runner", "not converging", "stopping", "waiting")
+"""How a reason begins that does not limit a rate: shown under this name instead of `limited by`."""
 
 
 def jobs_table(views: Sequence[JobView]) -> str:
@@ -46,11 +54,12 @@ def job_details(view: JobView) -> str:
         ("phase", spell_phase(view.phase)),
         ("epoch", spell_epoch(view.epoch)),
         ("snapshot", f"{spell_share(view.share)}, {spell_read(view)}"),
-        *((f"  {group.label}", spell_rows(group)) for group in view.groups),
+        *((f"  {group.label}", spell_rows(group, view.rows_estimated)) for group in view.groups),
         *((f"  partition {p.partition}", spell_partition(p)) for p in view.partitions),
         ("splits", spell_splits(view)),
         ("rows/s", spell_rate(view.rows_per_s)),
         *((("changes/s", spell_rate(view.changes_per_s)),) if view.changes_per_s is not None else ()),
+        *((("written/s", spell_written(view.written_per_s)),) if view.written_per_s is not None else ()),
         ("eta", spell_eta(view.eta_s)),
         ("lag", spell_lag(view.lag_s)),
         ("pending upstream epochs", f"{view.pending_epochs:,}"),
@@ -61,7 +70,7 @@ def job_details(view: JobView) -> str:
         *((("allowed lag", spell_allowed(view)),) if view.allowed is not None else ()),
         *((("quarantined", spell_quarantined(view.quarantined)),) if view.quarantined else ()),
         *((("converging", "until the change log passes the end of the load"),) if view.converging else ()),
-        ("ended" if view.state in ENDED else "limited by", view.limited_by),
+        spell_limit(view),
         *((("now", spell_doing(view)),) if view.doing is not None else ()),
         *((("verified", spell_verified(view.verified)),) if view.verified is not None else ()),
         *((("pending commands", ", ".join(view.pending_commands)),) if view.pending_commands else ()),
@@ -108,15 +117,40 @@ def spell_progress(view: JobView, since: Totals | None = None, why: bool = True)
     if view.lag_s is not None:
         parts.append(f"lag {spell_lag(view.lag_s)}")
     if view.pending_epochs:
-        parts.append(f"{view.pending_epochs:,} upstream epochs pending")
+        parts.append(f"{spell_pending(view)} pending")
     if view.quarantined:
         parts.append(f"quarantined {spell_quarantined(view.quarantined)}")
     if since is not None and since.commits:
         parts.append(spell_commits(since))
     parts.append(f"epoch {view.epoch}")
     if why:
-        parts.append(view.limited_by if view.state in ENDED else f"limited by {view.limited_by}")
+        name, said = spell_limit(view)
+        parts.append(f"{name} {said}" if name == "limited by" else view.limited_by)
     return "; ".join(parts)
+
+
+def spell_limit(view: JobView) -> tuple[str, str]:
+    """What holds the job up, and under which name: `limited by`, `paused`, `waiting`, `ended`…"""
+    told = view.limited_by
+    if view.state in ENDED:
+        return "ended", told
+    if told.startswith("paused by "):
+        return "paused", told.removeprefix("paused ")
+    for name in NO_LIMITS:
+        if told.startswith(f"{name}: "):
+            return name, told.removeprefix(f"{name}: ")
+    return "limited by", told
+
+
+def spell_pending(view: JobView) -> str:
+    """`1 upstream epoch`."""
+    return spell_count(view.pending_epochs, "upstream epoch")
+
+
+def spell_written(rows_per_s: Written) -> str:
+    """`120 upserted, 9.5 deleted` per second; an upsert is an insert or an update, as the changes do not tell."""
+    told = [(rows_per_s.inserted, "inserted"), (rows_per_s.upserted, "upserted"), (rows_per_s.deleted, "deleted")]
+    return ", ".join(f"{rate:,.{0 if rate >= 10 else 1}f} {what}" for rate, what in told if rate) or "none"
 
 
 def spell_commits(done: Totals) -> str:
@@ -129,30 +163,32 @@ def spell_commits(done: Totals) -> str:
 def spell_read(view: JobView) -> str:
     """`84,200 of 200,000 rows`; in bytes if metadata does not give the number of rows."""
     if view.rows_total is not None:
-        return f"{min(view.rows_read, view.rows_total):,} of {view.rows_total:,} rows"
+        return spell_group(view.rows_read, view.rows_total, view.rows_estimated)
     if view.bytes_total:
         read = min(view.bytes_read, view.bytes_total)
         return f"{view.rows_read:,} rows, {spell_size(read)} of {spell_size(view.bytes_total)}"
     return f"{view.rows_read:,} rows"
 
 
-def spell_part(group: SplitGroup) -> str:
+def spell_part(group: SplitGroup, estimated: bool) -> str:
     """How far a group is: in rows if it is a single split, else in splits."""
     if group.splits == 1 and group.rows_total is not None:
-        return spell_group(group.rows_read, group.rows_total)
+        read_whole = group.splits_read == group.splits
+        return spell_group(group.rows_read, None if estimated and read_whole else group.rows_total, estimated)
     return f"{group.splits_read:,} of {group.splits:,} split{'' if group.splits == 1 else 's'}"
 
 
-def spell_rows(group: SplitGroup) -> str:
-    """In rows; once a group is read in full, the estimated total no longer matters."""
+def spell_rows(group: SplitGroup, estimated: bool) -> str:
+    """In rows; once a group is read in full, an estimated total no longer matters."""
     read_whole = group.splits_read == group.splits
-    return spell_group(group.rows_read, None if read_whole else group.rows_total)
+    return spell_group(group.rows_read, None if read_whole else group.rows_total, estimated)
 
 
-def spell_group(rows_read: int, rows_total: int | None) -> str:
-    return (
-        f"{rows_read:,} rows" if rows_total is None else f"{min(rows_read, rows_total):,} of {rows_total:,} rows"
-    )
+def spell_group(rows_read: int, rows_total: int | None, estimated: bool) -> str:
+    """`4,200 of 9,000 rows`, `of about 9,000 rows`; no total once it is known to be too low."""
+    if rows_total is None or (estimated and rows_read >= rows_total):
+        return f"{rows_read:,} rows"
+    return f"{min(rows_read, rows_total):,} of {'about ' if estimated else ''}{rows_total:,} rows"
 
 
 def spell_rate(rows_per_s: float | None) -> str:
@@ -188,5 +224,5 @@ def spell_allowed(view: JobView) -> str:
 
 def spell_runner(view: JobView) -> str:
     if view.runner.alive:
-        return f"pid {view.runner.pid} on {view.runner.host}" if view.runner.pid else "just starting"
+        return f"pid {view.runner.pid} on {view.runner.host}" if view.runner.pid else UNCLAIMED
     return "none"

@@ -20,12 +20,15 @@ LINE_S = 10.0
 WATCHING = "Ctrl-C leaves this view; the job continues."
 
 
-def watch_jobs(look: Look, as_json: bool) -> None:
-    """Show jobs until all have ended, or Ctrl-C: drawn on a terminal, else as a line every 10 s, or as JSON."""
+def watch_jobs(look: Look, as_json: bool, nothing: Callable[[], str]) -> None:
+    """Show jobs until all have ended, or Ctrl-C: drawn on a terminal, else as a line every 10 s, or as JSON.
+
+    nothing: what is drawn while there are no jobs.
+    """
     if as_json:
         _follow(look, lambda views: answer_json(to_json(views)))
     elif interactive(sys.stdout):
-        _watch_drawn(look)
+        _watch_drawn(look, nothing)
     else:
         lines = Lines(time.monotonic)
         _follow(look, lines.tell_all)
@@ -40,24 +43,25 @@ def _follow(look: Look, tell: Callable[[Sequence[JobView]], None]) -> None:
         time.sleep(REFRESH_S)
 
 
-def _watch_drawn(look: Look) -> None:
+def _watch_drawn(look: Look, nothing: Callable[[], str]) -> None:
     from rich.live import Live
 
     console = console_of(stderr=False)
     with Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
             views = look()
-            live.update(draw(views, WATCHING), refresh=True)
+            live.update(draw(views, WATCHING, "" if views else nothing()), refresh=True)
             if views and all(view.state in ENDED for view in views):
                 break
             time.sleep(REFRESH_S)
     console.print(draw(views, ""))
 
 
-def draw(views: Sequence[JobView], footer: str) -> "RenderableType":
+def draw(views: Sequence[JobView], footer: str, nothing: str = "") -> "RenderableType":
+    """nothing: what is said if there are no jobs."""
     from backfill_cli.view.picture import live_picture
 
-    return live_picture(views, footer)
+    return live_picture(views, footer, nothing)
 
 
 def draw_beginning(name: str, doing: str, footer: str) -> "RenderableType":

@@ -39,11 +39,14 @@ GAUGES: tuple[tuple[str, str, Callable[[JobView], float | None]], ...] = (
 )
 """Name after `backfill_`, help, and the value; None: the metric is absent."""
 
-COUNTERS: tuple[tuple[str, str, Callable[[Totals], int]], ...] = (
+COUNTERS: tuple[tuple[str, str, Callable[[Totals], int | None]], ...] = (
     ("epochs", "Epochs committed, and barriers that took a command.", lambda t: t.epochs),
     ("snapshot_rows_read", "Snapshot rows read.", lambda t: t.snapshot_rows),
     ("changes_read", "Changes read from the change log.", lambda t: t.changes_read),
-    ("rows_written", "Rows written to the sink: inserts, updates and deletes.", lambda t: t.rows_written),
+    ("rows_written", "Rows written to the sink: the sum of the next three.", lambda t: t.rows_written),
+    ("rows_inserted", "Rows of a snapshot, or events, inserted.", lambda t: t.rows_inserted),
+    ("rows_upserted", "Rows inserted or replaced by key.", lambda t: t.rows_upserted),
+    ("rows_deleted", "Rows deleted by key.", lambda t: t.rows_deleted),
 )
 """As GAUGES; `_total` is added. They survive restarts, because the ledger keeps them."""
 
@@ -76,9 +79,11 @@ class JobMetrics:
             state.add_metric([view.name, one], float(view.state == one))
         yield state
         for name, told, count in COUNTERS:
-            counter = CounterMetricFamily(f"backfill_{name}", told, labels=[LABEL])
-            counter.add_metric([view.name], count(totals))
-            yield counter
+            rows = count(totals)
+            if rows is not None:
+                counter = CounterMetricFamily(f"backfill_{name}", told, labels=[LABEL])
+                counter.add_metric([view.name], rows)
+                yield counter
 
 
 @contextmanager

@@ -7,13 +7,13 @@ from typing import Any
 from backfill_cli.catalog import JobRow, SplitGroup
 from backfill_cli.catalog.moments import spell_moment
 from backfill_cli.errors import parted
-from backfill_cli.model.checkpoint import EpochRecord, PartitionProgress, Progress
+from backfill_cli.model.checkpoint import EpochRecord, PartitionProgress, Progress, Written
 from backfill_cli.model.job import ENDED as ENDED_STATES
 from backfill_cli.model.job import JobState, Phase
 from backfill_cli.model.units import spell_duration
 from backfill_cli.model.upstream import SpoolView
-from backfill_cli.model.verified import Verified
 from backfill_cli.view.limits import limited_by
+from backfill_cli.view.verified import VerifiedView, verified_view
 
 SCHEMA = 1
 ENDED = frozenset(state.value for state in ENDED_STATES)
@@ -35,29 +35,11 @@ class RunnerView:
 
 
 @dataclass(frozen=True, slots=True)
-class VerifiedView:
-    """What the last verify found, over all its tables. share: of the keys; None for all. age_s: how long ago.
-
-    not_compared: how many keys changed upstream since the checkpoint and could not be compared.
-    """
-
-    equal: bool
-    epoch: int
-    at_ms: int
-    age_s: float | None
-    share: float | None
-    tables: Sequence[str]
-    missing: int
-    extra: int
-    changed: int
-    not_compared: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class JobView:
     """A job as `status` shows it; the fields of `--json`, to which new ones are only ever added.
 
-    share: 0 to 1 of the snapshot, None if not known. eta_s: (least, most) seconds to the end of the snapshot.
+    rows_estimated: whether rows_total is an estimate. share: 0 to 1 of the snapshot, None if not known. eta_s:
+    (least, most) seconds to the end of the snapshot.
     lag_s: the present age of the oldest change that the sink lacks, None before it is known; an upper bound if no
     runner is live. as_of_ms: when a runner last observed the upstream, age_s: how long ago that was; None before
     any did. interval_s: between two observations. allowed: the lag allowed to remain while catching up, in
@@ -65,8 +47,8 @@ class JobView:
     held_bytes: log that the upstream keeps for the job, None if it keeps none. spool: log that was taken and is
     not in the sink yet (strategy chain), None if the log is read directly. quarantined: sink table → rows that
     could not be read and are kept in it, since the job began. verified: what the last verify found, None before
-    one. changes_per_s: recent rate of the sink, None while the snapshot is read. doing: what the runner is doing;
-    doing_s: for how long; None between two barriers, and if the runner has not reported it.
+    one. changes_per_s, written_per_s: recent rates, None while the snapshot is read. doing: what the runner is
+    doing; doing_s: for how long; None between two barriers, and if the runner has not reported it.
     """
 
     name: str
@@ -114,6 +96,8 @@ class JobView:
     changes_per_s: float | None = None
     doing: str | None = None
     doing_s: float | None = None
+    written_per_s: Written | None = None
+    rows_estimated: bool = False
 
 
 def job_view(
@@ -170,10 +154,12 @@ def job_view(
         age_s=None if now_ms is None or progress.looked_ms is None else max(0, now_ms - progress.looked_ms) / 1000,
         interval_s=progress.interval_ms / 1000,
         quarantined=dict(progress.quarantined),
-        verified=_verified(row.verified, now_ms),
+        verified=verified_view(row.verified, now_ms),
         changes_per_s=_rounded(progress.changes_per_s) if at_work else None,
         doing=progress.doing if row.live else None,
         doing_s=_doing_s(row, progress, now_ms),
+        written_per_s=progress.written_per_s if at_work else None,
+        rows_estimated=progress.rows_estimated,
     )
 
 
@@ -181,41 +167,6 @@ def _doing_s(row: JobRow, progress: Progress, now_ms: int | None) -> float | Non
     if not row.live or now_ms is None or progress.doing_ms is None:
         return None
     return max(0, now_ms - progress.doing_ms) / 1000
-
-
-def _verified(tables: Sequence[Verified], now_ms: int | None) -> VerifiedView | None:
-    if not tables:
-        return None
-    first = tables[0]
-    return VerifiedView(
-        all(one.equal for one in tables),
-        first.epoch,
-        first.at_ms,
-        None if now_ms is None else max(0, now_ms - first.at_ms) / 1000,
-        first.share,
-        tuple(one.table for one in tables),
-        sum(one.missing for one in tables),
-        sum(one.extra for one in tables),
-        sum(one.changed for one in tables),
-        sum(one.not_compared for one in tables),
-    )
-
-
-def spell_verified(found: VerifiedView) -> str:
-    """`equal at epoch 1795465042722, 2h ago`; with the numbers of rows that differ, the share of a sample, and
-    how many keys were not compared."""
-    counted = f": {found.missing:,} missing, {found.extra:,} extra, {found.changed:,} changed"
-    said = "equal" if found.equal else "different"
-    sample = "" if found.share is None else f", in a sample of {found.share * 100:.6g}% of the keys"
-    ago = spell_moment(found.at_ms) if found.age_s is None else f"{spell_duration(found.age_s)} ago"
-    left_out = spell_not_compared(found.not_compared)
-    return f"{said} at epoch {found.epoch}{'' if found.equal else counted}{sample}{left_out}, {ago}"
-
-
-def spell_not_compared(keys: int) -> str:
-    """What follows a verdict on the other keys; empty if all were compared."""
-    noun, verb = ("key", "was") if keys == 1 else ("keys", "were")
-    return f", {keys:,} {noun} that changed meanwhile {verb} not compared" if keys else ""
 
 
 def committed_epoch(row: JobRow) -> int:

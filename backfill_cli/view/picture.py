@@ -17,12 +17,15 @@ from backfill_cli.view.lines import (
     spell_doing,
     spell_held,
     spell_lag,
+    spell_limit,
     spell_part,
     spell_partition_state,
+    spell_pending,
     spell_rate,
     spell_read,
     spell_runner,
     spell_spool,
+    spell_written,
 )
 from backfill_cli.view.model import (
     DEAD,
@@ -32,11 +35,11 @@ from backfill_cli.view.model import (
     spell_eta,
     spell_phase,
     spell_share,
-    spell_verified,
 )
 from backfill_cli.view.quarantine import spell_quarantined
 from backfill_cli.view.shapes import BAD, CALM, DONE, QUIET, STATE_STYLE, WARN, Bar, Curve, row
-from backfill_cli.view.text import shown
+from backfill_cli.view.text import shown, shown_lines
+from backfill_cli.view.verified import spell_verified
 
 PHASES = ("snapshot", "log-store", "upstream")
 PARTITIONS_SHOWN = 8
@@ -107,11 +110,11 @@ class Fitted:
         yield picture
 
 
-def live_picture(views: Sequence[JobView], footer: str) -> RenderableType:
-    """The jobs as a live view shows them. footer: what Ctrl-C does in it."""
-    if not views:
-        return Text("no jobs yet")
+def live_picture(views: Sequence[JobView], footer: str, nothing: str = "") -> RenderableType:
+    """The jobs as a live view shows them. footer: what Ctrl-C does in it. nothing: said if there are none."""
     told = Padding(Text(footer, style=QUIET), (0, 2))
+    if not views:
+        return Group(Padding(Text(shown_lines(nothing)), (1, 2)), told)
     return Fitted(views[0], told) if len(views) == 1 else Group(Padding(Jobs(views), (1, 2)), told)
 
 
@@ -187,7 +190,7 @@ def _bars(view: JobView) -> RenderableType:
                 Text(f"  {shown(group.label)}", style=QUIET),
                 Bar(group.share, DONE if done else CALM),
                 Text(spell_share(1.0 if done else group.share), style=QUIET),
-                Text(spell_part(group), style=QUIET),
+                Text(spell_part(group, view.rows_estimated), style=QUIET),
             )
     return Group(grid, Text(), _partitions(view)) if view.partitions else grid
 
@@ -213,7 +216,6 @@ def _numbers(view: JobView) -> RenderableType:
     grid = Table.grid(expand=True, padding=(0, 2, 0, 0))
     for _ in range(4):
         grid.add_column(ratio=1, overflow="fold")
-    pending = f"{view.pending_epochs:,} upstream epochs" if view.pending_epochs != 1 else "1 upstream epoch"
     follows = view.phase == "upstream"
     cells = [
         ("rows/s", spell_rate(view.rows_per_s))
@@ -221,7 +223,7 @@ def _numbers(view: JobView) -> RenderableType:
         else ("changes/s", spell_rate(view.changes_per_s)),
         ("running for", _running_for(view)) if follows else ("eta", spell_eta(view.eta_s)),
         ("lag", spell_lag(view.lag_s)),
-        ("pending", pending),
+        ("pending", spell_pending(view)),
     ]
     grid.add_row(*(Text(name, style=QUIET) for name, _ in cells))
     grid.add_row(*(Text(value, style="bold") for _, value in cells))
@@ -251,11 +253,14 @@ def _lag(view: JobView, lags: Sequence[float]) -> RenderableType:
 
 def _limit(view: JobView) -> RenderableType:
     """What limits the job, and below it the command that changes that."""
-    limit, to, command = parted(view.limited_by)
+    name, said = spell_limit(view)
+    limit, to, command = parted(said)
     style = BAD if view.state == "failed" else WARN if _held_up(view) else ""
-    facts = [("ended" if view.state in ENDED else "limited by", limit, style)]
+    facts = [(name, limit, style)]
     if command:
         facts.append((to, command, CALM))
+    if view.written_per_s is not None:
+        facts.append(("written/s", spell_written(view.written_per_s), ""))
     if view.quarantined:
         facts.append(("quarantined", spell_quarantined(view.quarantined), WARN))
     if view.converging:

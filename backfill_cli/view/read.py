@@ -3,6 +3,7 @@
 import time
 
 from backfill_cli.catalog import Catalog
+from backfill_cli.errors import NoSuchJob
 from backfill_cli.view.model import JobView, job_view
 
 LEDGER = 120  # epochs that the lag's curve spans
@@ -19,5 +20,10 @@ def read_jobs(catalog: Catalog, name: str | None) -> list[JobView]:
 
 def watched_jobs(catalog: Catalog, name: str | None) -> list[JobView]:
     """As `read_jobs`, but a single job is read in full."""
-    views = read_jobs(catalog, name)
-    return read_jobs(catalog, views[0].name) if name is None and len(views) == 1 else views
+    if name is not None:
+        return read_jobs(catalog, name)
+    try:
+        views = read_jobs(catalog, None)
+        return read_jobs(catalog, views[0].name) if len(views) == 1 else views
+    except NoSuchJob:  # dropped, or the catalog was moved away, between two reads
+        return []

@@ -15,8 +15,17 @@ from backfill_cli.model.checkpoint import EpochRecord, Totals
 from backfill_cli.model.units import spell_duration, spell_size
 from backfill_cli.view.curves import curves
 from backfill_cli.view.history import HEAD, history_row
-from backfill_cli.view.lines import spell_lag, spell_partition, spell_rate, spell_read, spell_rows, spell_spool
-from backfill_cli.view.model import JobView, spell_share, spell_verified
+from backfill_cli.view.lines import (
+    spell_lag,
+    spell_partition,
+    spell_pending,
+    spell_rate,
+    spell_read,
+    spell_rows,
+    spell_spool,
+)
+from backfill_cli.view.model import JobView, spell_share
+from backfill_cli.view.verified import spell_verified
 
 LISTED = 30
 
@@ -69,16 +78,18 @@ def _text(value: object) -> str:
 def _facts(told: Reported) -> str:
     view, totals = told.view, told.totals
     took = max(0, (told.records[-1].committed_ms if told.records else told.now_ms) - view.created_ms) / 1000
+    rebuilt = view.rows_read > totals.snapshot_rows  # from the sink: what the job did before is not in the ledger
     facts = [
         ("snapshot", f"{spell_share(view.share)}, {spell_read(view)}"),
         ("rows/s", spell_rate(view.rows_per_s)),
         ("lag", spell_lag(view.lag_s)),
-        ("pending", f"{view.pending_epochs:,} upstream epochs"),
+        ("pending", spell_pending(view)),
         ("changes applied", f"{totals.changes_read:,}"),
-        ("rows written", f"{totals.rows_written:,}"),
+        ("rows written", _written(totals)),
         ("epochs", f"{totals.epochs:,}"),
-        ("created", spell_moment(view.created_ms)),
-        ("creation to last epoch", spell_duration(took)),
+        ("catalog rebuilt" if rebuilt else "created", spell_moment(view.created_ms)),
+        (f"{'rebuild' if rebuilt else 'creation'} to last epoch", spell_duration(took)),
+        *((("not counted", "changes, rows written and epochs of before the rebuild"),) if rebuilt else ()),
         *((("caught up", spell_moment(view.caught_up_ms)),) if view.caught_up_ms else ()),
         *((("upstream log held", spell_size(view.held_bytes)),) if view.held_bytes is not None else ()),
         *((("spool", spell_spool(view.spool)),) if view.spool is not None else ()),
@@ -87,9 +98,20 @@ def _facts(told: Reported) -> str:
     return "\n".join(f"<div><dt>{_text(name)}</dt><dd>{_text(value)}</dd></div>" for name, value in facts)
 
 
+def _written(totals: Totals) -> str:
+    """`1,234: 1,000 inserted, 200 upserted, 34 deleted`; only the sum where older versions wrote some of them."""
+    by_op = (totals.rows_inserted, totals.rows_upserted, totals.rows_deleted)
+    told = [
+        f"{rows:,} {what}" for rows, what in zip(by_op, ("inserted", "upserted", "deleted"), strict=True) if rows
+    ]
+    return (
+        f"{totals.rows_written:,}: {', '.join(told)}" if told and None not in by_op else f"{totals.rows_written:,}"
+    )
+
+
 def _splits(view: JobView) -> str:
     """A bar for each group of splits, or for each partition."""
-    bars = [(group.label, group.share, spell_rows(group)) for group in view.groups]
+    bars = [(group.label, group.share, spell_rows(group, view.rows_estimated)) for group in view.groups]
     for one in view.partitions:
         share = 1.0 if one.target is None else min(1.0, one.offset / max(1, one.target))
         bars.append((f"partition {one.partition}", share, spell_partition(one)))

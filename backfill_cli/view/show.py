@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from backfill_cli.catalog.lost import LOST, left_at
 from backfill_cli.view.console import answer, coloured, say
 from backfill_cli.view.model import JobView
 
@@ -14,8 +15,8 @@ def show_status(views: Sequence[JobView], in_full: bool, catalog: Path, typed: C
     in_full: a job was named. catalog: their file. typed: a hint, its commands as the user would type them.
     """
     if not views:
-        hint = typed("backfill init, then: backfill start --config job.toml")
-        say(f"no jobs yet in {catalog}\nTry: {hint}")
+        said, hint = nothing_in(catalog)
+        say(f"{said}\nTry: {typed(hint)}")
         return
     if sys.stdout.isatty():
         _draw(views, in_full)
@@ -23,6 +24,15 @@ def show_status(views: Sequence[JobView], in_full: bool, catalog: Path, typed: C
     from backfill_cli.view.lines import job_details, jobs_table
 
     answer(job_details(views[0]) if in_full else jobs_table(views))
+
+
+def nothing_in(catalog: Path) -> tuple[str, str]:
+    """What is known where there are no jobs, and what to type: the catalog's file may have been moved away."""
+    left = left_at(catalog)
+    if not left:
+        return f"no jobs yet in {catalog}", "backfill init, then: backfill start --config job.toml"
+    ran = ", ".join(f"{name} (it still has a runner)" if live else name for name, live in left.items())
+    return f"there is no catalog at {catalog}, but these jobs ran with it: {ran}", f"move it back; {LOST}"
 
 
 def _draw(views: Sequence[JobView], in_full: bool) -> None:

@@ -8,7 +8,8 @@ from backfill_cli.errors import VerifyMismatch
 from backfill_cli.model.units import spell_duration, spell_share
 from backfill_cli.model.verify import DifferentRow, TableVerdict, VerifyReport
 from backfill_cli.view.console import answer, answer_json
-from backfill_cli.view.model import SCHEMA, spell_not_compared
+from backfill_cli.view.model import SCHEMA
+from backfill_cli.view.verified import spell_not_compared
 
 INDEPENDENT_OF = (
     "independent of the staged files, the catalog's counts and how the sink applied them, but not of how this "

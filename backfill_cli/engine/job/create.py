@@ -150,8 +150,8 @@ def require_same(job: JobDefinition, config: JobConfig, has_read_changes: bool =
         raise UsageError(
             f"job {name!r} exists, and this config would produce a different result. These options differ:\n  "
             + "\n  ".join(found),
-            "undo these changes (only throttle, barrier, catch_up, retry, spool, spark, hooks, staging, and what "
-            "a hint asked you to add may change), or name another job, or start over: backfill drop "
+            "undo these changes (only throttle, barrier, catch_up, retry, spool, spark, hooks, staging, live, and "
+            "what a hint asked you to add may change), or name another job, or start over: backfill drop "
             f"{name} --with-rows --confirm {name}",
         )
 

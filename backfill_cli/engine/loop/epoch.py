@@ -77,6 +77,9 @@ def closed(
         lag_ms=lag_ms,
         pending_epochs=plan.pending_after,
         mutations=", ".join(command.verb for command in barrier.mutations.commands),
+        rows_inserted=done.staged.inserted,
+        rows_upserted=done.staged.upserted,
+        rows_deleted=done.staged.deleted,
     )
     return Epoch(checkpoint, plan, record, after, barrier_ms)
 

@@ -27,12 +27,13 @@ class Flight(Generic[S]):
         self.epoch: Epoch[S] | None = None
         self.committing: Future[None] | None = None
         self.commit_ms = 0
+        self.begun_ms = 0  # by the steady clock
 
     def begin(self, epoch: Epoch[S], before: int) -> None:
         """Starts the flight of a prepared epoch; the sink commits it on top of epoch `before`."""
         schemas = epoch.checkpoint.sink_schemas
         self._widens, self._sink_schemas = schemas != self._sink_schemas, schemas
-        self._before, self.epoch = before, epoch
+        self._before, self.epoch, self.begun_ms = before, epoch, self._ports.steady_ms()
 
     def landed(self) -> Epoch[S] | None:
         """The epoch, once the sink has it. After a transient failure the next call starts the commit again.

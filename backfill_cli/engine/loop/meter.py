@@ -5,9 +5,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 
-from backfill_cli.errors import with_way_on
-from backfill_cli.model.checkpoint import EpochRecord, Progress
-from backfill_cli.model.job import Control, Phase
+from backfill_cli.engine.loop.limit import Now, limit_of
+from backfill_cli.model.checkpoint import EpochRecord, Progress, Written
+from backfill_cli.model.job import Phase
 from backfill_cli.model.plan import EpochPlan
 from backfill_cli.model.position import START
 from backfill_cli.model.split import ReadSoFar
@@ -61,6 +61,7 @@ class Meter:
         self._settled_ms: int | None = None
         self._oldest_ms: int | None = None  # when the oldest change was made that was pending when last observed
         self._flying_ms: int | None = None  # … of the epoch that the sink is committing
+        self._flying_steady_ms: int | None = None  # since when it is, by the steady clock
         self._seen_since = True  # whether there was an observation since that epoch was prepared
         self._doing: _Doing | None = None
         self._told: _Doing | None = None
@@ -92,13 +93,13 @@ class Meter:
         """Whether the sink lacks something although the last report said that it lacks nothing."""
         return self._oldest_ms is not None and self._told_oldest_ms is None
 
-    def flying(self) -> None:
+    def flying(self, steady_ms: int) -> None:
         """The last observed plan is prepared: the sink lacks what it reads until it has `landed`."""
-        self._flying_ms, self._seen_since = self._oldest_ms, False
+        self._flying_ms, self._flying_steady_ms, self._seen_since = self._oldest_ms, steady_ms, False
 
     def landed(self) -> None:
         """The sink has what that plan reads."""
-        self._flying_ms = None
+        self._flying_ms = self._flying_steady_ms = None
         if not self._seen_since:
             self._oldest_ms = self._plan.oldest_pending_ms
 
@@ -146,19 +147,22 @@ class Meter:
         oldest_ms = min((ms for ms in (self._flying_ms, self._oldest_ms) if ms is not None), default=None)
         self._told_oldest_ms = oldest_ms
         doing = self._told
+        changes_per_s, written_per_s = self._log_rates(steady_ms)
+        follows = state.phase != Phase.SNAPSHOT
         return Progress(
             phase=state.phase,
             epoch=epoch,
             rows_read=read.rows,
             rows_total=read.rows_total,
+            rows_estimated=read.estimated,
             bytes_read=read.size_bytes,
             bytes_total=read.bytes_total,
             splits=read.splits,
             pending_epochs=self._plan.pending_after,
-            lag_ms=None if observed_ms is None else self.lag_ms(self._plan, observed_ms),
+            lag_ms=None if observed_ms is None else max(0, observed_ms - (oldest_ms or observed_ms)),
             rows_per_s=self._rate(state.control.rate),
             eta_s=self._eta(state, rates, read),
-            limited_by=self._limit(state, waiting),
+            limited_by=limit_of(self._job, state, self._now(waiting, steady_ms), self._interval_ms, self._follows),
             allowed=state.allowed,
             measure=self._measure,
             not_converging=self._not_converging() if state.not_converging else None,
@@ -175,7 +179,8 @@ class Meter:
             settled_ms=self._settled_ms,
             looked_ms=observed_ms,
             interval_ms=self._interval_ms,
-            changes_per_s=None if state.phase == Phase.SNAPSHOT else self._changes_rate(steady_ms),
+            changes_per_s=changes_per_s if follows else None,
+            written_per_s=written_per_s if follows else None,
             doing=None if doing is None else doing.what,
             doing_ms=None if doing is None else doing.since_ms,
         )
@@ -225,50 +230,31 @@ class Meter:
             return None
         return left / max(rates), left / min(rates)
 
-    def _limit(self, state: StrategyState, waiting: str | None) -> str:
-        """What limits the job now, and the command that changes it."""
-        control: Control = state.control
-        if control.paused:
-            return with_way_on(f"paused by {control.paused_by}", f"backfill resume {self._job}")
-        if waiting is not None:
-            return f"waiting: {waiting}"
-        spool = self._view.spool
-        if spool is not None and spool.waits is not None:
-            return f"the log is not being taken; waiting: {spool.waits}"
-        if spool is not None and spool.full:
-            return "the log is not being taken: the spool is at spool.max_size; it resumes as the spool is drained"
-        if state.phase == Phase.SNAPSHOT and state.snapshot_finished_ms is not None:
-            return "awaiting live: the log's end is before where history ended"
-        if state.phase == Phase.SNAPSHOT:
-            return self._snapshot_limit(control)
-        if state.phase == Phase.LOG_STORE:
-            left = self._plan.pending_after
-            epochs = "upstream epoch" if left == 1 else "upstream epochs"
-            return f"catching up: {left:,} {epochs} left" if left else "catching up: the last upstream epochs"
-        if state.converging:
-            return "following; the sink is converging until the change log passes the end of the load"
-        if not self._follows:
-            return with_way_on(
-                "nothing to follow: the config names no changes", f"backfill stop {self._job}", "end it"
-            )
-        return f"nothing: following, a barrier every {self._interval_ms / 1000:g} s"
-
-    def _snapshot_limit(self, control: Control) -> str:
-        if control.rate is not None:
-            throttle = f"backfill throttle {self._job} --rate none"
-            return with_way_on(f"rate {control.rate:g} rows/s", throttle, "change")
+    def _now(self, waiting: str | None, steady_ms: int) -> Now:
+        doing, flying_ms = self._doing, self._flying_steady_ms
+        lasting = None
+        if doing is not None and steady_ms - doing.since_steady_ms >= LONG_MS:
+            lasting = doing.what
+        elif flying_ms is not None and steady_ms - flying_ms >= LONG_MS:
+            lasting = "the sink is committing it"
         staged = sum(epoch.record.stage_ms for epoch in self._recent)
         committed = sum(epoch.record.commit_ms for epoch in self._recent)
-        return "sink (commits take longer than reads)" if committed > staged else "upstream reads"
+        return Now(self._plan, self._view, waiting, lasting, committed > staged)
 
-    def _changes_rate(self, steady_ms: int) -> float:
-        """Changes per second over the recent epochs; 0 if none has arrived for a while."""
+    def _log_rates(self, steady_ms: int) -> tuple[float, Written]:
+        """Changes read and rows written per second over the recent epochs; 0 if none has arrived for a while."""
         recent = [epoch for epoch in self._recent if epoch.record.phase != Phase.SNAPSHOT]
         quiet_ms = max(LATELY_MS, 3 * self._interval_ms)
         if not recent or steady_ms - recent[-1].committed_ms > quiet_ms:
-            return 0.0
-        span_ms = max(1, recent[-1].committed_ms - recent[0].barrier_ms)
-        return sum(epoch.record.changes_read for epoch in recent) * 1000 / span_ms
+            return 0.0, Written(0.0, 0.0, 0.0)
+        records = [epoch.record for epoch in recent]
+        span_s = max(1, recent[-1].committed_ms - recent[0].barrier_ms) / 1000
+        written = Written(
+            sum(record.rows_inserted or 0 for record in records) / span_s,
+            sum(record.rows_upserted or 0 for record in records) / span_s,
+            sum(record.rows_deleted or 0 for record in records) / span_s,
+        )
+        return sum(record.changes_read for record in records) / span_s, written
 
     def _applied(self) -> tuple[float, float]:
         """Upstream epochs per second, recently: applied, and arriving meanwhile."""

@@ -85,10 +85,10 @@ class Orchestrator(Generic[S]):
 
     def waiting_for(self) -> str | None:
         """What holds the loop up now, None for nothing."""
-        flight, silent_ms = self._flight.epoch, self._rhythm.silent_ms(self._ports.steady_ms())
-        if flight is not None and silent_ms is not None and not self._meter.is_busy:  # reading ahead stopped
-            reason = self._backoff.reason or f"the sink to commit epoch {flight.checkpoint.epoch}"
-            return f"self-paused, no barrier for {silent_ms / 1000:.0f} s: {reason}"
+        flight, silent_ms = self._flight, self._rhythm.silent_ms(self._ports.steady_ms(), self._flight.begun_ms)
+        if flight.epoch is not None and silent_ms is not None and not self._meter.is_busy:  # reading ahead stopped
+            reason = self._backoff.reason or f"the sink is still committing epoch {flight.epoch.checkpoint.epoch}"
+            return f"no barrier for {silent_ms / 1000:.0f} s: {reason}"
         return self._backoff.reason
 
     def step(self) -> Tick:
@@ -283,7 +283,7 @@ class Orchestrator(Generic[S]):
         self._ports.store.prepare(ahead.checkpoint, self._unmarked, self.progress())
         self._unmarked = None
         self._flight.begin(ahead, self._committed_epoch)
-        self._meter.flying()
+        self._meter.flying(self._ports.steady_ms())
         self._ahead = None
         self.state = ahead.state
         self._schemas = ahead.checkpoint.schemas

@@ -122,4 +122,7 @@ def _record(prepared: Checkpoint, now_ms: int, mutations: str) -> EpochRecord:
         upstream_epochs=prepared.plan.window.epochs if prepared.plan.window else 0,
         pending_epochs=prepared.plan.pending_after,
         mutations=mutations,
+        rows_inserted=prepared.staged.inserted,
+        rows_upserted=prepared.staged.upserted,
+        rows_deleted=prepared.staged.deleted,
     )

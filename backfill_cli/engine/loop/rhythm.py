@@ -35,11 +35,11 @@ class Rhythm:
         """The barrier that was attempted has passed."""
         self.passed_ms = self.looked_ms
 
-    def silent_ms(self, steady_ms: int) -> int | None:
-        """How long no barrier has passed, if that is longer than it should be; otherwise None."""
+    def silent_ms(self, steady_ms: int, since_ms: int) -> int | None:
+        """How long no barrier has passed since `since_ms`, if that is longer than it should be; otherwise None."""
         if self.passed_ms is None:
             return None
-        silent_ms = steady_ms - self.passed_ms
+        silent_ms = steady_ms - max(self.passed_ms, since_ms)
         return silent_ms if silent_ms > SELF_PAUSED_AFTER * max(self._interval_ms, self._target_ms) else None
 
     def _since_ms(self, steady_ms: int) -> int | None:

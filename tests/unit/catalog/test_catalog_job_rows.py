@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backfill_cli.catalog import job_rows
-from backfill_cli.model.checkpoint import PartitionProgress, Progress
+from backfill_cli.model.checkpoint import PartitionProgress, Progress, Written
 from backfill_cli.model.codec import decode, encode
 
 COUNTS = st.dictionaries(st.text("abc ", max_size=3), st.integers(0), max_size=3)
@@ -15,6 +15,7 @@ TOLD = st.builds(
     rows_per_s=st.none() | st.floats(0),
     eta_s=st.none() | st.tuples(st.floats(0), st.floats(0)),
     share=st.none() | st.floats(0, 1),
+    written_per_s=st.none() | st.builds(Written, st.floats(0), st.floats(0), st.floats(0)),
     partitions=st.lists(st.from_type(PartitionProgress), max_size=2).map(tuple),
 )
 

@@ -36,7 +36,7 @@ def test_the_newest_lines_come_oldest_first(catalog: Catalog, path: Path) -> Non
 
 
 def test_a_line_comes_back_exactly(catalog: Catalog, path: Path) -> None:
-    full = EpochRecord(9, 8, record(9).phase, 10, 1, 2, 3, 4, 5, 6, 7, 8, "pause, throttle")
+    full = EpochRecord(9, 8, record(9).phase, 10, 1, 2, 3, 4, 5, 6, 7, 8, "pause, throttle", 9, 10, 11)
     write(path, full)
     assert catalog.ledger("orders", 1) == (full,)
 
@@ -64,6 +64,9 @@ def test_old_lines_are_folded_by_the_hour(catalog: Catalog, path: Path) -> None:
             "max_lag_ms": lag,
             "max_pending_epochs": lag,
             "commands": 0,
+            "rows_inserted": 0,
+            "rows_upserted": 0,
+            "rows_deleted": 0,
         }
         for hour, epochs, lag in ((0, 2, 1), (1, 2, 3), (2, 2, 5))
     }
@@ -80,7 +83,7 @@ def test_ten_thousand_epochs_are_kept_as_they_are(catalog: Catalog, path: Path) 
     with Store(path).writing() as db:
         db.execute(
             """INSERT INTO ledger
-               SELECT 'orders', range, 0, 'upstream', range * 60000, 0, 0, 1, 0, 0, 0, NULL, 0, ''
+               SELECT 'orders', range, 0, 'upstream', range * 60000, 0, 0, 1, 0, 0, 0, NULL, 0, '', 1, 0, 0
                FROM range(1, 10501)"""
         )
     write(path, record(10_501))
@@ -101,6 +104,22 @@ def test_totals_are_of_the_whole_life_folded_or_not(
         alone = replace(record(10 * HOUR, "pause"), rows_written=0, stage_ms=0)  # a command, no commit
         ledger.record(db, "orders", alone)
         assert ledger.totals(db, "orders") == Totals(10, 45, 450, 4_500, 9, 90, 45)
+
+
+def test_rows_by_kind_are_summed_only_where_every_line_has_them(
+    catalog: Catalog, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger, "KEPT", 2)
+    monkeypatch.setattr(ledger, "FOLD_AT", 3)
+    told = replace(record(1), rows_written=9, rows_inserted=2, rows_upserted=3, rows_deleted=4)
+    write(path, *(replace(told, epoch=n, committed_ms=n) for n in range(1, 6)))
+    totals = catalog.totals("orders")
+    assert (totals.rows_inserted, totals.rows_upserted, totals.rows_deleted) == (10, 15, 20)
+    untold = replace(told, epoch=6, rows_inserted=None, rows_upserted=None, rows_deleted=None)
+    write(path, untold, *(replace(told, epoch=n) for n in range(7, 12)))
+    totals = catalog.totals("orders")
+    assert (totals.rows_written, totals.rows_inserted, totals.rows_deleted) == (99, None, None)
+    assert totals.since(Totals()).rows_upserted is None
 
 
 @pytest.mark.seconds

@@ -78,6 +78,19 @@ def test_a_catalog_of_the_first_version_gets_an_id_that_it_keeps_wherever_it_is_
     assert Catalog(path).made().catalog != made.catalog
 
 
+def test_a_ledger_of_version_9_does_not_tell_how_its_rows_were_written(path: Path) -> None:
+    Store(path, migrations=shipped_migrations()[:9]).create()
+    with duckdb.connect(str(path)) as db:
+        for epoch, rows in ((1, 5), (2, 0)):
+            line = f"('j', {epoch}, 0, 'upstream', {epoch}, 0, {rows}, {rows}, 1, 0, 0, NULL, 0, '')"
+            db.execute(f"INSERT INTO ledger VALUES {line}")
+    with Store(path).writing() as db:
+        told = db.execute(
+            "SELECT rows_inserted, rows_upserted, rows_deleted FROM ledger ORDER BY epoch"
+        ).fetchall()
+    assert told == [(None, None, None), (0, 0, 0)]
+
+
 def test_a_split_of_an_older_catalog_goes_on_where_it_was_a_promised_epoch_too(path: Path, clock: Clock) -> None:
     """Made with the SQL and the JSON of version 2: the index of the next row was a number."""
     split = '{"status": "consuming", "after": 7, "rows": 7, "epoch": 900, "target": null}'

@@ -25,7 +25,9 @@ def test_init_that_looks_says_what_is_left_to_fill_in(run: Run, folder: Path) ->
     (folder / "lines.csv").write_text("order,note\n1,a\n1,b\n")
     result = run("init", "looked.toml", "--path", "lines.csv")
     assert result.exit_code == 0
-    assert "Try: fill in key in it, then: backfill plan --config looked.toml" in result.stderr + result.stdout
+    assert (
+        "Try: fill in tables.key in it, then: backfill plan --config looked.toml" in result.stderr + result.stdout
+    )
     assert json.loads(run("init", "again.toml", "--path", "lines.csv", "--json").stdout) == {
         "schema": 1,
         "file": "again.toml",

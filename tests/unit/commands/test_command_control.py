@@ -62,6 +62,15 @@ def test_waiting_for_a_barrier_that_does_not_come_is_code_8(run: Run) -> None:
     assert "the pause did not complete within 0.2 s; the request stays in place" in result.stderr
 
 
+def test_a_rate_of_0_says_what_becomes_of_the_changes_and_how_to_read_on(run: Run, catalog: Catalog) -> None:
+    assert (
+        "no row of the snapshot is read any more, and changes wait until it is read; "
+        "to read on: backfill throttle orders --rate none\n"
+    ) in run("throttle", "--rate", "0").stderr
+    assert json.loads(run("throttle", "--rate", "0", "--json").stdout)["note"].startswith("no row of the snapshot")
+    assert json.loads(run("throttle", "--rate", "1", "--json").stdout)["note"] is None
+
+
 def test_wait_prints_the_epoch_that_took_the_command(run: Run, catalog: Catalog, claim: Claim) -> None:
     class Taking(Catalog):
         """The runner takes the command when it is first asked about."""

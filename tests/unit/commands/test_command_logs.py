@@ -213,6 +213,7 @@ def test_hooks_get_the_events_of_the_run(
         "epoch",
         "phase",
         "state",
+        "lag_s",
         "reason",
         "hint",
         "quarantined",

@@ -27,6 +27,22 @@ def test_status_of_nothing_is_no_error(run: Run, folder: Path) -> None:
     assert list(folder.iterdir()) == []
 
 
+def test_a_catalog_that_was_moved_away_is_not_no_jobs_yet(run: Run, catalog: Catalog) -> None:
+    with catalog.claim("orders", "test", 5):
+        moved = catalog.path.rename(catalog.path.with_name("moved.duckdb"))
+        told = run("status").stderr
+        assert f"there is no catalog at {catalog.path}, but these jobs ran with it: orders (it still has" in told
+        assert (
+            "Try: move it back; if the catalog was lost, rebuild it from the sink: backfill resume --from" in told
+        )
+        assert json.loads(run("status", "--json").stdout)["jobs"] == []
+        make_job(Catalog(catalog.path), "orders")  # as `resume --from-sink` elsewhere would
+        assert "a process that has not claimed the job in this catalog" in run("status", "orders").stdout
+        catalog.path.unlink()
+        assert "resume --from-sink job.toml" in run("history").stderr
+        moved.rename(catalog.path)
+
+
 def test_a_health_check_is_an_exit_code_and_a_line(run: Run, catalog: Catalog) -> None:
     end_job(catalog, "orders", JobState.DONE, "caught up")
     well = run("status", "--check")
@@ -56,7 +72,9 @@ def test_history_lists_commits_and_commands_oldest_first(run: Run, catalog: Cata
     assert "no epoch committed" in run("history").stderr
     with catalog.claim("orders", "test", 5) as claim:
         for epoch, verbs in ((1_763_692_800_123, ""), (1_763_692_801_500, "pause")):
-            record = EpochRecord(epoch, 1, Phase.UPSTREAM, epoch, 0, 1_200, 900, 3, 250, 40, 1_500, 2, verbs)
+            record = EpochRecord(
+                epoch, 1, Phase.UPSTREAM, epoch, 0, 1_200, 900, 3, 250, 40, 1_500, 2, verbs, 0, 700, 200
+            )
             claim.store.take((), Control(), JobState.RUNNING, record)
     told = run("history")
     head, *lines = told.stdout.splitlines()
@@ -65,7 +83,7 @@ def test_history_lists_commits_and_commands_oldest_first(run: Run, catalog: Cata
         ["2025-11-21", "02:40:00", "1763692800123", "upstream"],
         ["2025-11-21", "02:40:01", "1763692801500", "upstream"],
     ]
-    assert lines[1].split()[4:] == ["0", "1,200", "900", "0.2s", "0s", "1.5s", "2", "pause"]
+    assert lines[1].split()[4:] == ["0", "1,200", "900", "0", "700", "200", "0.2s", "0s", "1.5s", "2", "pause"]
     (newest,) = json.loads(run("history", "--last", "1", "--json").stdout)["epochs"]
     assert (newest["epoch"], newest["mutations"], newest["stage_ms"]) == (1_763_692_801_500, "pause", 250)
     assert run("history", "--last", "none").exit_code == 2

@@ -9,7 +9,7 @@ from config_builders import GOOD, Load
 from backfill_cli.config import load, stored_hooks
 from backfill_cli.errors import ConfigError
 
-EVENTS = "'caught-up', 'done', 'failed', 'paused', 'quarantined', 'resumed' or 'stopped'"
+EVENTS = "'caught-up', 'done', 'failed', 'lagging', 'paused', 'quarantined', 'resumed' or 'stopped'"
 
 
 @pytest.mark.parametrize(
@@ -24,6 +24,12 @@ EVENTS = "'caught-up', 'done', 'failed', 'paused', 'quarantined', 'resumed' or '
         ('on = ["failed"]\ncommand = ["true", "--token=abc"]', "hooks.command[1]: this option is stored in"),
         ('on = ["failed"]\ncommand = ["true", "${env:TOKEN}"]', "hooks.command[1]: references are allowed"),
         ('on = ["failed"]\ncommand = ["true"]\ntimeout = 0', "hooks.timeout: must be greater"),
+        ('on = ["lagging"]\ncommand = ["true"]', 'hooks: "lagging" in on and max_lag need each other'),
+        (
+            'on = ["failed"]\ncommand = ["true"]\nmax_lag = "5m"',
+            'hooks: "lagging" in on and max_lag need each other',
+        ),
+        ('on = ["lagging"]\ncommand = ["true"]\nmax_lag = 0', "hooks.max_lag: must be greater"),
     ],
 )
 def test_what_is_wrong_is_a_fault_before_anything_runs(load_text: Load, hooks: str, fault: str) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from backfill_cli.engine.loop.meter import PARTITIONS_SHOWN, Meter
-from backfill_cli.model.checkpoint import EpochRecord, PartitionProgress, Progress
+from backfill_cli.model.checkpoint import EpochRecord, PartitionProgress, Progress, Written
 from backfill_cli.model.job import Control, Phase
 from backfill_cli.model.plan import ChangeWindow, EpochPlan
 from backfill_cli.model.position import START, Position
@@ -55,13 +55,13 @@ def test_a_change_is_lacking_until_the_epoch_that_holds_it_has_landed() -> None:
     window = ChangeWindow(START, Position.of({"0": 5}), 100, 200, 1)
     made.observed(EpochPlan(window=window), 1_000, view)
     assert told(HALF, made).oldest_ms == 100
-    made.flying()
+    made.flying(0)
     made.observed(EpochPlan(), 2_000, view)  # nothing new, and the sink does not have it yet
     assert told(HALF, made).oldest_ms == 100
     made.landed()
     assert told(HALF, made).oldest_ms is None
     made.observed(EpochPlan(window=window, oldest_pending_ms=300), 3_000, view)
-    made.flying()
+    made.flying(0)
     made.landed()
     assert told(HALF, made).oldest_ms == 300
     made.observed(EpochPlan(window=window), 4_000, replace(view, oldest_ms=7))
@@ -206,6 +206,49 @@ def test_changes_a_second_are_those_of_the_recent_epochs_and_none_of_a_quiet_whi
     assert follows(made, Phase.UPSTREAM).changes_per_s == 1000.0
     assert follows(made, Phase.UPSTREAM, 2000 + 5_001).changes_per_s == 0.0
     assert told(HALF, meter()).changes_per_s is None, "the snapshot is read"
+
+
+def test_rows_written_a_second_are_told_apart_by_what_the_sink_does_with_them() -> None:
+    made = Meter("job", "time", 1000)
+    for n in range(2):
+        record = EpochRecord(n, n - 1, Phase.UPSTREAM, n, changes_read=70)
+        record = replace(record, rows_written=60, rows_inserted=0, rows_upserted=40, rows_deleted=20)
+        made.committed(record, 1000 * n, 1000 * (n + 1))
+    assert follows(made, Phase.UPSTREAM).written_per_s == Written(0.0, 40.0, 20.0)
+    assert follows(made, Phase.UPSTREAM, 2000 + 5_001).written_per_s == Written(0.0, 0.0, 0.0)
+    assert told(HALF, meter()).written_per_s is None, "the snapshot is read"
+
+
+def test_a_live_job_with_work_in_hand_is_not_limited_by_nothing() -> None:
+    made = Meter("job", "time", 1000)
+    with made.busy("reading 15 upstream epochs", 1_000, 0):
+        assert follows(made, Phase.UPSTREAM, 999).limited_by.startswith("nothing: following")
+        staging = follows(made, Phase.UPSTREAM, 1_000).limited_by
+    assert staging == "the epoch in hand: reading 15 upstream epochs"
+    made.flying(2_000)
+    committing = follows(made, Phase.UPSTREAM, 3_000).limited_by
+    assert committing == "the epoch in hand: the sink is committing it"
+    made.landed()
+    made.observed(EpochPlan(pending_after=15), 3_000, UpstreamView("{}", START))
+    assert follows(made, Phase.UPSTREAM).limited_by == "catching up: 15 upstream epochs left"
+
+
+def test_a_sink_that_has_everything_does_not_lag_by_what_it_lacked_before() -> None:
+    made = Meter("job", "time", 1000)
+    window = ChangeWindow(START, Position.of({"0": 5}), 1_000, 2_000, 1)
+    made.observed(EpochPlan(window=window), 34_000, UpstreamView("{}", START))
+    assert told(HALF, made).lag_ms == 33_000
+    made.flying(0)
+    assert told(HALF, made).lag_ms == 33_000
+    made.landed()
+    made.observed(EpochPlan(), 35_000, UpstreamView("{}", START))
+    assert told(HALF, made).lag_ms == 0
+
+
+def test_a_rate_of_0_says_what_is_not_read_and_how_to_lift_it() -> None:
+    unread = replace(HALF, control=Control(rate=0.0))
+    said = "rate 0: no row of the snapshot is read; to read it: backfill throttle job --rate none"
+    assert told(unread, Meter("job", "time", 1000)).limited_by == said
 
 
 def test_what_lasts_is_news_once_and_what_is_quick_never() -> None:

@@ -74,7 +74,7 @@ def test_a_throttled_epoch_says_nothing_about_the_size() -> None:
 
 @pytest.mark.parametrize(("interval_ms", "target_ms"), [(1_000, 5_000), (9_000, 5_000)])
 @pytest.mark.parametrize("more_to_read", [True, False])
-def test_without_a_barrier_for_six_times_the_longer_of_interval_and_target_it_says_self_paused(
+def test_without_a_barrier_for_six_times_the_longer_of_interval_and_target_it_says_what_it_waits_for(
     interval_ms: int, target_ms: int, more_to_read: bool
 ) -> None:
     settings = replace(SETTINGS, interval_ms=interval_ms, target_ms=target_ms)
@@ -88,7 +88,7 @@ def test_without_a_barrier_for_six_times_the_longer_of_interval_and_target_it_sa
     assert world.loop.progress().waiting_for is None
     world.step(500)
     epoch = world.store.prepared.epoch  # type: ignore[union-attr]
-    said = f"self-paused, no barrier for {patience_ms / 1000:.0f} s: the sink to commit epoch {epoch}"
+    said = f"no barrier for {patience_ms / 1000:.0f} s: the sink is still committing epoch {epoch}"
     assert world.loop.progress().waiting_for == said
     assert world.loop.progress().limited_by == f"waiting: {said}"
     world.steps(2, 1_000)
@@ -96,7 +96,7 @@ def test_without_a_barrier_for_six_times_the_longer_of_interval_and_target_it_sa
     assert world.loop.progress().waiting_for is None
 
 
-def test_a_runner_that_stages_for_long_says_that_and_not_that_it_is_self_paused() -> None:
+def test_a_runner_that_stages_for_long_says_that_and_not_that_it_waits_for_the_sink() -> None:
     world, told = World(rows=100), []
     world.step()
     stage = world.stager.stage
@@ -111,9 +111,21 @@ def test_a_runner_that_stages_for_long_says_that_and_not_that_it_is_self_paused(
     (meanwhile,) = told
     assert (meanwhile.doing, meanwhile.waiting_for) == ("reading 1 split of the snapshot", None)
     assert meanwhile.limited_by == "upstream reads"
-    assert str(world.loop.progress().waiting_for).startswith(
-        "self-paused, no barrier for 60 s: the sink to commit"
-    )
+    assert str(world.loop.progress().waiting_for).startswith("no barrier for 60 s: the sink is still committing")
+
+
+def test_a_commit_that_begins_after_a_long_staging_is_not_a_long_commit() -> None:
+    world = World(rows=10)
+    stage = world.stager.stage
+
+    def slow(plan: EpochPlan, epoch: int, schemas: Mapping[str, str]) -> StagedEpoch:
+        world.now_ms += 60_000
+        return stage(plan, epoch, schemas)
+
+    world.stager.stage = slow  # type: ignore[method-assign]
+    world.step()
+    assert world.loop._flight.epoch is not None
+    assert world.loop.waiting_for() is None
 
 
 def test_a_commanded_pause_outranks_a_self_pause() -> None:

@@ -11,7 +11,7 @@ from backfill_cli.catalog import Taken
 from backfill_cli.errors import StoppedEarly, Transient
 from backfill_cli.model.checkpoint import Totals
 from backfill_cli.model.job import Command, Control, JobState, Phase, Verb
-from backfill_cli.view.journal import NOTHING, REBUILT, Entry, Journal, Known, News, Weight, stamped
+from backfill_cli.view.journal import NOTHING, REBUILT, Entry, Journal, Known, News, Weight, event_json, stamped
 from backfill_cli.view.model import job_view
 
 SIDE = "_backfill_quarantine_orders"
@@ -145,6 +145,32 @@ def test_events_come_once_each_and_in_order() -> None:
     last = seen(caught_up=True, state=JobState.DONE, live=False)
     happened += events(list(one.look(last))) + events(list(one.ended(last, None)))
     assert happened == ["paused", "resumed", "caught-up", "done"]
+
+
+def test_a_job_is_lagging_once_and_again_only_after_its_lag_was_within_the_limit() -> None:
+    one = Journal(Known(Totals(), 0, {}, BEFORE), 10.0, lambda: 0.0, max_lag_s=300.0)
+    said = []
+    for lag_s in (300, 301, 900, 301, 300, 360):
+        entries = list(one.look(seen(told={"lag_ms": 1_000 * lag_s, "looked_ms": 10})))
+        said += [(lag_s, entry.text, entry.event) for entry in entries if entry.event is not None]
+    assert [(lag_s, text) for lag_s, text, _ in said] == [
+        (301, "lagging: lag 5m 1s, more than 5m"),
+        (360, "lagging: lag 6m, more than 5m"),
+    ]
+    event = event_json(said[0][2], 0)
+    assert (event["event"], event["lag_s"]) == ("lagging", 301.0)
+    assert event["hint"] == "backfill throttle orders --rate none"
+    assert one.due_in_s() == 10.0, "the lag grows while nothing happens"
+
+
+def test_a_lag_that_this_run_did_not_observe_is_no_event() -> None:
+    one = Journal(Known(Totals(), 0, {}, BEFORE), 10.0, lambda: 0.0, max_lag_s=300.0)
+    claimed = replace(seen().view.runner, claimed_ms=1_000)
+    for looked_ms, expected in ((999, []), (1_000, ["lagging"])):
+        news = seen(told={"lag_ms": 900_000, "looked_ms": looked_ms})
+        assert events(list(one.look(replace(news, view=replace(news.view, runner=claimed))))) == expected
+    silent = journal()
+    assert events(list(silent.look(seen(told={"lag_ms": 900_000, "looked_ms": 10})))) == []
 
 
 def test_what_the_runner_before_left_is_no_event() -> None:

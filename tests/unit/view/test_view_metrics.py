@@ -19,7 +19,7 @@ from backfill_cli.view.metrics import measured
 from backfill_cli.view.model import JobView, job_view
 
 STATES = ["starting", "running", "pausing", "paused", "stopping", "stopped", "failed", "done", "dead"]
-TOTALS = Totals(7, 84_200, 1_300, 85_000)
+TOTALS = Totals(7, 84_200, 1_300, 85_000, rows_inserted=84_200, rows_upserted=700, rows_deleted=100)
 SPOOL = SpoolView("0/2", "0/1", 3, 40, 5_000)
 
 
@@ -62,6 +62,9 @@ def test_the_file_has_what_status_says(tmp_path: Path) -> None:
         "backfill_snapshot_rows_read_total": 84_200,
         "backfill_changes_read_total": 1_300,
         "backfill_rows_written_total": 85_000,
+        "backfill_rows_inserted_total": 84_200,
+        "backfill_rows_upserted_total": 700,
+        "backfill_rows_deleted_total": 100,
         **{f"backfill_state{one}": float(one == "running") for one in STATES},
     }
     assert told == expected

@@ -12,7 +12,7 @@ from view_builders import GROUPS, drawn, ledger, progress, row
 
 from backfill_cli.catalog import Lease, SplitGroup
 from backfill_cli.errors import with_way_on
-from backfill_cli.model.checkpoint import PartitionProgress
+from backfill_cli.model.checkpoint import PartitionProgress, Written
 from backfill_cli.model.job import Control, JobState, Phase
 from backfill_cli.view.lines import job_details, jobs_table, progress_line
 from backfill_cli.view.live import Lines
@@ -67,12 +67,50 @@ def test_a_job_whose_runner_died_does_not_look_well() -> None:
 
 def test_a_paused_job_says_by_whom_and_how_to_go_on() -> None:
     text = drawn(job_picture(job_view(row(state=JobState.PAUSED, control=Control("me@box", 5)))))
-    assert "limited by   paused by me@box" in text
+    assert "paused       by me@box since" in text
     assert "to continue  backfill resume orders" in text
 
 
+def test_a_live_job_tells_apart_what_it_writes() -> None:
+    live = progress(
+        phase=Phase.UPSTREAM, written_per_s=Written(0.0, 1_200.4, 0.5), limited_by="nothing: following"
+    )
+    view = job_view(row(progress=live))
+    assert "written/s   1,200 upserted, 0.5 deleted" in drawn(job_picture(view))
+    assert "written/s:               1,200 upserted, 0.5 deleted" in job_details(view)
+    still = replace(live, written_per_s=Written(0.0, 0.0, 0.0))
+    assert "written/s   none" in drawn(job_picture(job_view(row(progress=still))))
+    assert job_view(row(progress=live, live=False)).written_per_s is None
+
+
+def test_one_pending_epoch_is_one_and_a_reason_is_not_a_limit() -> None:
+    one = progress(pending_epochs=1, limited_by="catching up: 1 upstream epoch left")
+    assert progress_line(job_view(row(progress=one))).split("; ")[3:] == [
+        "eta 6.2s to 9.4s",
+        "lag 1.2s",
+        "1 upstream epoch pending",
+        "epoch 1763692800123",
+        "catching up: 1 upstream epoch left",
+    ]
+    paused = progress_line(job_view(row(state=JobState.PAUSED, control=Control("me@box", 5))))
+    assert "limited by" not in paused
+    assert "; paused by me@box since" in paused
+
+
+def test_an_estimate_of_rows_is_shown_as_one_and_not_at_all_once_it_is_too_low() -> None:
+    part = SplitGroup("split 1", 1, 0, 90, 80, 0.999)
+    view = job_view(
+        row(progress=progress(rows_estimated=True)), (part, replace(part, label="split 2", rows_read=9))
+    )
+    for told in (job_details(view), drawn(job_picture(view))):
+        assert "84,200 of about 200,000 rows" in told
+        assert "9 of about 80 rows" in told
+        assert "90 of" not in told
+        assert " 90 rows" in told
+
+
 def test_an_empty_catalog_and_several_jobs_can_be_watched() -> None:
-    assert "no jobs yet" in drawn(live_picture([], "Ctrl-C leaves"))
+    assert "no jobs yet" in drawn(live_picture([], "Ctrl-C leaves", "no jobs yet in x"))
     two = drawn(live_picture([FULL, job_view(row(name="shop"))], "Ctrl-C leaves"))
     assert [name in two for name in ("orders", "shop", "Ctrl-C leaves")] == [True, True, True]
 
@@ -134,8 +172,8 @@ def test_what_holds_a_job_up_is_told_whole_with_the_command_below() -> None:
     waiting = f"{held}; to continue: close what holds it: lsof /home/me/warehouse/warehouse.duckdb"
     view = job_view(row(progress=progress(waiting_for=waiting, limited_by=f"waiting: {waiting}")))
     lines = [line.strip() for line in drawn(job_picture(view)).splitlines()]
-    start = next(number for number, line in enumerate(lines) if line.startswith("limited by"))
-    assert " ".join(lines[start : start + 2]) == f"limited by   waiting: {held}"
+    start = next(number for number, line in enumerate(lines) if line.startswith("waiting"))
+    assert " ".join(lines[start : start + 2]) == f"waiting      {held}"
     assert lines[start + 2] == "to continue  close what holds it: lsof /home/me/warehouse/warehouse.duckdb"
 
 

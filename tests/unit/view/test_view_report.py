@@ -71,6 +71,16 @@ def test_a_page_has_its_numbers_curves_splits_epochs_and_config_and_fetches_noth
     assert len(re.findall("<tr>", text)) == 1 + 30
 
 
+def test_after_a_rebuild_a_report_says_what_is_not_counted() -> None:
+    view = job_view(row())
+    told = report(Reported(view, Totals(1, 0, 7_800, 7_800), epochs(2), "{}", NOW_MS))
+    assert "<dt>catalog rebuilt</dt>" in told
+    assert "changes, rows written and epochs of before the rebuild" in told
+    whole = report(Reported(view, Totals(1, view.rows_read, 7_800, 7_800), epochs(2), "{}", NOW_MS))
+    assert "rebuil" not in whole
+    assert "<dt>created</dt>" in whole
+
+
 def test_a_report_of_ten_thousand_epochs_is_small() -> None:
     assert len(page(epochs(10_000)).encode()) < 2_000_000
 

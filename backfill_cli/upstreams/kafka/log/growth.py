@@ -20,6 +20,9 @@ KEPT = 1_000
 KEPT_ENDS = 8_000
 """The most ends of partitions remembered in them: walking these takes about 5 ms (measured)."""
 
+APART_MS = 5_000
+"""After a longer time without a look, as while a large epoch is staged, records count from the look before."""
+
 Offsets = Mapping[int, int]
 """partition → offset"""
 
@@ -28,7 +31,8 @@ Offsets = Mapping[int, int]
 class _Grown:
     """One observation. ends: next offset of each partition that moved and is not covered yet.
 
-    since_ms: of a first look, about when its first record was written; None for later looks.
+    since_ms: of a first look, about when its first record was written; of one long after the look before, when
+    that was; else None.
     """
 
     ms: int
@@ -52,6 +56,7 @@ class Growth:
         self._ends: dict[int, int] = {}
         self._begin: dict[int, int] = {}  # where each partition's log began when it was first seen
         self._last_ms = 0
+        self._looked_ms: int | None = None
         self._asked: Position | None = None  # the position that `_pending` is for; None if an end has moved since
         self._pending: tuple[UpstreamEpoch, ...] = ()
         self.walked = 0  # ends of partitions walked so far, without those of each look itself
@@ -70,6 +75,7 @@ class Growth:
         """
         for p in oldest.keys() - self._begin.keys():
             self._begin[p] = oldest[p]
+        looked_ms, self._looked_ms = self._looked_ms, now_ms
         if ends == self._ends:
             return
         before = {p: self._ends.get(p, max(self._begin.get(p, 0), (reached or {}).get(p, 0))) for p in ends}
@@ -77,6 +83,8 @@ class Growth:
         self._ends = {**self._ends, **ends}
         if moved:
             since_ms, tells = self._last_ms or begun_ms, not self._last_ms and begun_ms is not None
+            if looked_ms is not None and now_ms - looked_ms > APART_MS:
+                since_ms, tells = looked_ms, True
             self._last_ms = max(now_ms, self._last_ms)
             begun = self._last_ms if since_ms is None else min(since_ms, self._last_ms)
             self._seen += self._cut(before, moved, begun, tells)
@@ -86,7 +94,7 @@ class Growth:
     def _cut(self, before: Offsets, ends: Offsets, since_ms: int, tells: bool) -> list[_Grown]:
         """One look, cut into observations with the same share of every partition each.
 
-        tells: whether `since_ms` is a record's own time.
+        tells: whether the lag is counted from `since_ms`, not from when the growth was seen.
         """
         rows = sum(end - before[p] for p, end in ends.items())
         most = max(1, min(KEPT, KEPT_ENDS // len(ends)) // 2)

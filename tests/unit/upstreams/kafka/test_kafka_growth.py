@@ -38,6 +38,17 @@ def test_a_first_look_tells_since_when_what_is_pending_waits() -> None:
     assert grown(3).oldest_ms is None
 
 
+def test_after_a_long_time_without_a_look_records_wait_at_most_since_the_look_before() -> None:
+    growth = grown(3)
+    growth.observe({0: 0}, {0: 3}, 60_000)  # nothing moved for a minute, and that was seen
+    growth.observe({0: 0}, {0: 9}, 105_000)
+    growth.pending(Position.of({"0": 3}))
+    assert growth.oldest_ms == 60_000
+    growth.observe({0: 0}, {0: 12}, 106_000)
+    growth.pending(Position.of({"0": 9}))
+    assert growth.oldest_ms is None
+
+
 def test_what_a_position_covers_is_not_pending() -> None:
     assert [e.rows for e in grown(3, 5).pending(Position.of({"0": 4}))] == [1]
     assert grown(3, 5).pending(Position.of({"0": 5})) == ()

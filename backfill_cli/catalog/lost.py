@@ -1,0 +1,27 @@
+"""Catalogs whose file is gone: what is left beside it, and how to go on."""
+
+from pathlib import Path
+
+from backfill_cli.catalog.lease import is_locked
+
+LOST = "if the catalog was lost, rebuild it from the sink: backfill resume --from-sink job.toml"
+
+_SUFFIX = ".runner"
+
+
+def way_on_without(catalog: Path, otherwise: str) -> str:
+    """What to type where there are no jobs: `otherwise`, unless jobs ran with the catalog and its file is gone."""
+    return f"move it back; {LOST}" if left_at(catalog) else otherwise
+
+
+def left_at(catalog: Path) -> dict[str, bool]:
+    """The jobs that ran with a catalog on this machine, by their lock files, and whether each has a runner now.
+
+    Empty while the catalog exists. Creates no file.
+    """
+    if catalog.exists():
+        return {}
+    before = f"{catalog.name}."
+    files = sorted(file.name for file in catalog.parent.glob(f"*{_SUFFIX}") if file.name.startswith(before))
+    names = [file.removeprefix(before).removesuffix(_SUFFIX) for file in files]
+    return {name: is_locked(catalog, name) for name in names}
