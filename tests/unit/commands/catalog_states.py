@@ -62,8 +62,6 @@ def catalog_damaged(s: Scene) -> str:
 
 
 def catalog_missing(s: Scene) -> str:
-    s.run("drop", "orders", "--confirm", "orders")
-    s.sql(s.sink, "DROP TABLE orders")
     s.catalog.path.unlink()
     return s.refused("pause", "orders")
 
