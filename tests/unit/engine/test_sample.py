@@ -78,7 +78,7 @@ def test_a_value_that_cannot_be_read_is_found_in_the_oldest_file_and_in_the_newe
     for name in ("1", "2", "3"):
         land("orders", name, {"id": 1, "price": "1.005" if name == broken else "1.50"})
         land("items", name, {"id": 1, "n": 2})
-    with pytest.raises(BadData, match=rf"{broken}\.json: column 'price'"):
+    with pytest.raises(BadData, match=rf"{broken}\.json: line 1 \(of id 1\): column 'price'"):
         tried(config, spark)
     assert not (tmp_path / "staging").exists()
 
