@@ -178,6 +178,7 @@ def test_a_job_killed_again_in_its_recovery_resumes_to_the_upstream(tmp_path: Pa
     resume_to_the_end(tmp_path, expected)
 
 
+@pytest.mark.long
 def test_case_45_a_limit_outlives_the_runner_that_took_it_and_a_signal_commits_the_epoch(tmp_path: Path) -> None:
     expected = upstream(tmp_path)
     (tmp_path / "job.toml").write_text(CONFIG.replace("rate = 8000", "rate = 500"))

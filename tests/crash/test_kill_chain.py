@@ -56,6 +56,7 @@ def test_deaths_at_every_point_of_the_taking_and_a_landing_zone_that_is_swept(tm
     assert [path.name for path in (tmp_path / ".backfill/spool/crash").iterdir()] == ["owner.json"]
 
 
+@pytest.mark.long
 def test_a_spool_that_was_damaged_stops_the_job_and_a_lost_catalog_finds_the_spool_again(tmp_path: Path) -> None:
     expected = upstream(tmp_path)
     chain(tmp_path)

@@ -216,6 +216,7 @@ def test_history_that_is_gone_is_named_and_nobody_is_told_to_start_over(job: tup
     assert "drop" not in done.stderr
 
 
+@pytest.mark.long
 def test_a_chain_whose_spool_is_drained_is_fixed_and_goes_on(tmp_path: Path) -> None:
     expected = upstream(tmp_path)
     text = CONFIG.replace("rate = 8000", "rate = 1000000")

@@ -146,7 +146,7 @@ def forgotten(topic: Topic) -> None:
         topic.delete_before(-1, partition)
 
 
-@pytest.mark.parametrize(("strategy", "code"), [("snapshot", 7), ("chain", 0)])
+@pytest.mark.parametrize(("strategy", "code"), [("snapshot", 7), pytest.param("chain", 0, marks=pytest.mark.long)])
 def test_a_topic_that_forgets_while_the_snapshot_is_read(
     broker: "Broker", tmp_path: Path, strategy: str, code: int
 ) -> None:

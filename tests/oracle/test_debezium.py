@@ -33,7 +33,7 @@ def test_logs_of_debezium(
     pool = debezium_inputs.pools(unit, form, 60)
     logs = [
         debezium_inputs.log(chance, pool, manner, transformed)
-        for _ in range(int((100 if form == "block" else 260) * TIMES))
+        for _ in range(int((60 if form == "block" else 160) * TIMES))
     ]
     whole, told = debezium_inputs.merged(logs), []
     for way in of("debezium")[: 1 if transformed or unit == "ns" else None]:

@@ -31,7 +31,7 @@ def test_logs(
     chance = random.Random(SEED)
     pool = feed_inputs.pools(60)
     make: Callable[..., Any] = feed_inputs.dms_log if form == "dms" else feed_inputs.feed_log
-    logs = [make(chance, pool, kind, transformed) for _ in range(int(260 * TIMES))]
+    logs = [make(chance, pool, kind, transformed) for _ in range(int(180 * TIMES))]
     whole, told = feed_inputs.merged(logs), []
     for way in of(form)[: 1 if transformed else None]:
         measured = judge.judge(way, [Drawn(whole)], spark)

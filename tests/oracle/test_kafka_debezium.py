@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from broker import Broker
     from pyspark.sql import SparkSession
 
-RECORDS = int(800 * TIMES)
+RECORDS = int(500 * TIMES)
 
 # Not here: true where bytes are told, which is taken as the text "true"; Debezium never writes it.
 HOSTILE: dict[str, list[str]] = {

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 assert lake_routes
-LOGS = 200
+LOGS = 120
 TITLES = {"delta": "A Delta table", "iceberg": "An Iceberg table"}
 UPSTREAM = [(form, route.name) for form in TITLES for route in routes.of(form)]
 OTHERS = ("parquet, all types", "debezium")
@@ -68,7 +68,7 @@ def drawn(form: str) -> tuple[list[Drawn], int]:
     """Those of one job, and how many they are."""
     if form == "debezium":
         chance, pool = random.Random(SEED), debezium_inputs.pools("us", "precise", 60)
-        logs = [debezium_inputs.log(chance, pool, 1, False) for _ in range(int(150 * TIMES))]
+        logs = [debezium_inputs.log(chance, pool, 1, False) for _ in range(int(100 * TIMES))]
         return [Drawn(debezium_inputs.merged(logs))], len(logs)
     wide = [*written(parquet_examples.WIDE_EXAMPLES[:1]), *generated(parquet_inputs.wide(), 11)]
     wide = [replace(one, input=replace(one.input, writer=Writer())) for one in wide]  # type: ignore[type-var]

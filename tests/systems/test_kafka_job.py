@@ -189,7 +189,7 @@ def test_a_record_that_cannot_be_read_stops_a_job_that_follows(
     assert run.rows() == [(0, 0, 1, "a")]
 
 
-@pytest.mark.parametrize("table", ["", 'key = ["id"]'])
+@pytest.mark.parametrize("table", [pytest.param("", marks=pytest.mark.long), 'key = ["id"]'])
 def test_a_record_that_cannot_be_read_is_set_aside_with_its_bytes_and_the_reason(
     spark: "SparkSession", broker: "Broker", tmp_path: Path, table: str
 ) -> None:
