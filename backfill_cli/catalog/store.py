@@ -177,17 +177,9 @@ class Store:
 
     @contextmanager
     def _opened(self, read_only: bool, act: str) -> Iterator["DuckDBPyConnection"]:
-        if not self.exists():
-            raise NoSuchJob(
-                f"there is no catalog at {self.path}",
-                way_on_without(self.path, "backfill start --config job.toml"),
-            )
+        self._require_file()
         with self.locked(act):
-            if not self.exists():  # it was moved away while this waited
-                raise NoSuchJob(
-                    f"there is no catalog at {self.path}",
-                    way_on_without(self.path, "backfill start --config job.toml"),
-                )
+            self._require_file()  # it may have been moved away while this waited
             refuse_unsafe(self.path)
             make_private(self.path)
             db = self._current(read_only)
@@ -195,6 +187,11 @@ class Store:
                 yield db
             finally:
                 db.close()
+
+    def _require_file(self) -> None:
+        if not self.exists():
+            way_on = way_on_without(self.path, "backfill start --config job.toml")
+            raise NoSuchJob(f"there is no catalog at {self.path}", way_on)
 
     def _connect(self, path: Path, read_only: bool = False) -> "DuckDBPyConnection":
         """Open the file; wait while a program that does not use our lock has it open."""

@@ -1,19 +1,17 @@
 """pause, resume, throttle, stop, wait: what they post, what they say, what they wait for."""
 
 import json
-import subprocess
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from caught_up_job import NOW
 from command_builders import Run, end_job, fake_engine, make_job
 
-from backfill_cli.catalog import Catalog, Claim, lease
+from backfill_cli.catalog import Catalog, Claim
 from backfill_cli.catalog.store import Store
-from backfill_cli.model.checkpoint import EpochRecord, Progress
-from backfill_cli.model.job import Control, JobState, Phase, Verb
+from backfill_cli.model.job import Control, JobState, Verb
 
 pytestmark = pytest.mark.seconds
 
@@ -55,13 +53,6 @@ def test_with_a_runner_a_command_waits_for_a_barrier(run: Run, catalog: Catalog)
     assert [command.verb for command in catalog.job("orders").waiting] == [Verb.STOP]
 
 
-@pytest.mark.usefixtures("claim")
-def test_waiting_for_a_barrier_that_does_not_come_is_code_8(run: Run) -> None:
-    result = run("pause", "--wait", "--timeout", "0.2")
-    assert result.exit_code == 8
-    assert "the pause did not complete within 0.2 s; the request stays in place" in result.stderr
-
-
 def test_a_rate_of_0_says_what_becomes_of_the_changes_and_how_to_read_on(run: Run, catalog: Catalog) -> None:
     assert (
         "no row of the snapshot is read any more, and changes wait until it is read; "
@@ -69,24 +60,6 @@ def test_a_rate_of_0_says_what_becomes_of_the_changes_and_how_to_read_on(run: Ru
     ) in run("throttle", "--rate", "0").stderr
     assert json.loads(run("throttle", "--rate", "0", "--json").stdout)["note"].startswith("no row of the snapshot")
     assert json.loads(run("throttle", "--rate", "1", "--json").stdout)["note"] is None
-
-
-def test_wait_prints_the_epoch_that_took_the_command(run: Run, catalog: Catalog, claim: Claim) -> None:
-    class Taking(Catalog):
-        """The runner takes the command when it is first asked about."""
-
-        def taken(self, job: str, command_id: int) -> int | None:
-            if waiting := claim.store.commands():
-                record = EpochRecord(1234, 1, Phase.SNAPSHOT, 1234, mutations="pause")
-                claim.store.take(waiting, Control("me", 5), JobState.PAUSED, record)
-            return super().taken(job, command_id)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("backfill_cli.catalog.Catalog", Taking)
-        result = run("pause", "orders", "--wait", "--json")
-    assert result.exit_code == 0
-    told = json.loads(result.stdout)
-    assert (told["schema"], told["job"], told["command"], told["epoch"]) == (1, "orders", "pause", 1234)
 
 
 def test_a_command_whose_runner_dies_before_it_takes_it_is_written_without_one(run: Run, catalog: Catalog) -> None:
@@ -197,104 +170,6 @@ def test_the_name_may_be_left_out_only_when_it_is_clear(run: Run, catalog: Catal
     assert "several jobs are active" in result.stderr
     end_job(catalog, "shop", JobState.DONE)
     assert run("pause").exit_code == 0
-
-
-@pytest.mark.parametrize(
-    ("state", "goal", "code"),
-    [
-        (JobState.DONE, "caught-up", 0),
-        (JobState.DONE, "stopped", 0),
-        (JobState.DONE, "done", 0),
-        (JobState.DONE, "paused", 9),
-        (JobState.STOPPED, "stopped", 0),
-        (JobState.STOPPED, "caught-up", 9),
-    ],
-)
-def test_wait_returns_at_the_goal_and_with_9_when_the_job_ends_first(
-    run: Run, catalog: Catalog, state: JobState, goal: str, code: int
-) -> None:
-    end_job(catalog, "orders", state, "part-7 is gone")
-    result = run("wait", "--for", goal)
-    assert result.exit_code == code
-    assert (f"is {state} (part-7 is gone) before it was {goal}" in result.stderr) == (code == 9)
-
-
-@pytest.mark.parametrize("goal", ["caught-up", "paused", "stopped", "done"])
-def test_wait_for_a_failed_job_ends_with_1_and_its_reason(run: Run, catalog: Catalog, goal: str) -> None:
-    end_job(catalog, "orders", JobState.FAILED, "part-7 is gone", NOW)
-    result = run("wait", "--for", goal)
-    assert result.exit_code == 1
-    assert f"job 'orders' failed before it was {goal}: part-7 is gone" in result.stderr
-
-
-NOW = Progress(
-    Phase.UPSTREAM, 7, 0, None, 0, 0, {}, 0, 0, None, None, "nothing", caught_up_ms=5, token=1, settled_ms=10**15
-)
-"""What the first runner of a job says that is caught up."""
-
-
-@pytest.mark.parametrize("ended", [JobState.STOPPED, None])
-def test_a_job_that_was_caught_up_in_an_earlier_run_is_not_now(
-    run: Run, catalog: Catalog, ended: JobState | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("backfill_cli.commands.wait.GONE_AFTER_S", 0.0)
-    if ended is None:
-        with catalog.claim("orders", "test", 5) as claim:
-            claim.store.become(JobState.RUNNING, "")
-            claim.store.heartbeat(5, NOW)
-    else:
-        end_job(catalog, "orders", ended, "", NOW)
-    assert run("wait", "--for", "caught-up").exit_code == 9
-    with catalog.claim("orders", "test", 5) as claim:  # the next runner, which has not said anything yet
-        claim.store.become(JobState.STARTING, "")
-        claim.store.become(JobState.RUNNING, "")
-        assert run("wait", "--for", "caught-up", "--timeout", "100ms").exit_code == 8
-        claim.store.heartbeat(6, replace(NOW, token=claim.token))
-        assert run("wait", "--for", "caught-up").exit_code == 0
-
-
-@pytest.mark.parametrize(
-    "told",
-    [
-        replace(NOW, settled_ms=None),
-        replace(NOW, settled_ms=1_763_692_800_000),
-        replace(NOW, waiting_for="the sink"),
-        replace(NOW, caught_up_ms=None),
-        replace(NOW, phase=Phase.LOG_STORE),
-    ],
-    ids=["never settled", "settled before", "waiting", "not yet", "log store"],
-)
-def test_a_runner_that_is_behind_now_is_not_caught_up(
-    run: Run, catalog: Catalog, claim: Claim, told: Progress
-) -> None:
-    claim.store.heartbeat(6, told)
-    assert run("wait", "--for", "caught-up", "--timeout", "100ms").exit_code == 8
-    claim.store.heartbeat(6, NOW)
-    assert run("wait", "--for", "caught-up").exit_code == 0
-
-
-def test_a_word_of_a_process_that_is_gone_does_not_count(run: Run, catalog: Catalog, claim: Claim) -> None:
-    claim.store.heartbeat(6, NOW)
-    gone = subprocess.Popen(["true"])
-    gone.wait()
-    with Store(catalog.path).writing() as db:
-        lease.write(db, "orders", replace(lease.read(db, "orders"), pid=gone.pid))
-    assert run("wait", "--for", "caught-up", "--timeout", "100ms").exit_code == 8
-
-
-@pytest.mark.usefixtures("claim")
-def test_wait_times_out_with_8(run: Run) -> None:
-    result = run("wait", "--for", "caught-up", "--timeout", "100ms")
-    assert result.exit_code == 8
-    assert "not caught-up after 0.1 s; it is running, phase snapshot" in result.stderr
-
-
-@pytest.mark.usefixtures("catalog")
-def test_wait_does_not_wait_for_a_runner_that_died(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("backfill_cli.commands.wait.GONE_AFTER_S", 0.0)
-    result = run("wait", "--for", "done")
-    assert result.exit_code == 9
-    assert "has no runner" in result.stderr
 
 
 def test_the_catalog_is_named_by_option_then_variable_then_folder(
