@@ -1,13 +1,15 @@
 """Fixtures of the commands' tests."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from command_builders import Run, make_job
 from typer.testing import CliRunner
 
-from backfill_cli.catalog import Catalog
+from backfill_cli.catalog import Catalog, Claim
 from backfill_cli.main import app
+from backfill_cli.model.job import JobState
 
 
 @pytest.fixture
@@ -30,3 +32,11 @@ def catalog(folder: Path) -> Catalog:
 def run(folder: Path) -> Run:
     """Type a command."""
     return lambda *words: CliRunner().invoke(app, list(words))
+
+
+@pytest.fixture
+def claim(catalog: Catalog) -> Iterator[Claim]:
+    """A runner has the job `orders`."""
+    with catalog.claim("orders", "test", 5) as held:
+        held.store.become(JobState.RUNNING, "")
+        yield held

@@ -1,7 +1,6 @@
 """pause, resume, throttle, stop, wait: what they post, what they say, what they wait for."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +13,6 @@ from backfill_cli.catalog.store import Store
 from backfill_cli.model.job import Control, JobState, Verb
 
 pytestmark = pytest.mark.seconds
-
-
-@pytest.fixture
-def claim(catalog: Catalog) -> Iterator[Claim]:
-    """A runner has the job `orders`."""
-    with catalog.claim("orders", "test", 5) as held:
-        held.store.become(JobState.RUNNING, "")
-        yield held
 
 
 @pytest.mark.parametrize(
