@@ -9,11 +9,12 @@ import shlex
 import shutil
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from backfill_cli.catalog.attached import Instance
 from backfill_cli.catalog.lost import way_on_without
 from backfill_cli.catalog.permissions import (
     make_folder,
@@ -31,17 +32,6 @@ if TYPE_CHECKING:
 # 30 s: a thousand times the longest open, write and close seen.
 WAIT_S = 30.0
 POLL_S = 0.005
-
-# One thread and little memory open faster; the rest confines SQL in a tampered file to that file.
-_CONFIG: dict[str, str | bool | int | float | list[str]] = {
-    "threads": "1",
-    "memory_limit": "512MB",
-    "enable_external_access": "false",
-    "autoinstall_known_extensions": "false",
-    "autoload_known_extensions": "false",
-    "python_enable_replacements": "false",
-    "lock_configuration": "true",
-}
 
 
 def shipped_migrations() -> tuple[str, ...]:
@@ -61,6 +51,8 @@ class Store:
         self.path = Path(os.path.abspath(path))
         self._wait_s = wait_s
         self._migrations = migrations
+        self._new = self.path.with_name(f"{self.path.name}.new")
+        self._instance = Instance((self.path, self._new))
 
     def exists(self) -> bool:
         return os.path.lexists(self.path)
@@ -94,8 +86,7 @@ class Store:
         """
         with self.locked("look"):
             refuse_unsafe(self.path)
-            db = self._connect(self.path, read_only=True)
-            try:
+            with self._attached(self.path, read_only=True) as db:
                 version, known = self._version(db), len(self._scripts())
                 if version != known:
                     raise UsageError(
@@ -105,8 +96,6 @@ class Store:
                         else "any command that reads or writes jobs upgrades it, and keeps a copy",
                     )
                 yield db
-            finally:
-                db.close()
 
     @contextmanager
     def writing(self) -> Iterator["DuckDBPyConnection"]:
@@ -182,51 +171,38 @@ class Store:
             self._require_file()  # it may have been moved away while this waited
             refuse_unsafe(self.path)
             make_private(self.path)
-            db = self._current(read_only)
-            try:
+            with ExitStack() as opened:
+                db = opened.enter_context(self._attached(self.path, read_only))
+                version = self._version(db)
+                if version != len(self._scripts()):
+                    opened.close()
+                    self._upgrade(version)
+                    db = opened.enter_context(self._attached(self.path, read_only))
                 yield db
-            finally:
-                db.close()
 
     def _require_file(self) -> None:
         if not self.exists():
             way_on = way_on_without(self.path, "backfill start --config job.toml")
             raise NoSuchJob(f"there is no catalog at {self.path}", way_on)
 
-    def _connect(self, path: Path, read_only: bool = False) -> "DuckDBPyConnection":
-        """Open the file; wait while a program that does not use our lock has it open."""
+    @contextmanager
+    def _attached(self, path: Path, read_only: bool = False) -> Iterator["DuckDBPyConnection"]:
+        """The open file; waits while a program that does not use our lock has it open."""
         import duckdb
 
         from backfill_cli.duckdb_says import Said, said
 
         deadline = time.monotonic() + self._wait_s
-        while True:
-            try:
-                return duckdb.connect(str(path), read_only=read_only, config=_CONFIG)
-            except duckdb.IOException as exc:
-                if said(exc) is not Said.HELD or time.monotonic() > deadline:
-                    raise
-                time.sleep(POLL_S)
-
-    def _current(self, read_only: bool) -> "DuckDBPyConnection":
-        """The open file, in this program's version."""
-        db = self._connect(self.path, read_only)
-        known = len(self._scripts())
-        try:
-            version = self._version(db)
-        except BaseException:
-            db.close()
-            raise
-        if version == known:
-            return db
-        db.close()
-        if version > known:
-            raise UsageError(
-                f"catalog {self.path} has version {version}, this backfill supports versions up to {known}",
-                "pip install --upgrade backfill-cli, or name another file with --catalog",
-            )
-        self._upgrade(version)
-        return self._connect(self.path, read_only)
+        with ExitStack() as opened:
+            while True:
+                try:
+                    db = opened.enter_context(self._instance.attached(path, read_only))
+                    break
+                except duckdb.IOException as exc:
+                    if said(exc) is not Said.HELD or time.monotonic() > deadline:
+                        raise
+                    time.sleep(POLL_S)
+            yield db
 
     def _scripts(self) -> Sequence[str]:
         if self._migrations is None:
@@ -247,20 +223,24 @@ class Store:
         return int(row[0])
 
     def _create(self) -> None:
-        new = self.path.with_name(f"{self.path.name}.new")
-        for rest in (new, Path(f"{new}.wal")):
+        for rest in (self._new, Path(f"{self._new}.wal")):
             rest.unlink(missing_ok=True)
-        self._migrate(new, 0)
-        make_private(new)
-        os.replace(new, self.path)
+        self._migrate(self._new, 0)
+        make_private(self._new)
+        os.replace(self._new, self.path)
         sync_folder(self.path.parent)
 
     def _upgrade(self, version: int) -> None:
         """Upgrade an older file to this version; a copy of the old one is kept beside it."""
+        if version > len(self._scripts()):
+            raise UsageError(
+                f"catalog {self.path} has version {version}, this backfill supports versions up to "
+                f"{len(self._scripts())}",
+                "pip install --upgrade backfill-cli, or name another file with --catalog",
+            )
         self._refuse_while_run(version)
-        db = self._connect(self.path)
-        db.execute("CHECKPOINT")
-        db.close()
+        with self._attached(self.path) as db:
+            db.execute("CHECKPOINT")
         kept = self.path.with_name(f"{self.path.name}.v{version}")
         shutil.copyfile(self.path, f"{kept}.tmp")
         make_private(Path(f"{kept}.tmp"))
@@ -286,13 +266,10 @@ class Store:
 
     def _migrate(self, path: Path, version: int) -> None:
         """Run the missing migrations, then checkpoint: replaying DDL from the log has failed in the past."""
-        db = self._connect(path)
-        try:
+        with self._attached(path) as db:
             for number, script in enumerate(self._scripts()[version:], start=version + 1):
                 db.begin()
                 db.execute(script)
                 db.execute("INSERT INTO catalog_version VALUES (?, ?)", [number, int(time.time() * 1000)])
                 db.commit()
             db.execute("CHECKPOINT")
-        finally:
-            db.close()

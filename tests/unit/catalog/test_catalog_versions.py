@@ -133,6 +133,7 @@ def test_an_upgrade_waits_for_runners_of_the_older_version(catalog: Catalog, pat
 # Kills the process when it closes the file that it has just brought to a version.
 DIE_AFTER_DDL = """if True:
     import os, sys
+    from contextlib import contextmanager
     from pathlib import Path
     from backfill_cli.catalog import store
     class Dying:
@@ -143,12 +144,14 @@ DIE_AFTER_DDL = """if True:
         def execute(self, sql, *values):
             self.migrated |= "INTO catalog_version" in sql
             return self.db.execute(sql, *values)
-        def close(self):
-            if self.migrated:
+    attached = store.Store._attached
+    @contextmanager
+    def dying(*args, **named):
+        with attached(*args, **named) as db:
+            yield (watched := Dying(db))
+            if watched.migrated:
                 os.kill(os.getpid(), 9)
-            self.db.close()
-    connect = store.Store._connect
-    store.Store._connect = lambda *args, **named: Dying(connect(*args, **named))
+    store.Store._attached = dying
     more = ["ALTER TABLE jobs ADD COLUMN colour VARCHAR DEFAULT 'blue'"][: int(sys.argv[2])]
     file = store.Store(Path(sys.argv[1]), migrations=[*store.shipped_migrations(), *more])
     file.create()

@@ -1,0 +1,76 @@
+"""The instance of DuckDB that stays: what it can open, and what is left when a use of it fails."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from backfill_cli.catalog.attached import Instance
+
+HELD = "import duckdb, sys; db = duckdb.connect(sys.argv[1]); print('open', flush=True); sys.stdin.read()"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "it's a catalog.duckdb"
+    with duckdb.connect(str(path)) as db:
+        db.execute("CREATE TABLE t AS SELECT 1 AS n")
+    return path
+
+
+@pytest.fixture
+def instance(file: Path) -> Instance:
+    return Instance((file,))
+
+
+def rows(instance: Instance, file: Path) -> list[tuple[int]]:
+    with instance.attached(file, read_only=True) as db:
+        return db.execute("FROM t ORDER BY n").fetchall()
+
+
+def test_what_is_not_committed_is_rolled_back_and_another_process_can_open_the_file(
+    instance: Instance, file: Path
+) -> None:
+    with instance.attached(file, read_only=False) as db:
+        db.execute("INSERT INTO t VALUES (2)")
+    with pytest.raises(ZeroDivisionError), instance.attached(file, read_only=False) as db:
+        db.begin()
+        db.execute("INSERT INTO t VALUES (3)")
+        raise ZeroDivisionError
+    assert rows(instance, file) == [(1,), (2,)]
+    assert sorted(file.parent.iterdir()) == [file], "the log is in the file"
+    look = "import duckdb, sys; print(duckdb.connect(sys.argv[1]).execute('FROM t').fetchall())"
+    seen = subprocess.run([sys.executable, "-c", look, file], capture_output=True, text=True, check=True)
+    assert seen.stdout == "[(1,), (2,)]\n"
+
+
+def test_a_file_that_another_process_holds_can_be_opened_afterwards(instance: Instance, file: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", HELD, file], stdin=-1, stdout=-1) as holder:
+        assert holder.stdin is not None
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        with pytest.raises(duckdb.IOException, match="Conflicting lock"), instance.attached(file, read_only=True):
+            pass
+        holder.stdin.close()
+    assert rows(instance, file) == [(1,)]
+
+
+def test_sql_in_the_file_reaches_no_other_file(instance: Instance, file: Path, tmp_path: Path) -> None:
+    secret = tmp_path / "secret.csv"
+    secret.write_text("a\n1\n")
+    with duckdb.connect(str(file)) as db:
+        db.execute(f"CREATE VIEW spy AS FROM read_csv('{secret}')")
+    with instance.attached(file, read_only=True) as db:
+        for sql in ("FROM spy", f"ATTACH '{tmp_path / 'other.duckdb'}' AS o", "SET enable_external_access = true"):
+            with pytest.raises(duckdb.Error, match=r"disabled by configuration|locked"):
+                db.execute(sql)
+
+
+def test_a_file_that_is_replaced_between_two_uses_is_the_new_one(instance: Instance, file: Path) -> None:
+    assert rows(instance, file) == [(1,)]
+    file.unlink()
+    with duckdb.connect(str(file)) as db:
+        db.execute("CREATE TABLE t AS SELECT 9 AS n")
+    assert rows(instance, file) == [(9,)]
