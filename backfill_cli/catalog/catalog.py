@@ -249,8 +249,10 @@ class Catalog:
         self._store.make_folder()
         with self._store.locked("lock"):
             lock = JobLock(self.path, job)
-            if lock.take():
-                return lock
+            for _ in range(1 if self.path.exists() else 3):  # without a catalog, `lost.left_at` may be looking
+                if lock.take():
+                    return lock
+                time.sleep(0.01)
         known = {row.name: row.lease for row in self.jobs()}
         raise lease.held(job, known.get(job, lease.Lease()), self._now_ms())
 

@@ -24,4 +24,5 @@ def left_at(catalog: Path) -> dict[str, bool]:
     before = f"{catalog.name}."
     files = sorted(file.name for file in catalog.parent.glob(f"*{_SUFFIX}") if file.name.startswith(before))
     names = [file.removeprefix(before).removesuffix(_SUFFIX) for file in files]
-    return {name: is_locked(catalog, name) for name in names}
+    # A dot is in no job's name: a file that has one belongs to a catalog whose name is longer.
+    return {name: is_locked(catalog, name) for name in names if "." not in name}

@@ -58,7 +58,7 @@ def _record(db: "DuckDBPyConnection", report: "VerifyReport", at_ms: int) -> Non
     for one in report.tables:
         db.execute("DELETE FROM verified WHERE job = ? AND table_name = ?", [report.job, one.table])
         db.execute(
-            "INSERT INTO verified VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO verified VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             [
                 report.job,
                 one.table,
@@ -70,6 +70,7 @@ def _record(db: "DuckDBPyConnection", report: "VerifyReport", at_ms: int) -> Non
                 one.changed,
                 EQUAL if one.equal else DIFFERENT,
                 report.not_compared.get(one.table, 0),
+                one.rows_sink,
             ],
         )
 
@@ -81,7 +82,7 @@ def _forget_equal(db: "DuckDBPyConnection", job: str) -> None:
 def newest(db: "DuckDBPyConnection", job: str) -> tuple[Verified, ...]:
     """The tables of the job's last verify, by name."""
     found = db.execute(
-        """SELECT table_name, epoch, at_ms, share, missing, extra, changed, verdict = $2, not_compared
+        """SELECT table_name, epoch, at_ms, share, missing, extra, changed, verdict = $2, not_compared, "rows"
            FROM verified
            WHERE job = $1 AND at_ms = (SELECT max(at_ms) FROM verified WHERE job = $1) ORDER BY table_name""",
         [job, EQUAL],

@@ -202,6 +202,9 @@ def _verified(row: "JobRow", tables: Sequence[str]) -> Gate:
         if one.epoch != row.epoch:
             since = f"table {table!r} was verified at epoch {one.epoch}, but the sink is at {row.epoch}"
             return Gate(name, False, since, again)
+        if one.not_compared and one.rows == 0:
+            none = f"none of the {one.not_compared:,} keys of table {table!r} was compared"
+            return Gate(name, False, none, _compared_later(row, again))
     said = f"every table is equal to its upstream at epoch {row.epoch}"
     left_out = sum(found[table].not_compared for table in tables)
     if not left_out:
@@ -209,13 +212,17 @@ def _verified(row: "JobRow", tables: Sequence[str]) -> Gate:
     keys = (
         "1 key that has changed since was" if left_out == 1 else f"{left_out:,} keys that have changed since were"
     )
-    # A new checkpoint is needed, because these keys changed after the last one.
+    return Gate(name, True, f"{said}, but {keys} not compared", _compared_later(row, again))
+
+
+def _compared_later(row: "JobRow", again: str) -> str:
+    """The commands that compare keys that have changed since the last checkpoint: they need a new one."""
+    job = row.name
     if row.live and row.control.paused:
         again = f"backfill resume {job}; backfill wait {job} --for caught-up; backfill pause {job} --wait; {again}"
     elif not row.live:
         again = f"backfill resume {job} --until caught-up; {again}"
-    fix = f"{again}   # compares them, too, if nothing writes to the upstream meanwhile"
-    return Gate(name, True, f"{said}, but {keys} not compared", fix)
+    return f"{again}   # compares them, too, if nothing writes to the upstream meanwhile"
 
 
 def _alone(row: "JobRow", sink: Sink) -> Gate:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 class Verified:
     """What a job's last verify found in one table. epoch: the checkpoint. share: of the keys; None: all.
 
-    not_compared: how many keys changed upstream since the checkpoint and could not be compared.
+    not_compared: how many keys changed upstream since the checkpoint and could not be compared. rows: of the sink
+    that were compared; None for a verify of an older version.
     """
 
     table: str
@@ -19,3 +20,4 @@ class Verified:
     changed: int
     equal: bool
     not_compared: int = 0
+    rows: int | None = None

@@ -1,5 +1,6 @@
 """An error about one value names the line that it stands in, and the row's key."""
 
+import gzip
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -100,6 +101,16 @@ def test_a_line_of_changes_is_named_where_a_file_of_the_snapshot_has_its_name(
     changes = 'changes = { path = "HERE/changes", format = "dms", csv = { header = true } }'
     error = failed(spark, tmp_path, "csv", changes=changes)
     assert error.message == "a.csv: line 3 (of id 15): column 'v': not exactly an int: 2.5"
+
+
+def test_a_last_line_without_an_end_is_counted_in_a_file_that_is_read_whole(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    write(tmp_path / "data" / "a.csv", "id,v\n" + rows(-1))
+    events = "".join(debezium("u", {"id": i, "v": i}) for i in range(2)) + debezium("x", {"id": 2, "v": 1}).strip()
+    (tmp_path / "changes").mkdir()
+    (tmp_path / "changes" / "1.json.gz").write_bytes(gzip.compress(events.encode()))
+    assert failed(spark, tmp_path, "csv", changes=CHANGES).message == "1.json.gz: line 3 (of id 2): unknown op: x"
 
 
 def debezium(op: str, row: dict[str, object]) -> str:

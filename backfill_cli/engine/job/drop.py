@@ -76,6 +76,7 @@ def drop(name: str, catalog: Catalog, without_sink: bool = False, with_rows: boo
                 _remove_files(config, name)
                 hit("drop-unstaged")
             catalog.drop(name, lock)
+            catalog.leave_nothing(lock)
             return Dropped(known, left, _tables(definition), gone=known and ours and with_rows, live=live)
 
 

@@ -76,13 +76,14 @@ def create_state(con: Connection, schema: str) -> None:
 
 
 def drop_state(con: Connection, schema: str) -> None:
-    """The side tables do not exist any more if no job has a row in them.
+    """The side tables do not exist any more if no job has a row in them, and if this role can make them again.
 
     A database error leaves them as they are: when somebody uses them now or depends on them, or owns them.
     """
     _take_turns(con)
     tables = [target.sql for target in [*side_targets(schema), side_target(schema)] if _exists(con, target)]
-    if not tables:
+    may_create = "SELECT pg_catalog.has_schema_privilege($1, 'CREATE')"
+    if not tables or not rows_of(con, may_create, schema)[0][0]:
         return
     run(con, f"LOCK TABLE {', '.join(tables)} IN ACCESS EXCLUSIVE MODE NOWAIT")
     if not any(rows_of(con, f"SELECT 1 FROM {table} LIMIT 1") for table in tables):

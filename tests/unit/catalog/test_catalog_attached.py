@@ -35,10 +35,9 @@ def test_what_is_not_committed_is_rolled_back_and_another_process_can_open_the_f
 ) -> None:
     with instance.attached(file, read_only=False) as db:
         db.execute("INSERT INTO t VALUES (2)")
-    with pytest.raises(ZeroDivisionError), instance.attached(file, read_only=False) as db:
+    with instance.attached(file, read_only=False) as db:
         db.begin()
         db.execute("INSERT INTO t VALUES (3)")
-        raise ZeroDivisionError
     assert rows(instance, file) == [(1,), (2,)]
     assert sorted(file.parent.iterdir()) == [file], "the log is in the file"
     look = "import duckdb, sys; print(duckdb.connect(sys.argv[1]).execute('FROM t').fetchall())"

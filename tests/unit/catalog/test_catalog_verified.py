@@ -19,12 +19,12 @@ def test_the_last_verify_is_told_with_the_job_and_an_earlier_ones_other_tables_a
     catalog.verified.note(VerifyReport("orders", 5, (SAME, OTHER), 1.0))
     first = clock()
     assert catalog.job("orders").verified == (
-        Verified("lines", 5, first, None, 1, 2, 3, False),
-        Verified("orders", 5, first, None, 0, 0, 0, True),
+        Verified("lines", 5, first, None, 1, 2, 3, False, 0, 11),
+        Verified("orders", 5, first, None, 0, 0, 0, True, 0, 10),
     )
     clock.ms += 1_000
     catalog.verified.note(VerifyReport("orders", 6, (SAME,), 1.0, sample=0.01, not_compared={"orders": 4}))
-    assert catalog.jobs()[0].verified == (Verified("orders", 6, clock(), 0.01, 0, 0, 0, True, 4),)
+    assert catalog.jobs()[0].verified == (Verified("orders", 6, clock(), 0.01, 0, 0, 0, True, 4, 10),)
     with Store(path).reading() as db:
         kept = db.execute("SELECT table_name, epoch, verdict FROM verified ORDER BY ALL").fetchall()
     assert kept == [("lines", 5, "different"), ("orders", 6, "equal")]

@@ -42,6 +42,7 @@ def test_a_dropped_job_leaves_its_rows_and_its_token_alone(
     run: Run, folder: Path, config: JobConfig, known: Catalog
 ) -> None:
     assert run(*DROP).exit_code == 0
+    assert not list(known.path.parent.glob("*.runner")), "no trace of a job that ran"
     catalog, sink = told(known.path), told(folder / "sink.duckdb")
     assert {table for table, rows in sink.items() if rows} == set()
     assert "main.orders" in sink

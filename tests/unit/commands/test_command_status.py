@@ -43,6 +43,13 @@ def test_a_catalog_that_was_moved_away_is_not_no_jobs_yet(run: Run, catalog: Cat
         moved.rename(catalog.path)
 
 
+def test_a_catalog_that_never_was_there_is_no_lost_one(run: Run, catalog: Catalog) -> None:
+    with catalog.claim("orders", "test", 5):
+        pass
+    typo = run("status", "--catalog", str(catalog.path.with_suffix("")))
+    assert "ran with it" not in typo.stderr
+
+
 def test_a_health_check_is_an_exit_code_and_a_line(run: Run, catalog: Catalog) -> None:
     end_job(catalog, "orders", JobState.DONE, "caught up")
     well = run("status", "--check")

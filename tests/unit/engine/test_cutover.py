@@ -118,6 +118,9 @@ def test_keys_that_were_not_compared_are_counted_with_what_compares_them(
     show_cutover(CutoverReport("shop", EPOCH, (), (gate,)), str, as_json=False)
     assert f"Try: {fix}" in capsys.readouterr().out
     assert verified(ROW, EQUAL).fix == ""
+    none = verified(replace(ROW, **state), replace(EQUAL, not_compared=14_690, rows=0))
+    assert (none.open, none.fix) == (False, gate.fix)
+    assert none.said == "none of the 14,690 keys of table 'orders' was compared"
 
 
 def test_a_job_that_goes_on_is_paused_for_it() -> None:

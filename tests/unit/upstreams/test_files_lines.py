@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backfill_cli.errors import BadData
+from backfill_cli.errors import BadData, Transient
 from backfill_cli.formats.listing import File, Place, place
 from backfill_cli.upstreams.files.options import CsvOptions
 from backfill_cli.upstreams.files.reading import csv_files, csv_text, json_rows, lines, text_parts
@@ -145,3 +145,12 @@ def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path: Path
     assert counted.bytes < 1.1 * file.size
     with pytest.raises(BadData, match="a line is longer than"):
         list(json_rows.blocks(TextPart(where.fs, file.path, file.name, file.size)))
+
+
+@pytest.mark.parametrize("left", [0, 4, 6])
+def test_a_file_that_became_shorter_since_it_was_listed_is_an_error(tmp_path: Path, left: int) -> None:
+    where, file = written(tmp_path, "a.json", b'{"id": 1}\n{"id": 2}\n')
+    (part,) = text_parts.parts(where, [file], cut=True)
+    Path(file.path).write_bytes(b'{"id": 1}\n'[:left])
+    with pytest.raises(Transient, match=f"became shorter while it was read: {left} bytes, 20 were listed"):
+        list(json_rows.blocks(part))

@@ -129,7 +129,10 @@ def _json(db: "duckdb.DuckDBPyConnection", found: Folder, snapshot: Snapshot, ta
         mine = [one for one in sources if one.rpartition(".")[2] == table]
         listed = f"there are changes of {', '.join(sources[:20])}"
         options["tables"] = Told(mine if len(mine) == 1 else None, listed)
-    known = Known(tuple(options["tables"].value or ()) if "tables" in options else ())
+    named = tuple(options["tables"].value or ()) if "tables" in options else ()
+    if len(sources) > 1 and not named:  # which of these tables is meant is for the user to say
+        return Changes({**options, **_decoding(found, snapshot, table, options)}, {})
+    known = Known(named)
     images = (one.get(image) for one in payloads if known.reads(source_of(one)) for image in ("before", "after"))
     times = _times(db, [image for image in images if isinstance(image, dict)], snapshot)
     return Changes({**options, **_decoding(found, snapshot, table, options)}, times)

@@ -85,9 +85,10 @@ def _row(held: Held, row: int) -> _Row:
         for offset, block in blocks:
             if offset <= row < offset + len(block):
                 rows = _of_csv(held, part, offset, block) if held.kind == "csv" else _of_json(block)
+                end = b"\r" if held.kind == "csv" and b"\n" not in block else b"\n"
                 for index, found in enumerate(rows):
                     if index == row - offset:
-                        return replace(found, line=_lines_before(part, offset, block) + found.line)
+                        return replace(found, line=_lines_before(part, offset, end) + found.line)
     return _Row()
 
 
@@ -126,9 +127,8 @@ def _values(line: bytes) -> Mapping[str, object]:
     return image if isinstance(image, dict) else row
 
 
-def _lines_before(part: TextPart, offset: int, block: bytes) -> int:
-    """How many lines the file has before this byte."""
-    end = b"\n" if b"\n" in block else b"\r"
+def _lines_before(part: TextPart, offset: int, end: bytes) -> int:
+    """How many lines, each with this end, the file has before this byte."""
     found = 0
     with part.fs.open_input_stream(part.path, compression="detect") as source:
         while offset > 0 and (more := source.read(min(offset, _BLOCK))):

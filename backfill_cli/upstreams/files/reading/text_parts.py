@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import Piece
+from backfill_cli.errors import Transient
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.spark import arrow_tasks
 from backfill_cli.upstreams.files.reading import lines
@@ -52,11 +53,19 @@ def packed(found: Iterable[TextPart], cores: int) -> tuple[tuple[Piece, ...], ..
 
 
 def chunks(source: Any, part: TextPart, at: int) -> Iterator[tuple[bytes, bool]]:
-    """The bytes from `at` to the end of the line that begins before `end`, in chunks; whether each is the last."""
+    """The bytes from `at` to the end of the line that begins before `end`, in chunks; whether each is the last.
+
+    Raises Transient for a file that is shorter than it was when it was listed.
+    """
     while True:
         size = BLOCK_BYTES if part.end is None else min(BLOCK_BYTES, part.end - at)
         more = source.read(size) if size > 0 else b""
         at += len(more)
+        if size > 0 and not more and part.end is not None:
+            raise Transient(
+                f"{part.path}: it became shorter while it was read: {at:,} bytes, {part.end:,} were listed",
+                "it is listed again automatically",
+            )
         if not more:
             yield b"", True
             return

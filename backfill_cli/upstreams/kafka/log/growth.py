@@ -84,7 +84,7 @@ class Growth:
         if moved:
             since_ms, tells = self._last_ms or begun_ms, not self._last_ms and begun_ms is not None
             if looked_ms is not None and now_ms - looked_ms > APART_MS:
-                since_ms, tells = looked_ms, True
+                since_ms, tells = max(looked_ms, self._last_ms), True
             self._last_ms = max(now_ms, self._last_ms)
             begun = self._last_ms if since_ms is None else min(since_ms, self._last_ms)
             self._seen += self._cut(before, moved, begun, tells)

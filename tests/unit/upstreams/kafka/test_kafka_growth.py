@@ -49,6 +49,15 @@ def test_after_a_long_time_without_a_look_records_wait_at_most_since_the_look_be
     assert growth.oldest_ms is None
 
 
+def test_a_clock_that_steps_back_between_two_looks_far_apart_makes_no_time_decrease() -> None:
+    growth = Growth(part_rows=1)
+    growth.observe({0: 0}, {0: 2}, 1_000_500)
+    growth.observe({0: 0}, {0: 2}, 900_000)
+    growth.observe({0: 0}, {0: 6}, 1_000_000)
+    times = [epoch.ms for epoch in growth.pending(Position.of({"0": 0}))]
+    assert times == sorted(times)
+
+
 def test_what_a_position_covers_is_not_pending() -> None:
     assert [e.rows for e in grown(3, 5).pending(Position.of({"0": 4}))] == [1]
     assert grown(3, 5).pending(Position.of({"0": 5})) == ()
