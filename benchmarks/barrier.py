@@ -1,10 +1,12 @@
-"""What a barrier costs the runner in CPU time: idle, and with news from one partition or file.
+"""What a barrier costs the runner in CPU time: idle, with news from one partition or file, and in the catalog.
 
     python benchmarks/barrier.py                       everything
     python benchmarks/barrier.py --quick               100 moves, 10,000 files: only checks that it works
+    python benchmarks/barrier.py --only catalog
 
 It observes, plans and advances, as the loop does at each barrier, without the work of Spark and the sink. The
-topic has moved 1,000 times before, in all of its partitions, and each move was applied.
+topic has moved 1,000 times before, in all of its partitions, and each move was applied. A transaction of the
+catalog is measured beside the same one by a new instance of DuckDB.
 """
 
 import argparse
@@ -25,12 +27,12 @@ from measure import Figure, quartiles, scratch
 if TYPE_CHECKING:
     from backfill_cli.model.upstream import Pin
 
-SECTIONS = ("topic", "files")
+SECTIONS = ("topic", "files", "catalog")
 PARTITIONS = 400
 BARRIERS = 30
 TOPIC = "wide"
 FILES = 100_000
-IDLE_MS, ONE_NEW_MS = 20.0, 50.0
+IDLE_MS, ONE_NEW_MS, CATALOG_MS = 20.0, 50.0, 5.0
 LINE = '{"op": "c", "before": null, "after": {"id": 1}, "source": {"ts_ms": 1}}\n'
 
 
@@ -162,6 +164,35 @@ def files(folder: Path, count: int) -> list[Figure]:
     ]
 
 
+def catalog(folder: Path) -> list[Figure]:
+    """A transaction that writes, in the catalog of this product: open, one row, commit, close."""
+    import duckdb
+
+    from backfill_cli.catalog.store import Store
+
+    store = Store(folder / "catalog.duckdb")
+    store.create()
+    sql = "INSERT INTO catalog_version SELECT max(version) + 1, 0 FROM catalog_version"
+    undone = "DELETE FROM catalog_version WHERE applied_ms = 0"
+
+    def ours() -> None:
+        with store.writing() as db:
+            db.execute(sql)
+            db.execute(undone)
+
+    def new() -> None:
+        with duckdb.connect(str(store.path), config={"threads": "1"}) as db:
+            db.begin()
+            db.execute(sql)
+            db.execute(undone)
+            db.commit()
+
+    ours()
+    runs = [(cpu_ms(ours), cpu_ms(new)) for _ in range(BARRIERS)]
+    note = f"by a new instance {statistics.median(there for _, there in runs):.1f} ms"
+    return [figure("transaction of the catalog", [here for here, _ in runs], CATALOG_MS, note)]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="100 moves, 10,000 files")
@@ -175,6 +206,8 @@ def main() -> int:
             figures += topic(folder, moves)
         if "files" in given.only:
             figures += files(folder / "files", 10_000 if given.quick else FILES)
+        if "catalog" in given.only:
+            figures += catalog(folder / "catalog")
     return (
         0 if measure.report("barrier", figures, {"partitions": PARTITIONS, "moves": moves}) or given.quick else 1
     )

@@ -80,7 +80,7 @@ def status(
         from backfill_cli.view.show import nothing_in
 
         def nothing() -> str:
-            said, hint = nothing_in(store.path)
+            said, hint = nothing_in(store)
             return f"{said}\nTry: {as_typed(hint, ctx)}"
 
         watch_jobs(lambda: limits_typed(watched_jobs(store, job), ctx), as_json, nothing)
@@ -93,4 +93,4 @@ def status(
     else:
         from backfill_cli.view.show import show_status
 
-        show_status(views, job is not None, store.path, lambda said: as_typed(said, ctx))
+        show_status(views, job is not None, store, lambda said: as_typed(said, ctx))

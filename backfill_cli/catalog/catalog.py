@@ -13,6 +13,7 @@ from backfill_cli.catalog.job_rows import JobRow
 from backfill_cli.catalog.jobs import check_name
 from backfill_cli.catalog.lease import JobLock
 from backfill_cli.catalog.liveness import Liveness
+from backfill_cli.catalog.lost import left_behind
 from backfill_cli.catalog.runner import RunnerStore
 from backfill_cli.catalog.store import Store
 from backfill_cli.errors import NoSuchJob, UsageError
@@ -249,12 +250,14 @@ class Catalog:
         self._store.make_folder()
         with self._store.locked("lock"):
             lock = JobLock(self.path, job)
-            for _ in range(1 if self.path.exists() else 3):  # without a catalog, `lost.left_at` may be looking
-                if lock.take():
-                    return lock
-                time.sleep(0.01)
+            if lock.take():
+                return lock
         known = {row.name: row.lease for row in self.jobs()}
         raise lease.held(job, known.get(job, lease.Lease()), self._now_ms())
+
+    def left_behind(self) -> dict[str, bool]:
+        """See lost.left_behind."""
+        return left_behind(self._store)
 
     def leave_nothing(self, lock: JobLock) -> None:
         """The lock file of a job that was never created is gone; so are those of a catalog that does not exist."""

@@ -231,7 +231,10 @@ class Store:
         sync_folder(self.path.parent)
 
     def _upgrade(self, version: int) -> None:
-        """Upgrade an older file to this version; a copy of the old one is kept beside it."""
+        """Upgrade an older file to this version; a copy of the old one is kept beside it.
+
+        Raises UsageError for a newer one.
+        """
         if version > len(self._scripts()):
             raise UsageError(
                 f"catalog {self.path} has version {version}, this backfill supports versions up to "

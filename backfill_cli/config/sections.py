@@ -267,7 +267,7 @@ class Hooks(Section):
         if bool(self.on) != bool(self.command):
             raise ValueError("give both on and command")
         if ("lagging" in self.on) != (self.max_lag_s is not None):
-            raise ValueError('"lagging" in on and max_lag need each other: max_lag = "5m"')
+            raise ValueError('"lagging" in on and max_lag need each other: on = ["lagging"], max_lag = "5m"')
         return self
 
 

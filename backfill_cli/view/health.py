@@ -8,6 +8,7 @@ from backfill_cli.errors import BackfillError, Fatal, HistoryGone, Transient, Us
 from backfill_cli.model.units import spell_duration
 from backfill_cli.model.upstream import HeldLog
 from backfill_cli.view.console import answer, answer_json
+from backfill_cli.view.lines import spell_held_up
 from backfill_cli.view.model import DEAD, SCHEMA, JobView, spell_phase
 from backfill_cli.view.quarantine import look_at, spell_quarantined
 
@@ -82,7 +83,7 @@ def _judged(view: JobView, max_lag_s: float | None, now_ms: int) -> tuple[bool, 
         far = (
             "N/A" if view.lag_s is None else f"{spell_duration(view.lag_s)}, more than {spell_duration(max_lag_s)}"
         )
-        return False, f"{view.state}, {spell_phase(view.phase)}, lag {far}; limited by {view.limited_by}"
+        return False, f"{view.state}, {spell_phase(view.phase)}, lag {far}; {spell_held_up(view)}"
     if view.state == "starting":
         since_s = (now_ms - (view.runner.claimed_ms or view.created_ms)) / 1000
         return since_s <= STARTING_S, f"starting for {spell_duration(max(0.0, since_s))}: {view.limited_by}"

@@ -124,9 +124,14 @@ def spell_progress(view: JobView, since: Totals | None = None, why: bool = True)
         parts.append(spell_commits(since))
     parts.append(f"epoch {view.epoch}")
     if why:
-        name, said = spell_limit(view)
-        parts.append(f"{name} {said}" if name == "limited by" else view.limited_by)
+        parts.append(spell_held_up(view))
     return "; ".join(parts)
+
+
+def spell_held_up(view: JobView) -> str:
+    """`limited by rate 500 rows/s`, `paused by cli`, `waiting: …`, or why it ended."""
+    name, said = spell_limit(view)
+    return f"{name} {said}" if name == "limited by" else view.limited_by
 
 
 def spell_limit(view: JobView) -> tuple[str, str]:

@@ -2,14 +2,14 @@
 
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
-from backfill_cli.catalog.lost import LOST, left_at
+from backfill_cli.catalog import Catalog
+from backfill_cli.catalog.lost import LOST
 from backfill_cli.view.console import answer, coloured, say
 from backfill_cli.view.model import JobView
 
 
-def show_status(views: Sequence[JobView], in_full: bool, catalog: Path, typed: Callable[[str], str]) -> None:
+def show_status(views: Sequence[JobView], in_full: bool, catalog: Catalog, typed: Callable[[str], str]) -> None:
     """Print the jobs to stdout: one in full, or one per line.
 
     in_full: a job was named. catalog: their file. typed: a hint, its commands as the user would type them.
@@ -26,13 +26,13 @@ def show_status(views: Sequence[JobView], in_full: bool, catalog: Path, typed: C
     answer(job_details(views[0]) if in_full else jobs_table(views))
 
 
-def nothing_in(catalog: Path) -> tuple[str, str]:
+def nothing_in(catalog: Catalog) -> tuple[str, str]:
     """What is known where there are no jobs, and what to type: the catalog's file may have been moved away."""
-    left = left_at(catalog)
+    left = catalog.left_behind()
     if not left:
-        return f"no jobs yet in {catalog}", "backfill init, then: backfill start --config job.toml"
+        return f"no jobs yet in {catalog.path}", "backfill init, then: backfill start --config job.toml"
     ran = ", ".join(f"{name} (it still has a runner)" if live else name for name, live in left.items())
-    return f"there is no catalog at {catalog}, but these jobs ran with it: {ran}", f"move it back; {LOST}"
+    return f"there is no catalog at {catalog.path}, but these jobs ran with it: {ran}", f"move it back; {LOST}"
 
 
 def _draw(views: Sequence[JobView], in_full: bool) -> None:

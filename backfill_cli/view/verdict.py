@@ -7,7 +7,7 @@ from backfill_cli.catalog.moments import spell_epoch, spell_moment
 from backfill_cli.errors import VerifyMismatch
 from backfill_cli.model.units import spell_duration, spell_share
 from backfill_cli.model.verify import DifferentRow, TableVerdict, VerifyReport
-from backfill_cli.view.console import answer, answer_json
+from backfill_cli.view.console import answer, answer_json, wrapped
 from backfill_cli.view.model import SCHEMA
 from backfill_cli.view.verified import spell_not_compared
 
@@ -78,7 +78,7 @@ def verify_text(report: VerifyReport) -> str:
         lines.append("a sample: keys outside it were not compared and may differ")
     if report.fix is not None:
         lines += _told_of(report)
-    lines.append(READ_BY_DUCKDB if report.independent else INDEPENDENT_OF)
+    lines.append(wrapped(READ_BY_DUCKDB if report.independent else INDEPENDENT_OF, 0))
     return "\n".join(lines)
 
 

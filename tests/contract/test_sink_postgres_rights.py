@@ -84,6 +84,31 @@ def test_a_check_by_a_role_that_may_not_write_leaves_nothing(db: Database, role:
     assert all_tables(db) == set()
 
 
+def test_a_role_that_could_not_make_the_side_tables_again_keeps_them(
+    db: Database, role: str, tmp_path: Path
+) -> None:
+    sink = sink_of(db.dsn.replace("postgres@", f"{role}@"))
+    db(f"GRANT TEMPORARY ON DATABASE {db.name} TO {role}", f"GRANT ALL ON SCHEMA public TO {role}")
+    epochs = begun(sink, tmp_path, a_table())
+    sink.commit(epochs.next(inserts=rows((1, "a"))))
+    db(f"REVOKE CREATE ON SCHEMA public FROM {role}")
+    sink.forget("orders")
+    assert all_tables(db) >= {"_backfill_markers", "_backfill_jobs"}
+    sink.prepare("orders", (a_table(),), into_existing=True)
+    db(f"GRANT CREATE ON SCHEMA public TO {role}")
+    sink.forget("orders")
+    assert all_tables(db) == {"orders"}
+
+
+@pytest.mark.parametrize(("table", "passes"), [("_backfill_jobs", True), ("theirs", False)])
+def test_a_side_table_that_another_drop_took_meanwhile_is_transient(
+    db: Database, table: str, passes: bool
+) -> None:
+    with psycopg.connect(db.dsn) as con, pytest.raises(psycopg.errors.UndefinedTable) as gone:
+        con.execute(f"SELECT FROM public.{table}")
+    assert isinstance(failure(Place.of(db.dsn), "checking", gone.value), Transient) == passes
+
+
 def test_a_database_that_is_not_there_is_a_usage_error_and_one_that_does_not_answer_is_transient(
     db: Database,
 ) -> None:

@@ -223,6 +223,21 @@ def test_changes_of_several_tables_are_told_apart(load_text: Load, written: Any)
     assert re.search(r"# -> there are changes of public.that, public.this\ntables = \[\]   # <- fill in", text)
 
 
+def test_times_of_tables_that_are_not_chosen_yet_decide_no_type(written: Any) -> None:
+    events = [
+        {
+            "op": "c",
+            "before": None,
+            "after": {"id": 1, "made": made},
+            "source": {"schema": "public", "table": table},
+        }
+        for table, made in (("this", "2026-01-02 10:00:00"), ("that", "2026-01-02T10:00:00Z"))
+    ]
+    lines = "".join(json.dumps(event) + "\n" for event in events)
+    text = written(changes=True, a__csv="id,made\n1,2026-01-01 10:00:00\n", change1__json=lines)
+    assert 'schema = "id BIGINT, made TIMESTAMP_NTZ"' in text
+
+
 def test_dms_in_parquet_has_its_op_and_its_time(load_text: Load, snapshot: None, tmp_path: Path) -> None:
     (tmp_path / "changes").mkdir()
     held = pq.read_table(tmp_path / "orders" / "a.parquet")

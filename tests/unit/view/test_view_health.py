@@ -67,6 +67,13 @@ def test_a_job_further_behind_than_the_limit_is_not(limit_s: float | None, healt
     assert healthy or "lag 30s, more than 30s; limited by rate 20000 rows/s" in why
 
 
+def test_a_paused_job_that_is_behind_is_not_said_to_be_limited_by_its_pause() -> None:
+    found, why = judged(29.9, **PAUSED)
+    assert not found
+    assert "; paused by cli" in why
+    assert "limited by" not in why
+
+
 def test_a_lag_that_nobody_knows_yet_is_within_no_limit() -> None:
     assert judged(told={"lag_ms": None})[0]
     assert judged(60.0, told={"lag_ms": None})[0] is False
