@@ -4,10 +4,12 @@ A transaction costs 3 ms of CPU, by an instance of its own 11 (`benchmarks/barri
 some forty before its first row. Between two blocks the file is closed: another process can open it.
 """
 
+import atexit
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -63,6 +65,7 @@ class Instance:
         running.execute("SET enable_external_access = false")
         running.execute("SET lock_configuration = true")
         self._running = running
+        _INSTANCES.add(self)
         return running
 
     def _detach(self, running: "DuckDBPyConnection") -> None:
@@ -82,6 +85,16 @@ class Instance:
         self._running = None
         with suppress(duckdb.Error):
             running.close()
+
+
+_INSTANCES: "WeakSet[Instance]" = WeakSet()
+
+
+@atexit.register
+def _all_ended() -> None:
+    """A thread that outlives the main one can hold an instance: DuckDB would print 60 lines about what leaked."""
+    for instance in list(_INSTANCES):
+        instance._running = None
 
 
 def _literal(path: object) -> str:

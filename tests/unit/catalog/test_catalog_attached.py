@@ -73,3 +73,20 @@ def test_a_file_that_is_replaced_between_two_uses_is_the_new_one(instance: Insta
     with duckdb.connect(str(file)) as db:
         db.execute("CREATE TABLE t AS SELECT 9 AS n")
     assert rows(instance, file) == [(9,)]
+
+
+def test_a_thread_that_still_has_it_when_the_process_ends_leaves_no_noise(file: Path) -> None:
+    ends = """if True:
+        import sys, threading, time
+        from pathlib import Path
+        from backfill_cli.catalog.attached import Instance
+        file = Path(sys.argv[1])
+        instance = Instance((file,))
+        def used():
+            with instance.attached(file, read_only=True) as db:
+                print(db.execute("FROM t").fetchall())
+        used()
+        threading.Thread(target=lambda held: time.sleep(600), args=[instance], daemon=True).start()
+    """
+    done = subprocess.run([sys.executable, "-c", ends, file], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("[(1,)]\n", "")
