@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -267,10 +268,11 @@ class TestIcebergSink(SinkContract):
         assert caught.value.hint.startswith("restore it, or start over: backfill drop two")
 
     def test_a_table_of_a_named_catalog_is_filled_as_one_in_a_folder(
-        self, spark: "SparkSession", tmp_path: Path
+        self, spark: "SparkSession", tmp_path: Path, request: pytest.FixtureRequest
     ) -> None:
         for name, value in (("", SPARK_CATALOG), (".type", "hadoop"), (".warehouse", str(tmp_path / "house"))):
             spark.conf.set(f"spark.sql.catalog.house{name}", value)
+            request.addfinalizer(partial(spark.conf.unset, f"spark.sql.catalog.house{name}"))
         sink = connector.open(IcebergSinkOptions(table="house.db.{table}"))
         assert isinstance(sink, IcebergSink)
         sink.use(lambda: spark)

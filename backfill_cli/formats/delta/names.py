@@ -58,6 +58,11 @@ def schema_folder(spark: "SparkSession", name: str) -> str:
     try:
         told = spark.sql(f"DESCRIBE SCHEMA {backticked(catalog)}.{backticked(schema)}").toArrow().to_pylist()
     except Exception as exc:
+        if "SCHEMA_NOT_FOUND" in str(exc):
+            schema_sql = f"{backticked(catalog)}.{backticked(schema)}"
+            raise UsageError(
+                f"table {name}: the catalog has no schema {schema!r}", f"in Spark SQL: CREATE SCHEMA {schema_sql}"
+            ) from exc
         raise _refused(name, exc) from exc
     found = next((one["info_value"] for one in told if one["info_name"] == "Location"), "")
     if not found:
