@@ -248,10 +248,10 @@ def _free(lives: Lives, in_place: bool = False) -> Gate:
         return Gate(
             "nothing left behind",
             False,
-            f"these would continue to use what is renamed: {'; '.join(behind[:3])}{more}",
+            f"these use what would be renamed: {'; '.join(behind[:3])}{more}",
             "drop them, and create them again after the cutover",
         )
-    return Gate("nothing left behind", True, "no view and no foreign key would continue to use what is renamed")
+    return Gate("nothing left behind", True, "no view, index or foreign key uses what is renamed")
 
 
 def _require_reversible(job: str, lives: Lives) -> None:

@@ -21,9 +21,9 @@ class Live:
 
     kept: the name under which the previous object is kept after the cutover; None if there was none.
     since_ms, until_ms: when it was cut over, and until when that can be reversed. depends: objects that would go
-    on using the present object, under whatever name, and so be left behind. moved: a change by others that a
-    cutover (or, after one, its reversal) would lose, and how to continue; None if there is none. made: what it is
-    after the cutover, if not a view.
+    on using the present object, under whatever name, and so be left behind, or that keep it from being renamed.
+    moved: a change by others that a cutover (or, after one, its reversal) would lose, and how to continue; None if
+    there is none. made: what it is after the cutover, if not a view.
     """
 
     found: Found

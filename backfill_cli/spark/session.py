@@ -10,6 +10,7 @@ import re
 import socket
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -164,9 +165,33 @@ def _launch(master: str, settings: Mapping[str, str]) -> "SparkSession":
     except Py4JError as error:
         raise Fatal(f"Spark's driver ended: {error}\n{driver.last_words()}", "check [spark]") from error
     session = SparkSession(context)
+    _require_valid(session)
     if kept is not None and not kept.exists():
         atexit.register(class_data.make_in_background)
     return session
+
+
+def _require_valid(session: "SparkSession") -> None:
+    """Raises UsageError if Spark cannot read one of its settings.
+
+    PySpark 4.1 reads the settings of the thread's session whenever it converts an error, which then fails without
+    end; a thread that is new has no session.
+    """
+    failed: list[Exception] = []
+
+    def read() -> None:
+        try:
+            session.conf.get("spark.sql.session.timeZone")
+        except Exception as exc:
+            failed.append(exc)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    reader.join()
+    if failed:
+        said = _cause(str(failed[0].__context__ or failed[0]))
+        session.sparkContext.stop()
+        raise UsageError(f"Spark refuses: {said}", "correct it in [spark.conf], or in spark-defaults.conf")
 
 
 def _cause(trace: str) -> str:

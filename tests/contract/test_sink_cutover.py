@@ -178,3 +178,23 @@ def test_what_would_be_left_behind_in_postgresql_is_named(postgres: Server) -> N
         )
         depends = sink.live("orders", (Swap(table, "orders"),))["orders"].depends
         assert depends == ("foreign key notes_id_fkey of notes", "view orders is read by top_orders")
+
+
+def test_what_keeps_duckdb_from_renaming_a_table_is_named_before_the_cutover(tmp_path: Path) -> None:
+    sink, sql = of_duckdb(tmp_path)
+    table = a_table("orders", "orders_v2")
+    sink.prepare("orders", (table,), False)
+    sql(
+        "CREATE TABLE orders (id bigint PRIMARY KEY, name text)",
+        "CREATE TABLE notes (id bigint REFERENCES orders (id))",
+        "CREATE INDEX by_name ON orders (name)",
+        "SELECT 1",
+    )
+    swaps = (Swap(table, "orders"),)
+    assert sink.live("orders", swaps)["orders"].depends == ("index by_name", "a foreign key of table notes")
+    with pytest.raises(UsageError, match="nothing was cut over"):
+        sink.cut_over("orders", swaps, 20, NOW, UNTIL)
+    sql("DROP TABLE notes", "DROP INDEX by_name", "SELECT 1")
+    assert sink.live("orders", swaps)["orders"].depends == (), "a primary key may stay"
+    sink.cut_over("orders", swaps, 20, NOW, UNTIL)
+    assert sink.live("orders", swaps)["orders"].found is Found.OURS

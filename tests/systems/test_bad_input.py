@@ -61,6 +61,11 @@ BAD: dict[str, tuple[Spoil, int, str]] = {
         2,
         "rand is not deterministic",
     ),
+    "a setting that Spark cannot read": (
+        told(('"600m" }', '"600m", "spark.sql.shuffle.partitions" = "abc" }')),
+        2,
+        "The value 'abc' in the config \"spark.sql.shuffle.partitions\" is invalid",
+    ),
 }
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import JobConfig, from_stored
-from backfill_cli.config.differences import differences
+from backfill_cli.config.differences import differences, moved
 from backfill_cli.contracts import HeldUpstream, JobDefinition, SinkTable, Upstream
 from backfill_cli.engine.job.ownership import require_lost, require_new, take
 from backfill_cli.engine.job.resources import Resources
@@ -131,11 +131,11 @@ def _require_staging(staging: str) -> None:
         raise UsageError(f"job.staging {staging}: {error.strerror}", "name a writable folder") from None
 
 
-def require_same(job: JobDefinition, config: JobConfig, has_read_changes: bool = True) -> None:
+def require_same(job: JobDefinition, config: JobConfig, has_read_changes: bool = True, known: bool = True) -> None:
     """The config leads to the same result as the job's own, and its spool is where the config says.
 
     has_read_changes: some change was decoded with the job's own config; until then, how changes are written may be
-    corrected. Raises UsageError with every difference.
+    corrected. known: the catalog has the job, not the sink alone. Raises UsageError with every difference.
     """
     name, before = job.name, from_stored(job.config)
     had = before.fingerprint()
@@ -147,13 +147,29 @@ def require_same(job: JobDefinition, config: JobConfig, has_read_changes: bool =
     found = differences(had, config.fingerprint())
     found = [one for one in found if not _says_how_written(one, ": nothing → " if has_read_changes else ": ")]
     if found:
-        raise UsageError(
-            f"job {name!r} exists, and this config would produce a different result. These options differ:\n  "
-            + "\n  ".join(found),
-            "undo these changes (only throttle, barrier, catch_up, retry, spool, spark, hooks, staging, live, and "
-            "what a hint asked you to add may change), or name another job, or start over: backfill drop "
-            f"{name} --with-rows --confirm {name}",
+        raise _different(name, found, moved(had, config.fingerprint()), known)
+
+
+def _different(name: str, found: list[str], folder: tuple[str, str] | None, known: bool) -> UsageError:
+    """The error for a config that leads to another result. folder: that was moved perhaps, and its new path."""
+    over = f"start over: backfill drop {name}{'' if known else ' --sink job.toml'} --with-rows --confirm {name}"
+    hint = (
+        "undo these changes (only throttle, barrier, catch_up, retry, spool, spark, hooks, staging, live, and "
+        f"what a hint asked you to add may change), or name another job, or {over}"
+    )
+    if folder is not None and os.path.isdir(folder[1]) and not os.path.lexists(folder[0]):
+        forget = (
+            f"forget the job: backfill drop {name} --without-sink --confirm {name}; start then says how to go on"
         )
+        hint = (
+            f"{folder[0]} is gone: if it was moved here, move it back: mv {folder[1]} {folder[0]}; "
+            f"or {forget if known else over}"
+        )
+    return UsageError(
+        f"job {name!r} exists, and this config would produce a different result. These options differ:\n  "
+        + "\n  ".join(found),
+        hint,
+    )
 
 
 def _says_how_written(difference: str, told: str) -> bool:
@@ -204,8 +220,8 @@ def rebuild(name: str, catalog: Catalog, config: JobConfig, resources: Resources
     """
     held = resources.patiently(lambda: require_lost(name, catalog, resources.sink))
     saved = resources.patiently(lambda: resources.sink.saved(name))
+    known = name in {row.name for row in catalog.jobs()}
     if saved is None:
-        known = name in {row.name for row in catalog.jobs()}
         raise StateConflict(
             f"the sink of this config has no record of job {name!r}",
             f"restore the sink, or start over: backfill drop {name} --with-rows --confirm {name}"
@@ -213,7 +229,7 @@ def rebuild(name: str, catalog: Catalog, config: JobConfig, resources: Resources
             else "check [job] name and [sink]; a new job begins with: backfill start --config job.toml",
         )
     kept = decode(JobDefinition, saved.definition)
-    require_same(kept, config)
+    require_same(kept, config, known=known)
     definition = replace(kept, config=config.stored(), config_file=config.file)
     markers = resources.patiently(lambda: resources.sink.committed(name))
     token = max((marker.token for marker in markers.values()), default=saved.checkpoint.token)

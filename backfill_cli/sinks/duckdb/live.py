@@ -32,7 +32,7 @@ LIVE = SideTable(
 
 
 def live(con: "DuckDBPyConnection", job: str, swaps: Sequence[Swap]) -> Lives:
-    """See contracts.CutoverSink. Nothing depends on a renamed table: views in DuckDB refer to tables by name."""
+    """See contracts.CutoverSink. Views in DuckDB refer to tables by name, and so are never left behind."""
     return {swap.table.name: _live(con, job, swap) for swap in swaps}
 
 
@@ -98,11 +98,26 @@ def remove(con: "DuckDBPyConnection", job: str) -> None:
 def _live(con: "DuckDBPyConnection", job: str, swap: Swap) -> Live:
     name = Target.parse(swap.live)
     kind = _kind(con, name)
+    if kind is Found.TABLE:
+        return Live(kind, depends=_bound(con, name))
     if kind is not Found.VIEW or not LIVE.exists(con):
         return Live(kind)
     query = f'SELECT kept, since_ms, until_ms FROM {LIVE.sql} WHERE job = ? AND "table" = ? AND live = ?'
     held = rows_of(con, query, job, swap.table.name, name.identity)
     return Live(Found.OURS, *held[0]) if held else Live(kind)
+
+
+def _bound(con: "DuckDBPyConnection", name: Target) -> tuple[str, ...]:
+    """Indexes of the table and foreign keys that refer to it: DuckDB does not rename a table that has any."""
+    here = "database_name = current_database() AND lower(schema_name) = lower(?)"
+    found = rows_of(
+        con,
+        f"SELECT 'index ' || index_name FROM duckdb_indexes() WHERE {here} AND lower(table_name) = lower(?) "
+        "UNION SELECT 'a foreign key of table ' || table_name FROM duckdb_constraints() "
+        f"WHERE {here} AND lower(referenced_table) = lower(?) ORDER BY 1 DESC",
+        *(name.schema, name.table) * 2,
+    )
+    return tuple(text for (text,) in found)
 
 
 def _kind(con: "DuckDBPyConnection", name: Target) -> Found:

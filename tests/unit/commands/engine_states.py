@@ -109,6 +109,27 @@ def other_result(s: Scene) -> str:
     return s.refused("start", "--config", "job.toml")
 
 
+def other_result_of_an_unknown_job(s: Scene) -> str:
+    s.catalog.path.unlink()
+    text = (s.folder / "job.toml").read_text()
+    (s.folder / "job.toml").write_text(text.replace('key = ["id"]', 'key = ["name"]'))
+    return s.refused("resume", "--from-sink", "job.toml")
+
+
+def moved_away(s: Scene) -> str:
+    before = s.folder
+    s.move()
+    hint = s.refused("start", "--config", "job.toml")
+    assert f"mv {s.folder} {before}; or" in " ".join(hint.split())
+    return hint
+
+
+def moved_away_of_an_unknown_job(s: Scene) -> str:
+    s.move()
+    s.catalog.path.unlink()
+    return s.refused("resume", "--from-sink", "job.toml")
+
+
 def sink_deleted(s: Scene) -> str:
     s.sink.unlink()
     return s.refused("resume", "orders")
@@ -180,7 +201,12 @@ STATES: dict[str, tuple[Callable[[Scene], str], ...]] = {
     "backfill_cli/engine/loop/recovery.py:_drop": (staging_damaged_between_tables,),
     "backfill_cli/engine/loop/recovery.py:_require_agreement": (sink_newer, sink_older),
     "backfill_cli/engine/loop/run.py:_ended": (stopped_early,),
-    "backfill_cli/engine/job/create.py:require_same": (other_result,),
+    "backfill_cli/engine/job/create.py:_different": (
+        other_result,
+        other_result_of_an_unknown_job,
+        moved_away,
+        moved_away_of_an_unknown_job,
+    ),
     "backfill_cli/engine/job/create.py:rebuild": (nothing_saved, nothing_saved_of_an_unknown_job),
     "backfill_cli/engine/job/ownership.py:require_new": (not_known_here,),
     "backfill_cli/engine/job/ownership.py:require_kept": (sink_deleted,),

@@ -3,6 +3,7 @@
 Spark is left out: a run goes through claim, sink and recovery as it is, and its loop ends at once.
 """
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -64,6 +65,12 @@ class Scene:
     def sql(self, file: Path, sql: str) -> None:
         with duckdb.connect(str(file)) as db:
             db.execute(sql)
+
+    def move(self) -> None:
+        """The folder with everything in it has another path, and is the working directory there."""
+        self.folder = self.folder.rename(self.folder.with_name("moved"))
+        os.chdir(self.folder)
+        self.catalog = Catalog(self.folder / ".backfill/catalog.duckdb")
 
     @property
     def sink(self) -> Path:
