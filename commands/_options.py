@@ -176,9 +176,16 @@ def named_job(catalog: "Catalog", name: str | None) -> "JobRow":
 
 
 def no_job(catalog: "Catalog") -> NoSuchJob:
-    """The error for a catalog without jobs."""
+    """The error for a catalog without jobs. One in a folder above, which is only used for a named job, is shown."""
     from backfill_cli.catalog.lost import way_on_without
 
+    if not os.path.lexists(catalog.path) and catalog.path == Path(DEFAULT_CATALOG).absolute():
+        above = catalog_file("", above=True)
+        if os.path.lexists(above):
+            return NoSuchJob(
+                f"there is no job in {catalog.path}; {above} is used here only for a job that is named",
+                "name the job; they are shown by: backfill status",
+            )
     start = "backfill start --config job.toml, or --catalog FILE"
     return NoSuchJob(f"there is no job in {catalog.path}", way_on_without(catalog.path, start))
 

@@ -119,6 +119,8 @@ def test_a_fix_that_is_killed_is_whole_or_undone_and_a_resume_ends_it(job: tuple
     assert rows(folder) == before
     killed(folder, "fix-prepared")
     assert rows(folder) == before
+    told = json.loads(backfill(folder, "history", "crash", "--json").stdout)["verified"]
+    assert told["equal"] is False, "it was found to differ before it was to be fixed"
     resume_to_the_end(folder, expected)
 
 

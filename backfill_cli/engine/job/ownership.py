@@ -89,7 +89,7 @@ def _of_another(job: str, held: Owner, ours: Catalog, sink: "Sink") -> Held:
         lost = forget
     if held.host != this_host():
         return Held(message, f"work on that host, with {held.option}; if that catalog is lost, {lost}")
-    return Held(f"{message}, and that catalog is gone", lost)
+    return Held(f"{message}, and that catalog is gone", f"if it was moved, name it: --catalog FILE; or {lost}")
 
 
 def _is_there(held: Owner, job: str, ours: Catalog) -> bool:

@@ -92,7 +92,8 @@ def fix(
                 stager = SparkStager(lambda: resources.spark, resources.upstream, config)
                 runner = Job(job, claim.token, definition.tables, encode(definition))
                 fixing = _Fixing(runner, definition, claim.store, resources, stager, heartbeat)
-                report = fixing.done(verification, before)
+                # Noted before it is fixed, too: `status` is right after a kill.
+                report = fixing.done(verification, lambda found: before(noted(found, catalog)))
             _leave(claim.store, catalog.job(job).state)
     return noted(report, catalog)
 

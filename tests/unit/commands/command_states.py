@@ -3,6 +3,7 @@
 Each function brings one about in a scene of `hint_scene`, and returns the hint of the error.
 """
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -112,6 +113,12 @@ def no_job_at_all(s: Scene) -> str:
     return s.refused("pause")
 
 
+def no_job_here_but_above(s: Scene) -> str:
+    (s.folder / "below").mkdir()
+    os.chdir(s.folder / "below")
+    return s.refused("pause")
+
+
 def stopped_before_caught_up(s: Scene) -> str:
     return s.refused("wait", "--for", "caught-up")
 
@@ -136,6 +143,6 @@ STATES: dict[str, tuple[Callable[[Scene], str], ...]] = {
     "commands/_posting.py:_waited": (not_taken_in_time,),
     "commands/_detached.py:start_detached": (no_barrier_in_time,),
     "commands/_options.py:config_file": (no_config_named,),
-    "commands/_options.py:no_job": (no_job_at_all,),
+    "commands/_options.py:no_job": (no_job_at_all, no_job_here_but_above),
     "commands/wait.py:wait": (stopped_before_caught_up, not_caught_up_in_time),
 }

@@ -94,6 +94,7 @@ def test_a_job_whose_catalog_is_lost_is_dropped_from_the_sink(
     refused = run("start", "--config", "job.toml")
     assert refused.exit_code == 5
     assert "that catalog is gone" in refused.stderr
+    assert "if it was moved, name it: --catalog FILE" in refused.stderr
     assert "backfill resume orders --from-sink job.toml" in refused.stderr
     words = ("drop", "orders", "--sink", "job.toml", "--confirm", "orders")
     assert words[0] in refused.stderr

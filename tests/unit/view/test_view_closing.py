@@ -38,6 +38,11 @@ def test_a_run_without_anything_to_read_has_no_rate() -> None:
     assert told[2].startswith("rejected: none (this run; ")
 
 
+def test_a_slow_run_has_a_rate_above_zero() -> None:
+    told = closing_lines(RunView("orders", Tally(Totals(2, 4, 0, 4, 1), {}), AFTER, 14.0))
+    assert told[-1].startswith("rows/s:   0.3 rows and changes read per second")
+
+
 def test_json_has_the_same_numbers() -> None:
     told = run_json(RunView("orders", AFTER.since(BEFORE), AFTER, 10.0))
     assert told == {
