@@ -176,7 +176,7 @@ def named_job(catalog: "Catalog", name: str | None) -> "JobRow":
 
 
 def no_job(catalog: "Catalog") -> NoSuchJob:
-    """The error for a catalog without jobs. One in a folder above, which is only used for a named job, is shown."""
+    """The error for a catalog without jobs. One in a folder above, only used for a named job, is shown."""
     from backfill_cli.catalog.lost import way_on_without
 
     if not os.path.lexists(catalog.path) and catalog.path == Path(DEFAULT_CATALOG).absolute():
