@@ -102,7 +102,7 @@ class HookRunner:
                     hook.communicate(json.dumps(event).encode() + b"\n", timeout=limit_s)
                 except subprocess.TimeoutExpired:
                     _kill(hook)
-                    return f"killed after {limit_s:.3g} s"
+                    return f"killed after {round(limit_s, 1):g} s"
                 return None if hook.returncode == 0 else f"{spell_exit(hook.returncode)}{_last_line(said)}"
         except (OSError, ValueError) as error:  # ValueError: a NUL in an argument
             return f"{self._hooks.command[0]}: {getattr(error, 'strerror', None) or error}"

@@ -175,6 +175,7 @@ def test_a_fix_is_refused_where_it_would_not_be_right(job: tuple[Path, dict[int,
         assert everything(folder) == before
 
 
+@pytest.mark.long
 def test_a_fix_leaves_a_job_with_a_runner_alone_and_names_the_way_on(job: tuple[Path, dict[int, int]]) -> None:
     folder, expected = job
     with began(folder, "start", "--config", "job.toml") as runner:

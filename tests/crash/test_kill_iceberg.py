@@ -114,6 +114,7 @@ def test_a_job_killed_at_two_points_and_forgotten_by_its_catalog_ends_with_the_u
     assert not (tmp_path / "derived" / "_backfill_state").exists()
 
 
+@pytest.mark.long
 def test_a_job_killed_before_its_branch_is_cut_over_is_taken_up_follows_and_is_put_back(
     writer: "SparkSession", tmp_path: Path
 ) -> None:

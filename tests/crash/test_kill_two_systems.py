@@ -117,6 +117,7 @@ def backfill(folder: Path, *words: str, failpoint: str = "") -> "subprocess.Comp
         )
 
 
+@pytest.mark.long
 def test_two_deaths_and_a_source_that_changes_all_the_while(broker: "Broker", tmp_path: Path) -> None:
     topic = new_topic(broker, PARTITIONS)
     source = Source(topic)

@@ -21,7 +21,7 @@ from .memory_store import Leased
 from .schedule import Schedule, run_all
 from .seeded_job import SETTINGS
 
-SCHEDULES = int(os.environ.get("BACKFILL_SCHEDULES", "8000")) // 4
+SCHEDULES = int(os.environ.get("BACKFILL_SCHEDULES", "7000")) // 4
 CHUNK = 500
 
 

@@ -32,7 +32,7 @@ from .world import MemoryStager, Rows
 if TYPE_CHECKING:
     from broker import Broker
 
-SCHEDULES = int(os.environ.get("BACKFILL_HANDOVERS", "40"))
+SCHEDULES = int(os.environ.get("BACKFILL_HANDOVERS", "28"))
 PARTITIONS_AT_MOST = 4
 COMPACTED = {"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.01"}
 

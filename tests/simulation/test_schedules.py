@@ -10,7 +10,7 @@ from backfill_cli.strategies.partitions import PartitionLog
 from .schedule import Schedule, run_all
 from .schedule_kinds import SnapshotSchedule, SourceSchedule
 
-SCHEDULES = int(os.environ.get("BACKFILL_SCHEDULES", "8000"))  # half of them over each strategy
+SCHEDULES = int(os.environ.get("BACKFILL_SCHEDULES", "7000"))  # half of them over each strategy
 CHUNK = 500
 KINDS = (SnapshotSchedule, SourceSchedule)
 

@@ -110,6 +110,7 @@ def test_a_held_sink_is_waited_for_and_who_holds_it_is_told(place: Place) -> Non
         assert place.job()["state"] == "stopped"
 
 
+@pytest.mark.long
 def test_ctrl_c_while_the_sink_is_held_ends_soon_and_the_promised_epoch_is_kept(place: Place) -> None:
     place.own_java = True
     with place.began("start", "--config", "job.toml") as runner:

@@ -213,6 +213,7 @@ def test_a_record_that_cannot_be_read_is_set_aside_with_its_bytes_and_the_reason
     assert run.quarantined() == {"_backfill_quarantine_orders": 2}
 
 
+@pytest.mark.long
 def test_events_that_others_changed_are_fixed_by_partition_and_offset_those_set_aside_too(
     spark: "SparkSession", broker: "Broker", tmp_path: Path
 ) -> None:
