@@ -26,12 +26,12 @@ TEXT = ("files.snapshot.format=json", "files.snapshot.format=csv")
 PARQUET = ("files.snapshot.format=parquet",)
 
 
-@route("text", "json", "csv", covers=(*TEXT, "staging.stage._rows:scan"), together=1000, refusals=35, at_once=4)
+@route("text", "json", "csv", covers=(*TEXT, "staging.stage._rows:scan"), together=1000, refusals=55, at_once=4)
 def text(batch: Batch, spark: "SparkSession") -> None:
     loaded(batch.config, spark, whole)
 
 
-@route("text, transform", "json", "csv", covers=TEXT, together=1000, refusals=12, at_once=4)
+@route("text, transform", "json", "csv", covers=TEXT, together=1000, refusals=20, at_once=4)
 def text_with_a_transform(batch: Batch, spark: "SparkSession") -> None:
     loaded({**batch.config, **TRANSFORM}, spark, whole)
 
