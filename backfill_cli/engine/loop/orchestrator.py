@@ -2,8 +2,8 @@
 
 Each `step` does what can be done now and says what it waits for; it never sleeps. One barrier is: commands act →
 observe → plan (pure) → stage (Spark) → advance (pure) → prepare (catalog) → commit (sink, in the background)
-→ mark. While the sink commits epoch n, n+1 can be staged, but none further ahead; n+1 is prepared only once n is
-committed.
+→ mark. While the sink commits epoch n, n+1 can be staged if the job is behind, but none further ahead; n+1 is
+prepared only once n is committed.
 """
 
 from concurrent.futures import Future
@@ -202,6 +202,9 @@ class Orchestrator(Generic[S]):
                 return Tick.WAITING
             self._mark()
             return Tick.DONE
+        if self._flight.epoch is not None and self.state.phase == Phase.UPSTREAM and not self._rhythm.behind:
+            # Live: rows read now would only wait for the sink, and slow it down; later, newer ones can be read.
+            return Tick.WAITING
         self._rhythm.looked_ms = steady_ms
         return self._read(barrier, steady_ms)
 

@@ -55,6 +55,35 @@ def test_live_a_change_is_committed_at_the_next_barrier() -> None:
     assert world.sink.rows == world.upstream.at(world.upstream.observe_all())
 
 
+def test_live_nothing_is_read_while_the_sink_commits_and_then_all_that_came_meanwhile() -> None:
+    world = World(rows=10)
+    world.until(Tick.IDLE)
+    world.change(5)
+    world.seen()
+    world.step(1_000)
+    assert world.seen() == ["observe", "stage", "prepare a2"]
+    world.change(3)
+    assert [world.step(1_000) for _ in range(10)] == [Tick.WAITING] * 10
+    assert world.seen() == []
+    world.change(4)
+    world.finish()
+    world.step()
+    assert [one for one in world.seen() if one in ("observe", "stage")] == ["observe", "stage"]
+    world.finish()
+    world.step()
+    assert world.sink.rows == world.upstream.at(world.upstream.observe_all())
+
+
+def test_live_a_command_acts_while_the_sink_commits() -> None:
+    world = World(rows=10)
+    world.until(Tick.IDLE)
+    world.change(5)
+    world.step(1_000)
+    world.post(Verb.PAUSE)
+    world.step(1_000)
+    assert world.loop.state.control.paused
+
+
 def test_an_idle_barrier_marks_what_was_committed_before_it() -> None:
     world = World(rows=10)
     world.until(Tick.IDLE)
