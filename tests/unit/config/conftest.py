@@ -1,11 +1,14 @@
 """Fixtures of the config's tests."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from config_builders import Load
 
 from backfill_cli.config import JobConfig, load
+from backfill_cli.config.looked import look
+from backfill_cli.config.template import template
 
 
 @pytest.fixture
@@ -19,3 +22,17 @@ def load_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
         return load(file)
 
     return load_it
+
+
+@pytest.fixture
+def written(load_text: Load, tmp_path: Path) -> Callable[..., str]:
+    """What `init` writes for files with these texts, by their names."""
+
+    def write(changes: bool = False, **files: str) -> str:
+        for name, text in files.items():
+            file = tmp_path / ("changes" if name.startswith("change") else "orders") / name.replace("__", ".")
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+        return template("files", "duckdb", look("files", "orders", "changes" if changes else None))
+
+    return write
