@@ -3,6 +3,7 @@
 The sink does everything in one transaction, and remembers it; the catalog is only read, and a runner continues.
 """
 
+import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -121,9 +122,9 @@ def _swaps(definition: JobDefinition, in_place: bool) -> tuple[Swap, ...]:
     lacking = [table.name for table in own if table.name not in named]
     if lacking:
         raise UsageError(
-            f"job {job!r}: table {lacking[0]!r} has no tables.live, the name that people query",
-            f'set tables.live, for example live = "{lacking[0]}"; then: backfill start --config FILE, '
-            f"and backfill cutover {job}",
+            f"job {job!r}: no tables.live, the name that people query, for {', '.join(map(repr, lacking))}",
+            f"set tables.live of each table, for example: live = {json.dumps(lacking[0])}; then: "
+            f"backfill start --config FILE, and backfill cutover {job}",
         )
     return tuple(Swap(table, named[table.name]) for table in own)
 
@@ -172,7 +173,8 @@ def _caught_up(row: "JobRow") -> Gate:
     if not row.live and row.state is not JobState.DONE:
         said = f"the job is {'dead' if row.dead else row.shown_state}: how far it is behind is not observed"
         return Gate("caught up", False, said, f"backfill resume {row.name} --until caught-up")
-    waiting = f", {told.pending_epochs:,} upstream epochs are not applied yet" if told.pending_epochs else ""
+    count = told.pending_epochs
+    waiting = f"; {count:,} upstream epoch{'' if count == 1 else 's'} came since" if count else ""
     return Gate("caught up", True, f"the job is {row.shown_state}, past its snapshot and its log store{waiting}")
 
 
@@ -249,7 +251,7 @@ def _free(lives: Lives, in_place: bool = False) -> Gate:
             "nothing left behind",
             False,
             f"these use what would be renamed: {'; '.join(behind[:3])}{more}",
-            "drop them, and create them again after the cutover",
+            "drop them; after the cutover, create views again, and indexes on the job's table",
         )
     return Gate("nothing left behind", True, "no view, index or foreign key uses what is renamed")
 

@@ -1,5 +1,6 @@
 """Windows of a real slot's log: what they give, applied to nothing, is what the database then holds."""
 
+import threading
 from contextlib import closing
 from pathlib import Path
 
@@ -253,9 +254,24 @@ def test_what_the_database_refuses_is_told_with_its_code(world: World) -> None:
         world.take(slot="absent")
 
 
-def test_a_slot_that_another_reads_is_waited_for(world: World) -> None:
-    with closing(psycopg.connect(world.db.dsn, replication="database", autocommit=True)) as other:
-        start = f"START_REPLICATION SLOT {world.slot} LOGICAL 0/0 (proto_version '1', publication_names '\"x\"')"
+def test_a_slot_that_another_reads_is_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = f"proto_version '1', publication_names '\"{PUBLICATION}\"'"
+    start = f"START_REPLICATION SLOT {world.slot} LOGICAL 0/0 ({names})"
+
+    def read_by(other: "psycopg.Connection") -> None:
         assert other.pgconn.exec_(start.encode()).status == ExecStatus.COPY_BOTH
+
+    world.db("INSERT INTO part (id, mood) VALUES (1, 'ok')")
+    with closing(psycopg.connect(world.db.dsn, replication="database", autocommit=True)) as other:
+        read_by(other)
+        ends = threading.Timer(0.5, other.close)
+        ends.start()
+        world.follow()
+        assert world.sink == world.state()
+        ends.join()
+    monkeypatch.setattr(taking, "IN_USE_S", 0.2)
+    world.db("INSERT INTO part (id, mood) VALUES (2, 'ok')")
+    with closing(psycopg.connect(world.db.dsn, replication="database", autocommit=True)) as other:
+        read_by(other)
         with pytest.raises(Transient, match="is active for PID"):
             world.take()

@@ -60,8 +60,12 @@ def _require_old_key(table: PgTable) -> None:
             "identity: once the table is published, the server refuses UPDATE and DELETE",
             full,
         )
+    if table.identity == "d" and not table.primary:
+        raise UsageError(
+            f"table {table.name!r}: without a primary key, the log does not name the key of a row", full
+        )
     what = {
-        "d": f"its primary key ({', '.join(table.primary) or 'none'})",
+        "d": f"its primary key ({', '.join(table.primary)})",
         "n": "nothing",
         "i": "the columns of an index",
     }[table.identity]

@@ -5,6 +5,7 @@ of the window was read; then it is read again, with what was learnt (`Bounds`).
 """
 
 import gc
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -32,6 +33,9 @@ HELD_BYTES = 256 << 20
 ROW_BYTES = 460
 """What a held row of five columns costs beside its message (measured)."""
 
+IN_USE_S = 20.0
+"""How long a slot may be in use by others: a runner and a verify take turns, each for one window of the log."""
+
 _ROWS = frozenset({log.INSERT, log.UPDATE, log.DELETE})
 
 
@@ -43,10 +47,16 @@ def take(request: TakeRequest) -> Taken:
     bounds = Bounds(request.after, request.up_to, request.up_to, (request.limit or 0) + MORE_MESSAGES)
     with _no_garbage(), asking(f"reading the slot {request.slot!r}"), connected(request.dsn) as connection:
         peek.require_flushed(connection, request.up_to)
+        until_s = time.monotonic() + IN_USE_S
         while True:
             window = _Window(request, connection, bounds)
             try:
                 return window.taken()
+            except peek.SlotInUse:
+                window.discard()
+                if time.monotonic() > until_s:
+                    raise
+                time.sleep(0.05)
             except _Again as again:
                 window.discard()
                 bounds = again.bounds
