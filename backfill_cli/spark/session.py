@@ -10,8 +10,8 @@ import re
 import socket
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -177,20 +177,11 @@ def _require_valid(session: "SparkSession") -> None:
     PySpark 4.1 reads the settings of the thread's session whenever it converts an error, which then fails without
     end; a thread that is new has no session.
     """
-    failed: list[Exception] = []
-
-    def read() -> None:
-        try:
-            session.conf.get("spark.sql.session.timeZone")
-        except Exception as exc:
-            failed.append(exc)
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    reader.join()
-    if failed:
-        said = _cause(str(failed[0].__context__ or failed[0]))
-        session.sparkContext.stop()
+    with ThreadPoolExecutor(1) as thread:
+        failed = thread.submit(lambda: session.conf.get("spark.sql.session.timeZone")).exception()
+    if failed is not None:
+        said = _cause(str(failed.__context__ or failed))
+        session.stop()
         raise UsageError(f"Spark refuses: {said}", "correct it in [spark.conf], or in spark-defaults.conf")
 
 

@@ -72,8 +72,10 @@ def closing_lines(told: RunView) -> list[str]:
 def _rate(told: RunView) -> str:
     if told.rows_per_s is None:
         return "N/A: nothing was read"
-    digits = 0 if told.rows_per_s >= 10 else 1
-    return f"{told.rows_per_s:,.{digits}f} rows and changes read per second, since the command was given"
+    rate = f"{told.rows_per_s:,.0f}" if told.rows_per_s >= 10 else f"{told.rows_per_s:.1f}"
+    return (
+        f"{'under 0.1' if rate == '0.0' else rate} rows and changes read per second, since the command was given"
+    )
 
 
 def run_json(told: RunView) -> dict[str, Any]:

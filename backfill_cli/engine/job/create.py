@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -159,12 +160,11 @@ def _different(name: str, found: list[str], folder: tuple[str, str] | None, know
     )
     if folder is not None and os.path.isdir(folder[1]) and not os.path.lexists(folder[0]):
         forget = (
-            f"forget the job: backfill drop {name} --without-sink --confirm {name}; start then says how to go on"
+            f"start over: forget the job here: backfill drop {name} --without-sink --confirm {name}; "
+            "start then names the command that drops its rows"
         )
-        hint = (
-            f"{folder[0]} is gone: if it was moved here, move it back: mv {folder[1]} {folder[0]}; "
-            f"or {forget if known else over}"
-        )
+        back = shlex.join(["mv", folder[1], folder[0]])
+        hint = f"{folder[0]} is gone: if it was moved here, move it back: {back}; or {forget if known else over}"
     return UsageError(
         f"job {name!r} exists, and this config would produce a different result. These options differ:\n  "
         + "\n  ".join(found),

@@ -47,7 +47,7 @@ def require_kept(job: str, catalog: Catalog, sink: "Sink") -> Owner | None:
         raise StateConflict(
             f"the sink has no record of job {job!r}, but the catalog has its epoch {epoch} as committed: the sink "
             "was deleted, moved or replaced, or a drop was interrupted",
-            f"restore the sink, or start over: backfill drop {job} --with-rows --confirm {job}",
+            f"restore the sink, or move it back, or start over: backfill drop {job} --with-rows --confirm {job}",
         )
     return held
 

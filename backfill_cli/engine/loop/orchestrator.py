@@ -170,6 +170,7 @@ class Orchestrator(Generic[S]):
         if flight is None:
             return
         hit("commit-known")
+        self._rhythm.landed()
         self._backoff = Backoff()
         self._committed_epoch = flight.checkpoint.epoch
         self._committed_state = flight.state
@@ -202,9 +203,6 @@ class Orchestrator(Generic[S]):
                 return Tick.WAITING
             self._mark()
             return Tick.DONE
-        if self._flight.epoch is not None and self.state.phase == Phase.UPSTREAM and not self._rhythm.behind:
-            # Live: rows read now would only wait for the sink, and slow it down; later, newer ones can be read.
-            return Tick.WAITING
         self._rhythm.looked_ms = steady_ms
         return self._read(barrier, steady_ms)
 
@@ -245,6 +243,9 @@ class Orchestrator(Generic[S]):
         self._meter.observed(plan, self._ports.now_ms(), view)
         if not plan:
             return self._idle(plan, budget)
+        if self._flight.epoch is not None and phase == Phase.UPSTREAM and not self._rhythm.behind:
+            # Live: rows read now would only wait for the sink, and slow it down; later, newer ones can be read.
+            return Tick.WAITING
         began_ms = self._ports.steady_ms()
         with self._meter.busy(spelled(plan), self._ports.now_ms(), began_ms):
             done = self._ports.stager.stage(plan, barrier.epoch, self._schemas)

@@ -35,6 +35,10 @@ class Rhythm:
         """The barrier that was attempted has passed."""
         self.passed_ms = self.looked_ms
 
+    def landed(self) -> None:
+        """The sink has committed: the next barrier does not wait for looks that came to nothing meanwhile."""
+        self.looked_ms = self.passed_ms
+
     def silent_ms(self, steady_ms: int, since_ms: int) -> int | None:
         """How long no barrier has passed since `since_ms`, if that is longer than it should be; otherwise None."""
         if self.passed_ms is None:

@@ -114,7 +114,8 @@ def _bound(con: "DuckDBPyConnection", name: Target) -> tuple[str, ...]:
         con,
         f"SELECT 'index ' || index_name FROM duckdb_indexes() WHERE {here} AND lower(table_name) = lower(?) "
         "UNION SELECT 'a foreign key of table ' || table_name FROM duckdb_constraints() "
-        f"WHERE {here} AND lower(referenced_table) = lower(?) ORDER BY 1 DESC",
+        f"WHERE {here} AND lower(referenced_table) = lower(?) "
+        "AND lower(table_name) != lower(referenced_table) ORDER BY 1 DESC",
         *(name.schema, name.table) * 2,
     )
     return tuple(text for (text,) in found)
