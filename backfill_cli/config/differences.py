@@ -31,7 +31,8 @@ def moved(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, str] | N
 def _without_common_end(one: str, other: str) -> tuple[str, str]:
     left, right = one.split("/"), other.split("/")
     while left and right and left[-1] == right[-1]:
-        left.pop(), right.pop()
+        left.pop()
+        right.pop()
     return "/".join(left), "/".join(right)
 
 

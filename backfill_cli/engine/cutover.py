@@ -123,8 +123,8 @@ def _swaps(definition: JobDefinition, in_place: bool) -> tuple[Swap, ...]:
     if lacking:
         raise UsageError(
             f"job {job!r}: no tables.live, the name that people query, for {', '.join(map(repr, lacking))}",
-            f"set tables.live of each table, for example: live = {json.dumps(lacking[0])}; then: "
-            f"backfill start --config FILE, and backfill cutover {job}",
+            f"set tables.live of each table, for example: live = {json.dumps(lacking[0], ensure_ascii=False)}; "
+            f"then: backfill stop {job} --wait; backfill start --config FILE, and backfill cutover {job}",
         )
     return tuple(Swap(table, named[table.name]) for table in own)
 
@@ -253,7 +253,9 @@ def _free(lives: Lives, in_place: bool = False) -> Gate:
             f"these use what would be renamed: {'; '.join(behind[:3])}{more}",
             "drop them; after the cutover, create views again, and indexes on the job's table",
         )
-    return Gate("nothing left behind", True, "no view, index or foreign key uses what is renamed")
+    return Gate(
+        "nothing left behind", True, "nothing is in the way of the rename, and nothing would be left behind"
+    )
 
 
 def _require_reversible(job: str, lives: Lives) -> None:

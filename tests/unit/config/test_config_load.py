@@ -3,12 +3,13 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from config_builders import GOOD, Load
 
 from backfill_cli.config import JobConfig, from_stored
-from backfill_cli.config.differences import differences
+from backfill_cli.config.differences import differences, moved
 from backfill_cli.config.template import template
 
 
@@ -119,3 +120,17 @@ def test_other_names_of_tables_are_taken(load_text: Load, name: str) -> None:
 def test_a_name_in_quotes_is_the_sinks_without_them(load_text: Load) -> None:
     config = load_text(GOOD.replace('name = "orders"\nkey', 'name = \'"My Schema"."O""rders"\'\nkey'))
     assert [table.sink_name for table in config.tables] == ['My Schema.O"rders']
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ({"a": "/x/old/in", "b": {"c": "/x/old/w.db"}}, {"a": "/x/new/in", "b": {"c": "/x/new/w.db"}}, True),
+        ({"a": "/x/old/in", "key": "id"}, {"a": "/x/new/in", "key": "no"}, False),
+        ({"a": "/x/old/in", "b": "/x/old/w.db"}, {"a": "/x/new/in", "b": "/x/other/w.db"}, False),
+        ({"a": "/x/old/in"}, {"a": None}, False),
+        ({"a": "old"}, {"a": "new"}, False),
+    ],
+)
+def test_a_folder_was_moved_if_that_explains_every_difference(before: Any, after: Any, told: bool) -> None:
+    assert moved(before, after) == (("/x/old", "/x/new") if told else None)

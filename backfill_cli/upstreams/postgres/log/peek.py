@@ -57,5 +57,5 @@ def blocks(
         except psycopg.errors.ObjectInUse as exc:
             raise SlotInUse(
                 f"PostgreSQL, {doing}: {exc.diag.message_primary} (SQLSTATE {exc.sqlstate})",
-                "again later: the job, or a verify of it, is reading its changes",
+                "try again later: the job, or a verify of it, is reading its changes",
             ) from exc

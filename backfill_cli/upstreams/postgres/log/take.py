@@ -33,8 +33,8 @@ HELD_BYTES = 256 << 20
 ROW_BYTES = 460
 """What a held row of five columns costs beside its message (measured)."""
 
-IN_USE_S = 20.0
-"""How long a slot may be in use by others: a runner and a verify take turns, each for one window of the log."""
+IN_USE_S, TRY_S = 20.0, 0.05
+"""How long is waited for a slot that others use, and how often it is tried: a runner and a verify take turns."""
 
 _ROWS = frozenset({log.INSERT, log.UPDATE, log.DELETE})
 
@@ -47,16 +47,17 @@ def take(request: TakeRequest) -> Taken:
     bounds = Bounds(request.after, request.up_to, request.up_to, (request.limit or 0) + MORE_MESSAGES)
     with _no_garbage(), asking(f"reading the slot {request.slot!r}"), connected(request.dsn) as connection:
         peek.require_flushed(connection, request.up_to)
-        until_s = time.monotonic() + IN_USE_S
+        waited_s = 0.0
         while True:
             window = _Window(request, connection, bounds)
             try:
                 return window.taken()
             except peek.SlotInUse:
                 window.discard()
-                if time.monotonic() > until_s:
+                if waited_s > IN_USE_S:
                     raise
-                time.sleep(0.05)
+                waited_s += TRY_S
+                time.sleep(TRY_S)
             except _Again as again:
                 window.discard()
                 bounds = again.bounds
