@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 INSTALL = "pip install 'backfill-cli[kafka]'"
 
+_UNTRUSTED = "certificate verify failed"  # OpenSSL's words
+
 _LOG = logging.getLogger("backfill.kafka")
 _LOG.addHandler(logging.NullHandler())
 _LOG.propagate = False
@@ -61,7 +63,8 @@ def ours(error: "KafkaError", of: Servers, what: str, complaints: Complaints | N
     where, said = f"{of.servers}: {what}", of.scrubbed(last or error.str())
     if codes & {K._AUTHENTICATION, K.SASL_AUTHENTICATION_FAILED}:
         return Fatal(f"{where}: access denied: {said}", f"check {of.at}.options: sasl.*")
-    if codes & {K._SSL}:
+    # a server that hangs up first gives librdkafka's code for a lost connection to the same failure
+    if codes & {K._SSL} or _UNTRUSTED in said:
         return Fatal(f"{where}: no TLS connection: {said}", f"check {of.at}.options: ssl.*")
     text = of.scrubbed(error.str())
     denied = {K.TOPIC_AUTHORIZATION_FAILED, K.CLUSTER_AUTHORIZATION_FAILED, K.GROUP_AUTHORIZATION_FAILED}
