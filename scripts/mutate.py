@@ -17,15 +17,14 @@ from typing import TypedDict
 ROOT = Path(__file__).parent.parent
 COPIED = ("backfill_cli", "commands", "tests", "scripts", "pyproject.toml")
 LIMIT_S = 900
+QUICK = ("tests/unit/", "tests/simulation")
 NEED_A_SERVER = (
-    "tests/postgres/",
-    "tests/contract/test_sink_postgres",
     "tests/unit/engine/test_taking.py",
     "tests/unit/engine/test_drain.py",
     "tests/unit/engine/test_verify.py",
     "tests/unit/engine/test_verify_keys.py",
 )
-"""Tests that need a server or Spark: `--quick` leaves these out."""
+"""Tests below QUICK that need a server or Spark all the same: `--quick` leaves these out."""
 
 FAILED = 1
 """Pytest's exit code if a test failed; other codes mean that none ran."""
@@ -55,7 +54,7 @@ def seen(rule: Rule) -> str:
         for name in COPIED:
             (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, tree / name)
         taken_out(rule, tree)
-        quick = [] if any(path.startswith(NEED_A_SERVER) for path in rule["tests"]) else ["--quick"]
+        quick = ["--quick"] if all(p.startswith(QUICK) and p not in NEED_A_SERVER for p in rule["tests"]) else []
         command = [sys.executable, "-m", "pytest", *quick, "-x", "-q", "-p", "no:cacheprovider", *rule["tests"]]
         told = {**os.environ, "PYTHONPATH": str(tree), "BACKFILL_SCHEDULES": "600"}
         try:

@@ -68,6 +68,51 @@ class Sizer:
         return self
 
 
+WIDEST = 10  # times the target, for an epoch whose commit has a fixed cost
+PROBES_WITHIN = 5  # times the target: twice as many rows then still take less than the widest epoch
+APART = 1.5  # two sizes closer than this do not show what a row costs: the times differ by more without a reason
+
+
+@dataclass(frozen=True, slots=True)
+class Commits:
+    """What a commit of changes costs: a fixed time, and a time per row; known from two commits of different sizes.
+
+    A MERGE that rewrites files takes nearly the same time for ten times as many changes, and smaller epochs would
+    only multiply it. So an epoch's rows may take as long as the fixed cost, up to WIDEST times the target in all.
+    last, other: (rows, ms) of commits; other is APART from last.
+    """
+
+    last: tuple[int, int] | None = None
+    other: tuple[int, int] | None = None
+
+    def after(self, rows: int, took_ms: int) -> "Commits":
+        """What is known after `rows` took `took_ms`."""
+        if rows <= 0:
+            return self
+        now = (rows, max(took_ms, 1))
+        known = [one for one in (self.last, self.other) if one is not None and _apart(one[0], rows)]
+        return Commits(now, known[0] if known else None)
+
+    def rows(self, target_ms: int) -> int | None:
+        """How many changes the next epoch may have; None before a first commit."""
+        if self.last is None:
+            return None
+        rows, took_ms = self.last
+        if self.other is None:
+            fits = int(rows * target_ms / took_ms)
+            return max(fits, 2 * rows) if took_ms <= PROBES_WITHIN * target_ms else fits
+        (fewer, less_ms), (more, more_ms) = sorted((self.last, self.other))
+        per_row_ms = max(0.0, (more_ms - less_ms) / (more - fewer))
+        fixed_ms = max(0.0, took_ms - per_row_ms * rows)
+        for_rows_ms = max(target_ms - fixed_ms, min(fixed_ms, max(WIDEST * target_ms - fixed_ms, fixed_ms / 4)))
+        widest = int(more * GROW_AT_MOST)
+        return widest if per_row_ms * widest <= for_rows_ms else int(for_rows_ms / per_row_ms)
+
+
+def _apart(some: int, others: int) -> bool:
+    return max(some, others) >= APART * min(some, others)
+
+
 @dataclass(frozen=True, slots=True)
 class Budget:
     """What a plan may use at one barrier.

@@ -12,14 +12,14 @@ from sink_contract import Epochs, a_table, schema_json
 
 from backfill_cli.contracts import EpochCommit
 from backfill_cli.formats.lake.blobs import Blobs
-from backfill_cli.formats.lake.merge import key_bounds
+from backfill_cli.formats.lake.merge import Bounds, key_bounds, planned_for
 from backfill_cli.formats.lake.state import JobRecord, JobState
 from backfill_cli.model.checkpoint import Owner
-from backfill_cli.model.plan import StagedFile
+from backfill_cli.model.plan import StagedFile, StagedTable
 from backfill_cli.upstreams.iceberg.log import rows
 
 
-def bounds(folder: Path, table: pa.Table, key: str = "id") -> tuple[str, str] | None:
+def bounds(folder: Path, table: pa.Table, key: str = "id") -> Bounds | None:
     commit: EpochCommit = Epochs(folder).next()
     path = Path(commit.folder, "0.parquet")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -31,12 +31,12 @@ def bounds(folder: Path, table: pa.Table, key: str = "id") -> tuple[str, str] | 
 def test_bounds_are_of_the_key_and_not_of_a_field_of_its_name_inside_another_column(tmp_path: Path) -> None:
     inside = pa.array([{"id": 7}, {"id": 8}], pa.struct([("id", pa.int64())]))
     rows = pa.table({"payload": inside, "id": pa.array([1000, 2000])})
-    assert bounds(tmp_path, rows) == ("CAST('1000' AS BIGINT)", "CAST('2000' AS BIGINT)")
+    assert bounds(tmp_path, rows) == (1000, 2000)
 
 
 def test_a_list_before_a_key_named_as_its_items_are_gives_no_wrong_bounds(tmp_path: Path) -> None:
     rows = pa.table({"_unsent": pa.array([[], []], pa.list_(pa.string())), "element": pa.array([5, 6])})
-    assert bounds(tmp_path, rows, "element") == ("CAST('5' AS BIGINT)", "CAST('6' AS BIGINT)")
+    assert bounds(tmp_path, rows, "element") == (5, 6)
 
 
 @pytest.mark.parametrize(
@@ -76,3 +76,30 @@ def test_who_stood_still_while_others_went_on_does_not_take_a_name_that_they_rem
 
     JobState(files, "job").change(stalled)
     assert asked == ["one", "four"]
+
+
+class Session:
+    """Settings that a MERGE is planned with."""
+
+    def __init__(self) -> None:
+        self.conf = self
+        self.settings: dict[str, str] = {}
+
+    def set(self, name: str, value: str) -> None:
+        self.settings[name] = value
+
+    def unset(self, name: str) -> None:
+        del self.settings[name]
+
+
+@pytest.mark.parametrize(
+    ("changed", "met", "interpreted"),
+    [(1_000, 100_000, True), (1_000, 5_000_000, False), (1_000, None, False), (500_000, 0, False)],
+)
+def test_a_merge_is_interpreted_only_if_it_reads_few_rows_of_the_table_too(
+    changed: int, met: int | None, interpreted: bool
+) -> None:
+    session: Any = Session()
+    with planned_for(session, StagedTable(changed=changed), lambda: met):
+        assert bool(session.settings) == interpreted
+    assert not session.settings

@@ -122,6 +122,7 @@ class Orchestrator(Generic[S]):
             if tick is not None:
                 return tick
         if self._flight.epoch is not None:
+            self._take_early()
             return Tick.WAITING
         self._prepare()
         return Tick.WORKED
@@ -132,11 +133,16 @@ class Orchestrator(Generic[S]):
 
     def _control_alone(self) -> Tick:
         """Commands still act while a failure waits for its next retry: nothing is read meanwhile."""
-        commands = self._ports.store.commands()
-        if commands:
-            self._throw_away()
-            self._take(self._next(commands))
+        self._take_early()
         return Tick.STOPPED if self._stop_wanted() else Tick.WAITING
+
+    def _take_early(self) -> None:
+        """Commands act before what was read ahead is prepared: a commit can take many times the interval."""
+        commands = self._ports.store.commands()
+        if commands or self._stop_asked:
+            self._throw_away()
+        if commands:
+            self._take(self._next(commands))
 
     def _reach_pause(self) -> None:
         """A pause that was taken while an epoch was prepared is reached once that epoch is committed."""
@@ -171,6 +177,7 @@ class Orchestrator(Generic[S]):
             return
         hit("commit-known")
         self._rhythm.landed()
+        self._sizes.committed(flight.record.phase, flight.checkpoint.staged, self._flight.commit_ms)
         self._backoff = Backoff()
         self._committed_epoch = flight.checkpoint.epoch
         self._committed_state = flight.state
@@ -238,7 +245,7 @@ class Orchestrator(Generic[S]):
         view = upstream.observe(self.state.position, phase == Phase.SNAPSHOT)
         if isinstance(upstream, HeldUpstream):
             upstream.keep_within(self.state.position, phase == Phase.SNAPSHOT)
-        budget = Budget(barrier.epoch, self._sizes.of(phase).rows, self._settings.interval_ms, steady_ms)
+        budget = Budget(barrier.epoch, self._sizes.rows(phase), self._settings.interval_ms, steady_ms)
         plan = self._strategy.plan(self.state, view, budget)
         self._meter.observed(plan, self._ports.now_ms(), view)
         if not plan:
@@ -251,8 +258,8 @@ class Orchestrator(Generic[S]):
             done = self._ports.stager.stage(plan, barrier.epoch, self._schemas)
         hit("after-stage")
         stage_ms = self._ports.steady_ms() - began_ms
-        took_ms = max(stage_ms, self._flight.commit_ms)
-        self._sizes.learn(phase, self.state.control.rate is not None, done.staged, took_ms)
+        limited = self.state.control.rate is not None
+        self._sizes.staged(phase, limited, done.staged, stage_ms, self._flight.commit_ms)
         state = self._strategy.advance(self.state, plan, done.staged, budget)
         plan = left_of(replace(plan, closes_snapshot=self._strategy.closes(self.state, state)), done.staged)
         frozen, lag_ms = self._strategy.freeze(state), self._meter.lag_ms(plan, self._ports.now_ms())

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from backfill_cli.model.job import Phase
-from backfill_cli.model.pace import Sizer
+from backfill_cli.model.pace import Commits, Sizer
 from backfill_cli.model.plan import Staged
 
 LEAST_CHANGES = 10_000  # under a second: on a slow machine smaller epochs would be no faster, and never finish
@@ -17,20 +17,37 @@ class Sizes:
     target_ms: int
     snapshot: Sizer = field(default_factory=Sizer)
     log: Sizer = field(default_factory=lambda: Sizer(FIRST_CHANGES))
+    commits: Commits = field(default_factory=Commits)
 
-    def of(self, phase: Phase) -> Sizer:
-        return self.snapshot if phase == Phase.SNAPSHOT else self.log
+    def rows(self, phase: Phase) -> int:
+        """How many rows the next epoch of this phase may read."""
+        if phase == Phase.SNAPSHOT:
+            return self.snapshot.rows
+        fits = self.commits.rows(self.target_ms)
+        return self.log.rows if fits is None else min(self.log.rows, max(fits, LEAST_CHANGES))
 
-    def learn(self, phase: Phase, limited: bool, staged: Staged, took_ms: int) -> None:
-        """Adjusts the size after `staged` took `took_ms`. limited: whether a rate limits the snapshot."""
+    def staged(self, phase: Phase, limited: bool, staged: Staged, stage_ms: int, commit_ms: int) -> None:
+        """Adjusts the size after `staged` took `stage_ms`. limited: whether a rate limits the snapshot.
+
+        commit_ms: how long the last commit took.
+        """
         if phase != Phase.SNAPSHOT:
-            learnt = self.log.after(staged.changes_read + staged.images, took_ms, self.target_ms)
+            learnt = self.log.after(_changes(staged), stage_ms, self.target_ms)
             self.log = Sizer(max(learnt.rows, LEAST_CHANGES))
         elif not limited or staged.changes_read:
             # The limit applies to history only: live rows beside it show how much an epoch can take.
             read = sum(rows for _, rows in staged.reads) + staged.changes_read
-            self.snapshot = self.snapshot.after(read, took_ms, self.target_ms)
+            self.snapshot = self.snapshot.after(read, max(stage_ms, commit_ms), self.target_ms)
+
+    def committed(self, phase: Phase, staged: Staged | None, commit_ms: int) -> None:
+        """Adjusts the size after the sink took `commit_ms` for an epoch that was staged in this phase."""
+        if phase != Phase.SNAPSHOT and staged is not None:
+            self.commits = self.commits.after(_changes(staged), commit_ms)
 
     def full(self, changes: int) -> bool:
         """Whether this many live rows beside a limited snapshot fill an epoch, so that the next need not wait."""
         return changes >= self.snapshot.rows // 2
+
+
+def _changes(staged: Staged) -> int:
+    return staged.changes_read + staged.images

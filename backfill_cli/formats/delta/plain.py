@@ -48,6 +48,21 @@ def column_values(actions: "pa.Table", name: str) -> list[Any]:
     return list(column.to_pylist())
 
 
+def rows_met(opened: "DeltaTable", column: str, bounds: tuple[Any, Any] | None) -> int | None:
+    """How many rows are in files that can hold a value within the bounds, by their statistics; None if unknown."""
+    actions = add_actions(opened)
+    counts = column_values(actions, "num_records")
+    if bounds is None or not all(isinstance(one, int) for one in bounds):
+        return None if None in counts else sum(counts)
+    lows, highs = (column_values(actions, f"{what}.{column}") for what in ("min", "max"))
+    met = [
+        count
+        for count, low, high in zip(counts, lows, highs, strict=True)
+        if low is None or high is None or (low <= bounds[1] and high >= bounds[0])
+    ]
+    return None if None in met else sum(met)
+
+
 def selections(opened: "DeltaTable") -> Iterator["pa.RecordBatch"]:
     """The files that have a deletion vector: `filepath`, a URI; `selection_vector`, true for live rows."""
     import pyarrow as pa

@@ -9,7 +9,7 @@ from backfill_cli.contracts import EpochCommit, SinkTable
 from backfill_cli.contracts.bad_rows import duplicate_keys
 from backfill_cli.errors import BackfillError, Fatal, Transient
 from backfill_cli.formats.delta.edge import Where
-from backfill_cli.formats.delta.plain import plain_files
+from backfill_cli.formats.delta.plain import plain_files, rows_met
 from backfill_cli.formats.lake.merge import key_bounds, merge_sql, planned_for, refuse_lost
 from backfill_cli.formats.lake.plain_files import bounded
 from backfill_cli.formats.lake.staged import OP, UNSENT, changes, inserts, net
@@ -139,7 +139,8 @@ def _merge(
     bounds = key_bounds(commit, table, (*staged.inserts, *staged.changes))
     target = f"delta.`{where.uri.replace('`', '``')}`"
     try:
-        with _numbered(session, *mark), planned_for(session, staged):
+        few = planned_for(session, staged, lambda: rows_met(where.open(), table.key[0], bounds))
+        with _numbered(session, *mark), few:
             session.sql(merge_sql(target, view, table, staged.partial, bounds)).toArrow()
     finally:
         session.catalog.dropTempView(view)

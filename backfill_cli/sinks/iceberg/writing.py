@@ -143,7 +143,7 @@ class Writer:
         if told.partial and not commit.converging:
             merge.refuse_lost(table, changes, self._spark.table(self._branch))
         bounds = merge.key_bounds(commit, table, told.changes)
-        with self._viewed(changes), merge.planned_for(self._spark, told):
+        with self._viewed(changes), merge.planned_for(self._spark, told, self._rows):
             self._sql(merge.merge_sql(self._branch, SOURCE, table, told.partial, bounds))
 
     @contextmanager
@@ -164,6 +164,11 @@ class Writer:
         finally:
             for name in self._told:
                 self._spark.conf.unset(PROPERTY + name)
+
+    def _rows(self) -> int | None:
+        """How many rows the runner's branch has, as its newest snapshot tells."""
+        told = told_by(self._newest(branch(self._token))).get("total-records")
+        return None if told is None else int(told)
 
     def _newest(self, name: str) -> "Snapshot":
         """The newest snapshot of the runner's branch. Raises Moved if a newer runner dropped the branch."""

@@ -22,6 +22,43 @@ def test_a_command_acts_before_the_next_read_and_a_pause_is_reached_once_the_epo
     assert world.store.state == JobState.PAUSED
 
 
+def test_a_command_does_not_wait_for_a_long_commit_with_the_next_epoch_already_staged() -> None:
+    world = World(rows=1_000)
+    world.step()
+    world.step(200)  # one epoch is being committed, the next one is staged
+    world.seen()
+    world.post(Verb.PAUSE)
+    assert world.step(100) == Tick.WAITING
+    assert world.seen() == ["discard a2", "take pause"]
+    assert world.store.state == JobState.PAUSING
+    world.finish()
+    world.step()
+    assert world.store.state == JobState.PAUSED
+    assert len(world.sink.rows) == 10
+
+
+def test_what_was_thrown_away_for_a_command_is_read_again_under_it() -> None:
+    world = World(rows=1_000)
+    world.step()
+    world.step(200)
+    world.post(Verb.THROTTLE, rate=50.0)
+    world.step(100)
+    world.post(Verb.THROTTLE, rate=None)
+    world.steps(12, 1_000)
+    assert world.sink.rows == dict(world.upstream.splits[0])
+
+
+def test_a_signal_does_not_commit_what_was_staged_behind_a_commit_in_progress() -> None:
+    world = World(rows=1_000)
+    world.step()
+    world.step(200)
+    world.loop.ask_stop()
+    assert world.step(100) == Tick.WAITING
+    world.finish()
+    assert world.step(100) == Tick.STOPPED
+    assert len(world.sink.rows) == 10
+
+
 def test_a_resume_overtakes_a_stop_that_waits_for_the_epoch_in_flight() -> None:
     world = World(rows=100)
     world.step()

@@ -11,8 +11,10 @@ from backfill_cli.model.pace import (
     LEAST_ROWS,
     SHRINK_AT_MOST,
     STALL_MS,
+    WIDEST,
     Allowance,
     Backoff,
+    Commits,
     Sizer,
 )
 
@@ -160,6 +162,64 @@ def test_at_a_steady_speed_the_size_settles_between_half_the_target_and_the_targ
     settled_ms = int(sizer.rows / rows_per_ms)
     assert TARGET_MS / 2 <= settled_ms <= TARGET_MS or sizer.rows == LEAST_ROWS
     assert sizer.after(sizer.rows, settled_ms, TARGET_MS) == sizer
+
+
+# -- commits -----------------------------------------------------------------------------------------------------
+
+
+def settled(fixed_ms: float, per_row_ms: float, rows: int = 100_000) -> tuple[int, int]:
+    """After 30 full epochs that cost this: their rows, and how long one takes."""
+    commits = Commits()
+    for _ in range(30):
+        commits = commits.after(rows, int(fixed_ms + per_row_ms * rows))
+        rows = commits.rows(TARGET_MS) or rows
+    return rows, int(fixed_ms + per_row_ms * rows)
+
+
+def test_before_a_first_commit_nothing_is_known() -> None:
+    assert Commits().rows(TARGET_MS) is None
+    assert Commits().after(0, 60_000) == Commits()
+
+
+@given(st.floats(0.0001, 1))
+def test_where_a_commit_costs_per_row_alone_it_takes_the_target(per_row_ms: float) -> None:
+    _, took_ms = settled(0, per_row_ms)
+    assert took_ms == pytest.approx(TARGET_MS, rel=0.1)
+
+
+@given(st.floats(TARGET_MS, 4 * TARGET_MS), st.floats(0.001, 0.1))
+def test_where_a_commit_has_a_fixed_cost_its_rows_may_take_as_long_again(
+    fixed_ms: float, per_row_ms: float
+) -> None:
+    _, took_ms = settled(fixed_ms, per_row_ms)
+    assert took_ms == pytest.approx(2 * fixed_ms, rel=0.1)
+
+
+@given(st.floats(6 * TARGET_MS, 100 * TARGET_MS), st.floats(0.001, 0.1))
+def test_no_size_is_so_small_that_the_fixed_cost_is_all_there_is(fixed_ms: float, per_row_ms: float) -> None:
+    _, took_ms = settled(fixed_ms, per_row_ms)
+    assert 1.2 * fixed_ms <= took_ms <= max(WIDEST * TARGET_MS, 1.3 * fixed_ms) * 1.05
+
+
+def test_a_commit_that_costs_the_same_for_any_size_grows_the_epoch_fourfold() -> None:
+    commits = Commits().after(100_000, 8_000).after(200_000, 8_000)
+    assert commits.rows(TARGET_MS) == 800_000
+    assert commits.after(800_000, 7_000).rows(TARGET_MS) == 3_200_000
+
+
+def test_one_slow_commit_of_unknown_shape_is_followed_by_one_of_twice_the_size() -> None:
+    assert Commits().after(100_000, 12_000).rows(TARGET_MS) == 200_000
+    assert Commits().after(100_000, 26_000).rows(TARGET_MS) == 19_230  # twice as many could take over 50 s
+
+
+@given(st.lists(st.tuples(st.integers(0, 10**8), st.integers(0, 10**6)), min_size=1, max_size=20))
+def test_whatever_commits_took_the_next_epoch_has_rows(taken: list[tuple[int, int]]) -> None:
+    commits = Commits()
+    for rows, took_ms in taken:
+        commits = commits.after(rows, took_ms)
+    fits = commits.rows(TARGET_MS)
+    assert (fits is None) == all(rows == 0 for rows, _ in taken)
+    assert fits is None or fits >= 0
 
 
 # -- backoff -----------------------------------------------------------------------------------------------------
