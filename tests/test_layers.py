@@ -3,9 +3,8 @@
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 from backfill_cli import errors
 
@@ -82,6 +81,12 @@ class Import:
     for_types: bool
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text("utf-8"))
+
+
+@cache
 def sources() -> list[Path]:
     return sorted([*(ROOT / "backfill_cli").rglob("*.py"), *(ROOT / "commands").rglob("*.py")])
 
@@ -103,7 +108,7 @@ def imports(path: Path) -> Iterator[Import]:
             else:
                 yield from walk(child, deferred or isinstance(child, ast.FunctionDef | ast.Lambda), for_types)
 
-    return walk(ast.parse(path.read_text("utf-8")), False, False)
+    return walk(parsed(path), False, False)
 
 
 def imported_from(path: Path, node: ast.ImportFrom) -> list[str]:
@@ -128,37 +133,37 @@ def ours(module: str) -> str | None:
     return parts[1] if parts[1] in MAY_IMPORT else "__init__"
 
 
-@pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_module_imports_only_the_layers_below_it(path: Path) -> None:
-    mine = layer(path)
-    assert mine in MAY_IMPORT, f"{path}: a new layer; say in MAY_IMPORT what it may import"
-    wrong = []
-    for found in imports(path):
-        theirs = ours(found.module)
-        if theirs is None or theirs == mine or theirs in MAY_IMPORT[mine] or found.for_types:
-            continue
-        if found.deferred and theirs in IN_FUNCTIONS.get(mine, set()):
-            continue
-        wrong.append(f"{path}:{found.line}: {mine} imports {found.module}")
-    assert not wrong, "\n".join(wrong)
+def test_a_module_imports_only_the_layers_below_it() -> None:
+    for path in sources():
+        mine = layer(path)
+        assert mine in MAY_IMPORT, f"{path}: a new layer; say in MAY_IMPORT what it may import"
+        wrong = []
+        for found in imports(path):
+            theirs = ours(found.module)
+            if theirs is None or theirs == mine or theirs in MAY_IMPORT[mine] or found.for_types:
+                continue
+            if found.deferred and theirs in IN_FUNCTIONS.get(mine, set()):
+                continue
+            wrong.append(f"{path}:{found.line}: {mine} imports {found.module}")
+        assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_pyspark_is_imported_inside_functions_and_by_those_who_run_it(path: Path) -> None:
-    found = [one for one in imports(path) if one.module.split(".")[0] in {"pyspark", "py4j"}]
-    wrong = [one for one in found if not one.for_types and not one.deferred]
-    assert not wrong, f"{path}: {wrong}"
-    assert not found or layer(path) in PYSPARK_IN_FUNCTIONS | {"contracts"}, path
-    assert layer(path) != "contracts" or all(one.for_types for one in found)
+def test_pyspark_is_imported_inside_functions_and_by_those_who_run_it() -> None:
+    for path in sources():
+        found = [one for one in imports(path) if one.module.split(".")[0] in {"pyspark", "py4j"}]
+        wrong = [one for one in found if not one.for_types and not one.deferred]
+        assert not wrong, f"{path}: {wrong}"
+        assert not found or layer(path) in PYSPARK_IN_FUNCTIONS | {"contracts"}, path
+        assert layer(path) != "contracts" or all(one.for_types for one in found)
 
 
-@pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_clients_stay_with_their_connectors(path: Path) -> None:
-    for found in imports(path):
-        top = found.module.split(".")[0]
-        assert top not in FORBIDDEN_MODULES, f"{path}:{found.line}: {top}"
-        if top in CONNECTOR_CLIENTS and not found.for_types:
-            assert layer(path) in CONNECTOR_CLIENTS[top], f"{path}:{found.line}: {layer(path)} imports {top}"
+def test_clients_stay_with_their_connectors() -> None:
+    for path in sources():
+        for found in imports(path):
+            top = found.module.split(".")[0]
+            assert top not in FORBIDDEN_MODULES, f"{path}:{found.line}: {top}"
+            if top in CONNECTOR_CLIENTS and not found.for_types:
+                assert layer(path) in CONNECTOR_CLIENTS[top], f"{path}:{found.line}: {layer(path)} imports {top}"
 
 
 def test_upstreams_and_sinks_never_import_each_other() -> None:
@@ -171,50 +176,50 @@ def test_upstreams_and_sinks_never_import_each_other() -> None:
                     assert there[2] == parts[2], f"{path}:{found.line}: {found.module}"
 
 
-@pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_no_module_reaches_for_what_is_not_allowed(path: Path) -> None:
-    wrong = []
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        if isinstance(node, ast.Attribute) and node.attr in FORBIDDEN_ATTRIBUTES:
-            wrong.append(f"{path}:{node.lineno}: .{node.attr}: {FORBIDDEN_ATTRIBUTES[node.attr]}")
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in FORBIDDEN_CALLS:
-            wrong.append(f"{path}:{node.lineno}: {node.func.id}(): {FORBIDDEN_CALLS[node.func.id]}")
-    assert not wrong, "\n".join(wrong)
+def test_no_module_reaches_for_what_is_not_allowed() -> None:
+    for path in sources():
+        wrong = []
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, ast.Attribute) and node.attr in FORBIDDEN_ATTRIBUTES:
+                wrong.append(f"{path}:{node.lineno}: .{node.attr}: {FORBIDDEN_ATTRIBUTES[node.attr]}")
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in FORBIDDEN_CALLS:
+                wrong.append(f"{path}:{node.lineno}: {node.func.id}(): {FORBIDDEN_CALLS[node.func.id]}")
+        assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_broad_except_raises_as_ours(path: Path) -> None:
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        if isinstance(node, ast.ExceptHandler):
-            caught = ast.unparse(node.type) if node.type else "everything"
-            if caught in {"everything", "Exception", "BaseException"}:
-                raises = any(isinstance(inner, ast.Raise) for inner in ast.walk(node))
-                assert raises, f"{path}:{node.lineno}: except {caught} that goes on"
+def test_a_broad_except_raises_as_ours() -> None:
+    for path in sources():
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, ast.ExceptHandler):
+                caught = ast.unparse(node.type) if node.type else "everything"
+                if caught in {"everything", "Exception", "BaseException"}:
+                    raises = any(isinstance(inner, ast.Raise) for inner in ast.walk(node))
+                    assert raises, f"{path}:{node.lineno}: except {caught} that goes on"
 
 
-@pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_error_says_what_to_do_next(path: Path) -> None:
-    kinds = {
-        name for name, one in vars(errors).items() if isinstance(one, type) and issubclass(one, BaseException)
-    }
-    wrong = []
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        if (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Name)
-            and node.func.id in kinds - {"ConfigError"}
-        ):
-            told = len(node.args) > 1 or any(isinstance(one, ast.Starred) for one in node.args)
-            if not told and not any(one.arg in ("hint", None) for one in node.keywords):
-                wrong.append(f"{path}:{node.lineno}: {node.func.id} without a hint")
-    assert not wrong, "\n".join(wrong)
+def test_every_error_says_what_to_do_next() -> None:
+    for path in sources():
+        kinds = {
+            name for name, one in vars(errors).items() if isinstance(one, type) and issubclass(one, BaseException)
+        }
+        wrong = []
+        for node in ast.walk(parsed(path)):
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Name)
+                and node.func.id in kinds - {"ConfigError"}
+            ):
+                told = len(node.args) > 1 or any(isinstance(one, ast.Starred) for one in node.args)
+                if not told and not any(one.arg in ("hint", None) for one in node.keywords):
+                    wrong.append(f"{path}:{node.lineno}: {node.func.id} without a hint")
+        assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_module_says_where_it_stands(path: Path) -> None:
-    text = path.read_text("utf-8")
-    if text.strip():
-        assert ast.get_docstring(ast.parse(text)), f"{path}: no docstring"
+def test_every_module_says_where_it_stands() -> None:
+    for path in sources():
+        text = path.read_text("utf-8")
+        if text.strip():
+            assert ast.get_docstring(ast.parse(text)), f"{path}: no docstring"
 
 
 def test_strategies_and_model_are_pure() -> None:

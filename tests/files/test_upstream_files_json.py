@@ -19,36 +19,20 @@ if TYPE_CHECKING:
 
 DDL = "id BIGINT, t TINYINT, f FLOAT, d DOUBLE, p DECIMAL(6,2), s STRING, b BOOLEAN, a ARRAY<SMALLINT>"
 
+# More of them go through every route in tests/oracle/json_inputs.py.
 REFUSED = {
-    "two objects on a line": b'{"id": 1, "s": "x"} {"id": 2, "s": "y"}',
     "two objects, one line end of old Macs": b'{"id": 1}\r{"id": 2}',
-    "a tinyint of 200": b'{"id": 1, "t": 200}',
-    "a bigint one too large": b'{"id": 9223372036854775808}',
-    "a smallint in an array that does not fit": b'{"id": 1, "a": [40000]}',
-    "a double of 1e400": b'{"id": 1, "d": 1e400}',
-    "a float of 1e39": b'{"id": 1, "f": 1e39}',
-    "half a surrogate": b'{"id": 1, "s": "\\ud83d"}',
     "half a surrogate as bytes": b'{"id": 1, "s": "\xed\xa0\xbd"}',
-    "bytes that are no UTF-8": b'{"id": 1, "s": "\xff"}',
-    "a key given twice": b'{"id": 1, "id": 2}',
     "a key given twice inside": b'{"id": 1, "x": {"y": 1, "y": 2}}',
-    "a leading zero": b'{"id": 01}',
     "a fraction for a whole number": b'{"id": 1.5}',
     "a text for a number": b'{"id": "1"}',
     "a boolean for a number": b'{"id": true}',
     "a number for a boolean": b'{"id": 1, "b": 1}',
     "a text for a boolean": b'{"id": 1, "b": "true"}',
-    "a decimal with one digit too many": b'{"id": 1, "p": 1.115}',
-    "something after the object": b'{"id": 1} x',
     "a line feed inside a text": b'{"id": 1, "s": "a\x01"}',
-    "a number for a text, whose last digit would be lost": b'{"id": 1, "s": 1.10}',
-    "an array": b'[{"id": 1}]',
-    "a float of 1e39 beside a word that begins like infinity": b'{"id": 1, "f": 1e39, "s": "information"}',
     "a float that two roundings would make another": b'{"id": 1, "f": 1.00000005960464477539062500001}',
-    "a column in other letters": b'{"id": 1, "S": "x"}',
     "a column in other letters beside itself": b'{"id": 1, "s": null, "S": "x"}',
     "null after an object": b'{"id": 1} null',
-    "null": b"null",
     "null and blanks": b" null\r",
 }
 
