@@ -1,6 +1,5 @@
 """`backfill wait`: return once a job has reached a state; for scripts and CI."""
 
-import os
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -114,21 +113,8 @@ def reached(row: "JobRow", goal: Goal, since_ms: int) -> bool:
 def _follows(row: "JobRow", since_ms: int) -> bool:
     """Whether the live runner follows the upstream and has reported that all up to `since_ms` is in the sink."""
     told = row.progress
-    if told is None or not row.live or row.state is not JobState.RUNNING or not _is_there(row):
+    if told is None or not row.live or row.state is not JobState.RUNNING or not row.lease.is_there:
         return False
     its_word = told.token == row.lease.token and told.caught_up_ms is not None
     settled = told.settled_ms is not None and told.settled_ms >= since_ms
     return its_word and told.phase == Phase.UPSTREAM and settled and told.waiting_for is None
-
-
-def _is_there(row: "JobRow") -> bool:
-    """Whether the lease's process is alive: the lock may be held by the next runner, before its claim."""
-    if row.lease.pid is None or row.lease.host != this_host():
-        return row.lease.pid is not None
-    try:
-        os.kill(row.lease.pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

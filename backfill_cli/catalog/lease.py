@@ -28,6 +28,19 @@ class Lease:
     claimed_ms: int | None = None
     renewed_ms: int | None = None
 
+    @property
+    def is_there(self) -> bool:
+        """Whether its process is alive, as far as is known: one on another machine is taken for alive."""
+        if self.pid is None or self.host != this_host():
+            return self.pid is not None
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            return True
+        return True
+
     def binds(self, host: str, now_ms: int) -> bool:
         """Whether a runner on another machine holds it, provided that the clocks of both machines agree.
 
@@ -150,7 +163,7 @@ def check(db: "DuckDBPyConnection", job: str, token: int) -> Lease:
 
 def held(job: str, lease: Lease, now_ms: int) -> Held:
     """The error that names who has the job."""
-    if lease.host is None:
+    if not lease.is_there:  # the lock is held by the next runner, before its claim
         return Held(
             f"job {job!r} is held by a process that has not claimed it in this catalog: it is just starting, or "
             "runs with a catalog that was here before",

@@ -1,5 +1,6 @@
 """How much an epoch may read: the commanded rate as a token bucket, and a size that takes about the target."""
 
+import math
 from dataclasses import dataclass, replace
 
 FIRST_ROWS = 500_000  # small enough for a first checkpoint within seconds, large enough to measure a rate
@@ -68,9 +69,9 @@ class Sizer:
         return self
 
 
-WIDEST = 10  # times the target, for an epoch whose commit has a fixed cost
-PROBES_WITHIN = 5  # times the target: twice as many rows then still take less than the widest epoch
+WIDEST = 5  # times the target, for an epoch whose commit has a fixed cost: less than what `status` calls held up
 APART = 1.5  # two sizes closer than this do not show what a row costs: the times differ by more without a reason
+TRUSTED = 8  # commits after which a larger one is measured again: what it took may have had another reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,35 +79,42 @@ class Commits:
     """What a commit of changes costs: a fixed time, and a time per row; known from two commits of different sizes.
 
     A MERGE that rewrites files takes nearly the same time for ten times as many changes, and smaller epochs would
-    only multiply it. So an epoch's rows may take as long as the fixed cost, up to WIDEST times the target in all.
-    last, other: (rows, ms) of commits; other is APART from last.
+    only multiply it. So an epoch's rows may take as long as the fixed cost, up to WIDEST times the target in all;
+    and where the fixed cost is all of that, a quarter of it.
+    last, other: (rows, ms) of commits; other is APART from last, and was the last one `age` commits ago.
     """
 
     last: tuple[int, int] | None = None
     other: tuple[int, int] | None = None
+    age: int = 0
 
     def after(self, rows: int, took_ms: int) -> "Commits":
         """What is known after `rows` took `took_ms`."""
         if rows <= 0:
             return self
         now = (rows, max(took_ms, 1))
-        known = [one for one in (self.last, self.other) if one is not None and _apart(one[0], rows)]
-        return Commits(now, known[0] if known else None)
+        if self.last is not None and _apart(self.last[0], rows):
+            return Commits(now, self.last)
+        doubted = self.other is not None and self.other[0] > rows and self.age >= TRUSTED
+        if self.other is None or doubted or not _apart(self.other[0], rows):
+            return Commits(now)
+        return Commits(now, self.other, self.age + 1)
 
-    def rows(self, target_ms: int) -> int | None:
-        """How many changes the next epoch may have; None before a first commit."""
+    def rows(self, target_ms: int, least: int) -> int | None:
+        """How many changes the next epoch may have, at least `least`; None before a first commit."""
         if self.last is None:
             return None
         rows, took_ms = self.last
-        if self.other is None:
-            fits = int(rows * target_ms / took_ms)
-            return max(fits, 2 * rows) if took_ms <= PROBES_WITHIN * target_ms else fits
+        if self.other is None:  # the next one must be of another size: a wider one, unless it could take too long
+            fits = max(least, int(rows * target_ms / took_ms))
+            too_long = APART * took_ms > WIDEST * target_ms and _apart(fits, rows)
+            return fits if too_long else max(fits, math.ceil(APART * rows))
         (fewer, less_ms), (more, more_ms) = sorted((self.last, self.other))
         per_row_ms = max(0.0, (more_ms - less_ms) / (more - fewer))
         fixed_ms = max(0.0, took_ms - per_row_ms * rows)
         for_rows_ms = max(target_ms - fixed_ms, min(fixed_ms, max(WIDEST * target_ms - fixed_ms, fixed_ms / 4)))
         widest = int(more * GROW_AT_MOST)
-        return widest if per_row_ms * widest <= for_rows_ms else int(for_rows_ms / per_row_ms)
+        return max(least, widest if per_row_ms * widest <= for_rows_ms else int(for_rows_ms / per_row_ms))
 
 
 def _apart(some: int, others: int) -> bool:

@@ -24,10 +24,12 @@ from backfill_cli.spark.java import find_java
 from backfill_cli.spark.table_formats import session_settings
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     from backfill_cli.config import JobConfig
 
+PARALLELISM = "spark.default.parallelism"
 ALWAYS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.caseSensitive": "false",
@@ -160,6 +162,7 @@ def _launch(master: str, settings: Mapping[str, str]) -> "SparkSession":
         return SparkSession.builder.config(map=dict(conf)).getOrCreate()
     try:
         context = SparkContext(conf=SparkConf().setAll(list(conf.items())), gateway=driver.start(conf))
+        _require_parallelism(context)
     except Py4JJavaError as error:
         raise Fatal(f"Spark did not start on {master}: {_cause(str(error))}", "check [spark]") from error
     except Py4JError as error:
@@ -169,6 +172,24 @@ def _launch(master: str, settings: Mapping[str, str]) -> "SparkSession":
     if kept is not None and not kept.exists():
         atexit.register(class_data.make_in_background)
     return session
+
+
+def _require_parallelism(context: "SparkContext") -> None:
+    """Raises UsageError if Spark cannot read the one setting that it first reads for a job."""
+    from py4j.protocol import Py4JJavaError
+
+    told = context.getConf().get(PARALLELISM)
+    if told is None:
+        return
+    try:
+        _ = context.defaultParallelism
+    except Py4JJavaError as error:
+        context.stop()
+        raise _refusal(f"{PARALLELISM} = {told!r}: {_cause(str(error))}") from error
+
+
+def _refusal(said: str) -> UsageError:
+    return UsageError(f"Spark refuses: {said}", "correct it in [spark.conf], or in spark-defaults.conf")
 
 
 def _require_valid(session: "SparkSession") -> None:
@@ -182,7 +203,7 @@ def _require_valid(session: "SparkSession") -> None:
     if failed is not None:
         said = _cause(str(failed.__context__ or failed))
         session.stop()
-        raise UsageError(f"Spark refuses: {said}", "correct it in [spark.conf], or in spark-defaults.conf")
+        raise _refusal(said)
 
 
 def _cause(trace: str) -> str:

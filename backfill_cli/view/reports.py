@@ -30,7 +30,7 @@ def plan_text(report: PlanReport) -> str:
     if report.converging_until:
         facts.append(("converging", f"until {report.converging_until}: the sink is consistent from there on"))
     if report.retention:
-        facts.append(("retention", report.retention))
+        facts.append(("retention", f"the upstream must keep {report.retention}"))
     if len(report.tables) > 1:
         holds = "hold" if report.constraints_hold else "do not hold"
         facts.append(("constraints", f"across tables {holds} at every checkpoint: {report.constraints_why}"))

@@ -124,7 +124,7 @@ def test_a_value_is_what_the_database_says_it_is(
     db: Database, tmp_path_factory: pytest.TempPathFactory, kind: str, data: st.DataObject
 ) -> None:
     arrow, made = SCALARS[kind]
-    values = data.draw(st.lists(st.none() | made, min_size=1, max_size=50))
+    values = data.draw(st.lists(st.none() | made, min_size=15, max_size=50))
     found = put(db, tmp_path_factory.mktemp("v"), table_of(kind), values, arrow)
     exact = pa.array(values, arrow).to_pylist()
     assert [read for _, read in found] == exact
@@ -143,7 +143,7 @@ def test_an_array_is_what_was_staged(
 ) -> None:
     arrow, made = SCALARS[kind]
     lists = st.lists(st.none() | made, max_size=4)
-    values = data.draw(st.lists(st.none() | lists, min_size=1, max_size=16))
+    values = data.draw(st.lists(st.none() | lists, min_size=6, max_size=16))
     array = {"type": "array", "elementType": kind, "containsNull": True}
     found = put(db, tmp_path_factory.mktemp("a"), table_of(array), values, pa.list_(arrow))
     assert [read for _, read in found] == pa.array(values, pa.list_(arrow)).to_pylist()

@@ -143,16 +143,25 @@ def test_a_name_that_sql_does_not_take_is_named(db: Database, tmp_path: Path) ->
     assert "double quotes" in refused.value.hint
 
 
-AT = r"^table 'far', column 'at'"
+AT = r"^table 'far', key id = 2: column 'at'"
+
+
+def test_a_value_that_cannot_be_kept_in_a_key_is_named_too(db: Database, tmp_path: Path) -> None:
+    db(
+        "CREATE TABLE far (id int, until date, PRIMARY KEY (id, until))",
+        "INSERT INTO far VALUES (7, '2026-01-01'), (7, 'infinity')",
+    )
+    with pytest.raises(BadData, match=r"^table 'far', key id = 7, until = .* column 'until' .* infinity is not a"):
+        PlainJob(db, tmp_path, {"far": ("id", "until")}).step(judged=False)
 
 
 def test_a_value_that_cannot_be_kept_names_its_table(db: Database, tmp_path: Path) -> None:
-    db("CREATE TABLE far (id int PRIMARY KEY, at timestamp)", "INSERT INTO far VALUES (1, 'infinity')")
+    db("CREATE TABLE far (id int PRIMARY KEY, at timestamp)", "INSERT INTO far VALUES (1, now()), (2, 'infinity')")
     with pytest.raises(BadData, match=AT):
         PlainJob(db, tmp_path, {"far": ("id",)}).step(judged=False)
     db("DELETE FROM far")
     job = PlainJob(db, tmp_path, {"far": ("id",)}, options={"slot": f"far_{db.name}"})
     job.follow()
-    db("INSERT INTO far VALUES (1, '-infinity')")
+    db("INSERT INTO far VALUES (1, now()), (3, NULL), (2, '-infinity'), (4, 'infinity')")
     with pytest.raises(BadData, match=AT):
         job.step(judged=False)

@@ -66,6 +66,11 @@ BAD: dict[str, tuple[Spoil, int, str]] = {
         2,
         "The value 'abc' in the config \"spark.sql.shuffle.partitions\" is invalid",
     ),
+    "a parallelism that Spark cannot read": (
+        told(('"600m" }', '"600m", "spark.default.parallelism" = "abc" }')),
+        2,
+        "spark.default.parallelism",
+    ),
 }
 
 
@@ -86,6 +91,8 @@ def test_a_staging_that_cannot_be_made_and_a_table_of_others_leave_no_job(place:
     ended = place.typed("start", "--config", "job.toml")
     assert ended.returncode == 2
     assert "job.staging" in ended.stderr
+    planned = place.typed("plan", "--config", "job.toml")
+    assert (planned.returncode, "job.staging" in planned.stderr) == (2, True)
     assert not (place.folder / "warehouse.duckdb").exists()
 
     place.configured()
@@ -109,10 +116,11 @@ def test_a_job_keeps_its_result_and_its_table(place: Place) -> None:
     place.configured(("rate = 100", "rate = 100000"))
     assert place.typed("start", "--config", "job.toml", "--until", "caught-up").returncode == 0
     place.configured(("[barrier]", '[transform]\nwhere = "amount > 0"\n[barrier]'))
-    ended = place.typed("start", "--config", "job.toml")
-    assert ended.returncode == 2
-    assert 'tables.orders.transform.where: nothing → "amount > 0"' in ended.stderr
-    assert "throttle, barrier, catch_up, retry, spool, spark, hooks, staging, live, and what a" in ended.stderr
+    for verb in ("plan", "start"):
+        ended = place.typed(verb, "--config", "job.toml")
+        assert ended.returncode == 2
+        assert 'tables.orders.transform.where: nothing → "amount > 0"' in ended.stderr
+        assert "throttle, barrier, catch_up, retry, spool, spark, hooks, staging, live, and what a" in ended.stderr
     place.configured(('name = "orders"\n[up', 'name = "other"\n[up'))
     ended = place.typed("start", "--config", "job.toml")
     assert ended.returncode == 5

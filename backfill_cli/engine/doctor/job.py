@@ -80,7 +80,7 @@ def _planned(report: PlanReport, has_failed: bool) -> Iterator[Check]:
     for one in report.warnings:
         yield warning("plan", one, "backfill plan --config FILE")
     if report.retention:
-        yield ok("retention", f"the upstream has to keep {report.retention}")
+        yield ok("retention", f"the upstream must keep {report.retention}")
 
 
 def _clocks(config: "JobConfig") -> Iterator[Check]:

@@ -35,6 +35,11 @@ class Flight(Generic[S]):
         self._widens, self._sink_schemas = schemas != self._sink_schemas, schemas
         self._before, self.epoch, self.begun_ms = before, epoch, self._ports.steady_ms()
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the commit has ended, well or not, and `landed` would tell."""
+        return self.committing is not None and self.committing.done()
+
     def landed(self) -> Epoch[S] | None:
         """The epoch, once the sink has it. After a transient failure the next call starts the commit again.
 

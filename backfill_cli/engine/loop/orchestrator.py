@@ -68,7 +68,7 @@ class Orchestrator(Generic[S]):
     # -- what the runner around it uses --------------------------------------------------------------------------
 
     def ask_stop(self) -> None:
-        """A signal came: no new barrier; what was staged is still committed."""
+        """A signal came: no new barrier; the epoch in hand is still committed."""
         self._stop_asked = True
 
     def progress(self) -> Progress:
@@ -122,7 +122,8 @@ class Orchestrator(Generic[S]):
             if tick is not None:
                 return tick
         if self._flight.epoch is not None:
-            self._take_early()
+            if not self._flight.has_ended:
+                self._take_early()
             return Tick.WAITING
         self._prepare()
         return Tick.WORKED

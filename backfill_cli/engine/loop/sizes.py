@@ -23,8 +23,8 @@ class Sizes:
         """How many rows the next epoch of this phase may read."""
         if phase == Phase.SNAPSHOT:
             return self.snapshot.rows
-        fits = self.commits.rows(self.target_ms)
-        return self.log.rows if fits is None else min(self.log.rows, max(fits, LEAST_CHANGES))
+        fits = self.commits.rows(self.target_ms, LEAST_CHANGES)
+        return self.log.rows if fits is None else min(self.log.rows, fits)
 
     def staged(self, phase: Phase, limited: bool, staged: Staged, stage_ms: int, commit_ms: int) -> None:
         """Adjusts the size after `staged` took `stage_ms`. limited: whether a rate limits the snapshot.
@@ -32,8 +32,10 @@ class Sizes:
         commit_ms: how long the last commit took.
         """
         if phase != Phase.SNAPSHOT:
-            learnt = self.log.after(_changes(staged), stage_ms, self.target_ms)
-            self.log = Sizer(max(learnt.rows, LEAST_CHANGES))
+            # what a slow commit keeps small is made smaller still where staging is slow, too
+            at = Sizer(self.rows(phase)) if stage_ms > self.target_ms else self.log
+            learnt = at.after(_changes(staged), stage_ms, self.target_ms)
+            self.log = Sizer(max(learnt.rows, LEAST_CHANGES)) if learnt != at else self.log
         elif not limited or staged.changes_read:
             # The limit applies to history only: live rows beside it show how much an epoch can take.
             read = sum(rows for _, rows in staged.reads) + staged.changes_read
@@ -41,8 +43,9 @@ class Sizes:
 
     def committed(self, phase: Phase, staged: Staged | None, commit_ms: int) -> None:
         """Adjusts the size after the sink took `commit_ms` for an epoch that was staged in this phase."""
-        if phase != Phase.SNAPSHOT and staged is not None:
-            self.commits = self.commits.after(_changes(staged), commit_ms)
+        changes = 0 if staged is None or phase == Phase.SNAPSHOT else _changes(staged)
+        if changes >= LEAST_CHANGES:  # a live job's few changes would replace what larger commits have shown
+            self.commits = self.commits.after(changes, commit_ms)
 
     def full(self, changes: int) -> bool:
         """Whether this many live rows beside a limited snapshot fill an epoch, so that the next need not wait."""

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Iterator, Sequence
+from datetime import date
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable
 
+EPOCH = date(1970, 1, 1)
 COUNTED_ROWS = 50_000_000
 """Deleted rows are counted from deletion vectors (one bit per row) up to this many; beyond, no total is given."""
 
@@ -49,16 +51,20 @@ def column_values(actions: "pa.Table", name: str) -> list[Any]:
 
 
 def rows_met(opened: "DeltaTable", column: str, bounds: tuple[Any, Any] | None) -> int | None:
-    """How many rows are in files that can hold a value within the bounds, by their statistics; None if unknown."""
+    """How many rows are in files that can hold a value within the bounds, by their statistics; None if unknown.
+
+    bounds: whole numbers or dates.
+    """
     actions = add_actions(opened)
     counts = column_values(actions, "num_records")
-    if bounds is None or not all(isinstance(one, int) for one in bounds):
+    if bounds is None or "." in column:  # statistics of `a.b` can be those of a field `b` in a column `a`
         return None if None in counts else sum(counts)
+    least, most = ((one - EPOCH).days if isinstance(one, date) else one for one in bounds)
     lows, highs = (column_values(actions, f"{what}.{column}") for what in ("min", "max"))
     met = [
         count
         for count, low, high in zip(counts, lows, highs, strict=True)
-        if low is None or high is None or (low <= bounds[1] and high >= bounds[0])
+        if low is None or high is None or (low <= most and high >= least)
     ]
     return None if None in met else sum(met)
 

@@ -2,15 +2,15 @@
 
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import EpochCommit, SinkTable
 from backfill_cli.contracts.bad_rows import duplicate_keys
 from backfill_cli.errors import BackfillError, Fatal, Transient
-from backfill_cli.formats.delta.edge import Where
+from backfill_cli.formats.delta.edge import Where, delta_errors
 from backfill_cli.formats.delta.plain import plain_files, rows_met
-from backfill_cli.formats.lake.merge import key_bounds, merge_sql, planned_for, refuse_lost
+from backfill_cli.formats.lake.merge import Bounds, key_bounds, merge_sql, planned_for, refuse_lost
 from backfill_cli.formats.lake.plain_files import bounded
 from backfill_cli.formats.lake.staged import OP, UNSENT, changes, inserts, net
 from backfill_cli.formats.lake.unique import refuse_duplicates
@@ -139,11 +139,18 @@ def _merge(
     bounds = key_bounds(commit, table, (*staged.inserts, *staged.changes))
     target = f"delta.`{where.uri.replace('`', '``')}`"
     try:
-        few = planned_for(session, staged, lambda: rows_met(where.open(), table.key[0], bounds))
+        few = planned_for(session, staged, lambda: _rows_met(where, table, bounds))
         with _numbered(session, *mark), few:
             session.sql(merge_sql(target, view, table, staged.partial, bounds)).toArrow()
     finally:
         session.catalog.dropTempView(view)
+
+
+def _rows_met(where: Where, table: SinkTable, bounds: Bounds | None) -> int | None:
+    """How many rows of the table the MERGE reads at most; None if the log does not tell."""
+    with suppress(BackfillError), delta_errors(where.shown):
+        return rows_met(where.open(), table.key[0], bounds)
+    return None
 
 
 @contextmanager

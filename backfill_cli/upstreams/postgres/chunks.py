@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli import postgres_driver
@@ -18,7 +19,7 @@ from backfill_cli.postgres_says import INSTALL
 from backfill_cli.upstreams.postgres.client import SERVER, completed, of_state
 from backfill_cli.upstreams.postgres.keys import literal
 from backfill_cli.upstreams.postgres.types import SET, Column, selected
-from backfill_cli.upstreams.postgres.values import from_adbc, of_table
+from backfill_cli.upstreams.postgres.values import as_arrow, from_adbc
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,14 +44,15 @@ class Sight:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """name: as in the config. table: its SQL name. source: what to select from. condition: on its key. columns:
-    all that are in force, in order. server: the one whose log is read, as `client.server_of` names it.
+    """name, key: as in the config. table: its SQL name. source: what to select from. condition: on its key.
+    columns: all that are in force, in order. server: the one whose log is read, as `client.server_of` names it.
     may_have_more: columns may have been added after these, and the log has them.
     """
 
     dsn: str
     server: str
     name: str
+    key: tuple[str, ...]
     oid: int
     table: str
     source: str
@@ -74,9 +76,24 @@ def batches(chunk: Chunk) -> "Iterator[pa.RecordBatch]":
         _same_table(cursor, chunk)
         cursor.execute(select(chunk))
         for batch in cursor.fetch_record_batch():
-            with of_table(chunk.name):
-                arrays = [from_adbc(c, array) for c, array in zip(chunk.columns, batch.columns, strict=True)]
+            arrays = as_arrow(
+                chunk.name, chunk.columns, batch.columns, from_adbc, partial(_shown_key, chunk, batch)
+            )
             yield pa.RecordBatch.from_arrays(arrays, names=[column.name for column in chunk.columns])
+
+
+def _shown_key(chunk: Chunk, batch: "pa.RecordBatch", at: int) -> str:
+    """The key of a row as ADBC read it, for people."""
+    names = [column.name for column in chunk.columns]
+    return ", ".join(f"{name} = {_shown(batch.column(names.index(name)).slice(at, 1))}" for name in chunk.key)
+
+
+def _shown(value: "pa.Array") -> str:
+    """The one value of an array; an infinite date is a number there, and Python has none."""
+    try:
+        return str(value[0].as_py())
+    except (OverflowError, ValueError):
+        return f"{value.view('int32' if value.type.bit_width == 32 else 'int64')[0]} (out of range)"
 
 
 def with_read(pieces: Sequence[Piece]) -> "Iterator[pa.RecordBatch]":

@@ -153,6 +153,7 @@ class PostgresUpstream(Holding):
             dsn=self._options.dsn,
             server=server_of(self._connection),
             name=table.name,
+            key=tuple(column.name for column in table.key),
             oid=table.oid,
             table=table.sql,
             source=table.source,

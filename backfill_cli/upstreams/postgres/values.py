@@ -3,9 +3,8 @@
 This holds as long as both sessions have `types.SETTINGS`.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from backfill_cli.errors import BadData
 from backfill_cli.upstreams.postgres.array_text import NotOneDimensional, elements
@@ -15,13 +14,48 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-@contextmanager
-def of_table(name: str) -> Iterator[None]:
-    """Errors about values inside name their table too."""
+V = TypeVar("V")
+
+
+def as_arrow(
+    table: str,
+    columns: Sequence[Column],
+    values: Sequence[Sequence[V]],
+    convert: Callable[[Column, Sequence[V]], "pa.Array"],
+    key: Callable[[int], str],
+) -> "list[pa.Array]":
+    """Each column's values by `convert`, which is `from_adbc` or `from_text`. key: a row's key for messages.
+
+    Raises BadData naming table, key, column and value.
+    """
+    arrays = []
+    for column, given in zip(columns, values, strict=True):
+        try:
+            arrays.append(convert(column, given))
+        except BadData:
+            at, bad = _first_row(column, given, convert)
+            raise BadData(f"table {table!r}, key {_short(key(at))}: {bad.message}", bad.hint) from bad
+    return arrays
+
+
+def _first_row(
+    column: Column, values: Sequence[V], convert: Callable[[Column, Sequence[V]], "pa.Array"]
+) -> tuple[int, BadData]:
+    """The first row whose value cannot be converted, and why; there is one. Found by bisection."""
+    low, high = 0, len(values)
+    while high - low > 1:
+        half = (low + high) // 2
+        try:
+            convert(column, values[low:half])
+        except BadData:
+            high = half
+        else:
+            low = half
     try:
-        yield
+        convert(column, values[low:high])
     except BadData as bad:
-        raise BadData(f"table {name!r}, {bad.message}", bad.hint) from bad
+        return low, bad
+    raise AssertionError(f"column {column.name!r}: values that are refused together, and none alone")
 
 
 def from_adbc(column: Column, array: "pa.Array | pa.ChunkedArray") -> "pa.Array":
@@ -158,4 +192,6 @@ def _bad(column: Column, value: str) -> BadData:
 
 
 def _short(value: str) -> str:
-    return value if len(value) <= 60 else f"{value[:60]}…"
+    """For a message, which passes through Spark as text: see `spark.failures`."""
+    told = value.replace(" :", " : ")
+    return told if len(told) <= 60 else f"{told[:60]}…"

@@ -1,5 +1,6 @@
 """One runner a job: refused with the holder's name, fenced by token, free when its holder is gone."""
 
+import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -27,6 +28,18 @@ def test_a_second_claim_is_told_who_has_the_job(catalog: Catalog, clock: Clock) 
     assert f"held by me on {lease.this_host()}, pid " in refused.value.message
     assert "since 2025-11-21 02:40:00 UTC" in refused.value.message
     assert refused.value.exit_code == 5
+
+
+def test_who_is_refused_for_a_runner_before_its_claim_is_not_told_of_the_dead_one(
+    catalog: Catalog, path: Path, clock: Clock
+) -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    with Store(path).writing() as db:
+        lease.write(db, "orders", lease.Lease(1, "me", lease.this_host(), ended.pid, clock(), clock()))
+    with catalog.lock_job("orders"), pytest.raises(Held, match="has not claimed it in this catalog") as refused:
+        Catalog(path, clock).claim("orders", "other", clock())
+    assert str(ended.pid) not in refused.value.message
 
 
 def test_every_claim_has_a_larger_token(catalog: Catalog, clock: Clock) -> None:

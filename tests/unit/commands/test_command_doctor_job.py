@@ -130,7 +130,7 @@ def test_what_plan_says_becomes_checks(run: Run, folder: Path, monkeypatch: pyte
     planned(monkeypatch)
     checks = found(run, write_config(folder))
     assert checks["plan"][0]["said"] == "strategy snapshot, 40 rows, 3.9 KB; nothing that start would refuse"
-    assert checks["retention"][0]["said"] == "the upstream has to keep its files, until they are read"
+    assert checks["retention"][0]["said"] == "the upstream must keep its files, until they are read"
     assert "the whole snapshot" in checks["staging"][0]["said"]
     planned(monkeypatch, replace(PLAN, refused=("t has rows. Try: --into-existing",), warnings=("no index",)))
     refused, warned = found(run, write_config(folder))["plan"]

@@ -1,10 +1,14 @@
 """Commands in the barrier loop: they act between the reads, and are reached once the epoch in flight is there."""
 
+from collections.abc import Mapping
+
 from loop_world import World
 
 from backfill_cli.engine.loop.orchestrator import Tick
+from backfill_cli.engine.loop.ports import StagedEpoch
 from backfill_cli.errors import Transient
 from backfill_cli.model.job import Control, JobState, Verb
+from backfill_cli.model.plan import EpochPlan
 
 
 def test_a_command_acts_before_the_next_read_and_a_pause_is_reached_once_the_epoch_in_flight_is_there() -> None:
@@ -35,6 +39,26 @@ def test_a_command_does_not_wait_for_a_long_commit_with_the_next_epoch_already_s
     world.step()
     assert world.store.state == JobState.PAUSED
     assert len(world.sink.rows) == 10
+
+
+def test_what_is_staged_stays_if_the_commit_before_it_has_ended_meanwhile() -> None:
+    world = World(rows=1_000)
+    world.step()
+    loop, stage = world.loop, world.stager.stage
+
+    def ends_meanwhile(plan: EpochPlan, epoch: int, schemas: Mapping[str, str]) -> StagedEpoch:
+        world.finish()
+        world.post(Verb.THROTTLE, rate=1_000.0)
+        return stage(plan, epoch, schemas)
+
+    world.stager.stage = ends_meanwhile  # type: ignore[method-assign]
+    assert loop.step() == Tick.WAITING
+    world.stager.stage = stage  # type: ignore[method-assign]
+    world.seen()
+    world.step()
+    assert [one for one in world.seen() if one.startswith(("prepare", "discard a2"))] == [
+        f"prepare a2 marks {world.store.committed.epoch}"
+    ]
 
 
 def test_what_was_thrown_away_for_a_command_is_read_again_under_it() -> None:

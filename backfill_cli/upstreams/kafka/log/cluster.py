@@ -195,3 +195,4 @@ class Cluster:
             finally:
                 if self._admin is not None:
                     self._admin.poll(0)  # delivers the client's complaints so far
+            self._complaints.forget()

@@ -41,6 +41,10 @@ class Complaints:
         if error.code() != error._ALL_BROKERS_DOWN or not self.last:
             self.last, self.code = error.str(), error.code()
 
+    def forget(self) -> None:
+        """A call was answered: what was wrong before is not why a later one fails."""
+        self.last, self.code = "", 0
+
     def settings(self) -> dict[str, Any]:
         """Settings with which a client reports here instead of to the terminal."""
         return {"error_cb": self, "logger": _LOG}

@@ -13,7 +13,7 @@ from backfill_cli.upstreams.postgres.log.net import Entry, Key, NeedsAll, NetTab
 from backfill_cli.upstreams.postgres.log.pgoutput import UNSENT, Row
 from backfill_cli.upstreams.postgres.log.window import TakeRequest
 from backfill_cli.upstreams.postgres.types import arrow_type
-from backfill_cli.upstreams.postgres.values import from_text, of_table
+from backfill_cli.upstreams.postgres.values import as_arrow, from_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -112,9 +112,8 @@ def _table(net: NetTable, entries: list[tuple[Key, Entry]], schema: "pa.Schema")
     if len(schema) > len(marks) + len(net.columns):
         marks.append(left)
     arrays = [pa.array(values, kind.type) for values, kind in zip(marks, schema, strict=False)]
-    with of_table(net.table.name):
-        for column, values in zip(net.columns, zip(*rows, strict=True), strict=True):
-            arrays.append(from_text(column, values))
+    values = list(zip(*rows, strict=True))
+    arrays += as_arrow(net.table.name, net.columns, values, from_text, lambda at: net.shown_key(keys[at]))
     return pa.Table.from_arrays(arrays, schema=schema)
 
 

@@ -35,3 +35,11 @@ def test_a_lost_connection_is_tried_again() -> None:
     complaints(KafkaError(KafkaError._TRANSPORT, "sasl_ssl://broker:9093/bootstrap: Disconnected (after 11ms)"))
     error = ours(KafkaError(KafkaError._TRANSPORT, "broker transport failure"), Servers(), "listing", complaints)
     assert isinstance(error, Transient)
+
+
+def test_what_was_wrong_before_an_answer_is_not_why_a_later_call_fails() -> None:
+    complaints = Complaints()
+    complaints(KafkaError(KafkaError._SSL, UNTRUSTED))
+    complaints.forget()
+    error = ours(KafkaError(KafkaError._TIMED_OUT, "timed out"), Servers(), "listing", complaints)
+    assert isinstance(error, Transient)

@@ -1,0 +1,43 @@
+"""How many rows the next epoch takes: what staging and what the sink's commits have shown."""
+
+from backfill_cli.engine.loop.sizes import FIRST_CHANGES, LEAST_CHANGES, Sizes
+from backfill_cli.model.job import Phase
+from backfill_cli.model.plan import Staged
+
+TARGET_MS = 5_000
+
+
+def staged(changes: int, images: int = 0) -> Staged:
+    return Staged("a1", changes_read=changes, images=images)
+
+
+def test_a_log_epoch_is_as_large_as_both_staging_and_commits_let_it() -> None:
+    sizes = Sizes(TARGET_MS)
+    assert sizes.rows(Phase.LOG_STORE) == FIRST_CHANGES
+    sizes.staged(Phase.LOG_STORE, False, staged(FIRST_CHANGES), 500, 0)
+    assert sizes.rows(Phase.LOG_STORE) == 4 * FIRST_CHANGES
+    sizes.committed(Phase.LOG_STORE, staged(60_000, images=40_000), 10_000)
+    assert sizes.rows(Phase.LOG_STORE) == 150_000
+    assert sizes.rows(Phase.UPSTREAM) == 150_000
+
+
+def test_no_commit_makes_an_epoch_smaller_than_the_least() -> None:
+    sizes = Sizes(TARGET_MS)
+    sizes.committed(Phase.LOG_STORE, staged(FIRST_CHANGES), 10**7)
+    assert sizes.rows(Phase.LOG_STORE) == LEAST_CHANGES
+
+
+def test_commits_of_the_snapshot_and_of_few_changes_say_nothing_about_the_log() -> None:
+    sizes = Sizes(TARGET_MS)
+    sizes.committed(Phase.SNAPSHOT, staged(FIRST_CHANGES), 10**7)
+    sizes.committed(Phase.UPSTREAM, staged(LEAST_CHANGES - 1), 10**7)
+    sizes.committed(Phase.UPSTREAM, None, 10**7)
+    assert sizes.rows(Phase.UPSTREAM) == FIRST_CHANGES
+
+
+def test_where_commits_limit_the_size_slow_staging_makes_it_smaller_still() -> None:
+    sizes = Sizes(TARGET_MS)
+    sizes.staged(Phase.LOG_STORE, False, staged(FIRST_CHANGES), 500, 0)
+    sizes.committed(Phase.LOG_STORE, staged(FIRST_CHANGES), 10_000)
+    sizes.staged(Phase.LOG_STORE, False, staged(150_000), 10_000, 10_000)
+    assert sizes.rows(Phase.LOG_STORE) == 75_000
