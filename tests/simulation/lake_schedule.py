@@ -57,6 +57,9 @@ class LakeSchedule(SnapshotSchedule):
             assert self.store.token > self.mine, "held, and nobody took over"
             self.seen["taken over in a commit"] += 1
             return False
+        except StateConflict as refusal:
+            self._restored(refusal)
+            return False
 
     def _others_step(self) -> None:
         self.taking, before = True, self.taking
@@ -107,11 +110,15 @@ class LakeSchedule(SnapshotSchedule):
         try:
             self.sink.committed("j")
         except StateConflict as refusal:
-            _expired(refusal)
-            self.seen["expired over a death"] += 1
-            self.sink.restore()
+            self._restored(refusal)
         if not self.sink.half_way:
             super()._checked()
+
+    def _restored(self, refusal: StateConflict) -> None:
+        """Somebody restores the table, as the refusal says."""
+        _expired(refusal)
+        self.seen["expired over a death"] += 1
+        self.sink.restore()
 
 
 def _expired(refusal: StateConflict) -> None:
