@@ -7,6 +7,7 @@ from backfill_cli.model.pace import Commits, Sizer
 from backfill_cli.model.plan import Staged
 
 LEAST_CHANGES = 10_000  # under a second: on a slow machine smaller epochs would be no faster, and never finish
+BESIDE_COMMITS = 2  # times the target that staging may take: a command waits until it ends
 FIRST_CHANGES = 100_000  # within the target even for JSON on a busy machine; four times as many in the next epoch
 
 
@@ -32,9 +33,11 @@ class Sizes:
         commit_ms: how long the last commit took.
         """
         if phase != Phase.SNAPSHOT:
+            # staged beside a commit that takes longer, an epoch costs no time of its own
+            target_ms = max(self.target_ms, min(commit_ms, BESIDE_COMMITS * self.target_ms))
             # what a slow commit keeps small is made smaller still where staging is slow, too
-            at = Sizer(self.rows(phase)) if stage_ms > self.target_ms else self.log
-            learnt = at.after(_changes(staged), stage_ms, self.target_ms)
+            at = Sizer(self.rows(phase)) if stage_ms > target_ms else self.log
+            learnt = at.after(_changes(staged), stage_ms, target_ms)
             self.log = Sizer(max(learnt.rows, LEAST_CHANGES)) if learnt != at else self.log
         elif not limited or staged.changes_read:
             # The limit applies to history only: live rows beside it show how much an epoch can take.

@@ -19,6 +19,8 @@ NO_PLACE = (
 )
 OWN = "spark_catalog"
 IMPLEMENTATION = "spark.sql.catalogImplementation"
+FORGETS = "delta.setTransactionRetentionDuration"
+"""The property by which a table forgets transaction numbers, and with them which epoch it is at."""
 _NOT_THERE = ("TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND", "DELTA_TABLE_NOT_FOUND", "DELTA_MISSING_DELTA_TABLE")
 
 Session = Callable[[], "SparkSession"]
@@ -35,6 +37,11 @@ def is_place(told: str) -> bool:
 
 def sql_of(name: str) -> str:
     return ".".join(map(backticked, name.split(".")))
+
+
+def sql_at(where: Where) -> str:
+    """The table of a folder."""
+    return f"delta.`{where.uri.replace('`', '``')}`"
 
 
 def located(spark: "SparkSession", name: str) -> Where | None:

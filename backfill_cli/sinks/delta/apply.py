@@ -9,6 +9,7 @@ from backfill_cli.contracts import EpochCommit, SinkTable
 from backfill_cli.contracts.bad_rows import duplicate_keys
 from backfill_cli.errors import BackfillError, Fatal, Transient
 from backfill_cli.formats.delta.edge import Where, delta_errors
+from backfill_cli.formats.delta.names import sql_at
 from backfill_cli.formats.delta.plain import plain_files, rows_met
 from backfill_cli.formats.lake.merge import Bounds, key_bounds, merge_sql, planned_for, refuse_lost
 from backfill_cli.formats.lake.plain_files import bounded
@@ -137,11 +138,10 @@ def _merge(
     view = f"_backfill_{uuid.uuid4().hex}"
     source.createOrReplaceTempView(view)
     bounds = key_bounds(commit, table, (*staged.inserts, *staged.changes))
-    target = f"delta.`{where.uri.replace('`', '``')}`"
     try:
         few = planned_for(session, staged, lambda: _rows_met(where, table, bounds))
         with _numbered(session, *mark), few:
-            session.sql(merge_sql(target, view, table, staged.partial, bounds)).toArrow()
+            session.sql(merge_sql(sql_at(where), view, table, staged.partial, bounds)).toArrow()
     finally:
         session.catalog.dropTempView(view)
 

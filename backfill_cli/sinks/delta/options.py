@@ -1,12 +1,16 @@
 """The options of the Delta sink."""
 
+from collections.abc import Mapping
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from backfill_cli.contracts.example import Example
-from backfill_cli.formats.delta.names import NO_PLACE, is_place
+from backfill_cli.formats.delta.names import FORGETS, NO_PLACE, is_place
 from backfill_cli.formats.lake.uris import without_secrets
+
+DEMANDING = ("delta.enablerowtracking", "delta.enableincommittimestamps", "delta.enabletypewidening")
+"""Features of which deltalake, which writes commits without rows, cannot write any."""
 
 
 class DeltaOptions(BaseModel):
@@ -22,6 +26,22 @@ class DeltaOptions(BaseModel):
         "stands for each table's target. backfill keeps its own state in the folder `_backfill_state` beside the "
         "table, or in the schema's folder.",
     )
+
+    properties: Mapping[str, str] = Field(
+        default_factory=dict,
+        description="Properties of the tables that the job creates, as Delta names them, such as "
+        "`delta.enableDeletionVectors`. Existing tables keep theirs.",
+    )
+
+    @field_validator("properties")
+    @classmethod
+    def _can_be_written(cls, given: Mapping[str, str]) -> Mapping[str, str]:
+        for name in given:
+            if name.lower() == FORGETS.lower():
+                raise ValueError(f"{name} would let a table forget which epoch it is at")
+            if name.lower() in DEMANDING:
+                raise ValueError(f"{name}: this version cannot write tables with that feature")
+        return given
 
     @field_validator("table")
     @classmethod

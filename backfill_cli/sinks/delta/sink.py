@@ -17,7 +17,7 @@ from backfill_cli.contracts.marker import gone, is_due, refuse_old_token
 from backfill_cli.errors import StateConflict, Transient
 from backfill_cli.failpoint import hit
 from backfill_cli.formats.delta.edge import delta_place, where_at
-from backfill_cli.formats.delta.names import is_name, sql_of
+from backfill_cli.formats.delta.names import is_name, sql_at, sql_of
 from backfill_cli.formats.lake.blobs import Blobs
 from backfill_cli.formats.lake.state import JobRecord, JobState, jobs
 from backfill_cli.model.checkpoint import Marker, Owner
@@ -29,7 +29,7 @@ from backfill_cli.sinks.delta.marks import LAST_TOKEN, TRIES, MarkedTable, marks
 from backfill_cli.sinks.delta.options import DeltaOptions
 from backfill_cli.sinks.delta.places import Named, Template, state_of, where_of
 from backfill_cli.sinks.delta.restored import Kept
-from backfill_cli.sinks.delta.tables import check, marked, prepare
+from backfill_cli.sinks.delta.tables import check, claim, create, marked
 from backfill_cli.spark.beside import session_beside
 
 if TYPE_CHECKING:
@@ -73,7 +73,9 @@ class DeltaSink:
         return self._states.setdefault(job, JobState(self._state, job))
 
     def prepare(self, job: str, tables: Sequence[SinkTable], into_existing: bool) -> None:
-        prepare(self._state, self._template, job, tables, into_existing, lambda: self._spark)
+        missing = check(self._state, self._template, job, tables, into_existing)
+        create(missing, self._options.properties, lambda: self._spark)
+        claim(self._state, self._template, job, tables)
 
     def check(self, job: str, tables: Sequence[SinkTable], into_existing: bool) -> None:
         check(self._state, self._template, job, tables, into_existing)
@@ -252,4 +254,4 @@ class DeltaSink:
 def _sql(template: Template, table: SinkTable) -> str:
     if isinstance(template, Named):
         return sql_of(template.name(table))
-    return f"delta.`{where_of(template, table).uri.replace('`', '``')}`"
+    return sql_at(where_of(template, table))

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from backfill_cli.contracts import SinkTable
 from backfill_cli.errors import BadData, Held, SinkInUse, StateConflict, UsageError
 from backfill_cli.formats.delta.edge import Where, delta_errors, delta_place
-from backfill_cli.formats.delta.names import sql_of
+from backfill_cli.formats.delta.names import FORGETS, sql_at, sql_of
 from backfill_cli.formats.lake.blobs import Blobs
+from backfill_cli.formats.lake.merge import literal
 from backfill_cli.formats.lake.state import Claim, JobRecord, JobState, jobs
 from backfill_cli.model.schema import Columns, columns_of, same_type, shown
 from backfill_cli.sinks.delta.marks import MarkedTable, marks_of
@@ -25,11 +26,10 @@ if TYPE_CHECKING:
 _NUMBERS = ("byte", "short", "integer", "long", "float", "double")
 _KEPT = (*_NUMBERS, "string", "binary", "boolean", "date", "timestamp", "timestamp_ntz")
 """Types that a Delta table stores without change; so are decimals."""
-FORGETS = "delta.setTransactionRetentionDuration"
 
 
 @dataclass(frozen=True, slots=True)
-class _Lacking:
+class Lacking:
     """What one table lacks. columns: those to add; all of them if `create`."""
 
     table: SinkTable
@@ -55,7 +55,7 @@ def marked(state: Blobs, template: Template, job: str, record: JobRecord, table:
 
 def check(
     state: Blobs, template: Template, job: str, tables: Sequence[SinkTable], into_existing: bool
-) -> list[_Lacking]:
+) -> list[Lacking]:
     """What `prepare` would create; writes nothing. Raises for tables that the job cannot write to."""
     require_apart(template, tables)
     records = {record.job: record for record in jobs(state)}
@@ -79,20 +79,19 @@ def check(
     return lacking
 
 
-def prepare(
-    state: Blobs,
-    template: Template,
-    job: str,
-    tables: Sequence[SinkTable],
-    into_existing: bool,
-    session: "Callable[[], SparkSession]",
+def create(
+    missing: Sequence[Lacking], properties: Mapping[str, str], session: "Callable[[], SparkSession]"
 ) -> None:
-    """The tables exist with all their columns, and are claimed; writes nothing if they were before."""
-    for lack in check(state, template, job, tables, into_existing):
-        if lack.create:
-            _create(lack.where, lack.table, session)
-        elif lack.columns:
-            _add(lack, session)
+    """The tables exist with all their columns; new ones have these properties."""
+    for one in missing:
+        if one.create:
+            _create(one, properties, session)
+        elif one.columns:
+            _add(one, session)
+
+
+def claim(state: Blobs, template: Template, job: str, tables: Sequence[SinkTable]) -> None:
+    """The tables are claimed by the job; writes nothing if they were before."""
     JobState(state, job).change(lambda record: _claimed(record, template, job, tables, state))
 
 
@@ -152,10 +151,10 @@ def _is_kept(kind: Any) -> bool:
     return kind["type"] == "struct" and all(_is_kept(one["type"]) for one in kind["fields"])
 
 
-def _missing(table: SinkTable, where: Where, ours: bool) -> _Lacking:
+def _missing(table: SinkTable, where: Where, ours: bool) -> Lacking:
     columns = columns_of(table.schema)
     if not where.exists():
-        return _Lacking(table, where, columns, create=True)
+        return Lacking(table, where, columns, create=True)
     opened = where.open()
     _require_memory(where, opened)
     if not ours and opened.get_add_actions().num_rows:
@@ -176,7 +175,7 @@ def _missing(table: SinkTable, where: Where, ours: bool) -> _Lacking:
                 f"{shown(column['type'])}",
                 f"cast it to the table's type in the transform, or change the table's column {name!r}",
             )
-    return _Lacking(table, where, added, create=False)
+    return Lacking(table, where, added, create=False)
 
 
 def _require_memory(where: Where, opened: "DeltaTable") -> None:
@@ -189,20 +188,42 @@ def _require_memory(where: Where, opened: "DeltaTable") -> None:
         )
 
 
-def _create(where: Where, table: SinkTable, session: "Callable[[], SparkSession]") -> None:
+def _create(lack: Lacking, properties: Mapping[str, str], session: "Callable[[], SparkSession]") -> None:
+    """By the library, without a Spark job, unless Spark is needed: for a name, and for properties."""
     from deltalake import DeltaTable
 
-    if isinstance(where, Unplaced):
-        from pyspark.sql.types import StructType
-
-        columns = StructType.fromJson({"type": "struct", "fields": list(_bare(columns_of(table.schema)).values())})
-        session().sql(f"CREATE TABLE IF NOT EXISTS {sql_of(where.shown)} ({columns.toDDL()}) USING delta")
+    where = lack.where
+    named = isinstance(where, Unplaced)
+    if not named and not properties:
+        with delta_errors(where.shown):
+            DeltaTable.create(where.library_uri, _schema(lack.columns), mode="ignore")
         return
-    with delta_errors(where.shown):
-        DeltaTable.create(where.library_uri, _schema(columns_of(table.schema)), mode="ignore")
+    from pyspark.sql.types import StructType
+
+    columns = StructType.fromJson({"type": "struct", "fields": list(_bare(lack.columns).values())}).toDDL()
+    text = f"CREATE TABLE IF NOT EXISTS {sql_of(where.shown) if named else sql_at(where)} ({columns}) USING delta"
+    if properties:
+        told = (f"{literal(name)} = {literal(value)}" for name, value in properties.items())
+        text += f" TBLPROPERTIES ({', '.join(told)})"
+    try:
+        session().sql(text)
+    except Exception as exc:
+        if not properties or not _refuses(exc):
+            raise
+        said = next(filter(None, str(exc).splitlines()), "")[:300]
+        raise UsageError(
+            f"{where.shown}: Delta refuses to create the table: {said}", "correct sink.properties in the config"
+        ) from exc
 
 
-def _add(lack: _Lacking, session: "Callable[[], SparkSession]") -> None:
+def _refuses(exc: Exception) -> bool:
+    """Whether Delta understood the statement and refused it, rather than failed to carry it out."""
+    from pyspark.errors import AnalysisException, IllegalArgumentException
+
+    return isinstance(exc, AnalysisException | IllegalArgumentException) or "DELTA_" in str(exc)
+
+
+def _add(lack: Lacking, session: "Callable[[], SparkSession]") -> None:
     """The table has the new columns, NULL in existing rows."""
     from deltalake import exceptions
 

@@ -39,5 +39,17 @@ def test_where_commits_limit_the_size_slow_staging_makes_it_smaller_still() -> N
     sizes = Sizes(TARGET_MS)
     sizes.staged(Phase.LOG_STORE, False, staged(FIRST_CHANGES), 500, 0)
     sizes.committed(Phase.LOG_STORE, staged(FIRST_CHANGES), 10_000)
-    sizes.staged(Phase.LOG_STORE, False, staged(150_000), 10_000, 10_000)
+    sizes.staged(Phase.LOG_STORE, False, staged(150_000), 20_000, 10_000)
     assert sizes.rows(Phase.LOG_STORE) == 75_000
+
+
+def test_staging_beside_a_commit_may_take_as_long_up_to_twice_the_target() -> None:
+    grown = Sizes(TARGET_MS)
+    grown.staged(Phase.LOG_STORE, False, staged(FIRST_CHANGES), 4_000, 0)
+    assert grown.rows(Phase.LOG_STORE) == FIRST_CHANGES
+    grown.staged(Phase.LOG_STORE, False, staged(FIRST_CHANGES), 4_000, 9_000)
+    assert grown.rows(Phase.LOG_STORE) == FIRST_CHANGES * 9 // 4
+
+    shrunk = Sizes(TARGET_MS)
+    shrunk.staged(Phase.LOG_STORE, False, staged(FIRST_CHANGES), 20_000, 60_000)
+    assert shrunk.rows(Phase.LOG_STORE) == FIRST_CHANGES // 2
