@@ -7,6 +7,7 @@ BackfillError
 ├── NoSuchJob               4
 ├── Held                    5  another runner has the job, or another job owns the table
 ├── Transient               6  try again: according to the connector it may pass
+│   └── LogFirst            6  rows can be read only once the change log is applied further
 ├── HistoryGone             7  the upstream no longer has what the job still needs
 ├── WaitTimedOut            8
 ├── StoppedEarly            9  stopped before the requested state was reached
@@ -130,6 +131,10 @@ class Transient(BackfillError):
     def waits_for(self) -> str:
         """What is waited for, and what would end the wait; `status` shows the two separately."""
         return with_way_on(self.message, self.hint)
+
+
+class LogFirst(Transient):
+    """Rows cannot be read as they are now: changes of columns are in the log, and it is not applied that far."""
 
 
 class HistoryGone(BackfillError):

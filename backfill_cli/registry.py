@@ -4,7 +4,6 @@ Only the requested connector is imported.
 """
 
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
@@ -13,6 +12,7 @@ from pydantic import ConfigDict, Field, create_model
 
 from backfill_cli.contracts import Pair, SinkConnector, TableSpec, UpstreamConnector
 from backfill_cli.errors import UsageError
+from backfill_cli.model.nearest import nearest_first
 
 UPSTREAMS = "backfill.upstreams"
 SINKS = "backfill.sinks"
@@ -82,12 +82,6 @@ def sink(kind: str) -> SinkConnector:
 def known(group: str) -> tuple[str, ...]:
     """The names installed under an entry point group, sorted."""
     return tuple(sorted({entry.name for entry in _installed(group)}))
-
-
-def nearest_first(name: str, names: tuple[str, ...]) -> list[str]:
-    """`names`, those most similar to `name` first."""
-    near = get_close_matches(name, names, n=len(names) or 1, cutoff=0.5)
-    return near + [other for other in names if other not in near]
 
 
 @cache

@@ -14,6 +14,7 @@ from backfill_cli import registry
 from backfill_cli.contracts import Looked, Told, UpstreamConnector
 from backfill_cli.contracts.example import Example
 from backfill_cli.errors import UsageError
+from backfill_cli.model.nearest import nearest_first
 
 FILL_IN = "# <- fill in"
 """After a value that is an example or empty."""
@@ -86,7 +87,7 @@ def kinds() -> tuple[str, ...]:
 
 def _upstream(kind: str) -> UpstreamConnector:
     if kind not in kinds():
-        listed = ", ".join(registry.nearest_first(kind, kinds()))
+        listed = ", ".join(nearest_first(kind, kinds()))
         raise UsageError(f"unknown upstream type {kind!r}; known: {listed}", "name one of them: --upstream TYPE")
     one, _, other = kind.partition("+")
     return registry.two_systems(one, other) if other else registry.upstream(one)

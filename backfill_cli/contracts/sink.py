@@ -136,6 +136,14 @@ class Sink(Protocol):
         ...
 
 
+@runtime_checkable
+class LogicalSink(Protocol):
+    """A sink that has types of its own for text with a meaning, which others keep as text."""
+
+    logical_types: frozenset[str]
+    """Those of {"uuid", "json"} in a column's metadata that become such a type; for display."""
+
+
 @dataclass(frozen=True, slots=True)
 class Survey:
     """What a sink reports about a table without reading much of it.

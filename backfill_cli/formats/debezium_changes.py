@@ -15,6 +15,18 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _TRUNCATE = "truncate is not supported by the snapshot strategy's files upstream, op"
+NO_TRUNCATES = 'skipped.operations = "t"'
+"""Debezium's setting with which a connector writes no record for a truncate."""
+_TRUNCATE_HINT = f"set {NO_TRUNCATES} in the connector; then drop the job and start over from a new snapshot"
+
+HEARTBEAT = "a heartbeat of Debezium, not a change of a table"
+NO_HEARTBEATS = (
+    "set heartbeat.interval.ms = 0 in the connector, or keep the topic of its heartbeats (topic.heartbeat.prefix, "
+    "by default __debezium-heartbeat) out of this place"
+)
+HEARTBEAT_HINT = f"{NO_HEARTBEATS}; then remove such lines from the change file"
+UNWRAPPED = ("__op", "__deleted", "__table", "__lsn", "__source_ts_ms")
+"""Fields that Debezium's ExtractNewRecordState adds to the rows that it takes out of their envelopes."""
 
 TABLES_HINT = 'name the tables whose changes are meant, as in upstream.changes.tables = ["public.orders"]'
 
@@ -95,8 +107,10 @@ def _ops(at: str, key: Sequence[str], known: Known, file: "Column") -> "Column":
         old, new = before.getField(name), after.getField(name)
         moved |= old.isNotNull() & ~old.eqNullSafe(new)
     of = name_in(f"{at}.source")
+    beats = op.isNull() & before.isNull() & after.isNull() & (of == "") & F.col(f"{at}.ts_ms").isNotNull()
     return (
-        F.when(
+        F.when(beats, refuse(HEARTBEAT, F.col(f"{at}.ts_ms"), HEARTBEAT_HINT))
+        .when(
             known.other(of) & (op != "m"),
             refuse(known.meant, F.when(of == "", NAMELESS).otherwise(of), TABLES_HINT),
         )
@@ -107,7 +121,7 @@ def _ops(at: str, key: Sequence[str], known: Known, file: "Column") -> "Column":
         .when((op == "d") & before.isNull(), refuse("no 'before', so no key, in a line with op", op))
         .when(op == "d", F.array(F.lit("D")))
         .when(op == "m", F.array().cast("array<string>"))
-        .when(op == "t", refuse(_TRUNCATE, op, "drop the job and start over from a new snapshot"))
+        .when(op == "t", refuse(_TRUNCATE, op, _TRUNCATE_HINT))
         .otherwise(refuse("unknown op", op))
     )
 

@@ -5,7 +5,7 @@ name ("bigint" is written "long") or a nested object. A column's metadata can ca
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 SparkType = str | dict[str, Any]
@@ -47,6 +47,14 @@ def shown(kind: SparkType) -> str:
     if kind["type"] == "map":
         return f"map<{shown(kind['keyType'])},{shown(kind['valueType'])}>"
     return f"struct<{','.join(f['name'] + ':' + shown(f['type']) for f in kind['fields'])}>"
+
+
+def shown_column(column: Mapping[str, Any], kept: Collection[str]) -> str:
+    """A column's type in a sink, for display: `uuid`, or `string (upstream uuid)` where it is not `kept`."""
+    kind, logical = shown(column["type"]), (column.get("metadata") or {}).get("logical")
+    if logical is None:
+        return kind
+    return str(logical) if logical in kept else f"{kind} (upstream {logical})"
 
 
 def same_type(a: SparkType, b: SparkType) -> bool:

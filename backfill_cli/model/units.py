@@ -62,7 +62,9 @@ def spell_share(value: float) -> str:
 
 
 def spell_duration(seconds: float) -> str:
-    """At most two units, for display: `0.4s`, `12s`, `3m 20s`, `2h 5m`, `4d 1h`."""
+    """At most two units, for display: `20ms`, `0.4s`, `12s`, `3m 20s`, `2h 5m`, `4d 1h`; only nothing is `0s`."""
+    if 0 < seconds < 0.0995:
+        return f"{max(seconds * 1000, 1):.0f}ms"
     if seconds < 9.95:
         return f"{seconds:.1f}".removesuffix(".0") + "s"
     whole = round(seconds)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import unquote
 
-from backfill_cli.errors import BackfillError, BadData, Fatal, HistoryGone, Transient, UsageError
+from backfill_cli.errors import BackfillError, BadData, Fatal, HistoryGone, LogFirst, Transient, UsageError
 
 MARK = "backfill:"
 """The beginning of messages that our own expressions raise inside Spark."""
@@ -17,6 +17,7 @@ ROW = " :row "
 _KINDS: dict[str, type[BackfillError]] = {
     "BadData": BadData,
     "Fatal": Fatal,
+    "LogFirst": LogFirst,  # before the class that it is of
     "Transient": Transient,
     "HistoryGone": HistoryGone,
     "UsageError": UsageError,
@@ -66,7 +67,17 @@ def raising_in_worker() -> Iterator[None]:
         yield
     except BackfillError as exc:
         kind = next(name for name, known in _KINDS.items() if isinstance(exc, known))
-        raise RuntimeError(f"{MARK} [{kind}] {exc.message} :try {exc.hint} :end") from exc
+        told = f"{_apart(exc.message)} :try {_apart(exc.hint)}"
+        raise RuntimeError(f"{MARK} [{kind}] {told} :end") from exc
+
+
+def _apart(text: str) -> str:
+    """The text without ` :`, at which a message that passes through Spark is split; see `_whole`."""
+    return text.replace("%", "%25").replace(" :", "%20:")
+
+
+def _whole(text: str) -> str:
+    return text.replace("%20:", " :").replace("%25", "%")
 
 
 @contextmanager
@@ -105,10 +116,12 @@ def from_spark(exc: BaseException) -> BackfillError | None:
     own = re.search(re.escape(MARK) + r" (?:\[(\w+)\] )?(.*?) :end\b", text, re.DOTALL)
     if own:
         message, _, hint = own.group(2).partition(" :try ")
+        if own.group(1):  # raised by Python, see `raising_in_worker`; the others by an expression
+            return _KINDS.get(own.group(1), BadData)(_whole(message), _whole(hint))
         placed = re.match(rf"(.+?){ROW}(\d+)(?: of (\d+))?: (.*)", message, re.DOTALL)
         if placed:
             return BadRow(placed[1], int(placed[2]), placed[4], hint, int(placed[3]) if placed[3] else None)
-        return _KINDS.get(own.group(1), BadData)(message, hint)
+        return BadData(message, hint)
     lacks = re.search(r"No module named '((?:backfill_cli|pyarrow|confluent_kafka)[\w.]*)'", text)
     if lacks:
         return Fatal(f"Spark's executors have no Python module {lacks[1]}", SAME_PACKAGE)

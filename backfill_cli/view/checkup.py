@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 
 from backfill_cli.model.checkup import Check, Status
-from backfill_cli.view.console import RED, RESET, answer, answer_json, coloured, say, wrapped
+from backfill_cli.view.console import RED, RESET, answer, answer_json, coloured, say, told_hint, wrapped
 from backfill_cli.view.model import SCHEMA
 
 GREEN, YELLOW = "\x1b[32m", "\x1b[33m"
@@ -43,4 +43,4 @@ def check_text(check: Check) -> str:
     said = check.said.replace("\n", "\n  ")
     status = check.status.value.ljust(8)
     line = wrapped(f"{status}{check.name:<{NAMES}}{said}", len(status) + NAMES).removeprefix(status)
-    return f"{line}\n        Try: {check.fix}" if check.fix else line
+    return f"{line}\n        Try: {told_hint(check.fix, sys.stdout, len(status))}" if check.fix else line

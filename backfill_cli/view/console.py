@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any, TextIO
 
 from backfill_cli.errors import BackfillError, ConfigError
+from backfill_cli.view.hints import laid_out
 from backfill_cli.view.text import shown_lines
 
 RED, DIM, RESET = "\x1b[31m", "\x1b[2m", "\x1b[0m"
@@ -35,8 +36,19 @@ def complain(error: BackfillError) -> None:
     red, dim, reset = (RED, DIM, RESET) if coloured(sys.stderr) else ("", "", "")
     print(f"{red}error:{reset} {shown_lines(error.message)}", file=sys.stderr)
     if error.hint:
-        print(f"{dim}Try:{reset} {shown_lines(error.hint)}", file=sys.stderr)
+        print(f"{dim}Try:{reset} {told_hint(shown_lines(error.hint), sys.stderr)}", file=sys.stderr)
     sys.stderr.flush()
+
+
+def told_hint(hint: str, stream: TextIO, indent: int = 0) -> str:
+    """What follows `Try: `: on a terminal that is too narrow for it, lines of their own, as `laid_out`."""
+    width = shutil.get_terminal_size().columns - indent
+    if not interactive(stream) or "\n" in hint or len(hint) <= width - len("Try: "):
+        return hint
+    first, *more = laid_out(hint, width)
+    if not more and len(first) > width:
+        return hint
+    return "".join(f"\n{' ' * indent}{line}" for line in (first, *more))
 
 
 def complain_json(error: Exception) -> None:

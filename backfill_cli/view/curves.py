@@ -2,7 +2,7 @@
 
 import io
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -38,6 +38,9 @@ class Bin:
     end: datetime
     rows_per_s: float
     changes_per_s: float
+    inserted_per_s: float
+    upserted_per_s: float
+    deleted_per_s: float
     lag_s: float | None
     stage_s: float
     commit_s: float
@@ -60,11 +63,19 @@ def binned(records: Sequence[EpochRecord], points: int = POINTS) -> tuple[Bin, .
 
 def _bin(from_ms: int, span_ms: int, records: Sequence[EpochRecord]) -> Bin:
     lags = [record.lag_ms / 1000 for record in records if record.lag_ms is not None]
+
+    def per_s(rows: Iterable[int | None]) -> float:
+        """None: an epoch of an older version, which does not tell."""
+        return sum(number or 0 for number in rows) * 1000 / span_ms
+
     return Bin(
         begin=_at(from_ms),
         end=_at(from_ms + span_ms),
-        rows_per_s=sum(record.snapshot_rows for record in records) * 1000 / span_ms,
-        changes_per_s=sum(record.changes_read for record in records) * 1000 / span_ms,
+        rows_per_s=per_s(record.snapshot_rows for record in records),
+        changes_per_s=per_s(record.changes_read for record in records),
+        inserted_per_s=per_s(record.rows_inserted for record in records),
+        upserted_per_s=per_s(record.rows_upserted for record in records),
+        deleted_per_s=per_s(record.rows_deleted for record in records),
         lag_s=max(lags, default=None),
         stage_s=max((record.stage_ms for record in records), default=0) / 1000,
         commit_s=max((record.commit_ms for record in records), default=0) / 1000,
@@ -82,7 +93,7 @@ def curves(records: Sequence[EpochRecord]) -> str:
     except ImportError as exc:
         raise UsageError("a report needs matplotlib", "pip install 'backfill-cli[report]'") from exc
     with rc_context(STYLE):
-        figure = Figure(figsize=(9.6, 7.2), layout="constrained")
+        figure = Figure(figsize=(9.6, 9.6), layout="constrained")
         for axes, (title, unit, draw) in zip(figure.subplots(len(CURVES), sharex=True), CURVES, strict=True):
             draw(axes, bins)
             _phases(axes, records)
@@ -100,6 +111,13 @@ def _rows(axes: "Axes", bins: Sequence[Bin]) -> None:
     axes.stairs([one.changes_per_s for one in bins], edges, color=ORANGE, lw=1.2, label="changes")
 
 
+def _written(axes: "Axes", bins: Sequence[Bin]) -> None:
+    edges = [bins[0].begin, *(one.end for one in bins)]
+    axes.stairs([one.inserted_per_s for one in bins], edges, color=BLUE, lw=1.2, label="inserted")
+    axes.stairs([one.upserted_per_s for one in bins], edges, color=ORANGE, lw=1.2, label="upserted")
+    axes.stairs([one.deleted_per_s for one in bins], edges, color=GREEN, lw=1.2, label="deleted")
+
+
 def _lag(axes: "Axes", bins: Sequence[Bin]) -> None:
     known = [one for one in bins if one.lag_s is not None]
     axes.plot([one.end for one in known], [one.lag_s for one in known], color=GREEN, **DOTS, label="lag")
@@ -114,6 +132,7 @@ def _times(axes: "Axes", bins: Sequence[Bin]) -> None:
 
 CURVES: "tuple[tuple[str, str, Callable[[Axes, Sequence[Bin]], None]], ...]" = (
     ("Read", "per second", _rows),
+    ("Written", "per second", _written),
     ("Lag", "seconds", _lag),
     ("Longest staging and commit of an epoch", "seconds", _times),
 )

@@ -1,7 +1,7 @@
 """A job drawn for a terminal of 80 columns: phases, a bar per group of splits, the lag's curve, what limits it."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.measure import Measurement
@@ -12,17 +12,15 @@ from rich.text import Text
 from backfill_cli.catalog.moments import spell_epoch
 from backfill_cli.errors import parted
 from backfill_cli.model.units import spell_duration
+from backfill_cli.view.bars import bars
 from backfill_cli.view.lines import (
     spell_allowed,
     spell_doing,
     spell_held,
     spell_lag,
     spell_limit,
-    spell_part,
-    spell_partition_state,
     spell_pending,
     spell_rate,
-    spell_read,
     spell_runner,
     spell_spool,
     spell_written,
@@ -37,12 +35,11 @@ from backfill_cli.view.model import (
     spell_share,
 )
 from backfill_cli.view.quarantine import spell_quarantined
-from backfill_cli.view.shapes import BAD, CALM, DONE, QUIET, STATE_STYLE, WARN, Bar, Curve, row
+from backfill_cli.view.shapes import BAD, CALM, DONE, QUIET, STATE_STYLE, WARN, Commands, Curve, Facts, row
 from backfill_cli.view.text import shown, shown_lines
 from backfill_cli.view.verified import spell_verified
 
 PHASES = ("snapshot", "log-store", "upstream")
-PARTITIONS_SHOWN = 8
 WIDEST = 10_000  # columns, to measure how wide a table would be
 
 
@@ -63,11 +60,10 @@ class Jobs:
                 f"{spell_share(view.share)}  {spell_rate(view.rows_per_s)} rows/s  lag {spell_lag(view.lag_s)}"
             )
             yield row(name, Text(f"{spell_phase(view.phase)}  {numbers}"))
-            yield from (
-                Padding(Text(shown(told), style=style), (0, 0, 0, 2))
-                for told, style in zip(_parted(view.limited_by), (QUIET, CALM), strict=True)
-                if told
-            )
+            limit, command = _parted(view.limited_by)
+            yield Padding(Text(shown(limit), style=QUIET), (0, 0, 0, 2))
+            if command:
+                yield Padding(Commands(shown(command), CALM), (0, 0, 0, 2))
 
 
 def _jobs_table(views: Sequence[JobView]) -> Table:
@@ -92,6 +88,25 @@ def _jobs_table(views: Sequence[JobView]) -> Table:
     return table
 
 
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What there is room for. curve: of the lag. apart: empty lines. details: facts that change nothing.
+
+    groups: bars of groups at most, None for all. partitions: their states.
+    """
+
+    curve: bool = True
+    apart: bool = True
+    details: bool = True
+    groups: int | None = None
+    partitions: bool = True
+
+
+ROOMY = Room()
+LESS = (ROOMY, Room(curve=False), Room(curve=False, apart=False))
+LITTLE = Room(curve=False, apart=False, details=False)
+
+
 class Fitted:
     """A job in full, on a screen that cannot be scrolled: parts that other lines also show are left out first."""
 
@@ -100,14 +115,21 @@ class Fitted:
         self._footer = footer
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        view = self._view
-        less = replace(view, groups=())
-        least = replace(less, recent_lag_s=(), partitions=view.partitions[:0])
-        for one in (view, less, replace(less, recent_lag_s=()), least):
-            picture = Group(job_picture(one), self._footer)
-            if len(console.render_lines(picture, options.update(height=None))) <= options.size.height:
-                break
-        yield picture
+        def over(room: Room) -> int:
+            """How many lines it takes beyond the screen."""
+            lines = console.render_lines(self._drawn(room), options.update(height=None))
+            return len(lines) - options.size.height
+
+        fitting = next((room for room in (*LESS, LITTLE) if over(room) <= 0), None)
+        if fitting is None:
+            counted = 1  # the line that counts the others
+            groups = max(0, len(self._view.groups) - over(LITTLE) - counted)
+            fitting = replace(LITTLE, groups=groups)
+            fitting = fitting if over(fitting) <= 0 else replace(fitting, partitions=False)
+        yield self._drawn(fitting)
+
+    def _drawn(self, room: Room) -> RenderableType:
+        return Group(job_picture(self._view, room), self._footer)
 
 
 def live_picture(views: Sequence[JobView], footer: str, nothing: str = "") -> RenderableType:
@@ -122,28 +144,22 @@ def beginning_picture(name: str, doing: str, footer: str) -> RenderableType:
     """A job that is not in the catalog yet. doing: what its start is doing."""
     title = Text.assemble((shown(name), "bold"), "  ", ("starting", CALM))
     limit, command = _parted(doing)
-    lines = [title, Text(), Text(shown(limit), style=WARN if command else "")]
+    lines: list[RenderableType] = [title, Text(), Text(shown(limit), style=WARN if command else "")]
     if command:
-        lines.append(Text(shown(command), style=CALM))
+        lines.append(Commands(shown(command), CALM))
     return Group(Padding(Group(*lines), (1, 2)), Padding(Text(footer, style=QUIET), (0, 2)))
 
 
-def job_picture(view: JobView) -> RenderableType:
-    """One job in full."""
-    parts: list[RenderableType] = [
-        _title(view),
-        Text(),
-        _phases(view),
-        Text(),
-        _bars(view),
-        Text(),
-        _numbers(view),
-    ]
+def job_picture(view: JobView, room: Room = ROOMY) -> RenderableType:
+    """One job in full, or what there is room for."""
+    view = view if room.partitions else replace(view, partitions=())
+    parts: list[RenderableType] = [_title(view), _phases(view), bars(view, room.groups), _numbers(view)]
     lags = [*view.recent_lag_s, *([view.lag_s] if view.lag_s is not None else [])]
-    if len(lags) > 2:
-        parts += [Text(), _lag(view, lags)]
-    parts += [Text(), _limit(view)]
-    return Padding(Group(*parts), (1, 2))
+    if len(lags) > 2 and room.curve:
+        parts.append(_lag(view, lags))
+    parts.append(_limit(view, room.details))
+    spaced = [line for part in parts for line in (Text(), part)][1:]
+    return Padding(Group(*(spaced if room.apart else parts)), (1 if room.apart else 0, 2))
 
 
 def _state(view: JobView) -> Text:
@@ -172,44 +188,6 @@ def _phases(view: JobView) -> RenderableType:
         mark, style = ("✓", DONE) if finished else ("●", f"bold {CALM}") if here else ("○", QUIET)
         line.append(f"{mark} {spell_phase(phase)}", style)
     return line
-
-
-def _bars(view: JobView) -> RenderableType:
-    """A bar for the snapshot as a whole, and one for each group of splits when there are several."""
-    grid = Table.grid(expand=True, padding=(0, 2, 0, 0))
-    grid.add_column(no_wrap=True, overflow="ellipsis", max_width=24)
-    grid.add_column(ratio=1)
-    grid.add_column(justify="right", no_wrap=True)
-    grid.add_column(justify="right", no_wrap=True)
-    colour = DONE if view.share == 1 else CALM
-    grid.add_row(Text("snapshot"), Bar(view.share, colour), Text(spell_share(view.share)), Text(spell_read(view)))
-    if len(view.groups) > 1:
-        for group in view.groups:
-            done = group.splits_read == group.splits
-            grid.add_row(
-                Text(f"  {shown(group.label)}", style=QUIET),
-                Bar(group.share, DONE if done else CALM),
-                Text(spell_share(1.0 if done else group.share), style=QUIET),
-                Text(spell_part(group, view.rows_estimated), style=QUIET),
-            )
-    return Group(grid, Text(), _partitions(view)) if view.partitions else grid
-
-
-def _partitions(view: JobView) -> RenderableType:
-    """The state of each partition; those that do not fit are counted."""
-    grid = Table.grid(expand=True, padding=(0, 2, 0, 0))
-    for column in range(5):
-        grid.add_column(justify="left" if column < 2 else "right", no_wrap=True, ratio=1)
-    names = ("  partition", "state", "next offset", "history ends", "behind")
-    grid.add_row(*(Text(name, style=QUIET) for name in names))
-    for one in view.partitions[:PARTITIONS_SHOWN]:
-        told = (f"{one.offset:,}", *("" if n is None else f"{n:,}" for n in (one.target, one.lag)))
-        state = Text(spell_partition_state(one), style=DONE if one.state == "finished" else CALM)
-        grid.add_row(Text(f"  {shown(one.partition)}"), state, *(Text(number) for number in told))
-    more = len(view.partitions) - PARTITIONS_SHOWN
-    if more > 0:
-        grid.add_row(Text(f"  and {more} more", style=QUIET))
-    return grid
 
 
 def _numbers(view: JobView) -> RenderableType:
@@ -251,7 +229,7 @@ def _lag(view: JobView, lags: Sequence[float]) -> RenderableType:
     return grid
 
 
-def _limit(view: JobView) -> RenderableType:
+def _limit(view: JobView, details: bool) -> RenderableType:
     """What limits the job, and below it the command that changes that."""
     name, said = spell_limit(view)
     limit, to, command = parted(said)
@@ -273,18 +251,15 @@ def _limit(view: JobView) -> RenderableType:
         facts.append(("now", spell_doing(view), QUIET))
     if view.pending_commands:
         facts.append(("requested", ", ".join(view.pending_commands), ""))
-    facts.append(("epoch", spell_epoch(view.epoch), QUIET))
+    if details:
+        facts.append(("epoch", spell_epoch(view.epoch), QUIET))
     if view.verified is not None:
         facts.append(("verified", spell_verified(view.verified), QUIET if view.verified.equal else WARN))
-    facts.append(("runner", spell_runner(view), QUIET))
+    if details:
+        facts.append(("runner", spell_runner(view), QUIET))
     if (age := spell_age(view)) is not None:
         facts.append(("numbers", age, QUIET if view.state in ENDED else WARN))
-    grid = Table.grid(expand=True, padding=(0, 2, 0, 0))
-    grid.add_column(no_wrap=True, min_width=10)
-    grid.add_column(ratio=1, overflow="fold")
-    for name, value, how in facts:
-        grid.add_row(Text(shown(name), style=QUIET), Text(shown(value), style=how))
-    return grid
+    return Facts([(shown(name), shown(value), how) for name, value, how in facts], wide=to)
 
 
 def _held_up(view: JobView) -> bool:

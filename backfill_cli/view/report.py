@@ -23,8 +23,10 @@ from backfill_cli.view.lines import (
     spell_read,
     spell_rows,
     spell_spool,
+    spell_written,
 )
 from backfill_cli.view.model import JobView, spell_share
+from backfill_cli.view.quarantine import spell_quarantined
 from backfill_cli.view.verified import spell_verified
 
 LISTED = 30
@@ -82,10 +84,13 @@ def _facts(told: Reported) -> str:
     facts = [
         ("snapshot", f"{spell_share(view.share)}, {spell_read(view)}"),
         ("rows/s", spell_rate(view.rows_per_s)),
+        *((("changes/s", spell_rate(view.changes_per_s)),) if view.changes_per_s is not None else ()),
+        *((("written/s", spell_written(view.written_per_s)),) if view.written_per_s is not None else ()),
         ("lag", spell_lag(view.lag_s)),
         ("pending", spell_pending(view)),
         ("changes applied", f"{totals.changes_read:,}"),
         ("rows written", _written(totals)),
+        *((("quarantined", spell_quarantined(view.quarantined)),) if view.quarantined else ()),
         ("epochs", f"{totals.epochs:,}"),
         ("catalog rebuilt" if rebuilt else "created", spell_moment(view.created_ms)),
         (f"{'rebuild' if rebuilt else 'creation'} to last epoch", spell_duration(took)),

@@ -6,6 +6,9 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.segment import Segment
 from rich.style import Style
 from rich.table import Table
+from rich.text import Text
+
+from backfill_cli.view.hints import laid_out
 
 CURVE = "▁▂▃▄▅▆▇█"
 ASCII_CURVE = "_.-~=+*#"
@@ -39,6 +42,38 @@ class Bar:
         filled = filled[:width]
         yield Segment(filled, Style.parse(self._style))
         yield Segment(rest * (width - len(filled)), Style.parse("bright_black"))
+
+
+class Commands:
+    """What to type, as `laid_out`."""
+
+    def __init__(self, text: str, style: str) -> None:
+        self._text, self._style = text, style
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield Text("\n".join(laid_out(self._text, options.max_width)), style=self._style)
+
+
+class Facts:
+    """A name and a value each, values below each other. wide: of that name, a command is not broken if it fits."""
+
+    def __init__(self, facts: Sequence[tuple[str, str, str]], wide: str) -> None:
+        self._facts, self._wide = facts, wide
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        names = max(10, *(len(name) for name, _, _ in self._facts))
+        room = options.max_width - names - 2
+        for name, value, style in self._facts:
+            lines = laid_out(value, room) if name == self._wide else [value]
+            if name == self._wide and any(len(line) > room for line in lines):
+                yield Text(name, style=QUIET)
+                yield Commands(value, style)
+                continue
+            grid = Table.grid(expand=True, padding=(0, 2, 0, 0))
+            grid.add_column(no_wrap=True, width=names)
+            grid.add_column(ratio=1, overflow="fold")
+            grid.add_row(Text(name, style=QUIET), Text("\n".join(lines), style=style))
+            yield grid
 
 
 class Curve:

@@ -18,6 +18,7 @@ BROKEN = {
     "unknown op": (event("x", None, {"id": 1, "v": "a"}), "", "unknown op"),
     "a delete without a before image": (event("d", None, None), "", "so no key"),
     "an update without after": (event("u", {"id": 1, "v": "a"}, None), "", "no 'after'"),
+    "a heartbeat": ('{"ts_ms": 1700000000000}', "heartbeat.interval.ms = 0", "a heartbeat of Debezium"),
     "a NULL key": (event("c", None, {"id": None, "v": "a"}), "", "the key is NULL"),
     "a value not sent": (
         event("u", None, {"id": 7, "v": "__debezium_unavailable_value"}),
@@ -46,6 +47,7 @@ def test_case_23_a_truncate_stops_the_job_and_is_named(tmp_path: Path, spark: "S
     (tmp_path / "changes" / "1.json").write_text(event("t", None, None))
     error = failure(upstream, spark)
     assert "1.json: truncate is not supported" in error.message
+    assert 'set skipped.operations = "t" in the connector' in error.hint
 
 
 INEXACT: dict[str, tuple[pa.DataType, dict[str, Any], Any]] = {

@@ -256,7 +256,11 @@ def test_case_25_debezium_values_are_exact_or_a_fault(topic: Topic, spark: "Spar
 REFUSED = [
     (b"broken", NOT_WHOLE),
     (b'{"op": "c", "after": {"id": "x"}}', "not a Debezium envelope of the table's columns"),
-    (envelope("t", None, None), "truncate is not supported"),
+    (
+        envelope("t", None, None),
+        'truncate is not supported: set skipped.operations = "t" in the connector, and fill the table from a '
+        "topic without such a record, as the rows that it removed would stay",
+    ),
     (envelope("c", None, None), "no 'after' in an envelope with op c"),
     (envelope("d", None, None), "no 'before', so no key, in an envelope with op d"),
     (envelope("c", None, {"id": None, "name": "x"}), "column 'id': the key is NULL"),
@@ -284,3 +288,23 @@ def test_debezium_without_a_key_or_a_unit_is_told(topic: Topic) -> None:
     topic.write([envelope("c", None, {"id": 1, "d": "1.25"})])
     with pytest.raises(ConfigError, match=r'like \'1\.25\'\): set upstream\.value\.decimals = "string"'):
         topic.open(["id"], value=value).pin()
+
+
+def test_plan_is_told_of_rows_that_debezium_has_unwrapped(topic: Topic) -> None:
+    def advice(key: list[str], **value: str) -> list[str]:
+        told = {"format": "json", "schema": "id BIGINT, name STRING", **value}
+        upstream = topic.open(key, value=told) if key else topic.open(value=told)
+        assert isinstance(upstream, AdvisingUpstream)
+        upstream.pin()
+        return list(upstream.advice())
+
+    topic.write([b'{"id": 1, "name": "a"}', b"17", b"not JSON"])
+    assert [one for one in advice(["id"]) if "unwrapped" in one] == []
+    topic.write([b'{"id": 2, "name": "b", "__op": "c", "__deleted": "false"}'])
+    (told,) = [one for one in advice(["id"]) if "unwrapped" in one]
+    assert "(they have __deleted, __op)" in told
+    assert 'delete.tombstone.handling.mode = "tombstone"' in told
+    assert 'upstream.value.format = "debezium"' in told
+    (told,) = advice([])
+    assert "each change becomes a row" in told
+    assert advice([], schema="id BIGINT, __op STRING") == []

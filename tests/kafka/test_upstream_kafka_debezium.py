@@ -272,6 +272,12 @@ BROKEN = [
     (b'{"op":"c","after":{"id":1,"s":"x, inf","f":1e400}}', "column 'f': does not fit its type exactly"),
     (b'{"op":"c","after":{"id":1,"g":1e39}}', "column 'g': does not fit its type exactly"),
     (b'{"op":"c","after":{"id":1,"a":[1.0,-1e309]}}', "column 'a': does not fit its type exactly"),
+    (
+        b'{"ts_ms":1700000000000}',
+        "a heartbeat of Debezium, not a change of a table: set heartbeat.interval.ms = 0",
+    ),
+    (b'{"schema":{},"payload":{"ts_ms":1}}', "a heartbeat of Debezium"),
+    (b'{"op":"t","before":null,"after":null}', 'set skipped.operations = "t" in the connector'),
     (b'{"id":1,"s":"flat"}', "no 'op': not a Debezium envelope; rows that ExtractNewRecordState"),
     (
         b'{"after":"{\\"_id\\":1}","op":"c","source":{"connector":"mongodb"}}',

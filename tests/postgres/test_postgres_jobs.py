@@ -11,7 +11,7 @@ from postgres_job import Run, db
 from backfill_cli.engine.job.held import told_by_upstreams
 from backfill_cli.engine.verify.fix import fix
 from backfill_cli.engine.verify.job import verify
-from backfill_cli.errors import HistoryGone
+from backfill_cli.errors import BadData, HistoryGone, Transient
 from backfill_cli.model.upstream import HeldLog
 from backfill_cli.model.verify import EVERYTHING
 
@@ -135,3 +135,38 @@ def test_a_fix_writes_what_others_changed_and_leaves_keys_that_have_changed_upst
     assert run.rows(f"SELECT id, n, big FROM t {kept}") == db(f"SELECT id, n, large FROM t {kept}")
     run.catch_up()
     assert run.rows("SELECT id, n FROM t ORDER BY 1") == db("SELECT id, n FROM t ORDER BY 1")
+
+
+def test_verify_of_a_job_that_a_column_ended_says_what_the_run_said(
+    spark: "SparkSession", db: Database, tmp_path: Path
+) -> None:
+    run = Run(db, tmp_path, "t")
+    run.catch_up()
+    db("ALTER TABLE t ADD COLUMN more int DEFAULT 7")
+    for act in (run.catch_up, lambda: verify("orders", run.catalog)):
+        with pytest.raises(BadData, match="column 'more' was added with a default") as caught:
+            act()
+        assert "backfill drop orders --with-rows --confirm orders" in caught.value.hint
+
+
+def test_verify_of_a_stopped_job_whose_table_has_a_new_column_says_who_applies_it(
+    spark: "SparkSession", db: Database, tmp_path: Path
+) -> None:
+    run = Run(db, tmp_path, "t")
+    run.catch_up()
+    db("ALTER TABLE t ADD COLUMN more int")
+    with pytest.raises(Transient, match="its columns changed, and the log is not applied up to that") as caught:
+        verify("orders", run.catalog)
+    assert caught.value.hint == (
+        "backfill resume orders --detach; backfill wait orders --for caught-up; backfill verify orders"
+    )
+    run.catch_up()
+    assert verify("orders", run.catalog).equal
+
+
+def test_plan_names_the_types_that_the_sink_has_for_uuid_and_json(
+    spark: "SparkSession", db: Database, tmp_path: Path
+) -> None:
+    db("CREATE TABLE typed (id uuid PRIMARY KEY, j json, b jsonb, s text, n bigint)")
+    (table,) = Run(db, tmp_path, "typed").planned().tables
+    assert dict(table.columns) == {"id": "uuid", "j": "json", "b": "json", "s": "string", "n": "bigint"}

@@ -165,3 +165,26 @@ def test_a_value_that_cannot_be_kept_names_its_table(db: Database, tmp_path: Pat
     db("INSERT INTO far VALUES (1, now()), (3, NULL), (2, '-infinity'), (4, 'infinity')")
     with pytest.raises(BadData, match=AT):
         job.step(judged=False)
+
+
+def test_a_table_that_does_not_exist_is_told_with_those_that_do_nearest_first(
+    db: Database, tmp_path: Path
+) -> None:
+    db(
+        "CREATE TABLE orders (id int PRIMARY KEY)",
+        'CREATE TABLE "Orders" (id int PRIMARY KEY)',
+        "CREATE SCHEMA shop",
+        "CREATE TABLE shop.order_lines (id int PRIMARY KEY)",
+        "CREATE VIEW ordered AS SELECT 1 id",
+    )
+    with pytest.raises(UsageError) as caught:
+        PlainJob(db, tmp_path, {"ordrs": ("id",)})
+    head, _, known = caught.value.message.partition("; known tables: ")
+    assert head == "table 'ordrs' does not exist"
+    assert set(known.split(", ")) == {"orders", '"Orders"', "shop.order_lines", "t"}
+    assert known.startswith("orders, ")
+    assert known.endswith(", t")
+    assert caught.value.hint.endswith('[[tables]] name = "orders"')
+    with pytest.raises(UsageError) as caught:
+        PlainJob(db, tmp_path, {"Orders": ("id",), '"Order"': ("id",)})
+    assert caught.value.hint.endswith("""[[tables]] name = '"Orders"'""")

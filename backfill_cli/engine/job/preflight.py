@@ -1,10 +1,10 @@
 """`backfill plan`: what a job would do, from metadata and a sample; nothing is written."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from backfill_cli.catalog.moments import spell_epoch
-from backfill_cli.contracts import AdvisingUpstream, CheckedSink, HeldUpstream, SinkTable
+from backfill_cli.contracts import AdvisingUpstream, CheckedSink, HeldUpstream, LogicalSink, SinkTable
 from backfill_cli.engine.job.create import (
     require_same,
     require_same_strategy,
@@ -29,7 +29,7 @@ from backfill_cli.engine.staging.sample import require_readable
 from backfill_cli.errors import BackfillError, NoSuchJob, SinkInUse, Transient
 from backfill_cli.model.job import JobState
 from backfill_cli.model.plan_report import PlannedTable, PlanReport
-from backfill_cli.model.schema import fields_of, shown
+from backfill_cli.model.schema import fields_of, shown_column
 from backfill_cli.model.upstream import Pin
 
 if TYPE_CHECKING:
@@ -95,7 +95,8 @@ def plan(config: "JobConfig", catalog: "Catalog", into_existing: bool = False) -
             refused.append(f"{error.message}. Try: {error.hint}")
         except Transient as error:
             warnings.append(f"{error.message}; start would wait: {error.hint}")
-    planned = [_planned(table, pin, upstream.capabilities.current) for table in tables if not table.side]
+    kept = sink.logical_types if isinstance(sink, LogicalSink) else frozenset[str]()
+    planned = [_planned(table, pin, upstream.capabilities.current, kept) for table in tables if not table.side]
     exact = pin.complete_at is None
     return PlanReport(
         job=config.job.name,
@@ -117,7 +118,7 @@ def plan(config: "JobConfig", catalog: "Catalog", into_existing: bool = False) -
     )
 
 
-def _planned(table: SinkTable, pin: Pin, estimated: bool) -> PlannedTable:
+def _planned(table: SinkTable, pin: Pin, estimated: bool, kept: Collection[str]) -> PlannedTable:
     splits = [s for s in pin.splits if s.table == table.name]
     counted = all(s.rows is not None for s in splits)
     return PlannedTable(
@@ -127,7 +128,7 @@ def _planned(table: SinkTable, pin: Pin, estimated: bool) -> PlannedTable:
         splits=len(splits),
         rows=sum(s.rows or 0 for s in splits) if counted else None,
         size_bytes=sum(s.size_bytes for s in splits),
-        columns=tuple((f["name"], shown(f["type"])) for f in fields_of(table.schema)),
+        columns=tuple((f["name"], shown_column(f, kept)) for f in fields_of(table.schema)),
         estimated=estimated,
     )
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from backfill_cli.engine.loop.limit import Now, limit_of
@@ -17,6 +17,7 @@ from backfill_cli.strategies import S, Strategy, StrategyState
 WINDOW = 8  # number of epochs that a rate is computed over
 LONG_MS = 1_000  # what takes longer is reported while it lasts
 LATELY_MS = 5_000
+MEANT_MS = 3_000  # a rate over less depends on when an epoch happened to begin, and jumps
 PARTITIONS_SHOWN = 64  # more would fill a screen, and the catalog at every heartbeat
 
 
@@ -55,6 +56,7 @@ class Meter:
         self._interval_ms = interval_ms
         self._follows = follows
         self._recent: tuple[_Measured, ...] = ()
+        self._first: _Measured | None = None
         self._plan = EpochPlan()
         self._observed_ms: int | None = None
         self._view = UpstreamView("{}", START)
@@ -105,7 +107,9 @@ class Meter:
 
     def committed(self, record: EpochRecord, barrier_ms: int, committed_ms: int) -> None:
         """One more epoch is in the sink. barrier_ms, committed_ms: by the steady clock."""
-        self._recent = (*self._recent, _Measured(record, barrier_ms, committed_ms))[-WINDOW:]
+        measured = _Measured(record, barrier_ms, committed_ms)
+        self._first = self._first or measured
+        self._recent = (*self._recent, measured)[-WINDOW:]
 
     def settled(self, state: StrategyState, plan: EpochPlan, began_ms: int) -> None:
         """The sink has the plan of a barrier begun at `began_ms`; if nothing is left, it has all there was."""
@@ -118,6 +122,17 @@ class Meter:
         self._view = view
         self._observed_ms, self._seen_since = now_ms, True
         self._oldest_ms = self._oldest_of(plan)
+
+    def discarded(self) -> None:
+        """The last observed plan will not be applied: what it reads is pending again."""
+        window = self._plan.window
+        if window is not None:
+            self._plan = replace(
+                self._plan,
+                window=None,
+                pending_after=self._plan.pending_after + window.epochs,
+                oldest_pending_ms=window.from_ms,
+            )
 
     def _oldest_of(self, plan: EpochPlan) -> int | None:
         """Upstream time of the oldest change that the sink lacks until this plan is applied."""
@@ -147,7 +162,7 @@ class Meter:
         oldest_ms = min((ms for ms in (self._flying_ms, self._oldest_ms) if ms is not None), default=None)
         self._told_oldest_ms = oldest_ms
         doing = self._told
-        changes_per_s, written_per_s = self._log_rates(steady_ms)
+        changes_per_s, written_per_s = self._log_rates(steady_ms) or (None, None)
         follows = state.phase != Phase.SNAPSHOT
         return Progress(
             phase=state.phase,
@@ -186,16 +201,20 @@ class Meter:
         )
 
     def _rates(self) -> list[float]:
-        """Snapshot rows per second of the recent epochs, from one barrier to the next."""
+        """Snapshot rows per second of the recent epochs, barrier to barrier; see `_reads`."""
         return [rows * 1000 / span_ms for rows, span_ms in self._reads()]
 
     def _reads(self) -> list[tuple[int, int]]:
-        """(rows, ms) of the recent epochs that read snapshot rows, excluding time while the job was paused."""
-        return [
-            (epoch.record.snapshot_rows, max(1, following.barrier_ms - epoch.barrier_ms))
-            for epoch, following in pairwise(self._recent)
-            if epoch.record.snapshot_rows and "resume" not in following.record.mutations
+        """(rows, ms) of the recent epochs that read snapshot rows, excluding time while the job was paused.
+
+        None before they have lasted long enough, together, without a run's first epoch: that one starts workers.
+        """
+        reads = [
+            (one.record.snapshot_rows, max(1, following.barrier_ms - one.barrier_ms))
+            for one, following in pairwise(self._recent)
+            if one != self._first and one.record.snapshot_rows and "resume" not in following.record.mutations
         ]
+        return reads if sum(span_ms for _, span_ms in reads) >= MEANT_MS else []
 
     def _rate(self, limit: float | None) -> float | None:
         """Over the recent epochs together; a limit holds on average, so no rate above the limit is shown."""
@@ -214,9 +233,10 @@ class Meter:
         if state.control.paused or state.phase == Phase.UPSTREAM:
             return None
         if state.phase == Phase.LOG_STORE:
-            applied, arriving = self._applied()
+            applied, arriving, span_s = self._applied()
             left_epochs = self._plan.pending_after
-            return (left_epochs / applied, left_epochs / (applied - arriving)) if applied > arriving else None
+            meant = applied > arriving and span_s * 1000 >= MEANT_MS
+            return (left_epochs / applied, left_epochs / (applied - arriving)) if meant else None
         if read.done:
             left = read.rows / read.done * (read.total - read.done)  # assumes the same row density
         elif read.rows_total is not None or read.share is not None:
@@ -241,14 +261,16 @@ class Meter:
         committed = sum(epoch.record.commit_ms for epoch in self._recent)
         return Now(self._plan, self._view, waiting, lasting, committed > staged)
 
-    def _log_rates(self, steady_ms: int) -> tuple[float, Written]:
-        """Changes read and rows written per second over the recent epochs; 0 if none has arrived for a while."""
+    def _log_rates(self, steady_ms: int) -> tuple[float, Written] | None:
+        """Changes read and rows written per second, recently; 0 if none for a while, None before MEANT_MS."""
         recent = [epoch for epoch in self._recent if epoch.record.phase != Phase.SNAPSHOT]
         quiet_ms = max(LATELY_MS, 3 * self._interval_ms)
         if not recent or steady_ms - recent[-1].committed_ms > quiet_ms:
             return 0.0, Written(0.0, 0.0, 0.0)
+        if max(steady_ms, recent[-1].committed_ms) - recent[0].barrier_ms < MEANT_MS:
+            return None
         records = [epoch.record for epoch in recent]
-        span_s = max(1, recent[-1].committed_ms - recent[0].barrier_ms) / 1000
+        span_s = max(MEANT_MS, recent[-1].committed_ms - recent[0].barrier_ms) / 1000
         written = Written(
             sum(record.rows_inserted or 0 for record in records) / span_s,
             sum(record.rows_upserted or 0 for record in records) / span_s,
@@ -256,22 +278,22 @@ class Meter:
         )
         return sum(record.changes_read for record in records) / span_s, written
 
-    def _applied(self) -> tuple[float, float]:
-        """Upstream epochs per second, recently: applied, and arriving meanwhile."""
+    def _applied(self) -> tuple[float, float, float]:
+        """Upstream epochs per second, recently: applied, and arriving meanwhile; over how many seconds."""
         recent = [epoch for epoch in self._recent if epoch.record.upstream_epochs]
         span_s = (recent[-1].committed_ms - recent[0].barrier_ms) / 1000 if recent else 0.0
         if span_s <= 0:
-            return 0.0, 0.0
+            return 0.0, 0.0, 0.0
         applied = sum(epoch.record.upstream_epochs for epoch in recent)
         # What is pending after an epoch was pending at its barrier: what that barrier saw did not arrive
         # meanwhile.
         more = recent[-1].record.pending_epochs - recent[0].record.pending_epochs
         arrived = max(0, applied - recent[0].record.upstream_epochs + more)
-        return applied / span_s, arrived / span_s
+        return applied / span_s, arrived / span_s, span_s
 
     def _not_converging(self) -> str:
         """Both rates, and what would help."""
-        rate, growth = self._applied()
+        rate, growth, _ = self._applied()
         return (
             f"not converging: {rate:.1f} upstream epochs/s applied, {growth:.1f}/s arriving; "
             "a larger barrier.target, more cores, or fewer and larger upstream commits would help"

@@ -156,6 +156,7 @@ class Orchestrator(Generic[S]):
         if self._ahead is not None:
             self._ports.stager.discard(self._ahead.checkpoint.epoch, self._ahead.checkpoint.attempt)
             self._ahead = None
+            self._meter.discarded()
 
     def asked(self) -> bool:
         """Whether somebody has asked for the job's status since the last call."""

@@ -55,9 +55,11 @@ def start(
         if known is None:
             try:
                 known = create(config, catalog, resources, until, into_existing)
-            except BackfillError as error:
-                catalog.leave_nothing(lock)
-                raise error.without_job() from error.__cause__
+            except BaseException as error:  # Ctrl-C, too
+                with suppress(BackfillError):
+                    catalog.leave_nothing(lock)
+                told = error.without_job() if isinstance(error, BackfillError) else error
+                raise told from error.__cause__
             return run.created(known, config, resources, lock)
         require_same(known, config, catalog.change_logs.has_been_read(name))
         require_same_strategy(known, config, resources.upstream)

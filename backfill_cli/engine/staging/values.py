@@ -41,7 +41,7 @@ def _raised(name: str, column: "Column", kind: str) -> "Column":
     shown = F.lit("")
     if kind == "string":
         shown = F.concat(F.lit(": 0x"), F.left(F.hex(column.cast("binary")), F.lit(2 * SHOWN_BYTES)))
-    said = F.concat(F.lit(f"{MARK} [BadData] column {name!r}: text that is not UTF-8"), shown)
+    said = F.concat(F.lit(f"{MARK} column {name!r}: text that is not UTF-8"), shown)
     return F.raise_error(F.concat(said, F.lit(f" :try {HINT} :end")))
 
 

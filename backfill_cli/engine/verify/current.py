@@ -5,7 +5,8 @@ contain has not changed in between. The state at the checkpoint of a key that it
 such keys are not compared, but counted.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -15,7 +16,7 @@ from backfill_cli.contracts import SinkCopy, SinkTable, TakenTable, TakingUpstre
 from backfill_cli.engine.loop.epoch import recall
 from backfill_cli.engine.staging import transform
 from backfill_cli.engine.staging.files import folder_made, write
-from backfill_cli.errors import HistoryGone, Transient
+from backfill_cli.errors import BackfillError, HistoryGone, LogFirst, Transient
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.plan import ChangeWindow, SnapshotRead
 from backfill_cli.model.schema import names_of
@@ -52,7 +53,8 @@ class CurrentRows:
 
     def _rows(self, copy: SinkCopy, table: SinkTable, at: Checkpoint) -> "DataFrame":
         if self._taken is None:
-            self._taken = self._read(at)
+            with self._log_first():
+                self._taken = self._read(at)
         columns = [backticked(name) for name in names_of(table.schema)]
         now = self.spark.read.parquet(str(self.folder / table.name)).select(*columns)
         taken = self._taken.get(table.name, TakenTable())
@@ -71,6 +73,7 @@ class CurrentRows:
     def _read(self, at: Checkpoint) -> Mapping[str, TakenTable]:
         """Writes all rows that the job had read to files, and takes the log from the checkpoint on."""
         recall(self.upstream, at)
+        self._require_all(at)  # what has ended the job, or would, is named as a run names it
         for table in self.config.tables:
             if table.name not in (self.only or (table.name,)):
                 continue
@@ -89,6 +92,21 @@ class CurrentRows:
         taken = self.upstream.take(self.spark, window, within, at.schemas, str(folder)).tables
         self._require_all(at)
         return taken
+
+    @contextmanager
+    def _log_first(self) -> Iterator[None]:
+        """Rows that can be read only once the log is applied: nobody applies it while no runner has the job."""
+        try:
+            yield
+        except Exception as exc:
+            failure = exc if isinstance(exc, BackfillError) else self.upstream.failure(exc)
+            if not isinstance(failure, LogFirst):
+                raise
+            name = self.config.job.name
+            run = "" if self.live else f"backfill resume {name} --detach; "
+            raise LogFirst(
+                failure.message, f"{run}backfill wait {name} --for caught-up; backfill verify {name}"
+            ) from exc
 
     def _require_all(self, at: Checkpoint) -> None:
         """The log still had everything after the checkpoint: a job that continues lets the log discard it."""

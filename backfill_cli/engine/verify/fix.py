@@ -34,6 +34,7 @@ from backfill_cli.engine.verify.job import (
     noted,
     require_drained,
     require_known,
+    start_over_named,
     verify,
 )
 from backfill_cli.engine.verify.progress import Steps
@@ -75,6 +76,7 @@ def fix(
     with (
         catalog.lock_job(job) as lock,
         history_named(job),
+        start_over_named(definition),
         ExitStack() as opened,
     ):
         steps = Steps(job, tell, time.monotonic)

@@ -63,7 +63,12 @@ def verify(
     require_known(definition, asked)
     require_drained(definition, catalog, live)
     config = from_stored(definition.config)
-    with history_named(job), Resources(config) as resources, Steps(job, tell, time.monotonic) as steps:
+    with (
+        history_named(job),
+        start_over_named(definition),
+        Resources(config) as resources,
+        Steps(job, tell, time.monotonic) as steps,
+    ):
         if restart:
             catalog.verified.forget_equal(job)
         memory = Memory(catalog, job, asked, independent)
@@ -121,6 +126,16 @@ def history_named(job: str) -> Iterator[None]:
         ) from gone
 
 
+@contextmanager
+def start_over_named(definition: JobDefinition) -> Iterator[None]:
+    """An error that only starting over corrects has the command for it in its hint."""
+    try:
+        yield
+    except BackfillError as error:
+        error.naming(definition.name, definition.has_tables_to_itself)
+        raise
+
+
 @dataclass(frozen=True)
 class Verification:
     """One job's comparison, which can be repeated. live: a runner has the job."""
@@ -171,7 +186,11 @@ class Verification:
 
         passing = tenacity.retry_if_exception_type(Transient)
         retrying = tenacity.Retrying(retry=passing, stop=tenacity.stop_after_attempt(2), reraise=True)
-        return retrying(lambda: self._tried(None if begin is None else begin()))
+        for attempt in retrying:
+            with attempt:
+                self.steps.attempt = attempt.retry_state.attempt_number
+                return self._tried(None if begin is None else begin())
+        raise AssertionError("the last attempt returns or raises")
 
     def _tried(self, take: Changes | None) -> VerifyReport:
         upstream, spark = self.resources.upstream, self.resources.spark
@@ -242,7 +261,8 @@ def verify_against(
     """
     began_s = time.monotonic()
     steps = steps or Steps.untold()
-    steps.doing("taking a copy of the sink" if live else "opening the sink")
+    again = f", attempt {steps.attempt}" if steps.attempt > 1 else ""
+    steps.doing(f"{'taking a copy of the sink' if live else 'opening the sink'}{again}")
     with folder_of(staging / definition.name) as folder, sink.copied(definition.name, live, folder) as copy:
         saved = copy.saved()
         if saved is None:

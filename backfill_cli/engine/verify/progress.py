@@ -82,6 +82,7 @@ class Steps:
     """Reports each step when it begins, and its progress every half second while the `with` block lasts.
 
     tell: also called from another thread. counts: measures how much of a pass is done, once available.
+    attempt: which one the steps are of.
     """
 
     def __init__(self, job: str, tell: Callable[[VerifyProgress], None], now_s: Callable[[], float]) -> None:
@@ -93,6 +94,7 @@ class Steps:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._go_on, name="progress", daemon=True)
         self.counts: TaskCounts | None = None
+        self.attempt = 1
 
     @classmethod
     def untold(cls) -> "Steps":

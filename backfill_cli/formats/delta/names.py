@@ -58,6 +58,18 @@ def located(spark: "SparkSession", name: str) -> Where | None:
     return Where.of(_uri(detail[0]["location"]), "")
 
 
+def beside(spark: "SparkSession", name: str) -> list[str]:
+    """The tables in this table's schema, by their names; none where the catalog does not say."""
+    catalog, schema, _ = name.split(".")
+    try:
+        told = spark.sql(f"SHOW TABLES IN {backticked(catalog)}.{backticked(schema)}").toArrow().to_pylist()
+    except Exception as exc:
+        if _refused(name, exc) is exc:
+            raise
+        return []
+    return [f"{catalog}.{schema}.{one['tableName']}" for one in told if not one["isTemporary"]]
+
+
 def schema_folder(spark: "SparkSession", name: str) -> str:
     """Where the catalog puts tables of this table's schema. Raises UsageError if it does not say."""
     catalog, schema, _ = name.split(".")

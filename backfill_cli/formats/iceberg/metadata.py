@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -90,6 +91,32 @@ class Look:
         with _ours(self._place):
             root = self._root()
             return self._of_catalog() if root is None else self._of_folder(f"{root}/metadata")
+
+    def beside(self) -> list[str]:
+        """The tables in this table's namespace, by their names in its catalog; none of a table in a folder.
+
+        For an error about this table: none either where they cannot be listed.
+        """
+        place, names = self._place, list[str]()
+        with suppress(Exception):
+            root = self._root() if place.folder is None else ""
+            if root is None:
+                names = sorted(found[-1] for found in self._catalog.list_tables(place.names[:-1]))
+            elif root:
+                names = self._folders(root.rpartition("/")[0])
+        return [".".join((place.catalog, *place.names[:-1], name)) for name in names]
+
+    def _folders(self, parent: str) -> list[str]:
+        """The folders in this one that hold a table's metadata."""
+        from pyarrow.fs import FileSelector, FileType
+
+        assert self._io is not None
+        scheme, netloc, path = self._io.parse_location(parent)
+        files = self._io.fs_by_scheme(scheme, netloc)
+        found = files.get_file_info(FileSelector(path, allow_not_found=True))
+        names = sorted(one.base_name for one in found if one.type == FileType.Directory)
+        held = files.get_file_info([f"{path}/{name}/metadata" for name in names])
+        return [name for name, one in zip(names, held, strict=True) if one.type == FileType.Directory]
 
     def _root(self) -> str | None:
         if self._place.folder is not None:

@@ -28,6 +28,7 @@ from backfill_cli.sinks.duckdb.options import DuckDBOptions
 from backfill_cli.sinks.duckdb.sql import Target
 from backfill_cli.sinks.duckdb.state import has_state, markers_of, raise_token, record, saved_of
 from backfill_cli.sinks.duckdb.tables import check, drop_tables, prepare
+from backfill_cli.sinks.duckdb.types import LOGICAL
 
 if TYPE_CHECKING:
     from backfill_cli.sinks.duckdb.verify import DuckDBCopy
@@ -38,6 +39,7 @@ class DuckDBSink:
 
     transactional = True
     partial = True
+    logical_types = frozenset(LOGICAL)
 
     def __init__(self, options: DuckDBOptions) -> None:
         self.path = Path(options.path).absolute()

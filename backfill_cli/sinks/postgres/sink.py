@@ -29,6 +29,7 @@ from backfill_cli.sinks.postgres.sql import Target
 from backfill_cli.sinks.postgres.staged import Refused
 from backfill_cli.sinks.postgres.state import State, side_targets
 from backfill_cli.sinks.postgres.tables import check, create_state, drop_state, drop_tables, prepare
+from backfill_cli.sinks.postgres.types import LOGICAL
 
 if TYPE_CHECKING:
     from backfill_cli.sinks.postgres.verify import PostgresCopy
@@ -39,6 +40,7 @@ class PostgresSink:
 
     transactional = True
     partial = True
+    logical_types = frozenset(LOGICAL)
 
     def __init__(self, options: PostgresOptions) -> None:
         self.place = Place.of(options.dsn)

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 from backfill_cli.contracts import ArrowTasks, TableSpec
 from backfill_cli.errors import BackfillError, HistoryGone, UsageError
 from backfill_cli.formats.delta.edge import Where, named_in
-from backfill_cli.formats.delta.names import Session, is_name, located
+from backfill_cli.formats.delta.names import Session, beside, is_name, located
 from backfill_cli.formats.delta.plain import plain_files
 from backfill_cli.formats.key_ranges import KeyRange
 from backfill_cli.formats.key_reads import Held, closed_read, frame_of
 from backfill_cli.formats.lake.plain_files import PlainFiles
+from backfill_cli.model.nearest import spell_known
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.schema import columns_of, schema_text
 from backfill_cli.model.upstream import Pin, SnapshotPin
@@ -126,7 +127,8 @@ def place_of(template: str, table: str, session: Session) -> Where:
     name = template.replace("{table}", table)
     found = located(session(), name)
     if found is None:
-        raise UsageError(f"{name}: no Delta table with that name", "correct upstream.table")
+        known = spell_known(name, beside(session(), name))
+        raise UsageError(f"{name}: no Delta table with that name{known}", "correct upstream.table")
     return found
 
 

@@ -12,6 +12,7 @@ from backfill_cli.formats.iceberg.places import Place, Settings, template
 from backfill_cli.formats.iceberg.types import columns
 from backfill_cli.formats.key_points import Point, point_of
 from backfill_cli.formats.key_ranges import FileKeys, planned
+from backfill_cli.model.nearest import spell_known
 from backfill_cli.model.schema import Columns
 from backfill_cli.model.split import Split
 from backfill_cli.upstreams.iceberg.options import moment
@@ -51,7 +52,8 @@ class Table:
         """The table's current metadata. Raises UsageError if it does not exist."""
         held = self._look.now()
         if held is None:
-            raise UsageError(f"{self.place}: no Iceberg table", "correct upstream.table")
+            known = spell_known(str(self.place), self._look.beside())
+            raise UsageError(f"{self.place}: no Iceberg table{known}", "correct upstream.table")
         return held
 
 

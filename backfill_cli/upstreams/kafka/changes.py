@@ -110,7 +110,7 @@ class KafkaChanges:
 
     def advice(self) -> Sequence[str]:
         """What `plan` says about the topic."""
-        said = list(self._topic.may_have_grown(len(self._partitions)))
+        said = [*self._topic.may_have_grown(len(self._partitions)), *self._topic.is_unwrapped((), appends=False)]
         if self._compacted is not False:
             known = "is compacted" if self._compacted else "may be compacted (this user is not allowed to see it)"
             said.append(

@@ -1,7 +1,7 @@
 """A topic: which one it is, what it holds, and its records as changes of a table."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -121,6 +121,26 @@ class Topic:
             "overwrite newer ones; if one is added later, the job stops, unless "
             f"{self._options.at}.accept_growth = true says that every key stays in its partition"
         ]
+
+    def is_unwrapped(self, columns: Collection[str], appends: bool) -> Sequence[str]:
+        """A warning for rows that Debezium took out of their envelopes: what becomes of deletes.
+
+        columns: that are declared; who declares Debezium's fields knows them. appends: each record is a row.
+        """
+        if self._options.value.format != "json":
+            return []
+        found = samples.unwrapped(self.connection, self._options.topic, self._seen or self.look())
+        if not found or set(found) & set(columns):
+            return []
+        what = (
+            f"topic '{self._options.topic}' holds rows that Debezium's ExtractNewRecordState has unwrapped (they "
+            f"have {', '.join(found)})"
+        )
+        whole = f'or take that transform out, and set {self._options.at}.value.format = "debezium"'
+        if appends:
+            return [f"{what}: each change becomes a row; for the table as it is now, set tables.key, {whole}"]
+        tombstones = 'delete.tombstone.handling.mode = "tombstone"'
+        return [f"{what}: only tombstones are followed as deletes: set {tombstones} in the transform, {whole}"]
 
     def fast_path(self, value: Columns, required: Sequence[str] = ()) -> FastPath | None:
         """The fast path, which only our own reader has."""

@@ -105,7 +105,10 @@ class KafkaUpstream:
         )
 
     def advice(self) -> Sequence[str]:
-        return [] if self.capabilities.appends else self._topic.may_have_grown(len(self._taken().splits))
+        pin, appends = self._taken(), self.capabilities.appends
+        grown = [] if appends else self._topic.may_have_grown(len(pin.splits))
+        named = columns.of_value(columns_of(pin.schema[self._topic.table.name]))
+        return [*grown, *self._topic.is_unwrapped(named, appends)]
 
     def batches(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> ArrowTasks | None:
         value = columns.of_value(columns_of(self._taken().schema[self._topic.table.name]))

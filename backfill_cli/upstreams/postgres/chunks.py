@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from backfill_cli import postgres_driver
 from backfill_cli.contracts import Piece
-from backfill_cli.errors import BackfillError, Transient, UsageError
+from backfill_cli.errors import BackfillError, LogFirst, Transient, UsageError
 from backfill_cli.postgres_says import INSTALL
 from backfill_cli.upstreams.postgres.client import SERVER, completed, of_state
 from backfill_cli.upstreams.postgres.keys import literal
@@ -211,6 +211,7 @@ def _same_table(cursor: Any, chunk: Chunk) -> None:
     found = [tuple(row) for row in cursor.fetchall()]
     expected = [(column.name, column.type_oid, column.typmod) for column in chunk.columns]
     if (found[: len(expected)] if chunk.may_have_more else found) != expected:
-        raise Transient(
-            f"table {chunk.name!r}: its columns changed while it was read", "wait: the log is read first"
+        raise LogFirst(
+            f"table {chunk.name!r}: its columns changed, and the log is not applied up to that",
+            "wait: the log is applied first",
         )

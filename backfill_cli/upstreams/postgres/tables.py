@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import TableSpec
 from backfill_cli.errors import UsageError
+from backfill_cli.model.nearest import nearest_first, spell_known
 from backfill_cli.model.schema import schema_text
 from backfill_cli.model.split import Split
 from backfill_cli.postgres_says import PLACE
@@ -46,6 +47,12 @@ SELECT c.oid::bigint, n.nspname, c.relname, c.relkind::text, c.relreplident::tex
        ARRAY(SELECT l.oid::regclass::text FROM pg_partition_tree(c.oid) t JOIN pg_class l ON l.oid = t.relid
              WHERE t.isleaf AND l.oid <> c.oid AND l.relreplident <> 'f' ORDER BY l.oid)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass(%s)
+"""
+
+_NAMES = """
+SELECT c.oid::regclass::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND n.nspname !~ '^pg_|^information_schema$'
+  AND has_schema_privilege(n.oid, 'USAGE') ORDER BY 1 LIMIT 10000
 """
 
 
@@ -161,14 +168,27 @@ def _row(connection: "psycopg.Connection[Any]", name: str) -> Any:
                 """name = '"My Schema"."My Table"'""",
             ) from exc
     if row is None:
+        known = _names(connection)
+        near = nearest_first(name, known)[0] if known else "public.orders"
         raise UsageError(
-            f"table {name!r} does not exist",
-            'name it as in SQL, with its schema: [[tables]] name = "public.orders"',
+            f"table {name!r} does not exist{spell_known(name, known)}",
+            f"name it as in SQL, with its schema: [[tables]] name = {_in_toml(near)}",
         )
     if row[3] not in ("r", "p"):
         kind = {"v": "a view", "m": "a materialized view", "f": "a foreign table"}.get(row[3], "not a table")
         raise UsageError(f"table {name!r} is {kind}: it has no change log", "name the tables it is built from")
     return row
+
+
+def _names(connection: "psycopg.Connection[Any]") -> list[str]:
+    """The tables that the role may look at, each as SQL names it here: with its schema where that is needed."""
+    with asking("reading its catalog"):
+        rows = connection.execute(_NAMES).fetchall()
+    return [name for (name,) in rows]
+
+
+def _in_toml(text: str) -> str:
+    return f"'{text}'" if '"' in text else f'"{text}"'
 
 
 def _table(spec: TableSpec, row: Any, columns: tuple[Column, ...]) -> PgTable:

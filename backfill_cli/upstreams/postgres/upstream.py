@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import ArrowTasks, Piece, TableSpec, Taken, UpstreamCapabilities
-from backfill_cli.errors import BackfillError, Fatal, Transient
+from backfill_cli.errors import BackfillError, Fatal, LogFirst
 from backfill_cli.model.plan import ChangeWindow, SnapshotRead
 from backfill_cli.model.position import Cursor, Position
 from backfill_cli.model.schema import field as schema_field
@@ -200,7 +200,7 @@ class PostgresUpstream(Holding):
             taken = taking.in_worker(spark, request)
         if window.open and taken.up_to < up_to:
             whose = f"table {next(iter(taken.changed))!r}: its" if taken.changed else "a table's"
-            raise Transient(f"{whose} columns changed while rows were read", "wait: the log is now applied first")
+            raise LogFirst(f"{whose} columns changed while rows were read", "wait: the log is applied first")
         known = self._memory.at(after)
         hidden = slot.hidden(connection, taken.xids, known.hidden) if within is not None else ()
         for name, columns in taken.changed.items():

@@ -192,6 +192,5 @@ def _bad(column: Column, value: str) -> BadData:
 
 
 def _short(value: str) -> str:
-    """For a message, which passes through Spark as text: see `spark.failures`."""
-    told = value.replace(" :", " : ")
-    return told if len(told) <= 60 else f"{told[:60]}…"
+    """For a message."""
+    return value if len(value) <= 60 else f"{value[:60]}…"

@@ -33,6 +33,7 @@ COMMAND = re.compile(rf"backfill (?:{VERBS})\b(?: (?!or\b)[^\s;,(#]+)*")
 STATES = catalog_states.STATES | sink_states.STATES | engine_states.STATES | command_states.STATES
 
 NEEDS_A_SERVER = {
+    "backfill_cli/engine/verify/current.py:_log_first",
     "backfill_cli/engine/verify/current.py:_require_all",
     "backfill_cli/sinks/postgres/state.py:own",
     "backfill_cli/sinks/postgres/existing.py:added",

@@ -62,8 +62,8 @@ def test_a_spelled_duration_reads_back_within_a_twentieth(seconds: float) -> Non
 
 
 def test_spelled_durations_and_sizes_are_short() -> None:
-    spelled = [spell_duration(s) for s in (0, 0.42, 9.97, 59.6, 61, 3600, 3660, 90000, 172800)]
-    assert spelled == ["0s", "0.4s", "10s", "1m", "1m 1s", "1h", "1h 1m", "1d 1h", "2d"]
+    spelled = [spell_duration(s) for s in (0, 0.001, 0.42, 9.97, 59.6, 61, 3600, 3660, 90000, 172800)]
+    assert spelled == ["0s", "1ms", "0.4s", "10s", "1m", "1m 1s", "1h", "1h 1m", "1d 1h", "2d"]
     assert [spell_size(s) for s in (0, 812, 1300, 5 * 1024**2, 34 * 1024**3)] == [
         "0 B",
         "812 B",

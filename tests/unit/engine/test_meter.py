@@ -24,10 +24,10 @@ def state(*progress: SplitProgress, control: Control | None = None, reported_ms:
 
 
 def meter(latest: dict[str, int] | None = None, rows: int = 30) -> Meter:
-    """A meter that saw two epochs of `rows` history rows, a second apart, and the log's end."""
+    """A meter that saw some epochs of `rows` history rows, a second apart, and the log's end."""
     made = Meter("job", "time", 1000)
-    made.committed(EpochRecord(1000, 0, Phase.SNAPSHOT, 1000, snapshot_rows=rows), 1000, 1900)
-    made.committed(EpochRecord(2000, 1000, Phase.SNAPSHOT, 2000, snapshot_rows=rows), 2000, 2900)
+    for at in range(1000, 6000, 1000):
+        made.committed(EpochRecord(at, at - 1000, Phase.SNAPSHOT, at, snapshot_rows=rows), at, at + 900)
     if latest is not None:
         made.observed(EpochPlan(latest=Position.of(latest)), 2000, UpstreamView("{}", START))
     return made
@@ -202,20 +202,20 @@ def test_while_catching_up_the_time_left_goes_by_what_is_applied_and_what_arrive
 
 
 def test_changes_a_second_are_those_of_the_recent_epochs_and_none_of_a_quiet_while() -> None:
-    made = applied((1, 0, 500), (1, 0, 1500))
+    made = applied((1, 0, 500), (1, 0, 1500), (1, 0, 1000))
     assert follows(made, Phase.UPSTREAM).changes_per_s == 1000.0
-    assert follows(made, Phase.UPSTREAM, 2000 + 5_001).changes_per_s == 0.0
+    assert follows(made, Phase.UPSTREAM, 3000 + 5_001).changes_per_s == 0.0
     assert told(HALF, meter()).changes_per_s is None, "the snapshot is read"
 
 
 def test_rows_written_a_second_are_told_apart_by_what_the_sink_does_with_them() -> None:
     made = Meter("job", "time", 1000)
-    for n in range(2):
+    for n in range(3):
         record = EpochRecord(n, n - 1, Phase.UPSTREAM, n, changes_read=70)
         record = replace(record, rows_written=60, rows_inserted=0, rows_upserted=40, rows_deleted=20)
         made.committed(record, 1000 * n, 1000 * (n + 1))
     assert follows(made, Phase.UPSTREAM).written_per_s == Written(0.0, 40.0, 20.0)
-    assert follows(made, Phase.UPSTREAM, 2000 + 5_001).written_per_s == Written(0.0, 0.0, 0.0)
+    assert follows(made, Phase.UPSTREAM, 3000 + 5_001).written_per_s == Written(0.0, 0.0, 0.0)
     assert told(HALF, meter()).written_per_s is None, "the snapshot is read"
 
 
@@ -261,3 +261,25 @@ def test_what_lasts_is_news_once_and_what_is_quick_never() -> None:
     assert made.untold(9_000), "it is over, and people were told that it lasts"
     assert told(HALF, made).doing is None
     assert not made.untold(9_000)
+
+
+def test_rates_and_the_time_left_are_not_known_in_the_first_seconds() -> None:
+    made = Meter("job", "time", 1000)
+    shown = []
+    for at, rows in ((0, 1), (5_000, 30), (6_000, 30), (7_000, 30), (8_000, 30)):  # the first one starts workers
+        made.committed(EpochRecord(at, at - 1, Phase.SNAPSHOT, at, snapshot_rows=rows), at, at + 900)
+        progress = told(HALF, made)
+        shown.append((progress.rows_per_s, progress.eta_s))
+    assert shown == [(None, None)] * 4 + [(30.0, (2.0, 2.0))]
+
+
+def test_a_first_change_after_a_while_is_no_rate_yet_and_then_one_over_more_than_its_epoch() -> None:
+    made = Meter("job", "time", 1000)
+    made.committed(EpochRecord(1, 0, Phase.UPSTREAM, 1, changes_read=6), 600_000, 600_100)
+    at = {ms: follows(made, Phase.UPSTREAM, ms).changes_per_s for ms in (600_100, 602_999, 603_000, 605_101)}
+    assert at == {600_100: None, 602_999: None, 603_000: 2.0, 605_101: 0.0}
+
+
+def test_the_time_left_to_catch_up_is_not_told_from_one_short_epoch() -> None:
+    assert follows(applied((10, 90, 1))).eta_s is None
+    assert follows(applied((10, 90, 1), (10, 80, 1))).eta_s is None

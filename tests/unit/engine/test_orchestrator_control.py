@@ -193,3 +193,16 @@ def test_a_stop_that_a_resume_took_back_does_not_stop() -> None:
     world.post(Verb.RESUME)
     assert Tick.STOPPED not in world.steps(3)
     assert world.store.states == [JobState.RUNNING]
+
+
+def test_what_is_thrown_away_is_pending_again() -> None:
+    world = World(rows=0, log=40, per_epoch=2)
+    while world.loop._ahead is None:
+        world.step(200)
+    flying, ahead = world.loop._flight.epoch, world.loop._ahead
+    assert flying is not None
+    left = 40 - flying.record.upstream_epochs
+    assert world.loop.progress().pending_epochs == left - ahead.record.upstream_epochs < left
+    world.loop.ask_stop()
+    world.step(100)
+    assert world.loop.progress().pending_epochs == left

@@ -1,5 +1,6 @@
 """From a job's claim to its loop: a start can take long, and the job stays claimed."""
 
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -115,18 +116,37 @@ def test_a_job_that_was_started_into_existing_is_told_to_start_over_without_its_
     assert catalog.job("orders").reason.endswith("backfill drop orders --confirm orders, and start over")
 
 
-def test_a_start_that_is_refused_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*_: Any) -> JobDefinition:
-        raise Fatal("no files there", "name others, then drop the job and start over: it is pinned")
-
-    monkeypatch.setattr(loop_run, "create", refused)
-    (tmp_path / "job.toml").write_text(
+def started(folder: Path, create: Callable[..., JobDefinition], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start with a catalog in the folder `held`. create: what makes the job."""
+    monkeypatch.setattr(loop_run, "create", create)
+    (folder / "job.toml").write_text(
         '[job]\nname = "orders"\n[upstream]\ntype = "files"\n'
         'snapshot = { path = "x", format = "parquet" }\n'
         '[[tables]]\nname = "orders"\nkey = ["id"]\n[sink]\ntype = "duckdb"\npath = "w.duckdb"\n'
     )
-    catalog = Catalog(tmp_path / "held" / "catalog.duckdb")
+    catalog = Catalog(folder / "held" / "catalog.duckdb")
+    loop_run.start(load(folder / "job.toml"), catalog, "forever", False, None)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_start_that_is_interrupted_before_there_is_a_job_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    def interrupted(*_: Any) -> JobDefinition:
+        signal.raise_signal(number)
+        raise AssertionError("the signal ends the process")
+
+    with pytest.raises(SystemExit) as ended:
+        started(tmp_path, interrupted, monkeypatch)
+    assert ended.value.code == 128 + number
+    assert list((tmp_path / "held").iterdir()) == []
+
+
+def test_a_start_that_is_refused_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: Any) -> JobDefinition:
+        raise Fatal("no files there", "name others, then drop the job and start over: it is pinned")
+
     with pytest.raises(Fatal, match="no files there") as ended:
-        loop_run.start(load(tmp_path / "job.toml"), catalog, "forever", False, None)
+        started(tmp_path, refused, monkeypatch)
     assert ended.value.hint == "name others, then start again: it is pinned"
     assert list((tmp_path / "held").iterdir()) == []

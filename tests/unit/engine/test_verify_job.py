@@ -1,19 +1,25 @@
 """What `verify` refuses before it reads anything, and what it reports when it cannot compare. No Spark."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from backfill_cli.contracts import JobDefinition, SinkTable
+from backfill_cli.contracts import JobDefinition, SinkCopy, SinkTable
 from backfill_cli.engine.verify.fixable import converging, why_not
-from backfill_cli.engine.verify.job import history_named, require_known
-from backfill_cli.errors import HistoryGone, UsageError
+from backfill_cli.engine.verify.job import Verification, history_named, require_known, start_over_named
+from backfill_cli.engine.verify.progress import Steps
+from backfill_cli.errors import BadData, HistoryGone, Transient, UsageError
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.job import Phase
 from backfill_cli.model.position import START, Position
 from backfill_cli.model.upstream import Pin
-from backfill_cli.model.verify import Asked
+from backfill_cli.model.verify import Asked, VerifyProgress
 
 TABLES = tuple(SinkTable(name, f"main.{name}", ("id",), "{}") for name in ("customers", "orders", "order_lines"))
 JOB = JobDefinition("shop", "{}", "{}", Pin(START, None, None, ()), "forever", "snapshot", TABLES)
@@ -91,3 +97,29 @@ def test_a_fix_leaves_tables_alone_that_had_rows_of_others() -> None:
     assert "--into-existing" in found[0]
     quarantine = tuple(replace(table, plain_inserts=False, side=True) for table in JOB.tables)
     assert why_not(replace(JOB, tables=quarantine), AT, False) is None
+
+
+def test_a_repeated_attempt_says_which_one_it_is() -> None:
+    opened = []
+
+    @contextmanager
+    def copied(job: str, live: bool, folder: Path) -> Iterator[SinkCopy]:
+        opened.append(job)
+        raise Transient("a commit in between", "it is retried automatically")
+        yield
+
+    said: list[VerifyProgress] = []
+    steps = Steps("shop", said.append, lambda: 0.0)
+    resources: Any = SimpleNamespace(spark=None, upstream=None)
+    config: Any = SimpleNamespace(job=SimpleNamespace(staging="staging"))
+    sink: Any = SimpleNamespace(copied=copied)
+    with pytest.raises(Transient):
+        Verification(JOB, config, resources, sink, True, Asked(), steps).report()
+    assert opened == ["shop", "shop"]
+    assert [one.doing for one in said] == ["taking a copy of the sink", "taking a copy of the sink, attempt 2"]
+
+
+def test_an_error_that_only_starting_over_corrects_names_the_command() -> None:
+    with pytest.raises(BadData) as caught, start_over_named(JOB):
+        raise BadData("table 'orders': column 'v' was dropped", "drop the job and start over")
+    assert caught.value.hint == "backfill drop shop --with-rows --confirm shop, and start over"

@@ -12,14 +12,16 @@ from pyiceberg.table.metadata import new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.types import LongType, NestedField
 
-from backfill_cli.contracts import SinkTable
+from backfill_cli.contracts import SinkTable, TableSpec
 from backfill_cli.errors import UsageError
 from backfill_cli.formats.iceberg import metadata
 from backfill_cli.formats.iceberg.metadata import Look
-from backfill_cli.formats.iceberg.places import Place
+from backfill_cli.formats.iceberg.places import SPARK_CATALOG, Place
 from backfill_cli.model.schema import field, schema_text
 from backfill_cli.sinks.iceberg.options import IcebergSinkOptions
 from backfill_cli.sinks.iceberg.sink import IcebergSink
+from backfill_cli.spark.beside import CATALOG
+from backfill_cli.upstreams.iceberg.table import Table
 
 
 def write(table: Path, version: int) -> str:
@@ -93,3 +95,19 @@ def test_unchanged_metadata_is_parsed_once(tmp_path: Path, monkeypatch: pytest.M
     assert look.now() is held
     assert held is not None
     assert held.identity == first
+
+
+def test_a_name_that_a_catalog_does_not_have_is_told_with_those_that_it_has_nearest_first(tmp_path: Path) -> None:
+    for name in ("customers", "orders", "order_lines", "no_table"):
+        (tmp_path / "shop" / name / ("data" if name == "no_table" else "metadata")).mkdir(parents=True)
+    at = f"{CATALOG}lake"
+    settings = {at: SPARK_CATALOG, f"{at}.type": "hadoop", f"{at}.warehouse": str(tmp_path)}
+    for text, said in (
+        ("lake.shop.ordres", "; known tables: lake.shop.orders, lake.shop.order_lines, lake.shop.customers"),
+        ("lake.nowhere.orders", ""),
+        (f"{tmp_path}/shop/ordres", ""),
+    ):
+        table = Table(TableSpec("t", ("id",)), text, lambda: settings)
+        with pytest.raises(UsageError) as caught:
+            table.now()
+        assert caught.value.message == f"{text}: no Iceberg table{said}"

@@ -102,3 +102,12 @@ def test_executors_without_a_package_are_told_what_to_install() -> None:
     found = from_spark(RuntimeError(text))
     assert isinstance(found, Fatal)
     assert "executors have no Python module backfill_cli" in found.message
+
+
+@pytest.mark.parametrize("text", ["a :b", " :", "a :try b", "x :end", "50% :", "%20:", "%2520: %", "a :row 7: b"])
+def test_what_an_error_of_ours_quotes_passes_through_spark_as_it_is(text: str) -> None:
+    with pytest.raises(RuntimeError) as caught, raising_in_worker():
+        raise BadData(f"key {text}: bad", f"correct {text}")
+    told = from_spark(Exception(f"Job aborted: {caught.value}\n\tat org.apache"))
+    assert told is not None
+    assert (told.message, told.hint) == (f"key {text}: bad", f"correct {text}")

@@ -1,10 +1,14 @@
 """On a terminal long lines are wrapped at words, below where they began; a pipe gets them whole."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from backfill_cli.errors import BackfillError
 from backfill_cli.model.checkup import ok, warning
 from backfill_cli.view import console
 from backfill_cli.view.checkup import check_text
+from backfill_cli.view.hints import laid_out
 
 SAID = "/srv/orders/.backfill/catalog.duckdb is accessible only to its owner, and to nobody else"
 
@@ -28,3 +32,56 @@ def test_the_command_of_a_fix_is_not_wrapped(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_pipe_gets_a_line_whole() -> None:
     assert check_text(ok("permissions", SAID)) == f"permissions     {SAID}"
+
+
+LONG = (
+    "backfill resume orders --detach --catalog /srv/orders/.backfill/catalog.duckdb; backfill wait orders --for "
+    "caught-up --catalog /srv/orders/.backfill/catalog.duckdb; then stop it, and fix"
+)
+
+
+def complained(
+    hint: str, columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> str:
+    monkeypatch.setattr(console, "interactive", lambda _: True)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("NO_COLOR", "1")
+    console.complain(BackfillError("it failed", hint))
+    return capsys.readouterr().err
+
+
+def test_on_a_narrow_terminal_each_command_of_a_hint_is_on_a_line_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = complained(LONG, 80, monkeypatch, capsys)
+    assert said.splitlines() == [
+        "error: it failed",
+        "Try: ",
+        "backfill resume orders --detach --catalog /srv/orders/.backfill/catalog.duckdb",
+        "backfill wait orders --for caught-up --catalog /srv/orders/.backfill/catalog.duckdb",
+        "then stop it, and fix",
+    ]
+    assert complained(LONG, 200, monkeypatch, capsys) == f"error: it failed\nTry: {LONG}\n"
+    monkeypatch.undo()
+    console.complain(BackfillError("it failed", LONG))
+    assert capsys.readouterr().err == f"error: it failed\nTry: {LONG}\n"
+
+
+def test_the_words_of_a_long_hint_are_wrapped_and_its_statements_are_whole() -> None:
+    key = "ALTER TABLE public.orders REPLICA IDENTITY FULL"
+    hint = (
+        f"it needs more than the key of the old row, which is all that is sent now: {key}; {key}, or use the key"
+    )
+    assert laid_out(hint, 60) == [
+        "it needs more than the key of the old row, which is all that",
+        "is sent now:",
+        key,
+        key,
+        "or use the key",
+    ]
+
+
+@given(st.lists(st.sampled_from(["backfill resume a", "check it", "pip install 'b[c]'", "SELECT 1"]), min_size=1))
+def test_nothing_of_a_hint_is_lost_in_its_layout(parts: list[str]) -> None:
+    told = "; ".join(parts)
+    assert " ".join(laid_out(told, 5)).replace(";", "").split() == told.replace(";", "").split()

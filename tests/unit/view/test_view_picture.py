@@ -16,7 +16,7 @@ from backfill_cli.model.checkpoint import PartitionProgress, Written
 from backfill_cli.model.job import Control, JobState, Phase
 from backfill_cli.view.lines import job_details, jobs_table, progress_line
 from backfill_cli.view.live import Lines
-from backfill_cli.view.model import job_view
+from backfill_cli.view.model import JobView, job_view
 from backfill_cli.view.picture import Jobs, beginning_picture, job_picture, live_picture
 from backfill_cli.view.text import shown, shown_lines
 
@@ -276,3 +276,48 @@ def test_a_job_that_has_ended_is_not_limited_by_its_end() -> None:
     assert "ended:" in job_details(ended)
     assert "limited by" not in job_details(ended)
     assert progress_line(FULL).endswith(f"; limited by {FULL.limited_by}")
+
+
+TABLES = tuple(SplitGroup(f"table_{n}", 4, int(n == 0) * 4, 10, 40, 1.0 if n == 0 else 0.25) for n in range(6))
+
+
+def on_screen(view: JobView, height: int = 24) -> list[str]:
+    console = Console(file=io.StringIO(), width=80, height=height, color_system=None, highlight=False)
+    console.print(LiveRender(live_picture([view], "Ctrl-C leaves this view")))
+    lines: list[str] = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert len(lines) <= height
+    return lines
+
+
+def test_the_bars_of_tables_stay_while_a_job_is_pausing() -> None:
+    told = progress(converging=True, doing="reading 9,000 rows", doing_ms=5, held_bytes=1 << 30)
+    pausing = row(state=JobState.PAUSING, control=Control("me@box", 5), progress=told)
+    text = "\n".join(on_screen(job_view(pausing, TABLES, ledger([1000, 3000, 2000]))))
+    for said in (*(one.label for one in TABLES), "42.1%", "backfill resume orders", "Ctrl-C leaves", "pausing"):
+        assert said in text, text
+
+
+@pytest.mark.parametrize("height", range(9, 40))
+def test_of_bars_that_do_not_fit_those_of_what_is_still_read_stay_and_the_others_are_counted(height: int) -> None:
+    groups = tuple(replace(TABLES[n % 2], label=f"t{n:02}") for n in range(30))
+    lines = on_screen(job_view(row(), groups), height)
+    shown_labels = [
+        line.split()[0] for line in lines if line.split()[:1] and line.split()[0] in {g.label for g in groups}
+    ]
+    left = len(groups) - len(shown_labels)
+    if shown_labels:
+        assert shown_labels == sorted(shown_labels)
+        assert any(f"and {left} more" in line for line in lines) == bool(left)
+        unread = [label for label in shown_labels if int(label[1:]) % 2]
+        assert len(unread) == min(15, len(shown_labels))
+    assert bool(shown_labels) == (height >= 10)
+    assert any("rate 20000 rows/s" in line for line in lines)
+
+
+def test_a_command_that_fits_on_the_screen_is_on_one_line_of_it() -> None:
+    command = "backfill verify orders --fix --confirm orders --catalog /srv/o/catalog.duckdb"[:76]
+    for way_on in (f"restore the file; then: {command}", command):
+        view = job_view(row(state=JobState.FAILED, live=False, reason=with_way_on("it is gone", way_on)))
+        for picture in (job_picture(view), Jobs([view])):
+            lines = [line.strip() for line in drawn(picture, 80).splitlines()]
+            assert command in lines, lines

@@ -1,6 +1,7 @@
 """The report: whole, without network or script, of what the ledger has; nothing from outside becomes markup."""
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
 
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from view_builders import GROUPS, ledger, progress, row
 
-from backfill_cli.model.checkpoint import EpochRecord, PartitionProgress, Totals
+from backfill_cli.model.checkpoint import EpochRecord, PartitionProgress, Totals, Written
 from backfill_cli.model.job import Phase
 from backfill_cli.view.curves import binned
 from backfill_cli.view.model import job_view
@@ -131,3 +132,28 @@ def test_two_jobs_are_side_by_side_each_whole() -> None:
     assert text.index("<h1>other") > text.index("</section>")
     assert "&quot;of&quot;: &quot;other&quot;" in text
     assert '<main class="of-1">' in report(told)
+
+
+def test_a_report_tells_what_was_written_and_what_is_quarantined_as_status_does() -> None:
+    records = [replace(one, rows_inserted=0, rows_upserted=30, rows_deleted=7) for one in epochs(20)]
+    records[0] = replace(records[0], rows_inserted=None, rows_upserted=None, rows_deleted=None)
+    live = progress(
+        phase=Phase.UPSTREAM,
+        quarantined={"_backfill_quarantine_orders": 3},
+        changes_per_s=40.0,
+        written_per_s=Written(0.0, 30.0, 7.0),
+    )
+    read = outline(page(records, progress=live))
+    for said in (
+        "Written",
+        "upserted",
+        "deleted",
+        "30 upserted, 7.0 deleted",
+        "3 rows in _backfill_quarantine_orders",
+    ):
+        assert said in read.said
+    bins = binned(records, 7)
+    span_s = (bins[0].end - bins[0].begin).total_seconds()
+    assert sum(one.upserted_per_s for one in bins) * span_s == pytest.approx(19 * 30)
+    assert sum(one.deleted_per_s for one in bins) * span_s == pytest.approx(19 * 7)
+    assert {one.inserted_per_s for one in bins} == {0.0}

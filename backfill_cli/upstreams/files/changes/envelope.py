@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from backfill_cli.errors import BadData
+from backfill_cli.formats.debezium_changes import HEARTBEAT, HEARTBEAT_HINT, UNWRAPPED
 from backfill_cli.formats.debezium_types import Connect
 from backfill_cli.formats.listing import File
 
@@ -18,7 +19,9 @@ def refuse_other(file: File, payload: Mapping[str, Any], line: str) -> None:
         )
     if "op" in payload:
         return
-    if any(name in payload for name in ("__op", "__deleted", "__table", "__lsn", "__source_ts_ms")):
+    if payload.keys() == {"ts_ms"}:
+        raise BadData(f"{file.path}: {HEARTBEAT}: {line[:120]}", HEARTBEAT_HINT)
+    if any(name in payload for name in UNWRAPPED):
         raise BadData(
             f"{file.path}: flattened by Debezium's ExtractNewRecordState, so without the old row: {line[:120]}",
             "remove the transform `unwrap` from the connector: only whole envelopes are read",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from backfill_cli.errors import ConfigError
-from backfill_cli.formats.debezium_changes import envelope_columns
+from backfill_cli.formats.debezium_changes import HEARTBEAT, NO_HEARTBEATS, NO_TRUNCATES, envelope_columns
 from backfill_cli.formats.exact import QUIET, decimal_of
 from backfill_cli.formats.frames import struct_type
 from backfill_cli.formats.json_text import is_rounded, is_whole_object, why_not_whole
@@ -40,6 +40,10 @@ _FLAT = (
 _MONGODB = (
     "an envelope of MongoDB, which holds documents as text: let ExtractNewDocumentState unwrap them, and read "
     'them with value.format = "json"'
+)
+_TRUNCATE = (
+    f"truncate is not supported: set {NO_TRUNCATES} in the connector, and fill the table from a topic without "
+    "such a record, as the rows that it removed would stay"
 )
 _ROUNDED = "a number with a fraction in a column that is read as text: its digits would be rounded"
 _NARROW = ("byte", "short")
@@ -188,9 +192,10 @@ def _fault(columns: Columns, key: Sequence[str], rules: Rules) -> "Column":
         F.when(F.col("_e.source.connector") == "mongodb", _MONGODB),
         F.when(F.col(f"_r.{_BROKEN}").contains('"mongodb"'), _MONGODB),
         F.when(F.col(f"_r.{_BROKEN}").isNotNull(), "not a Debezium envelope of the table's columns"),
+        F.when(op.isNull() & _is_heartbeat(), f"{HEARTBEAT}: {NO_HEARTBEATS}"),
         F.when(op.isNull(), _FLAT),
         _of_another_table(rules),
-        F.when(op == "t", "truncate is not supported"),
+        F.when(op == "t", _TRUNCATE),
         F.when(~op.isin("c", "r", "u", "d", "m"), F.concat(F.lit("unknown op "), op)),
         F.when(writes & after.isNull(), F.concat(F.lit("no 'after' in an envelope with op "), op)),
         F.when((op == "d") & before.isNull(), "no 'before', so no key, in an envelope with op d"),
@@ -221,6 +226,14 @@ def _new_column(columns: Columns, others: frozenset[str]) -> "Column":
 
     alone = F.when(F.col("_block").isNull(), _row_names())
     return new_column(alone, columns, others, IN_ROW)
+
+
+def _is_heartbeat() -> "Column":
+    """Whether the record, or its payload, has nothing but a time."""
+    from pyspark.sql import functions as F
+
+    names = F.json_object_keys(F.coalesce(F.get_json_object("_text", "$.payload"), F.col("_text")))
+    return F.coalesce(names == F.array(F.lit("ts_ms")), F.lit(False))
 
 
 def _row_names() -> "Column":

@@ -1,12 +1,15 @@
 """A few records of a topic, read when a job begins: what they say about columns that the options do not."""
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from backfill_cli.errors import ConfigError
+from backfill_cli.formats.debezium_changes import UNWRAPPED
 from backfill_cli.formats.debezium_types import Connect
 from backfill_cli.formats.source_table import matching, source_of
 from backfill_cli.upstreams.kafka.decode.debezium_block import envelope_of, together
@@ -53,6 +56,16 @@ def of_debezium(connection: Connection, topic: str, seen: Seen, tables: Sequence
     source = sources[0] if len(sources) == 1 and not tables else None
     blockless = [image for envelope, block in mine if block is None for image in _images(envelope)]
     return Samples(told, names | told.keys(), source, tuple(blockless))
+
+
+def unwrapped(connection: Connection, topic: str, seen: Seen) -> list[str]:
+    """Fields that ExtractNewRecordState added to the first or the last records of a topic."""
+    found = set[str]()
+    for value in _values(connection, topic, seen):
+        with suppress(ValueError):
+            row = json.loads(value)
+            found |= set(UNWRAPPED) & row.keys() if isinstance(row, dict) else set()
+    return sorted(found)
 
 
 def _images(envelope: Mapping[str, Any]) -> list[Mapping[str, Any]]:
