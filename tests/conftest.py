@@ -27,11 +27,14 @@ if WITHOUT not in os.environ.get("PYTHONPATH", "").split(os.pathsep):
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [WITHOUT, os.environ.get("PYTHONPATH")]))
 
 # Every JVM that a test starts compiles quickly rather than well and collects in one thread: most of its code runs
-# once. Tests of a cluster took 100 s, not 172 s. One compiler alone has 48 MB for its code, which a process with many
-# tests fills: Java then sweeps and compiles again, a fifth of its CPU. Half of a heap that is large from the start is
-# for new objects: a tenth.
-JAVA = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -XX:NewRatio=1 -XX:InitialRAMPercentage=5"
-os.environ.setdefault("JDK_JAVA_OPTIONS", JAVA)
+# once. Tests of a cluster took 100 s, not 172 s. One compiler alone has 48 MB for its code, which many tests fill:
+# Java then sweeps and compiles again, a fifth of its CPU. With half of a heap that is large from the start, there
+# are fewer collections: a tenth.
+JAVA = (
+    "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m",
+    "-XX:+UseSerialGC -XX:NewRatio=1 -XX:InitialRAMPercentage=5",
+)
+os.environ.setdefault("JDK_JAVA_OPTIONS", " ".join(JAVA))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
