@@ -9,24 +9,20 @@ snapshot: a pinned version into a new table, beside one Spark job that reads and
 Streaming's initial snapshot with append, by micro-batches of 5 of the 20 files and all at once; alternating in
 one session, the first round warms up. changes: many versions of 10,000 changes into that table, beside
 foreachBatch with MERGE on the change feed, default settings (Iceberg's stream reads no changes: beside one
-changelog and one MERGE). planning: a pin of a Delta table of many files. lag: a version a second of 1,000
+changelog and one MERGE). planning: a pin of a table of many files, without Spark. lag: a version a second of 1,000
 changes, the sink seen from outside.
 """
 
 import argparse
-import json
-import shutil
 import statistics
 import sys
 import time
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import measure
-import pyarrow as pa
-from lake_tables import BATCH_FILES, FEED, FILES, Delta, Iceberg, Lake, removed, total
+from lake_tables import BATCH_FILES, FILES, Delta, Iceberg, Lake, removed, total
 from measure import JOB, Figure, Job, scratch
 
 if TYPE_CHECKING:
@@ -132,27 +128,17 @@ def changes(
     ]
 
 
-def planning(folder: Path, files: int) -> list[Figure]:
-    from deltalake import DeltaTable
-
+def planning(lake: Lake, folder: Path, files: int) -> list[Figure]:
+    from backfill_cli import registry
     from backfill_cli.contracts import TableSpec
-    from backfill_cli.upstreams.delta import connector
 
-    path = folder / "wide"
-    shutil.rmtree(path, ignore_errors=True)
-    DeltaTable.create(str(path), pa.schema([("id", pa.int64()), ("note", pa.string())]), configuration=FEED)
-    with (path / "_delta_log" / f"{1:020d}.json").open("w") as log:
-        log.write(json.dumps({"commitInfo": {"timestamp": int(time.time() * 1000), "operation": "WRITE"}}) + "\n")
-        for n in range(files):
-            low, high = n * 1_000_000, n * 1_000_000 + 999_999
-            bounds = {"minValues": {"id": low}, "maxValues": {"id": high}, "nullCount": {"id": 0}}
-            stats = json.dumps({"numRecords": 1_000_000, **bounds})
-            add = {"path": f"{uuid.uuid4()}.parquet", "partitionValues": {}, "size": 10**8, "dataChange": True}
-            log.write(json.dumps({"add": {**add, "modificationTime": 0, "stats": stats}}) + "\n")
+    path, connector = folder / "wide", registry.upstream(lake.name)
+    removed(path)
+    lake.wide(path, files)
 
     def once() -> None:
         options = connector.options.model_validate({"table": str(path)})
-        assert len(connector.open(options, [TableSpec("t", ("id",))]).pin().splits) == files
+        assert len(connector.open(options, [TableSpec("t", ("id",))]).pin().splits) > 1
 
     return [_seconds(f"planning {files:,} files", [_took(once) for _ in range(3)], 5.0)]
 
@@ -230,13 +216,13 @@ def main() -> int:
     with scratch(given.folder) as kept:
         folder = kept.resolve() / given.format
         lake: Lake = Delta() if given.format == "delta" else Iceberg(folder)
-        if "planning" in given.only and given.format == "delta":
-            figures += planning(folder, 20_000)
-        if {"snapshot", "changes", "lag"} & set(given.only):
+        if given.format == "iceberg" or {"snapshot", "changes", "lag"} & set(given.only):
             from backfill_cli.spark.session import open_session
 
             conf = {"spark.driver.memory": "4g", **lake.settings}
             spark = open_session("local[*]", conf, formats=(given.format,))
+            if "planning" in given.only and given.format == "iceberg":
+                figures += planning(lake, folder, 20_000)
             if "lag" in given.only:
                 figures += lag(spark, lake, folder, 10 if given.quick else 60)
             source = folder / f"orders-{count}"
@@ -247,6 +233,8 @@ def main() -> int:
             if "changes" in given.only:
                 figures += changes(spark, lake, folder, source, (count, versions, 10_000))
             spark.stop()
+        if "planning" in given.only and given.format == "delta":
+            figures += planning(lake, folder, 20_000)
     sizes = {"format": given.format, "rows": count, "files": FILES, "versions": versions, "pairs": pairs}
     return 0 if measure.report(f"lake-{given.format}", figures, sizes) or given.quick else 1
 

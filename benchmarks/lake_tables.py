@@ -22,6 +22,7 @@ BATCH_FILES = 5
 ROWS = pa.schema(
     [("id", pa.int64()), ("customer", pa.int64()), ("amount", pa.decimal128(12, 2)), ("note", pa.string())]
 )
+WIDE = pa.schema([("id", pa.int64()), ("note", pa.string())])
 
 
 def rows(low: int, high: int, seed: int = 0) -> pa.Table:
@@ -61,6 +62,7 @@ class Lake(Protocol):
     def streamed(self, spark: "SparkSession", source: Path, folder: Path, batch_files: int | None) -> None: ...
     def followed(self, spark: "SparkSession", source: Path, version: int, target: Path) -> None: ...
     def has(self, table: Path, key: int) -> bool: ...
+    def wide(self, table: Path, files: int) -> None: ...
 
 
 def read(spark: "SparkSession", lake: Lake, table: Path) -> "DataFrame":
@@ -155,6 +157,21 @@ class Delta:
         seen = DeltaTable(str(table)).to_pyarrow_dataset().to_table(columns=["id"], filter=pc.field("id") == key)
         return len(seen) > 0
 
+    def wide(self, table: Path, files: int) -> None:
+        """A table of many files, which are only in its log."""
+        from deltalake import DeltaTable
+
+        DeltaTable.create(str(table), WIDE, configuration=FEED)
+        with (table / "_delta_log" / f"{1:020d}.json").open("w") as log:
+            info = {"timestamp": int(time.time() * 1000), "operation": "WRITE"}
+            log.write(json.dumps({"commitInfo": info}) + "\n")
+            for n in range(files):
+                low, high = n * 1_000_000, n * 1_000_000 + 999_999
+                bounds = {"minValues": {"id": low}, "maxValues": {"id": high}, "nullCount": {"id": 0}}
+                stats = json.dumps({"numRecords": 1_000_000, **bounds})
+                add = {"path": f"{uuid.uuid4()}.parquet", "partitionValues": {}, "size": 10**8, "dataChange": True}
+                log.write(json.dumps({"add": {**add, "modificationTime": 0, "stats": stats}}) + "\n")
+
 
 class Iceberg:
     """Tables of Hadoop's catalog, whose names are folders. Changes rewrite files (copy-on-write, the default)."""
@@ -239,6 +256,20 @@ class Iceberg:
 
     def has(self, table: Path, key: int) -> bool:
         return len(self._opened(table).scan(f"id == {key}", selected_fields=("id",)).to_arrow()) > 0
+
+    def wide(self, table: Path, files: int) -> None:
+        """A table of many files of one row, which are added to it as they are."""
+        from pyspark.sql import SparkSession
+
+        loose, spark = table.with_name("loose"), SparkSession.active()
+        removed(loose)
+        loose.mkdir(parents=True)
+        for n in range(files):
+            rows = pa.table({"id": [n * 1_000_000], "note": [""]}, schema=WIDE)
+            pq.write_table(rows, loose / f"{n}.parquet")
+        spark.sql(f"CREATE TABLE {self._named(table)} (id BIGINT, note STRING) USING iceberg")
+        named, source = self._named(table).removeprefix("bench."), f"`parquet`.`{loose}`"
+        spark.sql(f"CALL bench.system.add_files(table => '{named}', source_table => '{source}')")
 
 
 def removed(*folders: Path) -> None:
