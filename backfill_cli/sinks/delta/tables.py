@@ -199,7 +199,8 @@ def _create(where: Where, table: SinkTable, session: "Callable[[], SparkSession]
         session().sql(f"CREATE TABLE IF NOT EXISTS {sql_of(where.shown)} ({columns.toDDL()}) USING delta")
         return
     with delta_errors(where.shown):
-        DeltaTable.create(where.library_uri, _schema(columns_of(table.schema)), mode="ignore")
+        schema = _schema(columns_of(table.schema))
+        DeltaTable.create(where.library_uri, schema, mode="ignore", storage_options=where.library_options)
 
 
 def _add(lack: _Lacking, session: "Callable[[], SparkSession]") -> None:
