@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -27,7 +27,7 @@ ANY_REGION = "us-east-1"
 
 CONNECT_S = 5
 SILENCE_S = 10
-"""Limits of one attempt, the second one without a byte. Each client tries about three times, then the engine does."""
+"""Limits of one attempt; the second, of the time without a byte. Each client tries about three times."""
 
 _S3A = "spark.hadoop.fs.s3a."
 _FILE_SYSTEM, _ABSTRACT = "org.apache.hadoop.fs.s3a.S3AFileSystem", "org.apache.hadoop.fs.s3a.S3A"
@@ -52,16 +52,20 @@ def one_spelling(place: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """endpoint: the address of a store that is not AWS's own. region: None if it is the bucket's to tell."""
+    """endpoint: the address of a store that is not AWS's own. region: None if it is the bucket's to tell.
+
+    keys: whether the environment has credentials, rather than a profile or a role.
+    """
 
     endpoint: str | None
     region: str | None
+    keys: bool = True
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> "Store":
         endpoint = next((environ[name].rstrip("/") for name in ENDPOINTS if environ.get(name)), None)
         region = next((environ[name] for name in REGIONS if environ.get(name)), None)
-        return cls(endpoint, region or (ANY_REGION if endpoint else None))
+        return cls(endpoint, region or (ANY_REGION if endpoint else None), bool(environ.get("AWS_ACCESS_KEY_ID")))
 
     def for_spark(self) -> dict[str, str]:
         """Settings of a session that reads s3:// and s3a://."""
@@ -85,7 +89,8 @@ class Store:
         told = {"aws_region": self.region or "", "aws_endpoint_url": self.endpoint or ""}
         limits = {"connect_timeout": f"{CONNECT_S}s", "max_retries": "2", "retry_timeout": f"{3 * SILENCE_S}s"}
         plain = {"aws_allow_http": "true"} if (self.endpoint or "").startswith("http://") else {}
-        return {**{name: value for name, value in told.items() if value}, **limits, **plain}
+        other = {} if self.keys else {"aws_force_credential_load": "true"}
+        return {**{name: value for name, value in told.items() if value}, **limits, **plain, **other}
 
     def for_pyiceberg(self) -> dict[str, str]:
         """Properties of a FileIO, or of a catalog."""
@@ -123,10 +128,10 @@ def store_of(uri: str) -> Store:
 
 @cache
 def _reached(told: Store, bucket: str) -> Store:
-    """The store, once it has answered: each client would try for long, and some take a missing bucket for empty."""
+    """The store, once it has answered: each client would try for long, and to some a missing bucket is empty."""
     from pyarrow.fs import FileType
 
-    known = told if told.region is not None else Store(told.endpoint, _region_of(bucket))
+    known = told if told.region is not None else replace(told, region=_region_of(bucket))
     try:
         if known.files().get_file_info(bucket).type == FileType.NotFound:
             raise OSError(f"AWS Error NO_SUCH_BUCKET: {bucket}")

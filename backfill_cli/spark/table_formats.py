@@ -49,7 +49,7 @@ FORMATS = {
         packages={"4.1": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"},
         extension="org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
     ),
-    # Hadoop's S3A, in the version of Spark's Hadoop. Its own `bundle` of the AWS SDK has 600 MB, these parts 12 MB.
+    # Hadoop's S3A, in the version of Spark's Hadoop. Its `bundle` of the AWS SDK has 600 MB, these parts 15 MB.
     S3: TableFormat(
         jar="hadoop-aws",
         packages={

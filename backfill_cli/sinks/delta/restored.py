@@ -22,7 +22,7 @@ _Told = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A version that holds the rows of all epochs up to this one. stamp: None where nobody can replace its file."""
+    """A version that holds the rows of all epochs up to this one. stamp: None if nobody can replace its file."""
 
     version: int
     epoch: int
@@ -47,9 +47,8 @@ class Kept:
             _require_same(table, seen)
         if epoch:
             _Back(table, seen).require(version, epoch)
-        self._seen[table.app] = Seen(
-            version, epoch, None if table.where.place.local else stamp(table.where, version)
-        )
+        now = None if table.where.place.local else stamp(table.where, version)
+        self._seen[table.app] = Seen(version, epoch, now)
 
 
 def _require_same(table: MarkedTable, seen: Seen) -> None:
