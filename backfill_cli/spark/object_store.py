@@ -27,7 +27,8 @@ ANY_REGION = "us-east-1"
 
 CONNECT_S = 5
 SILENCE_S = 10
-"""Limits of one attempt; the second, of the time without a byte. Each client tries about three times."""
+"""Limits of one attempt; the second, of the time without a byte (S3A takes 15 s for less). Each client tries three or
+four times."""
 
 _S3A = "spark.hadoop.fs.s3a."
 _FILE_SYSTEM, _ABSTRACT = "org.apache.hadoop.fs.s3a.S3AFileSystem", "org.apache.hadoop.fs.s3a.S3A"
@@ -75,7 +76,7 @@ class Store:
             f"{_S3A}aws.credentials.provider": _PROVIDERS,
             f"{_S3A}connection.establish.timeout": f"{CONNECT_S}s",
             f"{_S3A}connection.timeout": f"{SILENCE_S}s",
-            f"{_S3A}attempts.maximum": "3",
+            f"{_S3A}attempts.maximum": "1",
             f"{_S3A}retry.limit": "1",
         }
         if self.region is not None:
@@ -153,6 +154,7 @@ _OF_STORE = re.compile(
 )
 """What pyarrow, deltalake and S3A say of a store, and nothing else does."""
 
+_CALLING = re.compile(r"^An error occurred while calling [\w.$]+\s*:?\s*")
 _NO_BUCKET = re.compile(r"NoSuchBucket|NO_SUCH_BUCKET|UnknownStoreException|bucket does not exist", re.IGNORECASE)
 _DENIED = re.compile(
     r"InvalidAccessKeyId|INVALID_ACCESS_KEY_ID|SignatureDoesNotMatch|INVALID_SIGNATURE|AccessDenied|ACCESS_DENIED"
@@ -176,7 +178,7 @@ def meant(what: str, said: str) -> BackfillError | None:
     if _OF_STORE.search(said) is None:
         return None
     where = f" at {address}" if (address := store().endpoint) else ""
-    text = " ".join(said.split())[:300]
+    text = " ".join(_CALLING.sub("", said).split())[:300]
     if _NO_BUCKET.search(said):
         return Fatal(f"{what}: no such bucket{where}: {text}", "create the bucket, or correct the URI")
     if _DENIED.search(said):

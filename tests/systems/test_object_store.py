@@ -96,12 +96,13 @@ def backfill(folder: Path, *words: str, failpoint: str = "") -> "subprocess.Comp
         )
 
 
-def run(folder: Path, name: str) -> None:
-    done = backfill(folder, "start", "--config", f"{name}.toml", "--until", "caught-up")
-    assert done.returncode == 0, done.stderr
+def start(folder: Path, name: str, failpoint: str = "") -> "subprocess.CompletedProcess[str]":
+    return backfill(folder, "start", "--config", f"{name}.toml", "--until", "caught-up", failpoint=failpoint)
 
 
-def test_tables_on_an_object_store_equal_their_source_after_deaths(store: ObjectStore, tmp_path: Path) -> None:
+def test_tables_on_an_object_store_equal_their_source_after_a_death_and_a_lost_catalog(
+    store: ObjectStore, tmp_path: Path
+) -> None:
     followed = {"delta.enableChangeDataFeed": "true"}
     for at in range(0, 400, 200):
         write_deltalake(
@@ -109,22 +110,21 @@ def test_tables_on_an_object_store_equal_their_source_after_deaths(store: Object
         )
     for sink in ("delta", "iceberg"):
         (tmp_path / f"{sink}.toml").write_text(CONFIG.format(name=sink, sink=sink))
-    for at, point in enumerate(("sink-before-commit", "sink-after-table:2"), 1):
-        died = backfill(tmp_path, "start", "--config", "delta.toml", "--until", "caught-up", failpoint=point)
-        assert died.returncode == -signal.SIGKILL, f"{point}: {died.stderr}"
-        change(at * 10)
-    run(tmp_path, "delta")
-    assert held("s3://lake/delta/t") == held(SOURCE)
-
-    run(tmp_path, "iceberg")
-    change(50)
-    run(tmp_path, "iceberg")
-    assert iceberg(store, "iceberg/t") == held(SOURCE)
-
+    died = start(tmp_path, "delta", failpoint="sink-after-table")
+    assert died.returncode == -signal.SIGKILL, died.stderr
     (tmp_path / "catalog.duckdb").unlink()
+    change(10)
     found = backfill(tmp_path, "resume", "delta", "--from-sink", "delta.toml", "--until", "caught-up")
     assert found.returncode == 0, found.stderr
     assert held("s3://lake/delta/t") == held(SOURCE)
+
+    died = start(tmp_path, "iceberg", failpoint="sink-before-close")
+    assert died.returncode == -signal.SIGKILL, died.stderr
+    change(20)
+    done = start(tmp_path, "iceberg")
+    assert done.returncode == 0, done.stderr
+    assert iceberg(store, "iceberg/t") == held(SOURCE)
+
     gone = backfill(tmp_path, "drop", "delta", "--with-rows", "--confirm", "delta")
     assert gone.returncode == 0, gone.stderr
     assert not DeltaTable.is_deltatable("s3://lake/delta/t", PLAIN)
