@@ -27,8 +27,7 @@ ANY_REGION = "us-east-1"
 
 CONNECT_S = 5
 SILENCE_S = 10
-"""Limits of one attempt; the second, of the time without a byte (S3A takes 15 s for less). Each client tries three or
-four times."""
+"""Limits of one attempt; the second, of the time without a byte: 15 s in S3A. A call is tried three or four times."""
 
 _S3A = "spark.hadoop.fs.s3a."
 _FILE_SYSTEM, _ABSTRACT = "org.apache.hadoop.fs.s3a.S3AFileSystem", "org.apache.hadoop.fs.s3a.S3A"
@@ -76,8 +75,10 @@ class Store:
             f"{_S3A}aws.credentials.provider": _PROVIDERS,
             f"{_S3A}connection.establish.timeout": f"{CONNECT_S}s",
             f"{_S3A}connection.timeout": f"{SILENCE_S}s",
-            f"{_S3A}attempts.maximum": "1",
+            # Retries of the SDK in each of S3A's own: with both, a silent store was tried for four minutes.
+            f"{_S3A}attempts.maximum": "0",
             f"{_S3A}retry.limit": "1",
+            f"{_S3A}retry.throttle.limit": "8",
         }
         if self.region is not None:
             settings[f"{_S3A}endpoint.region"] = self.region
