@@ -27,7 +27,7 @@ ANY_REGION = "us-east-1"
 
 CONNECT_S = 5
 SILENCE_S = 10
-"""Limits of one attempt; the second, of the time without a byte: 15 s in S3A. A call is tried three or four times."""
+"""Limits of one attempt; the second, of the time without a byte: 15 s in S3A. A call takes three or four."""
 
 _S3A = "spark.hadoop.fs.s3a."
 _FILE_SYSTEM, _ABSTRACT = "org.apache.hadoop.fs.s3a.S3AFileSystem", "org.apache.hadoop.fs.s3a.S3A"
