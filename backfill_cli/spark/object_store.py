@@ -179,7 +179,8 @@ def meant(what: str, said: str) -> BackfillError | None:
     if _OF_STORE.search(said) is None:
         return None
     where = f" at {address}" if (address := store().endpoint) else ""
-    text = " ".join(_CALLING.sub("", said).split())[:300]
+    without_frames = said.partition("\n\tat ")[0]
+    text = " ".join(_CALLING.sub("", without_frames).split())[:300]
     if _NO_BUCKET.search(said):
         return Fatal(f"{what}: no such bucket{where}: {text}", "create the bucket, or correct the URI")
     if _DENIED.search(said):

@@ -107,3 +107,14 @@ def test_both_schemes_are_one_iceberg_table_and_one_delta_table(monkeypatch: pyt
     one, other = (Where.of(f"{scheme}://b/lake/t", "t") for scheme in ("s3", "s3a"))
     assert delta_place(one) == delta_place(other)
     assert other.uri == "s3a://b/lake/t"
+
+
+def test_an_error_of_java_is_told_without_its_frames() -> None:
+    said = (
+        "An error occurred while calling o12.load.\n: java.net.SocketTimeoutException: on s3://b/t: "
+        "software.amazon.awssdk.core.exception.SdkClientException: Read timed out\n\tat org.apache.hadoop.X(X.java:1)"
+    )
+    error = meant("Spark", said)
+    assert error is not None
+    assert "does not answer: java.net.SocketTimeoutException" in error.message
+    assert "X.java" not in error.message
