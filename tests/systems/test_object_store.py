@@ -34,9 +34,9 @@ table = "s3://lake/{sink}/{{table}}"
 [barrier]
 interval = "200ms"
 [spark]
-master = "local[2]"
+master = "local[1]"
 [spark.conf]
-"spark.databricks.delta.snapshotPartitions" = "2"
+"spark.databricks.delta.snapshotPartitions" = "1"
 """
 
 

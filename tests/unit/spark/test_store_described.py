@@ -112,7 +112,7 @@ def test_both_schemes_are_one_iceberg_table_and_one_delta_table(monkeypatch: pyt
 def test_an_error_of_java_is_told_without_its_frames() -> None:
     said = (
         "An error occurred while calling o12.load.\n: java.net.SocketTimeoutException: on s3://b/t: "
-        "software.amazon.awssdk.core.exception.SdkClientException: Read timed out\n\tat org.apache.hadoop.X(X.java:1)"
+        "software.amazon.awssdk.core.exception.SdkClientException: Read timed out\n\tat org.apache.X(X.java:1)"
     )
     error = meant("Spark", said)
     assert error is not None
