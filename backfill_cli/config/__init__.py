@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 __all__ = ["JobConfig", "load", "resolve"]
 
 Tree = dict[str, Any]
+S3, ON_S3 = "s3", ("s3://", "s3a://")
+"""What `spark.table_formats` calls the jars for an object store, and how URIs there begin."""
 _MAY_HOLD_REFERENCES = ("upstream", "sink", "spark")
 
 
@@ -107,7 +109,20 @@ class JobConfig:
 
     def table_formats(self) -> tuple[str, ...]:
         """The formats of lake tables on either side, for which Spark needs jars."""
-        return (*upstream_of(self.tree["upstream"]).formats, *sink_of(self.tree["sink"]).formats)
+        sides = (*upstream_of(self.tree["upstream"]).formats, *sink_of(self.tree["sink"]).formats)
+        return (*sides, *((S3,) if self._is_on_s3() else ()))
+
+    def _is_on_s3(self) -> bool:
+        """Whether a path of either side, or a setting of a catalog, is on S3."""
+        found: list[bool] = []
+
+        def look(_path: tuple[str | int, ...], text: str) -> str:
+            found.append(text.startswith(ON_S3))
+            return text
+
+        for part, told in (("upstream", self.upstream), ("sink", self.sink), ("spark", self.spark)):
+            each_string(resolve(told, part, self._context).model_dump(mode="json"), look)
+        return any(found)
 
     def spark_conf(self) -> dict[str, str]:
         """The user's Spark settings, secrets resolved."""

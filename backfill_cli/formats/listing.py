@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.errors import BadData, Fatal
 from backfill_cli.spark.failures import reading
+from backfill_cli.spark.object_store import on_s3, store_of
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -94,6 +95,9 @@ def _remote_place(literal: str) -> Place:
     from pyarrow import fs as pafs
 
     base, pattern = _split(literal)
+    if on_s3(base):
+        found = store_of(base)
+        return Place(found.files(), base.partition("://")[2], pattern, literal, base, False)
     try:
         system, folder = pafs.FileSystem.from_uri(base)
     except (pa.ArrowException, OSError, ValueError) as exc:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from urllib.parse import unquote
 
 from backfill_cli.errors import BackfillError, BadData, Fatal, HistoryGone, LogFirst, Transient, UsageError
+from backfill_cli.spark.object_store import meant
 
 MARK = "backfill:"
 """The beginning of messages that our own expressions raise inside Spark."""
@@ -96,6 +97,8 @@ def reading(path: str, what: str) -> Iterator[None]:
     except pa.ArrowInvalid as exc:
         raise BadData(f"{path}: not a complete {what} file: {_one_line(exc)}", RENAME_HINT) from exc
     except OSError as exc:
+        if (of_store := meant(path, str(exc))) is not None:
+            raise of_store from exc
         # pyarrow raises OSError without a number for a damaged file
         if exc.errno is None:
             raise BadData(f"{path}: not a complete {what} file: {_one_line(exc)}", RENAME_HINT) from exc
@@ -125,6 +128,8 @@ def from_spark(exc: BaseException) -> BackfillError | None:
     lacks = re.search(r"No module named '((?:backfill_cli|pyarrow|confluent_kafka)[\w.]*)'", text)
     if lacks:
         return Fatal(f"Spark's executors have no Python module {lacks[1]}", SAME_PACKAGE)
+    if (of_store := meant("Spark", text)) is not None:
+        return of_store
     if "FAILED_READ_FILE" not in text and "PATH_NOT_FOUND" not in text and "FileNotFoundException" not in text:
         return None
     found = re.search(r"\b((?:file|s3a?|gs|abfss?|hdfs):/[^\s'\"]+)", text)

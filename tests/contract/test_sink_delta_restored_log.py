@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -176,3 +177,29 @@ def test_what_was_seen_once_is_not_read_again(table: MarkedTable, monkeypatch: p
     took_back(table, 3)
     with pytest.raises(StateConflict, match="its rows are gone"):
         require(table, 20, kept)
+
+
+def elsewhere(table: MarkedTable) -> MarkedTable:
+    """The same table, its files not known to be on a disk."""
+    where = Where(replace(table.where.place, local=False))
+    return replace(table, where=where)
+
+
+def test_a_version_that_another_process_replaced_on_an_object_store_is_found(table: MarkedTable) -> None:
+    kept, there = Kept(), elsewhere(table)
+    wrote(table, 10)
+    require(there, 10, kept)
+    wrote(table, 20)
+    require(there, 20, kept)
+    Path(table.where.log_file(2)).write_bytes(Path(table.where.log_file(1)).read_bytes() + b"\n")
+    with pytest.raises(StateConflict, match="replaced version 2 of its log after job 'orders' had read it"):
+        require(there, 20, kept)
+
+
+def test_a_version_that_log_cleanup_removed_meanwhile_was_not_replaced(table: MarkedTable) -> None:
+    kept, there = Kept(), elsewhere(table)
+    wrote(table, 10)
+    require(there, 10, kept)
+    wrote(table, 20)
+    gone(table, 0, 1)
+    require(there, 20, kept)

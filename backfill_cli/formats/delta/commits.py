@@ -7,6 +7,7 @@ from typing import Any
 
 from backfill_cli.formats.delta.edge import Where
 from backfill_cli.spark.failures import reading
+from backfill_cli.spark.object_store import store_errors
 
 FEED = "delta.enableChangeDataFeed"
 _BYTES_A_CHANGE = 60
@@ -71,7 +72,7 @@ def last_checkpoint(where: Where) -> int:
 def commit(where: Where, version: int) -> Commit | None:
     """The commit of a version; None if the log has no file of it."""
     try:
-        with where.place.fs.open_input_stream(where.log_file(version)) as file:
+        with store_errors(where.shown), where.place.fs.open_input_stream(where.log_file(version)) as file:
             text = file.read()
     except FileNotFoundError:
         return None

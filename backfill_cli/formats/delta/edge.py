@@ -9,6 +9,7 @@ from urllib.parse import unquote
 
 from backfill_cli.errors import BackfillError, Fatal, HistoryGone, Transient, UsageError
 from backfill_cli.formats.listing import Place, place
+from backfill_cli.spark.object_store import meant, on_s3, one_spelling, store_of
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -52,12 +53,16 @@ class Where:
     def library_uri(self) -> str:
         return self.place.folder if self.place.local else self.place.uri
 
+    @property
+    def library_options(self) -> dict[str, str] | None:
+        return store_of(self.place.uri).for_delta() if on_s3(self.place.uri) else None
+
     def exists(self) -> bool:
         """Whether the folder holds a Delta table."""
         from deltalake import DeltaTable
 
         with delta_errors(self.shown):
-            return DeltaTable.is_deltatable(self.library_uri)
+            return DeltaTable.is_deltatable(self.library_uri, self.library_options)
 
     def open(self, version: int | None = None) -> "DeltaTable":
         """The table at a version, or at the newest.
@@ -69,11 +74,11 @@ class Where:
 
         with delta_errors(self.shown):
             try:
-                return DeltaTable(self.library_uri, version=version)
+                return DeltaTable(self.library_uri, version, self.library_options)
             except exceptions.DeltaError as exc:
                 if version is None or _LACKS_VERSION.search(str(exc)) is None:
                     raise
-                newest = DeltaTable(self.library_uri).version()  # or it says what is wrong with the whole table
+                newest = self.open().version()  # or it says what is wrong with the whole table
                 raise _no_version(self.shown, version, newest) from exc
 
     def log_file(self, version: int) -> str:
@@ -127,8 +132,11 @@ def _no_version(shown: str, version: int, newest: int) -> BackfillError:
 
 
 def _meaning(shown: str, exc: Exception) -> BackfillError:
-    text = " ".join(_COLOURS.sub("", str(exc)).split())[:300]
+    said = _COLOURS.sub("", str(exc))
+    text = " ".join(said.split())[:300]
     lower = text.lower()
+    if (of_store := meant(shown, said)) is not None:
+        return of_store
     if "no table metadata or protocol found" in lower:
         return Fatal(f"{shown}: its log cannot be read: {text}", "repair the table")
     if "feature" in lower or "protocol" in lower or "unsupported" in lower:
@@ -147,7 +155,7 @@ def delta_place(where: Where) -> str:
     """Where a table is, as a text that is unique to it."""
     import os
 
-    return PLACE + (os.path.realpath(where.place.folder) if where.place.local else where.uri)
+    return PLACE + (os.path.realpath(where.place.folder) if where.place.local else one_spelling(where.uri))
 
 
 def where_at(told: str) -> Where:

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from backfill_cli.errors import BackfillError, Fatal, Transient
 from backfill_cli.formats.iceberg.places import Place
 from backfill_cli.spark.failures import from_spark
+from backfill_cli.spark.object_store import meant
 
 
 class Moved(Transient):
@@ -26,7 +27,7 @@ def failing(place: Place) -> Iterator[None]:
         said = str(exc)
         if any(text in said for text in _MOVED):
             raise Moved(_first_line(said)) from exc
-        known = from_spark(exc)
+        known = meant(f"table {place}", said) or from_spark(exc)
         if known is not None:
             raise known from exc
         if any(text in said for text in _PASSING):

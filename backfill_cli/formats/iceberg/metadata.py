@@ -6,8 +6,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from backfill_cli.errors import Fatal, Transient, UsageError
+from backfill_cli.errors import BackfillError, Fatal, Transient, UsageError
 from backfill_cli.formats.iceberg.places import Place, Settings, catalog_properties
+from backfill_cli.spark.object_store import meant, on_s3, store, store_of
 
 if TYPE_CHECKING:
     from pyiceberg.io.pyarrow import PyArrowFileIO
@@ -21,7 +22,6 @@ IMPLEMENTED = {
     "org.apache.iceberg.hadoop.HadoopCatalog": "hadoop",
 }
 KINDS = ("rest", "hive", "glue", "hadoop")
-_DENIED = "AWS Error [code 15]"
 _OF_A_CATALOG = re.compile(r"\d{5,}-[0-9a-f-]{36}(\.gz)?\.metadata\.json(\.gz)?")
 """Metadata files whose order only a catalog knows; a table in a folder has v1.metadata.json and so on."""
 SUFFIXES = (".metadata.json", ".gz.metadata.json")
@@ -144,7 +144,7 @@ class Look:
         from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
         if self._catalog is None:
-            self._catalog = load_catalog(self._place.catalog, **self._properties())
+            self._catalog = load_catalog(self._place.catalog, **{**store().for_pyiceberg(), **self._properties()})
         try:
             table = self._catalog.load_table(self._place.names)
         except (NoSuchTableError, NoSuchNamespaceError):
@@ -154,10 +154,8 @@ class Look:
         return self._held
 
     def _of_folder(self, folder: str) -> Held | None:
-        from pyiceberg.io.pyarrow import PyArrowFileIO
-
         if self._io is None:
-            self._io = PyArrowFileIO()
+            self._io = file_io(folder)
         # The hint is written after the version that it names, and can still name the one before.
         number, file = max(self._hinted(folder), self._known), None
         while found := self._file(folder, number + 1):
@@ -216,6 +214,13 @@ class Look:
         return None
 
 
+def file_io(location: str) -> "PyArrowFileIO":
+    """What reads and lists the files at this place."""
+    from pyiceberg.io.pyarrow import PyArrowFileIO
+
+    return PyArrowFileIO(store_of(location).for_pyiceberg() if on_s3(location) else {})
+
+
 def _parsed(io: "PyArrowFileIO", file: str) -> "TableMetadata":
     from pyiceberg.serializers import FromInputFile
 
@@ -235,9 +240,11 @@ class _ours:
         from pydantic import ValidationError
         from pyiceberg import exceptions
 
-        if exc is None:
+        if exc is None or isinstance(exc, BackfillError):
             return
         said = " ".join(str(exc).split())[:300]
+        if (of_store := meant(f"table {self._place}", str(exc))) is not None:
+            raise of_store from exc
         passing = (exceptions.ServerError, exceptions.ServiceUnavailableError, requests.ConnectionError)
         if isinstance(exc, (*passing, requests.Timeout)):
             raise Transient(f"table {self._place}: its catalog does not answer: {said}", "start it") from exc
@@ -250,7 +257,7 @@ class _ours:
                     "use a copy of the table without the column, or change its type",
                 ) from exc
             raise Fatal(f"table {self._place}: its metadata cannot be read: {said}", "restore it") from exc
-        if isinstance(exc, PermissionError) or (isinstance(exc, OSError) and _DENIED in said):
+        if isinstance(exc, PermissionError):
             raise Fatal(f"table {self._place}: {said}", "give this user the right to read it") from exc
         if isinstance(exc, OSError):
             raise Transient(f"table {self._place}: {said}", "it is retried automatically") from exc

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from backfill_cli.errors import UsageError
 from backfill_cli.spark.beside import CATALOG
 from backfill_cli.spark.names import backticked
+from backfill_cli.spark.object_store import one_spelling
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -120,4 +121,4 @@ def settings_of(session: "Callable[[], SparkSession]") -> Settings:
 
 def _absolute(path: str) -> str:
     path = path.removeprefix("file://") if path.startswith("file:///") else path
-    return path.rstrip("/") if "://" in path else os.path.abspath(path)
+    return one_spelling(path.rstrip("/")) if "://" in path else os.path.abspath(path)

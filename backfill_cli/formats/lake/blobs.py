@@ -11,6 +11,8 @@ from contextlib import suppress
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, BinaryIO
 
+from backfill_cli.spark.object_store import store_errors
+
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
@@ -18,6 +20,10 @@ _TRIES = 10
 OLD_S = 3600.0
 """Older drafts are abandoned: one is written in milliseconds, and clocks of machines differ by less than this."""
 _DRAFT = re.compile(r"\.[0-9a-f]{32}")
+
+
+class Announced(FileExistsError):
+    """Another process began to create the file, and may have died since. Its argument: what to delete then."""
 
 
 class Blobs:
@@ -33,12 +39,14 @@ class Blobs:
         """The names of files and folders, sorted; empty if there is no folder."""
         from pyarrow.fs import FileSelector
 
-        found = self._files.get_file_info(FileSelector(self.root, allow_not_found=True))
+        with store_errors(self.root):
+            found = self._files.get_file_info(FileSelector(self.root, allow_not_found=True))
         return sorted(one.base_name for one in found if not one.base_name.startswith("."))
 
     def read(self, name: str) -> bytes:
         """Raises FileNotFoundError."""
-        with self._files.open_input_file(f"{self.root}/{name}") as file:
+        path = f"{self.root}/{name}"
+        with store_errors(path), self._files.open_input_file(path) as file:
             content: bytes = file.read()
             return content
 
@@ -46,7 +54,7 @@ class Blobs:
         """The file exists, complete and durable. Raises FileExistsError if one of that name exists.
 
         Atomic on a disk. On an object store, two writers at once can both return: names have to differ by writer,
-        or a lost write must not matter.
+        or a lost write must not matter; else see `create_alone`.
         """
         from pyarrow.fs import FileType, LocalFileSystem
 
@@ -54,22 +62,59 @@ class Blobs:
         if isinstance(self._files, LocalFileSystem):
             _create_on_disk(path, content)
             return
-        if self._files.get_file_info(path).type != FileType.NotFound:
+        with store_errors(path):
+            there = self._files.get_file_info(path).type != FileType.NotFound
+        if there:
             raise FileExistsError(path)
-        with self._files.open_output_stream(path) as file:
+        self._write(path, content)
+
+    def create_alone(self, name: str, content: bytes) -> None:
+        """As `create`, and of several writers at once no more than one returns, on an object store too.
+
+        Each writer announces itself before it looks for others, so of two at least one sees the other and gives
+        way. Raises Announced, a FileExistsError, if it does.
+        """
+        from pyarrow.fs import LocalFileSystem
+
+        if isinstance(self._files, LocalFileSystem):
+            self.create(name, content)
+            return
+        ours = f".{name}.{uuid.uuid4().hex}"
+        self._write(f"{self.root}/{ours}", b"")
+        try:
+            for other in self._announced(name):
+                if other != ours:
+                    raise Announced(f"{self.root}/{other}")
+            self.create(name, content)
+        finally:
+            self.delete(ours)
+
+    def _announced(self, name: str) -> list[str]:
+        """The announcements of this name that are not abandoned."""
+        from pyarrow.fs import FileSelector
+
+        with store_errors(self.root):
+            found = self._files.get_file_info(FileSelector(self.root, allow_not_found=True))
+        drafts = [one for one in found if _DRAFT.fullmatch(one.base_name.removeprefix(f".{name}"))]
+        return [one.base_name for one in drafts if time.time() - (one.mtime_ns or 0) / 1e9 < OLD_S]
+
+    def _write(self, path: str, content: bytes) -> None:
+        with store_errors(path), self._files.open_output_stream(path) as file:
             file.write(content)
 
     def delete(self, name: str) -> None:
         """The file does not exist any more, if it did."""
         try:
-            self._files.delete_file(f"{self.root}/{name}")
+            with store_errors(self.root):
+                self._files.delete_file(f"{self.root}/{name}")
         except FileNotFoundError:
             return
 
     def delete_all(self) -> None:
         """The folder and everything in it do not exist any more, if they did."""
         try:
-            self._files.delete_dir(self.root)
+            with store_errors(self.root):
+                self._files.delete_dir(self.root)
         except FileNotFoundError:
             return
 

@@ -19,7 +19,7 @@ from urllib.parse import quote, unquote
 
 from backfill_cli.contracts import EpochCommit, SavedJob
 from backfill_cli.errors import Fatal, Held, StateConflict, Transient
-from backfill_cli.formats.lake.blobs import Blobs
+from backfill_cli.formats.lake.blobs import Announced, Blobs
 from backfill_cli.model.checkpoint import Checkpoint, Marker, Owner
 from backfill_cli.model.codec import Pairs, decode, encode
 from backfill_cli.model.split import SplitKey, SplitProgress
@@ -92,6 +92,7 @@ class JobState:
 
     def change(self, act: Callable[[JobRecord | None], JobRecord]) -> JobRecord:
         """The record is what `act` makes of it. `act` is called again if another process was quicker."""
+        dead = ""
         for _ in range(TRIES):
             found = self._newest()
             before, record = found if found else (0, None)
@@ -99,7 +100,10 @@ class JobState:
             if wanted == record:
                 return wanted
             try:
-                self._files.create(_numbered(before + 1), encode(wanted).encode())
+                self._files.create_alone(_numbered(before + 1), encode(wanted).encode())
+            except Announced as other:
+                dead = f"; or, if none has, one died in the middle: delete {other}"
+                continue
             except FileExistsError:
                 continue
             if any(other > before + 1 for other in self._records()):
@@ -112,7 +116,7 @@ class JobState:
             return wanted
         raise Transient(
             f"job {self._job!r}: other processes keep changing its record in {self._files.root}",
-            "let only one runner have the job: look for another catalog that runs it",
+            f"let only one runner have the job: look for another catalog that runs it{dead}",
         )
 
     def own(self, owner: Owner, instead_of: Owner | None) -> None:

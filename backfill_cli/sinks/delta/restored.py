@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from backfill_cli.errors import StateConflict
+from backfill_cli.formats.delta.commits import Stamp, stamp
 from backfill_cli.formats.delta.edge import Where
 from backfill_cli.sinks.delta.marks import MarkedTable, epoch_of
 from backfill_cli.sinks.delta.times import version_at
@@ -21,10 +22,11 @@ _Told = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A version that holds the rows of all epochs up to this one."""
+    """A version that holds the rows of all epochs up to this one. stamp: None if nobody can replace its file."""
 
     version: int
     epoch: int
+    stamp: Stamp | None = None
 
 
 class Kept:
@@ -40,9 +42,29 @@ class Kept:
         the version checked last, or else to the previous epoch, which was checked before the newest was written;
         so if a RESTORE came while the newest was being written and its runner died, the next runner finds it.
         """
+        seen = self._seen.get(table.app)
+        if seen is not None and seen.stamp is not None:
+            _require_same(table, seen)
         if epoch:
-            _Back(table, self._seen.get(table.app)).require(version, epoch)
-        self._seen[table.app] = Seen(version, epoch)
+            _Back(table, seen).require(version, epoch)
+        now = None if table.where.place.local else stamp(table.where, version)
+        self._seen[table.app] = Seen(version, epoch, now)
+
+
+def _require_same(table: MarkedTable, seen: Seen) -> None:
+    """Raises StateConflict if the log's file of a version is no longer the one that was read.
+
+    On an object store Spark writes such a file in two steps: a runner that was taken over, stopped between them,
+    can replace a commit of ours.
+    """
+    now = stamp(table.where, seen.version)
+    if now is not None and now != seen.stamp:
+        raise StateConflict(
+            f"{table.where.shown}: another process replaced version {seen.version} of its log after job "
+            f"{table.job!r} had read it: its rows may be there twice, or not at all",
+            f"stop what else writes to the table, and start over: backfill drop {table.job} --with-rows --confirm "
+            f"{table.job}",
+        )
 
 
 class _Back:

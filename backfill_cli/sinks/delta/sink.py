@@ -31,6 +31,7 @@ from backfill_cli.sinks.delta.places import Named, Template, state_of, where_of
 from backfill_cli.sinks.delta.restored import Kept
 from backfill_cli.sinks.delta.tables import check, claim, create, marked
 from backfill_cli.spark.beside import session_beside
+from backfill_cli.spark.object_store import store_errors
 
 if TYPE_CHECKING:
     from deltalake.transaction import AddAction
@@ -214,7 +215,8 @@ class DeltaSink:
             if gone:
                 self._note_dropped(record.job, list(gone))
         for where in places.values():
-            where.place.fs.delete_dir(where.place.folder)
+            with store_errors(where.shown):
+                where.place.fs.delete_dir(where.place.folder)
         if isinstance(self._template, Named):
             for table in tables:
                 self._template.gone(table)

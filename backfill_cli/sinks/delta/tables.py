@@ -198,6 +198,7 @@ def _create(lack: Lacking, properties: Mapping[str, str], session: "Callable[[],
         with delta_errors(where.shown):
             DeltaTable.create(where.library_uri, _schema(lack.columns), mode="ignore")
         return
+<<<<<<< HEAD
     from pyspark.sql.types import StructType
 
     columns = StructType.fromJson({"type": "struct", "fields": list(_bare(lack.columns).values())}).toDDL()
@@ -214,6 +215,11 @@ def _create(lack: Lacking, properties: Mapping[str, str], session: "Callable[[],
         raise UsageError(
             f"{where.shown}: Delta refuses to create the table: {said}", "correct sink.properties in the config"
         ) from exc
+=======
+    with delta_errors(where.shown):
+        schema = _schema(columns_of(table.schema))
+        DeltaTable.create(where.library_uri, schema, mode="ignore", storage_options=where.library_options)
+>>>>>>> 743dad9b71aefa804c815e719588adce1014fadb
 
 
 def _refuses(exc: Exception) -> bool:

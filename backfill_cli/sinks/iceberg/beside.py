@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from backfill_cli.formats.iceberg.metadata import Look
+from backfill_cli.formats.iceberg.metadata import Look, file_io
 from backfill_cli.formats.iceberg.places import Place, Settings, template
 from backfill_cli.formats.lake.blobs import Blobs
 from backfill_cli.formats.lake.state import FOLDER
@@ -42,7 +42,6 @@ class Beside:
 
 
 def _blobs(location: str) -> Blobs:
-    from pyiceberg.io.pyarrow import PyArrowFileIO
-
-    scheme, netloc, path = PyArrowFileIO.parse_location(location)
-    return Blobs(PyArrowFileIO().fs_by_scheme(scheme, netloc), path)
+    io = file_io(location)
+    scheme, netloc, path = io.parse_location(location)
+    return Blobs(io.fs_by_scheme(scheme, netloc), path)

@@ -142,3 +142,21 @@ def test_references_elsewhere_are_faults(load_text: Load) -> None:
     with pytest.raises(ConfigError) as caught:
         load_text(GOOD.replace('key = ["id"]', 'key = ["id"]\ntarget = "${env:X}"'))
     assert caught.value.faults == ("tables[0].target: references are allowed only in upstream, sink and spark",)
+
+
+@pytest.mark.parametrize(
+    ("sink", "conf", "needed"),
+    [
+        ("/data/lake/{table}", {}, ("delta",)),
+        ("s3://bucket/lake/{table}", {}, ("delta", "s3")),
+        ("${env:LAKE}/{table}", {}, ("delta", "s3")),
+        ("/data/lake/{table}", {"spark.sql.catalog.c.warehouse": "s3a://bucket/wh"}, ("delta", "s3")),
+    ],
+)
+def test_the_jars_of_an_object_store_are_needed_where_a_path_or_a_catalog_is_there(
+    load_text: Load, monkeypatch: pytest.MonkeyPatch, sink: str, conf: dict[str, str], needed: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("LAKE", "s3a://bucket/lake")
+    told = GOOD.replace('type = "duckdb"\npath = "warehouse.duckdb"', f'type = "delta"\ntable = "{sink}"')
+    settings = "".join(f'"{name}" = "{value}"\n' for name, value in conf.items())
+    assert load_text(f"{told}[spark.conf]\n{settings}").table_formats() == needed

@@ -1,6 +1,8 @@
 """What counts as a file, and when a folder is listed again."""
 
+import http.server
 import os
+import threading
 from pathlib import Path
 
 import pyarrow.fs as pafs
@@ -158,3 +160,27 @@ def test_a_uri_is_split_before_its_first_pattern() -> None:
 def test_what_spark_takes_for_a_pattern_is_escaped(tmp_path: Path) -> None:
     where = place(str(tmp_path), "t")
     assert where.spark_path(listing.File("x[1]*.json", "", 0, 0)) == f"file://{tmp_path}/x\\[1\\]\\*.json"
+
+
+class _Refused(http.server.BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(403)
+        self.end_headers()
+
+    do_HEAD = do_GET
+
+    def log_message(self, *_: object) -> None: ...
+
+
+def test_a_store_that_refuses_access_is_not_taken_for_a_damaged_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "hunter2", "AWS_REGION": "us-east-1"}
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Refused) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        for name, value in {**told, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.server_port}"}.items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(Fatal, match="s3a://bucket/orders: access is denied at http://127") as refused:
+            Listing(place("s3a://bucket/{table}", "orders")).files()
+        server.shutdown()
+    assert not isinstance(refused.value, BadData)
+    assert "AWS_ACCESS_KEY_ID" in refused.value.hint
+    assert "hunter2" not in str(refused.value)

@@ -16,7 +16,20 @@ def test_both_formats_are_in_one_session() -> None:
     packages = settings["spark.jars.packages"].split(",")
     assert len(packages) == 2
     assert settings["spark.sql.extensions"].count(",") == 1
-    assert "org.apache.hadoop:*" in settings["spark.jars.excludes"]
+    assert "org.apache.hadoop:hadoop-client-api" in settings["spark.jars.excludes"]
+    assert "s3" not in str(settings).replace("spark3", "")
+
+
+def test_a_table_on_s3_brings_the_jars_and_the_address_and_what_the_user_sets_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9000")
+    settings = session_settings(("delta", "s3"), {"spark.hadoop.fs.s3a.endpoint": "http://own"})
+    assert "org.apache.hadoop:hadoop-aws:3.4.2" in settings["spark.jars.packages"].split(",")
+    assert not any(one.startswith("org.apache.hadoop:*") for one in settings["spark.jars.excludes"].split(","))
+    assert settings["spark.hadoop.fs.s3.impl"] == "org.apache.hadoop.fs.s3a.S3AFileSystem"
+    assert settings["spark.hadoop.fs.s3a.endpoint"] == "http://own"
+    assert settings["spark.sql.extensions"] == FORMATS["delta"].extension
 
 
 @pytest.mark.parametrize("given", ["spark.jars", "spark.jars.packages"])

@@ -1,0 +1,120 @@
+"""One description of an S3 store, for clients that call its parts by different names."""
+
+from types import SimpleNamespace
+
+import pytest
+from pyarrow.fs import FileType
+
+from backfill_cli.errors import BackfillError, Fatal, Transient, UsageError
+from backfill_cli.formats.delta.edge import Where, delta_place
+from backfill_cli.formats.iceberg.places import Place
+from backfill_cli.spark import object_store
+from backfill_cli.spark.object_store import Store, meant, on_s3, one_spelling, store_of
+
+OWN = Store.of({"AWS_ENDPOINT_URL": "http://127.0.0.1:9000/", "AWS_ACCESS_KEY_ID": "x"})
+
+
+def test_a_store_with_an_address_of_its_own_needs_no_region_and_no_other_setting() -> None:
+    assert Store("http://127.0.0.1:9000", "us-east-1") == OWN
+    spark = OWN.for_spark()
+    assert spark["spark.hadoop.fs.s3a.endpoint"] == "http://127.0.0.1:9000"
+    assert spark["spark.hadoop.fs.s3a.path.style.access"] == "true"
+    assert OWN.for_delta()["aws_allow_http"] == "true"
+    assert OWN.for_pyiceberg()["s3.endpoint"] == "http://127.0.0.1:9000"
+
+
+def test_the_address_of_s3_alone_comes_before_that_of_every_service() -> None:
+    told = {"AWS_ENDPOINT_URL": "https://every", "AWS_ENDPOINT_URL_S3": "https://s3", "AWS_DEFAULT_REGION": "eu"}
+    assert Store.of(told) == Store("https://s3", "eu", keys=False)
+    assert "aws_allow_http" not in Store.of(told).for_delta()
+
+
+def test_without_keys_in_the_environment_every_client_looks_for_a_profile_or_a_role() -> None:
+    told = Store.of({"AWS_PROFILE": "lake", "AWS_REGION": "eu"})
+    assert told.for_delta()["aws_force_credential_load"] == "true"
+    assert "DefaultCredentialsProvider" in told.for_spark()["spark.hadoop.fs.s3a.aws.credentials.provider"]
+    assert "aws_force_credential_load" not in OWN.for_delta()
+
+
+def test_of_a_bucket_of_aws_the_region_is_looked_up_where_none_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (*object_store.ENDPOINTS, *object_store.REGIONS):
+        monkeypatch.delenv(name, raising=False)
+    files = SimpleNamespace(get_file_info=lambda _bucket: SimpleNamespace(type=FileType.Directory))
+    monkeypatch.setattr(Store, "files", lambda _store: files)
+    monkeypatch.setattr(object_store, "_region_of", lambda bucket: f"region of {bucket}")
+    assert store_of("s3://b/t").region == "region of b"
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
+    assert store_of("s3://b/t").region == "eu-west-1"
+    assert "spark.hadoop.fs.s3a.endpoint.region" not in Store.of({}).for_spark()
+
+
+@pytest.mark.parametrize(
+    "uri", ["s3://bucket/t?endpoint_override=localhost:9000&scheme=http", "s3://KEY@bucket/t", "s3:///t"]
+)
+def test_what_only_some_clients_read_in_a_uri_is_refused(uri: str) -> None:
+    with pytest.raises(UsageError, match="a URI has a bucket and a path, and nothing else") as refused:
+        store_of(uri)
+    assert "AWS_ENDPOINT_URL" in refused.value.hint
+
+
+def test_both_schemes_name_the_same_place() -> None:
+    assert one_spelling("s3a://b/t") == one_spelling("s3://b/t") == "s3://b/t"
+    assert one_spelling("/data/s3a://b") == "/data/s3a://b"
+    assert [on_s3(one) for one in ("s3://b", "s3a://b", "gs://b", "/s3://b")] == [True, True, False, False]
+
+
+SAID = {
+    "When listing objects under key 't/' in bucket 'b': AWS Error ACCESS_DENIED during ListObjectsV2": Fatal,
+    "When reading information for key 'k' in bucket 'b': AWS Error [code 15]: No response body.": Fatal,
+    "Kernel error -> The operation lacked the necessary privileges to complete for path t/_delta_log": Fatal,
+    "Generic S3 error Error performing GET http://h/b/t - 404 Not Found <Error><Code>NoSuchBucket</Code>": Fatal,
+    "software.amazon.awssdk.services.s3.model.S3Exception: Forbidden (Service: S3, Status Code: 403)": Fatal,
+    "When listing objects in bucket 'b': AWS Error SLOW_DOWN during ListObjectsV2 operation": Transient,
+    "When getting information for bucket 'b': AWS Error UNKNOWN (HTTP status 503) during HeadBucket": Transient,
+    "AWS Error NETWORK_CONNECTION during HeadObject operation: curlCode: 28, Timeout was reached": Transient,
+    "Generic S3 error Error performing GET http://h/b, after 2 retries - 503 Service Unavailable": Transient,
+    "software.amazon.awssdk.core.exception.SdkClientException: Connect to h failed: Connection refused": Transient,
+}
+"""What the three clients say, as seen."""
+
+
+@pytest.mark.parametrize("said", SAID, ids=range(len(SAID)))
+def test_what_each_client_says_of_a_store_is_refused_or_retried(said: str) -> None:
+    error = meant("s3://b/t", said)
+    assert type(error) is SAID[said]
+    assert error.message.startswith("s3://b/t: ")
+    assert error.hint
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Path does not exist 'b/t/part-0.parquet'. Detail: [errno 2] No such file or directory",
+        "Parquet magic bytes not found in footer: AccessDenied is a file's name",
+        "Connection refused",
+    ],
+)
+def test_what_is_not_about_a_store_is_left_to_others(said: str) -> None:
+    error: BackfillError | None = meant("s3://b/t", said)
+    assert error is None
+
+
+def test_both_schemes_are_one_iceberg_table_and_one_delta_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Place.of("s3a://b/lake/t") == Place.of("s3://b/lake/t/")
+    files = SimpleNamespace(get_file_info=lambda _bucket: SimpleNamespace(type=FileType.Directory))
+    monkeypatch.setattr(Store, "files", lambda _store: files)
+    monkeypatch.setenv("AWS_REGION", "eu")
+    one, other = (Where.of(f"{scheme}://b/lake/t", "t") for scheme in ("s3", "s3a"))
+    assert delta_place(one) == delta_place(other)
+    assert other.uri == "s3a://b/lake/t"
+
+
+def test_an_error_of_java_is_told_without_its_frames() -> None:
+    said = (
+        "An error occurred while calling o12.load.\n: java.net.SocketTimeoutException: on s3://b/t: "
+        "software.amazon.awssdk.core.exception.SdkClientException: Read timed out\n\tat org.apache.X(X.java:1)"
+    )
+    error = meant("Spark", said)
+    assert error is not None
+    assert "does not answer: java.net.SocketTimeoutException" in error.message
+    assert "X.java" not in error.message
