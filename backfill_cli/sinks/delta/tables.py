@@ -196,9 +196,9 @@ def _create(lack: Lacking, properties: Mapping[str, str], session: "Callable[[],
     named = isinstance(where, Unplaced)
     if not named and not properties:
         with delta_errors(where.shown):
-            DeltaTable.create(where.library_uri, _schema(lack.columns), mode="ignore")
+            schema, options = _schema(lack.columns), where.library_options
+            DeltaTable.create(where.library_uri, schema, mode="ignore", storage_options=options)
         return
-<<<<<<< HEAD
     from pyspark.sql.types import StructType
 
     columns = StructType.fromJson({"type": "struct", "fields": list(_bare(lack.columns).values())}).toDDL()
@@ -215,11 +215,6 @@ def _create(lack: Lacking, properties: Mapping[str, str], session: "Callable[[],
         raise UsageError(
             f"{where.shown}: Delta refuses to create the table: {said}", "correct sink.properties in the config"
         ) from exc
-=======
-    with delta_errors(where.shown):
-        schema = _schema(columns_of(table.schema))
-        DeltaTable.create(where.library_uri, schema, mode="ignore", storage_options=where.library_options)
->>>>>>> 743dad9b71aefa804c815e719588adce1014fadb
 
 
 def _refuses(exc: Exception) -> bool:
