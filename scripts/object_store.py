@@ -5,7 +5,6 @@ python scripts/object_store.py --port 9000 --bucket lake
 
 import argparse
 import contextlib
-import importlib.util
 import signal
 import socket
 import subprocess
@@ -15,7 +14,10 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 
+PYTHON = Path(__file__).parents[1] / ".venv-store" / "bin" / "python"
+"""Of the environment that scripts/setup makes for it."""
 START_LIMIT_S = 60.0
 """A start takes 2 s here, and more on a busy machine."""
 
@@ -43,8 +45,8 @@ class ObjectStore:
 
     def start(self) -> None:
         """The store answers, and is empty. Raises NoObjectStore."""
-        if importlib.util.find_spec("moto") is None or importlib.util.find_spec("flask") is None:
-            raise NoObjectStore("no package moto with its server: pip install 'moto[s3,server]'")
+        if not PYTHON.exists():
+            raise NoObjectStore("no moto: . scripts/setup dev; setup_store")
         # A pipe that we hold open: the server ends with it, so it never outlives us, not even after kill -9.
         serve = (
             "import os, sys, threading;"
@@ -52,7 +54,7 @@ class ObjectStore:
             "from moto.server import main; main(sys.argv[1:])"
         )
         self._process = subprocess.Popen(
-            [sys.executable, "-c", serve, "-H", "127.0.0.1", "-p", str(self.port)],
+            [str(PYTHON), "-c", serve, "-H", "127.0.0.1", "-p", str(self.port)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -62,7 +64,7 @@ class ObjectStore:
         while not self._answers():
             if time.monotonic() > until or self._process.poll() is not None:
                 self.stop()
-                raise NoObjectStore(f"moto's server did not start on {self.endpoint}: try python -m moto.server")
+                raise NoObjectStore(f"moto's server did not start on {self.endpoint}: try {PYTHON} -m moto.server")
             time.sleep(0.1)
 
     def stop(self) -> None:
