@@ -6,11 +6,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 from deltalake import DeltaTable
-from sink_contract import Epochs, a_table, rows
+from sink_contract import Epochs, a_table, rows, schema_json
 
 from backfill_cli.errors import UsageError
+from backfill_cli.formats.delta.edge import Where
+from backfill_cli.model.checkpoint import Marker
+from backfill_cli.model.schema import columns_of
+from backfill_cli.sinks.delta.creating import create
 from backfill_cli.sinks.delta.options import DeltaOptions
 from backfill_cli.sinks.delta.sink import DeltaSink
+from backfill_cli.sinks.delta.tables import Lacking
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,21 +48,58 @@ def test_a_new_table_has_them_and_a_merge_marks_rows_instead_of_rewriting_files(
     assert found.to_pylist() == rows((0, "old"), (1, "new"), (3, "old"), (200, "added"))
 
 
-def test_one_that_delta_does_not_know_is_refused_and_there_is_no_table(
-    tmp_path: Path, spark: "SparkSession"
+def test_side_tables_have_none(tmp_path: Path, spark: "SparkSession") -> None:
+    sink = with_properties(tmp_path / "lake", spark, enableChangeDataFeed="true")
+    sink.prepare("orders", (a_table(), a_table("_backfill_bad", side=True)), into_existing=False)
+    assert DeltaTable(str(tmp_path / "lake" / "_backfill_bad")).metadata().configuration == {}
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ({"enableWings": "true"}, r"refuses to create the table: .*delta\.enableWings"),
+        ({"enableDeletionVectors": "maybe"}, 'refuses to create the table: For input string: "maybe"'),
+        ({"enableRowTracking": "true"}, "commits cannot be written without Spark: .*RowTracking"),
+        ({"dataSkippingStatsColumns": "name"}, "refuses to create the table: .*DELTA_COLUMN_NOT_FOUND"),
+    ],
+)
+def test_where_one_is_refused_none_of_the_tables_is_there(
+    told: dict[str, str], said: str, tmp_path: Path, spark: "SparkSession"
 ) -> None:
-    sink = with_properties(tmp_path / "lake", spark, enableWings="true")
-    with pytest.raises(UsageError, match=r"refuses to create the table: .*delta\.enableWings") as caught:
-        sink.prepare("orders", (a_table(),), into_existing=False)
+    sink = with_properties(tmp_path / "lake", spark, **told)
+    tables = (a_table("a"), a_table("b", schema=schema_json(id="long", other="string")))
+    with pytest.raises(UsageError, match=said) as caught:
+        sink.prepare("orders", tables, into_existing=False)
     assert "sink.properties" in caught.value.hint
-    assert not (tmp_path / "lake").exists()
+    assert not [path for path in (tmp_path / "lake").rglob("*") if path.is_file()]
+
+
+def test_files_that_are_in_the_folder_are_no_obstacle_and_stay(tmp_path: Path, spark: "SparkSession") -> None:
+    there = tmp_path / "lake" / "orders" / "notes.txt"
+    there.parent.mkdir(parents=True)
+    there.touch()
+    with pytest.raises(UsageError, match="RowTracking"):
+        with_properties(tmp_path / "lake", spark, enableRowTracking="true").prepare("orders", (a_table(),), False)
+    assert list((tmp_path / "lake").rglob("*")) == [there.parent, there]
+    sink = with_properties(tmp_path / "lake", spark, enableChangeDataFeed="true")
+    sink.prepare("orders", (a_table(),), into_existing=False)
+    sink.fence("orders", 1)
+    assert sink.committed("orders")["orders"] == Marker(0, 1, "")
+
+
+def test_a_table_that_another_process_created_meanwhile_is_taken(tmp_path: Path, spark: "SparkSession") -> None:
+    where = Where.of(str(tmp_path / "orders"), "orders")
+    lacking = Lacking(a_table(), where, columns_of(a_table().schema), create=True)
+    for _ in range(2):
+        create([lacking], {"delta.enableChangeDataFeed": "true"}, lambda: spark)
+    assert where.open().version() == 1
 
 
 @pytest.mark.parametrize(
     ("name", "said"),
     [
         ("delta.setTransactionretentionduration", "forget which epoch"),
-        ("delta.enableRowTracking", "cannot write tables with that feature"),
+        ("delta.appendOnly", "a job changes and deletes them, too"),
     ],
 )
 def test_one_that_the_job_could_not_live_with_is_refused_in_the_config(name: str, said: str) -> None:

@@ -9,9 +9,6 @@ from backfill_cli.contracts.example import Example
 from backfill_cli.formats.delta.names import FORGETS, NO_PLACE, is_place
 from backfill_cli.formats.lake.uris import without_secrets
 
-DEMANDING = ("delta.enablerowtracking", "delta.enableincommittimestamps", "delta.enabletypewidening")
-"""Features of which deltalake, which writes commits without rows, cannot write any."""
-
 
 class DeltaOptions(BaseModel):
     """`[sink]` with type = "delta"."""
@@ -39,8 +36,8 @@ class DeltaOptions(BaseModel):
         for name in given:
             if name.lower() == FORGETS.lower():
                 raise ValueError(f"{name} would let a table forget which epoch it is at")
-            if name.lower() in DEMANDING:
-                raise ValueError(f"{name}: this version cannot write tables with that feature")
+            if name.lower() == "delta.appendonly":
+                raise ValueError(f"{name} would let rows be added only, but a job changes and deletes them, too")
         return given
 
     @field_validator("table")

@@ -1,7 +1,7 @@
 """Delta tables as a sink: each table of an epoch is one commit, whose number is made of token and epoch.
 
-Reading order: `places` locates the tables, `tables` creates them, `marks` makes each commit count once and for one
-runner, `apply` writes.
+Reading order: `places` locates the tables, `tables` finds what is missing, `creating` creates it, `marks` makes
+each commit count once and for one runner, `apply` writes.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,12 +24,13 @@ from backfill_cli.model.checkpoint import Marker, Owner
 from backfill_cli.model.cutover import kept_name
 from backfill_cli.sinks.delta.adopt import adoptable, linked
 from backfill_cli.sinks.delta.apply import Overtaken, apply, require_unique
+from backfill_cli.sinks.delta.creating import create
 from backfill_cli.sinks.delta.leaving import going
 from backfill_cli.sinks.delta.marks import LAST_TOKEN, TRIES, MarkedTable, marks_of, number_of
 from backfill_cli.sinks.delta.options import DeltaOptions
 from backfill_cli.sinks.delta.places import Named, Template, state_of, where_of
 from backfill_cli.sinks.delta.restored import Kept
-from backfill_cli.sinks.delta.tables import check, claim, create, marked
+from backfill_cli.sinks.delta.tables import check, claim, marked
 from backfill_cli.spark.beside import session_beside
 from backfill_cli.spark.object_store import store_errors
 

@@ -1,8 +1,7 @@
-"""The sink's tables: which exist, and what `prepare` must create or add, according to the tables' logs."""
+"""The sink's tables: which exist, and what is missing, according to the tables' logs; see `creating`."""
 
-import json
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from socket import gethostname
@@ -10,18 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import SinkTable
 from backfill_cli.errors import BadData, Held, SinkInUse, StateConflict, UsageError
-from backfill_cli.formats.delta.edge import Where, delta_errors, delta_place
-from backfill_cli.formats.delta.names import FORGETS, sql_at, sql_of
+from backfill_cli.formats.delta.edge import Where, delta_place
+from backfill_cli.formats.delta.names import FORGETS
 from backfill_cli.formats.lake.blobs import Blobs
-from backfill_cli.formats.lake.merge import literal
 from backfill_cli.formats.lake.state import Claim, JobRecord, JobState, jobs
 from backfill_cli.model.schema import Columns, columns_of, same_type, shown
 from backfill_cli.sinks.delta.marks import MarkedTable, marks_of
-from backfill_cli.sinks.delta.places import Named, Template, Unplaced, require_apart, where_of
+from backfill_cli.sinks.delta.places import Named, Template, require_apart, where_of
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable, Schema
-    from pyspark.sql import SparkSession
+    from deltalake import DeltaTable
 
 _NUMBERS = ("byte", "short", "integer", "long", "float", "double")
 _KEPT = (*_NUMBERS, "string", "binary", "boolean", "date", "timestamp", "timestamp_ntz")
@@ -77,17 +74,6 @@ def check(
         ours = into_existing or (marker is not None and marker.epoch > 0)
         lacking.append(_missing(table, where, ours))
     return lacking
-
-
-def create(
-    missing: Sequence[Lacking], properties: Mapping[str, str], session: "Callable[[], SparkSession]"
-) -> None:
-    """The tables exist with all their columns; new ones have these properties."""
-    for one in missing:
-        if one.create:
-            _create(one, properties, session)
-        elif one.columns:
-            _add(one, session)
 
 
 def claim(state: Blobs, template: Template, job: str, tables: Sequence[SinkTable]) -> None:
@@ -186,65 +172,3 @@ def _require_memory(where: Where, opened: "DeltaTable") -> None:
             f"{where.shown} keeps epoch numbers for {kept} only: {FORGETS} is set",
             f"ALTER TABLE delta.`{where.shown}` UNSET TBLPROPERTIES ('{FORGETS}')",
         )
-
-
-def _create(lack: Lacking, properties: Mapping[str, str], session: "Callable[[], SparkSession]") -> None:
-    """By the library, without a Spark job, unless Spark is needed: for a name, and for properties."""
-    from deltalake import DeltaTable
-
-    where = lack.where
-    named = isinstance(where, Unplaced)
-    if not named and not properties:
-        with delta_errors(where.shown):
-            schema, options = _schema(lack.columns), where.library_options
-            DeltaTable.create(where.library_uri, schema, mode="ignore", storage_options=options)
-        return
-    from pyspark.sql.types import StructType
-
-    columns = StructType.fromJson({"type": "struct", "fields": list(_bare(lack.columns).values())}).toDDL()
-    text = f"CREATE TABLE IF NOT EXISTS {sql_of(where.shown) if named else sql_at(where)} ({columns}) USING delta"
-    if properties:
-        told = (f"{literal(name)} = {literal(value)}" for name, value in properties.items())
-        text += f" TBLPROPERTIES ({', '.join(told)})"
-    try:
-        session().sql(text)
-    except Exception as exc:
-        if not properties or not _refuses(exc):
-            raise
-        said = next(filter(None, str(exc).splitlines()), "")[:300]
-        raise UsageError(
-            f"{where.shown}: Delta refuses to create the table: {said}", "correct sink.properties in the config"
-        ) from exc
-
-
-def _refuses(exc: Exception) -> bool:
-    """Whether Delta understood the statement and refused it, rather than failed to carry it out."""
-    from pyspark.errors import AnalysisException, IllegalArgumentException
-
-    return isinstance(exc, AnalysisException | IllegalArgumentException) or "DELTA_" in str(exc)
-
-
-def _add(lack: Lacking, session: "Callable[[], SparkSession]") -> None:
-    """The table has the new columns, NULL in existing rows."""
-    from deltalake import exceptions
-
-    with delta_errors(lack.where.shown):
-        try:
-            lack.where.open().alter.add_columns(list(_schema(lack.columns).fields))
-        except exceptions.DeltaError:  # deltalake cannot with column mapping, Spark can
-            from pyspark.sql.types import StructType
-
-            fields = {"type": "struct", "fields": list(_bare(lack.columns).values())}
-            rows = session().createDataFrame([], StructType.fromJson(fields))
-            rows.write.format("delta").mode("append").option("mergeSchema", "true").save(lack.where.uri)
-
-
-def _schema(columns: Columns) -> "Schema":
-    from deltalake import Schema
-
-    return Schema.from_json(json.dumps({"type": "struct", "fields": list(_bare(columns).values())}))
-
-
-def _bare(columns: Columns) -> Columns:
-    """The columns nullable, and without the engine's metadata, which is not for the table."""
-    return {name: {**one, "nullable": True, "metadata": {}} for name, one in columns.items()}

@@ -1,0 +1,155 @@
+"""Creates the sink's tables that are missing, and adds missing columns."""
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from backfill_cli.errors import BackfillError, Transient, UsageError
+from backfill_cli.formats.delta.edge import Where, delta_errors
+from backfill_cli.formats.delta.names import sql_at, sql_of
+from backfill_cli.formats.lake.merge import literal
+from backfill_cli.model.schema import Columns
+from backfill_cli.sinks.delta.places import Unplaced
+from backfill_cli.sinks.delta.tables import Lacking
+
+if TYPE_CHECKING:
+    from deltalake import Schema
+    from pyspark.sql import SparkSession
+
+PROBE = "backfill/created"
+_OTHER_WRITER = ("CHANGED", "CONCURRENT", "ConcurrentModification")
+
+
+def create(
+    missing: Sequence[Lacking], properties: Mapping[str, str], session: "Callable[[], SparkSession]"
+) -> None:
+    """The tables exist with all their columns; new ones have these properties, side tables none.
+
+    Raises UsageError for properties with which a table cannot be created or written; then none was created.
+    """
+    made: list[Lacking] = []
+    for one in missing:
+        if not one.create:
+            if one.columns:
+                _add(one, session)
+        elif properties and not one.table.side:
+            try:
+                if _created_by_spark(one, properties, session()):
+                    made.append(one)
+                    _require_writable(one)
+            except UsageError:
+                for unused in made:
+                    _remove(unused, session())
+                raise
+        else:
+            _create(one, session)
+
+
+def _create(lack: Lacking, session: "Callable[[], SparkSession]") -> None:
+    """By the library, without a Spark job, unless the catalog has to place the table."""
+    from deltalake import DeltaTable
+
+    where = lack.where
+    if isinstance(where, Unplaced):
+        spark = session()
+        spark.sql(f"CREATE TABLE IF NOT EXISTS {sql_of(where.shown)} ({_ddl(lack.columns)}) USING delta")
+        return
+    with delta_errors(where.shown):
+        schema, options = _schema(lack.columns), where.library_options
+        DeltaTable.create(where.library_uri, schema, mode="ignore", storage_options=options)
+
+
+def _created_by_spark(lack: Lacking, properties: Mapping[str, str], spark: "SparkSession") -> bool:
+    """Spark knows all properties and what they demand of a table. False if another process was quicker."""
+    told = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in properties.items())
+    try:
+        spark.sql(f"CREATE TABLE {_name(lack)} ({_ddl(lack.columns)}) USING delta TBLPROPERTIES ({told})")
+    except Exception as exc:
+        with suppress(BackfillError):
+            if "ALREADY_EXISTS" in str(exc) or lack.where.exists():
+                return False
+        raise _refusal(lack.where, exc) or exc from exc
+    return True
+
+
+def _refusal(where: Where, exc: Exception) -> BackfillError | None:
+    """Our error if Delta understood the statement and refused it, rather than failed to carry it out."""
+    from pyspark.errors import AnalysisException, IllegalArgumentException
+
+    text = str(exc)
+    lines = list(filter(None, text.splitlines()))
+    said = next((line for line in lines if "[DELTA_" in line), lines[0] if lines else "")[:300]
+    if any(part in said for part in _OTHER_WRITER):
+        return Transient(f"{where.shown}: another process is creating the table: {said}", "type the command again")
+    if "DELTA_" in text or isinstance(exc, AnalysisException | IllegalArgumentException):
+        return UsageError(
+            f"{where.shown}: Delta refuses to create the table: {said}", "correct sink.properties in the config"
+        )
+    return None
+
+
+def _require_writable(lack: Lacking) -> None:
+    """Raises UsageError if the library, which writes commits without rows, cannot write to the new table."""
+    from deltalake import CommitProperties, Transaction, exceptions
+
+    if isinstance(lack.where, Unplaced):
+        return
+    table = lack.where.open()
+    how = CommitProperties(app_transactions=[Transaction(PROBE, 1)])
+    try:
+        table.create_write_transaction([], "append", table.schema(), commit_properties=how)
+    except exceptions.DeltaError as exc:
+        raise UsageError(
+            f"{lack.where.shown}: with these properties, commits cannot be written without Spark: {exc}",
+            "remove from sink.properties what demands more of every writer",
+        ) from exc
+
+
+def _remove(lack: Lacking, spark: "SparkSession") -> None:
+    """A table that this process created is gone again."""
+    if isinstance(lack.where, Unplaced):
+        spark.sql(f"DROP TABLE IF EXISTS {_name(lack)}")
+    else:
+        folder = lack.where.place.folder
+        lack.where.place.fs.delete_dir(f"{folder}/_delta_log")
+        if lack.where.place.local:
+            with suppress(OSError):  # it had other files
+                os.rmdir(folder)
+
+
+def _name(lack: Lacking) -> str:
+    return sql_of(lack.where.shown) if isinstance(lack.where, Unplaced) else sql_at(lack.where)
+
+
+def _ddl(columns: Columns) -> str:
+    from pyspark.sql.types import StructType
+
+    return str(StructType.fromJson({"type": "struct", "fields": list(_bare(columns).values())}).toDDL())
+
+
+def _add(lack: Lacking, session: "Callable[[], SparkSession]") -> None:
+    """The table has the new columns, NULL in existing rows."""
+    from deltalake import exceptions
+
+    with delta_errors(lack.where.shown):
+        try:
+            lack.where.open().alter.add_columns(list(_schema(lack.columns).fields))
+        except exceptions.DeltaError:  # deltalake cannot with column mapping, Spark can
+            from pyspark.sql.types import StructType
+
+            fields = {"type": "struct", "fields": list(_bare(lack.columns).values())}
+            rows = session().createDataFrame([], StructType.fromJson(fields))
+            rows.write.format("delta").mode("append").option("mergeSchema", "true").save(lack.where.uri)
+
+
+def _schema(columns: Columns) -> "Schema":
+    from deltalake import Schema
+
+    return Schema.from_json(json.dumps({"type": "struct", "fields": list(_bare(columns).values())}))
+
+
+def _bare(columns: Columns) -> Columns:
+    """The columns nullable, and without the engine's metadata, which is not for the table."""
+    return {name: {**one, "nullable": True, "metadata": {}} for name, one in columns.items()}
