@@ -10,7 +10,6 @@ from sink_contract import Epochs, a_table, rows, schema_json
 
 from backfill_cli.errors import UsageError
 from backfill_cli.formats.delta.edge import Where
-from backfill_cli.model.checkpoint import Marker
 from backfill_cli.model.schema import columns_of
 from backfill_cli.sinks.delta.creating import create
 from backfill_cli.sinks.delta.options import DeltaOptions
@@ -74,17 +73,16 @@ def test_where_one_is_refused_none_of_the_tables_is_there(
     assert not [path for path in (tmp_path / "lake").rglob("*") if path.is_file()]
 
 
-def test_files_that_are_in_the_folder_are_no_obstacle_and_stay(tmp_path: Path, spark: "SparkSession") -> None:
+def test_a_folder_with_files_that_are_no_table_is_refused_and_keeps_them(
+    tmp_path: Path, spark: "SparkSession"
+) -> None:
     there = tmp_path / "lake" / "orders" / "notes.txt"
     there.parent.mkdir(parents=True)
     there.touch()
-    with pytest.raises(UsageError, match="RowTracking"):
-        with_properties(tmp_path / "lake", spark, enableRowTracking="true").prepare("orders", (a_table(),), False)
-    assert list((tmp_path / "lake").rglob("*")) == [there.parent, there]
     sink = with_properties(tmp_path / "lake", spark, enableChangeDataFeed="true")
-    sink.prepare("orders", (a_table(),), into_existing=False)
-    sink.fence("orders", 1)
-    assert sink.committed("orders")["orders"] == Marker(0, 1, "")
+    with pytest.raises(UsageError, match="the folder has files, but no Delta table"):
+        sink.prepare("orders", (a_table(),), into_existing=False)
+    assert list((tmp_path / "lake").rglob("*")) == [there.parent, there]
 
 
 def test_a_table_that_another_process_created_meanwhile_is_taken(tmp_path: Path, spark: "SparkSession") -> None:

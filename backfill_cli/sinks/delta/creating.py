@@ -1,7 +1,6 @@
 """Creates the sink's tables that are missing, and adds missing columns."""
 
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -68,7 +67,7 @@ def _created_by_spark(lack: Lacking, properties: Mapping[str, str], spark: "Spar
         spark.sql(f"CREATE TABLE {_name(lack)} ({_ddl(lack.columns)}) USING delta TBLPROPERTIES ({told})")
     except Exception as exc:
         with suppress(BackfillError):
-            if "ALREADY_EXISTS" in str(exc) or lack.where.exists():
+            if lack.where.exists() or (isinstance(lack.where, Unplaced) and "ALREADY_EXISTS" in str(exc)):
                 return False
         raise _refusal(lack.where, exc) or exc from exc
     return True
@@ -83,6 +82,10 @@ def _refusal(where: Where, exc: Exception) -> BackfillError | None:
     said = next((line for line in lines if "[DELTA_" in line), lines[0] if lines else "")[:300]
     if any(part in said for part in _OTHER_WRITER):
         return Transient(f"{where.shown}: another process is creating the table: {said}", "type the command again")
+    if "ALREADY_EXISTS" in text:
+        return UsageError(
+            f"{where.shown}: the folder has files, but no Delta table", "name another folder, or remove the files"
+        )
     if "DELTA_" in text or isinstance(exc, AnalysisException | IllegalArgumentException):
         return UsageError(
             f"{where.shown}: Delta refuses to create the table: {said}", "correct sink.properties in the config"
@@ -108,15 +111,11 @@ def _require_writable(lack: Lacking) -> None:
 
 
 def _remove(lack: Lacking, spark: "SparkSession") -> None:
-    """A table that this process created is gone again."""
+    """A table that this process created, in a folder without files, is gone again."""
     if isinstance(lack.where, Unplaced):
         spark.sql(f"DROP TABLE IF EXISTS {_name(lack)}")
     else:
-        folder = lack.where.place.folder
-        lack.where.place.fs.delete_dir(f"{folder}/_delta_log")
-        if lack.where.place.local:
-            with suppress(OSError):  # it had other files
-                os.rmdir(folder)
+        lack.where.place.fs.delete_dir(lack.where.place.folder)
 
 
 def _name(lack: Lacking) -> str:
