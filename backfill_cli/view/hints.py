@@ -17,8 +17,8 @@ _UNNAMED = re.compile(r"(--config|--sink|--from-sink) (?:job\.toml|FILE)(?=[\s;,
 
 # SQL and other commands in a hint, to their end.
 _OTHER = (
-    r"\b(?:ALTER (?:TABLE|SYSTEM|ROLE|PUBLICATION)|CREATE (?:UNIQUE INDEX|PUBLICATION|SCHEMA)|SELECT|GRANT|CALL|"
-    r"pip install|lsof|df -h|truncate -s) .*?(?=; |, (?:and|or|then)\b|$)"
+    r"(?<![(\w])(?:ALTER (?:TABLE|SYSTEM|ROLE|PUBLICATION)|CREATE (?:UNIQUE INDEX|PUBLICATION|SCHEMA)|SELECT|"
+    r"GRANT|CALL|pip install|lsof|df -h|truncate -s) .*?(?=; |, (?:and|or|then)\b|$)"
 )
 _TYPED = re.compile(f"{_COMMAND.pattern}|{_OTHER}")
 
@@ -26,15 +26,17 @@ _TYPED = re.compile(f"{_COMMAND.pattern}|{_OTHER}")
 def laid_out(hint: str, width: int) -> list[str]:
     """The hint in lines of this width; if it takes several, each command has one of its own, so it can be copied.
 
-    Only a command that is wider than a line, or a word, makes a longer line.
+    Only a command that is wider than a line, a setting (`name = value`), or a word, makes a longer line.
     """
     if len(hint) <= width:
         return [hint]
     lines, end = [], 0
     for found in [*_TYPED.finditer(hint), None]:
         said = hint[end : found.start() if found else None].strip(" ;,")
-        if any(map(str.isalnum, said)):
-            lines += textwrap.wrap(said, width, break_long_words=False, break_on_hyphens=False)
+        if " = " in said:
+            lines.append(said)
+        elif any(map(str.isalnum, said)):
+            lines += textwrap.wrap(said, max(1, width), break_long_words=False, break_on_hyphens=False)
         if found:
             lines.append(found[0].strip())
             end = found.end()

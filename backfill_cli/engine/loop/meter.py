@@ -14,7 +14,8 @@ from backfill_cli.model.split import ReadSoFar
 from backfill_cli.model.upstream import UpstreamView
 from backfill_cli.strategies import S, Strategy, StrategyState
 
-WINDOW = 8  # number of epochs that a rate is computed over
+WINDOW = 8  # number of epochs that a rate is computed over, more if they do not last MEANT_MS
+MOST = 100
 LONG_MS = 1_000  # what takes longer is reported while it lasts
 LATELY_MS = 5_000
 MEANT_MS = 3_000  # a rate over less depends on when an epoch happened to begin, and jumps
@@ -109,7 +110,10 @@ class Meter:
         """One more epoch is in the sink. barrier_ms, committed_ms: by the steady clock."""
         measured = _Measured(record, barrier_ms, committed_ms)
         self._first = self._first or measured
-        self._recent = (*self._recent, measured)[-WINDOW:]
+        recent = (*self._recent, measured)
+        while len(recent) > WINDOW and (len(recent) > MOST or barrier_ms - recent[1].barrier_ms >= MEANT_MS):
+            recent = recent[1:]
+        self._recent = recent
 
     def settled(self, state: StrategyState, plan: EpochPlan, began_ms: int) -> None:
         """The sink has the plan of a barrier begun at `began_ms`; if nothing is left, it has all there was."""

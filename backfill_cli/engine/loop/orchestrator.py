@@ -254,6 +254,7 @@ class Orchestrator(Generic[S]):
             return self._idle(plan, budget)
         if self._flight.epoch is not None and phase == Phase.UPSTREAM and not self._rhythm.behind:
             # Live: rows read now would only wait for the sink, and slow it down; later, newer ones can be read.
+            self._meter.discarded()
             return Tick.WAITING
         began_ms = self._ports.steady_ms()
         with self._meter.busy(spelled(plan), self._ports.now_ms(), began_ms):

@@ -103,9 +103,9 @@ class CurrentRows:
             if not isinstance(failure, LogFirst):
                 raise
             name = self.config.job.name
-            run = "" if self.live else f"backfill resume {name} --detach; "
+            resume = f"backfill resume {name}{'' if self.live else ' --detach'}"  # it may be paused
             raise LogFirst(
-                failure.message, f"{run}backfill wait {name} --for caught-up; backfill verify {name}"
+                failure.message, f"{resume}; backfill wait {name} --for caught-up; backfill verify {name}"
             ) from exc
 
     def _require_all(self, at: Checkpoint) -> None:

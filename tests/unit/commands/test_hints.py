@@ -75,6 +75,7 @@ NEEDS_SPARK = {
     "backfill_cli/sinks/iceberg/tables.py:check",
     "backfill_cli/sinks/iceberg/tables.py:refuse_gone",
     "backfill_cli/sinks/iceberg/tables.py:refuse_other_job",
+    "backfill_cli/sinks/delta/restored.py:_require_same",
     "backfill_cli/sinks/delta/tables.py:marked",
     "backfill_cli/sinks/iceberg/leaving.py:refuse_live",
     "backfill_cli/sinks/iceberg/live.py:_claimed",
@@ -83,7 +84,8 @@ NEEDS_SPARK = {
     "backfill_cli/formats/lake/copy.py:_require_all",
     "backfill_cli/formats/lake/copy.py:at_one_epoch",
 }
-"""Of Iceberg tables, which Spark makes; of two tables at two epochs; of a sink whose folder of attempts is gone.
+"""Of Iceberg tables, which Spark makes; of two tables at two epochs; of a sink whose folder of attempts is gone; of an
+object store.
 `tests/contract/test_sink_*.py` reach them.
 """
 

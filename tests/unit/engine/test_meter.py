@@ -283,3 +283,15 @@ def test_a_first_change_after_a_while_is_no_rate_yet_and_then_one_over_more_than
 def test_the_time_left_to_catch_up_is_not_told_from_one_short_epoch() -> None:
     assert follows(applied((10, 90, 1))).eta_s is None
     assert follows(applied((10, 90, 1), (10, 80, 1))).eta_s is None
+
+
+@pytest.mark.parametrize("interval_ms", [50, 200, 1000])
+def test_rates_are_known_however_short_the_interval(interval_ms: int) -> None:
+    history, log = Meter("job", "time", interval_ms), Meter("job", "time", interval_ms)
+    for at in range(0, 20_000, interval_ms):
+        read = EpochRecord(at, at - 1, Phase.SNAPSHOT, at, snapshot_rows=interval_ms)
+        history.committed(read, at, at + interval_ms // 2)
+        log.committed(replace(read, phase=Phase.UPSTREAM, changes_read=interval_ms), at, at + interval_ms // 2)
+    assert history.progress(STRATEGY, HALF, 1, None, None, 20_000).rows_per_s == pytest.approx(1000)
+    told_live = follows(log, Phase.UPSTREAM, 20_000)
+    assert told_live.changes_per_s == pytest.approx(1000, rel=0.2)

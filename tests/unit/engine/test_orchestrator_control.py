@@ -195,6 +195,17 @@ def test_a_stop_that_a_resume_took_back_does_not_stop() -> None:
     assert world.store.states == [JobState.RUNNING]
 
 
+def test_what_a_live_job_leaves_unread_while_the_sink_commits_is_pending() -> None:
+    world = World(rows=0, log=3, per_epoch=10)
+    world.until(Tick.IDLE)
+    world.change(2)
+    world.step(1000)
+    world.change(7)
+    for _ in range(2):
+        assert world.step(1000) == Tick.WAITING
+    assert world.loop.progress().pending_epochs == 7
+
+
 def test_what_is_thrown_away_is_pending_again() -> None:
     world = World(rows=0, log=40, per_epoch=2)
     while world.loop._ahead is None:

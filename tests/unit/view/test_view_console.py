@@ -81,6 +81,15 @@ def test_the_words_of_a_long_hint_are_wrapped_and_its_statements_are_whole() -> 
     ]
 
 
+def test_a_setting_and_a_query_in_parentheses_are_not_broken() -> None:
+    setting = 'set upstream.changes.tables = ["public.orders", "public.items"]'
+    query = "(SELECT slot_name FROM pg_replication_slots)"
+    assert laid_out(f"{setting}; backfill plan", 20) == [setting, "backfill plan"]
+    assert ")" in laid_out(f"drop a slot that nobody reads {query}, or raise a limit", 60)[1]
+    assert not [line for line in laid_out(f"drop a slot {query}", 50) if line.startswith("SELECT")]
+    assert laid_out("much too narrow", 0) == ["much", "too", "narrow"]
+
+
 @given(st.lists(st.sampled_from(["backfill resume a", "check it", "pip install 'b[c]'", "SELECT 1"]), min_size=1))
 def test_nothing_of_a_hint_is_lost_in_its_layout(parts: list[str]) -> None:
     told = "; ".join(parts)

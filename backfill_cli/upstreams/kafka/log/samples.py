@@ -62,7 +62,7 @@ def unwrapped(connection: Connection, topic: str, seen: Seen) -> list[str]:
     """Fields that ExtractNewRecordState added to the first or the last records of a topic."""
     found = set[str]()
     for value in _values(connection, topic, seen):
-        with suppress(ValueError):
+        with suppress(ValueError, RecursionError):
             row = json.loads(value)
             found |= set(UNWRAPPED) & row.keys() if isinstance(row, dict) else set()
     return sorted(found)
