@@ -4,6 +4,7 @@ Looked up once per process: if the name is given to another table meanwhile, the
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from backfill_cli.errors import Fatal, UsageError
@@ -61,11 +62,10 @@ def located(spark: "SparkSession", name: str) -> Where | None:
 def beside(spark: "SparkSession", name: str) -> list[str]:
     """The tables in this table's schema, by their names; none where the catalog does not say."""
     catalog, schema, _ = name.split(".")
-    try:
+    with suppress(Exception):  # whatever it is, the table is missing, which the caller reports
         told = spark.sql(f"SHOW TABLES IN {backticked(catalog)}.{backticked(schema)}").toArrow().to_pylist()
-    except Exception:  # whatever it is, the table is missing, which the caller reports
-        return []
-    return [f"{catalog}.{schema}.{one['tableName']}" for one in told if not one["isTemporary"]]
+        return [f"{catalog}.{schema}.{one['tableName']}" for one in told if not one["isTemporary"]]
+    return []
 
 
 def schema_folder(spark: "SparkSession", name: str) -> str:
