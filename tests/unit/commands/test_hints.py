@@ -84,8 +84,8 @@ NEEDS_SPARK = {
     "backfill_cli/formats/lake/copy.py:_require_all",
     "backfill_cli/formats/lake/copy.py:at_one_epoch",
 }
-"""Of Iceberg tables, which Spark makes; of two tables at two epochs; of a sink whose folder of attempts is gone; of a
-table on an object store. `tests/contract/test_sink_*.py` reach them.
+"""Of Iceberg tables, which Spark makes; of two tables at two epochs; of a sink whose folder of attempts is gone;
+of a table on an object store. `tests/contract/test_sink_*.py` reach them.
 """
 
 
