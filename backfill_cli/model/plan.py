@@ -31,6 +31,8 @@ class ChangeWindow:
     from_ms, up_to_ms: upstream time of the first and last of them. schema: that of the first, see UpstreamEpoch.
     open: it ends where the log is once the plan's reads are done; `up_to` is what was observed before.
     limit: it may end earlier, after the transaction with which this many changes were taken; None for no limit.
+    expected: how many changes the plan took it for, by metadata: many more than there are, where whole files were
+    rewritten; 0 if there is no metadata.
     """
 
     after: Position
@@ -41,6 +43,7 @@ class ChangeWindow:
     schema: tuple[tuple[str, str], ...] = ()
     open: bool = False
     limit: int | None = None
+    expected: int = 0
 
 
 @dataclass(frozen=True, slots=True)

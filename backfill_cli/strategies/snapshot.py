@@ -247,4 +247,7 @@ def _window(state: SnapshotState, taken: Sequence[UpstreamEpoch]) -> ChangeWindo
     for epoch in taken:
         up_to = up_to.join(Position(epoch.cursors))
     up_to_ms = max(taken[-1].ms, state.position_ms or 0)  # a later epoch may carry an older time
-    return ChangeWindow(state.position, up_to, taken[0].ms, up_to_ms, len(taken), taken[0].schema)
+    expected = sum(map(_weight, taken))
+    return ChangeWindow(
+        state.position, up_to, taken[0].ms, up_to_ms, len(taken), taken[0].schema, expected=expected
+    )

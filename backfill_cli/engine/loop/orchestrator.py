@@ -262,7 +262,8 @@ class Orchestrator(Generic[S]):
         hit("after-stage")
         stage_ms = self._ports.steady_ms() - began_ms
         limited = self.state.control.rate is not None
-        self._sizes.staged(phase, limited, done.staged, stage_ms, self._flight.commit_ms)
+        expected = plan.window.expected if plan.window is not None else 0
+        self._sizes.staged(phase, limited, done.staged, expected, stage_ms, self._flight.commit_ms)
         state = self._strategy.advance(self.state, plan, done.staged, budget)
         plan = left_of(replace(plan, closes_snapshot=self._strategy.closes(self.state, state)), done.staged)
         frozen, lag_ms = self._strategy.freeze(state), self._meter.lag_ms(plan, self._ports.now_ms())

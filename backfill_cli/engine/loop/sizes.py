@@ -13,31 +13,39 @@ FIRST_CHANGES = 100_000  # within the target even for JSON on a busy machine; fo
 
 @dataclass(slots=True)
 class Sizes:
-    """target_ms: how long an epoch should take to stage and to commit."""
+    """target_ms: how long an epoch should take to stage and to commit.
+
+    Sizes are rows as a plan counts them. over: how many it counts for each change that there is (`ChangeWindow`).
+    """
 
     target_ms: int
     snapshot: Sizer = field(default_factory=Sizer)
     log: Sizer = field(default_factory=lambda: Sizer(FIRST_CHANGES))
     commits: Commits = field(default_factory=Commits)
+    over: float = 1.0
 
     def rows(self, phase: Phase) -> int:
         """How many rows the next epoch of this phase may read."""
         if phase == Phase.SNAPSHOT:
             return self.snapshot.rows
         fits = self.commits.rows(self.target_ms, LEAST_CHANGES)
-        return self.log.rows if fits is None else min(self.log.rows, fits)
+        return self.log.rows if fits is None else min(self.log.rows, int(fits * self.over))
 
-    def staged(self, phase: Phase, limited: bool, staged: Staged, stage_ms: int, commit_ms: int) -> None:
+    def staged(
+        self, phase: Phase, limited: bool, staged: Staged, expected: int, stage_ms: int, commit_ms: int
+    ) -> None:
         """Adjusts the size after `staged` took `stage_ms`. limited: whether a rate limits the snapshot.
 
-        commit_ms: how long the last commit took.
+        expected: how many changes the plan counted. commit_ms: how long the last commit took.
         """
         if phase != Phase.SNAPSHOT:
             # staged beside a commit that takes longer, an epoch costs no time of its own
             target_ms = max(self.target_ms, min(commit_ms, BESIDE_COMMITS * self.target_ms))
             # what a slow commit keeps small is made smaller still where staging is slow, too
             at = Sizer(self.rows(phase)) if stage_ms > target_ms else self.log
-            learnt = at.after(_changes(staged), stage_ms, target_ms)
+            counted = max(_changes(staged), expected)
+            self.over = counted / max(_changes(staged), 1)
+            learnt = at.after(counted, stage_ms, target_ms)
             self.log = Sizer(max(learnt.rows, LEAST_CHANGES)) if learnt != at else self.log
         elif not limited or staged.changes_read:
             # The limit applies to history only: live rows beside it show how much an epoch can take.

@@ -14,7 +14,7 @@ def staged(changes: int, images: int = 0) -> Staged:
 def test_a_log_epoch_is_as_large_as_both_staging_and_commits_let_it() -> None:
     sizes = Sizes(TARGET_MS)
     assert sizes.rows(Phase.LOG_STORE) == FIRST_CHANGES
-    sizes.staged(Phase.LOG_STORE, False, staged(FIRST_CHANGES), 500, 0)
+    sizes.staged(Phase.LOG_STORE, False, staged(FIRST_CHANGES), 0, 500, 0)
     assert sizes.rows(Phase.LOG_STORE) == 4 * FIRST_CHANGES
     sizes.committed(Phase.LOG_STORE, staged(60_000, images=40_000), 10_000)
     assert sizes.rows(Phase.LOG_STORE) == 150_000
@@ -37,19 +37,29 @@ def test_commits_of_the_snapshot_and_of_few_changes_say_nothing_about_the_log() 
 
 def test_where_commits_limit_the_size_slow_staging_makes_it_smaller_still() -> None:
     sizes = Sizes(TARGET_MS)
-    sizes.staged(Phase.LOG_STORE, False, staged(FIRST_CHANGES), 500, 0)
+    sizes.staged(Phase.LOG_STORE, False, staged(FIRST_CHANGES), 0, 500, 0)
     sizes.committed(Phase.LOG_STORE, staged(FIRST_CHANGES), 10_000)
-    sizes.staged(Phase.LOG_STORE, False, staged(150_000), 20_000, 10_000)
+    sizes.staged(Phase.LOG_STORE, False, staged(150_000), 0, 20_000, 10_000)
     assert sizes.rows(Phase.LOG_STORE) == 75_000
 
 
 def test_staging_beside_a_commit_may_take_as_long_up_to_twice_the_target() -> None:
     grown = Sizes(TARGET_MS)
-    grown.staged(Phase.LOG_STORE, False, staged(FIRST_CHANGES), 4_000, 0)
+    grown.staged(Phase.LOG_STORE, False, staged(FIRST_CHANGES), 0, 4_000, 0)
     assert grown.rows(Phase.LOG_STORE) == FIRST_CHANGES
-    grown.staged(Phase.LOG_STORE, False, staged(FIRST_CHANGES), 4_000, 9_000)
+    grown.staged(Phase.LOG_STORE, False, staged(FIRST_CHANGES), 0, 4_000, 9_000)
     assert grown.rows(Phase.LOG_STORE) == FIRST_CHANGES * 9 // 4
 
     shrunk = Sizes(TARGET_MS)
-    shrunk.staged(Phase.LOG_STORE, False, staged(FIRST_CHANGES), 20_000, 60_000)
+    shrunk.staged(Phase.LOG_STORE, False, staged(FIRST_CHANGES), 0, 20_000, 60_000)
     assert shrunk.rows(Phase.LOG_STORE) == FIRST_CHANGES // 2
+
+
+def test_where_a_plan_counts_more_changes_than_there_are_sizes_are_as_it_counts() -> None:
+    sizes = Sizes(TARGET_MS)
+    sizes.staged(Phase.LOG_STORE, False, staged(FIRST_CHANGES // 20), FIRST_CHANGES, 500, 0)
+    assert sizes.rows(Phase.LOG_STORE) == 4 * FIRST_CHANGES
+    sizes.committed(Phase.LOG_STORE, staged(20_000), 10_000)
+    assert sizes.rows(Phase.LOG_STORE) == 4 * FIRST_CHANGES, "30,000 changes, of which the plan counts 20 each"
+    sizes.staged(Phase.LOG_STORE, False, staged(20_000), 4 * FIRST_CHANGES, 1_000, 10_000)
+    assert sizes.rows(Phase.LOG_STORE) == 20 * 30_000
