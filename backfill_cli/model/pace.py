@@ -71,6 +71,9 @@ class Sizer:
 
 WIDEST = 5  # times the target, for an epoch whose commit has a fixed cost: less than what `status` calls held up
 APART = 1.5  # two sizes closer than this do not show what a row costs: the times differ by more without a reason
+WIDER = (
+    2.5  # of another size at once, where an upstream epoch, which is never split, is as large as the last commit
+)
 TRUSTED = 8  # commits after which a larger one is measured again: what it took may have had another reason
 
 
@@ -107,8 +110,9 @@ class Commits:
         rows, took_ms = self.last
         if self.other is None:  # the next one must be of another size: a wider one, unless it could take too long
             fits = max(least, int(rows * target_ms / took_ms))
-            too_long = APART * took_ms > WIDEST * target_ms and _apart(fits, rows)
-            return fits if too_long else max(fits, math.ceil(APART * rows))
+            wider = min(WIDER, WIDEST * target_ms / took_ms)
+            too_long = wider < APART and _apart(fits, rows)
+            return fits if too_long else max(fits, math.ceil(max(wider, APART) * rows))
         (fewer, less_ms), (more, more_ms) = sorted((self.last, self.other))
         per_row_ms = max(0.0, (more_ms - less_ms) / (more - fewer))
         fixed_ms = max(0.0, took_ms - per_row_ms * rows)

@@ -17,8 +17,8 @@ def test_a_log_epoch_is_as_large_as_both_staging_and_commits_let_it() -> None:
     sizes.staged(Phase.LOG_STORE, False, staged(FIRST_CHANGES), 0, 500, 0)
     assert sizes.rows(Phase.LOG_STORE) == 4 * FIRST_CHANGES
     sizes.committed(Phase.LOG_STORE, staged(60_000, images=40_000), 10_000)
-    assert sizes.rows(Phase.LOG_STORE) == 150_000
-    assert sizes.rows(Phase.UPSTREAM) == 150_000
+    assert sizes.rows(Phase.LOG_STORE) == 250_000
+    assert sizes.rows(Phase.UPSTREAM) == 250_000
 
 
 def test_no_commit_makes_an_epoch_smaller_than_the_least() -> None:
@@ -60,6 +60,6 @@ def test_where_a_plan_counts_more_changes_than_there_are_sizes_are_as_it_counts(
     sizes.staged(Phase.LOG_STORE, False, staged(FIRST_CHANGES // 20), FIRST_CHANGES, 500, 0)
     assert sizes.rows(Phase.LOG_STORE) == 4 * FIRST_CHANGES
     sizes.committed(Phase.LOG_STORE, staged(20_000), 10_000)
-    assert sizes.rows(Phase.LOG_STORE) == 4 * FIRST_CHANGES, "30,000 changes, of which the plan counts 20 each"
+    assert sizes.rows(Phase.LOG_STORE) == 4 * FIRST_CHANGES, "50,000 changes, of which the plan counts 20 each"
     sizes.staged(Phase.LOG_STORE, False, staged(20_000), 4 * FIRST_CHANGES, 1_000, 10_000)
-    assert sizes.rows(Phase.LOG_STORE) == 20 * 30_000
+    assert sizes.rows(Phase.LOG_STORE) == 20 * 50_000

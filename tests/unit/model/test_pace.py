@@ -214,7 +214,8 @@ def test_a_commit_that_costs_the_same_for_any_size_grows_the_epoch_fourfold() ->
 
 
 def test_one_slow_commit_of_unknown_shape_is_followed_by_a_wider_one() -> None:
-    assert Commits().after(100_000, 12_000).rows(TARGET_MS, LEAST) == 150_000
+    assert Commits().after(100_000, 12_000).rows(TARGET_MS, LEAST) == 208_334
+    assert Commits().after(18_000, 3_000).rows(TARGET_MS, LEAST) == 45_000, "two upstream epochs of the same size"
     assert Commits().after(100_000, 26_000).rows(TARGET_MS, LEAST) == 19_230  # a wider one could take over 25 s
 
 
