@@ -45,10 +45,8 @@ def test_a_null_key_in_the_change_log_is_named_also_where_it_is_netted_away(
         stager.stage(EpochPlan(window=WINDOW), 7, SCHEMAS)
     assert leftovers(stager) == []
     # A correction upstream would only add changes after this one: the log still has it.
-    assert (
-        "then backfill drop late --with-rows --confirm late, and start over"
-        in told.value.naming("late", True).hint
-    )
+    hint = told.value.naming("late", True).hint
+    assert "then backfill drop late --with-rows --confirm late, and start over" in hint
 
 
 def test_a_null_key_in_a_log_that_can_be_corrected_needs_no_new_job(
