@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from backfill_cli.errors import UsageError
-from backfill_cli.spark.beside import CATALOG
+from backfill_cli.spark.beside import CATALOG, defined
 from backfill_cli.spark.names import backticked
 from backfill_cli.spark.object_store import one_spelling
 
@@ -100,14 +100,20 @@ class Place:
             spark.conf.set(f"{at}.type", "hadoop")
             spark.conf.set(f"{at}.warehouse", self.folder)
         elif spark.conf.get(at, None) is None:
-            raise UsageError(
-                f"table {self}: the session has no catalog {self.catalog!r}",
-                f"set it in [spark.conf]: '{at}' = '{SPARK_CATALOG}', '{at}.type' = …; "
-                "or name a folder, with a '/'",
-            )
+            raise no_catalog(self.catalog, spark.conf.getAll)
         spark.conf.set(f"{at}.cache-enabled", "false")
         # Otherwise a key's NOT NULL would be lost when a table is created from a frame.
         spark.conf.set(f"{at}.use-nullable-query-schema", "false")
+
+
+def no_catalog(name: str, conf: Mapping[str, str]) -> UsageError:
+    """The error for a catalog without settings."""
+    at = CATALOG + name
+    return UsageError(
+        f"[spark.conf] defines no catalog {name!r}{defined(name, conf)}",
+        f"correct the catalog's name, or define it in [spark.conf]: '{at}' = '{SPARK_CATALOG}', '{at}.type' = …; "
+        "or name a folder, with a '/'",
+    )
 
 
 def catalog_properties(name: str, conf: Mapping[str, str]) -> dict[str, str]:
