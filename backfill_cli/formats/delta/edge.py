@@ -141,8 +141,8 @@ def _no_version(shown: str, version: int, newest: int) -> BackfillError:
         )
     return HistoryGone(
         f"{shown}: its log no longer has version {version}",
-        'start over, with upstream.version = "latest" or a version that exists; delta.logRetentionDuration says '
-        "how long versions are kept",
+        'drop the job and start over, with upstream.version = "latest" or a version that exists; '
+        "delta.logRetentionDuration says how long versions are kept",
     )
 
 
