@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from backfill_cli.errors import BackfillError, Fatal, Transient, UsageError
 from backfill_cli.formats.iceberg.places import Place, Settings, catalog_properties, no_catalog
+from backfill_cli.spark.beside import CATALOG
 from backfill_cli.spark.object_store import meant, on_s3, store, store_of
 
 if TYPE_CHECKING:
@@ -127,11 +128,12 @@ class Look:
         return "/".join((told["warehouse"].rstrip("/"), *self._place.names))
 
     def _properties(self) -> dict[str, str]:
-        told = catalog_properties(self._place.catalog, self._settings())
+        name, settings = self._place.catalog, self._settings()
+        told = catalog_properties(name, settings)
+        if not told and CATALOG + name not in settings:
+            raise no_catalog(name, settings)
         kind = told.pop("catalog-impl", "")
         told.setdefault("type", IMPLEMENTED.get(kind, kind))
-        if not told["type"] and not told.keys() - {"type"}:
-            raise no_catalog(self._place.catalog, self._settings())
         if told["type"] not in KINDS:
             raise UsageError(
                 f"table {self._place}: its catalog is of type {told['type'] or 'nothing'!r}, but tables can be "

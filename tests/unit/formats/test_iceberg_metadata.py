@@ -114,6 +114,12 @@ def test_a_name_that_a_catalog_does_not_have_is_told_with_those_that_it_has_near
         assert caught.value.message == f"{text}: no Iceberg table{said}"
 
 
+def test_a_catalog_that_the_config_defines_without_a_type_is_not_said_to_be_undefined() -> None:
+    table = Table(TableSpec("t", ("id",)), "lake.shop.orders", lambda: {f"{CATALOG}lake": SPARK_CATALOG})
+    with pytest.raises(UsageError, match="its catalog is of type 'nothing'"):
+        table.now()
+
+
 def test_a_catalog_that_the_config_does_not_define_is_told_with_those_that_it_does() -> None:
     settings = {f"{CATALOG}{name}": SPARK_CATALOG for name in ("mart", "lake", "backfill_0a", "spark_catalog")}
     for known, said in ((settings, "; it defines: lake, mart"), ({}, "")):
