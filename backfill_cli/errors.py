@@ -34,6 +34,9 @@ _OPTION = re.compile(
     r"\b(?:job|upstream|changes|snapshot|tables|sink|spark|retry|barrier|spool)\.[a-z]|\baccept_[a-z]"
 )
 
+_RETRIED = re.compile(r"(?:^|; )(?:it|the commit) is retried automatically")
+"""What hints say of a failure that may pass, for as long as a job tries again."""
+
 
 def with_way_on(said: str, way_on: str = "", to: str = "continue") -> str:
     """`said; to continue: way_on`, one line that `parted` splits again; only `said` if there is no way on.
@@ -89,10 +92,11 @@ class BackfillError(Exception):
 
         After a change of the config the command is `start`: `resume` uses the config stored in the catalog.
         """
-        if "start over" in self.hint or "backfill " in self.hint:
-            return self.hint
-        go_on = "backfill start --config FILE" if _OPTION.search(self.hint) else f"backfill resume {job}"
-        return f"{self.hint}; then: {go_on}" if self.hint else go_on
+        hint = _RETRIED.sub("", self.hint)
+        if "start over" in hint or "backfill " in hint:
+            return hint
+        go_on = "backfill start --config FILE" if _OPTION.search(hint) else f"backfill resume {job}"
+        return f"{hint}; then: {go_on}" if hint else go_on
 
 
 class UsageError(BackfillError):
@@ -131,6 +135,13 @@ class Transient(BackfillError):
     def waits_for(self) -> str:
         """What is waited for, and what would end the wait; `status` shows the two separately."""
         return with_way_on(self.message, self.hint)
+
+    def given_up(self) -> Self:
+        """The same error where it ends a command: nothing is retried any more."""
+        kept = _RETRIED.sub("", self.hint)
+        if kept != self.hint:
+            self.hint = f"{kept}; then type the command again" if kept else "type the command again"
+        return self
 
 
 class LogFirst(Transient):

@@ -11,7 +11,7 @@ import typer.main
 from typer.core import TyperCommand, TyperGroup
 
 from backfill_cli import __version__
-from backfill_cli.errors import BackfillError, UsageError
+from backfill_cli.errors import BackfillError, Transient, UsageError
 from backfill_cli.view.hints import as_typed, from_here, names_no_file, of_file, typed_file
 
 VERBS = (
@@ -105,6 +105,8 @@ class Verb(TyperCommand):
         try:
             return super().invoke(ctx)
         except BackfillError as error:
+            if isinstance(error, Transient):
+                error.given_up()
             error.hint = as_typed(error.hint, ctx)
             if "job" in ctx.params and names_no_file(error.hint) and not typed_file(ctx.params):
                 options = importlib.import_module("backfill_cli.commands._options")

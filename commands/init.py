@@ -53,10 +53,13 @@ def init(
     """
     from backfill_cli.config.looked import look
     from backfill_cli.config.template import FILL_IN, template
+    from backfill_cli.view.hints import of_file
 
     if os.path.lexists(file):
         raise UsageError(f"{file} already exists", "name another file: backfill init other.toml")
     text = template(upstream, sink, look(upstream, path, changes))
+    if file.isprintable():  # otherwise it could end the comment
+        text = of_file(text, file)
     try:
         handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     except FileExistsError:

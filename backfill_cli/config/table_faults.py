@@ -38,7 +38,11 @@ def _live_faults(index: int, live: str, tables: Mapping[int, Table]) -> list[str
     at = f"tables[{index}].live: {live}"
     own = [f"tables[{other}]" for other, table in tables.items() if table.sink_name.lower() == live.lower()]
     if own:
-        return [f"{at} is the target of {own[0]}: rename that target, for example {live}_v2"]
+        elsewhere = f"another_schema.{live.rpartition('.')[2]}"
+        return [
+            f"{at} is the target of {own[0]}: rename that target, for example {live}_v2; or, for a job that "
+            f"exists, whose targets cannot change, name a table in another schema: {elsewhere}"
+        ]
     before = (other for other in tables if other < index)
     twins = [other for other in before if (tables[other].live or "").lower() == live.lower()]
     return [f"{at} is also the live name of tables[{twins[0]}]"] if twins else []

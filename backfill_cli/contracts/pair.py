@@ -36,6 +36,7 @@ class Pair:
             keeps_log=True,
             before_images=log.before_images,
             one_log=log.one_log,
+            correctable_log=log.correctable,
             keeps=f"{snapshot.keeps}, {log.keeps}" if follows else snapshot.keeps,
             follows=follows,
         )

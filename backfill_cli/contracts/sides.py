@@ -100,11 +100,13 @@ class ChangeLog(ChangeReads, Connected, Protocol):
     """Ordered changes, readable until they are acknowledged.
 
     before_images: the log contains the old key of a key change. one_log: all tables share one order, so
-    constraints across tables hold. keeps: as for a snapshot side.
+    constraints across tables hold. correctable: changes that are not applied yet can be corrected in the log
+    itself. keeps: as for a snapshot side.
     """
 
     before_images: bool
     one_log: bool
+    correctable: bool
     keeps: str
 
     def begin(self, schema: Mapping[str, str]) -> LogStart:

@@ -31,6 +31,7 @@ class UpstreamCapabilities:
     quarantines: a row that cannot be read can be kept in a side table of the sink; otherwise it stops the job.
     accepts_gap: offsets between the archive's end and the log's beginning may be missing.
     keeps: what the upstream has to keep, and for how long, in words for `plan`.
+    correctable_log: changes that are not applied yet can be corrected in the log itself, as in a file.
     follows: whether changes can arrive after the snapshot; if not, a job has nothing to wait for.
     """
 
@@ -45,6 +46,7 @@ class UpstreamCapabilities:
     quarantines: bool = False
     accepts_gap: bool = False
     keeps: str = ""
+    correctable_log: bool = False
     follows: bool = True
 
 

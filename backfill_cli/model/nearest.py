@@ -12,9 +12,9 @@ def nearest_first(name: str, names: Sequence[str]) -> list[str]:
     return near + [other for other in names if other not in near]
 
 
-def spell_known(name: str, names: Sequence[str]) -> str:
+def spell_known(name: str, names: Sequence[str], which: str = "known tables") -> str:
     """`; known tables: orders, customers`, nearest first, the others counted; nothing if there are none."""
     if not names:
         return ""
     more = f" and {len(names) - LISTED:,} more" if len(names) > LISTED else ""
-    return f"; known tables: {', '.join(nearest_first(name, names)[:LISTED])}{more}"
+    return f"; {which}: {', '.join(nearest_first(name, names)[:LISTED])}{more}"

@@ -1,6 +1,9 @@
 """A Spark session beside another one: its settings do not affect the other, and both have the same catalogs."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
+
+from backfill_cli.model.nearest import spell_known
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,6 +28,16 @@ def session_beside(session: "SparkSession") -> "SparkSession":
         if name.startswith(CATALOG):
             made.conf.set(name, value)
     return made
+
+
+def defined(name: str, conf: Mapping[str, str]) -> str:
+    """`; it defines: lake, mart`, those most similar to `name` first; nothing if a config defines no catalog.
+
+    Neither our own catalogs nor Spark's own, which a session may have without a setting of the config.
+    """
+    found = {key.removeprefix(CATALOG).split(".")[0] for key in conf if key.startswith(CATALOG)}
+    named = sorted(one for one in found if one != "spark_catalog" and not one.startswith("backfill_"))
+    return spell_known(name, named, which="it defines")
 
 
 def end_clones() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
+from html import unescape
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -152,6 +153,7 @@ def _region_of(bucket: str) -> str:
 _OF_STORE = re.compile(
     r"AWS Error|Generic S3 error|Error performing [A-Z]+ http|lacked the necessary privileges|S3Exception|fs\.s3a"
     r"|amazon\.awssdk|AWSClientIOException|UnknownStoreException|NoAuthWithAWS"
+    r"|error occurred while loading credentials|IMDS session token|providers in chain provided credentials"
 )
 """What pyarrow, deltalake and S3A say of a store, and nothing else does."""
 
@@ -159,7 +161,8 @@ _CALLING = re.compile(r"^An error occurred while calling [\w.$]+\s*:?\s*")
 _NO_BUCKET = re.compile(r"NoSuchBucket|NO_SUCH_BUCKET|UnknownStoreException|bucket does not exist", re.IGNORECASE)
 _DENIED = re.compile(
     r"InvalidAccessKeyId|INVALID_ACCESS_KEY_ID|SignatureDoesNotMatch|INVALID_SIGNATURE|AccessDenied|ACCESS_DENIED"
-    r"|ExpiredToken|InvalidToken|NoAuthWithAWS|necessary privileges|unable to load credentials"
+    r"|ExpiredToken|InvalidToken|NoAuthWithAWS|necessary privileges|(?:unable to load|while loading) credentials"
+    r"|IMDS session token|chain provided credentials"
     r"|\[code 15\]|(?:HTTP status|Status Code:) 40[13]|\b40[13] (?:Forbidden|Unauth)",
     re.IGNORECASE,
 )
@@ -169,6 +172,14 @@ _PASSING = re.compile(
     r"|error sending request|ConnectException|Connection refused|UnknownHostException|after \d+ retries",
     re.IGNORECASE,
 )
+
+_XML = re.compile(r"(?:<\?xml[^>]*>\s*)?<Error>.*?(?:</Error>|$)")
+"""The body of a store's answer, which a client quotes as it came."""
+
+
+def _code_and_message(body: re.Match[str]) -> str:
+    found = [re.search(rf"<{name}>(.*?)</{name}>", body[0]) for name in ("Code", "Message")]
+    return unescape(": ".join(one[1] for one in found if one)) or body[0]
 
 
 def meant(what: str, said: str) -> BackfillError | None:
@@ -180,7 +191,7 @@ def meant(what: str, said: str) -> BackfillError | None:
         return None
     where = f" at {address}" if (address := store().endpoint) else ""
     without_frames = said.partition("\n\tat ")[0]
-    text = " ".join(_CALLING.sub("", without_frames).split())[:300]
+    text = _XML.sub(_code_and_message, " ".join(_CALLING.sub("", without_frames).split()))[:300]
     if _NO_BUCKET.search(said):
         return Fatal(f"{what}: no such bucket{where}: {text}", "create the bucket, or correct the URI")
     if _DENIED.search(said):

@@ -141,7 +141,7 @@ def test_a_catalog_that_ends_with_the_session_and_what_is_no_delta_table_are_ref
         followed(spark, f"{schema}.plain").pin()
     with pytest.raises(UsageError, match=r"with that name; known tables: spark_catalog\.named\.plain"):
         followed(spark, f"{schema}.none").pin()
-    with pytest.raises(UsageError, match="has no catalog 'elsewhere'"):
+    with pytest.raises(UsageError, match="defines no catalog 'elsewhere'"):
         by_name(spark, "elsewhere.a.b").owner("orders")
     with pytest.raises(UsageError, match="the catalog has no schema 'nowhere'"):
         by_name(spark, "spark_catalog.nowhere.b").owner("orders")

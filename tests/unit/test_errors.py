@@ -1,9 +1,10 @@
 """What went wrong and what to type next travel as one line, and are always split where they were joined."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backfill_cli.errors import parted, with_way_on
+from backfill_cli.errors import Transient, parted, with_way_on
 
 TO = st.sampled_from(["continue", "change", "follow", "end it"])
 TEXT = st.lists(
@@ -25,3 +26,20 @@ def test_a_line_without_a_way_on_is_not_split(said: str) -> None:
 def test_a_line_reads_as_a_sentence() -> None:
     assert with_way_on("a.json is gone", "put it back") == "a.json is gone; to continue: put it back"
     assert parted("read a; to b.json; to change: x") == ("read a; to b.json", "to change", "x")
+
+
+@pytest.mark.parametrize(
+    ("hint", "ended", "failed"),
+    [
+        (
+            "check the network; it is retried automatically",
+            "check the network; then type the command again",
+            "check the network; then: backfill resume orders",
+        ),
+        ("the commit is retried automatically", "type the command again", "backfill resume orders"),
+        ("free disk space", "free disk space", "free disk space; then: backfill resume orders"),
+    ],
+)
+def test_what_ends_a_command_or_a_job_is_not_said_to_be_retried(hint: str, ended: str, failed: str) -> None:
+    assert Transient("m", hint).given_up().hint == ended
+    assert Transient("m", hint).way_on("orders") == failed

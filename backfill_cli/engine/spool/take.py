@@ -8,7 +8,7 @@ from backfill_cli.contracts import Taken, TakenTable, TakingUpstream, Upstream
 from backfill_cli.engine.staging import transform
 from backfill_cli.engine.staging.files import folder_made, footers, listed, no_room, require_all, write
 from backfill_cli.engine.staging.schemas import evolved
-from backfill_cli.engine.staging.stage import null_keys, refuse_null_keys
+from backfill_cli.engine.staging.stage import null_keys, refuse_null_keys_of_log
 from backfill_cli.errors import BackfillError
 from backfill_cli.model.plan import ChangeWindow
 
@@ -68,6 +68,6 @@ def _changes(
     files = listed(path, folder)
     require_all(path, written["rows"], footers(folder, files, ()))
     nulls = [written[f"null_{i}"] for i in range(len(key))]
-    refuse_null_keys(table, key, nulls, "the change log", "correct the upstream")
+    refuse_null_keys_of_log(log, table, key, nulls)
     rows, put = written["rows"], written["U"]
     return TakenTable(files, False, changes=rows - written["images"], changed=put, deleted=rows - put)

@@ -22,6 +22,7 @@ from backfill_cli.engine.verify.folder import sweep as sweep_copies
 from backfill_cli.errors import BackfillError, BadData
 from backfill_cli.failpoint import hit
 from backfill_cli.model.plan import ChangeWindow, EpochPlan, SnapshotRead, Staged, StagedTable
+from backfill_cli.spark.failures import CHANGES_HINT
 from backfill_cli.spark.names import quoted
 
 if TYPE_CHECKING:
@@ -210,7 +211,7 @@ class SparkStager:
         staged = write_net(net, path, folder)
         seen = read.get
         nulls = [seen.get(f"null_{i}") for i in range(len(key))]
-        refuse_null_keys(name, key, nulls, "the change log", "correct the upstream")
+        refuse_null_keys_of_log(self._upstream, name, key, nulls)
         images = int(seen.get("images") or 0)
         return staged, int(seen.get("rows") or 0) - images, images
 
@@ -246,3 +247,13 @@ def refuse_null_keys(table: str, key: Sequence[str], nulls: Sequence[int | None]
     for column, count in zip(key, nulls, strict=True):
         if count:
             raise BadData(f"table {table!r}: key column {column!r} is NULL in {count} row(s) of {where}", hint)
+
+
+def refuse_null_keys_of_log(log: Upstream, table: str, key: Sequence[str], nulls: Sequence[int | None]) -> None:
+    """As `refuse_null_keys`, for changes: what is in a log stays there, unless it can be corrected."""
+    over = (
+        "correct these rows upstream, then drop the job and start over, from a snapshot taken after that: the "
+        "change log keeps such changes"
+    )
+    hint = CHANGES_HINT if log.capabilities.correctable_log else over
+    refuse_null_keys(table, key, nulls, "the change log", hint)

@@ -1,20 +1,24 @@
 """Opens Delta tables at a version, and maps the Delta library's errors to ours."""
 
+import os
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from backfill_cli.errors import BackfillError, Fatal, HistoryGone, Transient, UsageError
 from backfill_cli.formats.listing import Place, place
+from backfill_cli.model.nearest import spell_known
 from backfill_cli.spark.object_store import meant, on_s3, one_spelling, store_of
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-CHECKPOINTS = "_delta_log/_last_checkpoint"
+LOG = "_delta_log"
+CHECKPOINTS = f"{LOG}/_last_checkpoint"
+NO_TABLE_HINT = f"name the folder that holds {LOG}"
 
 _LACKS_VERSION = re.compile(
     "No files in log segment|No table metadata or protocol found|found gap|end version [0-9]+ not the same"
@@ -76,13 +80,24 @@ class Where:
             try:
                 return DeltaTable(self.library_uri, version, self.library_options)
             except exceptions.DeltaError as exc:
-                if version is None or _LACKS_VERSION.search(str(exc)) is None:
-                    raise
-                newest = self.open().version()  # or it says what is wrong with the whole table
-                raise _no_version(self.shown, version, newest) from exc
+                if version is not None and _LACKS_VERSION.search(str(exc)) is not None:
+                    newest = self.open().version()  # or it says what is wrong with the whole table
+                    raise _no_version(self.shown, version, newest) from exc
+                if isinstance(exc, exceptions.TableNotFoundError):
+                    known = spell_known(*self._beside(), which="tables beside it")
+                    raise UsageError(f"{self.shown}: no Delta table{known}", NO_TABLE_HINT) from exc
+                raise
+
+    def _beside(self) -> tuple[str, list[str]]:
+        """The folder's name, and those beside it that hold a table: local ones only, which cost little to list."""
+        parent, _, name = self.place.folder.rstrip("/").rpartition("/")
+        with suppress(OSError):  # a help only: the table is missing, whatever is beside it
+            if self.place.local:
+                return name, sorted(one for one in os.listdir(parent) if os.path.isdir(f"{parent}/{one}/{LOG}"))
+        return name, []
 
     def log_file(self, version: int) -> str:
-        return f"{self.place.folder}/_delta_log/{version:020d}.json"
+        return f"{self.place.folder}/{LOG}/{version:020d}.json"
 
 
 def named_in(text: str, tables: Iterable[Where]) -> Where | None:
@@ -113,7 +128,7 @@ def delta_errors(shown: str) -> Iterator[None]:
     except BackfillError:
         raise
     except known.TableNotFoundError as exc:
-        raise UsageError(f"{shown}: no Delta table", "name the folder that holds _delta_log") from exc
+        raise UsageError(f"{shown}: no Delta table", NO_TABLE_HINT) from exc
     except (known.DeltaError, OSError, ValueError) as exc:
         raise _meaning(shown, exc) from exc
 
@@ -126,8 +141,8 @@ def _no_version(shown: str, version: int, newest: int) -> BackfillError:
         )
     return HistoryGone(
         f"{shown}: its log no longer has version {version}",
-        'start over, with upstream.version = "latest" or a version that exists; delta.logRetentionDuration says '
-        "how long versions are kept",
+        'drop the job and start over, with upstream.version = "latest" or a version that exists; '
+        "delta.logRetentionDuration says how long versions are kept",
     )
 
 
@@ -153,8 +168,6 @@ PLACE = "delta:"
 
 def delta_place(where: Where) -> str:
     """Where a table is, as a text that is unique to it."""
-    import os
-
     return PLACE + (os.path.realpath(where.place.folder) if where.place.local else one_spelling(where.uri))
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.errors import Fatal, UsageError
 from backfill_cli.formats.delta.edge import Where
-from backfill_cli.spark.beside import CATALOG
+from backfill_cli.spark.beside import CATALOG, defined
 from backfill_cli.spark.names import backticked
 
 if TYPE_CHECKING:
@@ -95,8 +95,9 @@ def require_lasting(spark: "SparkSession", catalog: str) -> None:
     """Raises UsageError for a catalog that the session does not have, or that ends with it."""
     if catalog != OWN and spark.conf.get(CATALOG + catalog, None) is None:
         raise UsageError(
-            f"the session has no catalog {catalog!r}",
-            f"set it in [spark.conf]: '{CATALOG}{catalog}' = …; or name the table by its folder",
+            f"[spark.conf] defines no catalog {catalog!r}{defined(catalog, spark.conf.getAll)}",
+            f"correct the catalog's name, or define it in [spark.conf]: '{CATALOG}{catalog}' = …; or name the "
+            "table by its folder",
         )
     if catalog == OWN and spark.conf.get(IMPLEMENTATION, "in-memory") == "in-memory":
         raise UsageError(

@@ -1,10 +1,11 @@
 """Maps Iceberg's errors that come through Spark to ours."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from backfill_cli.errors import BackfillError, Fatal, Transient
 from backfill_cli.formats.iceberg.places import Place
+from backfill_cli.formats.lake import refused_properties
 from backfill_cli.spark.failures import from_spark
 from backfill_cli.spark.object_store import meant
 
@@ -14,8 +15,11 @@ class Moved(Transient):
 
 
 @contextmanager
-def failing(place: Place) -> Iterator[None]:
-    """Iceberg's failures inside become ours; Moved for those caused by another commit."""
+def failing(place: Place, properties: Mapping[str, str] | None = None) -> Iterator[None]:
+    """Iceberg's failures inside become ours; Moved for those caused by another commit.
+
+    properties: those that the config gives to the table, of which an error names the one that it is about.
+    """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -32,7 +36,9 @@ def failing(place: Place) -> Iterator[None]:
             raise known from exc
         if any(text in said for text in _PASSING):
             raise Transient(f"table {place}: {_first_line(said)}", "it is retried automatically") from exc
-        raise Fatal(f"table {place}: {_first_line(said)}", "see Spark's output above") from exc
+        named = refused_properties.blamed(said, properties or {})
+        hint = refused_properties.HINT if named else "see Spark's output above"
+        raise Fatal(f"table {place}: {_first_line(said)}{named}", hint) from exc
 
 
 _MOVED = (

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.errors import BackfillError, Fatal, Transient, UsageError
-from backfill_cli.formats.iceberg.places import Place, Settings, catalog_properties
+from backfill_cli.formats.iceberg.places import Place, Settings, catalog_properties, no_catalog
+from backfill_cli.spark.beside import CATALOG
 from backfill_cli.spark.object_store import meant, on_s3, store, store_of
 
 if TYPE_CHECKING:
@@ -93,18 +94,18 @@ class Look:
             return self._of_catalog() if root is None else self._of_folder(f"{root}/metadata")
 
     def beside(self) -> list[str]:
-        """The tables in this table's namespace, by their names in its catalog; none of a table in a folder.
+        """The tables in this table's namespace, or beside its folder if that is local, by their names.
 
-        For an error about this table: none either where they cannot be listed.
+        For an error about this table: none where they cannot be listed, or where that would cost much.
         """
         place, names = self._place, list[str]()
         with suppress(Exception):
-            root = self._root() if place.folder is None else ""
+            root = self._root()
             if root is None:
                 names = sorted(found[-1] for found in self._catalog.list_tables(place.names[:-1]))
-            elif root:
+            elif place.folder is None or "://" not in root:
                 names = self._folders(root.rpartition("/")[0])
-        return [".".join((place.catalog, *place.names[:-1], name)) for name in names]
+        return [str(place.beside(name)) for name in names]
 
     def _folders(self, parent: str) -> list[str]:
         """The folders in this one that hold a table's metadata."""
@@ -127,7 +128,10 @@ class Look:
         return "/".join((told["warehouse"].rstrip("/"), *self._place.names))
 
     def _properties(self) -> dict[str, str]:
-        told = catalog_properties(self._place.catalog, self._settings())
+        name, settings = self._place.catalog, self._settings()
+        told = catalog_properties(name, settings)
+        if not told and CATALOG + name not in settings:
+            raise no_catalog(name, settings)
         kind = told.pop("catalog-impl", "")
         told.setdefault("type", IMPLEMENTED.get(kind, kind))
         if told["type"] not in KINDS:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from backfill_cli.errors import UsageError
-from backfill_cli.spark.beside import CATALOG
+from backfill_cli.spark.beside import CATALOG, defined
 from backfill_cli.spark.names import backticked
 from backfill_cli.spark.object_store import one_spelling
 
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 NO_PLACE = "a folder, with a '/' in it (such as './orders' in this folder), or catalog.schema.table"
+SHOWN_CATALOG = "lake"
+"""In statements shown to users: the name of a catalog of folders, which the session knows by a hash."""
+
 SPARK_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
 
 
@@ -62,15 +65,26 @@ class Place:
         return "/".join((self.folder.rstrip("/"), *self.names))
 
     @property
-    def told(self) -> str:
-        """The table's name in statements shown to users: their name for a folder's catalog is not known."""
-        return self.sql if self.folder is None else ".".join(map(backticked, self.names))
+    def in_spark(self) -> str:
+        """What to say before the first statement of a hint: the catalog in which they can be typed as they are."""
+        if self.folder is None:
+            return ""
+        return f"in Spark, with a catalog {SHOWN_CATALOG} of type hadoop whose warehouse is {self.folder}: "
+
+    def alter(self, what: str) -> str:
+        """An ALTER TABLE, as shown to users after `in_spark`."""
+        name = ".".join(map(backticked, (self._shown_catalog, *self.names)))
+        return f"ALTER TABLE {name} {what}"
 
     def call(self, procedure: str, arguments: str = "") -> str:
-        """A procedure's call, as shown to users."""
-        catalog = "CATALOG" if self.folder is not None else backticked(self.catalog)
+        """A procedure's call, as shown to users after `in_spark`."""
         more = f", {arguments}" if arguments else ""
+        catalog = backticked(self._shown_catalog)
         return f"CALL {catalog}.system.{procedure}(table => '{self.in_catalog}'{more})"
+
+    @property
+    def _shown_catalog(self) -> str:
+        return self.catalog if self.folder is None else SHOWN_CATALOG
 
     def __str__(self) -> str:
         return self.path if self.folder is not None else ".".join((self.catalog, *self.names))
@@ -86,14 +100,20 @@ class Place:
             spark.conf.set(f"{at}.type", "hadoop")
             spark.conf.set(f"{at}.warehouse", self.folder)
         elif spark.conf.get(at, None) is None:
-            raise UsageError(
-                f"table {self}: the session has no catalog {self.catalog!r}",
-                f"set it in [spark.conf]: '{at}' = '{SPARK_CATALOG}', '{at}.type' = …; "
-                "or name a folder, with a '/'",
-            )
+            raise no_catalog(self.catalog, spark.conf.getAll)
         spark.conf.set(f"{at}.cache-enabled", "false")
         # Otherwise a key's NOT NULL would be lost when a table is created from a frame.
         spark.conf.set(f"{at}.use-nullable-query-schema", "false")
+
+
+def no_catalog(name: str, conf: Mapping[str, str]) -> UsageError:
+    """The error for a catalog without settings."""
+    at = CATALOG + name
+    return UsageError(
+        f"[spark.conf] defines no catalog {name!r}{defined(name, conf)}",
+        f"correct the catalog's name, or define it in [spark.conf]: '{at}' = '{SPARK_CATALOG}', '{at}.type' = …; "
+        "or name a folder, with a '/'",
+    )
 
 
 def catalog_properties(name: str, conf: Mapping[str, str]) -> dict[str, str]:

@@ -9,6 +9,7 @@ from backfill_cli.errors import BackfillError, Transient, UsageError
 from backfill_cli.formats.delta.edge import Where, delta_errors
 from backfill_cli.formats.delta.names import sql_at, sql_of
 from backfill_cli.formats.lake.merge import literal
+from backfill_cli.formats.lake.refused_properties import blamed
 from backfill_cli.model.schema import Columns
 from backfill_cli.sinks.delta.places import Unplaced
 from backfill_cli.sinks.delta.tables import Lacking
@@ -69,11 +70,11 @@ def _created_by_spark(lack: Lacking, properties: Mapping[str, str], spark: "Spar
         with suppress(BackfillError):
             if lack.where.exists() or (isinstance(lack.where, Unplaced) and "ALREADY_EXISTS" in str(exc)):
                 return False
-        raise _refusal(lack.where, exc) or exc from exc
+        raise _refusal(lack.where, exc, properties) or exc from exc
     return True
 
 
-def _refusal(where: Where, exc: Exception) -> BackfillError | None:
+def _refusal(where: Where, exc: Exception, properties: Mapping[str, str]) -> BackfillError | None:
     """Our error if Delta understood the statement and refused it, rather than failed to carry it out."""
     from pyspark.errors import AnalysisException, IllegalArgumentException
 
@@ -88,7 +89,8 @@ def _refusal(where: Where, exc: Exception) -> BackfillError | None:
         )
     if "DELTA_" in text or isinstance(exc, AnalysisException | IllegalArgumentException):
         return UsageError(
-            f"{where.shown}: Delta refuses to create the table: {said}", "correct sink.properties in the config"
+            f"{where.shown}: Delta refuses to create the table: {said}{blamed(text, properties)}",
+            "correct sink.properties in the config",
         )
     return None
 

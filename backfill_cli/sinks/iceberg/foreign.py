@@ -27,7 +27,8 @@ def moved(place: Place, held: Head) -> tuple[str, str] | None:
     if not theirs:
         return None
     base = theirs[-1].parent_snapshot_id
-    back = f"if their rows are not needed: {place.call('rollback_to_snapshot', f'snapshot_id => {base}')}; else "
+    call = place.call("rollback_to_snapshot", f"snapshot_id => {base}")
+    back = f"if their rows are not needed: {place.in_spark}{call}; else "
     return (
         f"{place}: others committed {len(theirs)} snapshot(s) to it since the job's branch {held.target!r} was "
         f"created from it, the newest is {theirs[0].snapshot_id}",
@@ -42,7 +43,7 @@ def written_since(job: str, claim: Claim, held: Head, cut: Cut) -> tuple[str, st
     commit of the job that took several snapshots does count: only the last of them has the marker.
     """
     place, epoch = Place.of(claim.place), int(cut.kept.rsplit("_", 1)[1])
-    back = place.call("set_current_snapshot", f"ref => '{cut.kept}'")
+    back = place.in_spark + place.call("set_current_snapshot", f"ref => '{cut.kept}'")
     by_hand = (
         f"leave it cut over; or if that is not needed, forget the job and go back by hand: backfill drop {job} "
         f"--confirm {job}; {back}"

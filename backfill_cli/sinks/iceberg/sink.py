@@ -119,7 +119,7 @@ class IcebergSink(InPlace):
 
     def _make(self, target: Target) -> None:
         target.place.register(self._spark)
-        with failing(target.place):
+        with failing(target.place, self._options.properties):
             if target.held is None:
                 shape.create(self._spark, target, self._options.properties)
             else:
@@ -229,7 +229,7 @@ class IcebergSink(InPlace):
         place = Place.of(claim.place)
         place.register(self._spark)
         told = properties(job, table, claim, marker)
-        return Writer(self._spark, place, self._look(place), told, marker.token)
+        return Writer(self._spark, place, self._look(place), told, marker.token, self._options.properties)
 
     # Saved state, and dropping
 

@@ -109,8 +109,8 @@ def check(
         if target.branch is not None:
             raise SinkInUse(
                 f"branch {target.branch!r} of table {target.place} has rows that are not this job's",
-                f"if they are not needed: ALTER TABLE {target.place.told} DROP BRANCH {target.branch}; or name "
-                "another sink.branch",
+                f"if they are not needed: {target.place.in_spark}"
+                f"{target.place.alter(f'DROP BRANCH {target.branch}')}; or name another sink.branch",
             )
         raise SinkInUse(
             f"table {target.place} exists, with rows that are not this job's",

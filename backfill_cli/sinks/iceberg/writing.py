@@ -30,17 +30,27 @@ Step = Callable[[], None]
 
 
 class Writer:
-    """Writes to one table. spark: the sink's own session, where settings of a commit affect nothing else."""
+    """Writes to one table. spark: the sink's own session, where settings of a commit affect nothing else.
+
+    told: the marker. properties: those that the config gives to new tables, for errors.
+    """
 
     def __init__(
-        self, spark: "SparkSession", place: Place, look: Look, told: Mapping[str, str], token: int
+        self,
+        spark: "SparkSession",
+        place: Place,
+        look: Look,
+        told: Mapping[str, str],
+        token: int,
+        properties: Mapping[str, str],
     ) -> None:
         self._spark, self._place, self._look, self._told, self._token = spark, place, look, told, token
+        self._properties = properties
 
     def mark(self, held: Head) -> None:
         """The marker is in the table, and no row has changed; a new branch of the job is empty. Raises Moved."""
         if held.main is None:
-            with failing(self._place):
+            with failing(self._place, self._properties):
                 if held.is_live:
                     self._append_nothing(self._place.sql)
                     return
@@ -62,7 +72,7 @@ class Writer:
     ) -> None:
         assert held.main is not None
         name, before = branch(self._token), held.main.snapshot_id
-        with failing(self._place):
+        with failing(self._place, self._properties):
             if held.refs.get(name) != before:
                 self._sql(f"ALTER TABLE {self._place.sql} CREATE OR REPLACE BRANCH {name} AS OF VERSION {before}")
             for step in steps[:-1]:

@@ -27,6 +27,7 @@ class DeltaChanges:
     """See contracts.ChangeLog. snapshot: of the same tables, pinned before `begin` is called."""
 
     before_images = True
+    correctable = False
     keeps = "the change data feed until it is applied (logs and change files are kept by the table's retentions)"
 
     def __init__(self, tables: Sequence[TableSpec], snapshot: DeltaSnapshot) -> None:

@@ -142,7 +142,7 @@ def vacuumed(exc: Exception, tables: Sequence[Where]) -> BackfillError | None:
         return None
     return HistoryGone(
         f"{where.shown}: VACUUM removed a file that was still to be read",
-        "start over; keep files longer than the job needs: "
+        "drop the job and start over; keep files longer than the job needs: "
         f"ALTER TABLE delta.`{where.shown}` SET TBLPROPERTIES (delta.deletedFileRetentionDuration = 'interval 30 "
         "days')",
     )

@@ -31,6 +31,7 @@ class IcebergChanges:
     """See contracts.ChangeLog. snapshot: of the same tables, pinned before `begin` is called."""
 
     before_images = True
+    correctable = False
     keeps = "the snapshots after it until they are applied (expire_snapshots removes old ones)"
 
     def __init__(self, snapshot: IcebergSnapshot) -> None:

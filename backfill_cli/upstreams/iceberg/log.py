@@ -10,9 +10,9 @@ from backfill_cli.model.schema import schema_text
 from backfill_cli.model.upstream import UpstreamEpoch
 from backfill_cli.upstreams.iceberg.snapshot import expired
 from backfill_cli.upstreams.iceberg.table import (
-    MODES,
     NOTHING,
     Table,
+    copied_on_write,
     counted,
     cursor_of,
     field_ids,
@@ -67,8 +67,8 @@ class FollowedTable:
         raise Fatal(
             f"{self._table.place}: snapshot {begun}, which the job has applied, is no longer an ancestor of the "
             "newest one: the table was rolled back, or its branch replaced",
-            f"{self._table.place.call('set_current_snapshot', f'snapshot_id => {begun}')} goes back to it, if it "
-            f"still exists; else {START_OVER}",
+            f"go back to it, if it still exists: {self._table.place.in_spark}"
+            f"{self._table.place.call('set_current_snapshot', f'snapshot_id => {begun}')}; else {START_OVER}",
         )
 
     def require_columns(self, held: Held) -> None:
@@ -113,12 +113,10 @@ class FollowedTable:
     def _require(self, held: Held, one: "Snapshot") -> None:
         """Raises Fatal for a snapshot that cannot be followed, naming why."""
         if has_deletes(one):
-            written = ", ".join(f"'{mode}' = 'copy-on-write'" for mode in MODES)
             raise Fatal(
                 f"{self._table.place}: snapshot {one.snapshot_id} has delete files (merge-on-read): its changes "
                 "cannot be followed",
-                f"ALTER TABLE {self._table.place.told} SET TBLPROPERTIES ({written}), compact the table, then "
-                f"{START_OVER}",
+                f"{copied_on_write(self._table.place)}; then {START_OVER}",
             )
         for name, kept in field_ids(schema_of(held, one)).items():
             if self._fields.setdefault(name, kept) != kept:

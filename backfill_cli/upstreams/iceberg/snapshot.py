@@ -133,6 +133,7 @@ def rows_at(spark: "SparkSession", table: Table, snapshot: int) -> "DataFrame":
 def expired(table: Table, snapshot: int) -> HistoryGone:
     return HistoryGone(
         f"{table.place}: snapshot {snapshot} has expired",
-        "start over; keep snapshots longer than the job needs: "
-        f"ALTER TABLE {table.place.told} SET TBLPROPERTIES ('history.expire.max-snapshot-age-ms' = '2592000000')",
+        "drop the job and start over; keep snapshots longer than the job needs: "
+        + table.place.in_spark
+        + table.place.alter("SET TBLPROPERTIES ('history.expire.max-snapshot-age-ms' = '2592000000')"),
     )

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot
 
 MODES = ("write.delete.mode", "write.update.mode", "write.merge.mode")
+_COPY_ON_WRITE = ", ".join(f"'{mode}' = 'copy-on-write'" for mode in MODES)
 REWRITTEN = "options => map('rewrite-all', 'true', 'remove-dangling-deletes', 'true')"
 NOTHING = -1
 """Stands for the snapshot of a table that has none yet."""
@@ -79,7 +80,7 @@ def pinned(table: Table, version: int | str, snapshot: int | None) -> PinnedTabl
     if held.told.format_version < 2:
         raise UsageError(
             f"{table.place}: its snapshots have no order, as it has format version {held.told.format_version}",
-            f"ALTER TABLE {table.place.told} SET TBLPROPERTIES ('format-version' = '2')",
+            table.place.in_spark + table.place.alter("SET TBLPROPERTIES ('format-version' = '2')"),
         )
     found = held.snapshot(snapshot) if snapshot is not None else version_of(table, held, version)
     _refuse_deletes(table, held, found)
@@ -136,18 +137,22 @@ def version_of(table: Table, held: Held, version: int | str) -> "Snapshot | None
 def _refuse_deletes(table: Table, held: Held, found: "Snapshot | None") -> None:
     """Raises UsageError for a table with delete files: Iceberg makes no changelog of them."""
     lazily = [mode for mode in MODES if held.told.properties.get(mode, "").lower() == "merge-on-read"]
-    written = ", ".join(f"'{mode}' = 'copy-on-write'" for mode in MODES)
-    statement = f"ALTER TABLE {table.place.told} SET TBLPROPERTIES ({written})"
     if has_deletes(found):
         raise UsageError(
             f"{table.place}: it has delete files (merge-on-read): changes after its snapshot cannot be followed",
-            f"{statement}; {table.place.call('rewrite_data_files', REWRITTEN)}",
+            copied_on_write(table.place),
         )
     if lazily:
         raise UsageError(
             f"{table.place}: {lazily[0]} is merge-on-read: it would write delete files, which cannot be followed",
-            statement,
+            table.place.in_spark + table.place.alter(f"SET TBLPROPERTIES ({_COPY_ON_WRITE})"),
         )
+
+
+def copied_on_write(place: Place) -> str:
+    """The statements after which a table has no delete files, and gets none."""
+    alter = place.alter(f"SET TBLPROPERTIES ({_COPY_ON_WRITE})")
+    return f"{place.in_spark}{alter}; {place.call('rewrite_data_files', REWRITTEN)}"
 
 
 def has_deletes(snapshot: "Snapshot | None") -> bool:

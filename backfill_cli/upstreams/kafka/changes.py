@@ -40,6 +40,7 @@ class KafkaChanges:
 
     before_images = True  # a key change is two records, from Debezium and from writers of tombstones
     one_log = True
+    correctable = False
     keeps = "the topic's records until they are applied"
 
     def __init__(

@@ -21,6 +21,21 @@ def test_init_writes_a_config_that_loads_and_never_over_another(run: Run, folder
     assert load(folder / "k.toml").tree["sink"]["type"] == "postgres"
 
 
+@pytest.mark.parametrize(("file", "told"), [("x.toml", "x.toml"), ("my job.toml", "'my job.toml'")])
+def test_the_commands_in_a_new_config_name_its_own_file(run: Run, folder: Path, file: str, told: str) -> None:
+    assert run("init", file).exit_code == 0
+    head = (folder / file).read_text().splitlines()[:2]
+    assert [line.rpartition("backfill ")[2] for line in head] == [
+        f"plan --config {told}",
+        f"start --config {told}",
+    ]
+
+
+def test_a_name_with_a_line_end_does_not_end_a_comment_of_a_new_config(run: Run, folder: Path) -> None:
+    assert run("init", "a\nb = 1.toml").exit_code == 0
+    assert load(folder / "a\nb = 1.toml").job.name == "orders"
+
+
 def test_init_that_looks_says_what_is_left_to_fill_in(run: Run, folder: Path) -> None:
     (folder / "lines.csv").write_text("order,note\n1,a\n1,b\n")
     result = run("init", "looked.toml", "--path", "lines.csv")

@@ -4,10 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
-from command_builders import Run, end_job, fake_engine, make_job
+from command_builders import Run, end_job, fake_engine, make_job, write_config
 
 from backfill_cli.catalog import Catalog
-from backfill_cli.errors import Fatal
+from backfill_cli.engine.job import preflight
+from backfill_cli.errors import Fatal, Transient
 from backfill_cli.model.checkpoint import Progress
 from backfill_cli.model.job import JobState, Phase
 from backfill_cli.view.hints import from_here, in_catalog, of_file
@@ -124,3 +125,17 @@ def test_what_a_command_prints_carries_the_catalog_that_was_typed(run: Run, fold
     assert f"to continue: backfill resume orders {typed}" in run("status", "orders", *words).stdout
     told = json.loads(run("status", "--json", *words).stdout)["jobs"][0]["limited_by"]
     assert told == f"stopped; to continue: backfill resume orders {typed}"
+
+
+def test_a_failure_that_may_pass_is_not_said_to_be_retried_by_a_command_that_ends(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def plan(*_: object) -> None:
+        raise Transient(
+            "s3://b: the object store does not answer", "check the network; it is retried automatically"
+        )
+
+    monkeypatch.setattr(preflight, "plan", plan)
+    ended = run("plan", write_config(folder))
+    assert ended.exit_code == 6
+    assert ended.stderr.endswith("Try: check the network; then type the command again\n")

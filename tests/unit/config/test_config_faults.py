@@ -96,6 +96,15 @@ def test_a_table_may_not_come_twice_nor_share_a_target(load_text: Load) -> None:
     ]
 
 
+def test_a_live_name_that_is_a_target_can_be_in_another_schema_instead(load_text: Load) -> None:
+    table = '[[tables]]\nname = "a"\nkey = ["id"]\nlive = "{}"\n'
+    (fault,) = faults_of(load_text, GOOD + table.format("a"))
+    assert fault.startswith("tables[1].live: a is the target of tables[1]: rename that target, for example a_v2; ")
+    offered = fault.rpartition(": ")[2]
+    assert offered == "another_schema.a"
+    assert load_text(GOOD + table.format(offered)).tables[1].live == offered
+
+
 @pytest.mark.parametrize(
     ("content", "fault"),
     [

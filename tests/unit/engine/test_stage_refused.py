@@ -1,6 +1,7 @@
 """An epoch plan that cannot be staged: what is named, what may pass, and that nothing is left."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,9 +39,25 @@ def test_a_null_key_in_the_change_log_is_named_also_where_it_is_netted_away(
     stager: SparkStager, upstream: Upstream
 ) -> None:
     upstream.log["orders"] = [("U", 1, 1, None, 1), ("D", 2, 2, None, None)]
-    with pytest.raises(BadData, match=r"table 'orders': key column 'id' is NULL in 2 row\(s\) of the change log"):
+    with pytest.raises(
+        BadData, match=r"table 'orders': key column 'id' is NULL in 2 row\(s\) of the change log"
+    ) as told:
         stager.stage(EpochPlan(window=WINDOW), 7, SCHEMAS)
     assert leftovers(stager) == []
+    # A correction upstream would only add changes after this one: the log still has it.
+    hint = told.value.naming("late", True).hint
+    assert "then backfill drop late --with-rows --confirm late, and start over" in hint
+
+
+def test_a_null_key_in_a_log_that_can_be_corrected_needs_no_new_job(
+    stager: SparkStager, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upstream.log["orders"] = [("U", 1, 1, None, 1)]
+    monkeypatch.setattr(Upstream, "capabilities", replace(upstream.capabilities, correctable_log=True))
+    with pytest.raises(BadData, match=r"key column 'id' is NULL in 1 row\(s\) of the change log") as told:
+        stager.stage(EpochPlan(window=WINDOW), 7, SCHEMAS)
+    assert told.value.way_on("late").startswith("correct the change file")
+    assert told.value.way_on("late").endswith("; then: backfill resume late")
 
 
 def test_another_change_of_the_schema_stops_before_anything_is_read(

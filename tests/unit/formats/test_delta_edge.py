@@ -64,6 +64,16 @@ def test_a_folder_without_a_table_is_not_a_lost_version(tmp_path: Path, version:
             Where.of(str(folder), "t").open(version)
 
 
+def test_the_tables_beside_a_folder_without_one_are_told_nearest_first(tmp_path: Path) -> None:
+    for name in ("customers/_delta_log", "orders/_delta_log", "notes", "order"):
+        (tmp_path / name).mkdir(parents=True)
+    for name, known in (("order", "; tables beside it: orders, customers"), ("nowhere/order", "")):
+        where = Where.of(str(tmp_path / name), "t")
+        with pytest.raises(UsageError) as refused:
+            where.open()
+        assert refused.value.message == f"{where.shown}: no Delta table{known}"
+
+
 class _NoBucket(http.server.BaseHTTPRequestHandler):
     def do_HEAD(self) -> None:
         self.send_response(404)

@@ -100,14 +100,30 @@ def test_unchanged_metadata_is_parsed_once(tmp_path: Path, monkeypatch: pytest.M
 def test_a_name_that_a_catalog_does_not_have_is_told_with_those_that_it_has_nearest_first(tmp_path: Path) -> None:
     for name in ("customers", "orders", "order_lines", "no_table"):
         (tmp_path / "shop" / name / ("data" if name == "no_table" else "metadata")).mkdir(parents=True)
-    at = f"{CATALOG}lake"
+    at, shop = f"{CATALOG}lake", tmp_path / "shop"
     settings = {at: SPARK_CATALOG, f"{at}.type": "hadoop", f"{at}.warehouse": str(tmp_path)}
     for text, said in (
         ("lake.shop.ordres", "; known tables: lake.shop.orders, lake.shop.order_lines, lake.shop.customers"),
         ("lake.nowhere.orders", ""),
-        (f"{tmp_path}/shop/ordres", ""),
+        (f"{tmp_path}/shop/ordres", f"; known tables: {shop}/orders, {shop}/order_lines, {shop}/customers"),
+        (f"{tmp_path}/nowhere/ordres", ""),
     ):
         table = Table(TableSpec("t", ("id",)), text, lambda: settings)
         with pytest.raises(UsageError) as caught:
             table.now()
         assert caught.value.message == f"{text}: no Iceberg table{said}"
+
+
+def test_a_catalog_that_the_config_defines_without_a_type_is_not_said_to_be_undefined() -> None:
+    table = Table(TableSpec("t", ("id",)), "lake.shop.orders", lambda: {f"{CATALOG}lake": SPARK_CATALOG})
+    with pytest.raises(UsageError, match="its catalog is of type 'nothing'"):
+        table.now()
+
+
+def test_a_catalog_that_the_config_does_not_define_is_told_with_those_that_it_does() -> None:
+    settings = {f"{CATALOG}{name}": SPARK_CATALOG for name in ("mart", "lake", "backfill_0a", "spark_catalog")}
+    for known, said in ((settings, "; it defines: lake, mart"), ({}, "")):
+        table = Table(TableSpec("t", ("id",)), "lak.shop.orders", lambda known=known: known)
+        with pytest.raises(UsageError) as caught:
+            table.now()
+        assert caught.value.message == f"[spark.conf] defines no catalog 'lak'{said}"

@@ -109,6 +109,36 @@ def test_both_schemes_are_one_iceberg_table_and_one_delta_table(monkeypatch: pyt
     assert other.uri == "s3a://b/lake/t"
 
 
+NO_KEYS = [
+    "Kernel error -> Operation not supported ↳ an error occurred while loading credentials ↳ failed to load IMDS "
+    "session token ↳ dispatch failure ↳ timeout ↳ error trying to connect: HTTP connect timeout occurred after 1s",
+    "Operation not supported ↳ the credential provider was not enabled ↳ no providers in chain provided "
+    "credentials",
+    "software.amazon.awssdk.core.exception.SdkClientException: Unable to load credentials from any of the "
+    "providers",
+]
+
+
+@pytest.mark.parametrize("said", NO_KEYS, ids=range(len(NO_KEYS)))
+def test_where_no_client_finds_credentials_the_variables_are_named(said: str) -> None:
+    error = meant("s3://b/t", said)
+    assert type(error) is Fatal
+    assert error.message.startswith("s3://b/t: access is denied")
+    assert "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY" in error.hint
+
+
+def test_of_an_answer_in_xml_the_code_and_the_message_are_told() -> None:
+    said = (
+        "Generic S3 error: Error performing GET http://h/b?prefix=t in 1.2ms - Server returned non-2xx status "
+        'code: 403 Forbidden: <?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>SignatureDoesNotMatch</Code>'
+        "<Message>The signature &amp; the key differ.</Message><BucketName>b</BucketName><Resource>/b/</Resource>"
+        f"<HostId>{'f' * 300}</HostId></Error>"
+    )
+    error = meant("s3://b/t", said)
+    assert type(error) is Fatal
+    assert error.message.endswith("403 Forbidden: SignatureDoesNotMatch: The signature & the key differ.")
+
+
 def test_an_error_of_java_is_told_without_its_frames() -> None:
     said = (
         "An error occurred while calling o12.load.\n: java.net.SocketTimeoutException: on s3://b/t: "

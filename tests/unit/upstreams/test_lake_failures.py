@@ -131,7 +131,7 @@ def test_an_expired_snapshot_names_its_own_table(
         error = followed.failure(Exception(text))
         assert isinstance(error, HistoryGone)
         assert error.message == f"{tmp_path / name}: snapshot {gone} has expired"
-        assert f"ALTER TABLE `{name}` SET" in error.hint
+        assert f"ALTER TABLE `lake`.`{name}` SET" in error.hint
 
 
 def test_a_snapshot_that_is_read_whole_names_its_own_table(followed: IcebergChanges, tmp_path: Path) -> None:

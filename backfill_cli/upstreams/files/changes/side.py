@@ -34,6 +34,7 @@ class FilesChanges:
     """See contracts.ChangeLog. No folder is listed before `begin` or `observe`."""
 
     keeps = "the change files until they are applied"
+    correctable = True
 
     def __init__(self, options: FilesOptions, tables: Sequence[TableSpec]) -> None:
         changes = options.changes
