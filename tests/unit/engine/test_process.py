@@ -13,7 +13,8 @@ import pytest
 from backfill_cli.engine.job.resources import NoWatcher, Resources
 from backfill_cli.engine.loop.orchestrator import Tick
 from backfill_cli.engine.loop.process import Heartbeat, Signals, Wake, run_loop
-from backfill_cli.errors import Fatal, Held, Transient
+from backfill_cli.errors import Fatal, Held, SparkEnded, Transient
+from backfill_cli.spark import driver
 
 
 class Loop:
@@ -99,6 +100,17 @@ def test_a_failure_that_outlasts_the_limit_is_raised(monkeypatch: pytest.MonkeyP
     config: Any = Config()
     with pytest.raises(Transient, match="is held"):
         Resources(config, lambda _doing: None).patiently(flaky(1))
+
+
+def test_nothing_is_tried_again_once_java_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    config: Any = Config()
+    monkeypatch.setattr(
+        driver, "ended", lambda _wait_s=0.0: SparkEnded("Spark's Java process ended", driver.AGAIN)
+    )
+    told: list[str] = []
+    with pytest.raises(SparkEnded) as ended, Resources(config, told.append) as resources:
+        resources.patiently(flaky(1))
+    assert (told, ended.value.hint) == ([], "run the command again")
 
 
 # -- asleep ------------------------------------------------------------------------------------------------------
@@ -235,6 +247,17 @@ def test_a_heartbeat_that_ends_for_good_ends_an_idle_run_at_once_and_by_name(
         run(Stepping([], heart), heart)
     assert time.monotonic() - began < 10
     assert heart.beats == 1
+
+
+def test_java_that_has_ended_ends_an_idle_run_before_a_heartbeat_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    heart = Heart()
+    monkeypatch.setattr(
+        driver, "ended", lambda _wait_s=0.0: SparkEnded("Spark's Java process ended", driver.AGAIN)
+    )
+    began = time.monotonic()
+    with pytest.raises(SparkEnded):
+        run(Stepping([], heart), heart)
+    assert time.monotonic() - began < 5, "the next change, or heartbeat, was ten seconds away"
 
 
 def test_what_is_new_is_told_before_a_heartbeat_is_due() -> None:
