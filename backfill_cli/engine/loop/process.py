@@ -193,7 +193,7 @@ class _Shown:
         self._told_s = 0.0
 
     def _sight(self) -> object:
-        return self._loop.state.control, self._loop.state.phase
+        return self._loop.state.control, self._loop.state.phase, self._loop.recorded
 
     def after(self, tick: Tick) -> None:
         sight = self._sight()

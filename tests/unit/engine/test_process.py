@@ -148,6 +148,7 @@ class Stepping:
 
     state = types.SimpleNamespace(control=None, phase=None)
     caught_up = False
+    recorded: int | None = 1
     waits: str | None = None
 
     def __init__(self, ticks: list[Tick], heart: Callable[[], None]) -> None:
@@ -211,6 +212,29 @@ def test_a_heartbeat_that_is_to_be_shown_and_meets_a_full_disk_does_not_end_the_
     loop.step = step  # type: ignore[method-assign]
     assert run(loop, heart) == Tick.DONE
     assert heart.beats > 0
+
+
+def test_a_commit_that_an_idle_barrier_records_is_told_when_nothing_follows() -> None:
+    """The view reads the catalog only when told: its line came with the next event, minutes later."""
+    loop = Stepping([Tick.WORKED] + [Tick.IDLE] * 4 + [Tick.DONE], lambda: None)
+    recorded = iter([None, None, 2, 2, 2, 2])
+    steps, loop.wait_ms = loop.step, lambda: 0  # type: ignore[method-assign]
+
+    def step() -> Tick:
+        loop.recorded = next(recorded)
+        return steps()
+
+    loop.step = step  # type: ignore[method-assign]
+    told: list[int | None] = []
+
+    class Told(NoWatcher):
+        def progressed(self) -> None:
+            told.append(loop.recorded)
+
+    wake = Wake()
+    with Heartbeat("j", lambda: None, NEVER_MS, wake) as heartbeat:
+        assert run_loop(loop, Told(), heartbeat, wake) == Tick.DONE  # type: ignore[arg-type]
+    assert told == [None, 2]
 
 
 def test_a_heartbeat_that_fails_for_the_limit_ends_the_run_with_what_failed(quick: None) -> None:
