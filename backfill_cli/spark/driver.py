@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING
 
 from filelock import FileLock
 
-from backfill_cli.errors import BackfillError, Fatal, Held, SparkEnded, Transient
+from backfill_cli.errors import BackfillError, Fatal, Held, SparkEnded
 from backfill_cli.spark.class_data import cache_folder
 from backfill_cli.spark.table_formats import JARS, PACKAGES
 
@@ -115,8 +115,7 @@ def explained(way_on: str) -> Iterator[None]:
         exc.hint = exc.hint.replace(AGAIN, way_on)
         raise
     except Exception as exc:
-        passes = isinstance(exc, Transient) or not isinstance(exc, BackfillError)
-        gone = ended(NOTICED_S if passes else 0.0)
+        gone = ended(0.0 if isinstance(exc, BackfillError) else NOTICED_S)
         if gone is None:
             raise
         gone.hint = way_on

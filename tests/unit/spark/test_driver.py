@@ -3,6 +3,7 @@
 import os
 import stat
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -99,6 +100,8 @@ def test_a_driver_that_runs_or_was_started_by_another_process_has_not_ended(
 )
 def test_what_fails_because_java_was_killed_says_so(java: "subprocess.Popen[bytes]", error: Exception) -> None:
     java.kill()  # not waited for: that the process has ended can show after its connections are closed
+    if isinstance(error, Transient):  # those that are tried again come long after
+        java.wait()
     with (
         pytest.raises(SparkEnded) as ended,
         driver.explained(driver.AGAIN),
@@ -109,6 +112,13 @@ def test_what_fails_because_java_was_killed_says_so(java: "subprocess.Popen[byte
     assert (ended.value.message, ended.value.hint) == (said, "backfill resume orders")
     assert ended.value.exit_code == 6
     assert ended.value.__cause__ is error
+
+
+def test_an_error_of_ours_does_not_wait_for_java_to_end(java: "subprocess.Popen[bytes]") -> None:
+    began = time.monotonic()
+    with pytest.raises(Transient), driver.explained(driver.AGAIN):
+        raise Transient("the server does not answer", "start it")
+    assert time.monotonic() - began < driver.NOTICED_S / 2
 
 
 def test_a_job_that_somebody_else_took_is_held_whatever_java_does(java: "subprocess.Popen[bytes]") -> None:
