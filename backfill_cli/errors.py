@@ -15,6 +15,7 @@ BackfillError
 └── Fatal                   1  commit nothing, keep the last epoch
     ├── BadData             1  a row, a file or a schema that cannot be applied
     ├── SpoolFull           6  no more of the change log can be taken until there is room
+    ├── SparkEnded          6  Spark's Java process was killed: a new run starts another one
     └── StateConflict       1  sink and catalog contradict each other: refuse to guess
 """
 
@@ -174,6 +175,10 @@ class BadData(Fatal):
 
 
 class SpoolFull(Fatal):
+    exit_code = 6
+
+
+class SparkEnded(Fatal):
     exit_code = 6
 
 

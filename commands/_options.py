@@ -177,7 +177,7 @@ def named_job(catalog: "Catalog", name: str | None) -> "JobRow":
 
 def no_job(catalog: "Catalog") -> NoSuchJob:
     """The error for a catalog without jobs. One in a folder above, only used for a named job, is shown."""
-    from backfill_cli.catalog.lost import way_on_without
+    from backfill_cli.catalog.lost import told_of
 
     if not os.path.lexists(catalog.path) and catalog.path == Path(DEFAULT_CATALOG).absolute():
         above = catalog_file("", above=True)
@@ -187,7 +187,9 @@ def no_job(catalog: "Catalog") -> NoSuchJob:
                 "name the job; they are shown by: backfill status",
             )
     start = "backfill start --config job.toml, or --catalog FILE"
-    return NoSuchJob(f"there is no job in {catalog.path}", way_on_without(catalog.path, start))
+    if left := catalog.left_behind():
+        return NoSuchJob(*told_of(catalog.path, left, start))
+    return NoSuchJob(f"there is no job in {catalog.path}", start)
 
 
 def is_limited(catalog: "Catalog", name: str) -> bool:

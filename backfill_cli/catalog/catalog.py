@@ -259,6 +259,14 @@ class Catalog:
         """See lost.left_behind."""
         return left_behind(self._store)
 
+    def is_held(self, job: str) -> bool:
+        """Whether a process on this machine has the job, which need not be in the catalog yet."""
+        check_name(job)
+        if not self.path.parent.exists():
+            return False
+        with self._store.locked("look"):
+            return lease.runs_at(self.path, job)
+
     def leave_nothing(self, lock: JobLock) -> None:
         """The lock file of a job that was never created is gone; so are those of a catalog that does not exist."""
         made = self.path.exists()

@@ -1,5 +1,6 @@
 """Catalogs whose file is gone: what is left beside it, and how to go on."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,9 +14,24 @@ LOST = "if the catalog was lost, rebuild it from the sink: backfill resume --fro
 _SUFFIX = ".runner"
 
 
-def way_on_without(catalog: Path, otherwise: str) -> str:
-    """What to type where there are no jobs: `otherwise`, unless jobs ran with the catalog and its file is gone."""
-    return f"move it back; {LOST}" if left_at(catalog) else otherwise
+def told_of(catalog: Path, left: Mapping[str, bool], otherwise: str) -> tuple[str, str]:
+    """What is known where the catalog's file is missing, and what to type: `otherwise` if no job ran with it.
+
+    left: see `left_behind`. A job that is started in a new folder has a runner before there is a catalog; nothing
+    tells it apart from the last job of a catalog that was moved away while its runner was live.
+    """
+    said = f"there is no catalog at {catalog}"
+    if not left:
+        return said, otherwise
+    if all(left.values()):
+        jobs = ", ".join(f"job {name!r} has a runner" for name in left)
+        back = f"if the catalog was moved away, move it back; {LOST}"
+        return (
+            f"{said}, but {jobs}: it is just starting, or runs with a catalog that was here before",
+            f"backfill status, again in half a minute; {back}",
+        )
+    ran = ", ".join(f"{name} (it still has a runner)" if live else name for name, live in left.items())
+    return f"{said}, but these jobs ran with it: {ran}", f"move it back; {LOST}"
 
 
 def left_at(catalog: Path) -> list[str]:
@@ -30,7 +46,7 @@ def left_at(catalog: Path) -> list[str]:
 
 
 def left_behind(store: "Store") -> dict[str, bool]:
-    """The same for the catalog's own path, and whether each has a runner now."""
+    """The same for the catalog's own path, and whether each has a runner now. Takes the catalog's lock."""
     names = left_at(store.path)
     if not names:
         return {}

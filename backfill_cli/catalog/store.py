@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backfill_cli.catalog.attached import Instance
-from backfill_cli.catalog.lost import way_on_without
+from backfill_cli.catalog.lost import left_at, left_behind, told_of
 from backfill_cli.catalog.permissions import (
     make_folder,
     make_private,
@@ -168,7 +168,8 @@ class Store:
     def _opened(self, read_only: bool, act: str) -> Iterator["DuckDBPyConnection"]:
         self._require_file()
         with self.locked(act):
-            self._require_file()  # it may have been moved away while this waited
+            if not self.exists():  # it was moved away while this waited
+                raise self._missing(dict.fromkeys(left_at(self.path), False))
             refuse_unsafe(self.path)
             make_private(self.path)
             with ExitStack() as opened:
@@ -182,8 +183,10 @@ class Store:
 
     def _require_file(self) -> None:
         if not self.exists():
-            way_on = way_on_without(self.path, "backfill start --config job.toml")
-            raise NoSuchJob(f"there is no catalog at {self.path}", way_on)
+            raise self._missing(left_behind(self))
+
+    def _missing(self, left: dict[str, bool]) -> NoSuchJob:
+        return NoSuchJob(*told_of(self.path, left, "backfill start --config job.toml"))
 
     @contextmanager
     def _attached(self, path: Path, read_only: bool = False) -> Iterator["DuckDBPyConnection"]:

@@ -101,7 +101,8 @@ class VerifyProgress:
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
-    """epoch: the checkpoint at which both sides were compared. seconds: wall time without the session's start.
+    """epoch: the checkpoint at which both sides were compared. seconds: wall time without the session's start; of
+    a fix, from its first comparison to the end of its last.
 
     converging: the end of a fuzzy load is not reached yet, so a difference may still go away.
     independent: DuckDB read the upstream, not our readers.

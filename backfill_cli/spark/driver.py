@@ -4,14 +4,16 @@ import os
 import shlex
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
+from signal import Signals
+from subprocess import TimeoutExpired
 from typing import IO, TYPE_CHECKING
 
 from filelock import FileLock
 
-from backfill_cli.errors import Fatal
+from backfill_cli.errors import BackfillError, Fatal, Held, SparkEnded
 from backfill_cli.spark.class_data import cache_folder
 from backfill_cli.spark.table_formats import JARS, PACKAGES
 
@@ -19,6 +21,11 @@ if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
 
 SHOWN_LINES = 15
+AT_EVERY_START = ("WARNING: Using incubator modules", "Setting default log level", "To adjust logging level")
+AGAIN = "run the command again"
+NOTICED_S = (
+    1.0  # a process that is killed closes its connections first; that it has ended shows milliseconds later
+)
 
 _started: "list[JavaGateway]" = []
 
@@ -30,10 +37,11 @@ def log() -> IO[bytes]:
 
 
 def last_words() -> str:
-    """The last lines that the driver wrote."""
+    """The last lines that the driver wrote, without those that every start writes."""
     file = log()
     file.seek(max(0, file.seek(0, os.SEEK_END) - 8192))
     lines = file.read().decode("utf-8", "replace").splitlines()
+    lines = [line for line in lines if not line.startswith(AT_EVERY_START)]
     return "\n".join(lines[-SHOWN_LINES:])
 
 
@@ -55,6 +63,9 @@ def start(conf: Mapping[str, str]) -> "JavaGateway":
 
 
 def _not_started(conf: Mapping[str, str]) -> Fatal:
+    if not last_words():  # it says what is wrong with its settings
+        said = "Spark's Java process ended before it was ready: it was killed, or ran out of memory"
+        return SparkEnded(said, AGAIN)
     hint = "check [spark] in the config"
     if PACKAGES in conf:
         hint += f"; if {conf[PACKAGES]} cannot be downloaded, name the jars: [spark.conf] {JARS!r}"
@@ -63,10 +74,52 @@ def _not_started(conf: Mapping[str, str]) -> Fatal:
 
 def end(timeout_s: float) -> None:
     """The driver has exited. Its session must already be stopped; without this call it exits with this process."""
-    for gateway in _started:
+    while _started:
+        gateway = _started.pop()
         if gateway.proc is not None:
             gateway.proc.stdin.close()
             gateway.proc.wait(timeout=timeout_s)
+
+
+def ended(wait_s: float = 0.0) -> SparkEnded | None:
+    """The error for a driver of this process that has ended by itself; None if all still run after `wait_s`."""
+    for gateway in _started:
+        if gateway.proc is None:  # started by another process
+            continue
+        with suppress(TimeoutExpired):
+            code = gateway.proc.wait(timeout=wait_s)
+            how = f"by {Signals(-code).name}" if code < 0 else f"with exit code {code}"
+            said = (
+                f"Spark's Java process (pid {gateway.proc.pid}) ended {how}: it was killed, or ran out of memory"
+            )
+            words = [line.strip() for line in last_words().splitlines() if not line.startswith("\tat ")]
+            return SparkEnded("; ".join([said, *(f"its last words: {line}" for line in words[-1:])]), AGAIN)
+    return None
+
+
+def require_running() -> None:
+    """Raises SparkEnded once the driver has ended, which the next call of Spark would notice in its own words."""
+    gone = ended()
+    if gone is not None:
+        raise gone
+
+
+@contextmanager
+def explained(way_on: str) -> Iterator[None]:
+    """A failure in the block is SparkEnded, with this hint, if the driver has ended: that is what caused it."""
+    try:
+        yield
+    except Held:
+        raise
+    except SparkEnded as exc:
+        exc.hint = exc.hint.replace(AGAIN, way_on)
+        raise
+    except Exception as exc:
+        gone = ended(0.0 if isinstance(exc, BackfillError) else NOTICED_S)
+        if gone is None:
+            raise
+        gone.hint = way_on
+        raise gone from exc
 
 
 @contextmanager

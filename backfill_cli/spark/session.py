@@ -122,7 +122,7 @@ def session_of(config: "JobConfig") -> "Iterator[SparkSession]":
         yield spark
     finally:
         end_clones()
-        if ours:
+        if ours and driver.ended() is None:
             spark.stop()
 
 
@@ -150,9 +150,12 @@ def _launch(master: str, settings: Mapping[str, str]) -> "SparkSession":
     # PySpark logs each failed call with its stack before it raises it; we show the error itself.
     logging.getLogger("SQLQueryContextLogger").disabled = True
     from py4j.protocol import Py4JError, Py4JJavaError
-    from pyspark import SparkConf, SparkContext
+    from pyspark import SparkConf, SparkContext, accumulators
     from pyspark.sql import SparkSession
 
+    # It prints a stack when Java is killed, which the run reports itself; we use none of its accumulators.
+    for server in (accumulators.AccumulatorTCPServer, accumulators.AccumulatorUnixServer):
+        server.handle_error = lambda *_: None  # type: ignore[method-assign]
     kept = class_data.archive_file(java, settings)
     flags = [f'"-Dlog4j2.configurationFile={LOG4J}"', *class_data.flags_to_use(kept)]
     own = settings.get("spark.driver.extraJavaOptions", "")
@@ -166,7 +169,8 @@ def _launch(master: str, settings: Mapping[str, str]) -> "SparkSession":
     except Py4JJavaError as error:
         raise Fatal(f"Spark did not start on {master}: {_cause(str(error))}", "check [spark]") from error
     except Py4JError as error:
-        raise Fatal(f"Spark's driver ended: {error}\n{driver.last_words()}", "check [spark]") from error
+        told = Fatal(f"Spark's driver ended: {error}\n{driver.last_words()}", "check [spark]")
+        raise driver.ended(driver.NOTICED_S) or told from error
     session = SparkSession(context)
     _require_valid(session)
     if kept is not None and not kept.exists():

@@ -159,10 +159,14 @@ def spell_written(rows_per_s: Written) -> str:
 
 
 def spell_commits(done: Totals) -> str:
-    """`3 commits: 27,000 rows and 40 changes read, staging 3.9s, sink 0.4s`."""
+    """`3 commits: 27,000 rows and 40 changes read, staging 3.9s, sink 0.4s`.
+
+    A time that is not known is left out: those of an epoch that a recovery finished.
+    """
     read = f"{spell_count(done.snapshot_rows, 'row')} and {spell_count(done.changes_read, 'change')} read"
-    stage, commit = spell_duration(done.stage_ms / 1000), spell_duration(done.commit_ms / 1000)
-    return f"{spell_count(done.commits, 'commit')}: {read}, staging {stage}, sink {commit}"
+    times = [("staging", done.stage_ms), ("sink", done.commit_ms)]
+    told = [f"{what} {spell_duration(ms / 1000)}" for what, ms in times if ms]
+    return f"{spell_count(done.commits, 'commit')}: {', '.join([read, *told])}"
 
 
 def spell_read(view: JobView) -> str:

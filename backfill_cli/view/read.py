@@ -19,9 +19,14 @@ def read_jobs(catalog: Catalog, name: str | None) -> list[JobView]:
 
 
 def watched_jobs(catalog: Catalog, name: str | None) -> list[JobView]:
-    """As `read_jobs`, but a single job is read in full."""
+    """As `read_jobs`, but a single job is read in full, and a named one may still be starting."""
     if name is not None:
-        return read_jobs(catalog, name)
+        try:
+            return read_jobs(catalog, name)
+        except NoSuchJob:
+            if not catalog.is_held(name):
+                raise
+            return []
     try:
         views = read_jobs(catalog, None)
         return read_jobs(catalog, views[0].name) if len(views) == 1 else views

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from backfill_cli.catalog import Catalog
-from backfill_cli.catalog.lost import LOST
+from backfill_cli.catalog.lost import told_of
 from backfill_cli.view.console import answer, coloured, say
 from backfill_cli.view.model import JobView
 
@@ -31,8 +31,7 @@ def nothing_in(catalog: Catalog) -> tuple[str, str]:
     left = catalog.left_behind()
     if not left:
         return f"no jobs yet in {catalog.path}", "backfill init, then: backfill start --config job.toml"
-    ran = ", ".join(f"{name} (it still has a runner)" if live else name for name, live in left.items())
-    return f"there is no catalog at {catalog.path}, but these jobs ran with it: {ran}", f"move it back; {LOST}"
+    return told_of(catalog.path, left, "")
 
 
 def _draw(views: Sequence[JobView], in_full: bool) -> None:

@@ -58,7 +58,9 @@ def _started(formats: tuple[str, ...], jars: str) -> "JavaGateway":
     fetched = {
         name: value for name, value in session_settings(formats, {}).items() if name in (PACKAGES, EXCLUDES)
     }
-    return driver.start({**settings, **fetched, **({JARS: jars} if jars else {})})
+    java = driver.start({**settings, **fetched, **({JARS: jars} if jars else {})})
+    driver._started.remove(java)  # of the runners that it is lent to: its end is no failure of this process
+    return java
 
 
 def _ended(java: "JavaGateway") -> None:

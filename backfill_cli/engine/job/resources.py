@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from backfill_cli.contracts import Sink, SparkSink, SparkUpstream, Upstream
 from backfill_cli.errors import Transient
 from backfill_cli.model.pace import FIRST_WAIT_MS, LONGEST_WAIT_MS
+from backfill_cli.spark import driver
 from backfill_cli.spark.session import session_of
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ class Resources:
                 self.tell(f"waiting: {error.waits_for}")
 
         retrying = tenacity.Retrying(
-            retry=tenacity.retry_if_exception_type(Transient),
+            retry=tenacity.retry_if_exception(lambda exc: isinstance(exc, Transient) and driver.ended() is None),
             wait=tenacity.wait_exponential(FIRST_WAIT_MS / 1000, max=LONGEST_WAIT_MS / 1000),
             stop=tenacity.stop_after_delay(self._patience_s),
             before_sleep=waits,
@@ -112,12 +113,13 @@ class Resources:
         return retrying(act)
 
     def __enter__(self) -> "Resources":
+        self._open.enter_context(driver.explained(driver.AGAIN))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._open.close()
+        self._open.__exit__(kind, exc, trace)
 
 
 @contextmanager

@@ -83,6 +83,11 @@ class Orchestrator(Generic[S]):
         """Whether the job had caught up at some point in this run."""
         return self._caught_up.at_ms is not None
 
+    @property
+    def recorded(self) -> int | None:
+        """The last committed epoch once the catalog's ledger has it, None until then."""
+        return self._committed_epoch if self._unmarked is None else None
+
     def waiting_for(self) -> str | None:
         """What holds the loop up now, None for nothing."""
         flight, silent_ms = self._flight, self._rhythm.silent_ms(self._ports.steady_ms(), self._flight.begun_ms)

@@ -13,6 +13,7 @@ from backfill_cli.engine.job.resources import Watcher
 from backfill_cli.engine.loop.orchestrator import Orchestrator, Tick
 from backfill_cli.errors import BackfillError, Fatal, Held
 from backfill_cli.model.pace import Backoff
+from backfill_cli.spark import driver
 from backfill_cli.strategies import StrategyState
 
 HEARTBEAT_S = 10.0  # the lease of a runner on another machine counts as expired after three missed heartbeats
@@ -94,8 +95,8 @@ class Heartbeat:
     """Renews the lease every 10 s while the `with` block lasts, whatever the run's own thread is doing.
 
     renew: the renewal; the loop's own once there is a loop. has_news: whether to renew before it is due. limit_ms:
-    how long it may fail in a row. A permanent failure (another runner has the lease, a bug) wakes the loop, and
-    `check` raises it there.
+    how long it may fail in a row. A permanent failure (another runner has the lease, Spark's Java process ended, a
+    bug) wakes the loop, and `check` raises it there.
     """
 
     def __init__(self, job: str, renew: Callable[[], None], limit_ms: int, wake: Wake) -> None:
@@ -133,10 +134,11 @@ class Heartbeat:
     def _go_on(self) -> None:
         due_s = time.monotonic() + HEARTBEAT_S
         while not self._over.wait(min(LOOK_S, HEARTBEAT_S)):
-            if time.monotonic() < due_s and not self.has_news():
-                continue
-            due_s = time.monotonic() + HEARTBEAT_S
             try:
+                driver.require_running()
+                if time.monotonic() < due_s and not self.has_news():
+                    continue
+                due_s = time.monotonic() + HEARTBEAT_S
                 self._beat_by_name()
             except BackfillError as exc:
                 self._failed = exc
@@ -191,7 +193,7 @@ class _Shown:
         self._told_s = 0.0
 
     def _sight(self) -> object:
-        return self._loop.state.control, self._loop.state.phase
+        return self._loop.state.control, self._loop.state.phase, self._loop.recorded
 
     def after(self, tick: Tick) -> None:
         sight = self._sight()

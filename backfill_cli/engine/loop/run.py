@@ -30,6 +30,7 @@ from backfill_cli.errors import BackfillError, Held, NoSuchJob, StoppedEarly, Tr
 from backfill_cli.model.checkpoint import Recovered
 from backfill_cli.model.codec import encode
 from backfill_cli.model.job import JobState, Verb
+from backfill_cli.spark import driver
 
 if TYPE_CHECKING:
     from backfill_cli.catalog.claim import Claim
@@ -162,7 +163,7 @@ class _Run:
             limit_ms = int(config.retry.limit_s * 1000)
             heartbeat = Heartbeat(job.name, lambda: store.heartbeat(_now_ms(), None), limit_ms, self.signals.wake)
             try:
-                with heartbeat:
+                with heartbeat, driver.explained(f"backfill resume {job.name}"):
                     resources.patiently(lambda: store.become(JobState.STARTING, "a runner took the job"))
                     resources.tell = tell
                     yield claim, heartbeat

@@ -156,6 +156,7 @@ class _Fixing:
     heartbeat: Heartbeat
 
     def done(self, verification: Verification, before: Callable[[VerifyReport], None]) -> VerifyReport:
+        began_s = time.monotonic()
         recovered = self._recovered("recovered")
         at = recovered.committed
         _refuse(self.definition, at)
@@ -173,7 +174,8 @@ class _Fixing:
         finally:
             if not stage.promised:
                 stage.remove()
-        return replace(verification.report(), fix=_of(found, epoch.epoch))
+        after = verification.report()
+        return replace(after, fix=_of(found, epoch.epoch), seconds=time.monotonic() - began_s)
 
     def _recovered(self, what: str) -> Recovered:
         """Keeps any outstanding promise: the sink has the epoch afterwards. what: for the ledger."""

@@ -89,7 +89,7 @@ STATES: dict[str, tuple[Callable[[Scene], str], ...]] = {
     "backfill_cli/catalog/jobs.py:use_epoch": (epoch_used,),
     "backfill_cli/catalog/jobs.py:unknown": (unknown_job, unknown_job_of_an_empty_catalog),
     "backfill_cli/catalog/permissions.py:_of_duckdb": (catalog_damaged,),
-    "backfill_cli/catalog/store.py:_require_file": (catalog_missing,),
+    "backfill_cli/catalog/store.py:_missing": (catalog_missing,),
     "backfill_cli/catalog/lease.py:check": (taken_over,),
     "backfill_cli/catalog/lease.py:held": (held_elsewhere,),
     "backfill_cli/catalog/checkpoints.py:recover": (no_checkpoint,),

@@ -29,6 +29,7 @@ CODES = {
     "BadData": 1,
     "StateConflict": 1,
     "SpoolFull": 6,
+    "SparkEnded": 6,
     "LogFirst": 6,
 }
 

@@ -7,8 +7,10 @@ import pytest
 from command_builders import Run, end_job, make_job
 
 from backfill_cli.catalog import Catalog
+from backfill_cli.errors import NoSuchJob
 from backfill_cli.model.checkpoint import EpochRecord
 from backfill_cli.model.job import Control, JobState, Phase
+from backfill_cli.view.read import watched_jobs
 
 
 def test_status_is_one_line_a_job_or_one_job_in_full(run: Run, catalog: Catalog) -> None:
@@ -31,16 +33,53 @@ def test_a_catalog_that_was_moved_away_is_not_no_jobs_yet(run: Run, catalog: Cat
     with catalog.claim("orders", "test", 5):
         moved = catalog.path.rename(catalog.path.with_name("moved.duckdb"))
         told = run("status").stderr
-        assert f"there is no catalog at {catalog.path}, but these jobs ran with it: orders (it still has" in told
-        assert (
-            "Try: move it back; if the catalog was lost, rebuild it from the sink: backfill resume --from" in told
-        )
+        assert f"there is no catalog at {catalog.path}, but job 'orders' has a runner: it is just start" in told
+        assert "or runs with a catalog that was here before" in told
+        assert "if the catalog was moved away, move it back; if the catalog was lost, rebuild it from" in told
         assert json.loads(run("status", "--json").stdout)["jobs"] == []
         make_job(Catalog(catalog.path), "orders")  # as `resume --from-sink` elsewhere would
         assert "a process that has not claimed the job in this catalog" in run("status", "orders").stdout
         catalog.path.unlink()
         assert "resume --from-sink job.toml" in run("history").stderr
         moved.rename(catalog.path)
+
+
+def test_a_job_without_a_runner_tells_that_the_catalog_was_there(run: Run, catalog: Catalog) -> None:
+    with catalog.claim("orders", "test", 5):
+        pass
+    catalog.path.unlink()
+    told = run("status").stderr
+    assert f"there is no catalog at {catalog.path}, but these jobs ran with it: orders\n" in told
+    assert "Try: move it back; if the catalog was lost, rebuild it from the sink: backfill resume --from" in told
+
+
+@pytest.mark.parametrize(
+    "words", [["status"], ["status", "fresh"], ["status", "--check"], ["pause"], ["stop", "fresh"]], ids=" ".join
+)
+def test_a_job_that_is_starting_in_a_new_folder_has_not_lost_its_catalog(
+    run: Run, folder: Path, words: list[str]
+) -> None:
+    """The catalog is created once the upstream was looked at and Spark runs: ten seconds after the start."""
+    new = Catalog(folder / "new" / "catalog.duckdb")
+    with new.lock_job("fresh"):
+        told = run(*words, "--catalog", str(new.path)).stderr
+    assert f"there is no catalog at {new.path}, but job 'fresh' has a runner: it is just starting, or" in told
+    assert "\nTry: backfill status" in told
+    assert "again in half a minute" in told
+
+
+def test_a_job_that_is_starting_is_waited_for_by_watch(folder: Path) -> None:
+    new = Catalog(folder / "new" / "catalog.duckdb")
+    with pytest.raises(NoSuchJob):
+        watched_jobs(new, "fresh")
+    with new.lock_job("fresh"):
+        assert watched_jobs(new, "fresh") == []
+        make_job(new, "other")  # and while its catalog has other jobs
+        assert watched_jobs(new, "fresh") == []
+        make_job(new, "fresh")
+        assert [view.name for view in watched_jobs(new, "fresh")] == ["fresh"]
+    with pytest.raises(NoSuchJob):
+        watched_jobs(new, "frehs")
 
 
 def test_a_catalog_that_never_was_there_is_no_lost_one(run: Run, catalog: Catalog) -> None:

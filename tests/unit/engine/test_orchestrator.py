@@ -26,6 +26,21 @@ def test_an_epoch_is_observed_staged_prepared_committed_and_only_then_acknowledg
     assert world.seen()[:2] == ["acknowledge 0", "discard a1"]
 
 
+def test_the_last_commit_is_recorded_once_the_ledger_has_it() -> None:
+    world = World(rows=1)
+    world.step()
+    prepared = world.store.prepared
+    assert prepared is not None
+    world.finish()
+    seen = [world.loop.recorded]
+    for _ in range(3):
+        world.step(1_000)
+        seen.append(world.loop.recorded)
+    assert seen[0] == 0
+    assert seen[-1] == prepared.epoch
+    assert world.store.ledger[-1].epoch == prepared.epoch
+
+
 def test_what_is_acknowledged_is_what_the_strategy_says_is_durable() -> None:
     """A log that is taken into a spool is acknowledged long before the sink has applied it."""
 

@@ -13,7 +13,8 @@ import pytest
 from backfill_cli.engine.job.resources import NoWatcher, Resources
 from backfill_cli.engine.loop.orchestrator import Tick
 from backfill_cli.engine.loop.process import Heartbeat, Signals, Wake, run_loop
-from backfill_cli.errors import Fatal, Held, Transient
+from backfill_cli.errors import Fatal, Held, SparkEnded, Transient
+from backfill_cli.spark import driver
 
 
 class Loop:
@@ -101,6 +102,17 @@ def test_a_failure_that_outlasts_the_limit_is_raised(monkeypatch: pytest.MonkeyP
         Resources(config, lambda _doing: None).patiently(flaky(1))
 
 
+def test_nothing_is_tried_again_once_java_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    config: Any = Config()
+    monkeypatch.setattr(
+        driver, "ended", lambda _wait_s=0.0: SparkEnded("Spark's Java process ended", driver.AGAIN)
+    )
+    told: list[str] = []
+    with pytest.raises(SparkEnded) as ended, Resources(config, told.append) as resources:
+        resources.patiently(flaky(1))
+    assert (told, ended.value.hint) == ([], "run the command again")
+
+
 # -- asleep ------------------------------------------------------------------------------------------------------
 
 
@@ -136,6 +148,7 @@ class Stepping:
 
     state = types.SimpleNamespace(control=None, phase=None)
     caught_up = False
+    recorded: int | None = 1
     waits: str | None = None
 
     def __init__(self, ticks: list[Tick], heart: Callable[[], None]) -> None:
@@ -201,6 +214,29 @@ def test_a_heartbeat_that_is_to_be_shown_and_meets_a_full_disk_does_not_end_the_
     assert heart.beats > 0
 
 
+def test_a_commit_that_an_idle_barrier_records_is_told_when_nothing_follows() -> None:
+    """The view reads the catalog only when told: its line came with the next event, minutes later."""
+    loop = Stepping([Tick.WORKED] + [Tick.IDLE] * 4 + [Tick.DONE], lambda: None)
+    recorded = iter([None, None, 2, 2, 2, 2])
+    steps, loop.wait_ms = loop.step, lambda: 0  # type: ignore[method-assign]
+
+    def step() -> Tick:
+        loop.recorded = next(recorded)
+        return steps()
+
+    loop.step = step  # type: ignore[method-assign]
+    told: list[int | None] = []
+
+    class Told(NoWatcher):
+        def progressed(self) -> None:
+            told.append(loop.recorded)
+
+    wake = Wake()
+    with Heartbeat("j", lambda: None, NEVER_MS, wake) as heartbeat:
+        assert run_loop(loop, Told(), heartbeat, wake) == Tick.DONE  # type: ignore[arg-type]
+    assert told == [None, 2]
+
+
 def test_a_heartbeat_that_fails_for_the_limit_ends_the_run_with_what_failed(quick: None) -> None:
     heart = Heart(*[FULL] * 10_000)
     began = time.monotonic()
@@ -235,6 +271,17 @@ def test_a_heartbeat_that_ends_for_good_ends_an_idle_run_at_once_and_by_name(
         run(Stepping([], heart), heart)
     assert time.monotonic() - began < 10
     assert heart.beats == 1
+
+
+def test_java_that_has_ended_ends_an_idle_run_before_a_heartbeat_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    heart = Heart()
+    monkeypatch.setattr(
+        driver, "ended", lambda _wait_s=0.0: SparkEnded("Spark's Java process ended", driver.AGAIN)
+    )
+    began = time.monotonic()
+    with pytest.raises(SparkEnded):
+        run(Stepping([], heart), heart)
+    assert time.monotonic() - began < 5, "the next change, or heartbeat, was ten seconds away"
 
 
 def test_what_is_new_is_told_before_a_heartbeat_is_due() -> None:

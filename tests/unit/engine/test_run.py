@@ -16,11 +16,12 @@ from backfill_cli.contracts import JobDefinition, SinkTable
 from backfill_cli.engine.job.resources import NoWatcher
 from backfill_cli.engine.loop import run as loop_run
 from backfill_cli.engine.loop.run import _Run
-from backfill_cli.errors import Fatal, Transient
+from backfill_cli.errors import Fatal, SparkEnded, Transient
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.job import Control, JobState, Phase
 from backfill_cli.model.position import Position
 from backfill_cli.model.upstream import Pin
+from backfill_cli.spark import driver
 
 TABLE = SinkTable("orders", "orders", ("id",), "{}")
 JOB = JobDefinition("orders", "{}", "{}", Pin(Position(), None, None, ()), "forever", "snapshot", (TABLE,))
@@ -114,6 +115,27 @@ def test_a_job_that_was_started_into_existing_is_told_to_start_over_without_its_
     with pytest.raises(Fatal), catalog.lock_job("orders") as lock, run._claimed(beside, CONFIG, resources, lock):
         raise Fatal("it is gone", "drop the job and start over")
     assert catalog.job("orders").reason.endswith("backfill drop orders --confirm orders, and start over")
+
+
+def test_a_job_whose_java_was_killed_says_so_instead_of_how_python_noticed(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resources: Any = AtOnce()
+    monkeypatch.setattr(
+        driver, "ended", lambda _wait_s=0.0: SparkEnded("Spark's Java process ended", driver.AGAIN)
+    )
+    run = _Run("orders", catalog, NoWatcher())
+    with (
+        pytest.raises(SparkEnded),
+        catalog.lock_job("orders") as lock,
+        run._claimed(JOB, CONFIG, resources, lock),
+    ):
+        raise ConnectionRefusedError(111, "Connection refused")
+    told = catalog.job("orders")
+    assert (told.state, told.reason) == (
+        JobState.FAILED,
+        "Spark's Java process ended; to continue: backfill resume orders",
+    )
 
 
 def started(folder: Path, create: Callable[..., JobDefinition], monkeypatch: pytest.MonkeyPatch) -> None:

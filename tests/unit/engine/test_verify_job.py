@@ -1,6 +1,7 @@
 """What `verify` refuses before it reads anything, and what it reports when it cannot compare. No Spark."""
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,15 +12,17 @@ from typing import Any
 import pytest
 
 from backfill_cli.contracts import JobDefinition, SinkCopy, SinkTable
+from backfill_cli.engine.loop.ports import Job
+from backfill_cli.engine.verify import fix
 from backfill_cli.engine.verify.fixable import converging, why_not
 from backfill_cli.engine.verify.job import Verification, history_named, require_known, start_over_named
 from backfill_cli.engine.verify.progress import Steps
 from backfill_cli.errors import BadData, HistoryGone, Transient, UsageError
 from backfill_cli.model.checkpoint import Checkpoint
-from backfill_cli.model.job import Phase
+from backfill_cli.model.job import Control, Phase
 from backfill_cli.model.position import START, Position
 from backfill_cli.model.upstream import Pin
-from backfill_cli.model.verify import Asked, VerifyProgress
+from backfill_cli.model.verify import Asked, TableVerdict, VerifyProgress, VerifyReport
 
 TABLES = tuple(SinkTable(name, f"main.{name}", ("id",), "{}") for name in ("customers", "orders", "order_lines"))
 JOB = JobDefinition("shop", "{}", "{}", Pin(START, None, None, ()), "forever", "snapshot", TABLES)
@@ -36,6 +39,37 @@ def test_a_table_that_it_has_not_is_told_with_those_that_it_has_nearest_first() 
         require_known(JOB, Asked(("orders", "ordres")))
     assert caught.value.message == "job 'shop' has no table 'ordres'; its tables: orders, order_lines, customers"
     assert caught.value.hint == "backfill verify shop --table orders"
+
+
+def test_the_time_of_a_fix_is_that_of_both_comparisons_and_of_what_it_writes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It was that of the comparison afterwards: `took 4.5s` of 45."""
+    now_s = [100.0]
+    monkeypatch.setattr(fix, "time", SimpleNamespace(monotonic=lambda: now_s[0], time_ns=time.time_ns))
+    monkeypatch.setattr(fix, "sync", lambda _folder: None)
+
+    def passed(seconds: float) -> None:
+        now_s[0] += seconds
+
+    def report(begin: Any = None) -> VerifyReport:
+        passed(20.0 if begin else 4.5)
+        return VerifyReport("shop", 5, (TableVerdict("orders", "main.orders", not begin, 9, 8),), 4.5)
+
+    def recovered(*_: Any) -> Any:
+        passed(3.0)
+        return SimpleNamespace(committed=AT, last_epoch=5, control=Control())
+
+    monkeypatch.setattr(fix, "recover", recovered)
+    store: Any = SimpleNamespace(prepare=lambda *_: None)
+    resources: Any = SimpleNamespace(patiently=lambda act: act(), sink=None)
+    stager: Any = SimpleNamespace(begin=lambda: None, folder=lambda *_: str(tmp_path))
+    heartbeat: Any = SimpleNamespace(check=lambda: None)
+    verification: Any = SimpleNamespace(report=report)
+    runner = Job("shop", 2, TABLES, "{}")
+    fixing = fix._Fixing(runner, JOB, store, resources, stager, heartbeat)
+    done = fixing.done(verification, lambda _found: passed(1.0))
+    assert done.seconds == 3.0 + 20.0 + 1.0 + 3.0 + 4.5
 
 
 @pytest.mark.parametrize("phase", Phase)

@@ -1,13 +1,18 @@
-"""How settings reach the driver: in a private file, never in argv."""
+"""How settings reach the driver: in a private file, never in argv. What is said of one that was killed."""
 
 import os
 import stat
+import subprocess
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backfill_cli.errors import Fatal, Held, SparkEnded, Transient
 from backfill_cli.spark import driver
 
 
@@ -67,3 +72,88 @@ def test_secrets_stay_out_of_argv(monkeypatch: pytest.MonkeyPatch) -> None:
     assert arguments.endswith("--verbose pyspark-shell")
     assert (mode & 0o077, folder & 0o077) == (0, 0)
     assert os.environ["PYSPARK_SUBMIT_ARGS"] == "--verbose pyspark-shell"
+
+
+@pytest.fixture
+def java(monkeypatch: pytest.MonkeyPatch) -> Iterator["subprocess.Popen[bytes]"]:
+    """What stands for the driver's process; it has ended with the test."""
+    with subprocess.Popen(["sleep", "60"]) as process:
+        monkeypatch.setattr(driver, "_started", [SimpleNamespace(proc=process)])
+        monkeypatch.setattr(driver, "last_words", lambda: "")
+        yield process
+        process.kill()
+
+
+def test_a_driver_that_runs_or_was_started_by_another_process_has_not_ended(
+    java: "subprocess.Popen[bytes]", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert driver.ended() is None
+    with pytest.raises(ConnectionRefusedError), driver.explained("backfill resume orders"):
+        raise ConnectionRefusedError(111, "Connection refused")
+    monkeypatch.setattr(driver, "_started", [SimpleNamespace(proc=None)])
+    assert driver.ended() is None
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ConnectionRefusedError(111, "Connection refused"), Transient("Spark: Connection refused", "it is retried")],
+)
+def test_what_fails_because_java_was_killed_says_so(java: "subprocess.Popen[bytes]", error: Exception) -> None:
+    java.kill()  # not waited for: that the process has ended can show after its connections are closed
+    if isinstance(error, Transient):  # those that are tried again come long after
+        java.wait()
+    with (
+        pytest.raises(SparkEnded) as ended,
+        driver.explained(driver.AGAIN),
+        driver.explained("backfill resume orders"),
+    ):
+        raise error
+    said = f"Spark's Java process (pid {java.pid}) ended by SIGKILL: it was killed, or ran out of memory"
+    assert (ended.value.message, ended.value.hint) == (said, "backfill resume orders")
+    assert ended.value.exit_code == 6
+    assert ended.value.__cause__ is error
+
+
+def test_an_error_of_ours_does_not_wait_for_java_to_end(java: "subprocess.Popen[bytes]") -> None:
+    began = time.monotonic()
+    with pytest.raises(Transient), driver.explained(driver.AGAIN):
+        raise Transient("the server does not answer", "start it")
+    assert time.monotonic() - began < driver.NOTICED_S / 2
+
+
+def test_a_job_that_somebody_else_took_is_held_whatever_java_does(java: "subprocess.Popen[bytes]") -> None:
+    java.kill()
+    java.wait()
+    with pytest.raises(Held), driver.explained("backfill resume orders"):
+        raise Held("job 'orders' was taken over")
+
+
+def test_the_last_words_of_java_are_told_without_those_of_every_start(
+    java: "subprocess.Popen[bytes]", monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr(driver, "_started", [SimpleNamespace(proc=java)])
+    java.kill()
+    java.wait()
+    with (tmp_path / "log").open("w+b") as log:
+        monkeypatch.setattr(driver, "log", lambda: log)
+        log.write(
+            b'WARNING: Using incubator modules: jdk.incubator.vector\nSetting default log level to "WARN".\n'
+        )
+        gone = driver.ended()
+        assert gone is not None
+        assert gone.message.endswith("ran out of memory")
+        log.write(b"Terminating due to java.lang.OutOfMemoryError: Java heap space\n")
+        gone = driver.ended()
+        assert gone is not None
+        assert gone.message.endswith(
+            "; its last words: Terminating due to java.lang.OutOfMemoryError: Java heap space"
+        )
+
+
+@pytest.mark.parametrize(("words", "kind"), [("", SparkEnded), ("Invalid maximum heap size: -Xmx2x", Fatal)])
+def test_a_driver_that_ended_without_a_word_before_it_was_ready_was_killed(
+    monkeypatch: pytest.MonkeyPatch, words: str, kind: type[Fatal]
+) -> None:
+    monkeypatch.setattr(driver, "last_words", lambda: words)
+    assert type(driver._not_started({})) is kind
