@@ -36,6 +36,12 @@ class Flight(Generic[S]):
         self._before, self.epoch, self.begun_ms = before, epoch, self._ports.steady_ms()
 
     @property
+    def takes_ms(self) -> int:
+        """How long a commit takes: the last one, or the one in progress if it has taken longer already."""
+        lasting_ms = 0 if self.epoch is None else self._ports.steady_ms() - self.begun_ms
+        return max(self.commit_ms, lasting_ms)
+
+    @property
     def has_ended(self) -> bool:
         """Whether the commit has ended, well or not, and `landed` would tell."""
         return self.committing is not None and self.committing.done()

@@ -268,7 +268,7 @@ class Orchestrator(Generic[S]):
         stage_ms = self._ports.steady_ms() - began_ms
         limited = self.state.control.rate is not None
         expected = plan.window.expected if plan.window is not None else 0
-        self._sizes.staged(phase, limited, done.staged, expected, stage_ms, self._flight.commit_ms)
+        self._sizes.staged(phase, limited, done.staged, expected, stage_ms, self._flight.takes_ms)
         state = self._strategy.advance(self.state, plan, done.staged, budget)
         plan = left_of(replace(plan, closes_snapshot=self._strategy.closes(self.state, state)), done.staged)
         frozen, lag_ms = self._strategy.freeze(state), self._meter.lag_ms(plan, self._ports.now_ms())

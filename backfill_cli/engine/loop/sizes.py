@@ -36,7 +36,7 @@ class Sizes:
     ) -> None:
         """Adjusts the size after `staged` took `stage_ms`. limited: whether a rate limits the snapshot.
 
-        expected: how many changes the plan counted. commit_ms: how long the last commit took.
+        expected: how many changes the plan counted. commit_ms: how long a commit takes.
         """
         if phase != Phase.SNAPSHOT:
             # staged beside a commit that takes longer, an epoch costs no time of its own

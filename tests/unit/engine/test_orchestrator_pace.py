@@ -177,3 +177,12 @@ def test_a_commanded_pause_outranks_a_self_pause() -> None:
     world.step()
     world.now_ms += 40_000
     assert world.loop.progress().limited_by == "paused by ann; to continue: backfill resume j"
+
+
+def test_staging_beside_a_first_commit_that_has_not_ended_may_take_as_long() -> None:
+    world = World(rows=0, log=100, per_epoch=2)
+    while world.loop._flight.epoch is None:
+        world.step(1000)
+    world.now_ms += 9_000
+    assert world.loop._flight.commit_ms == 0
+    assert world.loop._flight.takes_ms >= 9_000
