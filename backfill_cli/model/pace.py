@@ -71,9 +71,7 @@ class Sizer:
 
 WIDEST = 5  # times the target, for an epoch whose commit has a fixed cost: less than what `status` calls held up
 APART = 1.5  # two sizes closer than this do not show what a row costs: the times differ by more without a reason
-WIDER = (
-    2.5  # of another size at once, where an upstream epoch, which is never split, is as large as the last commit
-)
+WIDER = 2.5  # of another size at once, even where one upstream epoch, which is never split, is a whole commit
 TRUSTED = 8  # commits after which a larger one is measured again: what it took may have had another reason
 
 

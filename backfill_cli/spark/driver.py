@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 SHOWN_LINES = 15
 AT_EVERY_START = ("WARNING: Using incubator modules", "Setting default log level", "To adjust logging level")
 AGAIN = "run the command again"
-NOTICED_S = (
-    1.0  # a process that is killed closes its connections first; that it has ended shows milliseconds later
-)
+NOTICED_S = 1.0  # a killed process closes its connections first; that it has ended shows milliseconds later
 
 _started: "list[JavaGateway]" = []
 

@@ -211,7 +211,7 @@ class Meter:
     def _reads(self) -> list[tuple[int, int]]:
         """(rows, ms) of the recent epochs that read snapshot rows, excluding time while the job was paused.
 
-        None before they have lasted long enough, together, without a run's first epoch: that one starts workers.
+        Empty before they have lasted long enough, together, without a run's first epoch: that one starts workers.
         """
         reads = [
             (one.record.snapshot_rows, max(1, following.barrier_ms - one.barrier_ms))

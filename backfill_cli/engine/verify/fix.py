@@ -30,13 +30,12 @@ from backfill_cli.engine.verify.job import (
     Changes,
     Tell,
     Verification,
-    history_named,
     noted,
     require_drained,
     require_known,
-    start_over_named,
     verify,
 )
+from backfill_cli.engine.verify.named import history_named, start_over_named
 from backfill_cli.engine.verify.progress import Steps
 from backfill_cli.errors import BadData, Held, UsageError
 from backfill_cli.failpoint import hit

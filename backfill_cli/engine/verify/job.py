@@ -1,8 +1,8 @@
 """`backfill verify`: compares upstream and sink at one checkpoint, table by table. Read-only; blocks no runner."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from pathlib import Path
@@ -18,9 +18,10 @@ from backfill_cli.engine.verify.fixable import converging, why_not
 from backfill_cli.engine.verify.folder import folder_of
 from backfill_cli.engine.verify.independent import IndependentRows
 from backfill_cli.engine.verify.memory import Memory
+from backfill_cli.engine.verify.named import history_named, start_over_named
 from backfill_cli.engine.verify.progress import Steps
 from backfill_cli.engine.verify.table import compare
-from backfill_cli.errors import BackfillError, HistoryGone, Transient, UsageError
+from backfill_cli.errors import BackfillError, Transient, UsageError
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.verify import EVERYTHING, Asked, VerifyProgress, VerifyReport
 from backfill_cli.spark.tasks import TaskCounts
@@ -107,33 +108,6 @@ def require_drained(definition: JobDefinition, catalog: "Catalog", live: bool) -
             f"{run}backfill wait {job} --for caught-up; backfill pause {job} --all --wait; backfill verify {job}; "
             f"backfill resume {job}",
         )
-
-
-@contextmanager
-def history_named(job: str) -> Iterator[None]:
-    """Reports an upstream that no longer has what a comparison needs as such, not as a fault in the sink's rows.
-
-    Replaces an error whose hint, meant for a run, would be to start over: the sink's rows may still be right.
-    """
-    try:
-        yield
-    except HistoryGone as gone:
-        over = "start over" in gone.hint or not gone.hint
-        keep = "" if over else f"{gone.hint}; "
-        raise HistoryGone(
-            f"job {job!r} cannot be verified: {gone.message}",
-            f"{keep}its tables are unchanged, and may still be right; to see the job: backfill status {job}",
-        ) from gone
-
-
-@contextmanager
-def start_over_named(definition: JobDefinition) -> Iterator[None]:
-    """An error that only starting over corrects has the command for it in its hint."""
-    try:
-        yield
-    except BackfillError as error:
-        error.naming(definition.name, definition.has_tables_to_itself)
-        raise
 
 
 @dataclass(frozen=True)

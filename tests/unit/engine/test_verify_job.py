@@ -15,7 +15,8 @@ from backfill_cli.contracts import JobDefinition, SinkCopy, SinkTable
 from backfill_cli.engine.loop.ports import Job
 from backfill_cli.engine.verify import fix
 from backfill_cli.engine.verify.fixable import converging, why_not
-from backfill_cli.engine.verify.job import Verification, history_named, require_known, start_over_named
+from backfill_cli.engine.verify.job import Verification, require_known
+from backfill_cli.engine.verify.named import history_named, start_over_named
 from backfill_cli.engine.verify.progress import Steps
 from backfill_cli.errors import BadData, HistoryGone, Transient, UsageError
 from backfill_cli.model.checkpoint import Checkpoint
