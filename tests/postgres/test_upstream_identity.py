@@ -32,17 +32,45 @@ def publication_is_made_again(db: Database) -> None:
     db(f"DROP PUBLICATION {db.name}", f"CREATE PUBLICATION {db.name} FOR ALL TABLES")
 
 
-@pytest.mark.parametrize("change", [leaves_the_publication, publication_is_made_again])
-def test_a_table_that_left_the_publication_for_a_while_stops_the_job(
-    change: Callable[[Database], None], postgres: Server
+def publication_is_gone(db: Database) -> None:
+    db(f"DROP PUBLICATION {db.name}")
+
+
+def tables_swap_names(db: Database) -> None:
+    db(
+        "CREATE TABLE t_new (LIKE t INCLUDING ALL)",
+        "ALTER TABLE t RENAME TO t_old",
+        "ALTER TABLE t_new RENAME TO t",
+    )
+
+
+def table_is_restored(db: Database) -> None:
+    db("CREATE TABLE copy AS TABLE t", "DROP TABLE t", "CREATE TABLE t (id int PRIMARY KEY, v text)")
+    db("INSERT INTO t TABLE copy", f"ALTER PUBLICATION {db.name} ADD TABLE t")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (leaves_the_publication, "table 't' left the publication"),
+        (publication_is_made_again, "publication was dropped and created again, as by restoring a dump"),
+        (publication_is_gone, "publication is gone, dropped, or missing in a copy"),
+        (tables_swap_names, r"'t' is another table now: the job's table .* was renamed to t_old"),
+        (table_is_restored, "table 't' was recreated .*, or by restoring a dump"),
+    ],
+)
+def test_what_happened_to_a_table_or_its_publication_is_named(
+    change: Callable[[Database], None], said: str, postgres: Server
 ) -> None:
     with database(postgres) as db:
         upstream = held(db)
-        position = upstream.pin().position
-        upstream.observe(position, snapshot_open=True)
+        pin = upstream.pin()
+        upstream.observe(pin.position, snapshot_open=True)
         change(db)
-        with pytest.raises(StateConflict, match="table 't' left the publication"):
-            upstream.observe(position, snapshot_open=True)
+        with pytest.raises(StateConflict, match=said):
+            upstream.observe(pin.position, snapshot_open=True)
+        with pytest.raises(StateConflict, match=said):  # `status --check` names it, too
+            upstream.held(pin, pin.position)
         upstream.close()
 
 

@@ -24,8 +24,21 @@ def test_a_table_made_again_stops_the_job(job: PlainJob, when: str) -> None:
     )
     if when == "dead":
         job.die()
-    with pytest.raises(StateConflict, match="'t' was recreated"):
+    with pytest.raises(StateConflict, match=r"'t' is another table now: the job's table .* was renamed to old"):
         patiently(job)
+
+
+def test_a_table_whose_name_another_has_is_followed_again_once_it_is_renamed_back(job: PlainJob) -> None:
+    job.follow()
+    job.db("ALTER TABLE t RENAME TO old", "CREATE TABLE t (LIKE old INCLUDING ALL)")
+    with pytest.raises(StateConflict, match="rename them back"):
+        patiently(job)
+    job.db("UPDATE old SET v = 'renamed' WHERE id = 7", "INSERT INTO t VALUES (7, 'of another table')")
+    job.db("ALTER TABLE t RENAME TO other", "ALTER TABLE old RENAME TO t")
+    job.die()
+    patiently(job)
+    job.follow()
+    assert job.sink["t"][7,]["v"] == "renamed"
 
 
 @pytest.mark.parametrize("when", ["snapshot", "live"])

@@ -13,6 +13,7 @@ from backfill_cli.upstreams.postgres.glance import glance, known
 from backfill_cli.upstreams.postgres.look import Look
 from backfill_cli.upstreams.postgres.options import PostgresOptions
 from backfill_cli.upstreams.postgres.pending import lsn_of
+from backfill_cli.upstreams.postgres.tables import called
 
 
 class Holding:
@@ -74,7 +75,8 @@ class Holding:
             slot.require_ours(seen, options.slot, lsn_of(position))
             tables = known(connection, self._specs)
             published = publications.published(connection, options.publication, tables)
-            identity.require_same_tables(pin.identity, identity.of(seen, options.slot, published, tables))
+            found = identity.of(seen, options.slot, published, tables)
+            identity.require_same_tables(pin.identity, found, lambda oid: called(connection, oid))
             return HeldLog(seen.held_bytes, options.max_retained, slot.is_bounded(connection))
 
     def keep_within(self, position: Position, snapshot_open: bool) -> None:

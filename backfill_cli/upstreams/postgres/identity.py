@@ -1,8 +1,8 @@
 """Which database, slot and tables a job belongs to: a different one under the same name stops the job."""
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 from backfill_cli.errors import BadData, StateConflict
 from backfill_cli.upstreams.postgres.publications import Published
@@ -33,6 +33,7 @@ def of(seen: Now, slot: str, published: Published, tables: Sequence[Identified])
         "timeline": seen.timeline,
         "published": dict(published.tables),
         "publication": published.written,
+        "publication_oid": published.oid,
         "database": seen.database,
         "slot": slot,
         "tables": oids,
@@ -64,27 +65,16 @@ def require_same_history(known: str, seen: Now) -> None:
         )
 
 
-def require_same_tables(known: str, found: str) -> None:
-    """Raises StateConflict naming a table or publication that was replaced, BadData naming a changed column."""
+def require_same_tables(known: str, found: str, called: Callable[[int], str | None]) -> None:
+    """Raises StateConflict naming a table or publication that was replaced, BadData naming a changed column.
+
+    called: the present name of the table with this oid, None if there is none.
+    """
     before, now = json.loads(known), json.loads(found)
     for name, oid in before["tables"].items():
         if now["tables"].get(name, oid) != oid:
-            raise StateConflict(
-                f"table {name!r} was recreated (its oid was {oid}, and is now {now['tables'][name]}): the sink "
-                "holds rows of the earlier table",
-                "drop the job and start over",
-            )
-    for name, oid in before["published"].items():
-        if oid is not None and now["published"].get(name) != oid:
-            raise StateConflict(
-                f"table {name!r} left the publication, at least for a while: the log lacks changes of it",
-                "drop the job and start over",
-            )
-    if before.get("publication") is not None and before["publication"] != now["publication"]:
-        raise StateConflict(
-            "ALTER PUBLICATION was run on the job's publication: the log may lack changes of its tables",
-            "drop the job and start over",
-        )
+            raise _replaced(name, oid, called(oid))
+    _require_same_publication(before, now)
     for name, columns in before.get("columns", {}).items():
         for column, (number, kind) in columns.items():
             found_number, found_kind = now["columns"][name].get(column, (None, None))
@@ -94,6 +84,46 @@ def require_same_tables(known: str, found: str) -> None:
                 raise _changed(name, column, "was dropped and added again")
             if found_kind != kind:
                 raise _changed(name, column, "has another type now")
+
+
+def _replaced(name: str, oid: int, called: str | None) -> StateConflict:
+    if called is not None:
+        return StateConflict(
+            f"{name!r} is another table now: the job's table (oid {oid}) was renamed to {called}",
+            "rename them back, or drop the job and start over",
+        )
+    return StateConflict(
+        f"table {name!r} was recreated (its oid, {oid}, is gone), by DROP and CREATE TABLE, or by restoring a "
+        "dump: the sink holds rows of the earlier table",
+        "drop the job and start over",
+    )
+
+
+def _require_same_publication(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """The log has had all changes of the tables so far. Raises StateConflict saying since what it has not."""
+    anew = "drop the job and start over"
+    lost = [name for name, oid in before["published"].items() if oid not in (None, now["published"].get(name))]
+    was = before.get("publication_oid")
+    if lost and now["publication_oid"] is None:
+        raise StateConflict(
+            "the job's publication is gone, dropped, or missing in a copy from which the database was restored: "
+            "the log lacks changes of its tables",
+            anew,
+        )
+    if lost and was not in (None, now["publication_oid"]):
+        raise StateConflict(
+            "the job's publication was dropped and created again, as by restoring a dump: the log lacks changes "
+            "of its tables",
+            anew,
+        )
+    if lost:
+        raise StateConflict(
+            f"table {lost[0]!r} left the publication, at least for a while: the log lacks changes of it", anew
+        )
+    if before.get("publication") is not None and before["publication"] != now["publication"]:
+        raise StateConflict(
+            "ALTER PUBLICATION was run on the job's publication: the log may lack changes of its tables", anew
+        )
 
 
 def _changed(table: str, column: str, what: str) -> BadData:

@@ -21,11 +21,12 @@ MADE_BY_US = "made by backfill for "
 @dataclass(frozen=True, slots=True)
 class Published:
     """tables: by table, the oid of the object that puts it into the publication; None if it is not published.
-    written: the transaction that wrote the publication's own catalog row, None without a publication.
+    written: the transaction that wrote the publication's own catalog row, oid: its own; None without one.
     """
 
     tables: Mapping[str, int | None]
     written: str | None
+    oid: int | None
 
 
 class Named(Protocol):
@@ -42,14 +43,16 @@ def published(connection: "Connection", publication: str, tables: Sequence[Named
     query = """
         SELECT c.oid::bigint, coalesce(r.oid, CASE WHEN p.puballtables OR EXISTS (
             SELECT FROM pg_publication_tables t WHERE t.pubname = p.pubname AND t.schemaname = n.nspname
-            AND t.tablename = c.relname) THEN p.oid END)::bigint, p.xmin::text
+            AND t.tablename = c.relname) THEN p.oid END)::bigint, p.xmin::text, p.oid::bigint
         FROM pg_publication p CROSS JOIN pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
         LEFT JOIN pg_publication_rel r ON r.prpubid = p.oid AND r.prrelid = c.oid
         WHERE p.pubname = %s AND c.oid = ANY(%s::oid[])"""
     with asking("reading the publication"):
         rows = connection.execute(query, (publication, [table.oid for table in tables])).fetchall()
-    found = {oid: by for oid, by, _ in rows}
-    return Published({table.name: found.get(table.oid) for table in tables}, rows[0][2] if rows else None)
+    found = {oid: by for oid, by, *_ in rows}
+    return Published(
+        {table.name: found.get(table.oid) for table in tables}, *(rows[0][2:] if rows else (None, None))
+    )
 
 
 def missing(connection: "Connection", publication: str, tables: Sequence[PgTable]) -> list[str] | None:

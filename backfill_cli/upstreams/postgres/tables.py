@@ -149,6 +149,13 @@ def signature(connection: "psycopg.Connection[Any]", specs: Sequence[TableSpec])
     return str(row)
 
 
+def called(connection: "psycopg.Connection[Any]", oid: int) -> str | None:
+    """What the table with this oid is called now, as SQL names it here; None if there is none."""
+    with asking("reading its catalog"):
+        row = connection.execute("SELECT oid::regclass::text FROM pg_class WHERE oid = %s", (oid,)).fetchone()
+    return None if row is None else str(row[0])
+
+
 def require_names(connection: "psycopg.Connection[Any]", specs: Sequence[TableSpec]) -> None:
     """Each table exists. Raises UsageError for one that does not, or whose name is not valid in SQL."""
     for spec in specs:

@@ -26,7 +26,7 @@ from backfill_cli.upstreams.postgres.memory import Known, Memory
 from backfill_cli.upstreams.postgres.options import PostgresOptions
 from backfill_cli.upstreams.postgres.pending import Pending, lsn_of, position_of
 from backfill_cli.upstreams.postgres.ranges import Ranges
-from backfill_cli.upstreams.postgres.tables import PgTable, places, schema_of, splits
+from backfill_cli.upstreams.postgres.tables import PgTable, called, places, schema_of, splits
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -102,7 +102,7 @@ class PostgresUpstream(Holding):
         identity.require_same_history(pin.identity, seen)
         if not looks_only:
             slot.require_ours(seen, self._options.slot, at)
-        identity.require_same_tables(pin.identity, self._identity(seen))
+        identity.require_same_tables(pin.identity, self._identity(seen), lambda oid: called(self._connection, oid))
         if looks_only:
             return UpstreamView(identity=pin.identity, latest=position_of(seen.insert))
         end = self._pending.end(self._connection, seen, at)
