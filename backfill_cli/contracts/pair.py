@@ -11,6 +11,7 @@ from backfill_cli.contracts.upstream import (
     ArrowTasks,
     BatchedUpstream,
     DirectUpstream,
+    LocatedUpstream,
     RememberingUpstream,
     UpstreamCapabilities,
 )
@@ -109,6 +110,9 @@ class Pair:
         if not isinstance(self.snapshot, DirectUpstream):
             raise UsageError("DuckDB cannot read this snapshot by itself", "leave --independent out")
         return self.snapshot.duckdb_sql(table, types)
+
+    def places(self) -> Mapping[str, frozenset[str]]:
+        return self.snapshot.places() if isinstance(self.snapshot, LocatedUpstream) else {}
 
     def failure(self, exc: Exception) -> BackfillError | None:
         """The error behind a Spark failure while a frame of either side was computed; None if neither knows it."""

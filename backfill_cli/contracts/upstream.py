@@ -134,10 +134,12 @@ class PastUpstream(Protocol):
 
 @runtime_checkable
 class LocatedUpstream(Protocol):
-    """An upstream whose tables could be the same as a sink's."""
+    """An upstream whose tables could be the same as a sink's, or two of which could be one."""
 
     def places(self) -> Mapping[str, frozenset[str]]:
-        """For each table, where its rows are (several places if split): texts unique to the table. After `pin`."""
+        """For each table, where its rows are (several places if split): texts unique to the table, however the
+        config spells it. After `pin`.
+        """
         ...
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
 _MAGIC = re.compile(r"[*?\[]")
+_FILE_URI = re.compile(r"file:(//(localhost)?)?/(?!/)")
 _SETTLED_NS = 1_000_000_000
 """A folder's listing is final if taken this long after the folder last changed: file timestamps are coarse."""
 
@@ -76,7 +77,7 @@ def place(template: str, table: str) -> Place:
     from pyarrow import fs as pafs
 
     literal = template.replace("{table}", table)
-    local = literal.removeprefix("file://") if literal.startswith("file://") else literal
+    local = local_path(literal)
     if "://" in local:
         return _remote_place(literal)
     absolute = os.path.abspath(local)
@@ -88,6 +89,11 @@ def place(template: str, table: str) -> Place:
     else:
         folder, pattern = _split(absolute)
     return Place(pafs.LocalFileSystem(), folder or "/", pattern, literal, f"file://{folder}", True)
+
+
+def local_path(told: str) -> str:
+    """The path in a URI of this machine's files: `file:/x` and `file://localhost/x` are `/x`; others unchanged."""
+    return _FILE_URI.sub("/", told, count=1)
 
 
 def _remote_place(literal: str) -> Place:

@@ -5,6 +5,7 @@ find credentials where AWS's tools look for them. An address, a region and limit
 """
 
 import os
+import posixpath
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -46,8 +47,10 @@ def on_s3(told: str) -> bool:
 
 
 def one_spelling(place: str) -> str:
-    """The same text for a URI with s3a:// and with s3://."""
-    return _ON_S3.sub("s3://", place, count=1) if on_s3(place) else place
+    """One text for all URIs that Hadoop takes for one place: s3a:// or s3://, `..`, doubled or trailing `/`."""
+    scheme, _, rest = _ON_S3.sub("s3://", place, count=1).partition("://")
+    host, _, path = rest.partition("/")
+    return f"{scheme}://{host}{posixpath.normpath('/' + path.lstrip('/'))}".rstrip("/") if rest else place
 
 
 @dataclass(frozen=True, slots=True)

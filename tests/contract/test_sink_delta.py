@@ -12,7 +12,7 @@ from delta_sink import epochs, lake, opened, read_table, sink
 from deltalake import DeltaTable, write_deltalake
 from sink_contract import Epochs, Read, SinkContract, a_table, rows, schema_json
 
-from backfill_cli.errors import SinkInUse, StateConflict, UsageError
+from backfill_cli.errors import SinkInUse, StateConflict
 from backfill_cli.model.checkpoint import Marker
 from backfill_cli.sinks.delta import connector
 from backfill_cli.sinks.delta.options import DeltaOptions
@@ -107,8 +107,6 @@ def test_a_table_option_without_a_place_for_the_tables_name_is_for_one_table(
 ) -> None:
     sink: DeltaSink = connector.open(DeltaOptions(table=f"{tmp_path}/lake/mine"))
     sink.use(lambda: spark)
-    with pytest.raises(UsageError, match="tables 'a' and 'b' have the same target"):
-        sink.check("two", (a_table("a"), a_table("b")), into_existing=False)
     side = a_table("_backfill_bad", side=True)
     sink.prepare("one", (a_table("a"), side), into_existing=False)
     assert sorted(path.name for path in (tmp_path / "lake").iterdir()) == [

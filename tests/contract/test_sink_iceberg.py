@@ -287,16 +287,10 @@ class TestIcebergSink(SinkContract):
         by_folder = opened(spark, tmp_path / "house" / "db")
         assert sink.places(epochs.tables) == by_folder.places(epochs.tables), "it is the same table"
 
-    def test_what_is_no_path_and_no_name_or_is_several_tables_in_one_is_refused(
-        self, spark: "SparkSession", tmp_path: Path
-    ) -> None:
+    def test_what_is_no_path_and_no_name_is_refused(self, spark: "SparkSession", tmp_path: Path) -> None:
         with pytest.raises(ValidationError, match=r"or catalog\.schema\.table"):
             IcebergSinkOptions(table="orders")
         sink = IcebergSink(IcebergSinkOptions(table="nowhere.db.orders"))
         sink.use(lambda: spark)
         with pytest.raises(UsageError, match="nowhere"):
             sink.check("orders", (a_table(),), into_existing=False)
-        sink = IcebergSink(IcebergSinkOptions(table=f"{tmp_path}/one"))
-        sink.use(lambda: spark)
-        with pytest.raises(UsageError, match="same target"):
-            sink.check("orders", (a_table("a"), a_table("b")), into_existing=False)

@@ -1,6 +1,6 @@
 """Which strategy a job uses: the one that its config names, or the one that fits its upstream."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -116,11 +116,23 @@ def require_whole(config: "JobConfig", upstream: Upstream, sink: Sink) -> None:
 
 
 def require_apart(upstream: Upstream, sink: Sink, tables: Sequence[SinkTable]) -> None:
-    """No table of the sink is one of the upstream's. Raises UsageError naming both; the upstream is pinned."""
-    if not (isinstance(upstream, LocatedUpstream) and isinstance(sink, LocatedSink)):
-        return
-    sources = upstream.places()
-    for target, places in sink.places(tables).items():
+    """No table is in the job twice, however it is spelled: in the upstream, in the sink, or in both.
+
+    Raises UsageError naming the two; the upstream is pinned.
+    """
+    sources = upstream.places() if isinstance(upstream, LocatedUpstream) else {}
+    targets = sink.places(tables) if isinstance(sink, LocatedSink) else {}
+    if (twins := _twins(sources)) is not None:
+        raise UsageError(
+            f"tables {twins[0]!r} and {twins[1]!r} are the same table of the upstream, or share rows of it",
+            "remove one of them from [[tables]]; a second copy of a table needs a job of its own",
+        )
+    if (twins := _twins(targets)) is not None:
+        raise UsageError(
+            f"tables {twins[0]!r} and {twins[1]!r} have the same target",
+            'give each a target of its own: {table} in sink.table, such as "lake/{table}", or tables.target',
+        )
+    for target, places in targets.items():
         for source, held in sources.items():
             if held & places:
                 raise UsageError(
@@ -128,6 +140,16 @@ def require_apart(upstream: Upstream, sink: Sink, tables: Sequence[SinkTable]) -
                     "to it would be a new change to follow",
                     "set another schema or database in [sink], or another tables.target",
                 )
+
+
+def _twins(places: Mapping[str, frozenset[str]]) -> tuple[str, str] | None:
+    """Two tables that have a place in common; None if there are none."""
+    owner: dict[str, str] = {}
+    for table, held in places.items():
+        for place in sorted(held):
+            if (other := owner.setdefault(place, table)) != table:
+                return other, table
+    return None
 
 
 def nothing_follows(job: str, upstream: UpstreamCapabilities, until: str | None = None) -> Iterator[str]:

@@ -56,7 +56,7 @@ def located(spark: "SparkSession", name: str) -> Where | None:
         raise _refused(name, exc) from exc
     if detail[0]["format"] != "delta":
         raise UsageError(f"table {name}: its format is {detail[0]['format']}, not delta", "name a Delta table")
-    return Where.of(_uri(detail[0]["location"]), "")
+    return Where.of(detail[0]["location"], "")
 
 
 def beside(spark: "SparkSession", name: str) -> list[str]:
@@ -88,7 +88,7 @@ def schema_folder(spark: "SparkSession", name: str) -> str:
             "state that the job keeps beside its tables",
             "name the table by its folder",
         )
-    return _uri(found)
+    return found
 
 
 def require_lasting(spark: "SparkSession", catalog: str) -> None:
@@ -104,11 +104,6 @@ def require_lasting(spark: "SparkSession", catalog: str) -> None:
             f"Spark's own catalog, {OWN}, is kept in memory here, and is lost when the session ends",
             f"set [spark.conf] '{IMPLEMENTATION}' = 'hive', with its metastore; or name the table by its folder",
         )
-
-
-def _uri(location: str) -> str:
-    """The location as a URI or path: Hadoop writes a local one as `file:/x`."""
-    return location.removeprefix("file:") if location.startswith("file:/") else location
 
 
 def _refused(name: str, exc: Exception) -> Exception:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from backfill_cli.errors import UsageError
+from backfill_cli.formats.listing import local_path
 from backfill_cli.spark.beside import CATALOG, defined
 from backfill_cli.spark.names import backticked
 from backfill_cli.spark.object_store import one_spelling
@@ -38,7 +39,7 @@ class Place:
         if "/" in table:
             folder, _, name = _absolute(table).rpartition("/")
             if not name:
-                raise UsageError("table: a path that ends with '/' names no table", "name the table's own folder")
+                raise UsageError(f"table: {table} names no table", "name the table's own folder")
             return cls(f"backfill_{hashlib.sha256(folder.encode()).hexdigest()[:12]}", (name,), folder or "/")
         catalog, *names = table.split(".")
         if not names or not all((catalog, *names)):
@@ -140,5 +141,5 @@ def settings_of(session: "Callable[[], SparkSession]") -> Settings:
 
 
 def _absolute(path: str) -> str:
-    path = path.removeprefix("file://") if path.startswith("file:///") else path
-    return one_spelling(path.rstrip("/")) if "://" in path else os.path.abspath(path)
+    path = local_path(path)
+    return one_spelling(path) if "://" in path else os.path.realpath(path)

@@ -1,9 +1,6 @@
 """Where a job's tables are, and the folder beside them with the sink's state."""
 
-from collections.abc import Sequence
-
 from backfill_cli.contracts import SinkTable
-from backfill_cli.errors import UsageError
 from backfill_cli.formats.delta.edge import Where
 from backfill_cli.formats.delta.names import Session, located, schema_folder, sql_of
 from backfill_cli.formats.lake.blobs import Blobs
@@ -22,7 +19,7 @@ class Unplaced(Where):
     def called(cls, name: str) -> "Unplaced":
         from pyarrow.fs import LocalFileSystem
 
-        return cls(Place(LocalFileSystem(), "", (), name, name, False))
+        return cls(Place(LocalFileSystem(), "", (), name, name.lower(), False))  # Spark's catalogs ignore case
 
     def exists(self) -> bool:
         return False
@@ -76,19 +73,6 @@ def state_of(template: Template) -> Blobs:
     root = _parent(template.split(TABLE)[0] + "x") if TABLE in template else _parent(template)
     found = place(f"{root}/{FOLDER}", "")
     return Blobs(found.fs, found.folder)
-
-
-def require_apart(template: Template, tables: Sequence[SinkTable]) -> None:
-    """Each table has its own folder. Raises UsageError naming two tables that share one."""
-    seen: dict[str, str] = {}
-    for table in tables:
-        where = where_of(template, table)
-        twin = seen.setdefault(where.uri, table.name)
-        if twin != table.name:
-            raise UsageError(
-                f"tables {twin!r} and {table.name!r} have the same target, {where.shown}",
-                'use {table} in sink.table: "lake/{table}"',
-            )
 
 
 def _parent(path: str) -> str:

@@ -1,5 +1,6 @@
 """The sink's tables: which exist, and what is missing, according to the tables' logs; see `creating`."""
 
+import os
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from backfill_cli.formats.lake.blobs import Blobs
 from backfill_cli.formats.lake.state import Claim, JobRecord, JobState, jobs
 from backfill_cli.model.schema import Columns, columns_of, same_type, shown
 from backfill_cli.sinks.delta.marks import MarkedTable, marks_of
-from backfill_cli.sinks.delta.places import Named, Template, require_apart, where_of
+from backfill_cli.sinks.delta.places import Named, Template, where_of
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -54,7 +55,6 @@ def check(
     state: Blobs, template: Template, job: str, tables: Sequence[SinkTable], into_existing: bool
 ) -> list[Lacking]:
     """What `prepare` would create; writes nothing. Raises for tables that the job cannot write to."""
-    require_apart(template, tables)
     records = {record.job: record for record in jobs(state)}
     own = records.get(job) or JobRecord(job)
     lacking = []
@@ -64,6 +64,8 @@ def check(
         _refuse_other_owner(records, job, table, where)
         claimed = marked(state, template, job, own, table)
         marker = claimed.marker() if claimed is not None else None
+        if claimed is None:
+            _refuse_link(where)
         if claimed is not None and marker is None and table.name in own.dropped:
             claimed = None
         if claimed is not None and marker is None and JobState(state, job).began():
@@ -108,6 +110,16 @@ def _refuse_other_owner(records: Mapping[str, JobRecord], job: str, table: SinkT
                 f"{f' of catalog {owner}' if owner else ''}",
                 f"name another target, or forget that job: backfill drop {other} {by}",
             )
+
+
+def _refuse_link(where: Where) -> None:
+    """Raises UsageError for a folder that is a link: a job that names its target keeps its claim elsewhere."""
+    if where.place.local and os.path.islink(where.place.folder):
+        raise UsageError(
+            f"{where.shown} is a symbolic link to {os.path.realpath(where.place.folder)}: jobs that name the two "
+            "paths would not see each other",
+            "name the folder itself in sink.table",
+        )
 
 
 def _require_types(table: SinkTable) -> None:

@@ -18,10 +18,10 @@ def statement(place: Place, branch: str | None) -> str:
     return f"ALTER TABLE {place.sql} DROP BRANCH IF EXISTS {branch}"
 
 
-def claims_on(folder: Blobs | None, places: Collection[str]) -> Iterator[tuple[JobRecord, Mapping[str, Claim]]]:
+def claims_on(folder: Blobs | None, places: Collection[Place]) -> Iterator[tuple[JobRecord, Mapping[str, Claim]]]:
     """The jobs with claims on these places, and those claims."""
     for record in jobs(folder) if folder is not None else []:
-        going = {table: claim for table, claim in record.claims.items() if claim.place in places}
+        going = {table: claim for table, claim in record.claims.items() if Place.of(claim.place) in places}
         if going:
             yield record, going
 
@@ -29,14 +29,14 @@ def claims_on(folder: Blobs | None, places: Collection[str]) -> Iterator[tuple[J
 Going = Iterable[tuple[JobRecord, Mapping[str, Claim]]]
 
 
-def refuse_live(going: Going, held: Callable[[Claim], Head | None], queried: Collection[str]) -> None:
+def refuse_live(going: Going, held: Callable[[Claim], Head | None], queried: Collection[Place]) -> None:
     """Raises UsageError for a table that was cut over: people query the job's rows.
 
     queried: the places where only a branch is the job's. Side tables are the job's as a whole.
     """
     for record, claims in going:
         for table, claim in claims.items():
-            head = held(claim) if claim.place in queried or table in record.cuts else None
+            head = held(claim) if Place.of(claim.place) in queried or table in record.cuts else None
             if head is not None and head.is_live:
                 raise UsageError(
                     f"{claim.place} was cut over: queries of it see the rows of job {record.job!r}",

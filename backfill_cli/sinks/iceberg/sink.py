@@ -97,7 +97,6 @@ class IcebergSink(InPlace):
         others = [] if folder is None else jobs(folder)
         claims = record.claims if record is not None else {}
         targets = [self._target(table, claims.get(table.name)) for table in tables]
-        shape.refuse_shared(targets)
         for target in targets:
             shape.check(job, target, record, others, into_existing)
             if record is not None and target.table.name in record.claims:
@@ -252,8 +251,8 @@ class IcebergSink(InPlace):
                 shape.place_of(self._options.table, one): None if one.side else self._options.branch
                 for one in tables
             }
-            going = list(claims_on(self._beside.folder(), [str(place) for place in own]))
-            refuse_live(going, self._held, [str(place) for place, branch in own.items() if branch is not None])
+            going = list(claims_on(self._beside.folder(), own))
+            refuse_live(going, self._held, [place for place, branch in own.items() if branch is not None])
             for record, claims in going:
                 keep_markers(self._state(record.job), claims, self.committed(record.job))
             for place, branch in own.items():
@@ -270,8 +269,12 @@ class IcebergSink(InPlace):
             self._state(job).forget()
 
     def places(self, tables: Sequence[SinkTable]) -> Mapping[str, frozenset[str]]:
-        looks = {table.name: self._look(shape.place_of(self._options.table, table)).now() for table in tables}
-        return {name: frozenset({held.identity}) for name, held in looks.items() if held is not None}
+        at = {table.name: shape.place_of(self._options.table, table) for table in tables}
+        looks = {name: self._look(place).now() for name, place in at.items()}
+        return {
+            name: frozenset({f"iceberg:{at[name]}"} if held is None else {held.identity})
+            for name, held in looks.items()
+        }
 
     def _cutting(self, job: str) -> Cutting:
         return Cutting(self._state(job), self._options.branch, self._held, lambda: self._spark)

@@ -70,17 +70,6 @@ def place_of(text: str, table: SinkTable) -> Place:
     return Place.of(text).beside(table.target)
 
 
-def refuse_shared(targets: Sequence[Target]) -> None:
-    seen: dict[Place, str] = {}
-    for target in targets:
-        twin = seen.setdefault(target.place, target.table.name)
-        if twin != target.table.name:
-            raise UsageError(
-                f"tables {twin!r} and {target.table.name!r} have the same target, {target.place}",
-                'use {table} in it: sink.table = "lake/{table}"',
-            )
-
-
 def check(
     job: str, target: Target, record: JobRecord | None, others: Iterable[JobRecord], into_existing: bool
 ) -> None:
@@ -162,7 +151,7 @@ def refuse_gone(job: str, target: Target, epoch: int) -> None:
 def refuse_other_job(job: str, target: Target, others: Iterable[JobRecord]) -> None:
     for record in others:
         for table, claim in record.claims.items():
-            if claim.place == str(target.place) and (record.job, table) != (job, target.table.name):
+            if Place.of(claim.place) == target.place and (record.job, table) != (job, target.table.name):
                 raise _held_by(record, table, target.place)
     told = job_of_refs(target.held) if target.held is not None else None
     if told is not None and told[0] != job:

@@ -3,8 +3,10 @@
 import difflib
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import Any
 
 from backfill_cli.contracts import TableSpec
@@ -105,6 +107,13 @@ def pinned_file(split: Split) -> File:
     """The file that a split was pinned to."""
     detail = json.loads(split.detail)
     return File(split.id, detail["path"], detail["size"], detail["mtime_ns"])
+
+
+def resolved(splits: Iterable[Split], where: Place) -> frozenset[str]:
+    """The paths of a table's pinned files, without symbolic links among the folders."""
+    paths = (pinned_file(split).path for split in splits)
+    real = cache(os.path.realpath if where.local else str)
+    return frozenset(f"file:{real(os.path.dirname(path))}/{os.path.basename(path)}" for path in paths)
 
 
 def digests(splits: Iterable[Split]) -> dict[str, str]:

@@ -63,6 +63,15 @@ class FilesSnapshot:
         files = [pins.pinned_file(split) for split in self._splits if split.table == table]
         return rows_sql(self._options, self._tables[table].where, files, types)
 
+    def places(self) -> Mapping[str, frozenset[str]]:
+        """The files of each table; nothing for one table alone, which shares none."""
+        if len(self._tables) < 2:
+            return {}
+        return {
+            name: pins.resolved([s for s in self._splits if s.table == name], table.where)
+            for name, table in self._tables.items()
+        }
+
     def failure(self, exc: Exception) -> BackfillError | None:
         error = from_spark(exc)
         if not isinstance(error, BadRow):
