@@ -1,6 +1,7 @@
 """Jobs in the catalog: their definitions, state and control, and the row that people see."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING
@@ -20,7 +21,7 @@ from backfill_cli.model.upstream import Pin
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-    from backfill_cli.contracts import JobDefinition
+    from backfill_cli.contracts import JobDefinition, SinkTable
 
 _NAME = re.compile(r"[a-z0-9_-]{1,63}")
 
@@ -69,7 +70,7 @@ def create(db: "DuckDBPyConnection", definition: "JobDefinition", control: Contr
             "config": definition.config,
             "fingerprint": definition.fingerprint,
             "pin": encode(pin),
-            "tables": f"[{', '.join(encode(table) for table in definition.tables)}]",
+            "tables": _spell_tables(definition.tables),
             "now": now_ms,
             "paused_by": control.paused_by,
             "paused_since": control.paused_since_ms,
@@ -154,6 +155,15 @@ def redefine(db: "DuckDBPyConnection", job: str, config: str, until: str, file: 
     db.execute(
         "UPDATE jobs SET config = ?, until = ?, config_file = ? WHERE name = ?", [config, until, file or None, job]
     )
+
+
+def widen(db: "DuckDBPyConnection", job: str, tables: Sequence["SinkTable"]) -> None:
+    """The job writes these tables from now on: its own, and side tables that its config asked for later."""
+    db.execute("UPDATE jobs SET sink_tables = ? WHERE name = ?", [_spell_tables(tables), job])
+
+
+def _spell_tables(tables: Sequence["SinkTable"]) -> str:
+    return f"[{', '.join(encode(table) for table in tables)}]"
 
 
 def become(db: "DuckDBPyConnection", job: str, then: JobState, reason: str = "") -> None:

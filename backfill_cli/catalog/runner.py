@@ -14,7 +14,7 @@ from backfill_cli.model.job import Command, Control, JobState
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-    from backfill_cli.contracts import SpoolEntry
+    from backfill_cli.contracts import SinkTable, SpoolEntry
 
 
 class RunnerStore:
@@ -85,6 +85,11 @@ class RunnerStore:
         """Later runs use this config and end at `until`. file: the one it was read from."""
         with self._ours() as db:
             jobs.redefine(db, self._job, config, until, file)
+
+    def widen(self, tables: Sequence["SinkTable"]) -> None:
+        """The job writes these tables from now on."""
+        with self._ours() as db:
+            jobs.widen(db, self._job, tables)
 
     def become(self, state: JobState, reason: str) -> None:
         with self._ours() as db:

@@ -9,6 +9,8 @@ from sink_epochs import ROW, Epochs, Read, a_table, rows, written
 from backfill_cli.contracts import Sink
 from backfill_cli.errors import Held, StateConflict
 from backfill_cli.model.checkpoint import Marker, Owner
+from backfill_cli.model.plan import Staged
+from backfill_cli.model.split import SplitProgress
 
 HERE = Owner("id-1", "host", "/here/catalog.duckdb")
 ELSEWHERE = Owner("id-2", "host", "/elsewhere/catalog.duckdb")
@@ -120,6 +122,31 @@ class MarkersContract:
         sink.commit(epochs.next(inserts=rows((1, "x")), of="b"))
         assert {marker.epoch for marker in sink.committed("two").values()} == {10}
         assert (read("a"), read("b")) == ([], rows((1, "x")))
+
+    def test_a_side_table_that_came_later_joins_the_job_at_its_epoch(
+        self, sink: Sink, read: Read, epochs: Epochs
+    ) -> None:
+        """A job that was created without one: see the engine's recovery."""
+        sink.commit(epochs.next(inserts=rows((1, "a"))))
+        last = epochs.next(upserts=rows((2, "b")), splits={("orders", "0"): SplitProgress(rows=7)})
+        sink.commit(last)
+        sink.fence("orders", 2)
+        aside = a_table("orders.quarantine", "_backfill_quarantine_orders", side=True)
+        sink.prepare("orders", (*epochs.tables, aside), into_existing=True)
+        joined = replace(
+            last, prev_epoch=0, token=2, tables=(aside,), staged=Staged(last.attempt), folder="", unique=()
+        )
+        for _ in range(2):
+            sink.commit(joined)
+        same = Marker(last.epoch, 2, last.attempt)
+        assert sink.committed("orders") == {"orders": same, "orders.quarantine": same}
+        found = sink.saved("orders")
+        assert found is not None
+        assert found.checkpoint.splits == last.saved.checkpoint.splits
+        epochs.token, epochs.tables = 2, (*epochs.tables, aside)
+        sink.commit(epochs.next(inserts=rows((9, "unreadable")), of=aside.name))
+        assert read("orders") == rows((1, "a"), (2, "b"))
+        assert read("_backfill_quarantine_orders") == rows((9, "unreadable"))
 
     # Which catalog owns the job
 

@@ -15,7 +15,7 @@ from backfill_cli.config import load
 from backfill_cli.engine.loop.run import resume, start
 from backfill_cli.engine.verify.fix import fix
 from backfill_cli.engine.verify.job import verify
-from backfill_cli.errors import BadData, HistoryGone, StateConflict
+from backfill_cli.errors import BadData, HistoryGone, SinkInUse, StateConflict
 from backfill_cli.model.verify import EVERYTHING, VerifyReport
 from backfill_cli.view.read import read_jobs
 
@@ -47,6 +47,9 @@ interval = "100ms"
 
 NO_RETRY = '[retry]\nlimit = "0s"'
 """What fails in passing fails the job: nothing below may count on a second try."""
+
+HIS = "INSERT INTO _backfill_quarantine_orders VALUES (1)"
+"""A stranger's row in a table that has the name of ours."""
 
 ALL = "SELECT kafka_partition, kafka_offset, id, name FROM orders ORDER BY ALL"
 
@@ -250,6 +253,41 @@ def test_a_surprise_after_plain_records_is_set_aside_in_the_same_epoch(
     run.catch_up()
     assert run.rows() == [(0, 0, 1, "a"), (0, 2, 2, "b")]
     assert run.rows("SELECT kafka_offset, value FROM _backfill_quarantine_orders") == [(1, b"not json")]
+    assert run.verified()
+
+
+def test_a_job_that_stopped_at_a_bad_record_continues_as_its_hint_says_and_keeps_the_record(
+    spark: "SparkSession", broker: "Broker", tmp_path: Path
+) -> None:
+    topic = new_topic(broker, 1)
+    run = Run(topic, tmp_path, more=NO_RETRY)
+    topic.write([b'{"id": 1, "name": "a"}'])
+    run.catch_up()
+    topic.write([b"not json", b'{"id": 2, "name": "b"}'])
+    with pytest.raises(BadData, match=r"offset 1 cannot be read") as caught:
+        run.catch_up()
+    option = 'on_error = "quarantine"'
+    assert f"upstream.{option}" in (caught.value.hint or "")
+    as_it_was = run.config.read_text()
+    run.config.write_text(as_it_was.replace("[[tables]]", f"{option}\n[[tables]]"))
+    run.damaged("CREATE TABLE _backfill_quarantine_orders (mine INTEGER)", HIS)
+    with pytest.raises(SinkInUse, match="_backfill_quarantine_orders"):
+        run.catch_up()
+    assert option.replace(" ", "") not in run.catalog.definition("orders").config.replace(" ", "")
+    run.damaged("DROP TABLE _backfill_quarantine_orders")
+    run.catch_up()
+    assert run.rows() == [(0, 0, 1, "a"), (0, 2, 2, "b")]
+    aside = "SELECT kafka_offset, value FROM _backfill_quarantine_orders ORDER BY 1"
+    assert run.rows(aside) == [(1, b"not json")]
+    assert run.quarantined() == {"_backfill_quarantine_orders": 1}
+    assert run.verified()
+    run.config.write_text(as_it_was)
+    topic.write([b'{"id": 3, "name": "c"}', b"{"])
+    with pytest.raises(BadData, match=r"offset 4 cannot be read"):
+        run.catch_up()
+    run.config.write_text(as_it_was.replace("[[tables]]", f"{option}\n[[tables]]"))
+    run.catch_up()
+    assert run.rows(aside) == [(1, b"not json"), (4, b"{")]
     assert run.verified()
 
 

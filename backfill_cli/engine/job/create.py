@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -207,9 +208,21 @@ def sink_tables(
         )
         for t in config.tables
     )
+    return (*tables, *_side_tables(tables, upstream, pin))
+
+
+def late_tables(job: JobDefinition, upstream: Upstream) -> tuple[SinkTable, ...]:
+    """The side tables that the job lacks: its config did not ask for them when it was created."""
+    known = {table.name for table in job.tables}
+    own = [table for table in job.tables if not table.side]
+    return tuple(table for table in _side_tables(own, upstream, job.pin) if table.name not in known)
+
+
+def _side_tables(tables: Sequence[SinkTable], upstream: Upstream, pin: Pin) -> tuple[SinkTable, ...]:
+    """A table for unreadable rows beside each of these, if the upstream's options ask for it."""
     if not upstream.capabilities.quarantines:
-        return tables
-    return (*tables, *(side_table(table, upstream, pin.schema[table.name]) for table in tables))
+        return ()
+    return tuple(side_table(table, upstream, pin.schema[table.name]) for table in tables)
 
 
 def rebuild(name: str, catalog: Catalog, config: JobConfig, resources: Resources, lock: "JobLock") -> None:

@@ -16,7 +16,7 @@ from backfill_cli.engine.loop.caught_up import CaughtUp
 from backfill_cli.engine.loop.epoch import Epoch, closed, leaves_more, left_of, quarantined, remembered, spelled
 from backfill_cli.engine.loop.flight import Flight
 from backfill_cli.engine.loop.meter import Meter
-from backfill_cli.engine.loop.ports import Job, Ports, Settings
+from backfill_cli.engine.loop.ports import Job, Ports, Settings, require_takers
 from backfill_cli.engine.loop.rhythm import Rhythm
 from backfill_cli.engine.loop.sizes import Sizes
 from backfill_cli.errors import Transient
@@ -264,6 +264,7 @@ class Orchestrator(Generic[S]):
         began_ms = self._ports.steady_ms()
         with self._meter.busy(spelled(plan), self._ports.now_ms(), began_ms):
             done = self._ports.stager.stage(plan, barrier.epoch, self._schemas)
+        require_takers(self._job.tables, done.staged)
         hit("after-stage")
         stage_ms = self._ports.steady_ms() - began_ms
         limited = self.state.control.rate is not None

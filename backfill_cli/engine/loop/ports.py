@@ -3,12 +3,13 @@
 Shared by the loop and by recovery, so that both apply an epoch in the same way.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from backfill_cli.contracts import EpochCommit, JobStore, SavedJob, Sink, SinkTable, Upstream
+from backfill_cli.errors import Fatal
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.plan import EpochPlan, Staged
 
@@ -80,12 +81,23 @@ class Ports:
     steady_ms: Callable[[], int]
 
 
+def require_takers(tables: Iterable[SinkTable], staged: Staged) -> None:
+    """Each staged table is one that the sink writes. Raises Fatal: rows of any other would be lost."""
+    lost = staged.tables.keys() - {table.name for table in tables}
+    if lost:
+        raise Fatal(
+            f"rows were staged for {', '.join(sorted(lost))}, which is no table of this job's sink",
+            "this is a fault of backfill, and nothing was committed: report it with the job's log",
+        )
+
+
 def commit_of(
     job: Job, checkpoint: Checkpoint, prev_epoch: int, stager: Stager, only: frozenset[str] | None = None
 ) -> EpochCommit:
     """What the sink receives for a prepared epoch: the same in the loop and in recovery."""
     assert checkpoint.plan is not None
     assert checkpoint.staged is not None
+    require_takers(job.tables, checkpoint.staged)
     tables = tuple(replace(t, schema=checkpoint.sink_schemas.get(t.name, t.schema)) for t in job.tables)
     return EpochCommit(
         job=job.name,

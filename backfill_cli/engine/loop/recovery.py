@@ -6,13 +6,14 @@ Every step can be killed and repeated: fencing and committing are idempotent by 
 from collections.abc import Mapping
 from dataclasses import replace
 
-from backfill_cli.contracts import JobStore, Sink
+from backfill_cli.contracts import EpochCommit, JobStore, SavedJob, Sink, SinkTable
 from backfill_cli.engine.loop.ports import Job, Stager, commit_of
 from backfill_cli.engine.loop.promises import Promises
 from backfill_cli.errors import Fatal, StateConflict
 from backfill_cli.failpoint import hit
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Marker, Recovered
 from backfill_cli.model.job import Phase
+from backfill_cli.model.plan import Staged
 
 
 def recover(
@@ -29,11 +30,18 @@ def recover(
     hit("recovery-fenced")
     start = store.load()
     markers = _markers(job, sink)
-    if start.prepared is None:
-        _require_agreement(job, markers, start.committed.epoch)
+    prepared = start.prepared
+    promised = None if prepared is None else (prepared.epoch, prepared.attempt)
+    has = {name for name, marker in markers.items() if (marker.epoch, marker.attempt) == promised}
+    late = tuple(t for t in _may_be_late(job, start.committed) if markers[t.name].epoch == 0)
+    aside = has | {table.name for table in late}
+    _require_agreement(job, {n: m for n, m in markers.items() if n not in aside}, start.committed.epoch)
+    if late:
+        _level(job, late, start.committed, sink)
+    if prepared is None:
         return start
-    record = _record(start.prepared, now_ms, mutations)
-    kept = _keep_promise(job, start, start.prepared, record, markers, store, sink, stager)
+    record = _record(prepared, now_ms, mutations)
+    kept = _keep_promise(job, start, prepared, record, has, store, sink, stager)
     hit("recovery-done")
     return kept
 
@@ -43,20 +51,46 @@ def _markers(job: Job, sink: Sink) -> Mapping[str, Marker]:
     return {t.name: found.get(t.name, Marker(0, 0, "")) for t in job.tables}
 
 
+def _may_be_late(job: Job, committed: Checkpoint) -> list[SinkTable]:
+    """Side tables that may have been created after the job's first commit: they never received a row."""
+    return [t for t in job.tables if t.side and committed.epoch and t.target not in committed.quarantined]
+
+
+def _level(job: Job, late: tuple[SinkTable, ...], committed: Checkpoint, sink: Sink) -> None:
+    """New side tables are at the committed epoch, like the job's other tables: they had no rows in it."""
+    sink.prepare(job.name, late, into_existing=True)
+    sink.commit(
+        EpochCommit(
+            job=job.name,
+            epoch=committed.epoch,
+            prev_epoch=0,
+            token=job.token,
+            attempt=committed.attempt,
+            tables=late,
+            folder="",
+            staged=Staged(committed.attempt),
+            unique=(),
+            saved=SavedJob(job.definition, committed),
+        )
+    )
+    hit("recovery-levelled")
+
+
 def _keep_promise(
     job: Job,
     start: Recovered,
     prepared: Checkpoint,
     record: EpochRecord,
-    markers: Mapping[str, Marker],
+    has: set[str],
     store: JobStore,
     sink: Sink,
     stager: Stager,
 ) -> Recovered:
-    """Applies the prepared epoch again from the same files, to the tables that lack it. record: for the ledger."""
-    has = {name for name, m in markers.items() if (m.epoch, m.attempt) == (prepared.epoch, prepared.attempt)}
-    lacks = {name: m for name, m in markers.items() if name not in has}
-    _require_agreement(job, lacks, start.committed.epoch)
+    """Applies the prepared epoch again from the same files, to the tables that lack it.
+
+    record: for the ledger. has: the tables that have it.
+    """
+    lacks = {table.name for table in job.tables} - has
     assert prepared.staged is not None
     if lacks and not stager.intact(prepared.epoch, prepared.staged):
         return _drop(job, start, prepared, has, store)

@@ -10,8 +10,15 @@ from typing import TYPE_CHECKING
 from backfill_cli.catalog import Catalog
 from backfill_cli.catalog.actor import actor, user
 from backfill_cli.config import JobConfig, from_stored
-from backfill_cli.contracts import JobDefinition, JobStore, Upstream
-from backfill_cli.engine.job.create import changed_keys, create, rebuild, require_same, require_same_strategy
+from backfill_cli.contracts import CheckedSink, JobDefinition, JobStore, Upstream
+from backfill_cli.engine.job.create import (
+    changed_keys,
+    create,
+    late_tables,
+    rebuild,
+    require_same,
+    require_same_strategy,
+)
 from backfill_cli.engine.job.ownership import require_kept, take
 from backfill_cli.engine.job.resources import NoWatcher, Resources, Watcher
 from backfill_cli.engine.job.select import nothing_follows, strategy_of
@@ -126,8 +133,15 @@ class _Run:
         """
         with suppress(Transient):  # before the claim: a refused command has changed nothing
             require_kept(job.name, self.catalog, resources.sink)
+        late = late_tables(job, resources.upstream)
+        sink = resources.sink
+        if late and isinstance(sink, CheckedSink):
+            resources.patiently(lambda: sink.check(job.name, late, into_existing=False))
+        job = replace(job, tables=(*job.tables, *late))
         with self._claimed(job, config, resources, lock) as (claim, heartbeat):
             resources.patiently(lambda: claim.store.redefine(job.config, job.until, job.config_file))
+            if late:
+                resources.patiently(lambda: claim.store.widen(job.tables))
             if was_until not in (None, job.until):
                 resources.tell(f"until {job.until} from now on, stored in the catalog; it was until {was_until}")
             if changed:

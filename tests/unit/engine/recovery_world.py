@@ -43,6 +43,7 @@ class World3:
     """Catalog, sink and staging of one job, as a dead runner left them: each table has its own marker."""
 
     tables: tuple[str, ...] = ("a", "b")
+    side: tuple[str, ...] = ()
     markers: dict[str, Marker] = field(default_factory=dict)
     start: Recovered = field(default_factory=lambda: Recovered(Control(), committed, prepared, PREPARED))
     intact_files: bool = True
@@ -52,7 +53,7 @@ class World3:
     partial = False
 
     def recover(self) -> Recovered:
-        tables = tuple(SinkTable(t, t, ("k",), "narrow") for t in self.tables)
+        tables = tuple(SinkTable(t, t, ("k",), "narrow", side=t in self.side) for t in self.tables)
         return recover(Job("j", TOKEN, tables, "{}"), self, self, self, 999)  # type: ignore[arg-type]
 
     # -- sink
@@ -71,7 +72,7 @@ class World3:
         self.trace.append(f"columns {tables[0].schema}")
 
     def commit(self, commit: EpochCommit) -> None:
-        only = set(self.tables) if commit.only is None else commit.only
+        only = {table.name for table in commit.tables} if commit.only is None else commit.only
         self.trace.append(f"commit {', '.join(sorted(only))}")
         assert self.intact_files
         self.commits.append(commit)

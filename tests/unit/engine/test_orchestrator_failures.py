@@ -9,7 +9,7 @@ from loop_world import SETTINGS, World
 from backfill_cli.contracts import SinkTable
 from backfill_cli.engine.loop.orchestrator import Tick
 from backfill_cli.engine.loop.ports import StagedEpoch
-from backfill_cli.errors import Transient
+from backfill_cli.errors import Fatal, Transient
 from backfill_cli.model.job import Verb
 from backfill_cli.model.plan import EpochPlan, StagedTable
 
@@ -42,6 +42,22 @@ def test_a_command_during_a_failing_commit_throws_away_what_was_read_ahead() -> 
     world.steps(3, 1_000)
     assert [e for e in world.seen() if e.startswith("commit")] == ["commit a1", "commit a3", "commit a4"]
     assert [line.snapshot_rows for line in world.store.ledger] == [10, 3]
+
+
+def test_rows_staged_for_a_table_that_the_sink_does_not_have_end_the_run_before_they_are_promised() -> None:
+    world = World(rows=100)
+    staged = world.stager.stage
+
+    def stage(plan: EpochPlan, epoch: int, schemas: Mapping[str, str]) -> StagedEpoch:
+        done = staged(plan, epoch, schemas)
+        return replace(
+            done, staged=replace(done.staged, tables={**done.staged.tables, "aside": StagedTable(rows=3)})
+        )
+
+    world.stager.stage = stage  # type: ignore[method-assign]
+    with pytest.raises(Fatal, match="rows were staged for aside, which is no table"):
+        world.step()
+    assert world.store.load().prepared is None
 
 
 def test_rows_kept_aside_count_once_committed_and_not_where_what_was_read_ahead_is_thrown_away() -> None:

@@ -22,7 +22,7 @@ from recovery_world import (
 from simulation.world import Crash
 
 from backfill_cli import failpoint
-from backfill_cli.errors import Held, Transient
+from backfill_cli.errors import Held, StateConflict, Transient
 from backfill_cli.model.checkpoint import EpochRecord, Marker, Recovered
 from backfill_cli.model.job import Control, Phase
 from backfill_cli.model.plan import ChangeWindow, EpochPlan
@@ -71,6 +71,38 @@ def test_where_nothing_was_promised_markers_at_the_committed_epoch_are_all_it_ne
 def test_a_new_job_has_no_marker_yet() -> None:
     fresh = Recovered(Control(), replace(committed, epoch=0), None, 0)
     assert World3(start=fresh).recover() == fresh
+
+
+@pytest.mark.parametrize("promised", [False, True], ids=["nothing promised", "an epoch promised"])
+def test_a_side_table_that_came_later_is_brought_to_the_committed_epoch_first(promised: bool) -> None:
+    world = left(BEFORE, BEFORE, start=Recovered(Control(), committed, prepared if promised else None, PREPARED))
+    world.tables, world.side = ("a", "b", "a.quarantine"), ("a.quarantine",)
+    world.recover()
+    level, *rest = world.commits
+    assert [t.name for t in level.tables] == ["a.quarantine"]
+    assert (level.epoch, level.prev_epoch, level.attempt, level.token) == (COMMITTED, 0, "old", TOKEN)
+    assert (dict(level.staged.tables), level.saved.checkpoint) == ({}, committed)
+    assert [one.epoch for one in rest] == [PREPARED] * promised
+    assert len({(marker.epoch, marker.attempt) for marker in world.markers.values()}) == 1
+
+
+@pytest.mark.parametrize(
+    ("side", "aside"), [((), {}), (("c",), {"c": 3})], ids=["a table of the job", "a side table that had rows"]
+)
+def test_any_other_table_without_a_marker_was_restored(side: tuple[str, ...], aside: dict[str, int]) -> None:
+    world = left(BEFORE, BEFORE, start=replace(NOTHING_PREPARED, committed=replace(committed, quarantined=aside)))
+    world.tables, world.side = ("a", "b", "c"), side
+    with pytest.raises(StateConflict, match="table 'c': the sink is older than the catalog"):
+        world.recover()
+    assert world.commits == []
+
+
+def test_a_restored_sink_is_told_before_a_side_table_is_written() -> None:
+    world = left(BEFORE, replace(BEFORE, epoch=50), start=NOTHING_PREPARED)
+    world.tables, world.side = ("a", "b", "c"), ("c",)
+    with pytest.raises(StateConflict, match="table 'b'"):
+        world.recover()
+    assert world.commits == []
 
 
 # -- a promise is kept -------------------------------------------------------------------------------------------
