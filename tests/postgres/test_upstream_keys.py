@@ -1,7 +1,7 @@
 """Keys of every kind, while rows are written, moved and deleted between all steps of an epoch: the real server."""
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -80,22 +80,41 @@ def db(postgres: Server) -> Iterator[Database]:
 
 
 class Writer:
-    """Writes at random. keys: by table, the texts of each of its key's columns to draw from."""
+    """Writes at random. keys: by table, the texts of each of its key's columns to draw from. casts: of a column,
+    where a comparison needs one.
+    """
 
-    def __init__(self, db: Database, keys: dict[str, dict[str, list[str]]], draw: random.Random) -> None:
-        self.keys, self.draw = keys, draw
+    def __init__(
+        self,
+        db: Database,
+        keys: dict[str, dict[str, list[str]]],
+        draw: random.Random,
+        casts: Mapping[tuple[str, str], str] | None = None,
+    ) -> None:
+        self.keys, self.draw, self.casts = keys, draw, casts or {}
         self.connection = psycopg.connect(db.dsn, autocommit=True, cursor_factory=psycopg.ClientCursor)
         self.written = 0
 
     def key(self, table: str) -> list[str]:
         return [self.draw.choice(texts) for texts in self.keys[table].values()]
 
-    def where(self, table: str, key: Sequence[str], joined: str = " AND ") -> sql.Composable:
+    def where(self, table: str, key: Sequence[str]) -> sql.Composable:
+        parts = (
+            sql.SQL("{}{} = {}").format(
+                sql.Identifier(name),
+                sql.SQL(self.casts.get((table, name), "")),  # type: ignore[arg-type]
+                sql.Literal(text),
+            )
+            for name, text in zip(self.keys[table], key, strict=True)
+        )
+        return sql.SQL(" AND ").join(parts)
+
+    def to(self, table: str, key: Sequence[str]) -> sql.Composable:
         parts = (
             sql.SQL("{} = {}").format(sql.Identifier(name), sql.Literal(text))
             for name, text in zip(self.keys[table], key, strict=True)
         )
-        return sql.SQL(joined).join(parts)  # type: ignore[arg-type]
+        return sql.SQL(", ").join(parts)
 
     def run(self, query: str, table: str, *given: Any) -> None:
         self.connection.execute(sql.SQL(query).format(sql.SQL(table), *given))  # type: ignore[arg-type]
@@ -117,7 +136,7 @@ class Writer:
             case 2:
                 try:
                     with self.connection.transaction():
-                        to = self.where(table, self.key(table), ", ")
+                        to = self.to(table, self.key(table))
                         self.run("UPDATE {} SET {} WHERE {}", table, to, self.where(table, key))
                 except psycopg.errors.UniqueViolation:
                     pass
@@ -190,3 +209,44 @@ def test_case_09_keys_are_in_the_databases_order(db: Database, tmp_path: Path, n
     job.between = Between(*[lambda: [writer.some() for _ in range(3)]] * 4)
     run(job, writer, draw)
     assert job.epochs > 10
+
+
+DOMAINS = {
+    "mood": ("mood", KINDS["mood"][1]),
+    "once": ("feeling", KINDS["mood"][1]),
+    "twice": ("feeling_too", KINDS["mood"][1]),
+    "exact": ("money_of", NUMBERS),
+    "blanks": ("blanks", ["", "a", "A", "ab", "b c", "zzzzz"]),
+    "caseless": ("caseless_of", ["a", "B", "c", "Z", "d"]),
+    "bits": ("bits", ["000", "101", "110"]),
+}
+
+
+@pytest.mark.usefixtures("small")
+def test_case_52_a_key_of_an_enum_or_a_domain_is_read_in_parts_and_deleted(db: Database, tmp_path: Path) -> None:
+    """The second column of a key, too; the server finds no operators of its own for a domain over an enum."""
+    db(
+        "CREATE DOMAIN feeling AS mood NOT NULL",
+        "CREATE DOMAIN feeling_too AS feeling DEFAULT 'sad'",
+        "CREATE DOMAIN money_of AS numeric",
+        "CREATE DOMAIN blanks AS char(5)",
+        "CREATE DOMAIN caseless_of AS text COLLATE caseless",
+        "CREATE DOMAIN bits AS bit(3)",
+    )
+    draw = random.Random(5)
+    keys: dict[str, dict[str, list[str]]] = {}
+    for name, (kind, texts) in DOMAINS.items():
+        db(f"CREATE TABLE d_{name} (k {kind}, n int, v bigint, PRIMARY KEY (k, n))")
+        keys[f"d_{name}"] = {"k": texts, "n": [str(n) for n in range(12)]}
+    writer = Writer(db, keys, draw, {("d_once", "k"): "::mood", ("d_twice", "k"): "::mood"})
+    for table in keys:
+        for _ in range(40):
+            writer.insert(table)
+    db("ANALYZE")
+    job = PlainJob(db, tmp_path, dict.fromkeys(keys, ("k", "n")), rows=60)
+    job.between = Between(*[lambda: [writer.some() for _ in range(2)]] * 4)
+    run(job, writer, draw)
+    for table in keys:
+        db(f"DELETE FROM {table}")
+    job.follow()
+    assert not any(job.sink.values())

@@ -213,9 +213,9 @@ def test_partitions_of_a_table_whose_identity_lacks_the_key_get_sql_that_suffice
     )
     options = PostgresOptions(dsn=db.dsn, slot=db.name, accept_partition_changes=True)
     upstream: Any = PostgresUpstream(options, [TableSpec("p", ("id",))])
-    with pytest.raises(UsageError, match="its replica identity is") as caught:
+    with pytest.raises(UsageError, match=r"its replica identity is|another REPLICA IDENTITY") as caught:
         upstream.pin()
-    db(*caught.value.hint.split("; "))
+    db(*(part for part in caught.value.hint.split("; ") if part.startswith("ALTER TABLE")))
     assert db("SELECT DISTINCT relreplident::text FROM pg_class WHERE relname IN ('p', 'p1', 'p2')") == [("f",)]
     upstream.pin()
     upstream.close()

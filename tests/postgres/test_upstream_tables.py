@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import psycopg
 import pytest
 from changing_job import db, job, patiently
 from plain_job import PlainJob, small
@@ -9,6 +10,7 @@ from postgres_database import Database
 from test_upstream_moving import once
 
 from backfill_cli.errors import BackfillError, BadData, StateConflict, Transient, UsageError
+from backfill_cli.upstreams.postgres.tables import primary_keys
 
 __all__ = ["db", "job", "small"]
 
@@ -110,15 +112,123 @@ def test_a_table_without_a_primary_key_and_identity_full_by_two_columns(db: Data
     job.follow()
 
 
-def test_a_deferrable_primary_key_is_refused_before_it_is_published(db: Database, tmp_path: Path) -> None:
-    db("CREATE TABLE late (id int PRIMARY KEY DEFERRABLE, v text)", "INSERT INTO late VALUES (1, 'a')")
-    with pytest.raises(UsageError, match="DEFERRABLE") as refused:
+LATE = {
+    "primary": ("id int PRIMARY KEY DEFERRABLE, v text", False),
+    "deferred": ("id int PRIMARY KEY DEFERRABLE INITIALLY DEFERRED, v text", True),
+    "unique": ("id int NOT NULL UNIQUE DEFERRABLE, v text", True),
+}
+SWAPPED = "UPDATE late SET id = CASE id WHEN 5 THEN 6 WHEN 6 THEN 5 ELSE id END"
+
+
+@pytest.mark.parametrize("late", LATE)
+def test_case_76_a_key_that_is_checked_late_is_refused_until_an_index_is_not(
+    db: Database, tmp_path: Path, late: str
+) -> None:
+    columns, full = LATE[late]
+    db(f"CREATE TABLE late ({columns})", "INSERT INTO late SELECT n, n FROM generate_series(1, 10) n")
+    if full:
+        db("ALTER TABLE late REPLICA IDENTITY FULL")
+    with pytest.raises(UsageError, match=r"no unique index on its key .* that is checked row by row") as refused:
         PlainJob(db, tmp_path, {"late": ("id",)})
-    db("UPDATE late SET v = 'b'", refused.value.hint)
+    assert ("DEFERRABLE" in refused.value.message) == (late != "unique")
+    db(SWAPPED, "UPDATE late SET id = id + 1", *refused.value.hint.split("; "))
     job = PlainJob(db, tmp_path, {"late": ("id",)})
     job.step()
-    db("UPDATE late SET v = 'c'")
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        db(SWAPPED)
+    db("UPDATE late SET v = 'c'", "UPDATE late SET id = id + 100")
     job.follow()
+
+
+DEFERRED = "ALTER TABLE late DROP CONSTRAINT late_pkey, ADD PRIMARY KEY (id) DEFERRABLE"
+AT_ONCE = "ALTER TABLE late DROP CONSTRAINT late_pkey, ADD PRIMARY KEY (id)"
+
+
+@pytest.mark.parametrize(
+    "statements", [[DEFERRED, SWAPPED], [DEFERRED, SWAPPED, AT_ONCE]], ids=["now", "meanwhile"]
+)
+@pytest.mark.parametrize("when", ["live", "dead"])
+def test_case_76_a_key_that_was_checked_late_for_a_while_stops_the_job(
+    db: Database, tmp_path: Path, statements: list[str], when: str
+) -> None:
+    db("CREATE TABLE late (id int PRIMARY KEY, v text)", "ALTER TABLE late REPLICA IDENTITY FULL")
+    db("INSERT INTO late SELECT n, n FROM generate_series(1, 10) n")
+    job = PlainJob(db, tmp_path, {"late": ("id",)})
+    job.follow()
+    db(*statements)
+    if when == "dead":
+        job.die()
+    with pytest.raises(BadData, match=r"table 'late': the unique index on its key was dropped, replaced, or made"):
+        patiently(job)
+
+
+@pytest.mark.parametrize("identity", ["DEFAULT", "FULL"])
+def test_a_key_whose_index_is_built_again_is_followed(db: Database, tmp_path: Path, identity: str) -> None:
+    db("CREATE TABLE late (id int PRIMARY KEY, v text)", f"ALTER TABLE late REPLICA IDENTITY {identity}")
+    db("INSERT INTO late SELECT n, n FROM generate_series(1, 10) n")
+    job = PlainJob(db, tmp_path, {"late": ("id",)})
+    job.follow()
+    db("REINDEX INDEX CONCURRENTLY late_pkey", "UPDATE late SET id = id + 10")
+    job.follow()
+    db("CREATE UNIQUE INDEX CONCURRENTLY new ON late (id)", "UPDATE late SET v = v || '!'")
+    job.follow()
+    db(
+        "ALTER TABLE late DROP CONSTRAINT late_pkey, ADD PRIMARY KEY USING INDEX new",
+        "UPDATE late SET id = id + 10",
+    )
+    job.die()
+    job.follow()
+
+
+@pytest.mark.parametrize("identity", ["DEFAULT", "FULL"])
+def test_columns_that_a_primary_key_only_includes_are_not_of_the_key(
+    db: Database, tmp_path: Path, identity: str
+) -> None:
+    db("CREATE TABLE i (x int, v text, id int, PRIMARY KEY (id) INCLUDE (x))")
+    db(f"ALTER TABLE i REPLICA IDENTITY {identity}", "INSERT INTO i SELECT n, n, n FROM generate_series(1, 40) n")
+    with psycopg.connect(db.dsn) as connection:
+        assert primary_keys(connection, ["i"]) == {"i": ("id",)}
+    job = PlainJob(db, tmp_path, {"i": ("id",)})
+    job.step()
+    db("UPDATE i SET x = -x", "UPDATE i SET id = id + 40 WHERE id % 3 = 0", "DELETE FROM i WHERE id = 8")
+    job.follow()
+
+
+@pytest.mark.parametrize("more", ["", ", more"])
+def test_a_key_that_is_itself_the_replica_identity_by_its_index_is_followed(
+    db: Database, tmp_path: Path, more: str
+) -> None:
+    db("CREATE TABLE u (id int PRIMARY KEY, code text NOT NULL UNIQUE, more int NOT NULL, v text)")
+    db("INSERT INTO u SELECT n, 'c' || n, n, n FROM generate_series(1, 40) n")
+    db(f"CREATE UNIQUE INDEX by_code ON u (code{more})", "ALTER TABLE u REPLICA IDENTITY USING INDEX by_code")
+    job = PlainJob(db, tmp_path, {"u": ("code",)})
+    job.step()
+    db(
+        "UPDATE u SET code = code || '!' WHERE id % 3 = 0",
+        "UPDATE u SET v = v || '?', id = -id",
+        "UPDATE u SET more = 0",
+    )
+    db("DELETE FROM u WHERE code = 'c8'")
+    job.follow()
+    db("DROP INDEX by_code", "INSERT INTO u VALUES (1, 'x', 1, 'x')")
+    with pytest.raises(UsageError, match="its replica identity is the columns of an index"):
+        patiently(job)
+
+
+def test_partitions_may_be_identified_by_indexes_on_the_key(db: Database, tmp_path: Path) -> None:
+    db(*PARTED, "CREATE UNIQUE INDEX by_id ON p (id)", "CREATE UNIQUE INDEX by_both ON p1 (id)")
+    for table, index in (("p", "by_id"), ("p1", "by_both"), ("p2", "p2_id_idx")):
+        db(f"ALTER TABLE {table} REPLICA IDENTITY USING INDEX {index}")
+    job = PlainJob(db, tmp_path, {"p": ("id",)}, options={"accept_partition_changes": True})
+    job.step()
+    db("UPDATE p SET id = id + 50 WHERE id < 5", "UPDATE p SET v = v || '!' WHERE id > 30")
+    job.follow()
+    db("ALTER TABLE p1 ALTER v SET NOT NULL", "CREATE UNIQUE INDEX by_v ON p1 (v)")
+    db("ALTER TABLE p1 REPLICA IDENTITY USING INDEX by_v", "UPDATE p SET v = -id WHERE id = 7")
+    with pytest.raises(UsageError, match="which lacks the key") as refused:
+        patiently(job)
+    db(*refused.value.hint.split("; "))
+    assert db("SELECT DISTINCT relreplident::text FROM pg_class WHERE relname IN ('p', 'p1', 'p2')") == [("f",)]
 
 
 def test_an_unlogged_table_is_refused(db: Database, tmp_path: Path) -> None:

@@ -37,23 +37,48 @@ def require_followable(tables: Sequence[PgTable]) -> None:
                 "in the log",
                 f"ALTER TABLE {table.sql} SET LOGGED; for a partitioned table, each such partition",
             )
+        _require_unique(table)
         _require_old_key(table)
         if table.differing:
-            what = "FULL" if table.full else "DEFAULT"
+            what = "DEFAULT" if table.identity == "d" else "FULL"
+            leaves = table.differing if table.identity in "df" else (table.sql, *table.lesser)
             raise UsageError(
                 f"table {table.name!r}: partitions have another REPLICA IDENTITY than the table, and do not "
                 "inherit its own: the log has too little of their old rows",
-                "; ".join(f"ALTER TABLE {leaf} REPLICA IDENTITY {what}" for leaf in table.differing)
+                "; ".join(f"ALTER TABLE {leaf} REPLICA IDENTITY {what}" for leaf in leaves)
                 + "; a job that has already begun must be dropped and started over",
             )
 
 
+def _require_unique(table: PgTable) -> None:
+    """At no moment two rows have one key: then a key's changes in the log are of one row after another."""
+    if table.unique:
+        return
+    columns = ", ".join(quoted(column.name) for column in table.key)
+    late = "; its DEFERRABLE primary key is not: the log would not say which of two rows with one key was changed"
+    concurrently = " CONCURRENTLY" if table.kind == "r" else ""
+    index = f"CREATE UNIQUE INDEX{concurrently} ON {table.sql} ({columns})"
+    raise UsageError(
+        f"table {table.name!r} has no unique index on its key ({columns}) that is checked row by row"
+        + (late if table.deferrable else ""),
+        index if _has_old_key(table) else f"{index}; {_full(table)}",
+    )
+
+
+def _has_old_key(table: PgTable) -> bool:
+    late = table.identity == "d" and table.deferrable
+    return not late and table.identifying.issuperset(column.name for column in table.key)
+
+
+def _full(table: PgTable) -> str:
+    return "; ".join(f"ALTER TABLE {one} REPLICA IDENTITY FULL" for one in (table.sql, *table.lesser))
+
+
 def _require_old_key(table: PgTable) -> None:
     key = tuple(column.name for column in table.key)
-    by_primary = table.identity == "d" and set(key) == set(table.primary)
-    if table.identity == "f" or (by_primary and not table.deferrable):
+    if _has_old_key(table):
         return
-    full = "; ".join(f"ALTER TABLE {one} REPLICA IDENTITY FULL" for one in (table.sql, *table.lesser))
+    by_primary, full = table.identity == "d" and set(key) <= set(table.primary), _full(table)
     if by_primary:
         raise UsageError(
             f"table {table.name!r}: its primary key is DEFERRABLE or invalid, and cannot be its replica "
@@ -171,12 +196,6 @@ def _faults(
                 f"a row security policy hides rows of table {table.name!r} from role {role!r}",
                 f"ALTER ROLE {quoted(role)} BYPASSRLS",
             )
-        if not _is_unique(connection, table):
-            columns = ", ".join(quoted(column.name) for column in table.key)
-            yield (
-                f"table {table.name!r} has no unique index on its key ({columns})",
-                f"CREATE UNIQUE INDEX CONCURRENTLY ON {table.sql} ({columns})",
-            )
         if _has_children(connection, table):
             yield (
                 f"other tables inherit from table {table.name!r}: a query of it shows their rows too, but the log "
@@ -218,19 +237,6 @@ def _sees_a_part(connection: "Connection", table: PgTable) -> bool:
     return bool(row and row[0])
 
 
-def _is_unique(connection: "Connection", table: PgTable) -> bool:
-    """Whether the server prevents two rows with the same key; then it has an index to read in the key's order."""
-    query = """
-        SELECT EXISTS (SELECT FROM pg_index i WHERE i.indrelid = %s AND i.indisunique AND i.indisvalid
-            AND i.indpred IS NULL AND i.indexprs IS NULL AND NOT EXISTS (
-                SELECT FROM unnest(i.indkey) WITH ORDINALITY k (number, place)
-                JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number
-                WHERE k.place <= i.indnkeyatts AND NOT a.attname = ANY(%s::name[])))"""
-    with asking("checking for a unique index"):
-        row = connection.execute(query, (table.oid, [column.name for column in table.key])).fetchone()
-    return bool(row and row[0])
-
-
 def _has_children(connection: "Connection", table: PgTable) -> bool:
     with asking("checking for tables that inherit"):
         row = connection.execute(
@@ -266,10 +272,10 @@ def in_force(table: PgTable, known: Mapping[str, Any]) -> tuple[Column, ...]:
 def require_told(connection: "Connection", table: PgTable, added: Sequence[str]) -> None:
     """Added columns are NULL in the rows that existed before: the log would not have their values.
 
-    Raises BadData for a column that was added with a default.
+    Raises BadData for a column that was added with a default. (A default that is not constant rewrites the table.)
     """
-    query = """SELECT attname::text FROM pg_attribute WHERE attrelid = %s AND attname = ANY(%s::text[])
-               AND (atthasmissing OR atthasdef OR attidentity <> '') LIMIT 1"""
+    query = """SELECT attname::text FROM pg_attribute
+               WHERE attrelid = %s AND attname = ANY(%s::text[]) AND atthasmissing LIMIT 1"""
     with asking("checking added columns"):
         row = connection.execute(query, (table.oid, list(added))).fetchone()
     if row is not None:

@@ -35,8 +35,8 @@ def up_to(key: Sequence[Column], names: Sequence[str], cursor: Cursor) -> str:
 def _compared(key: Sequence[Column], names: Sequence[str], operator: str, cursor: Cursor) -> str:
     texts: list[str] = json.loads(str(cursor))
     parts = list(zip(key, names, texts, strict=False))
-    left = ", ".join(name for _, name, _ in parts)
-    right = ", ".join(f"{literal(text)}::{column.type_name}" for column, _, text in parts)
+    left = ", ".join(f"{name}{column.comparable}" for column, name, _ in parts)
+    right = ", ".join(f"{literal(text)}::{column.type_name}{column.comparable}" for column, _, text in parts)
     return f"({left}) {operator} ({right})"
 
 

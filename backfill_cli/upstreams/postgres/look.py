@@ -48,7 +48,8 @@ class Look:
         """The tables are as they are now, and can still be followed. Costs one query if nothing changed."""
         if self._signed(connection) != self._signature:
             self._look(connection)
-            checks.require_followable(self.listed)
+        rewritten.require_kept_unique(self._storage, self.listed)
+        checks.require_followable(self.listed)
         self.apply({name: schema_of_columns(columns) for name, columns in self.in_force.items()})
 
     def apply(self, schemas: Mapping[str, str]) -> None:

@@ -7,7 +7,7 @@ SET STATISTICS only update catalog rows. One of each between two looks is taken 
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import TableSpec
@@ -40,12 +40,13 @@ class Storage:
 
     files: by table, by oid of the table or a partition, the number of its file. columns: by table, by name, the
     column's number, the transaction that wrote its catalog row, and whether it is generated. labels: of
-    enumerations, and attributes of composite types, by what identifies them.
+    enumerations, and attributes of composite types, by what identifies them. unique: by table, see PgTable.unique.
     """
 
     files: Mapping[str, Mapping[str, int | None]]
     columns: Mapping[str, Mapping[str, Sequence[str]]]
     labels: Mapping[str, str]
+    unique: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
 
 def seen(connection: "psycopg.Connection[Any]", specs: Sequence[TableSpec], tables: Iterable[PgTable]) -> Storage:
@@ -53,7 +54,8 @@ def seen(connection: "psycopg.Connection[Any]", specs: Sequence[TableSpec], tabl
     with asking("reading its catalog"):
         rows = connection.execute(_SEEN, ([spec.name for spec in specs],)).fetchall()
     files = {name: held or {} for name, held, _ in rows}
-    return Storage(files, {name: columns for name, _, columns in rows}, labels(connection, tables))
+    columns, unique = {name: columns for name, _, columns in rows}, {table.name: table.unique for table in tables}
+    return Storage(files, columns, labels(connection, tables), unique)
 
 
 def labels(connection: "psycopg.Connection[Any]", tables: Iterable[PgTable]) -> dict[str, str]:
@@ -65,6 +67,21 @@ def labels(connection: "psycopg.Connection[Any]", tables: Iterable[PgTable]) -> 
         return {}
     with asking("reading its catalog"):
         return dict(connection.execute(_LABELS, {"types": sorted(types)}).fetchall())
+
+
+def require_kept_unique(before: Storage, tables: Iterable[PgTable]) -> None:
+    """All the time some index kept each key unique. Raises BadData naming a table for which none did.
+
+    Without FULL the server itself refuses updates and deletes while the index of the replica identity is gone.
+    """
+    for table in tables:
+        kept = before.unique.get(table.name)
+        if kept and table.full and not set(kept) & set(table.unique):
+            raise BadData(
+                f"table {table.name!r}: the unique index on its key was dropped, replaced, or made DEFERRABLE: "
+                "meanwhile two rows may have had one key, and the log does not say which of them a change is of",
+                "drop the job and start over",
+            )
 
 
 def require_same_values(before: Storage, now: Storage) -> None:

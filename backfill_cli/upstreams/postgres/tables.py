@@ -2,7 +2,7 @@
 
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +35,7 @@ SELECT c.oid::bigint, n.nspname, c.relname, c.relkind::text, c.relreplident::tex
            SELECT relid FROM pg_partition_tree(c.oid)))),
        ARRAY(SELECT a.attname::text FROM pg_index i, unnest(i.indkey) WITH ORDINALITY k (number, ord)
              JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.number
-             WHERE i.indrelid = c.oid AND i.indisprimary ORDER BY k.ord),
+             WHERE i.indrelid = c.oid AND i.indisprimary AND k.ord <= i.indnkeyatts ORDER BY k.ord),
        (SELECT jsonb_object_agg(a.attname, a.attnum) FROM pg_attribute a
         WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
        EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary
@@ -45,7 +45,17 @@ SELECT c.oid::bigint, n.nspname, c.relname, c.relkind::text, c.relreplident::tex
        ARRAY(SELECT l.oid::regclass::text FROM pg_partition_tree(c.oid) t JOIN pg_class l ON l.oid = t.relid
              WHERE t.isleaf AND l.relreplident <> c.relreplident ORDER BY l.oid),
        ARRAY(SELECT l.oid::regclass::text FROM pg_partition_tree(c.oid) t JOIN pg_class l ON l.oid = t.relid
-             WHERE t.isleaf AND l.oid <> c.oid AND l.relreplident <> 'f' ORDER BY l.oid)
+             WHERE t.isleaf AND l.oid <> c.oid AND l.relreplident <> 'f' ORDER BY l.oid),
+       (SELECT jsonb_agg((SELECT jsonb_agg(a.attname) FROM pg_attribute a WHERE a.attrelid = i.indrelid
+                          AND a.attnum = ANY((i.indkey::int2[])[0:i.indnkeyatts - 1])))
+        FROM pg_index i WHERE i.indisreplident AND (i.indrelid = c.oid OR i.indrelid IN (
+            SELECT relid FROM pg_partition_tree(c.oid)))),
+       (SELECT jsonb_agg(jsonb_build_array(i.indexrelid::int8, (
+            SELECT k.oid::int8 FROM pg_constraint k WHERE k.conrelid = c.oid AND k.conindid = i.indexrelid), (
+            SELECT jsonb_agg(a.attname) FROM pg_attribute a WHERE a.attrelid = c.oid
+                AND a.attnum = ANY((i.indkey::int2[])[0:i.indnkeyatts - 1]))))
+        FROM pg_index i WHERE i.indrelid = c.oid AND i.indisunique AND i.indimmediate AND i.indisvalid
+            AND i.indpred IS NULL AND i.indexprs IS NULL)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass(%s)
 """
 
@@ -64,7 +74,8 @@ class PgTable:
     toasted: whether it can have values stored out of line. numbers: by column its attnum, which is never reused.
     deferrable: whether the primary key cannot be the replica identity, because it is checked late. unlogged:
     whether it or a partition is. differing: SQL of the partitions with another replica identity. lesser: of those
-    with less than FULL.
+    with less than FULL. indexed: the columns that identify rows by an index, in all partitions. unique: oids of
+    the indexes that keep its key unique at every moment, and of their constraints.
     """
 
     name: str
@@ -84,6 +95,8 @@ class PgTable:
     unlogged: bool = False
     differing: tuple[str, ...] = ()
     lesser: tuple[str, ...] = ()
+    indexed: frozenset[str] = frozenset()
+    unique: tuple[int, ...] = ()
 
     @property
     def sql(self) -> str:
@@ -102,6 +115,14 @@ class PgTable:
     @property
     def full(self) -> bool:
         return self.identity == "f"
+
+    @property
+    def identifying(self) -> frozenset[str]:
+        """The columns that the log has of an old row, at least."""
+        names = {column.name for column in self.columns}
+        return {"d": frozenset(self.primary), "i": self.indexed, "f": frozenset(names)}.get(
+            self.identity, frozenset()
+        )
 
     def may_lack(self) -> frozenset[str]:
         """Columns whose value an update in the log may omit."""
@@ -136,7 +157,9 @@ SELECT array_agg((to_regclass(n)::oid, c.relreplident, c.relpersistence, c.relto
     SELECT array_agg((attnum, xmin) ORDER BY attnum) FROM pg_attribute
     WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped), (
     SELECT array_agg((relid, pg_relation_filenode(relid), l.relreplident, l.relpersistence) ORDER BY relid)
-    FROM pg_partition_tree(c.oid) JOIN pg_class l ON l.oid = relid),
+    FROM pg_partition_tree(c.oid) JOIN pg_class l ON l.oid = relid), (
+    SELECT array_agg((indexrelid, indimmediate, indisvalid, indisreplident) ORDER BY indexrelid) FROM pg_index
+    WHERE indisunique AND (indrelid = c.oid OR indrelid IN (SELECT relid FROM pg_partition_tree(c.oid)))),
     pg_relation_filenode(c.oid)))::text
 FROM unnest(%s::text[]) n LEFT JOIN pg_class c ON c.oid = to_regclass(n)
 """
@@ -215,7 +238,7 @@ def _table(spec: TableSpec, row: Any, columns: tuple[Column, ...]) -> PgTable:
         raise UsageError(f"table {spec.name!r}: column {name!r} has a name that is reserved", "rename the column")
     key = tuple(by_name[name] for name in spec.key)
     oid, schema, relation, kind, identity, rows, size, toasted, primary, numbers, *rest = row
-    deferrable, unlogged, differing, lesser = rest
+    deferrable, unlogged, differing, lesser, indexed, unique = rest
     rows = rows if rows > 0 else size // BYTES_A_ROW  # never analyzed
     return PgTable(
         name=spec.name,
@@ -235,7 +258,17 @@ def _table(spec: TableSpec, row: Any, columns: tuple[Column, ...]) -> PgTable:
         unlogged=unlogged,
         differing=tuple(differing),
         lesser=tuple(lesser),
+        indexed=frozenset.intersection(*map(frozenset, indexed)) if indexed else frozenset(),
+        unique=tuple(_kept_unique(unique or (), spec.key)),
     )
+
+
+def _kept_unique(indexes: Iterable[tuple[int, int | None, Sequence[str]]], key: Sequence[str]) -> Iterator[int]:
+    for index, constraint, columns in indexes:
+        if set(columns) <= set(key):
+            yield index
+            if constraint is not None:
+                yield constraint
 
 
 def schema_of(table: PgTable) -> str:

@@ -50,7 +50,8 @@ class Column:
 
     type_oid, typmod: as in the catalog. type_name: as format_type() writes it. toasts: whether an update may omit
     the unchanged value. collation: as in SQL, "" for none. base_*: the type beneath domains; category: its
-    pg_type.typtype (b, e, c, r, m). element_*: of a true array's elements, beneath domains; 0: none.
+    pg_type.typtype (b, e, c, r, m). element_*: of a true array's elements, beneath domains; 0: none. base_name:
+    SQL of the type beneath domains, without modifiers.
     """
 
     name: str
@@ -66,6 +67,12 @@ class Column:
     element_oid: int
     element_typmod: int
     delimiter: str
+    base_name: str = ""
+
+    @property
+    def comparable(self) -> str:
+        """The cast with which the server finds operators for it: those of an enum are not found for a domain."""
+        return f"::{self.base_name}" if self.category == "e" and self.type_oid != self.base_oid else ""
 
 
 _COLUMNS_OF = """
@@ -87,7 +94,7 @@ SELECT w.rel, w.name, w.type, w.typmod, pg_catalog.format_type(w.type, w.typmod)
        coalesce((SELECT quote_ident(n.nspname) || '.' || quote_ident(c.collname) FROM pg_catalog.pg_collation c
                  JOIN pg_catalog.pg_namespace n ON n.oid = c.collnamespace WHERE c.oid = w.collation), ''),
        base.type, base.typmod, base.typtype::text, coalesce(element.type, 0), coalesce(element.typmod, -1),
-       coalesce(element.typdelim::text, ',')
+       coalesce(element.typdelim::text, ','), pg_catalog.format_type(base.type, -1)
 FROM wanted w
 JOIN ends base ON base.root = w.type AND base.root_typmod = w.typmod AND base.depth = 0
 LEFT JOIN ends element ON element.root = w.type AND element.root_typmod = w.typmod AND element.depth = 1

@@ -203,6 +203,9 @@ class PostgresUpstream(Holding):
             raise LogFirst(f"{whose} columns changed while rows were read", "wait: the log is applied first")
         known = self._memory.at(after)
         hidden = slot.hidden(connection, taken.xids, known.hidden) if within is not None else ()
+        if taken.changed:
+            self._look.again(connection)
+            self._look.compare(connection)
         for name, columns in taken.changed.items():
             in_force = {column.name for column in self._look.in_force[name]}
             new = [column.name for column in columns if column.name not in in_force]

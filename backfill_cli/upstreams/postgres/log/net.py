@@ -175,8 +175,8 @@ class NetTable:
 
     def _is_key(self, key: Key) -> str:
         """SQL that is true of the row with this key."""
-        named = zip(self.table.key, self.values(key), strict=True)
-        return " AND ".join(f"{quoted(name)} = {literal(_text(value))}" for name, value in named)
+        named = zip((self.columns[at] for at in self.key_at), self.values(key), strict=True)
+        return " AND ".join(f"{quoted(c.name)}{c.comparable} = {literal(_text(value))}" for c, value in named)
 
 
 def _anew(column: Column) -> str:
