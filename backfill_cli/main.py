@@ -70,6 +70,8 @@ class OnDemand(MutableMapping[str, Any]):
 
 def _command(module: Any, verb: str) -> Any:
     if hasattr(module, "app"):
+        for one in module.app.registered_commands:
+            one.cls = Verb
         group = typer.main.get_command(module.app)
         group.name = verb
         return group

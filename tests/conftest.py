@@ -5,23 +5,32 @@
 
 import os
 import runpy
+import sys
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import hint_run
 import pytest
 from hypothesis import settings
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from broker import Broker
+    from hint_typed import Typed
     from postgres import Server
     from pyspark.sql import SparkSession
+
+    from backfill_cli.errors import BackfillError
 
 
 # The Connect client brings pandas into this environment; users do not have it, so neither do tests, the commands
 # that they start, and Spark's Python workers. (`mapInArrow` of Spark 4.1 does not start without it.)
 WITHOUT = str(Path(__file__).with_name("without"))
+sys.path.insert(0, WITHOUT)
+hint_run.begin()
 runpy.run_path(str(Path(WITHOUT) / "sitecustomize.py"))
 if WITHOUT not in os.environ.get("PYTHONPATH", "").split(os.pathsep):
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [WITHOUT, os.environ.get("PYTHONPATH")]))
@@ -78,7 +87,41 @@ def judged(record_property: Callable[[str, object], None]) -> Callable[[int], No
     return partial(record_property, "judged")
 
 
+@pytest.fixture
+def typed() -> "Callable[[BackfillError | str], AbstractContextManager[Typed]]":
+    """Type a hint in the state in which it was shown: see `hint_typed`."""
+    from hint_typed import typed
+
+    return typed
+
+
+HINTS = pytest.StashKey[list[str]]()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A hint that cannot be typed fails the run, whichever test showed it; so does one that no test shows."""
+    config = session.config
+    if hasattr(config, "workerinput") or config.option.collectonly:
+        return
+    run = hint_run.judged()
+    faults = [f"{fault}\n    {where}" for fault, where in run.faults.items()]
+    if _is_whole(config) and not session.testsfailed:
+        faults += hint_run.ratchet(run)
+    config.stash[HINTS] = [hint_run.figures(run), *faults]
+    if faults:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _is_whole(config: pytest.Config) -> bool:
+    """Whether these are all tests of CI."""
+    chosen = config.option.keyword or config.option.markexpr or config.option.lf or config.getoption("--quick")
+    return config.args_source is not pytest.Config.ArgsSource.ARGS and not chosen
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for line in terminalreporter.config.stash.get(HINTS, []):
+        terminalreporter.write_line(line)
     reports = [
         one for held in terminalreporter.stats.values() for one in held if isinstance(one, pytest.TestReport)
     ]
@@ -106,6 +149,7 @@ def spark() -> "Iterator[SparkSession]":
     conf = {**small, "spark.driver.memory": "2g"}
     session = open_session("local[2]", conf, formats=("delta", "iceberg"))
     yield session
+    hint_run.parse_in_spark(session)
     session.stop()
 
 

@@ -5,7 +5,6 @@ The states are in the modules named `…_states` beside this one, by where the e
 
 import ast
 import re
-import shlex
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ import pytest
 import sink_states
 from half_done import SINK
 from hint_scene import Scene, scene
+from hint_typed import typed
 
 from backfill_cli import errors, main
 from backfill_cli.errors import BackfillError
@@ -153,11 +153,11 @@ def test_each_command_of_a_hint_works_where_it_is_told(
     index, count = 0, 1
     while index < count:
         s = scene(str(index), lake_states.SINK if site in lake_states.STATES else SINK)
-        found = COMMAND.findall(state(s))
+        shown = state(s)
         assert site in made_at[-3:]  # who says it before there is a job asks the catalog once more
-        assert found, "no command in the hint"
-        count = len(found)
-        words = ["job.toml" if word == "FILE" else word for word in shlex.split(found[index])[1:]]
-        done = s.run(*words)
-        assert done.exit_code == 0, (found[index], done.stderr, done.exception)
+        with typed(shown) as hint:
+            commands = hint.commands(FILE="job.toml")
+            count = len(commands)
+            done = s.run(*commands[index])
+            assert done.exit_code == 0, (commands[index], done.stderr, done.exception)
         index += 1

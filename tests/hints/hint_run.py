@@ -1,0 +1,230 @@
+"""A run of tests and the hints in it: what each process recorded, checked and counted once all tests are done.
+
+The figures are those of the whole suite; the checks are of any run.
+`python tests/hints/hint_run.py RECORD…` shortens the two lists by what a run has reached.
+"""
+
+import json
+import os
+import re
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hint_checks import Parse
+    from pyspark.sql import SparkSession
+
+FILE = "BACKFILL_HINTS"
+HERE = Path(__file__).parent
+NOT_SHOWN, NOT_TYPED = HERE / "not_shown.txt", HERE / "not_typed.txt"
+"""Sites that no test shows, and hints that no test types: each list may only become shorter."""
+
+Place = tuple[str, int, int]
+
+
+def begin() -> None:
+    """Every process of this run appends to one file, named by the environment."""
+    if not os.environ.get(FILE):
+        handle, name = tempfile.mkstemp(prefix="backfill-hints-", suffix=".jsonl")
+        os.close(handle)
+        os.environ[FILE] = name
+
+
+@dataclass(frozen=True)
+class Record:
+    """what: built, way on, shown, typed, or parsed (`wrong` says what Spark's parser found)."""
+
+    what: str
+    places: tuple[Place, ...]
+    text: str
+    test: str
+    wrong: str = ""
+
+
+def recorded() -> list[Record]:
+    lines = Path(os.environ[FILE]).read_text("utf-8").splitlines()
+    return [_record(json.loads(line)) for line in lines]
+
+
+def _record(line: dict[str, Any]) -> Record:
+    places = tuple((str(file), int(row), int(column)) for file, row, column in line.get("at", ()))
+    return Record(line["what"], places, line["text"], line.get("test", ""), line.get("wrong", ""))
+
+
+@dataclass
+class Run:
+    """shown, typed: names of sites, and values of hints. faults: of each text, in which test it was seen."""
+
+    shown: set[str] = field(default_factory=set)
+    typed: set[str] = field(default_factory=set)
+    faults: dict[str, str] = field(default_factory=dict)
+
+
+def judged() -> Run:
+    """What is known of the hints of this run. Starts a PostgreSQL if it needs its parser."""
+    import hint_checks
+
+    run, records = Run(), recorded()
+    of_spark = {one.text: one.wrong for one in records if one.what == "parsed"}
+    told = [one for one in records if one.what != "parsed"]
+    texts: dict[tuple[str, str, bool], str] = {}
+    for one in told:
+        for site in sites_of(one):
+            run.shown.add(site.name)
+            if one.what == "typed":
+                run.typed.add(site.value)
+            texts.setdefault((one.text, site.at[0], one.what == "shown"), one.test)
+    with parsers({(text, file) for text, file, _ in texts}, of_spark) as parse:
+        for (text, file, shown), test in texts.items():
+            found = list(hint_checks.faults(text, file, parse))
+            found += hint_checks.placeholders(text) if shown else []
+            for fault in found:
+                run.faults.setdefault(f"{file}: {fault}", f"{text}\n    in {test}")
+    return run
+
+
+def sites_of(one: Record) -> list[Any]:
+    """The sites of an error: the innermost call that is one; of one that came as text from Spark, by its words."""
+    by_place, by_text = _sites()
+    found = next((by_place[place] for place in one.places if place in by_place), None)
+    if found is not None:
+        return [found]
+    return [site for pattern, site in by_text if pattern.search(one.text)] if one.what != "shown" else []
+
+
+@cache
+def _sites() -> tuple[dict[Place, Any], list[tuple[re.Pattern[str], Any]]]:
+    from hint_sites import sites
+
+    return {site.at: site for site in sites()}, [(re.compile(one.text, re.S), one) for one in sites() if one.text]
+
+
+@contextmanager
+def parsers(texts: Iterable[tuple[str, str]], of_spark: dict[str, str]) -> "Iterator[dict[str, Parse]]":
+    """A parser of each system of which there is SQL in these hints, by (text, file)."""
+    import hint_checks
+    import hint_words
+
+    systems = defaultdict(set)
+    for text, file in texts:
+        systems[hint_checks.system(file)].update(hint_words.statements(text))
+    with ExitStack() as held:
+        made: dict[str, Parse] = {}
+        if systems["postgres"]:
+            made["postgres"] = held.enter_context(_postgres())
+        made["duckdb"] = _duckdb
+        made["spark"] = lambda sql: of_spark[sql] if sql in of_spark else _sqlglot(sql)
+        yield made
+
+
+@contextmanager
+def _postgres() -> "Iterator[Parse]":
+    """The server's own parser: the body of a block that is never entered is parsed, and not looked up."""
+    import psycopg
+    from postgres import running
+    from postgres_database import open_folder
+
+    with open_folder() as folder, running(folder) as server, psycopg.connect(server.dsn(), autocommit=True) as db:
+
+        def parse(sql: str) -> str:
+            try:
+                db.execute(f"DO $hint$ BEGIN IF false THEN {sql}; END IF; END $hint$")  # type: ignore[call-overload]
+            except psycopg.Error as error:
+                return str(error).splitlines()[0]
+            return ""
+
+        yield parse
+
+
+def _duckdb(sql: str) -> str:
+    import duckdb
+
+    try:
+        duckdb.extract_statements(sql)
+    except duckdb.Error as error:
+        return str(error).splitlines()[0]
+    return ""
+
+
+def _sqlglot(sql: str) -> str:
+    """For runs without a Spark: near to its grammar."""
+    import sqlglot
+
+    try:
+        sqlglot.parse_one(sql, dialect="databricks")
+    except sqlglot.errors.SqlglotError as error:
+        return str(error).splitlines()[0]
+    return ""
+
+
+def parse_in_spark(session: "SparkSession") -> None:
+    """Spark's own parser, with those of the lakes, judges what was recorded so far; the records say so."""
+    import hint_checks
+    import hint_words
+    from hint_log import append
+
+    parser = session._jsparkSession.sessionState().sqlParser()  # type: ignore[attr-defined]
+    lakes = [one for one in recorded() if one.places and hint_checks.system(one.places[0][0]) == "spark"]
+    for sql in {sql for one in lakes for sql in hint_words.statements(one.text)}:
+        wrong = ""
+        try:
+            parser.parsePlan(sql)
+        except Exception as error:
+            wrong = str(error).splitlines()[0]
+        append({"what": "parsed", "text": sql, "wrong": wrong})
+
+
+def names() -> set[str]:
+    from hint_sites import sites
+
+    return {site.name for site in sites()}
+
+
+def values() -> set[str]:
+    from hint_sites import sites
+
+    return {site.value for site in sites()}
+
+
+def listed(file: Path) -> set[str]:
+    return set(file.read_text("utf-8").split())
+
+
+def ratchet(run: Run) -> list[str]:
+    """What the whole suite must show and type, and did not."""
+    unseen, untyped = names() - run.shown - listed(NOT_SHOWN), values() - run.typed - listed(NOT_TYPED)
+    return [
+        *(f"no test shows the hint of {name}" for name in sorted(unseen)),
+        *(f"no test types the hint of {name}, in the state in which it is shown" for name in sorted(untyped)),
+    ]
+
+
+def figures(run: Run) -> str:
+    done = len(listed(NOT_SHOWN) & run.shown) + len(listed(NOT_TYPED) & run.typed)
+    shorten = f"; the lists have {done} that are done: python tests/hints/hint_run.py {os.environ[FILE]}"
+    return (
+        f"hints: {len(run.shown & names())} of {len(names())} sites shown by tests, "
+        f"{len(run.typed & values())} of {len(values())} hints typed in their state{shorten if done else ''}"
+    )
+
+
+def shorten(files: Iterable[str]) -> None:
+    """What the tests of these records reach leaves the lists, and so does what the product no longer has."""
+    told = [_record(json.loads(line)) for file in files for line in Path(file).read_text("utf-8").splitlines()]
+    reached = [(one.what, site) for one in told if one.what != "parsed" for site in sites_of(one)]
+    shown = {site.name for _, site in reached}
+    typed = {site.value for what, site in reached if what == "typed"}
+    for file, left in ((NOT_SHOWN, names() - shown), (NOT_TYPED, values() - typed)):
+        kept = sorted(left & listed(file))
+        file.write_text("".join(f"{name}\n" for name in kept), "utf-8")
+
+
+if __name__ == "__main__":
+    shorten(sys.argv[1:])

@@ -1,0 +1,167 @@
+"""The inventory: every place in the product that gives an error, or a check, a hint. Read off the source.
+
+A site is a call that binds a parameter named `hint` or `fix`, or the second one of an error of ours. A call that
+hands on what it was given (a parameter of its function, the hint of another error) is none: its caller is.
+"""
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+CARRIES = ("hint", "fix")
+REBUILT = {("backfill_cli/spark/failures.py", "from_spark"), ("commands/_detached.py", "_ended_with")}
+"""They build an error again that came from another process, as text."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """name: `module.py:function#n`, the n-th of that function. value: the name of the constant that is the hint,
+    or the site's own. text: a pattern of what it says, None if that is computed. at: (file, line, column).
+    """
+
+    name: str
+    value: str
+    text: str | None
+    at: tuple[str, int, int]
+
+
+@dataclass
+class _Module:
+    file: str
+    dotted: str
+    tree: ast.Module
+    names: dict[str, str]  # as they are in this module → module.name where they are defined
+
+
+Carriers = dict[str, int]
+"""module.name of a function or class → at which place of a call its hint is."""
+
+
+@cache
+def sites() -> tuple[Site, ...]:
+    modules = [_module(file) for file in _files()]
+    carriers = _carriers(modules)
+    constants = {
+        f"{one.dotted}.{target.id}": node.value
+        for one in modules
+        for node in one.tree.body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    return tuple(site for module in modules for site in _sites(module, carriers, constants))
+
+
+def _files() -> Iterator[Path]:
+    for folder in ("backfill_cli", "commands"):
+        yield from sorted((ROOT / folder).rglob("*.py"))
+
+
+def _module(path: Path) -> _Module:
+    file = str(path.relative_to(ROOT))
+    parts = list(path.relative_to(ROOT).with_suffix("").parts)
+    parts = parts[:-1] if parts[-1] == "__init__" else parts
+    dotted = ".".join(parts if parts[0] == "backfill_cli" else ["backfill_cli", *parts])
+    tree = ast.parse(path.read_text("utf-8"))
+    names = {node.name: f"{dotted}.{node.name}" for node in tree.body if isinstance(node, _DEFINED)}
+    for node in tree.body:
+        if isinstance(node, ast.Assign):
+            names |= {one.id: f"{dotted}.{one.id}" for one in node.targets if isinstance(one, ast.Name)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names |= {one.asname or one.name: f"{node.module}.{one.name}" for one in node.names}
+    return _Module(file, dotted, tree, names)
+
+
+_DEFINED = (ast.ClassDef, ast.FunctionDef)
+
+
+def _carriers(modules: list[_Module]) -> Carriers:
+    found: Carriers = {"backfill_cli.errors.BackfillError": 1, "backfill_cli.errors.ConfigError": 2}
+    for module in modules:
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.FunctionDef) and module.dotted != "backfill_cli.errors":
+                told = [arg.arg for arg in (*node.args.posonlyargs, *node.args.args)]
+                of = [told.index(name) for name in CARRIES if name in told]
+                if of and "view" not in module.dotted:
+                    method = told[:1] == ["self"]
+                    found[f"{module.dotted}.{node.name}"] = of[0] - method
+    before = -1
+    while before < len(found):  # until no class is known to inherit that was not
+        before = len(found)
+        for module in modules:
+            for node in ast.walk(module.tree):
+                if isinstance(node, ast.ClassDef):
+                    bases = [_defined(base, module) for base in node.bases]
+                    place = next((found[base] for base in bases if base in found), None)
+                    if place is not None:
+                        found.setdefault(f"{module.dotted}.{node.name}", place)
+    found["backfill_cli.spark.failures.BadRow"] = 3
+    return found
+
+
+def _defined(node: ast.expr, module: _Module) -> str:
+    if isinstance(node, ast.Name):
+        return module.names.get(node.id, f"{module.dotted}.{node.id}")
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+        if node.value.id == "self":
+            return f"{module.dotted}.{node.attr}"
+        return f"{module.names.get(node.value.id, node.value.id)}.{node.attr}"
+    return ""
+
+
+def _sites(module: _Module, carriers: Carriers, constants: dict[str, ast.expr]) -> Iterator[Site]:
+    count: dict[str, int] = defaultdict(int)
+    for call, function, parameters in _calls(module.tree, "", frozenset()):
+        place = carriers.get(_defined(call.func, module))
+        if place is None or (module.file, function) in REBUILT:
+            continue
+        hint = call.args[place] if len(call.args) > place else None
+        hint = next((one.value for one in call.keywords if one.arg in CARRIES), hint)
+        if hint is None or _handed_on(hint, parameters) or (isinstance(hint, ast.Constant) and not hint.value):
+            continue
+        count[function] += 1
+        name = f"{module.file}:{function}#{count[function]}"
+        constant = _defined(hint, module) if isinstance(hint, ast.Name | ast.Attribute) else ""
+        text = constants.get(constant, hint)
+        value = constant if constant in constants else name
+        yield Site(name, value, _pattern(text), (module.file, call.lineno, call.col_offset))
+
+
+def _calls(
+    node: ast.AST, function: str, parameters: frozenset[str]
+) -> Iterator[tuple[ast.Call, str, frozenset[str]]]:
+    """Each call with the function that it is in, and what that one is given. In the order of the source."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Call):
+            yield child, function or "module", parameters
+        if isinstance(child, ast.FunctionDef | ast.ClassDef):
+            own = frozenset()
+            if isinstance(child, ast.FunctionDef):
+                told = child.args
+                own = frozenset(one.arg for one in (*told.posonlyargs, *told.args, *told.kwonlyargs))
+            yield from _calls(child, f"{function}.{child.name}".lstrip("."), parameters | own)
+        else:
+            yield from _calls(child, function, parameters)
+
+
+def _handed_on(hint: ast.expr, parameters: frozenset[str]) -> bool:
+    if isinstance(hint, ast.Name):
+        return hint.id in parameters
+    if isinstance(hint, ast.BoolOp):
+        return all(_handed_on(one, parameters) for one in hint.values)
+    return isinstance(hint, ast.Attribute) and hint.attr in CARRIES
+
+
+def _pattern(hint: ast.expr) -> str | None:
+    if isinstance(hint, ast.Constant):
+        return re.escape(str(hint.value))
+    if isinstance(hint, ast.JoinedStr):
+        parts = [re.escape(str(one.value)) if isinstance(one, ast.Constant) else ".*" for one in hint.values]
+        return "".join(parts) if sum(len(one) for one in parts if one != ".*") > 12 else None
+    return None

@@ -1,0 +1,75 @@
+"""A test types a hint, in the state in which it was shown: what it can be asked for, and what is then recorded."""
+
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import hint_words
+from hint_log import Place, append, latest
+from hint_run import recorded
+
+from backfill_cli.errors import BackfillError
+
+
+class Typed:
+    """The hint of one refusal. What the test takes from it, it types; at least one thing."""
+
+    def __init__(self, hint: str) -> None:
+        self.hint = hint
+        self.taken = False
+
+    def commands(self, **files: str) -> list[list[str]]:
+        """The words of each command after `backfill`. files: for a placeholder, as `FILE="job.toml"`."""
+        self.taken = True
+        found = [shlex.split(command)[1:] for command in hint_words.commands(self.hint)]
+        assert found, f"no command in {self.hint!r}"
+        return [[files.get(word, word) for word in words] for words in found]
+
+    def statements(self) -> list[str]:
+        """Each SQL statement."""
+        self.taken = True
+        found = hint_words.statements(self.hint)
+        assert found, f"no SQL in {self.hint!r}"
+        return found
+
+    def settings(self) -> dict[str, object]:
+        """Each option with the value that it shows."""
+        self.taken = True
+        found = {one.path: one.value for one in hint_words.settings(self.hint)}
+        assert found, f"no setting in {self.hint!r}"
+        return found
+
+    def says(self, what: str) -> None:
+        """The test does this by itself: the hint asks for it in these words."""
+        self.taken = True
+        assert what in self.hint, f"{what!r} is not in {self.hint!r}"
+
+
+@contextmanager
+def typed(refused: BackfillError | str) -> Iterator[Typed]:
+    """In the block the hint is typed, and the promised state is seen to be reached; then the site counts as typed.
+
+    refused: the error, or the hint as a command printed it.
+    """
+    hint = refused.hint if isinstance(refused, BackfillError) else _one_line(refused)
+    asked = Typed(hint)
+    yield asked
+    assert asked.taken, "nothing of the hint was typed"
+    append({"what": "typed", "at": _places(refused), "text": hint})
+
+
+def _places(refused: BackfillError | str) -> list[Place]:
+    """Who built it: what a command printed is looked up, in this process or in what its own recorded."""
+    if isinstance(refused, BackfillError):
+        found: list[Place] = getattr(refused, "hint_places", [])
+        return found
+    text = _one_line(refused)
+    here = (at for said, at in reversed(latest.items()) if _one_line(said) == text)
+    there = ([list(one) for one in each.places] for each in reversed(recorded()) if _one_line(each.text) == text)
+    found_at = next(here, None) or next(there, None)
+    assert found_at, f"no error had this hint: {refused!r}"
+    return found_at
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,98 @@
+"""Records each hint that any process of a test run builds or prints: who built it, its text, and in which test.
+
+`BACKFILL_HINTS` names the file: one JSON object a line, appended whole. Every process adds a text of a site once.
+"""
+
+import json
+import os
+import sys
+from collections import Counter
+from importlib.machinery import SourceFileLoader
+from itertools import islice
+from types import FrameType, ModuleType
+from typing import Any
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
+PRODUCT = (f"{ROOT}backfill_cli{os.sep}", f"{ROOT}commands{os.sep}")
+SITES_AT_MOST = 6
+TEXTS_AT_MOST = 200
+"""Of one site in one process: a generator of inputs builds thousands that differ in a value only."""
+
+Place = list[Any]
+_written: set[tuple[str, str]] = set()
+_texts: Counter[str] = Counter()
+latest: dict[str, list[Place]] = {}
+"""Who built each text of this process last."""
+
+
+def wrapped(loader: Any) -> Any:
+    class Loader(type(loader)):  # type: ignore[misc]
+        def exec_module(self, module: ModuleType) -> None:
+            super().exec_module(module)
+            (_of_errors if module.__name__ == "backfill_cli.errors" else _of_console)(module)
+
+    if isinstance(loader, SourceFileLoader):
+        return Loader(loader.name, loader.path)
+    return loader
+
+
+def _of_errors(errors: ModuleType) -> None:
+    kind = errors.BackfillError
+    make, way_on = kind.__init__, kind.way_on
+
+    def init(self: Any, *told: Any, **named: Any) -> None:
+        make(self, *told, **named)
+        if self.hint:
+            self.hint_places = places(sys._getframe(1), self)
+            record("built", self.hint_places, self.hint)
+
+    def on(self: Any, job: str) -> str:
+        said: str = way_on(self, job)
+        record("way on", getattr(self, "hint_places", []), said)
+        return said
+
+    kind.__init__ = init
+    kind.way_on = on
+
+
+def _of_console(console: ModuleType) -> None:
+    complain = console.complain
+
+    def complained(error: Any) -> None:
+        if error.hint:
+            record("shown", getattr(error, "hint_places", []), error.hint)
+        complain(error)
+
+    console.complain = complained
+
+
+def places(frame: FrameType | None, error: object) -> list[Place]:
+    """The calls of the product that led to this error, innermost first: [file, line, column], as `ast` counts."""
+    found: list[Place] = []
+    while frame is not None and len(found) < SITES_AT_MOST:
+        code = frame.f_code
+        inner = code.co_name == "__init__" and frame.f_locals.get("self") is error
+        if code.co_filename.startswith(PRODUCT) and not inner:
+            at = next(islice(code.co_positions(), frame.f_lasti // 2, None), (frame.f_lineno, None, 0, None))
+            found.append([code.co_filename.removeprefix(ROOT), at[0], at[2]])
+        frame = frame.f_back
+    return found
+
+
+def record(what: str, at: list[Place], text: str) -> None:
+    if at:
+        latest[text] = at
+    where = json.dumps(at[:1])
+    if (where + what, text) in _written or _texts[where + what] >= TEXTS_AT_MOST:
+        return
+    _written.add((where + what, text))
+    _texts[where + what] += 1
+    append({"what": what, "at": at, "text": text, "test": os.environ.get("PYTEST_CURRENT_TEST", "")})
+
+
+def append(line: dict[str, Any]) -> None:
+    file = os.environ.get("BACKFILL_HINTS")
+    if file:
+        written = json.dumps(line).encode() + b"\n"
+        with os.fdopen(os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666), "wb", buffering=0) as log:
+            log.write(written)
