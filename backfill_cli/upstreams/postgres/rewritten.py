@@ -3,6 +3,9 @@
 `ALTER COLUMN v TYPE text USING upper(v)` leaves names, types and numbers as they were, but rewrites the table's
 files and updates the columns' catalog rows. VACUUM FULL, CLUSTER and TRUNCATE only rewrite files, SET NOT NULL and
 SET STATISTICS only update catalog rows. One of each between two looks is taken for such an ALTER COLUMN.
+
+SET UNLOGGED, changes, and SET LOGGED only rewrite files too; but ALTER TABLE makes a new TOAST table each time, and
+the others keep it. Of a table that a publication names, the server refuses SET UNLOGGED.
 """
 
 import json
@@ -21,6 +24,9 @@ if TYPE_CHECKING:
 _SEEN = """
 SELECT n, (SELECT jsonb_object_agg(f.oid, pg_relation_filenode(f.oid)) FROM pg_class f
            WHERE f.relkind = 'r' AND (f.oid = c.oid OR f.oid IN (SELECT relid FROM pg_partition_tree(c.oid)))),
+       (SELECT jsonb_object_agg(f.oid, jsonb_build_array(f.reltoastrelid::bigint, f.relispartition, ARRAY(
+               SELECT r.oid::bigint FROM pg_publication_rel r WHERE r.prrelid = f.oid ORDER BY 1))) FROM pg_class f
+           WHERE f.relkind = 'r' AND (f.oid = c.oid OR f.oid IN (SELECT relid FROM pg_partition_tree(c.oid)))),
        jsonb_object_agg(a.attname, ARRAY[a.attnum::text, a.xmin::text, a.attgenerated::text])
 FROM unnest(%s::text[]) n JOIN pg_class c ON c.oid = to_regclass(n)
 JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped GROUP BY n, c.oid
@@ -30,7 +36,9 @@ _LABELS = """
 SELECT 'label ' || oid, enumlabel::text FROM pg_enum WHERE enumtypid = ANY(%(types)s::oid[])
 UNION ALL SELECT 'attribute ' || attrelid || ' ' || attnum, attname::text || ' ' || atttypid FROM pg_attribute
 WHERE attrelid IN (SELECT typrelid FROM pg_type WHERE oid = ANY(%(types)s::oid[]) AND typrelid <> 0)
-AND attnum > 0 AND NOT attisdropped ORDER BY 1
+AND attnum > 0 AND NOT attisdropped
+UNION ALL SELECT 'composite ' || typrelid, '' FROM pg_type WHERE oid = ANY(%(types)s::oid[]) AND typrelid <> 0
+ORDER BY 1
 """
 
 
@@ -41,30 +49,29 @@ class Storage:
     files: by table, by oid of the table or a partition, the number of its file. columns: by table, by name, the
     column's number, the transaction that wrote its catalog row, and whether it is generated. labels: of
     enumerations, and attributes of composite types, by what identifies them. unique: by table, see PgTable.unique.
+    beside: as files: the oid of its TOAST table, 0 for none; whether it is a partition; what puts it into
+    publications under its own name.
     """
 
     files: Mapping[str, Mapping[str, int | None]]
     columns: Mapping[str, Mapping[str, Sequence[str]]]
     labels: Mapping[str, str]
     unique: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    beside: Mapping[str, Mapping[str, tuple[int, bool, Sequence[int]]]] = field(default_factory=dict)
 
 
 def seen(connection: "psycopg.Connection[Any]", specs: Sequence[TableSpec], tables: Iterable[PgTable]) -> Storage:
     """How the tables are stored now."""
     with asking("reading its catalog"):
         rows = connection.execute(_SEEN, ([spec.name for spec in specs],)).fetchall()
-    files = {name: held or {} for name, held, _ in rows}
-    columns, unique = {name: columns for name, _, columns in rows}, {table.name: table.unique for table in tables}
-    return Storage(files, columns, labels(connection, tables), unique)
+    files, beside = ({row[0]: row[at] or {} for row in rows} for at in (1, 2))
+    columns, unique = {name: columns for name, *_, columns in rows}, {table.name: table.unique for table in tables}
+    return Storage(files, columns, labels(connection, tables), unique, beside)
 
 
 def labels(connection: "psycopg.Connection[Any]", tables: Iterable[PgTable]) -> dict[str, str]:
-    """Of the columns' types: labels of enumerations, attributes of composite types, by what identifies them."""
-    columns = [column for table in tables for column in table.columns]
-    types = {column.element_oid or column.base_oid for column in columns if column.category in "ce"}
-    types |= {column.element_oid for column in columns if column.element_oid}
-    if not types:
-        return {}
+    """Of the columns' types, at any depth: labels of enumerations, attributes of composite types."""
+    types = {oid for table in tables for column in table.columns for oid in column.reaches}
     with asking("reading its catalog"):
         return dict(connection.execute(_LABELS, {"types": sorted(types)}).fetchall())
 
@@ -102,7 +109,29 @@ def require_same_values(before: Storage, now: Storage) -> None:
         touched = _touched(was, found)
         if anew and touched:
             raise _untold(f"table {name!r}: ALTER TABLE rewrote it and changed column(s) {', '.join(touched)}")
+        for oid in anew:
+            _require_logged(name, before.beside.get(name, {}).get(oid), now.beside[name].get(oid))
     _require_same_labels(before.labels, now.labels)
+
+
+def _require_logged(name: str, was: Sequence[Any] | None, now: Sequence[Any] | None) -> None:
+    """A table or partition whose file is new was not unlogged for a while. Raises BadData if it may have been.
+
+    A partition without a TOAST table is not refused: `accept_partition_changes` covers what is done to it alone.
+    """
+    if was is None or now is None or set(was[2]) & set(now[2]):
+        return
+    (toast, *_), (found, is_partition, _) = was, now
+    if toast != found:
+        raise _untold(
+            f"table {name!r}: ALTER TABLE rewrote it or a partition, as SET UNLOGGED and SET LOGGED do, between "
+            "which changes are not in the log"
+        )
+    if not found and not is_partition:
+        raise _untold(
+            f"table {name!r}: its file is new, no publication has named it all the while, and without a TOAST table "
+            "nothing tells TRUNCATE or VACUUM FULL from SET UNLOGGED, changes, and SET LOGGED"
+        )
 
 
 def _require_same_labels(before: Mapping[str, str], now: Mapping[str, str]) -> None:
@@ -110,9 +139,18 @@ def _require_same_labels(before: Mapping[str, str], now: Mapping[str, str]) -> N
     for what, name in before.items():
         if what in now and now[what] != name:
             raise _untold(f"ALTER TYPE renamed {name.split(' ')[0]!r} to {now[what].split(' ')[0]!r}")
-    attributes = [{what for what in one if what.startswith("attribute ")} for one in (before, now)]
-    if before and attributes[0] != attributes[1]:
-        raise _untold("ALTER TYPE added or dropped an attribute of a column's type")
+    was, found = _attributes(before), _attributes(now)
+    if any(found.get(of, numbers) != numbers for of, numbers in was.items()):
+        raise _untold("ALTER TYPE added or dropped an attribute of a column's type, or of a type inside it")
+
+
+def _attributes(labels: Mapping[str, str]) -> dict[str, set[str]]:
+    """By composite type: the numbers of its attributes."""
+    found: dict[str, set[str]] = {}
+    for kind, of, *number in map(str.split, labels):
+        if kind != "label":
+            found.setdefault(of, set()).update(number)
+    return found
 
 
 def _touched(was: Mapping[str, Sequence[str]], now: Mapping[str, Sequence[str]]) -> list[str]:

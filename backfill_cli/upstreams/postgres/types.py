@@ -21,6 +21,7 @@ SETTINGS: Mapping[str, str] = {
     "TimeZone": "UTC",
     "extra_float_digits": "3",
     "bytea_output": "hex",
+    "lc_monetary": "C",
     "client_encoding": "UTF8",
     "standard_conforming_strings": "on",
     # A policy that hides rows is then an error, instead of a table that seems smaller.
@@ -51,7 +52,8 @@ class Column:
     type_oid, typmod: as in the catalog. type_name: as format_type() writes it. toasts: whether an update may omit
     the unchanged value. collation: as in SQL, "" for none. base_*: the type beneath domains; category: its
     pg_type.typtype (b, e, c, r, m). element_*: of a true array's elements, beneath domains; 0: none. base_name:
-    SQL of the type beneath domains, without modifiers.
+    SQL of the type beneath domains, without modifiers. reaches: the oids of all types that its text is made of, at
+    any depth: its own, and those of elements, attributes, bounds.
     """
 
     name: str
@@ -68,6 +70,7 @@ class Column:
     element_typmod: int
     delimiter: str
     base_name: str = ""
+    reaches: tuple[int, ...] = ()
 
     @property
     def comparable(self) -> str:
@@ -89,12 +92,25 @@ steps AS (
 ends AS (
     SELECT s.*, t.typtype, t.typdelim
     FROM steps s JOIN pg_catalog.pg_type t ON t.oid = s.type WHERE t.typtype <> 'd'
+),
+reached AS (
+    SELECT type AS root, type FROM wanted
+    UNION
+    SELECT r.root, beneath.type FROM reached r JOIN pg_catalog.pg_type t ON t.oid = r.type CROSS JOIN LATERAL (
+        SELECT t.typbasetype AS type WHERE t.typbasetype <> 0
+        UNION ALL SELECT t.typelem WHERE t.typelem <> 0
+        UNION ALL SELECT g.rngsubtype FROM pg_catalog.pg_range g
+        WHERE t.oid IN (g.rngtypid, (to_jsonb(g) ->> 'rngmultitypid')::oid)  -- from version 14 on
+        UNION ALL SELECT a.atttypid FROM pg_catalog.pg_attribute a
+        WHERE a.attrelid = t.typrelid AND a.attnum > 0 AND NOT a.attisdropped
+    ) beneath
 )
 SELECT w.rel, w.name, w.type, w.typmod, pg_catalog.format_type(w.type, w.typmod), w.not_null, w.toasts,
        coalesce((SELECT quote_ident(n.nspname) || '.' || quote_ident(c.collname) FROM pg_catalog.pg_collation c
                  JOIN pg_catalog.pg_namespace n ON n.oid = c.collnamespace WHERE c.oid = w.collation), ''),
        base.type, base.typmod, base.typtype::text, coalesce(element.type, 0), coalesce(element.typmod, -1),
-       coalesce(element.typdelim::text, ','), pg_catalog.format_type(base.type, -1)
+       coalesce(element.typdelim::text, ','), pg_catalog.format_type(base.type, -1),
+       ARRAY(SELECT r.type::bigint FROM reached r WHERE r.root = w.type ORDER BY r.type)
 FROM wanted w
 JOIN ends base ON base.root = w.type AND base.root_typmod = w.typmod AND base.depth = 0
 LEFT JOIN ends element ON element.root = w.type AND element.root_typmod = w.typmod AND element.depth = 1
@@ -123,8 +139,8 @@ DESCRIBED = _COLUMNS_OF.format(
 def by_table(rows: Iterable[Sequence[Any]]) -> dict[int, tuple[Column, ...]]:
     """The columns that COLUMNS found, in order, by their table's oid."""
     found: dict[int, tuple[Column, ...]] = {}
-    for table, *row in rows:
-        found[table] = (*found.get(table, ()), Column(*row))
+    for table, *row, reaches in rows:
+        found[table] = (*found.get(table, ()), Column(*row, reaches=tuple(reaches)))
     return found
 
 
@@ -154,9 +170,9 @@ def spark_field(column: Column, table: str = "…") -> dict[str, Any]:
 
     Raises UsageError if its text can change without a change of the row.
     """
-    if column.base_oid in _NAMES_OF_OBJECTS or column.element_oid in _NAMES_OF_OBJECTS:
+    if not _NAMES_OF_OBJECTS.isdisjoint(column.reaches):
         raise UsageError(
-            f"table {table}, column {column.name!r}: {column.type_name} cannot be read exactly: its text is the "
+            f"table {table}, column {column.name!r}: {column.type_name} cannot be read exactly: its text holds the "
             "name of another object, and changes when that object is renamed",
             f"keep the text as it is now: ALTER TABLE {table} ALTER COLUMN {quoted(column.name)} TYPE "
             f"text{'[]' if column.element_oid else ''}; every plain column of a table is copied",
