@@ -63,9 +63,7 @@ def db(postgres: Server) -> Iterator[Database]:
     ],
     ids=["renamed label", "added attribute", "dropped attribute", "first attribute"],
 )
-def test_a_type_inside_a_type_that_reads_otherwise_stops_the_job(
-    db: Database, inner: str, statement: str
-) -> None:
+def test_a_type_inside_a_type_that_reads_otherwise_stops_the_job(db: Database, inner: str, statement: str) -> None:
     """The column's own catalog rows stay as they were, however deep the type is in it."""
     with connected(db.dsn) as connection:
         run: Run = connection.execute
@@ -83,10 +81,9 @@ def test_a_type_inside_a_type_that_reads_otherwise_stops_the_job(
                 run(statement.format(name))
             except psycopg.Error:  # by now the server may refuse it itself
                 continue
+            look.again(connection)
             with pytest.raises(BadData, match="ALTER TYPE"):
-                look.again(connection)
                 look.compare(connection)
-                pytest.fail(f"not seen: {way}")
             tried += 1
         assert tried > 12
 
@@ -105,14 +102,13 @@ def test_a_column_added_with_a_composite_type_beside_another_is_no_changed_type(
 def test_a_name_of_an_object_is_refused_at_any_depth_and_its_hint_works(db: Database, inner: str) -> None:
     with psycopg.connect(db.dsn, autocommit=True) as connection:
         run: Run = connection.execute
-        ways = {f"table{next(_numbers)}": way for way in WAYS}
-        made = {table: kind for table, way in ways.items() if (kind := nested(run, inner, way)) is not None}
+        kinds = [nested(run, inner, way) for way in WAYS]
+        made = {f"table{next(_numbers)}": kind for kind in kinds if kind is not None}
         for table, kind in made.items():
             run(f"CREATE TABLE {table} (id int PRIMARY KEY, v {kind})")
         for table in made:
             with pytest.raises(UsageError, match="name of another object") as refused:
                 spark_field(columns(db, table)[1], table)
-                pytest.fail(f"accepted: {ways[table]}")
             run(refused.value.hint.split(": ")[1].split(";")[0])
             spark_field(columns(db, table)[1], table)
         assert len(made) > 8

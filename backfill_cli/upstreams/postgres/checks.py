@@ -211,6 +211,7 @@ def _faults(
     missing = publications.missing(connection, options.publication, tables)
     for statement in missing or ():
         yield f"publication {options.publication!r} lacks changes that this job needs", statement
+    yield from _unseen(connection, options, tables)
     if missing is None and standby:
         yield (
             f"publication {options.publication!r} is missing, and a standby cannot create it",
@@ -220,6 +221,22 @@ def _faults(
         yield (
             f"publication {options.publication!r} is missing, and role {role!r} is not allowed to create it",
             f"as the tables' owner: {publications.statement(options.publication, tables)}",
+        )
+
+
+def _unseen(
+    connection: "Connection", options: PostgresOptions, tables: Sequence[PgTable]
+) -> Iterator[tuple[str, str]]:
+    """Tables that can be unlogged for a while without a trace: see `rewritten`."""
+    fixed = [table for table in tables if table.kind == "r" and not table.toasted]
+    found = publications.unnamed(connection, options.publication, fixed)
+    if found:
+        guard = quoted(f"{options.slot[:57]}_named")
+        yield (
+            f"publication {options.publication!r} does not name table {found[0].name!r}: the server then allows "
+            "SET UNLOGGED, whose changes the log lacks, and without a TOAST table nothing tells it later",
+            f"name it in any publication: CREATE PUBLICATION {guard} FOR TABLE "
+            + ", ".join(table.sql for table in found),
         )
 
 

@@ -34,6 +34,7 @@ def of(seen: Now, slot: str, published: Published, tables: Sequence[Identified])
         "published": dict(published.tables),
         "publication": published.written,
         "publication_oid": published.oid,
+        "schemas": dict(published.schemas),
         "database": seen.database,
         "slot": slot,
         "tables": oids,
@@ -119,6 +120,13 @@ def _require_same_publication(before: Mapping[str, Any], now: Mapping[str, Any])
     if lost:
         raise StateConflict(
             f"table {lost[0]!r} left the publication, at least for a while: the log lacks changes of it", anew
+        )
+    moved = [name for name, by in before.get("schemas", {}).items() if now["schemas"].get(name) != by]
+    if moved:
+        raise StateConflict(
+            f"table {moved[0]!r} is published with its schema, and since the job began it was moved, renamed or "
+            "given to another owner, or the schema left the publication for a while: the log may lack changes",
+            anew,
         )
     if before.get("publication") is not None and before["publication"] != now["publication"]:
         raise StateConflict(

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from backfill_cli.upstreams.postgres.client import asking
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
     Connection = psycopg.Connection[Any]
 
+SCHEMAS_FROM = 150_000
+"""From this version on a publication can have whole schemas."""
+
 MADE_BY_US = "made by backfill for "
 """Begins the comment of a publication that we created; the slots of the jobs that use it follow."""
 
@@ -21,12 +24,15 @@ MADE_BY_US = "made by backfill for "
 @dataclass(frozen=True, slots=True)
 class Published:
     """tables: by table, the oid of the object that puts it into the publication; None if it is not published.
-    written: the transaction that wrote the publication's own catalog row, oid: its own; None without one.
+    written: the transaction that wrote the publication's own catalog row, oid: its own; None without one. schemas:
+    of each table that is published with its schema alone, what changes when either leaves it for a while: the
+    entry of the schema, and the transaction that moved, renamed or created the table.
     """
 
     tables: Mapping[str, int | None]
     written: str | None
     oid: int | None
+    schemas: Mapping[str, str] = field(default_factory=dict)
 
 
 class Named(Protocol):
@@ -39,20 +45,45 @@ class Named(Protocol):
 
 
 def published(connection: "Connection", publication: str, tables: Sequence[Named]) -> Published:
-    """What the publication contains now."""
-    query = """
-        SELECT c.oid::bigint, coalesce(r.oid, CASE WHEN p.puballtables OR EXISTS (
+    """What the publication contains now; not a partition whose changes it sends as those of another table."""
+    by_schema = "SELECT NULL::oid AS oid WHERE false"
+    if connection.info.server_version >= SCHEMAS_FROM:
+        by_schema = "SELECT oid FROM pg_publication_namespace WHERE pnpubid = p.oid AND pnnspid = c.relnamespace"
+    query = f"""
+        SELECT c.oid::bigint, CASE WHEN NOT EXISTS (
+            SELECT FROM pg_partition_ancestors(c.oid) a WHERE p.pubviaroot AND c.relispartition
+            AND a.relid <> c.oid AND (p.puballtables OR EXISTS (
+                SELECT FROM pg_publication_rel WHERE prpubid = p.oid AND prrelid = a.relid))
+        ) THEN coalesce(r.oid, CASE WHEN p.puballtables OR EXISTS (
             SELECT FROM pg_publication_tables t WHERE t.pubname = p.pubname AND t.schemaname = n.nspname
-            AND t.tablename = c.relname) THEN p.oid END)::bigint, p.xmin::text, p.oid::bigint
+            AND t.tablename = c.relname) THEN p.oid END) END::bigint,
+            CASE WHEN r.oid IS NULL AND NOT p.puballtables THEN s.oid || ' ' || y.xmin END,
+            p.xmin::text, p.oid::bigint
         FROM pg_publication p CROSS JOIN pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+        JOIN pg_type y ON y.oid = c.reltype
         LEFT JOIN pg_publication_rel r ON r.prpubid = p.oid AND r.prrelid = c.oid
+        LEFT JOIN LATERAL ({by_schema}) s ON true
         WHERE p.pubname = %s AND c.oid = ANY(%s::oid[])"""
     with asking("reading the publication"):
-        rows = connection.execute(query, (publication, [table.oid for table in tables])).fetchall()
+        rows = connection.execute(query.encode(), (publication, [table.oid for table in tables])).fetchall()
     found = {oid: by for oid, by, *_ in rows}
+    schemas = {oid: schema for oid, _, schema, *_ in rows if schema is not None}
+    written, oid = rows[0][3:] if rows else (None, None)
     return Published(
-        {table.name: found.get(table.oid) for table in tables}, *(rows[0][2:] if rows else (None, None))
+        {table.name: found.get(table.oid) for table in tables},
+        written,
+        oid,
+        {table.name: schemas[table.oid] for table in tables if table.oid in schemas},
     )
+
+
+def unnamed(connection: "Connection", publication: str, tables: Sequence[PgTable]) -> list[PgTable]:
+    """Those that the publication has, and that neither it nor another publication names."""
+    query = "SELECT prrelid::bigint FROM pg_publication_rel WHERE prrelid = ANY(%s::oid[])"
+    has = published(connection, publication, tables).tables
+    with asking("reading the publication"):
+        named = {oid for (oid,) in connection.execute(query, ([table.oid for table in tables],)).fetchall()}
+    return [table for table in tables if has[table.name] is not None and table.oid not in named]
 
 
 def missing(connection: "Connection", publication: str, tables: Sequence[PgTable]) -> list[str] | None:

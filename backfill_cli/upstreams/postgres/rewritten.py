@@ -4,8 +4,8 @@
 files and updates the columns' catalog rows. VACUUM FULL, CLUSTER and TRUNCATE only rewrite files, SET NOT NULL and
 SET STATISTICS only update catalog rows. One of each between two looks is taken for such an ALTER COLUMN.
 
-SET UNLOGGED, changes, and SET LOGGED only rewrite files too; but ALTER TABLE makes a new TOAST table each time, and
-the others keep it. Of a table that a publication names, the server refuses SET UNLOGGED.
+SET UNLOGGED, changes, and SET LOGGED only rewrite files too; but ALTER TABLE makes a new TOAST table each time,
+and the others keep it. Of a table that a publication names, the server refuses SET UNLOGGED.
 """
 
 import json
@@ -129,8 +129,8 @@ def _require_logged(name: str, was: Sequence[Any] | None, now: Sequence[Any] | N
         )
     if not found and not is_partition:
         raise _untold(
-            f"table {name!r}: its file is new, no publication has named it all the while, and without a TOAST table "
-            "nothing tells TRUNCATE or VACUUM FULL from SET UNLOGGED, changes, and SET LOGGED"
+            f"table {name!r}: its file is new, no publication has named it all the while, and without a TOAST "
+            "table nothing tells TRUNCATE or VACUUM FULL from SET UNLOGGED, changes, and SET LOGGED"
         )
 
 

@@ -148,8 +148,31 @@ def described(connection: "psycopg.Connection[Any]", specs: Sequence[TableSpec])
     with asking("reading its catalog"):
         rows = {spec.name: _row(connection, spec.name) for spec in specs}
         oids = [row[0] for row in rows.values()]
+        _require_apart(connection, {name: row[0] for name, row in rows.items()})
         columns = by_table(connection.execute(COLUMNS, (oids,)).fetchall())
     return tuple(_table(spec, rows[spec.name], columns.get(rows[spec.name][0], ())) for spec in specs)
+
+
+def _require_apart(connection: "psycopg.Connection[Any]", oids: Mapping[str, int]) -> None:
+    """No table is named twice, or has another as a partition: all its changes come under one of the names."""
+    names: dict[int, str] = {}
+    for name, oid in oids.items():
+        twin = names.setdefault(oid, name)
+        if twin != name:
+            raise UsageError(
+                f"tables {twin!r} and {name!r} are the same table: its changes would be applied to one of them",
+                "name it once",
+            )
+    query = """
+        SELECT t.oid::bigint, a.relid::oid::bigint
+        FROM unnest(%(all)s::oid[]) t (oid), pg_partition_ancestors(t.oid) a
+        WHERE a.relid <> t.oid AND a.relid = ANY(%(all)s::oid[])"""
+    for part, whole in connection.execute(query, {"all": list(names)}).fetchall():
+        raise UsageError(
+            f"table {names[part]!r} is a partition of table {names[whole]!r}: the log has its changes as those of "
+            "that table",
+            "name only one of them; a job that has already begun must be dropped and started over",
+        )
 
 
 _SIGNATURE = """

@@ -139,8 +139,9 @@ DESCRIBED = _COLUMNS_OF.format(
 def by_table(rows: Iterable[Sequence[Any]]) -> dict[int, tuple[Column, ...]]:
     """The columns that COLUMNS found, in order, by their table's oid."""
     found: dict[int, tuple[Column, ...]] = {}
-    for table, *row, reaches in rows:
-        found[table] = (*found.get(table, ()), Column(*row, reaches=tuple(reaches)))
+    for table, *row in rows:
+        row[-1] = tuple(row[-1])
+        found[table] = (*found.get(table, ()), Column(*row))
     return found
 
 
@@ -172,8 +173,8 @@ def spark_field(column: Column, table: str = "…") -> dict[str, Any]:
     """
     if not _NAMES_OF_OBJECTS.isdisjoint(column.reaches):
         raise UsageError(
-            f"table {table}, column {column.name!r}: {column.type_name} cannot be read exactly: its text holds the "
-            "name of another object, and changes when that object is renamed",
+            f"table {table}, column {column.name!r}: {column.type_name} cannot be read exactly: its text holds "
+            "the name of another object, and changes when that object is renamed",
             f"keep the text as it is now: ALTER TABLE {table} ALTER COLUMN {quoted(column.name)} TYPE "
             f"text{'[]' if column.element_oid else ''}; every plain column of a table is copied",
         )
