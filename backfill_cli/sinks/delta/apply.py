@@ -18,6 +18,7 @@ from backfill_cli.formats.lake.unique import refuse_duplicates
 from backfill_cli.formats.lake.unique_files import unique_in_files
 from backfill_cli.model.plan import StagedTable
 from backfill_cli.model.schema import columns_of, names_of
+from backfill_cli.sinks.delta.partitions import require_representable
 from backfill_cli.spark.names import quoted
 from backfill_cli.spark.object_store import meant
 
@@ -42,6 +43,7 @@ def apply(
     staged = commit.staged.tables.get(table.name) or StagedTable()
     added, changed = inserts(session, commit, table), changes(session, commit, table)
     with delta_writing(table, where):
+        require_representable([one for one in (added, changed) if one is not None], table, where)
         if staged.truncated:
             with _numbered(session, app, number):
                 _replace(session, table, where, added, changed)
