@@ -1,5 +1,6 @@
 """Which Iceberg files workers read by themselves: just the snapshot's rows, or they are left to Spark."""
 
+import json
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -105,3 +106,24 @@ def test_a_file_that_is_gone_before_it_is_read_is_told_as_expired_if_its_snapsho
             "retain_last => 1)"
         )
     assert isinstance(upstream.failure(failed.value), HistoryGone if expired else Fatal)
+
+
+def test_rows_from_before_a_column_with_an_initial_default_are_read_with_it(
+    world: IcebergWorld, spark: "SparkSession"
+) -> None:
+    world.create(format__version="3")
+    world.sql("INSERT INTO {t} VALUES (1, 'a')")
+    world.sql("ALTER TABLE {t} ADD COLUMN more INT")
+    metadata = world.folder / "orders" / "metadata"
+    newest = metadata / f"v{(metadata / 'version-hint.text').read_text()}.metadata.json"
+    told = json.loads(newest.read_text())  # Spark's SQL gives no column a default
+    told["schemas"][-1]["fields"][-1] |= {"initial-default": 7, "write-default": 7}
+    newest.write_text(json.dumps(told))
+    for hidden in metadata.glob(".v*.crc"):
+        hidden.unlink()
+    world.sql("INSERT INTO {t} (id, name, more) VALUES (2, 'b', 8)")
+    upstream = world.open()
+    (split,) = upstream.pin().splits
+    assert by_workers(upstream, spark, SnapshotRead(TABLE, split.id)) is None
+    found = upstream.scan(spark, TABLE, [SnapshotRead(TABLE, split.id)]).orderBy("id").toArrow().to_pylist()
+    assert [(one["id"], one["more"]) for one in found] == [(1, 7), (2, 8)]

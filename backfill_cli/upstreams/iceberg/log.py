@@ -118,6 +118,14 @@ class FollowedTable:
                 "cannot be followed",
                 f"{copied_on_write(self._table.place)}; then {START_OVER}",
             )
+        for added in schema_of(held, one).fields:
+            if added.name not in self._fields and added.initial_default is not None:
+                raise Fatal(
+                    f"{self._table.place}: column {added.name!r} was added with the default "
+                    f"{str(added.initial_default)!r}, which rows from before that have too; the sink's rows would "
+                    "have NULL",
+                    f"{START_OVER}: the table's rows, as read now, have the default",
+                )
         for name, kept in field_ids(schema_of(held, one)).items():
             if self._fields.setdefault(name, kept) != kept:
                 raise Fatal(
