@@ -2,6 +2,7 @@
 
 import os
 import shlex
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -56,16 +57,16 @@ def init(
     from backfill_cli.view.hints import of_file
 
     if os.path.lexists(file):
-        raise UsageError(f"{file} already exists", "name another file: backfill init other.toml")
+        raise UsageError(f"{file} already exists", _another())
     text = template(upstream, sink, look(upstream, path, changes))
     if file.isprintable():  # otherwise it could end the comment
         text = of_file(text, file)
     try:
         handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     except FileExistsError:
-        raise UsageError(f"{file} already exists", "name another file: backfill init other.toml") from None
+        raise UsageError(f"{file} already exists", _another()) from None
     except OSError as error:
-        raise UsageError(f"{file}: {error.strerror}", "name another file: backfill init job.toml") from None
+        raise UsageError(f"{file}: {error.strerror}", _another()) from None
     with os.fdopen(handle, "w", encoding="utf-8") as written:
         written.write(text)
     blank = [line.partition(" = ")[0] for line in text.splitlines() if FILL_IN in line]
@@ -75,6 +76,20 @@ def init(
     else:
         first = f"fill in {', '.join(named)} in it, then" if named else "read its comments, then"
         say(f"wrote {file}\nTry: {first}: backfill plan --config {shlex.quote(str(file))}")
+
+
+def _another() -> str:
+    """A file that can be written: here, else at home or among temporary files."""
+    from tempfile import gettempdir
+
+    folders = [
+        folder for folder in ("", str(Path.home()), gettempdir()) if os.access(folder or ".", os.W_OK | os.X_OK)
+    ]
+    files = (
+        os.path.join(folder, name) for folder in folders for name in ("job.toml", "other.toml", "another.toml")
+    )
+    free = next((file for file in files if not os.path.lexists(file)), None)
+    return "name another file" + (f": backfill init {shlex.quote(free)}" if free else "")
 
 
 def _in_their_tables(lines: list[str], mark: str) -> list[str]:

@@ -7,6 +7,7 @@ path below the place's folder, with `/`; names are ordered as text.
 import fnmatch
 import os
 import re
+import shlex
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -40,6 +41,11 @@ class File:
 
     def same_as(self, other: "File") -> bool:
         return (self.size, self.mtime_ns) == (other.size, other.mtime_ns)
+
+
+def touched(path: str, mtime_ns: int) -> str:
+    """The command that gives a local file this modification time."""
+    return f"touch -d @{mtime_ns // 10**9}.{mtime_ns % 10**9:09d} {shlex.quote(path)}"
 
 
 @dataclass(frozen=True, slots=True)

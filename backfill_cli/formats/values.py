@@ -115,7 +115,10 @@ def _instant(raw: "Column", unit: str | None, target: SparkType, named: Named) -
 
     if unit is None:
         number = exact.failing(
-            named, "a numeric timestamp of unknown unit", raw, 'set upstream.changes.timestamps = "ms|us|ns"'
+            named,
+            "a numeric timestamp of unknown unit",
+            raw,
+            'set upstream.changes.timestamps = "ms", or "us", or "ns"',
         )
     else:
         number = exact.of_units(raw.try_cast("bigint"), unit, target, named)

@@ -20,8 +20,8 @@ REBUILT = {("backfill_cli/spark/failures.py", "from_spark"), ("commands/_detache
 
 @dataclass(frozen=True)
 class Site:
-    """name: `module.py:function#n`, the n-th of that function. value: the name of the constant that is the hint,
-    or the site's own. text: a pattern of what it says, None if that is computed. at: (file, line, column).
+    """name: `module.py:function#n`, the n-th of that function. value: the name of the constant or function that is
+    the hint, or the site's own. text: a pattern of what it says, None if that is computed. at: file, line, column.
     """
 
     name: str
@@ -129,8 +129,14 @@ def _sites(module: _Module, carriers: Carriers, constants: dict[str, ast.expr]) 
         name = f"{module.file}:{function}#{count[function]}"
         constant = _defined(hint, module) if isinstance(hint, ast.Name | ast.Attribute) else ""
         text = constants.get(constant, hint)
-        value = constant if constant in constants else name
+        value = constant if constant in constants else _function(hint, module) or name
         yield Site(name, value, _pattern(text), (module.file, call.lineno, call.col_offset))
+
+
+def _function(hint: ast.expr, module: _Module) -> str:
+    """The function of ours that says this hint for several sites; empty if there is none."""
+    name = _defined(hint.func, module) if isinstance(hint, ast.Call) and isinstance(hint.func, ast.Name) else ""
+    return name if name in module.names.values() and name.startswith("backfill_cli.") else ""
 
 
 def _calls(

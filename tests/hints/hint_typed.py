@@ -1,6 +1,8 @@
 """A test types a hint, in the state in which it was shown: what it can be asked for, and what is then recorded."""
 
+import re
 import shlex
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -9,6 +11,8 @@ from hint_log import Place, append, latest
 from hint_run import recorded
 
 from backfill_cli.errors import BackfillError
+
+_OPTION = re.compile(r"(?<!\S)(--[a-z-]+)(?: (?!or\b|and\b)([^\s,;(-][^\s,;]*))?")
 
 
 class Typed:
@@ -38,6 +42,20 @@ class Typed:
         found = {one.path: one.value for one in hint_words.settings(self.hint)}
         assert found, f"no setting in {self.hint!r}"
         return found
+
+    def options(self) -> dict[str, str]:
+        """Each option of the command that was refused, with its value; empty for a flag."""
+        self.taken = True
+        found = {one[1]: one[2] or "" for one in _OPTION.finditer(self.hint)}
+        assert found, f"no option in {self.hint!r}"
+        return found
+
+    def run_in_shell(self, program: str) -> None:
+        """What the hint lets a shell do by this program, to its end."""
+        self.taken = True
+        found = re.search(rf"\b{program} .*?(?=; |, (?:or|and)\b|, then|$)", self.hint)
+        assert found, f"no {program} in {self.hint!r}"
+        subprocess.run(found[0], shell=True, check=True, timeout=60)
 
     def says(self, what: str) -> None:
         """The test does this by itself: the hint asks for it in these words."""

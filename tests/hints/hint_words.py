@@ -12,11 +12,15 @@ COMMAND = re.compile(
 )
 SQL = re.compile(
     r"(?<![\w(])(?:(?:ALTER|CREATE|DROP|TRUNCATE) (?:TABLE|SYSTEM|ROLE|PUBLICATION|UNIQUE|INDEX|SCHEMA|VIEW)"
-    r"|SELECT|GRANT|REVOKE|CALL|UPDATE|DELETE FROM|INSERT INTO) .*?(?=; |;?$|, (?:and|or|then|with)\b| \()",
+    r"|SELECT|GRANT|REVOKE|CALL|UPDATE|DELETE FROM|INSERT INTO) .*?(?=; |;?$|, (?:and|or|then|with)\b|, ?$)",
     re.MULTILINE,
 )
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
 ROOTS = "job|upstream|tables|sink|transform|barrier|throttle|catch_up|retry|spool|spark|hooks"
+OF_OTHERS = re.compile(
+    r"pip install [^;,]*|[\w.]+ = \S+(?= in the connector)|\bspark\.(?!conf|master|remote)[\w.]+"
+)
+"""Commands and settings of others than this program."""
 PATH = re.compile(rf"(?<![\w./'\"`-])(?!job\.toml)(?:{ROOTS})(?:\.[a-z_]+)+(?![\w/]|\.\w)")
 SETTING = re.compile(r"(?<![\w.'\"`-])([a-z_]+(?:\.[a-z_]+)*) = (?=[\"'\[{\dtf])")
 
@@ -39,8 +43,8 @@ def statements(text: str) -> list[str]:
 
 
 def without_typed(text: str) -> str:
-    """The hint without its commands and its SQL."""
-    return SQL.sub("", COMMAND.sub("", text))
+    """The hint without its commands, its SQL, and what is for other programs."""
+    return OF_OTHERS.sub("", SQL.sub("", COMMAND.sub("", text)))
 
 
 def settings(text: str) -> list[Setting]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from hint_typed import typed
 from postgres import Server
 from postgres_database import Database, database
 
@@ -198,6 +199,31 @@ def test_all_that_a_publication_lacks_of_a_partitioned_table_is_said_at_once(db:
     db(*statements)
     assert upstream.would_refuse(db.name) == []
     upstream.close()
+
+
+@pytest.mark.parametrize(
+    "has",
+    [
+        "FOR TABLE p WITH (publish_via_partition_root = true)",
+        "FOR ALL TABLES WITH (publish_via_partition_root = true)",
+        "FOR TABLE p, p1 WITH (publish_via_partition_root = true)",
+    ],
+)
+def test_a_partition_that_is_published_as_its_root_gets_a_publication_of_its_own(db: Database, has: str) -> None:
+    """ADD TABLE is refused by the server, or changes nothing."""
+    db(*PARTED, f"CREATE PUBLICATION {db.name} {has}")
+    options = PostgresOptions(dsn=db.dsn, slot=db.name)
+    upstream: Any = PostgresUpstream(options, [TableSpec("p1", ("id",))])
+    upstream.pin()
+    with pytest.raises(UsageError, match="lacks changes that this job needs") as refused:
+        upstream.may_hold()
+    upstream.close()
+    with typed(refused.value) as hint:
+        own = {path.removeprefix("upstream."): value for path, value in hint.settings().items()}
+        upstream = PostgresUpstream(options.model_copy(update=own), [TableSpec("p1", ("id",))])
+        upstream.pin()
+        assert upstream.would_refuse(db.name) == []
+        upstream.close()
 
 
 @pytest.mark.parametrize("identity", ["NOTHING", "USING INDEX other"])

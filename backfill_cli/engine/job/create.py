@@ -40,10 +40,14 @@ if TYPE_CHECKING:
     from backfill_cli.catalog.lease import JobLock
 
 
-_HOW_WRITTEN = tuple(
-    f"upstream.{side}{option}"
-    for side in ("changes.", "changes.value.", "value.")
-    for option in ("decimals", "timestamps")
+_HOW_WRITTEN = (
+    *(
+        f"upstream.{side}{option}"
+        for side in ("changes.", "changes.value.", "value.")
+        for option in ("decimals", "timestamps")
+    ),
+    "upstream.changes.file_format",
+    *(f"upstream.changes.csv.{option}" for option in ("header", "quote", "escape", "multi_line")),
 )
 
 

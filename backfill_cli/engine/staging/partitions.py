@@ -186,8 +186,8 @@ class PartitionStager:
         raise BadData(
             f"table {self._table.name!r}: the record at partition {first['partition']}, offset {first['offset']} "
             f"cannot be read: {first['_error']}{f' (and {more} more)' if more else ''}",
-            "fix the program that writes it, or put such records into a side table of the sink: "
-            'upstream.on_error = "quarantine"',
+            "put it, and all others that cannot be read, into a side table of the sink: "
+            'upstream.on_error = "quarantine"; to fix the program that writes them helps later records only',
         )
 
     def _quarantined(self, path: Path, counted: _Counted, attempt: Path) -> dict[str, StagedTable]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from pathlib import PurePosixPath
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -46,8 +46,12 @@ class _Options(BaseModel):
 
 
 class CsvOptions(_Options):
-    """The dialect of CSV files. An unquoted empty field is NULL; a quoted one is an empty string."""
+    """The dialect of CSV files. An unquoted empty field is NULL; a quoted one is an empty string.
 
+    at: its path in the config.
+    """
+
+    at: ClassVar[str] = "upstream.snapshot.csv"
     header: bool = Field(default=False, description="the first line of each file names its columns")
     delimiter: str = Field(default=",", min_length=1, max_length=1, description="one character between fields")
     quote: str = Field(default='"', min_length=1, max_length=1, description="one character around fields")
@@ -65,6 +69,10 @@ class CsvOptions(_Options):
             if not getattr(self, name).isascii():
                 raise ValueError(f"csv.{name} must be one ASCII character, not {getattr(self, name)!r}")
         return self
+
+
+class ChangesCsv(CsvOptions):
+    at: ClassVar[str] = "upstream.changes.csv"
 
 
 class SnapshotFiles(_Options):
@@ -167,7 +175,7 @@ class ChangesOptions(_Options):
         description="types, as Spark DDL, of columns that are added later in files that carry no types; or one "
         "DDL per table, by table name",
     )
-    csv: CsvOptions = Field(default=CsvOptions(), description="how csv files are written")
+    csv: ChangesCsv = Field(default=ChangesCsv(), description="how csv files are written")
 
     @model_validator(mode="after")
     def _format_allows(self) -> Self:

@@ -146,7 +146,8 @@ class KafkaChanges:
                 raise HistoryGone(
                     f"topic '{self._options.topic}', partition {p}: its log begins at offset {oldest[p]}, with no "
                     f"record from before {told}: changes in between may have been deleted",
-                    f'{_NEWER}; if the topic holds all changes since the snapshot was begun: from = "earliest"',
+                    f"{_NEWER}; if the topic holds all changes since the snapshot was begun: "
+                    'upstream.changes.from = "earliest"',
                 )
         return position_of(found)
 

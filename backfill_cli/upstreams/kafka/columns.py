@@ -26,7 +26,7 @@ def of_source(
     if options.value.format == "debezium":
         if table.key in ((), EVENT_KEY):
             fault = f"tables: '{table.name}' needs key: debezium values are changes of a table"
-            raise ConfigError("config", [fault], 'name its primary key, for example key = ["id"]')
+            raise ConfigError("config", [fault], 'name its primary key in [[tables]], for example key = ["id"]')
         _refuse_lacking(value, options, samples)
         debezium.encodings(value, options.value, options.at)
     missing = [name for name in table.key if name not in value and name not in EVENT_KEY]
@@ -87,7 +87,9 @@ def _of_debezium(options: KafkaOptions, samples: Samples) -> Columns:
     if options.value.ddl is None:
         if not samples.told:
             fault = f"upstream.value.schema: missing, and no record of topic '{options.topic}' has a schema block"
-            raise ConfigError("upstream", [fault], 'declare the columns: schema = "id BIGINT, note STRING"')
+            raise ConfigError(
+                "upstream", [fault], 'declare the columns: upstream.value.schema = "id BIGINT, note STRING"'
+            )
         return debezium_block.with_told(debezium_block.columns_of(options.topic, samples.told), samples.told)
     declared = _of_value(options, None)
     unknown = [name for name in declared if name not in samples.names]

@@ -1,6 +1,6 @@
 """The publication: which of the tables' changes the slot's reader is sent, and who created it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -87,7 +87,9 @@ def unnamed(connection: "Connection", publication: str, tables: Sequence[PgTable
 
 
 def missing(connection: "Connection", publication: str, tables: Sequence[PgTable]) -> list[str] | None:
-    """The statements that make a publication contain all of the tables' changes; None if it does not exist."""
+    """What makes a publication contain all of the tables' changes: statements; and where one cannot name a table,
+    as a partition whose root it has, another publication in the config. None if it does not exist.
+    """
     complete = "pubinsert AND pubupdate AND pubdelete AND pubtruncate"
     own = "ARRAY(SELECT prrelid::bigint FROM pg_publication_rel WHERE prpubid = p.oid)"
     query = f"SELECT {complete}, pubviaroot, puballtables, {own} FROM pg_publication p"
@@ -106,16 +108,27 @@ def missing(connection: "Connection", publication: str, tables: Sequence[PgTable
     if not via_root and any(table.kind == "p" for table in tables):
         wanted.append(f"ALTER PUBLICATION {name} SET (publish_via_partition_root = true)")
     listed = {(row["schemaname"], row["tablename"]): row for (row,) in rows}
+    apart = f'give the job a publication of its own: upstream.publication = "{publication}_own"'
     for table in tables:
         row = listed.get((table.schema, table.relation))
         # a publication that does not go by the root lists a partitioned table's partitions instead of it
         hidden = table.kind == "p" and not via_root and (every_table or table.oid in own_tables)
+        add = f"ALTER PUBLICATION {name} ADD TABLE {table.sql}"
         if row is None and not hidden:
-            wanted.append(f"ALTER PUBLICATION {name} ADD TABLE {table.sql}")
+            wanted.append(apart if every_table or _has_ancestor(connection, table, listed) else add)
         elif row is not None and (row.get("rowfilter") or _leaves_out(row, table)):
-            wanted.append(f"ALTER PUBLICATION {name} DROP TABLE {table.sql}; ")
-            wanted[-1] += f"ALTER PUBLICATION {name} ADD TABLE {table.sql}"
-    return wanted
+            own = table.oid in own_tables
+            wanted.append(f"ALTER PUBLICATION {name} DROP TABLE {table.sql}; {add}" if own else apart)
+    return list(dict.fromkeys(wanted))
+
+
+def _has_ancestor(connection: "Connection", table: PgTable, listed: Container[tuple[str, str]]) -> bool:
+    """Whether a table that this one is a partition of is published instead of it."""
+    query = """
+        SELECT n.nspname::text, c.relname::text FROM pg_partition_ancestors(%s::oid) a
+        JOIN pg_class c ON c.oid = a.relid JOIN pg_namespace n ON n.oid = c.relnamespace"""
+    with asking("reading the publication"):
+        return any(found in listed for found in connection.execute(query, (table.oid,)).fetchall())
 
 
 def _leaves_out(row: dict[str, Any], table: PgTable) -> bool:

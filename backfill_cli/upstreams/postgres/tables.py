@@ -138,7 +138,8 @@ def primary_keys(connection: "psycopg.Connection[Any]", names: Sequence[str]) ->
     without = [name for name, key in found.items() if not key]
     if without:
         raise UsageError(
-            f"table {without[0]!r} has no primary key", 'name columns that are unique and NOT NULL: key = ["…"]'
+            f"table {without[0]!r} has no primary key",
+            'name columns that are unique and NOT NULL in [[tables]]: key = ["…"]',
         )
     return found
 
@@ -218,7 +219,7 @@ def _row(connection: "psycopg.Connection[Any]", name: str) -> Any:
             raise UsageError(
                 f"table {name!r}: not a valid name in SQL",
                 "put double quotes around each part that has capitals or spaces: "
-                """name = '"My Schema"."My Table"'""",
+                """[[tables]] name = '"My Schema"."My Table"'""",
             ) from exc
     if row is None:
         known = _names(connection)

@@ -75,6 +75,17 @@ def not_confirmed(s: Scene) -> str:
     return s.refused("drop", "orders")
 
 
+def not_confirmed_with_rows(s: Scene) -> str:
+    return s.refused("drop", "orders", "--with-rows")
+
+
+def failed_before_caught_up(s: Scene) -> str:
+    with s.catalog.claim("orders", "test", 5) as claim:
+        claim.store.become(JobState.STARTING, "")
+        claim.store.become(JobState.FAILED, "it broke")
+    return s.refused("wait", "--for", "caught-up")
+
+
 def not_confirmed_for_a_sink(s: Scene) -> str:
     s.catalog.path.unlink()
     return s.refused("drop", "orders", "--sink", "job.toml")
@@ -138,11 +149,11 @@ STATES: dict[str, tuple[Callable[[Scene], str], ...]] = {
     "backfill_cli/config/looked.py:look": (init_of_no_files,),
     "backfill_cli/upstreams/files/looking/sample.py:folder": (init_of_a_name_that_is_a_pattern,),
     "backfill_cli/upstreams/files/looking/sample.py:opened": (init_of_a_broken_file,),
-    "commands/drop.py:drop": (not_confirmed, not_confirmed_for_a_sink),
+    "commands/drop.py:drop": (not_confirmed, not_confirmed_for_a_sink, not_confirmed_with_rows),
     "commands/throttle.py:rows_per_second": (not_a_rate,),
     "commands/_posting.py:_waited": (not_taken_in_time,),
     "commands/_detached.py:start_detached": (no_barrier_in_time,),
     "commands/_options.py:config_file": (no_config_named,),
     "commands/_options.py:no_job": (no_job_at_all, no_job_here_but_above),
-    "commands/wait.py:wait": (stopped_before_caught_up, not_caught_up_in_time),
+    "commands/wait.py:wait": (failed_before_caught_up, stopped_before_caught_up, not_caught_up_in_time),
 }

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from files_builders import at, event, land, opened, pending, restored, root
+from hint_typed import typed
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -48,10 +49,12 @@ def test_case_46_an_object_that_grows_after_it_was_applied_is_named(
         file.write(event(2) + "\n")
     with pytest.raises(Fatal, match=r"1\.json changed from \d+ to \d+ bytes after it was read") as caught:
         upstream.observe(at("1.json"), False)
-    assert "remove this one" in caught.value.hint
-    land(root / "changes", "3.json", event(2))
-    path.unlink()
-    assert pending(restored(root, pin, upstream.remembered(at("1.json"))), at("1.json")) == ["2.json", "3.json"]
+    with typed(caught.value) as hint:
+        hint.says("land the added part as a separate file with a later name, and remove this one")
+        land(root / "changes", "3.json", event(2))
+        path.unlink()
+        after = restored(root, pin, upstream.remembered(at("1.json")))
+        assert pending(after, at("1.json")) == ["2.json", "3.json"]
 
 
 def test_an_object_that_is_replaced_is_remembered_as_it_was_when_it_was_read(

@@ -2,11 +2,14 @@
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from files_builders import ROW, event, land, opened, parquet
+from hint_typed import typed
 
 from backfill_cli.contracts import TableSpec
 from backfill_cli.errors import BackfillError, BadData, ConfigError, Fatal
@@ -221,3 +224,57 @@ def test_a_declared_schema_that_is_no_ddl_is_an_error_of_ours(tmp_path: Path) ->
     upstream = connector.open(connector.options.model_validate(config), [TableSpec("t", ("id",))])
     with pytest.raises(BackfillError, match="BIGINTEGER"):
         upstream.pin()
+
+
+def deleted_and_put_back(file: Path) -> Callable[[], None]:
+    kept = file.read_bytes()
+    file.unlink()
+    return lambda: void(file.write_bytes(kept))
+
+
+def rewritten(file: Path) -> Callable[[], None]:
+    os.utime(file, ns=(5, 5))
+    return lambda: None
+
+
+def grown(file: Path) -> Callable[[], None]:
+    kept = file.read_bytes()
+    file.write_bytes(kept + b"more")
+    return lambda: void(file.write_bytes(kept))
+
+
+def void(_: object) -> None:
+    """As the shell's `true`."""
+
+
+@pytest.mark.parametrize("changed", [deleted_and_put_back, rewritten, grown])
+def test_a_pinned_file_is_put_back_as_the_hint_says(tmp_path: Path, changed: Any) -> None:
+    """Its time, too, which most copies do not keep."""
+    file = parquet(tmp_path / "snapshot" / "it's a.parquet")
+    pin = opened(tmp_path).pin()
+    put_back = changed(file)
+    with pytest.raises(Fatal, match="since the snapshot was pinned") as refused:
+        look_at(tmp_path, pin)
+    put_back()
+    with typed(refused.value) as hint:
+        hint.run_in_shell("touch")
+        look_at(tmp_path, pin)
+
+
+def test_a_file_that_was_added_to_a_pinned_snapshot_is_removed(tmp_path: Path) -> None:
+    parquet(tmp_path / "snapshot" / "a.parquet")
+    pin = opened(tmp_path).pin()
+    more = parquet(tmp_path / "snapshot" / "b.parquet")
+    with pytest.raises(Fatal, match="was added since the snapshot was pinned") as refused:
+        look_at(tmp_path, pin)
+    with typed(refused.value) as hint:
+        hint.says("remove it")
+        more.unlink()
+        look_at(tmp_path, pin)
+
+
+def look_at(root: Path, pin: Any) -> None:
+    """As the next process does before it reads."""
+    upstream = opened(root)
+    upstream.restore(pin)
+    upstream.observe(START, True)

@@ -148,7 +148,7 @@ def file_kind(options: ChangesOptions, file: File) -> FileFormat:
     if kind is None:
         raise BadData(
             f"{file.path}: its name does not show its format",
-            'set upstream.changes.file_format = "parquet|csv|json"',
+            'set upstream.changes.file_format = "parquet", or "csv", or "json"',
         )
     return kind
 

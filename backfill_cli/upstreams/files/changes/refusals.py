@@ -1,8 +1,10 @@
 """Errors about changes to change files that are not allowed, each with the commands that undo them."""
 
+import shlex
+
 from backfill_cli.errors import Fatal, HistoryGone
-from backfill_cli.formats.listing import File
-from backfill_cli.upstreams.files.changes.consumed import Entry, Fault
+from backfill_cli.formats.listing import File, touched
+from backfill_cli.upstreams.files.changes.consumed import Fault
 
 NAME_IT_LATER = (
     "if its changes are wanted and not in the sink, rename it so that it sorts after that one; otherwise remove it"
@@ -14,14 +16,17 @@ def changed(table: str, fault: Fault, cursor: str) -> Fatal:
     if was is None:
         return late(table, file, cursor, NAME_IT_LATER)
     grown = file.size > was[1]
-    restore = f"touch -d @{_stamp(was)} '{file.path}'"
+    restore = touched(file.path, was[2])
     if was[1] != file.size:
         what = f"changed from {was[1]} to {file.size} bytes after it was read"
-        hint = "restore the file as it was; land changes as separate files with later names"
+        hint = (
+            f"restore the file as it was, with its time: {restore}; "
+            "land changes as separate files with later names"
+        )
         if grown:
             hint = (
                 "land the added part as a separate file with a later name, and restore this one: truncate -s "
-                f"{was[1]} '{file.path}' && {restore}"
+                f"{was[1]} {shlex.quote(file.path)} && {restore}"
             )
     else:
         what = "was rewritten after it was read (its modification time changed)"
@@ -42,7 +47,7 @@ def renamed(table: str, file: File, was: str) -> Fatal:
     return Fatal(
         f"table '{table}': {file.path} is '{was}', which was already applied, under another name: "
         f"it has the same inode, size and time, and '{was}' is gone",
-        f"if it holds other changes: touch '{file.path}'; if not, rename it back to '{was}'",
+        f"if it holds other changes: touch {shlex.quote(file.path)}; if not, rename it back to '{was}'",
     )
 
 
@@ -51,8 +56,3 @@ def gone_unread(table: str, path: str) -> HistoryGone:
         f"table '{table}': change file {path} is gone and was not read yet",
         "put it back, or drop the job and start over",
     )
-
-
-def _stamp(entry: Entry) -> str:
-    """The file's time, as `touch -d @` takes it."""
-    return f"{entry[2] // 10**9}.{entry[2] % 10**9:09d}"

@@ -5,6 +5,7 @@ here and in the job's checkpoints, so that any process reports a file that came 
 files can be removed.
 """
 
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -163,7 +164,8 @@ class TableLog:
                 raise HistoryGone(
                     f"table '{self.table}': cannot verify: {missing} of the {applied.count} change files applied "
                     f"up to '{up_to}' are gone from {self.where.shown}",
-                    "put them back to compare with them; the job itself does not need them",
+                    "put them back, with the times that they had, to compare with them; the job itself does not "
+                    "need them",
                 )
         return [self._landing.files[name] for name in names]
 
@@ -239,7 +241,7 @@ class TableLog:
         at = self._landing.files.get(cursor or "")
         for file in there if at is not None else ():
             if at is not None and file.name < at.name and file.mtime_ns > at.mtime_ns + _LATE_NS:
-                before = f"if it was there before: touch -r '{at.path}' '{file.path}'"
+                before = "if it was there before: " + shlex.join(["touch", "-r", at.path, file.path])
                 raise refusals.late(self.table, file, at.name, f"{before}; {refusals.NAME_IT_LATER}")
 
     def _compare(self, added: Iterable[File], gone: Iterable[str], cursor: str | None) -> None:

@@ -81,7 +81,7 @@ def last_record(where: Place, file: File, options: CsvOptions, count: int) -> li
         raise BadData(
             f"{file.path}: its last line has {len(values)} fields, not {count}",
             "files without a header must have the snapshot's columns in the same order; if they have a header, "
-            "set csv.header = true; if fields contain line ends, set csv.multi_line = true",
+            f"set {options.at}.header = true; if fields contain line ends, set {options.at}.multi_line = true",
         )
     return values if values is not None and len(values) == count else None
 

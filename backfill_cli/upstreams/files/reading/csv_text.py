@@ -27,7 +27,7 @@ class Grammar:
 
     def __init__(self, options: CsvOptions) -> None:
         self.quote, self.escape = options.quote.encode(), options.escape.encode()
-        self.multi_line = options.multi_line
+        self.multi_line, self.at = options.multi_line, options.at
         quote, escape, sep = (re.escape(c.encode()) for c in (options.quote, options.escape, options.delimiter))
         ends = b"" if options.multi_line else rb"\r\n"
         if options.escape == options.quote:
@@ -136,8 +136,8 @@ def blocks(options: CsvOptions, part: TextPart) -> Iterator[tuple[int, bytes]]:
                 raise BadData(
                     f"{part.path}: a carriage return that is not part of a line end, in the record at byte "
                     f"{at + alone}: {_text(block[alone:])}",
-                    "quote the field that contains it and set csv.multi_line = true; or use one kind of line end "
-                    "in the whole file",
+                    f"quote the field that contains it and set {options.at}.multi_line = true; or use one kind of "
+                    "line end in the whole file",
                 )
             ends = left
             if not cut and len(block) > lines.LONGEST:
@@ -170,11 +170,14 @@ def _cut(grammar: Grammar, part: TextPart, at: int, block: bytes, last: bool) ->
     sound = grammar.sound(whole if grammar.multi_line else block[:ended])
     if sound < ended and (last or not grammar.multi_line or len(block) > lines.LONGEST):
         ends = "in the file" if grammar.multi_line else "on its line"
+        too = (
+            "" if grammar.multi_line else f", and with {grammar.at}.multi_line = true if fields contain line ends"
+        )
         raise BadData(
             f"{part.path}: a quoted field is not closed {ends}, or has text after its closing quote, in the "
             f"record at byte {at + sound}: {_text(block[sound:])}",
-            "drop the job and start over, with csv.quote and csv.escape set to what the file uses"
-            + ("" if grammar.multi_line else ", and with csv.multi_line = true if fields contain line ends"),
+            f"drop the job and start over, with {grammar.at}.quote and {grammar.at}.escape set to what the file "
+            f"uses{too}",
         )
     return sound
 

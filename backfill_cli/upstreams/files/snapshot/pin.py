@@ -12,7 +12,7 @@ from typing import Any
 from backfill_cli.contracts import TableSpec
 from backfill_cli.errors import BadData, Fatal
 from backfill_cli.formats import schemas
-from backfill_cli.formats.listing import File, Place
+from backfill_cli.formats.listing import File, Place, touched
 from backfill_cli.model.schema import Columns, differing, shown
 from backfill_cli.model.split import Split
 from backfill_cli.upstreams.files.options import SnapshotFiles, table_ddl
@@ -129,23 +129,31 @@ def compare(table: str, pinned: Mapping[str, File], there: Mapping[str, File]) -
     for name, file in pinned.items():
         now = there.get(name)
         if now is None:
-            raise _changed(table, file, "is gone")
+            raise _changed(table, file, "is gone", _restored(file, "put it back"))
         refuse_changed(table, file, now)
     for name, file in there.items():
         if name not in pinned:
-            raise _changed(table, file, "was added")
+            raise _changed(table, file, "was added", "remove it")
 
 
 def refuse_changed(table: str, file: File, now: File) -> None:
     """Raises Fatal if a pinned file has changed."""
     if now.size != file.size:
-        raise _changed(table, file, f"changed size from {file.size} to {now.size} bytes")
+        how = f"changed size from {file.size} to {now.size} bytes"
+        raise _changed(table, file, how, _restored(file, "restore the file as it was"))
     if now.mtime_ns != file.mtime_ns:
-        raise _changed(table, file, "was rewritten (its modification time changed)")
+        same = _restored(file, "if its content is the same")
+        raise _changed(table, file, "was rewritten (its modification time changed)", same)
 
 
-def _changed(table: str, file: File, how: str) -> Fatal:
+def _restored(file: File, what: str) -> str:
+    """What restores a pinned file: the time of a local one, too, which a copy may not keep."""
+    local = file.path.startswith("/")
+    return f"{what}, with its time: {touched(file.path, file.mtime_ns)}" if local else what
+
+
+def _changed(table: str, file: File, how: str, restore: str) -> Fatal:
     return Fatal(
         f"table '{table}': {file.path} {how} since the snapshot was pinned",
-        "restore the snapshot, or drop the job and start over",
+        f"{restore}; or drop the job and start over",
     )
