@@ -8,7 +8,7 @@ from backfill_cli.upstreams.postgres import marks, publications, slot
 from backfill_cli.upstreams.postgres.client import asking
 from backfill_cli.upstreams.postgres.options import PostgresOptions
 from backfill_cli.upstreams.postgres.tables import PgTable
-from backfill_cli.upstreams.postgres.types import Column, quoted, spark_type
+from backfill_cli.upstreams.postgres.types import MONEY, Column, quoted, spark_type
 
 if TYPE_CHECKING:
     import psycopg
@@ -208,6 +208,7 @@ def _faults(
                 "of a single partition are not in the log, so the sink would not follow",
                 "if that does not happen, or the sink need not follow: upstream.accept_partition_changes = true",
             )
+    yield from _other_money(connection, tables)
     missing = publications.missing(connection, options.publication, tables)
     for statement in missing or ():
         yield f"publication {options.publication!r} lacks changes that this job needs", statement
@@ -221,6 +222,25 @@ def _faults(
         yield (
             f"publication {options.publication!r} is missing, and role {role!r} is not allowed to create it",
             f"as the tables' owner: {publications.statement(options.publication, tables)}",
+        )
+
+
+def _other_money(connection: "Connection", tables: Sequence[PgTable]) -> Iterator[tuple[str, str]]:
+    """Columns of money where the database's locale gives it other than the two decimal places of our sessions."""
+    found = [(table, column) for table in tables for column in table.columns if MONEY in column.reaches]
+    if not found:
+        return
+    default = "SELECT set_config(name, reset_val, true) FROM pg_settings WHERE name = 'lc_monetary'"
+    with asking("reading lc_monetary"), connection.transaction():
+        connection.execute(default)
+        row = connection.execute("SELECT cash_send(1::numeric::money) <> int8send(100)").fetchone()
+        connection.execute("SELECT set_config('lc_monetary', 'C', true)")
+    if row is not None and row[0]:
+        table, column = found[0]
+        yield (
+            f"table {table.name!r}, column {column.name!r}: by the database's lc_monetary, money has not two "
+            "decimal places, as backfill reads it",
+            f"ALTER TABLE {table.sql} ALTER COLUMN {quoted(column.name)} TYPE numeric",
         )
 
 

@@ -158,6 +158,7 @@ _SIMPLE = {
     1184: "timestamp",
 }
 _NUMERIC = 1700
+MONEY = 790
 _LOGICAL = {2950: "uuid", 114: "json", 3802: "json"}
 _TEXTS = frozenset({25, 1043, 1042, 19, 114, 3802})
 """text, varchar, bpchar, name, json, jsonb: those that ADBC reads as the server's output function writes them."""
