@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from backfill_cli.formats.delta.damage import damaged
 from backfill_cli.formats.delta.edge import Where
 from backfill_cli.spark.failures import reading
 from backfill_cli.spark.object_store import store_errors
@@ -12,6 +13,8 @@ from backfill_cli.spark.object_store import store_errors
 FEED = "delta.enableChangeDataFeed"
 _BYTES_A_CHANGE = 60
 """A guess for writers that record no metrics. It only affects the size of epochs."""
+AHEAD = 8
+"""Versions that are looked for after one that is missing: a look costs 2 µs on a disk, a request on a store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +68,21 @@ def last_checkpoint(where: Where) -> int:
         if where.place.fs.get_file_info(path).type == pafs.FileType.NotFound:
             return -1
         with where.place.fs.open_input_stream(path) as file:
-            told: Mapping[str, Any] = json.loads(file.read())
-    return int(told["version"])
+            text = file.read()
+    try:
+        return int(json.loads(text)["version"])
+    except (ValueError, KeyError, TypeError):
+        return -1  # a hint only, which writers replace
+
+
+def later(where: Where, version: int) -> int | None:
+    """The first of the versions soon after this one of which the log has a file; None if it has none of them."""
+    from pyarrow import fs as pafs
+
+    ahead = range(version + 1, version + 1 + (AHEAD if where.place.local else 1))
+    with reading(where.shown, "Delta log"):
+        infos = where.place.fs.get_file_info([where.log_file(one) for one in ahead])
+    return next((one for one, info in zip(ahead, infos, strict=True) if info.type != pafs.FileType.NotFound), None)
 
 
 def commit(where: Where, version: int) -> Commit | None:
@@ -77,8 +93,10 @@ def commit(where: Where, version: int) -> Commit | None:
     except FileNotFoundError:
         return None
     found = stamp(where, version)
-    with reading(where.shown, "Delta log"):
+    try:
         return parsed(version, text, 0 if found is None else found.mtime_ns // 1_000_000)
+    except (ValueError, KeyError, TypeError, AttributeError) as exc:
+        raise damaged(where, version) from exc
 
 
 def parsed(version: int, text: bytes, written_ms: int) -> Commit:

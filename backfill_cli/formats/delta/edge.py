@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from backfill_cli.errors import BackfillError, Fatal, HistoryGone, Transient, UsageError
+from backfill_cli.errors import BackfillError, Fatal, Transient, UsageError
+from backfill_cli.formats.delta import damage
 from backfill_cli.formats.listing import Place, place
 from backfill_cli.model.nearest import spell_known
 from backfill_cli.spark.object_store import meant, on_s3, one_spelling, store_of
@@ -20,12 +21,9 @@ LOG = "_delta_log"
 CHECKPOINTS = f"{LOG}/_last_checkpoint"
 NO_TABLE_HINT = f"name the folder that holds {LOG}"
 
-_LACKS_VERSION = re.compile(
-    "No files in log segment|No table metadata or protocol found|found gap|end version [0-9]+ not the same"
-)
-"""What the library says of a version whose part of the log is gone, or that does not exist yet."""
-
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_DEBUG = re.compile(r"\s*(\n\s*0: |: \w+ \{).*", re.DOTALL)
+"""A trace of calls, or Rust's notation of a structure, at the end of the library's text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +78,8 @@ class Where:
             try:
                 return DeltaTable(self.library_uri, version, self.library_options)
             except exceptions.DeltaError as exc:
-                if version is not None and _LACKS_VERSION.search(str(exc)) is not None:
-                    newest = self.open().version()  # or it says what is wrong with the whole table
-                    raise _no_version(self.shown, version, newest) from exc
+                if (fault := damage.found(self, version)) is not None:
+                    raise fault from exc
                 if isinstance(exc, exceptions.TableNotFoundError):
                     known = spell_known(*self._beside(), which="tables beside it")
                     raise UsageError(f"{self.shown}: no Delta table{known}", NO_TABLE_HINT) from exc
@@ -133,22 +130,9 @@ def delta_errors(shown: str) -> Iterator[None]:
         raise _meaning(shown, exc) from exc
 
 
-def _no_version(shown: str, version: int, newest: int) -> BackfillError:
-    if newest < version:
-        return UsageError(
-            f"{shown}: has no version {version}: its newest is {newest}",
-            'set upstream.version = "latest", or a version that exists',
-        )
-    return HistoryGone(
-        f"{shown}: its log no longer has version {version}",
-        'drop the job and start over, with upstream.version = "latest" or a version that exists; '
-        "delta.logRetentionDuration says how long versions are kept",
-    )
-
-
 def _meaning(shown: str, exc: Exception) -> BackfillError:
     said = _COLOURS.sub("", str(exc))
-    text = " ".join(said.split())[:300]
+    text = " ".join(_DEBUG.sub("", said).split())[:300]
     lower = text.lower()
     if (of_store := meant(shown, said)) is not None:
         return of_store

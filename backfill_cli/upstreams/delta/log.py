@@ -4,7 +4,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from backfill_cli.errors import Fatal, HistoryGone
-from backfill_cli.formats.delta.commits import FEED, Commit, Stamp, TableMetadata, commit, last_checkpoint, stamp
+from backfill_cli.formats.delta.commits import (
+    FEED,
+    Commit,
+    Stamp,
+    TableMetadata,
+    commit,
+    last_checkpoint,
+    later,
+    stamp,
+)
+from backfill_cli.formats.delta.damage import lost
 from backfill_cli.formats.delta.edge import Where
 from backfill_cli.model.schema import schema_text
 from backfill_cli.model.upstream import UpstreamEpoch
@@ -51,6 +61,10 @@ class FollowedTable:
                 f"{self.where.shown}: version {self._at + 1} was removed from its log by log cleanup",
                 f"{START_OVER}; delta.logRetentionDuration says how long versions are kept",
             )
+        if (beyond := later(self.where, self._at + 1)) is not None:
+            self._read_on()  # it may have been written since
+            if beyond > self._at + 1:
+                raise lost(self.where, self._at + 1, beyond)
         return [one for one in self.known if one.version > version]
 
     def _read_on(self) -> None:

@@ -1,0 +1,106 @@
+"""A damaged Delta log is described by what is wrong with it: no words of the library's structures, no traces."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from backfill_cli.contracts import TableSpec
+from backfill_cli.errors import BackfillError, Fatal
+from backfill_cli.model.position import Position
+from backfill_cli.upstreams.delta import connector
+from backfill_cli.upstreams.delta.upstream import DeltaUpstream
+
+NEWEST = 5
+
+
+def append(table: Path, value: int) -> None:
+    feed = {"delta.enableChangeDataFeed": "true", "delta.checkpointInterval": "1000"}
+    rows = pa.table({"id": pa.array([value], pa.int64())})
+    write_deltalake(str(table), rows, mode="append", configuration=feed)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    for value in range(NEWEST + 1):
+        append(tmp_path / "t", value)
+    return tmp_path / "t"
+
+
+def log(table: Path, version: int) -> Path:
+    return table / "_delta_log" / f"{version:020d}.json"
+
+
+def opened(table: Path, version: int | str = "latest") -> DeltaUpstream:
+    options = connector.options.model_validate({"type": "delta", "table": str(table), "version": version})
+    upstream: Any = connector.open(options, [TableSpec("t", ("id",))])
+    return upstream  # type: ignore[no-any-return]
+
+
+def clean(error: BackfillError) -> str:
+    for words in ("Kernel", "ParsedLogPath", "{", "<unknown>", "Error", "not a complete"):
+        assert words not in error.message, error.message
+    return error.message
+
+
+@pytest.mark.parametrize("gone", [[NEWEST + 1], [NEWEST + 1, NEWEST + 2], [NEWEST + 2], [*range(6, 10)]])
+def test_case_73_a_version_that_the_log_lacks_is_noticed_by_a_running_job_and_by_the_next(
+    table: Path, gone: list[int]
+) -> None:
+    upstream = opened(table)
+    pin = upstream.pin()
+    for value in range(NEWEST + 1, gone[-1] + 2):
+        append(table, value)
+    held = {version: log(table, version).read_bytes() for version in gone}
+    for version in gone:
+        log(table, version).unlink()
+    again = opened(table)
+    for one in (upstream, again):
+        one.restore(pin)
+        with pytest.raises(
+            Fatal, match=f"version {gone[0]} is missing from its log, which has version"
+        ) as refused:
+            one.observe(pin.position, True)
+        clean(refused.value)
+    for version, content in held.items():
+        log(table, version).write_bytes(content)
+    for one in (upstream, again):
+        assert one.observe(pin.position, True).latest == Position.of({"t": gone[-1] + 1})
+
+
+DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a hole": (lambda table: log(table, 3).unlink(), "version 3 is missing"),
+    "no beginning": (lambda table: log(table, 0).unlink(), "version 0 is missing"),
+    "half a line": (
+        lambda table: log(table, 5).write_text('{"commitInfo":{"ti'),
+        "version 5 of its log is damaged",
+    ),
+    "no JSON": (lambda table: log(table, 4).write_bytes(b"\x00\xff\n"), "version 4 of its log is damaged"),
+    "nothing at first": (lambda table: log(table, 0).write_text(""), "its log cannot be read"),
+}
+
+
+@pytest.mark.parametrize("what", DAMAGE)
+@pytest.mark.parametrize("version", ["latest", 2])
+def test_a_damaged_log_is_refused_at_the_start_by_its_file(table: Path, what: str, version: int | str) -> None:
+    do, expected = DAMAGE[what]
+    do(table)
+    with pytest.raises(Fatal) as refused:
+        opened(table, version).pin()
+    assert expected in refused.value.message
+    if "cannot be read" not in expected:
+        clean(refused.value)
+        assert refused.value.hint.startswith("restore that file from a copy")
+
+
+def test_a_checkpoint_hint_that_cannot_be_read_is_none(table: Path) -> None:
+    DeltaTable(str(table)).create_checkpoint()
+    (table / "_delta_log" / "_last_checkpoint").write_text("{")
+    pin = opened(table).pin()
+    append(table, 6)
+    upstream = opened(table)
+    upstream.restore(pin)
+    assert upstream.observe(pin.position, True).latest == Position.of({"t": 6})
