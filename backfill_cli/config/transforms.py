@@ -8,6 +8,7 @@ from sqlglot.errors import SqlglotError
 
 from backfill_cli.config.faults import spell_path
 from backfill_cli.config.sections import Table, Transform
+from backfill_cli.contracts import own
 
 # Spark 4 functions whose value does not depend on the row alone: replaying an epoch would write other rows.
 NOT_DETERMINISTIC = frozenset(
@@ -41,7 +42,7 @@ def transform_faults(transform: Transform, tables: Sequence[Table], at: Steps) -
         path = (*at, "where")
         found = _parse(transform.where, path, faults)
         if found is not None:
-            faults += [f"{spell_path(path)}: {what}" for what in _not_of_one_row(found)]
+            faults += [f"{spell_path(path)}: {what}" for what in (*_reserved(found), *_not_of_one_row(found))]
     if transform.select and not faults:
         faults += [f"{spell_path((*at, 'select'))}: {what}" for what in _twice(columns)]
         for table in tables:
@@ -81,6 +82,7 @@ def _where(error: SqlglotError, text: str) -> str:
 
 
 def _column_faults(column: exp.Expr) -> Iterator[str]:
+    yield from _reserved(column)
     yield from _not_of_one_row(column)
     if isinstance(column, exp.Star):
         return
@@ -88,6 +90,12 @@ def _column_faults(column: exp.Expr) -> Iterator[str]:
         yield f"give it a name: {column.sql(dialect='spark')} AS name"
     elif isinstance(column, exp.Column) and len(column.parts) > 1:
         yield f"give it a name: {column.sql(dialect='spark')} AS {column.name}"
+
+
+def _reserved(expression: exp.Expr) -> Iterator[str]:
+    for node in expression.find_all(exp.Identifier):
+        if own.is_own(node.name):
+            yield f"{node.name}: names that begin with {own.PREFIX} are backfill's own"
 
 
 def _not_of_one_row(expression: exp.Expr) -> Iterator[str]:

@@ -36,9 +36,9 @@ class SnapshotReads(Protocol):
     def scan(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> "DataFrame":
         """The rows of these closed reads of the pin, as source columns, in any order.
 
-        If `row_count` does not know the size of one of the reads, an extra column `_read INT` holds the index into
-        `reads` that a row belongs to; only then does the engine count rows per read.
-        Partitioned logs add `_error STRING` (why a row cannot be read, NULL for a good one) and `_raw BINARY`.
+        If `row_count` does not know the size of one of the reads, an extra column `own.READ INT` holds the index
+        into `reads` that a row belongs to; only then does the engine count rows per read.
+        Partitioned logs add `own.ERROR STRING` (why a row cannot be read, NULL for a good one), `own.RAW BINARY`.
         """
         ...
 
@@ -49,14 +49,14 @@ class ChangeReads(Protocol):
     def changes(
         self, spark: "SparkSession", table: str, after: Position, up_to: Position, schema: str
     ) -> "DataFrame":
-        """The changes of `(after, up_to]`: `(_op 'U'|'D', _seq, _ms BIGINT|NULL, source columns…)`.
+        """The changes of `(after, up_to]`: `(own.OP 'U'|'D', own.SEQ, own.MS BIGINT|NULL, source columns…)`.
 
-        `_op`: 'U' is the row after the change, 'D' means deleted (at least the key columns are set). A key change
-        is two rows: a 'D' of the old key before a 'U' of the new one. `_seq`: orderable (can be a struct),
-        strictly in log order among the rows of one key. If it is a struct, it can end in `image BOOLEAN`: true for
-        a row that only holds the state before an update and is not counted as a change for display. schema: Spark
-        schema as JSON, in which the columns are read.
-        Partitioned logs add `_error` and `_raw` as `scan` does.
+        `own.OP`: 'U' is the row after the change, 'D' means deleted (at least the key columns are set). A change
+        of a key is two rows: a 'D' of the old key before a 'U' of the new one. `own.SEQ`: orderable, strictly in
+        log order among the rows of one key. If it is a struct, it can end in `image BOOLEAN`: true for a row that
+        only holds the state before an update and is not counted as a change for display. schema: Spark schema as
+        JSON, in which the columns are read.
+        Partitioned logs add `own.ERROR` and `own.RAW` as `scan` does.
         """
         ...
 

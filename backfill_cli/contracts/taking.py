@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TakenTable:
-    """One table's changes in a window, in files: columns `(_op 'U'|'D', _seq, _ms, row…)`, as from `changes`.
+    """One table's changes in a window, in files: `(own.OP 'U'|'D', own.SEQ, own.MS, row…)`, as from `changes`.
 
     files: paths are relative to the folder that `take` was given. netted: each key occurs once, with its last
-    change; otherwise a key can occur several times, and its last `_seq` counts (for each column, the last row
+    change; otherwise a key can occur several times, and its last `own.SEQ` counts (for each column, the last row
     that carries it).
     changes: how many there were before netting, some of which may not count. changed, deleted: rows in the files,
     by op.
     truncated: rows from before the window are gone. partial: columns that some 'U' rows do not carry; such a row
-    names them in an extra column, `_unsent ARRAY<STRING>`.
+    names them in an extra column, `own.UNSENT ARRAY<STRING>`.
     """
 
     files: tuple[StagedFile, ...] = ()

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from backfill_cli.contracts import own
 from backfill_cli.formats import exact
 from backfill_cli.formats.source_table import NAMELESS, PARTS, Known, name_in
 from backfill_cli.formats.unsent import UNAVAILABLE, unsent
@@ -43,7 +44,7 @@ def changes(
 ) -> "DataFrame":
     """Envelopes as changes. at: the struct that holds the envelope. known: the tables they can be of.
 
-    numbered: whether `_backfill_at.row` is the row's place in its file, which errors then name.
+    numbered: whether `own.AT.row` is the row's place in its file, which errors then name.
     """
     from pyspark.sql import functions as F
 
@@ -51,12 +52,12 @@ def changes(
     built = ("debezium", at, tuple(key), schema_text(columns), tuple(encodings.items()), epoch, known, numbered)
 
     def build() -> "tuple[Column, list[Column]]":
-        file = F.col("_backfill_file")
-        file = exact.row_of(file, F.col("_backfill_at.row"), F.col("_line")) if numbered else file
+        file = F.col(own.FILE)
+        file = exact.row_of(file, F.col(f"{own.AT}.row"), F.col(own.LINE)) if numbered else file
         return _ops(at, key, known, file), _shown(at, key, columns, encodings, epoch, file)
 
     ops, shown = reused(built, build)
-    return mine.select("*", F.posexplode(ops).alias("_sub", "_op")).select(*shown)
+    return mine.select("*", F.posexplode(ops).alias(own.SUB, own.OP)).select(*shown)
 
 
 def _shown(
@@ -71,7 +72,7 @@ def _shown(
     from pyspark.sql import functions as F
 
     after, before = F.col(f"{at}.after"), F.col(f"{at}.before")
-    gone = F.col("_op") == "D"
+    gone = F.col(own.OP) == "D"
     shown = F.concat_ws(", ", *(after.getField(name).cast("string") for name in key))
     values = []
     for name, column in columns.items():
@@ -86,9 +87,9 @@ def _shown(
             value = F.when(~gone, _sent(raw, convert(raw, how, target, named), how, target, named, shown))
         values.append(value.alias(name, metadata=column["metadata"]))
     ms = F.coalesce(F.col(f"{at}.source.ts_ms"), F.col(f"{at}.ts_ms"))
-    marks = [F.col("_op"), F.struct(F.col("_backfill_at").alias("at"), "_sub").alias("_seq"), ms.alias("_ms")]
+    marks = [F.col(own.OP), F.struct(F.col(own.AT).alias("at"), own.SUB).alias(own.SEQ), ms.alias(own.MS)]
     if epoch is not None:
-        marks.append(F.col(f"{at}.{epoch}").alias("_backfill_epoch"))
+        marks.append(F.col(f"{at}.{epoch}").alias(own.EPOCH))
     return [*marks, *values]
 
 
@@ -97,7 +98,7 @@ def _ops(at: str, key: Sequence[str], known: Known, file: "Column") -> "Column":
     from pyspark.sql import functions as F
 
     op, before, after = (F.col(f"{at}.{part}") for part in ("op", "before", "after"))
-    broken = F.col("r._backfill_broken")
+    broken = F.col(f"r.{own.BROKEN}")
 
     def refuse(what: str, value: "Column", hint: str = CHANGES_HINT) -> "Column":
         return exact.refused(file, what, value, hint).cast("array<string>")

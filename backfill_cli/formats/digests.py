@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from backfill_cli.contracts import own
 from backfill_cli.model.digest import (
     Dialect,
     Digest,
@@ -53,7 +54,7 @@ def words_digest(
     spark: "SparkSession", rows: "DataFrame", spec: DigestSpec, ranges: KeyRanges | None
 ) -> dict[int, Digest]:
     """Like `SinkCopy.digest`, of a frame."""
-    view = f"_backfill_verify_{uuid.uuid4().hex}"
+    view = f"{own.PREFIX}verify_{uuid.uuid4().hex}"
     rows.createOrReplaceTempView(view)
     try:
         sql = whole_sql(spec, DIALECT, view) if ranges is None else ranges_sql(spec, ranges, DIALECT, view)

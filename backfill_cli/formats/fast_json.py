@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from backfill_cli.contracts import own
 from backfill_cli.formats.exact import decimal_of
 from backfill_cli.model.schema import Columns, SparkType
 
@@ -53,9 +54,9 @@ class FastPath:
     odd: tuple[tuple[bytes, ...], ...] = ()
 
     def spark_fields(self) -> str:
-        """Spark schema of what a batch gets in addition to its records: `_fast`, and the columns by number."""
-        columns = (f"_c{i} {_DDL.get(kind, kind)}" for i, (_, kind) in enumerate(self.kinds))
-        return ", ".join(["_fast BOOLEAN", *columns])
+        """Spark schema of what a batch gets in addition to its records: `own.FAST`, and the columns by number."""
+        columns = (f"{own.numbered(own.FAST, i)} {_DDL.get(kind, kind)}" for i, (_, kind) in enumerate(self.kinds))
+        return ", ".join([f"{own.FAST} BOOLEAN", *columns])
 
     def arrow_types(self) -> "list[pa.DataType]":
         return [_final(kind) for _, kind in self.kinds]
@@ -108,13 +109,13 @@ def read(values: Sequence[bytes | None], fast: FastPath) -> "list[pa.Array] | No
 
 
 def beside(values: Sequence[bytes | None], fast: FastPath) -> "dict[str, pa.Array]":
-    """`_fast`, and the columns by number, all NULL if the batch takes the checked path."""
+    """`own.FAST`, and the columns by number, all NULL if the batch takes the checked path."""
     import pyarrow as pa
 
     found = read(values, fast)
-    told = {"_fast": pa.repeat(pa.scalar(found is not None), len(values))}
+    told = {own.FAST: pa.repeat(pa.scalar(found is not None), len(values))}
     columns = found if found is not None else [pa.nulls(len(values), kind) for kind in fast.arrow_types()]
-    return told | {f"_c{i}": column for i, column in enumerate(columns)}
+    return told | {own.numbered(own.FAST, i): column for i, column in enumerate(columns)}
 
 
 def by_either_path(values: "dict[str, Column]", fast: FastPath | None) -> "dict[str, Column]":
@@ -124,7 +125,7 @@ def by_either_path(values: "dict[str, Column]", fast: FastPath | None) -> "dict[
     if fast is None:
         return values
     return {
-        name: F.when(F.col("_fast"), F.col(f"_c{i}")).otherwise(values[name])
+        name: F.when(F.col(own.FAST), F.col(own.numbered(own.FAST, i))).otherwise(values[name])
         for i, (name, _) in enumerate(fast.kinds)
     }
 

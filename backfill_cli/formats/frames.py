@@ -1,6 +1,6 @@
 """Reads files as Spark frames: their columns, and the place of each row.
 
-Every frame has `_backfill_file STRING` (the file's name, as listed) and `_backfill_at STRUCT` (orderable: the
+Every frame has `own.FILE STRING` (the file's name, as listed) and `own.AT STRUCT` (orderable: the
 file, then the place of the row in it). Its rows are in no particular order.
 """
 
@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from backfill_cli.contracts import own
 from backfill_cli.formats.json_text import is_rounded, is_whole_object
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.model.schema import Columns, field, schema_text
@@ -36,11 +37,16 @@ def reader(spark: "SparkSession", columns: Columns) -> "DataFrameReader":
     return spark.read.schema(struct_type(columns)).options(ignoreMissingFiles=False, ignoreCorruptFiles=False)
 
 
-def file_name(where: Place, files: Sequence[File]) -> "Column":
+def metadata(frame: "DataFrame", name: str) -> "Column":
+    """What Spark knows of a row's place in the files, also where they have a column `_metadata` themselves."""
+    return frame.metadataColumn("_metadata").getField(name)
+
+
+def file_name(frame: "DataFrame", where: Place, files: Sequence[File]) -> "Column":
     """The name, as listed, of the file that a row was read from."""
     from pyspark.sql import functions as F
 
-    path = F.col("_metadata.file_path")
+    path = metadata(frame, "file_path")
     if not _PLAIN.fullmatch(where.folder) or not all(_PLAIN.fullmatch(file.name) for file in files):
         path = F.url_decode(F.replace(path, F.lit("+"), F.lit("%2B")))
     folder = f"{where.folder.rstrip('/')}/"
@@ -48,52 +54,53 @@ def file_name(where: Place, files: Sequence[File]) -> "Column":
 
 
 def parquet(spark: "SparkSession", where: Place, files: Sequence[File], columns: Columns) -> "DataFrame":
-    """`_backfill_file, _backfill_at, columns…` of Parquet files; a column that a file lacks is NULL."""
+    """`own.FILE, own.AT, columns…` of Parquet files; a column that a file lacks is NULL."""
     from pyspark.sql import functions as F
 
-    name = file_name(where, files)
     frame = reader(spark, columns).parquet(*(where.spark_path(f) for f in files))
+    name = file_name(frame, where, files)
     return frame.select(
-        name.alias("_backfill_file"),
-        F.struct(name.alias("file"), F.col("_metadata.row_index").alias("row")).alias("_backfill_at"),
+        name.alias(own.FILE),
+        F.struct(name.alias("file"), metadata(frame, "row_index").alias("row")).alias(own.AT),
         *(quoted(column) for column in columns),
     )
 
 
 def text_lines(spark: "SparkSession", where: Place, files: Sequence[File]) -> "DataFrame":
-    """`_backfill_file, _backfill_at, _line STRING` of text files: their lines unchanged, without blank ones."""
+    """`own.FILE, own.AT, own.LINE STRING` of text files: their lines unchanged, without blank ones."""
     from pyspark.sql import functions as F
 
-    name = file_name(where, files)
-    lines = reader(spark, {"value": field("value", "string")}).options(lineSep="\n")
-    told = lines.text([where.spark_path(f) for f in files]).select(
-        name.alias("_backfill_file"),
+    read = reader(spark, {"value": field("value", "string")}).options(lineSep="\n")
+    lines = read.text([where.spark_path(f) for f in files])
+    name = file_name(lines, where, files)
+    told = lines.select(
+        name.alias(own.FILE),
         F.struct(
             name.alias("file"),
-            F.col("_metadata.file_block_start").alias("block"),
+            metadata(lines, "file_block_start").alias("block"),
             F.monotonically_increasing_id().alias("line"),
-        ).alias("_backfill_at"),
-        F.col("value").alias("_line"),
+        ).alias(own.AT),
+        F.col("value").alias(own.LINE),
     )
-    return told.where(~F.col("_line").rlike(_BLANK))
+    return told.where(~F.col(own.LINE).rlike(_BLANK))
 
 
 def json_objects(lines: "DataFrame", columns: Columns, texts: Sequence[str]) -> "DataFrame":
-    """`_backfill_file, _backfill_at, _line, r STRUCT<columns…, _backfill_broken>`: one JSON object per line.
+    """`own.FILE, own.AT, own.LINE, r STRUCT<columns…, own.BROKEN>`: one JSON object per line.
 
-    lines: `_backfill_file, _backfill_at, _line`, the last as STRING or BINARY, without blank ones. `null`, a
-    tombstone, is skipped. `_backfill_broken` is the line if it is not one whole object or does not fit `columns`,
+    lines: `own.FILE, own.AT, own.LINE`, the last as STRING or BINARY, without blank ones. `null`, a
+    tombstone, is skipped. `own.BROKEN` is the line if it is not one whole object or does not fit `columns`,
     else NULL. texts: members that are read as text; a number with a fraction does not fit them (json_text.py).
     """
     from pyspark.sql import functions as F
 
-    shape = struct_type({**columns, "_backfill_broken": field("_backfill_broken", "string")})
-    options = {"columnNameOfCorruptRecord": "_backfill_broken", "mode": "PERMISSIVE"}
-    told = lines.withColumn("_line", F.col("_line").cast("string")).where(~F.col("_line").rlike(_TOMBSTONE))
-    sound = is_whole_object(F.col("_line")) & ~is_rounded(F.col("_line"), texts)
-    told = told.withColumn("_text", F.when(sound, F.col("_line")))
-    parsed = told.withColumn("_r", F.from_json("_text", shape, options))
-    broken = F.when(F.col("_text").isNull(), F.col("_line")).otherwise(F.col("_r._backfill_broken"))
-    fields = [quoted(name, "_r").alias(name) for name in columns]
-    read = F.struct(*fields, broken.alias("_backfill_broken")).alias("r")
-    return parsed.select("_backfill_file", "_backfill_at", "_line", read)
+    shape = struct_type({**columns, own.BROKEN: field(own.BROKEN, "string")})
+    options = {"columnNameOfCorruptRecord": own.BROKEN, "mode": "PERMISSIVE"}
+    told = lines.withColumn(own.LINE, F.col(own.LINE).cast("string")).where(~F.col(own.LINE).rlike(_TOMBSTONE))
+    sound = is_whole_object(F.col(own.LINE)) & ~is_rounded(F.col(own.LINE), texts)
+    told = told.withColumn(own.TEXT, F.when(sound, F.col(own.LINE)))
+    parsed = told.withColumn(own.PARSED, F.from_json(own.TEXT, shape, options))
+    broken = F.when(F.col(own.TEXT).isNull(), F.col(own.LINE)).otherwise(F.col(f"{own.PARSED}.{own.BROKEN}"))
+    fields = [quoted(name, own.PARSED).alias(name) for name in columns]
+    read = F.struct(*fields, broken.alias(own.BROKEN)).alias("r")
+    return parsed.select(own.FILE, own.AT, own.LINE, read)

@@ -12,6 +12,7 @@ from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Any
 
+from backfill_cli.contracts import own
 from backfill_cli.formats.exact import QUIET, article, decimal_of, of_text, once
 from backfill_cli.formats.frames import struct_type
 from backfill_cli.formats.json_text import is_whole_object, why_not_whole
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _WHOLE = ("byte", "short", "integer")
-_BROKEN = "_backfill_broken"
 
 _ENDLESS = r'[:\[,]\s*"?[+-]?[Ii][Nn][Ff]'
 _TOO_LARGE = r"[0-9][.]?[eE][+]?[0-9]{2}|[0-9]{39}"
@@ -111,8 +111,8 @@ def _of_parsed(text: str, columns: Columns) -> JsonColumns:
     shape = F.lit("not a JSON object of the columns " + _listed(columns))
     faults = [
         F.when(~F.col(f"{text}_whole"), why_not_whole(told)),
-        F.when(F.col(f"{wide}.{_BROKEN}").isNotNull(), shape),
-        F.when(F.col(f"{exact}.{_BROKEN}").isNotNull(), shape),
+        F.when(F.col(f"{wide}.{own.BROKEN}").isNotNull(), shape),
+        F.when(F.col(f"{exact}.{own.BROKEN}").isNotNull(), shape),
     ]
     values = {}
     for name, column in columns.items():
@@ -157,8 +157,8 @@ def _parsed(text: "Column", columns: Columns, wide: bool) -> "Column":
     from pyspark.sql import functions as F
 
     read = {name: field(name, _read_as(column["type"], wide)) for name, column in columns.items()}
-    shape = struct_type({**read, _BROKEN: field(_BROKEN, "string")})
-    return F.from_json(text, shape, {"columnNameOfCorruptRecord": _BROKEN, "mode": "PERMISSIVE"})
+    shape = struct_type({**read, own.BROKEN: field(own.BROKEN, "string")})
+    return F.from_json(text, shape, {"columnNameOfCorruptRecord": own.BROKEN, "mode": "PERMISSIVE"})
 
 
 def _read_as(kind: SparkType, wide: bool) -> SparkType:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from backfill_cli.contracts import own
 from backfill_cli.formats.key_points import Point, predicate
 from backfill_cli.formats.key_ranges import KeyRange, slice_end
 from backfill_cli.model.plan import SnapshotRead
@@ -37,19 +38,19 @@ def closed_read(read: SnapshotRead, of: KeyRange) -> SnapshotRead:
 
 
 def frame_of(table: "DataFrame", key: str, key_type: str, reads: Sequence[Held]) -> "DataFrame":
-    """The rows of these reads, and `_read INT`. Adjacent reads share a condition, so that one scan reads them."""
+    """The rows of these reads, and `own.READ INT`. Adjacent reads share a condition: one scan reads them."""
     from pyspark.sql import functions as F
 
     column = backticked(key)
     bounds = [predicate(column, key_type, one.low, one.high) for one in reads]
     if len(reads) == 1:
         kept = table if bounds[0] is None else table.where(bounds[0])
-        return kept.withColumn("_read", F.lit(0))
+        return kept.withColumn(own.READ, F.lit(0))
     wanted = [predicate(column, key_type, low, high) for low, high in _joined(reads)]
     if None not in wanted:
         table = table.where(" OR ".join(one for one in wanted if one is not None))
     read = "CASE " + " ".join(f"WHEN {bound} THEN {n}" for n, bound in enumerate(bounds)) + " END"
-    return table.withColumn("_read", F.expr(read))
+    return table.withColumn(own.READ, F.expr(read))
 
 
 def _joined(reads: Sequence[Held]) -> list[tuple[Point | None, Point | None]]:

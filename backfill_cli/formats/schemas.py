@@ -1,6 +1,6 @@
 """Makes schemas from Parquet footers and DDL without a Spark session; refuses types that are not kept exactly."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.errors import BadData
@@ -33,27 +33,6 @@ _EXACT = {
 
 class Unsupported(ValueError):
     """A type that is not kept exactly; the text says which and why."""
-
-
-RESERVED = ("_op", "_seq", "_ms", "_read")
-"""Names that the frames of an upstream use for their own columns (see contracts)."""
-
-
-def refuse_names(what: str, names: Iterable[str], more: Sequence[str] = ()) -> None:
-    """Raises BadData for a column with a reserved name, or whose name differs from another's only in case.
-
-    more: reserved names in addition to RESERVED.
-    """
-    seen: dict[str, str] = {}
-    for name in names:
-        low = name.lower()
-        if low in (*RESERVED, *more) or low.startswith("_backfill_"):
-            raise BadData(f"{what}: column '{name}': the name is reserved", "give the column another name")
-        if low in seen:
-            raise BadData(
-                f"{what}: columns '{seen[low]}' and '{name}' differ in case only", "give one of them another name"
-            )
-        seen[low] = name
 
 
 def of_footer(path: str, footer: "pq.FileMetaData", by_workers: bool = False) -> Columns:

@@ -94,13 +94,13 @@ class StagedFile:
 class StagedTable:
     """One table's rows of one epoch, written once.
 
-    inserts: snapshot rows, columns as in the sink. changes: netted by key, columns `(_op 'U'|'D', row…)` where a
-    'D' row holds only the key columns.
+    inserts: snapshot rows, columns as in the sink. changes: net by key, `(own.OP 'U'|'D', row…)`, where a 'D' row
+    holds only the key columns.
     rows, changed, deleted: how many of each were written.
     truncated: all rows that the sink holds from earlier epochs are deleted first.
     partial: sink columns that some 'U' rows leave as they are in the sink. Such a row names them in an extra
-    column of the changes, `_unsent ARRAY<STRING>`, and its values for them are meaningless. If empty, that column
-    is absent.
+    column of the changes, `own.UNSENT ARRAY<STRING>`, and its values for them are meaningless. If empty, that
+    column is absent.
     """
 
     inserts: tuple[StagedFile, ...] = ()

@@ -86,8 +86,8 @@ class SinkContract(MarkersContract):
         epochs = Epochs(tmp_path / "staging")
         sink.prepare(epochs.job, epochs.tables, into_existing=False)
         sink.commit(epochs.next(inserts=rows((1, "a"), (2, "b"), (3, "c"), (4, "d"))))
-        left = {"name": "means nothing", "_unsent": ["name"]}
-        sent = [{"id": 2, "name": "B", "_unsent": []}, {"id": 3, "name": None, "_unsent": None}]
+        left = {"name": "means nothing", "_backfill_unsent": ["name"]}
+        sent = [{"id": 2, "name": "B", "_backfill_unsent": []}, {"id": 3, "name": None, "_backfill_unsent": None}]
         sink.commit(epochs.next(inserts=rows((5, "e")), upserts=[{"id": 1, **left}, {"id": 5, **left}, *sent]))
         assert read("orders") == rows((1, "a"), (2, "B"), (3, None), (4, "d"), (5, "e"))  # type: ignore[arg-type]
 
@@ -96,7 +96,7 @@ class SinkContract(MarkersContract):
     ) -> None:
         require_partial(sink)
         sink.commit(epochs.next(inserts=rows((1, "a"))))
-        lost = [{"id": key, "name": None, "_unsent": ["name"]} for key in (1, 8)]
+        lost = [{"id": key, "name": None, "_backfill_unsent": ["name"]} for key in (1, 8)]
         with pytest.raises(BadData, match=r"'orders'.*no row with the key \(id\).*: \(8\)"):
             sink.commit(epochs.next(upserts=lost))
         assert read("orders") == rows((1, "a"))
@@ -108,8 +108,8 @@ class SinkContract(MarkersContract):
         """The row was deleted before it could be read; its delete comes later."""
         require_partial(sink)
         sink.commit(epochs.next(inserts=rows((1, "a"), (2, "b"))))
-        gone = [{"id": key, "name": None, "_unsent": ["name"]} for key in (1, 8)]
-        commit = epochs.next(upserts=[*gone, {"id": 3, "name": "c", "_unsent": None}], deletes=[2])
+        gone = [{"id": key, "name": None, "_backfill_unsent": ["name"]} for key in (1, 8)]
+        commit = epochs.next(upserts=[*gone, {"id": 3, "name": "c", "_backfill_unsent": None}], deletes=[2])
         sink.commit(replace(commit, converging=True))
         assert read("orders") == rows((1, "a"), (3, "c"))
 

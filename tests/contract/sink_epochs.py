@@ -22,8 +22,8 @@ Read = Callable[[str], list[Row]]
 """target -> its rows, ordered by `id`"""
 
 ROW = pa.schema([("id", pa.int64()), ("name", pa.string())])
-CHANGE = pa.schema([("_op", pa.string()), *ROW])
-UNSENT = pa.field("_unsent", pa.list_(pa.string()))
+CHANGE = pa.schema([("_backfill_op", pa.string()), *ROW])
+UNSENT = pa.field("_backfill_unsent", pa.list_(pa.string()))
 
 
 def schema_json(**columns: str) -> str:
@@ -98,10 +98,12 @@ def stage(
 ) -> StagedTable:
     """Files as the engine stages them: inserts, and changes net by key, in which a delete has only its key.
 
-    An upsert can name columns that it leaves as they are: `_unsent`.
+    An upsert can name columns that it leaves as they are: `_backfill_unsent`.
     """
-    changes = [{"_op": "U", **row} for row in upserts] + [{"_op": "D", "id": key} for key in deletes]
-    partial = tuple(sorted({name for row in upserts for name in row.get("_unsent") or ()}))
+    changes = [{"_backfill_op": "U", **row} for row in upserts] + [
+        {"_backfill_op": "D", "id": key} for key in deletes
+    ]
+    partial = tuple(sorted({name for row in upserts for name in row.get("_backfill_unsent") or ()}))
     return StagedTable(
         partial=partial,
         inserts=written(folder, f"{table}/inserts/0.parquet", inserts, ROW),

@@ -84,10 +84,10 @@ def test_a_table_of_a_catalog_is_made_filled_followed_and_dropped_by_its_name(
     by_name(spark, f"{schema}.{{table}}").commit(epochs.next(upserts=rows((2, "B")), deletes=[1]))
     moved = upstream.observe(pin.position, True).latest
     changes = upstream.changes(spark, "orders", pin.position, moved, pin.schema["orders"])
-    assert sorted(changes.select("_op", "id").toArrow().to_pylist(), key=str) == [
-        {"_op": "D", "id": 1},
-        {"_op": "D", "id": 2},
-        {"_op": "U", "id": 2},
+    assert sorted(changes.select("_backfill_op", "id").toArrow().to_pylist(), key=str) == [
+        {"_backfill_op": "D", "id": 1},
+        {"_backfill_op": "D", "id": 2},
+        {"_backfill_op": "U", "id": 2},
     ]
     assert spark.table("named.orders").toArrow().to_pylist() == rows((2, "B"))
     assert (tmp_path / "house" / "_backfill_state" / "orders").is_dir()

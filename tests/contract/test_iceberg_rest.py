@@ -61,8 +61,8 @@ def test_a_table_is_made_filled_followed_and_kept_from_a_runner_that_was_taken_o
     sink.commit(epochs.next(upserts=rows((2, "B")), deletes=[1]))
     moved = upstream.observe(pin.position, True).latest
     changes = upstream.changes(session, "orders", pin.position, moved, pin.schema["orders"])
-    found = changes.select("_op", "id", "name").toArrow().to_pylist()
-    assert sorted((one["_op"], one["id"], one["name"]) for one in found) == [
+    found = changes.select("_backfill_op", "id", "name").toArrow().to_pylist()
+    assert sorted((one["_backfill_op"], one["id"], one["name"]) for one in found) == [
         ("D", 1, "a"),
         ("D", 2, "b"),
         ("U", 2, "B"),

@@ -36,7 +36,7 @@ def epochs_of(sink: DuckDBSink, folder: Path, table: SinkTable) -> Epochs:
 
 
 def commit(epochs: Epochs, inserts: pa.Table | None = None, changes: pa.Table | None = None) -> EpochCommit:
-    """The next epoch with these rows; changes carry `_op`."""
+    """The next epoch with these rows; changes carry `_backfill_op`."""
     made = epochs.next()
     files = {}
     for kind, rows in (("inserts", inserts), ("changes", changes)):
@@ -45,7 +45,7 @@ def commit(epochs: Epochs, inserts: pa.Table | None = None, changes: pa.Table | 
             path.parent.mkdir(parents=True)
             pq.write_table(rows, path)
             files[kind] = (StagedFile(str(path.relative_to(made.folder)), path.stat().st_size),)
-    ops = [] if changes is None else changes["_op"].to_pylist()
+    ops = [] if changes is None else changes["_backfill_op"].to_pylist()
     made.staged.tables[epochs.tables[0].name] = StagedTable(  # type: ignore[index]
         inserts=files.get("inserts", ()),
         changes=files.get("changes", ()),
@@ -67,7 +67,7 @@ def test_case_10_key_columns_in_another_order_than_the_rows_meet_their_own(
     epochs = epochs_of(sink, tmp_path, LINES)
     loaded = {"order_id": [1, 1, 2, 2], "line": ["1", "2", "1", "2"], "note": ["a", "b", "c", "d"]}
     sink.commit(commit(epochs, inserts=pa.table(loaded)))
-    changed = {"_op": ["U", "D"], "order_id": [1, 2], "line": ["2", "1"], "note": ["B", None]}
+    changed = {"_backfill_op": ["U", "D"], "order_id": [1, 2], "line": ["2", "1"], "note": ["B", None]}
     sink.commit(commit(epochs, changes=pa.table(changed)))
 
     assert held(sink, "SELECT order_id, line, note FROM lines ORDER BY ALL") == [
@@ -81,7 +81,9 @@ def test_case_12_text_keys_that_differ_in_case_alone_are_two_rows(sink: DuckDBSi
     epochs = epochs_of(sink, tmp_path, LINES)
     loaded = {"order_id": [1, 1, 1], "line": ["a", "A", "a "], "note": ["low", "high", "wide"]}
     sink.commit(commit(epochs, inserts=pa.table(loaded)))
-    sink.commit(commit(epochs, changes=pa.table({"_op": ["D"], "order_id": [1], "line": ["A"], "note": ["x"]})))
+    sink.commit(
+        commit(epochs, changes=pa.table({"_backfill_op": ["D"], "order_id": [1], "line": ["A"], "note": ["x"]}))
+    )
 
     assert held(sink, "SELECT line, note FROM lines ORDER BY ALL") == [("a", "low"), ("a ", "wide")]
 
@@ -98,7 +100,9 @@ def test_case_12_binary_keys_are_told_apart_byte_by_byte(
     loaded = pa.table({"id": pa.array(ordered, pa.binary()), "name": [key.hex() for key in ordered]})
     sink.commit(commit(epochs, inserts=loaded))
     gone, changed, *_ = ordered
-    new = pa.table({"_op": ["D", "U"], "id": pa.array([gone, changed], pa.binary()), "name": [None, "new"]})
+    new = pa.table(
+        {"_backfill_op": ["D", "U"], "id": pa.array([gone, changed], pa.binary()), "name": [None, "new"]}
+    )
     sink.commit(commit(epochs, changes=new))
 
     rows = {changed: "new", **{key: key.hex() for key in ordered[2:]}}

@@ -94,7 +94,7 @@ def rows() -> list[Values]:
 
 
 def changes(op: str, told: pa.Table) -> pa.Table:
-    return told.add_column(0, "_op", pa.array([op] * told.num_rows, pa.string()))
+    return told.add_column(0, "_backfill_op", pa.array([op] * told.num_rows, pa.string()))
 
 
 def _of_text(name: str, text: str | None) -> Any:

@@ -185,7 +185,7 @@ def test_a_function_of_a_users_is_not_called_in_place_of_postgresqls(
         db(f"CREATE FUNCTION public.{given} RETURNS {result} LANGUAGE plpgsql AS $$ BEGIN RAISE 'hostile'; END $$")
     db("ALTER TABLE orders ADD UNIQUE (name)")
     sink.commit(epochs.next(inserts=rows((1, "a")), unique=("orders",)))
-    left = {"name": "means nothing", "_unsent": ["name"]}
+    left = {"name": "means nothing", "_backfill_unsent": ["name"]}
     sink.commit(epochs.next(inserts=rows((2, "b")), upserts=[{"id": 1, **left}]))
     with pytest.raises(BackfillError, match=r"\(2\) 2 times"):
         sink.commit(epochs.next(inserts=rows((2, "c"))))

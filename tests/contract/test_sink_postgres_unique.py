@@ -74,7 +74,7 @@ def test_in_an_epoch_of_both_unsent_columns_come_from_the_snapshots_rows_then_fr
     epochs = begun(sink, tmp_path, table)
     db(BY_NAME)
     sink.commit(epochs.next(inserts=rows((1, "a"))))
-    left = {"name": "means nothing", "_unsent": ["name"]}
+    left = {"name": "means nothing", "_backfill_unsent": ["name"]}
     sink.commit(epochs.next(inserts=rows((2, "b")), upserts=[{"id": 1, **left}, {"id": 2, **left}]))
     assert read_table(db, "orders") == rows((1, "a"), (2, "b"))
 

@@ -96,7 +96,7 @@ def put(
     rows = pa.table({"id": pa.array(range(len(values)), pa.int64()), "v": pa.array(values, arrow)})
     half = len(values) // 2
     changed = rows.slice(half)
-    changes = changed.add_column(0, "_op", pa.array(["U"] * changed.num_rows, pa.string()))
+    changes = changed.add_column(0, "_backfill_op", pa.array(["U"] * changed.num_rows, pa.string()))
     made = staging(JOBS[table], inserts=rows.slice(0, half), changes=changes)
     emptied = {table.name: replace(made.staged.tables[table.name], truncated=True)}
     sink.commit(replace(made, staged=replace(made.staged, tables=emptied)))

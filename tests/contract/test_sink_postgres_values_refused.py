@@ -55,7 +55,7 @@ def test_a_value_that_postgresql_cannot_hold_is_named_with_its_column_and_key(
     epochs = begun(sink, tmp_path, table)
     rows = pa.table({"id": pa.array([70, 71], pa.int64()), "v": values})
     if staged == "changes":
-        rows = rows.add_column(0, "_op", pa.array(["U", "U"]))
+        rows = rows.add_column(0, "_backfill_op", pa.array(["U", "U"]))
     with pytest.raises(BadData, match=rf"'orders', column 'v': .*\(id\) = \(71\).*{why}"):
         sink.commit(staging(epochs, **{staged: rows}))
     assert db("SELECT * FROM orders") == []
@@ -74,7 +74,7 @@ def test_of_an_insert_and_a_change_with_the_same_number_the_one_with_the_value_i
     epochs = begun(sink, tmp_path, table)
     good = values.take(pa.array([0, 0]))
     inserts = pa.table({"id": pa.array([60, 61], pa.int64()), "v": values if bad == "inserts" else good})
-    changes = pa.table({"_op": ["U", "U"], "id": [70, 71], "v": values if bad == "changes" else good})
+    changes = pa.table({"_backfill_op": ["U", "U"], "id": [70, 71], "v": values if bad == "changes" else good})
     key = 61 if bad == "inserts" else 71
     with pytest.raises(BadData, match=rf"'orders', column 'v': .*\(id\) = \({key}\).*{why}"):
         sink.commit(staging(epochs, inserts=inserts, changes=changes))
@@ -98,7 +98,7 @@ def test_a_type_without_an_exact_counterpart_is_refused_before_anything_is_made(
     assert ("to_json(v)" in told.value.hint) == (kind in NESTED)
 
 
-@pytest.mark.parametrize("name", ["_op", "_unsent", "ctid", "x" * 64, "", "ID"])
+@pytest.mark.parametrize("name", ["_backfill_op", "_backfill_unsent", "ctid", "x" * 64, "", "ID"])
 def test_a_name_that_the_table_cannot_have_is_refused(db: Database, name: str) -> None:
     fields = [{"name": n, "type": "long", "nullable": True, "metadata": {}} for n in ("id", name)]
     table = SinkTable("odd", "odd", ("id",), json.dumps({"type": "struct", "fields": fields}))
@@ -113,6 +113,6 @@ def test_names_with_quotes_dots_and_blanks_are_kept(db: Database, tmp_path: Path
     epochs = begun(sink_of(db.dsn), tmp_path, table)
     rows = {name: pa.array([1, 2], pa.int64()) for name in ("id", *names)}
     sink_of(db.dsn).commit(staging(epochs, inserts=pa.table(rows)))
-    changed = {"_op": pa.array(["U", "D"]), **rows, "c.d": pa.array([7, None], pa.int64())}
+    changed = {"_backfill_op": pa.array(["U", "D"]), **rows, "c.d": pa.array([7, None], pa.int64())}
     sink_of(db.dsn).commit(staging(epochs, changes=pa.table(changed)))
     assert db('SELECT * FROM "Odd ""t"""') == [(1, 1, 7, 1, 1, 1, 1)]

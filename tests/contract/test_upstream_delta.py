@@ -208,7 +208,7 @@ def test_case_26_many_versions_are_read_at_once_each_with_the_columns_of_the_las
     (schema,) = [text for e in view.pending for _, text in e.schema]
     frame = upstream.changes(spark, TABLE, begun, view.latest, schema)
     assert replayed(frame, [row(1, "n1"), row(2, "n2")]) == [row(1, "uno")]
-    assert sorted(r["more"] for r in frame.where("_op = 'U'").toArrow().to_pylist() if r["more"]) == [1]
+    assert sorted(r["more"] for r in frame.where("_backfill_op = 'U'").toArrow().to_pylist() if r["more"]) == [1]
 
 
 def test_verify_reads_the_rows_of_the_version_and_names_keys_that_stand_twice(
@@ -260,7 +260,7 @@ def test_null_keys_are_read_with_the_first_range(tmp_path: Path, spark: "SparkSe
     reads = upstream.closed(TABLE, [SnapshotRead(TABLE, split.id, limit_rows=1) for split in pin.splits])
     assert [read.up_to is None for read in reads] == [False]
     found = upstream.scan(spark, TABLE, reads).toArrow().to_pylist()
-    assert {"id": None, "name": "nobody", "_read": 0} in found
+    assert {"id": None, "name": "nobody", "_backfill_read": 0} in found
 
 
 def test_retention_is_told_before_a_start(table: HandWritten) -> None:

@@ -123,11 +123,11 @@ def test_changes_of_rows_with_maps_and_odd_values_leave_what_the_table_has(
     world.sql("UPDATE {t} SET id = 9 WHERE id = 2")
     world.sql("UPDATE {t} SET name = name WHERE id = 9")
     at = upstream.observe(pin.position, False).latest
-    window = upstream.changes(spark, TABLE, pin.position, at, pin.schema[TABLE]).orderBy("_seq")
-    table = {one["id"]: one for one in held.drop("_read").toArrow().to_pylist()}
-    for change in window.drop("_seq", "_ms").toArrow().to_pylist():
+    window = upstream.changes(spark, TABLE, pin.position, at, pin.schema[TABLE]).orderBy("_backfill_seq")
+    table = {one["id"]: one for one in held.drop("_backfill_read").toArrow().to_pylist()}
+    for change in window.drop("_backfill_seq", "_backfill_ms").toArrow().to_pylist():
         table.pop(change["id"], None)
-        if change.pop("_op") == "U":
+        if change.pop("_backfill_op") == "U":
             table[change["id"]] = change
     now = upstream.rows_at(spark, TABLE, at).toArrow().to_pylist()
     assert sorted(map(str, table.values())) == sorted(map(str, now))

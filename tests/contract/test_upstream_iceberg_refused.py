@@ -109,8 +109,8 @@ def test_case_26_an_added_column_is_told_and_one_dropped_and_added_again_is_refu
     assert (table, names_of(schema)) == (TABLE, ["id", "name", "more"])
     assert [epoch.rows for epoch in view.pending] == [1, 0], "what compaction writes is no change"
     window = upstream.changes(spark, TABLE, pin.position, view.latest, schema)
-    found = window.select("_op", "id", "more", "_ms").toArrow().to_pylist()
-    assert found == [{"_op": "U", "id": 2, "more": 7, "_ms": view.pending[0].ms}]
+    found = window.select("_backfill_op", "id", "more", "_backfill_ms").toArrow().to_pylist()
+    assert found == [{"_backfill_op": "U", "id": 2, "more": 7, "_backfill_ms": view.pending[0].ms}]
     world.sql("ALTER TABLE {t} DROP COLUMN more")
     world.sql("ALTER TABLE {t} ADD COLUMN more INT")
     world.sql("INSERT INTO {t} VALUES (3, 'c', 8)")

@@ -49,8 +49,8 @@ class KafkaWorld:
 
 class TestKafkaUpserts(UpstreamContract):
     more_columns: ClassVar[dict[str, str]] = {
-        "_error": "string",
-        "_raw": "binary",
+        "_backfill_error": "string",
+        "_backfill_raw": "binary",
         "kafka_partition": "int",
         "kafka_offset": "bigint",
         "kafka_timestamp": "timestamp",

@@ -89,7 +89,8 @@ class UpstreamContract:
         if all(s.cuttable for s in pin.splits):
             pytest.skip("splits of this upstream have a known end")
         counts = {
-            r["_read"]: r["count"] for r in upstream.scan(spark, TABLE, reads).groupBy("_read").count().collect()
+            r["_backfill_read"]: r["count"]
+            for r in upstream.scan(spark, TABLE, reads).groupBy("_backfill_read").count().collect()
         }
         assert sorted(counts.values()) == [30, 40]
 
@@ -155,8 +156,14 @@ class UpstreamContract:
         latest = upstream.observe(self.log_begin(pin), False).latest
         frame = changes(upstream, spark, self.log_begin(pin), latest, pin)
         types = {f.name: f.dataType.simpleString() for f in frame.schema}
-        assert types.pop("_seq")
-        assert types == {"_op": "string", "_ms": "bigint", "id": "bigint", "name": "string", **self.more_columns}
+        assert types.pop("_backfill_seq")
+        assert types == {
+            "_backfill_op": "string",
+            "_backfill_ms": "bigint",
+            "id": "bigint",
+            "name": "string",
+            **self.more_columns,
+        }
 
     def test_values_come_through_as_they_are(self, loaded: World, spark: "SparkSession") -> None:
         upstream = loaded.open()
@@ -216,7 +223,7 @@ class UpstreamContract:
         latest = upstream.observe(self.log_begin(pin), False).latest
         frame = changes(upstream, spark, self.log_begin(pin), latest, pin)
         assert replayed(frame, [row(1, "first 1")]) == [row(1, "version 49")]
-        assert frame.where("_op = 'U'").select("_seq").distinct().count() == 50
+        assert frame.where("_backfill_op = 'U'").select("_backfill_seq").distinct().count() == 50
 
     keeps_order_in_an_epoch = True
     """Whether one epoch of this log may hold several changes of a key."""

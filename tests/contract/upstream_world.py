@@ -65,15 +65,15 @@ def changes(upstream: Upstream, spark: "SparkSession", after: Position, up_to: P
     taken = upstream.take(spark, ChangeWindow(after, up_to, 0, 0, 1), None, dict(pin.schema), folder)
     assert taken.window.up_to == up_to
     paths = [f"{folder}/{file.path}" for file in taken.tables[TABLE].files] if TABLE in taken.tables else []
-    shape = "_op STRING, _seq BIGINT, _ms BIGINT, id BIGINT, name STRING"
+    shape = "_backfill_op STRING, _backfill_seq BIGINT, _backfill_ms BIGINT, id BIGINT, name STRING"
     return spark.read.parquet(*paths) if paths else spark.createDataFrame([], shape)
 
 
 def replayed(frame: "DataFrame", onto: Iterable[Row] = ()) -> list[Row]:
-    """The table after a frame of changes, applied in the order of `_seq`."""
+    """The table after a frame of changes, applied in the order of `_backfill_seq`."""
     table = {r["id"]: r["name"] for r in onto}
-    for change in frame.orderBy("_seq").select("_op", "id", "name").toArrow().to_pylist():
+    for change in frame.orderBy("_backfill_seq").select("_backfill_op", "id", "name").toArrow().to_pylist():
         table.pop(change["id"], None)
-        if change["_op"] == "U":
+        if change["_backfill_op"] == "U":
             table[change["id"]] = change["name"]
     return [row(key, table[key]) for key in sorted(table)]

@@ -68,7 +68,7 @@ def changes_of(upstream: Upstream, spark: "SparkSession") -> "DataFrame":
     schema = dict(pin.schema)["t"]
     for epoch in view.pending:
         schema = dict(epoch.schema).get("t", schema)
-    return upstream.changes(spark, "t", pin.position, view.latest, schema).orderBy("_seq")
+    return upstream.changes(spark, "t", pin.position, view.latest, schema).orderBy("_backfill_seq")
 
 
 def read(upstream: Upstream, spark: "SparkSession", *columns: str) -> list[dict[str, Any]]:

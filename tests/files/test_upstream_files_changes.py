@@ -96,8 +96,8 @@ def test_a_time_column_that_the_load_has_too_stays_a_column(
         pq.write_table(table, tmp_path / "changes" / "1.parquet")
     pin = upstream.pin()
     assert [epoch.schema for epoch in upstream.observe(pin.position, False).pending] == [()]
-    assert read(upstream, spark, "_op", "_ms", "ts", "id") == [
-        {"_op": "U", "_ms": 1_767_225_600_007, "ts": at, "id": 1}
+    assert read(upstream, spark, "_backfill_op", "_backfill_ms", "ts", "id") == [
+        {"_backfill_op": "U", "_backfill_ms": 1_767_225_600_007, "ts": at, "id": 1}
     ]
 
 
@@ -119,8 +119,8 @@ def test_a_change_feed_of_several_versions_keeps_the_newest_row_of_each(
         pa.table(dict(zip(names, zip(*rows, strict=True), strict=True))), tmp_path / "changes" / "1.parquet"
     )
     table: dict[int, str] = {3: "old key"}
-    for change in read(upstream, spark, "_op", "id", "v"):
+    for change in read(upstream, spark, "_backfill_op", "id", "v"):
         table.pop(change["id"], None)
-        if change["_op"] == "U":
+        if change["_backfill_op"] == "U":
             table[change["id"]] = change["v"]
     assert table == {1: "v3", 2: "y", 4: "new key"}

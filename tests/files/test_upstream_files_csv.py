@@ -86,7 +86,7 @@ def test_columns_of_header_and_schema_that_differ_are_refused_at_the_pin(
 
 def test_a_column_that_is_left_out_on_purpose(tmp_path: Path, spark: "SparkSession") -> None:
     upstream = snapshot_of(tmp_path, "csv", "id BIGINT", "other,id\nx,1\n", ignore=["other"])
-    assert scanned(upstream, spark) == [{"id": 1, "_read": 0}]
+    assert scanned(upstream, spark) == [{"id": 1, "_backfill_read": 0}]
 
 
 def test_a_misspelt_column_of_json_is_refused_at_the_pin(tmp_path: Path, spark: "SparkSession") -> None:

@@ -123,7 +123,7 @@ def test_odd_file_names_are_read_and_told_apart(tmp_path: Path, spark: "SparkSes
     text = {"path": str(tmp_path / "data"), "format": "json", "schema": "id BIGINT"}
     upstream = connector.open(connector.options.model_validate({"snapshot": text}), [TableSpec("t", ("id",))])
     reads = [SnapshotRead("t", s.id, 0, None) for s in upstream.pin().splits]
-    found = {r["_read"]: r["id"] for r in upstream.scan(spark, "t", reads).collect()}
+    found = {r["_backfill_read"]: r["id"] for r in upstream.scan(spark, "t", reads).collect()}
     assert {reads[read].split: key for read, key in found.items()} == {f"{n}.json": i for i, n in enumerate(names)}
     glob = {"path": str(tmp_path / "*.parquet"), "format": "parquet"}
     upstream = connector.open(connector.options.model_validate({"snapshot": glob}), [TableSpec("t", ("id",))])

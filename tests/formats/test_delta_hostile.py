@@ -76,9 +76,9 @@ def test_keys_of_every_type_are_read_once_in_slices(spark: "SparkSession", tmp_p
     assert sorted(row["n"] for row in found) == sorted(row["n"] for row in rows)
     assert {row["n"]: exact(row["k"]) for row in found} == {row["n"]: exact(row["k"]) for row in rows}
     alone = [upstream.scan(spark, "t", [one]).toArrow()["n"].to_pylist() for one in (slices[0], slices[-1])]
-    assert sorted(alone[0]) == sorted(row["n"] for row in found if row["_read"] == 0)
+    assert sorted(alone[0]) == sorted(row["n"] for row in found if row["_backfill_read"] == 0)
     if len(slices) > 1:
-        assert sorted(alone[1]) == sorted(row["n"] for row in found if row["_read"] == len(slices) - 1)
+        assert sorted(alone[1]) == sorted(row["n"] for row in found if row["_backfill_read"] == len(slices) - 1)
 
 
 def test_a_slice_reads_the_files_that_reach_into_it_alone(spark: "SparkSession", tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_deletion_vectors_column_mapping_partitions_and_all_that_writers_do(
     upstream = opened(tmp_path / "t")
     pin = upstream.pin()
     assert sum(split.rows or 0 for split in pin.splits) == 27
-    snapshot = upstream.scan(spark, "t", slices_of(upstream, 5)).drop("_read")
+    snapshot = upstream.scan(spark, "t", slices_of(upstream, 5)).drop("_backfill_read")
     assert {row["k"]: told(row) for row in snapshot.toArrow().to_pylist()} == {k: TOLD[v] for k, v in rows.items()}
 
     spark.sql(f"UPDATE {path} SET k = k + 1000 WHERE k IN (6, 7)")
@@ -138,9 +138,9 @@ def test_deletion_vectors_column_mapping_partitions_and_all_that_writers_do(
     (schema,) = [text for epoch in view.pending for _, text in epoch.schema]
     feed = upstream.changes(spark, "t", pin.position, view.latest, schema).toArrow().to_pylist()
     state = {row["k"]: row for row in snapshot.toArrow().to_pylist()}
-    for change in sorted(feed, key=lambda one: (one["_seq"]["version"], one["_seq"]["puts"])):
+    for change in sorted(feed, key=lambda one: (one["_backfill_seq"]["version"], one["_backfill_seq"]["puts"])):
         state.pop(change["k"], None)
-        if change["_op"] == "U":
+        if change["_backfill_op"] == "U":
             state[change["k"]] = change
     assert {k: told(row) for k, row in state.items()} == {k: TOLD[v] for k, v in rows.items()}
     assert [row["more"] for row in state.values() if row.get("more") is not None] == [7]

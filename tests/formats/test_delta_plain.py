@@ -55,7 +55,7 @@ def test_slices_of_keys_of_every_type_are_what_spark_reads_or_left_to_it(
     assert (found is not None) == (kind in ("byte", "integer", "long", "date") or len(slices) == 1)
     spoken = upstream.scan(spark, "t", slices).toArrow().to_pylist()
     for index, held in (found or {}).items():
-        expected = {row["n"]: exact(row["k"]) for row in spoken if row["_read"] == index}
+        expected = {row["n"]: exact(row["k"]) for row in spoken if row["_backfill_read"] == index}
         assert {row["n"]: exact(row["k"]) for row in held} == expected
     if found is not None:
         assert sorted(row["n"] for row in chain.from_iterable(found.values())) == [row["n"] for row in rows]

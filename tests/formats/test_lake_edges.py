@@ -35,7 +35,7 @@ def test_bounds_are_of_the_key_and_not_of_a_field_of_its_name_inside_another_col
 
 
 def test_a_list_before_a_key_named_as_its_items_are_gives_no_wrong_bounds(tmp_path: Path) -> None:
-    rows = pa.table({"_unsent": pa.array([[], []], pa.list_(pa.string())), "element": pa.array([5, 6])})
+    rows = pa.table({"_backfill_unsent": pa.array([[], []], pa.list_(pa.string())), "element": pa.array([5, 6])})
     assert bounds(tmp_path, rows, "element") == (5, 6)
 
 

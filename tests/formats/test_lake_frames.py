@@ -31,7 +31,7 @@ SCHEMA = (
 )
 TABLE = SinkTable("t", "t", NAMES[:2], SCHEMA)
 ROW = pa.schema(zip(NAMES, (pa.int32(), pa.string(), pa.string(), pa.list_(pa.int64())), strict=True))
-CHANGE = pa.schema([("_op", pa.string()), ("_unsent", pa.list_(pa.string())), *ROW])
+CHANGE = pa.schema([("_backfill_op", pa.string()), ("_backfill_unsent", pa.list_(pa.string())), *ROW])
 
 Row = dict[str, Any]
 
@@ -44,7 +44,7 @@ def staged(folder: Path, kept: list[Row], changed: list[Row], schema: pa.Schema 
         pq.write_table(pa.Table.from_pylist(rows, columns), path)
         files[name] = (StagedFile(f"day=1/{name}.parquet", path.stat().st_size),)
     table = StagedTable(files["i"], files["c"], len(kept), len(changed), partial=("v", "w"))
-    if "_unsent" not in schema.names:
+    if "_backfill_unsent" not in schema.names:
         table = StagedTable(files["i"], files["c"], len(kept), len(changed))
     saved = SavedJob("{}", Checkpoint(1, 0, 1, "a", "{}", Phase.SNAPSHOT, START))
     return EpochCommit("j", 1, 0, 1, "a", (TABLE,), str(folder), Staged("a", {"t": table}), (), saved)
@@ -64,20 +64,24 @@ def generated(seed: int) -> tuple[list[Row], list[Row]]:
         op = rng.choice("UUUD")
         left = rng.choice([None, [], ["v"], ["v", "w"]]) if op == "U" else None
         given = row(key) if op == "U" else {**dict.fromkeys(NAMES), **dict(zip(NAMES, key, strict=False))}
-        changed.append({"_op": op, "_unsent": left, **given})
+        changed.append({"_backfill_op": op, "_backfill_unsent": left, **given})
     return kept, changed
 
 
 def expected(kept: list[Row], changed: list[Row]) -> list[Row]:
     """What is left to do for each key, one row after the other."""
-    held = {(row[NAMES[0]], row[NAMES[1]]): {"_op": "U", "_unsent": None, **row} for row in kept}
+    held = {(row[NAMES[0]], row[NAMES[1]]): {"_backfill_op": "U", "_backfill_unsent": None, **row} for row in kept}
     for change in changed:
         key = (change[NAMES[0]], change[NAMES[1]])
         before = held.get(key)
-        if before is not None and change["_unsent"]:
-            change = {**change, **{name: before[name] for name in change["_unsent"]}, "_unsent": None}
+        if before is not None and change["_backfill_unsent"]:
+            change = {
+                **change,
+                **{name: before[name] for name in change["_backfill_unsent"]},
+                "_backfill_unsent": None,
+            }
         elif before is not None:
-            change = {**change, "_unsent": None}
+            change = {**change, "_backfill_unsent": None}
         held[key] = change
     return list(held.values())
 
@@ -100,14 +104,14 @@ def test_snapshot_rows_and_the_changes_after_them_become_one_change_a_key(
 
 
 def test_changes_that_leave_nothing_out_have_no_such_column(spark: "SparkSession", tmp_path: Path) -> None:
-    whole = pa.schema([field for field in CHANGE if field.name != "_unsent"])
+    whole = pa.schema([field for field in CHANGE if field.name != "_backfill_unsent"])
     kept = [dict(zip(NAMES, (1, "a", "old", None), strict=True)), dict(zip(NAMES, (2, "b", "x", []), strict=True))]
-    changed = [{"_op": "D", **dict(zip(NAMES, (1, "a", None, None), strict=True))}]
+    changed = [{"_backfill_op": "D", **dict(zip(NAMES, (1, "a", None, None), strict=True))}]
     commit = staged(tmp_path, kept, changed, whole)
     left, right = inserts(spark, commit, TABLE), changes(spark, commit, TABLE)
     assert left is not None
     assert right is not None
-    assert ordered(net(left, right, TABLE).toArrow().to_pylist()) == [*changed, {"_op": "U", **kept[1]}]
+    assert ordered(net(left, right, TABLE).toArrow().to_pylist()) == [*changed, {"_backfill_op": "U", **kept[1]}]
 
 
 def test_an_epoch_without_files_has_no_frames(spark: "SparkSession", tmp_path: Path) -> None:
@@ -162,7 +166,7 @@ def test_keys_that_stand_twice_and_rows_that_are_not_there_are_named(
     spark: "SparkSession", tmp_path: Path
 ) -> None:
     row = dict(zip(NAMES, (1, "a", None, None), strict=True))
-    lost = [{"_op": "U", "_unsent": ["v"], **row, "k.1": key} for key in (1, 7, 8)]
+    lost = [{"_backfill_op": "U", "_backfill_unsent": ["v"], **row, "k.1": key} for key in (1, 7, 8)]
     commit = staged(tmp_path, [row, row, {**row, "k.1": 2}], lost)
     left, right = inserts(spark, commit, TABLE), changes(spark, commit, TABLE)
     assert left is not None

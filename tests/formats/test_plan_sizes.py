@@ -58,8 +58,8 @@ def test_a_value_of_debezium(spark: "SparkSession", how: Encoding, kind: str, qu
 @pytest.mark.parametrize("kind", SIMPLE)
 def test_a_member_of_a_json_object(spark: "SparkSession", kind: str) -> None:
     columns = {"c": field("c", kind)}
-    parsed = with_parsed(spark.createDataFrame([], "_line string"), "_line", columns)
-    found = of_parsed("_line", columns)
+    parsed = with_parsed(spark.createDataFrame([], "_backfill_line string"), "_backfill_line", columns)
+    found = of_parsed("_backfill_line", columns)
     size = len(optimized(parsed.select(found.fault.alias("fault"), found.values["c"].alias("c"))))
     assert 0 < size < MOST
 

@@ -28,8 +28,8 @@ def test_every_record_is_a_row_with_its_partition_offset_and_time(broker: Broker
         (1, 0, 7, None),
     ]
     assert all(abs(r["kafka_timestamp"] - dt.datetime.now(dt.UTC)) < dt.timedelta(minutes=1) for r in rows)
-    assert {r["_read"] for r in rows if r["kafka_partition"] == 1} == {1}
-    assert {(r["_error"], r["_raw"]) for r in rows} == {(None, None)}
+    assert {r["_backfill_read"] for r in rows if r["kafka_partition"] == 1} == {1}
+    assert {(r["_backfill_error"], r["_backfill_raw"]) for r in rows} == {(None, None)}
 
 
 def test_the_frames_columns_are_the_pins(topic: Topic, spark: "SparkSession") -> None:
@@ -48,7 +48,12 @@ def test_the_frames_columns_are_the_pins(topic: Topic, spark: "SparkSession") ->
         ("id", "long"),
         ("name", "string"),
     ]
-    assert shown == [("_read", "integer"), ("_error", "string"), ("_raw", "binary"), *told]
+    assert shown == [
+        ("_backfill_read", "integer"),
+        ("_backfill_error", "string"),
+        ("_backfill_raw", "binary"),
+        *told,
+    ]
 
 
 def test_many_ranges_of_a_partition_in_one_scan_give_every_offset_once(
@@ -61,7 +66,7 @@ def test_many_ranges_of_a_partition_in_one_scan_give_every_offset_once(
     rows = scanned(upstream, spark, reads)
     assert offsets(rows) == list(range(30))
     assert [r["value"] for r in rows] == [b"%d" % i for i in range(30)]
-    assert [r["_read"] for r in rows] == [*[0] * 7, 1, *[4] * 12, *[3] * 10]
+    assert [r["_backfill_read"] for r in rows] == [*[0] * 7, 1, *[4] * 12, *[3] * 10]
 
 
 def test_a_large_range_is_read_by_several_tasks(topic: Topic, spark: "SparkSession") -> None:

@@ -39,7 +39,7 @@ def test_history_comes_from_the_archive_and_goes_on_in_the_log(
         *(f"file {o}" for o in range(12)),
         *(f"log {o}" for o in range(12, 20)),
     ]
-    assert [r["_read"] for r in found] == [*[0] * 12, *[2] * 8, *[1] * 5]
+    assert [r["_backfill_read"] for r in found] == [*[0] * 12, *[2] * 8, *[1] * 5]
 
 
 def test_a_range_over_the_archives_end_is_read_from_both(

@@ -157,7 +157,7 @@ def test_an_archive_of_raw_records_is_decoded_as_the_log_is(
     value = {"format": "json", "schema": "id BIGINT, name STRING"}
     upstream = archived(topic, tmp_path / "a", archive=told, value=value)
     found = scanned(upstream, spark, history(upstream)[:1])
-    assert [(r["id"], r["_error"] is None) for r in found] == [
+    assert [(r["id"], r["_backfill_error"] is None) for r in found] == [
         (0, True),
         (1, True),
         (2, True),
@@ -167,8 +167,8 @@ def test_an_archive_of_raw_records_is_decoded_as_the_log_is(
     keyed = archived(topic, tmp_path / "a", archive=told, value=value, key=["id"])
     pin = keyed.pin()
     frame = keyed.changes(spark, TABLE, pin.position, Position.of({"0": 7}), pin.schema[TABLE])
-    changes = frame.orderBy("_seq").select("_op", "id", "_error").toArrow().to_pylist()
-    assert [(c["_op"], c["id"]) for c in changes] == [
+    changes = frame.orderBy("_backfill_seq").select("_backfill_op", "id", "_backfill_error").toArrow().to_pylist()
+    assert [(c["_backfill_op"], c["id"]) for c in changes] == [
         *(("U", 0), ("U", 1), ("U", 2), ("D", 3)),
         *(("U", None), ("U", 5), ("U", 6)),
     ]

@@ -26,7 +26,7 @@ def topic(broker: Broker) -> Topic:
 def changes(upstream: Upstream, spark: "SparkSession", *columns: str) -> list[dict[str, Any]]:
     pin = upstream.pin()
     latest = upstream.observe(pin.position, True).latest
-    frame = upstream.changes(spark, TABLE, pin.position, latest, pin.schema[TABLE]).orderBy("_seq")
+    frame = upstream.changes(spark, TABLE, pin.position, latest, pin.schema[TABLE]).orderBy("_backfill_seq")
     rows: list[dict[str, Any]] = frame.select(*(columns or ("*",))).toArrow().to_pylist()
     return rows
 
@@ -42,12 +42,12 @@ def test_case_33_a_value_is_the_row_and_a_tombstone_deletes_by_the_records_key(
 ) -> None:
     topic.write([b'{"id": 1, "name": "a"}', b'{"id": 1, "name": "b"}', None], keys=[b'{"id": 1}'] * 3)
     rows = upserts(topic, spark)
-    assert [(r["_op"], r["id"], r["name"], r["_error"]) for r in rows] == [
+    assert [(r["_backfill_op"], r["id"], r["name"], r["_backfill_error"]) for r in rows] == [
         ("U", 1, "a", None),
         ("U", 1, "b", None),
         ("D", 1, None, None),
     ]
-    assert all(isinstance(r["_ms"], int) for r in rows)
+    assert all(isinstance(r["_backfill_ms"], int) for r in rows)
     assert [r["kafka_offset"] for r in rows] == [0, 1, 2]
 
 
@@ -70,7 +70,9 @@ def test_case_33_a_tombstones_key_is_an_object_or_the_one_columns_value(
     topic.write([None] * len(keys), keys=keys)
     name = "id" if ddl.startswith("id") else 'odd "name'
     rows = upserts(topic, spark, name, ddl)
-    assert [(r["_op"], r[name], r["_error"]) for r in rows] == [("D", value, None) for value in values]
+    assert [(r["_backfill_op"], r[name], r["_backfill_error"]) for r in rows] == [
+        ("D", value, None) for value in values
+    ]
 
 
 FAULTS = [
@@ -88,25 +90,25 @@ FAULTS = [
 def test_case_33_a_change_whose_key_cannot_be_read_says_so(topic: Topic, spark: "SparkSession") -> None:
     topic.write([value for _, value, _ in FAULTS], keys=[key for key, _, _ in FAULTS])
     rows = upserts(topic, spark)
-    assert [r["_error"] for r in rows] == [fault for _, _, fault in FAULTS]
-    assert [r["_raw"] for r in rows] == [key if value is None else value for key, value, _ in FAULTS]
+    assert [r["_backfill_error"] for r in rows] == [fault for _, _, fault in FAULTS]
+    assert [r["_backfill_raw"] for r in rows] == [key if value is None else value for key, value, _ in FAULTS]
     assert {r["id"] for r in rows} == {None}
 
 
 def test_a_key_that_is_in_the_records_key_alone_is_named_as_that(topic: Topic, spark: "SparkSession") -> None:
     topic.write([b'{"name": "x"}'], keys=[b'{"id": 1}'])
     (row,) = upserts(topic, spark)
-    assert row["_error"].startswith("column 'id': the key is NULL in the value: a key that is only in")
+    assert row["_backfill_error"].startswith("column 'id': the key is NULL in the value: a key that is only in")
 
 
 def test_a_row_that_says_that_it_is_deleted_is_no_row(topic: Topic, spark: "SparkSession") -> None:
     """As ExtractNewRecordState writes deletes in the mode `rewrite`; fast path and checked path."""
     topic.write([b'{"id": 1, "__deleted": "false"}', b'{"id": 1, "__deleted": "true"}'])
     rows = upserts(topic, spark)
-    assert [(r["_op"], r["id"]) for r in rows][:1] == [("U", 1)]
-    assert [(r["_error"] or "")[:29] for r in rows] == ["", "a row marked __deleted, which"]
+    assert [(r["_backfill_op"], r["id"]) for r in rows][:1] == [("U", 1)]
+    assert [(r["_backfill_error"] or "")[:29] for r in rows] == ["", "a row marked __deleted, which"]
     declared = upserts(topic, spark, ddl="id BIGINT, __deleted STRING")
-    assert [(r["__deleted"], r["_error"]) for r in declared] == [("false", None), ("true", None)]
+    assert [(r["__deleted"], r["_backfill_error"]) for r in declared] == [("false", None), ("true", None)]
 
 
 # A topic that grows
@@ -151,7 +153,7 @@ def test_plan_is_told_what_rows_by_key_rest_on(topic: Topic, broker: Broker) -> 
 
 def test_case_33_a_null_key_beside_a_value_is_no_fault(topic: Topic, spark: "SparkSession") -> None:
     topic.write([b'{"id": 1, "name": "a"}'])
-    assert [(r["_op"], r["id"], r["_error"]) for r in upserts(topic, spark)] == [("U", 1, None)]
+    assert [(r["_backfill_op"], r["id"], r["_backfill_error"]) for r in upserts(topic, spark)] == [("U", 1, None)]
 
 
 def test_case_33_one_key_in_two_partitions_is_ordered_by_partition_then_offset(
@@ -160,7 +162,11 @@ def test_case_33_one_key_in_two_partitions_is_ordered_by_partition_then_offset(
     topic.write([b'{"id": 1, "name": "later"}'] * 2, 1)
     topic.write([b'{"id": 1, "name": "first"}'], 0)
     rows = upserts(topic, spark)
-    assert [(r["_seq"]["kafka_partition"], r["_seq"]["kafka_offset"]) for r in rows] == [(0, 0), (1, 0), (1, 1)]
+    assert [(r["_backfill_seq"]["kafka_partition"], r["_backfill_seq"]["kafka_offset"]) for r in rows] == [
+        (0, 0),
+        (1, 0),
+        (1, 1),
+    ]
 
 
 def test_case_33_offsets_decide_where_a_later_record_has_an_earlier_time(
@@ -178,7 +184,7 @@ def test_windows_read_just_their_partitions_and_offsets(topic: Topic, spark: "Sp
     upstream = topic.open(["id"])
     pin = upstream.pin()
     frame = upstream.changes(spark, TABLE, Position.of({"1": 3}), Position.of({"1": 5}), pin.schema[TABLE])
-    rows = frame.orderBy("_seq").toArrow().to_pylist()
+    rows = frame.orderBy("_backfill_seq").toArrow().to_pylist()
     assert [(r["kafka_partition"], r["kafka_offset"]) for r in rows] == [(1, 3), (1, 4)]
 
 
@@ -219,7 +225,7 @@ def test_debezium_envelopes_are_changes(topic: Topic, spark: "SparkSession", blo
         None,
     ]
     rows = debezium(topic, spark, values)
-    assert [(r["_op"], r["id"], r["name"], r["_ms"], r["_error"]) for r in rows] == [
+    assert [(r["_backfill_op"], r["id"], r["name"], r["_backfill_ms"], r["_backfill_error"]) for r in rows] == [
         ("U", 1, "a", 5, None),
         ("U", 1, "b", 5, None),
         ("D", 1, None, 5, None),
@@ -228,7 +234,7 @@ def test_debezium_envelopes_are_changes(topic: Topic, spark: "SparkSession", blo
 
 def test_case_04_a_debezium_key_change_deletes_the_old_key(topic: Topic, spark: "SparkSession") -> None:
     rows = debezium(topic, spark, [envelope("u", {"id": 1, "name": "a"}, {"id": 2, "name": "a"})])
-    assert [(r["_op"], r["id"], r["name"]) for r in rows] == [("D", 1, None), ("U", 2, "a")]
+    assert [(r["_backfill_op"], r["id"], r["name"]) for r in rows] == [("D", 1, None), ("U", 2, "a")]
 
 
 def test_case_25_debezium_values_are_exact_or_a_fault(topic: Topic, spark: "SparkSession") -> None:
@@ -246,7 +252,7 @@ def test_case_25_debezium_values_are_exact_or_a_fault(topic: Topic, spark: "Spar
     rows = debezium(topic, spark, values, ddl, timestamps="us", decimals="precise")
     assert (rows[0]["amount"], rows[0]["day"]) == (Decimal("-123456789012345678.90"), dt.date(1969, 12, 31))
     assert rows[0]["at"] == dt.datetime(2023, 11, 14, 22, 13, 20, 123456, dt.UTC)
-    assert [r["_error"] for r in rows] == [
+    assert [r["_backfill_error"] for r in rows] == [
         None,
         "column 'small': does not fit its type exactly",
         "column 'amount': does not fit its type exactly",
@@ -270,13 +276,15 @@ REFUSED = [
 
 def test_case_23_an_envelope_that_cannot_be_applied_says_why(topic: Topic, spark: "SparkSession") -> None:
     rows = debezium(topic, spark, [value for value, _ in REFUSED])
-    assert [(r["_error"], r["_raw"]) for r in rows] == [(fault, value) for value, fault in REFUSED]
+    assert [(r["_backfill_error"], r["_backfill_raw"]) for r in rows] == [
+        (fault, value) for value, fault in REFUSED
+    ]
 
 
 def test_case_08_a_value_that_debezium_did_not_send_is_a_fault(topic: Topic, spark: "SparkSession") -> None:
     after = {"id": 1, "name": "__debezium_unavailable_value"}
     (row,) = debezium(topic, spark, [envelope("u", None, after)])
-    assert row["_error"].startswith("column 'name': __debezium_unavailable_value")
+    assert row["_backfill_error"].startswith("column 'name': __debezium_unavailable_value")
 
 
 def test_debezium_without_a_key_or_a_unit_is_told(topic: Topic) -> None:

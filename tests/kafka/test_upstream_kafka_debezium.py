@@ -66,17 +66,17 @@ def read(
     topic.write(more)
     latest = upstream.observe(pin.position, True).latest
     frame = upstream.changes(spark, TABLE, pin.position, latest, pin.schema[TABLE])
-    rows: list[dict[str, Any]] = frame.orderBy("_seq").toArrow().to_pylist()
+    rows: list[dict[str, Any]] = frame.orderBy("_backfill_seq").toArrow().to_pylist()
     return rows
 
 
 def faults(rows: Sequence[dict[str, Any]]) -> list[str | None]:
-    return [row["_error"] for row in rows]
+    return [row["_backfill_error"] for row in rows]
 
 
 def test_the_schema_block_says_columns_and_how_they_are_written(topic: Topic, spark: "SparkSession") -> None:
     (row,) = read(topic, spark, [record(ROW, FIELDS)])
-    assert row["_error"] is None
+    assert row["_backfill_error"] is None
     assert {name: row[name] for name in ROW} == {
         "id": 1,
         "amount": Decimal("-1.10"),
@@ -94,7 +94,7 @@ def test_the_block_and_not_the_options_says_how_a_declared_column_is_written(
     (row,) = read(
         topic, spark, [record(ROW, FIELDS)], schema="id BIGINT, amount DECIMAL(20,3)", decimals="precise"
     )
-    assert (row["_error"], row["amount"]) == (None, Decimal("-1.100"))
+    assert (row["_backfill_error"], row["amount"]) == (None, Decimal("-1.100"))
 
 
 OTHER = [
@@ -132,10 +132,10 @@ def test_a_record_without_a_block_among_those_with_one_is_read_only_if_it_means_
 ) -> None:
     ddl = "id BIGINT, amount DECIMAL(20,2)"
     (_, bare) = read(topic, spark, [record(ROW, FIELDS)], [record(ROW)], schema=ddl)
-    assert bare["_error"] == "no schema block, which is needed to say how these are written: amount"
+    assert bare["_backfill_error"] == "no schema block, which is needed to say how these are written: amount"
     other = new_topic(topic.broker)
     rows = read(other, spark, [record(ROW, FIELDS)], [record(ROW)], schema=ddl, decimals="precise")
-    assert [(r["_error"], r["amount"]) for r in rows] == [(None, Decimal("-1.10"))] * 2
+    assert [(r["_backfill_error"], r["amount"]) for r in rows] == [(None, Decimal("-1.10"))] * 2
 
 
 def test_blocks_that_come_once_the_job_has_begun_must_say_what_the_options_do(
@@ -206,7 +206,7 @@ def test_a_topic_of_several_tables_is_refused_until_the_options_name_those_that_
         (["public*orders"], []),
     ):
         rows = read(new_topic(topic.broker), spark, values, schema="id BIGINT", tables=tables)
-        assert [(r["id"], r["_error"]) for r in rows] == [(n, None) for n in ids], tables
+        assert [(r["id"], r["_backfill_error"]) for r in rows] == [(n, None) for n in ids], tables
 
 
 def test_before_a_topic_has_a_record_its_name_or_the_tables_tells_whose_they_may_be(
@@ -226,7 +226,7 @@ def test_a_job_from_before_tables_were_looked_at_goes_on(topic: Topic, spark: "S
     topic.write([record(ROW, table="any")])
     latest = upstream.observe(pin.position, True).latest
     rows = upstream.changes(spark, TABLE, pin.position, latest, pin.schema[TABLE]).toArrow().to_pylist()
-    assert [(row["id"], row["_error"]) for row in rows] == [(1, None)]
+    assert [(row["id"], row["_backfill_error"]) for row in rows] == [(1, None)]
 
 
 def test_the_option_of_tables_does_not_make_another_job_of_one_without_it() -> None:
@@ -259,7 +259,7 @@ def test_case_08_a_value_that_was_not_sent_is_a_fault_in_every_form(
     topic: Topic, spark: "SparkSession", kind: str, value: Any
 ) -> None:
     (row,) = read(topic, spark, [record({"id": 1, "v": value}, op="u")], schema=f"id BIGINT, v {kind}")
-    assert (row["_error"] or "").startswith(f"column 'v': {UNAVAILABLE}")
+    assert (row["_backfill_error"] or "").startswith(f"column 'v': {UNAVAILABLE}")
 
 
 BROKEN = [
@@ -291,16 +291,16 @@ def test_what_an_envelope_cannot_hold_exactly_is_named(topic: Topic, spark: "Spa
     ddl = "id BIGINT, s STRING, f DOUBLE, g FLOAT, a ARRAY<DOUBLE>, t ARRAY<STRING>"
     rows = read(topic, spark, [], [value for value, _ in BROKEN], schema=ddl)
     for row, (value, told) in zip(rows, BROKEN, strict=True):
-        assert told in (row["_error"] or ""), value
-        assert row["_raw"] == value
+        assert told in (row["_backfill_error"] or ""), value
+        assert row["_backfill_raw"] == value
 
 
 def test_numbers_beside_a_text_of_their_name_are_no_fault(topic: Topic, spark: "SparkSession") -> None:
     value = {"id": 1, "s": "x 1.10", "m": {"s": 1.5}}
     (row,) = read(topic, spark, [record(value)], schema="id BIGINT, s STRING, m MAP<STRING, DOUBLE>")
-    assert (row["_error"], row["s"], row["m"]) == (None, "x 1.10", [("s", 1.5)])
+    assert (row["_backfill_error"], row["s"], row["m"]) == (None, "x 1.10", [("s", 1.5)])
 
 
 def test_an_infinity_that_is_said_is_read(topic: Topic, spark: "SparkSession") -> None:
     (row,) = read(topic, spark, [record({"id": 1, "f": "Infinity"})], schema="id BIGINT, f DOUBLE")
-    assert (row["_error"], row["f"]) == (None, float("inf"))
+    assert (row["_backfill_error"], row["f"]) == (None, float("inf"))

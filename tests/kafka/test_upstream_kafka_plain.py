@@ -48,9 +48,9 @@ def test_workers_make_the_rows_that_spark_makes(
     upstream = topic.open(value=value)
     reads = history(upstream)
     checked = scanned(upstream, spark, reads)
-    marks = ("_read", "_error", "_raw")
+    marks = ("_backfill_read", "_backfill_error", "_backfill_raw")
     assert made(upstream, spark, reads) == [{n: v for n, v in row.items() if n not in marks} for row in checked]
-    assert [row["_error"] for row in checked] == [None] * len(PLAIN)
+    assert [row["_backfill_error"] for row in checked] == [None] * len(PLAIN)
 
 
 def test_the_rows_of_each_part_belong_to_its_read(broker: Broker, spark: "SparkSession") -> None:
@@ -79,7 +79,7 @@ def test_a_record_that_is_not_plain_fails_the_read_and_the_next_ones_are_sparks(
     assert tasks.not_plain(caught.value)
     assert not tasks.not_plain(Exception("backfill: [HistoryGone] gone :end"))
     assert workers.made_in_workers(upstream, spark, TABLE, reads) is None
-    assert [row["_error"] is None for row in scanned(upstream, spark, reads)] == [True, False]
+    assert [row["_backfill_error"] is None for row in scanned(upstream, spark, reads)] == [True, False]
 
 
 def test_a_column_that_needs_an_expression_is_sparks(topic: Topic, spark: "SparkSession") -> None:

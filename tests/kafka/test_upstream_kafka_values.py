@@ -124,9 +124,9 @@ def read(
 def test_case_25_every_json_value_comes_back_exactly(broker: Broker, spark: "SparkSession") -> None:
     rows = read(broker, spark, [text.encode() for text, _ in GOOD])
     for (text, told), row in zip(GOOD, rows, strict=True):
-        assert row["_error"] is None, text
+        assert row["_backfill_error"] is None, text
         assert {name: row[name] for name in told} == told, text
-        assert row["_raw"] is None
+        assert row["_backfill_raw"] is None
 
 
 def test_case_25_a_json_value_that_does_not_fit_is_named_and_never_null(
@@ -134,21 +134,21 @@ def test_case_25_a_json_value_that_does_not_fit_is_named_and_never_null(
 ) -> None:
     rows = read(broker, spark, [value for value, _ in BAD])
     for index, ((value, told), row) in enumerate(zip(BAD, rows, strict=True)):
-        assert row["_error"] is not None, value
-        assert told in row["_error"], value
-        assert row["_raw"] == value
+        assert row["_backfill_error"] is not None, value
+        assert told in row["_backfill_error"], value
+        assert row["_backfill_raw"] == value
         assert row["kafka_offset"] == index
         assert row["s"] is None
 
 
 def test_bad_records_do_not_touch_their_neighbours(broker: Broker, spark: "SparkSession") -> None:
     rows = read(broker, spark, [b'{"i": 1}', b"broken", b'{"i": 3}'], "i INT")
-    assert [(r["i"], r["_error"] is None) for r in rows] == [(1, True), (None, False), (3, True)]
+    assert [(r["i"], r["_backfill_error"] is None) for r in rows] == [(1, True), (None, False), (3, True)]
 
 
 def test_case_33_a_tombstone_among_events_is_a_row_without_values(broker: Broker, spark: "SparkSession") -> None:
     rows = read(broker, spark, [None, b'{"i": 1}'], "i INT")
-    assert [(r["i"], r["_error"], r["kafka_offset"]) for r in rows] == [(None, None, 0), (1, None, 1)]
+    assert [(r["i"], r["_backfill_error"], r["kafka_offset"]) for r in rows] == [(None, None, 0), (1, None, 1)]
 
 
 def test_odd_column_names_are_read(broker: Broker, spark: "SparkSession") -> None:
@@ -158,7 +158,7 @@ def test_odd_column_names_are_read(broker: Broker, spark: "SparkSession") -> Non
     assert (rows[0]["a.b"], rows[0]["c`d"], rows[0]["e f"]) == (1, "x", Decimal("2.50"))
 
 
-@pytest.mark.parametrize("name", ["_error", "_raw", "_read", "kafka_offset", "KAFKA_PARTITION"])
+@pytest.mark.parametrize("name", ["_backfill_error", "_BACKFILL_RAW", "kafka_offset", "KAFKA_PARTITION"])
 def test_a_column_that_would_be_taken_for_one_of_ours_is_refused(broker: Broker, name: str) -> None:
     topic = new_topic(broker)
     with pytest.raises(BadData, match=name):
@@ -194,10 +194,12 @@ def test_case_25_both_ways_of_reading_json_give_the_same_columns(broker: Broker,
     found = []
     for topic in topics:
         upstream = topic.open(value={"format": "json", "schema": PLAIN})
-        found.append(scanned(upstream, spark, history(upstream), "kafka_offset", "_error", *PLAIN.split()[::2]))
-    assert [r["_error"] for r in found[0]] == [None] * (len(told) + 1)
+        found.append(
+            scanned(upstream, spark, history(upstream), "kafka_offset", "_backfill_error", *PLAIN.split()[::2])
+        )
+    assert [r["_backfill_error"] for r in found[0]] == [None] * (len(told) + 1)
     assert found[0] == found[1][:-1]
-    assert found[1][-1]["_error"].startswith("not one whole JSON object")
+    assert found[1][-1]["_backfill_error"].startswith("not one whole JSON object")
 
 
 def test_a_plain_batch_takes_the_fast_path(broker: Broker, spark: "SparkSession") -> None:
@@ -205,8 +207,8 @@ def test_a_plain_batch_takes_the_fast_path(broker: Broker, spark: "SparkSession"
     topic.write([b'{"i": 1}', None, b'{"i": 3}'])
     options = KafkaOptions(bootstrap_servers=broker.bootstrap, topic=topic.name, value={"format": "bytes"})
     rows = frame(spark, Connection(options), topic.name, [Range(0, 0, 0, 3)], fast_path(of_ddl("i INT")))
-    told = rows.select("_fast", "_value", "_c0").toArrow().to_pylist()
-    assert [(r["_fast"], r["_value"], r["_c0"]) for r in told] == [
+    told = rows.select("_backfill_fast", "_backfill_value", "_backfill_fast_0").toArrow().to_pylist()
+    assert [(r["_backfill_fast"], r["_backfill_value"], r["_backfill_fast_0"]) for r in told] == [
         (True, b"", 1),
         (True, None, None),
         (True, b"", 3),

@@ -7,7 +7,23 @@ from typing import Any
 from oracle.parquet_inputs import EXACT, ParquetFile, ParquetWide, Writer
 from oracle.readers import parquet
 
-_NAMES = ["a b", "a.b", "a`b", 'a"b', "ü", "ID2", "select", "_op", "_read", "_seq", "a,b", "{x}", "x=1", "\\", "'"]
+_NAMES = [
+    "a b",
+    "a.b",
+    "a`b",
+    'a"b',
+    "ü",
+    "ID2",
+    "select",
+    "_op",
+    "_read",
+    "_BACKFILL_op",
+    "a,b",
+    "{x}",
+    "x=1",
+    "\\",
+    "'",
+]
 _D = Decimal
 PLAIN: dict[str, Any] = {
     **{f"{sign}int{bits}": 2 ** (bits - 1) - 1 for sign in ("", "u") for bits in (8, 16, 32, 64)},

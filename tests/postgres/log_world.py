@@ -113,11 +113,11 @@ def changes(folder: Path, taken: Taken, name: str) -> list[dict[str, Any]]:
         table = pq.ParquetFile(folder / one.path).read()
         assert table.num_rows > 0
         assert (folder / one.path).stat().st_size == one.size_bytes
-        assert ("_unsent" in table.column_names) == bool(taken.tables[name].partial)
+        assert ("_backfill_unsent" in table.column_names) == bool(taken.tables[name].partial)
         rows += table.to_pylist()
-    ops = [row["_op"] for row in rows]
+    ops = [row["_backfill_op"] for row in rows]
     assert (ops.count("U"), ops.count("D")) == (taken.tables[name].changed, taken.tables[name].deleted)
-    return sorted(rows, key=lambda row: row["_seq"])
+    return sorted(rows, key=lambda row: row["_backfill_seq"])
 
 
 def apply(folder: Path, taken: Taken, name: str, key: Sequence[str], rows: Rows) -> None:
@@ -130,14 +130,14 @@ def apply(folder: Path, taken: Taken, name: str, key: Sequence[str], rows: Rows)
     found = changes(folder, taken, name)
     keys = [tuple(_text(row[column]) for column in key) for row in found]
     assert not table.netted or len(set(keys)) == len(keys)
-    assert len({row["_seq"] for row in found}) == len(found)
+    assert len({row["_backfill_seq"] for row in found}) == len(found)
     for which, row in zip(keys, found, strict=True):
-        if row["_op"] == "D":
+        if row["_backfill_op"] == "D":
             assert all(value is None for column, value in row.items() if column not in key and column[0] != "_")
             rows.pop(which, None)
             continue
-        assert row["_op"] == "U"
-        unsent = row.get("_unsent") or ()
+        assert row["_backfill_op"] == "U"
+        unsent = row.get("_backfill_unsent") or ()
         assert set(unsent) <= set(table.partial)
         new = {column: _text(value) for column, value in row.items() if column[0] != "_"}
         rows[which] = {**new, **{column: rows[which][column] for column in unsent}}

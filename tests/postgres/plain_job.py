@@ -185,16 +185,16 @@ class PlainJob:
                 sink[self._key(name, row)] = _plain(row)
             for row in self._changes(table) if table is not None else ():
                 key = self._key(name, row)
-                if row["_op"] == "D":
+                if row["_backfill_op"] == "D":
                     sink.pop(key, None)
                     continue
-                kept = {column: sink[key][column] for column in row.get("_unsent") or ()}
-                new = {column: value for column, value in row.items() if not column.startswith("_")}
+                kept = {column: sink[key][column] for column in row.get("_backfill_unsent") or ()}
+                new = {column: value for column, value in row.items() if not column.startswith("_backfill_")}
                 sink[key] = {**_plain(new), **kept}
 
     def _changes(self, table: Any) -> list[dict[str, Any]]:
         rows = [row for file in table.files for row in pq.ParquetFile(self.folder / file.path).read().to_pylist()]
-        return sorted(rows, key=lambda row: row["_seq"])
+        return sorted(rows, key=lambda row: row["_backfill_seq"])
 
     def _key(self, name: str, row: Mapping[str, Any]) -> tuple[Any, ...]:
         return tuple(_value(row[column]) for column in self.tables[name])

@@ -53,7 +53,7 @@ def begun(sink: PostgresSink, folder: Path, *tables: SinkTable, into_existing: b
 
 
 def staging(epochs: Epochs, inserts: pa.Table | None = None, changes: pa.Table | None = None) -> EpochCommit:
-    """The next epoch with these rows of its first table; changes carry `_op`."""
+    """The next epoch with these rows of its first table; changes carry `_backfill_op`."""
     made, table = epochs.next(), epochs.tables[0].name
     files: dict[str, tuple[StagedFile, ...]] = {}
     for kind, rows in (("inserts", inserts), ("changes", changes)):
@@ -62,7 +62,7 @@ def staging(epochs: Epochs, inserts: pa.Table | None = None, changes: pa.Table |
             path.parent.mkdir(parents=True)
             pq.write_table(rows, path)
             files[kind] = (StagedFile(str(path.relative_to(made.folder)), path.stat().st_size),)
-    ops = [] if changes is None else changes["_op"].to_pylist()
+    ops = [] if changes is None else changes["_backfill_op"].to_pylist()
     staged = StagedTable(
         inserts=files.get("inserts", ()),
         changes=files.get("changes", ()),

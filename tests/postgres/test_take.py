@@ -150,7 +150,7 @@ def test_taken_says_what_it_took(world: World) -> None:
     two = taken.tables["two"]
     assert (two.changes, two.netted, two.truncated, two.partial) == (4, True, False, ())
     assert (len(two.files), two.changed, two.deleted) == (1, 2, 2)
-    assert [(row["_op"], row["_ms"]) for row in changes(world.folder, taken, "two")] == [
+    assert [(row["_backfill_op"], row["_backfill_ms"]) for row in changes(world.folder, taken, "two")] == [
         (op, taken.up_to_ms) for op in "DUDU"
     ]
     assert decode(Taken, encode(taken)) == taken

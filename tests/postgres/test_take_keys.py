@@ -51,7 +51,7 @@ def test_the_database_says_which_keys_are_covered(
                 patch.setattr("backfill_cli.upstreams.postgres.log.covered.BATCH_KEYS", 2)
                 taken = world.take(covered={"t": predicate})
             found = changes(tmp_path, taken, "t")
-            assert {row["_op"] for row in found} == {"D" if deleted else "U"}
+            assert {row["_backfill_op"] for row in found} == {"D" if deleted else "U"}
             assert len(found) == len(covered)
             if not deleted and kind != "boolean":
                 known = {key if kind != "bytea" else bytes.fromhex(key[2:]) for (key,) in covered}
@@ -66,7 +66,7 @@ def test_composite_keys_are_covered_as_rows_each_side_of_a_key_change_by_itself(
     world.db("UPDATE two SET a = 0, b = 'to 1' WHERE a = 2 AND b = '0'")
     world.db("UPDATE two SET v = 9 WHERE a = 1")
     taken = world.take(covered={"two": "(k0, k1) <= (1, '1')"})
-    found = {(row["_op"], row["a"], row["b"]) for row in changes(world.folder, taken, "two")}
+    found = {(row["_backfill_op"], row["a"], row["b"]) for row in changes(world.folder, taken, "two")}
     assert found == {("D", 0, "1"), ("U", 0, "to 1"), ("U", 1, "0"), ("U", 1, "1")}
 
 

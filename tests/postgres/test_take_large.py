@@ -57,8 +57,8 @@ def test_a_transaction_larger_than_memory_is_taken_in_several_files(
         with duckdb.connect() as reader:
             found = reader.execute(
                 """SELECT count(*), sum(id)::bigint, sum(length(v))::bigint FROM (
-                       SELECT arg_max(_op, _seq) AS op, arg_max(v, _seq) AS v, id FROM read_parquet($1)
-                       GROUP BY id) WHERE op = 'U'""",
+                       SELECT arg_max(_backfill_op, _backfill_seq) AS op, arg_max(v, _backfill_seq) AS v, id
+                       FROM read_parquet($1) GROUP BY id) WHERE op = 'U'""",
                 [[str(tmp_path / name) for name in files]],
             ).fetchall()
         assert found == db("SELECT count(*), sum(id)::bigint, sum(length(v))::bigint FROM t")

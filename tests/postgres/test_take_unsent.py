@@ -19,7 +19,10 @@ def test_an_unsent_value_is_named_where_the_window_does_not_have_it(world: World
     world.db("UPDATE part SET v = 2", f"UPDATE part SET more = {BIG.format('n')} WHERE id = 1")
     taken = world.follow()
     assert taken.tables["part"].partial == ("big",)
-    found = {row["id"]: (row["_unsent"], row["big"], row["more"]) for row in changes(world.folder, taken, "part")}
+    found = {
+        row["id"]: (row["_backfill_unsent"], row["big"], row["more"])
+        for row in changes(world.folder, taken, "part")
+    }
     assert found == {1: (["big"], None, "n" * 3000), 2: (["big"], None, "short")}
     assert world.sink == world.state()
 
@@ -68,7 +71,7 @@ def test_a_value_that_is_not_needed_any_more_is_not_missed(
 def test_a_value_of_a_row_beyond_the_position_is_not_missed(world: World) -> None:
     _lost(world)
     taken = world.take(covered={"part": "k0 <= 6"})
-    assert [(row["_op"], row["id"]) for row in changes(world.folder, taken, "part")] == [("D", 1)]
+    assert [(row["_backfill_op"], row["id"]) for row in changes(world.folder, taken, "part")] == [("D", 1)]
 
 
 @pytest.mark.parametrize("held", [1, taking.HELD_BYTES])

@@ -42,7 +42,7 @@ def read(connection: Connection, topic: str, partition: int, after: int, up_to: 
     rows: dict[int, int] = {}
     for batch in records(connection, topic, None, Range(0, partition, after, up_to)):
         offsets = batch.column("kafka_offset").to_pylist()
-        values = [int(value) for value in batch.column("_value").to_pylist()]
+        values = [int(value) for value in batch.column("_backfill_value").to_pylist()]
         assert not rows.keys() & set(offsets)
         rows |= dict(zip(offsets, values, strict=True))
     return rows

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.config.differences import differences, moved
-from backfill_cli.contracts import HeldUpstream, JobDefinition, SinkTable, Upstream
+from backfill_cli.contracts import HeldUpstream, JobDefinition, SinkTable, Upstream, own
 from backfill_cli.engine.job.ownership import require_lost, require_new, take
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.job.select import (
@@ -32,6 +32,7 @@ from backfill_cli.errors import StateConflict, UsageError
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.codec import decode
 from backfill_cli.model.job import Control
+from backfill_cli.model.schema import names_of
 from backfill_cli.model.upstream import Pin
 
 if TYPE_CHECKING:
@@ -201,7 +202,12 @@ def changed_keys(stored: str, config: JobConfig) -> list[str]:
 def sink_tables(
     config: JobConfig, spark: "SparkSession", upstream: Upstream, pin: Pin, plain: bool
 ) -> tuple[SinkTable, ...]:
-    """The job's tables as the sink sees them, after the transform, each with a side table for unreadable rows."""
+    """The job's tables as the sink sees them, after the transform, each with a side table for unreadable rows.
+
+    Raises BadData for a column of the upstream with a name of ours, or that differs from another in case only.
+    """
+    for name, schema in pin.schema.items():
+        own.refuse_names(f"table {name!r}", names_of(schema))
     tables = tuple(
         SinkTable(
             t.name,
@@ -212,14 +218,16 @@ def sink_tables(
         )
         for t in config.tables
     )
+    for table in tables:
+        own.refuse_names(f"table {table.name!r}, after its transform", names_of(table.schema))
     return (*tables, *_side_tables(tables, upstream, pin))
 
 
 def late_tables(job: JobDefinition, upstream: Upstream) -> tuple[SinkTable, ...]:
     """The side tables that the job lacks: its config did not ask for them when it was created."""
     known = {table.name for table in job.tables}
-    own = [table for table in job.tables if not table.side]
-    return tuple(table for table in _side_tables(own, upstream, job.pin) if table.name not in known)
+    tables = [table for table in job.tables if not table.side]
+    return tuple(table for table in _side_tables(tables, upstream, job.pin) if table.name not in known)
 
 
 def _side_tables(tables: Sequence[SinkTable], upstream: Upstream, pin: Pin) -> tuple[SinkTable, ...]:

@@ -9,10 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backfill_cli.contracts import SpoolEntry, TakenTable
+from backfill_cli.contracts import SpoolEntry, TakenTable, own
 from backfill_cli.engine.spool.folder import Spool
 from backfill_cli.engine.staging import taking, transform
 from backfill_cli.engine.staging.files import write_net
+from backfill_cli.formats.frames import metadata
 from backfill_cli.model.plan import StagedTable
 
 if TYPE_CHECKING:
@@ -50,14 +51,14 @@ def staged(
 def _frame(
     spark: "SparkSession", spool: Spool, held: Sequence[tuple[SpoolEntry, TakenTable]], lacking: bool
 ) -> "DataFrame":
-    """All changes, with `_seq` ordering them across entries. lacking: whether some lack columns (`_unsent`)."""
+    """All changes, with `own.SEQ` ordering them across entries. lacking: whether some have `own.UNSENT`."""
     from pyspark.sql import functions as F
 
     def read(group: Sequence[tuple[SpoolEntry, TakenTable]]) -> "DataFrame":
         paths = [str(spool.place(entry.name) / file.path) for entry, one in group for file in one.files]
         frame = spark.read.parquet(*paths)
-        number = F.regexp_extract("_metadata.file_path", r"^.*/(\d{12})-[0-9a-f]{12}/", 1).cast("long")
-        return frame.withColumn("_seq", F.struct(number.alias("entry"), F.col("_seq").alias("place")))
+        number = F.regexp_extract(metadata(frame, "file_path"), r"^.*/(\d{12})-[0-9a-f]{12}/", 1).cast("long")
+        return frame.withColumn(own.SEQ, F.struct(number.alias("entry"), F.col(own.SEQ).alias("place")))
 
     if not lacking:
         return read(held)

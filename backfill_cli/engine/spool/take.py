@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backfill_cli.contracts import Taken, TakenTable, TakingUpstream, Upstream
+from backfill_cli.contracts import Taken, TakenTable, TakingUpstream, Upstream, own
 from backfill_cli.engine.staging import transform
 from backfill_cli.engine.staging.files import folder_made, footers, listed, no_room, require_all, write
 from backfill_cli.engine.staging.schemas import evolved
@@ -62,7 +62,7 @@ def _changes(
     key = config.table(table).key
     path = folder / table
     counts = {f"null_{i}": column for i, column in enumerate(null_keys(key))}
-    counts["U"] = F.when(F.col("_op") == "U", 1)
+    counts["U"] = F.when(F.col(own.OP) == "U", 1)
     counts["images"] = F.when(transform.is_image(frame), 1)
     written = write(frame, path, counts=counts)
     files = listed(path, folder)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from backfill_cli.contracts import own
 from backfill_cli.engine.staging.values import storable
 from backfill_cli.errors import BadData, Transient, UsageError
 from backfill_cli.model.plan import StagedFile, StagedTable
@@ -84,10 +85,10 @@ def nothing_left(path: Path) -> Iterator[None]:
 
 
 def write_net(net: "DataFrame", path: Path, folder: Path) -> StagedTable:
-    """Net changes, `(_op 'U'|'D', row…)`, are files in `path`; the result has the number of each."""
+    """Net changes, `(own.OP 'U'|'D', row…)`, are files in `path`; the result has the number of each."""
     from pyspark.sql import functions as F
 
-    written = write(net, path, counts={op: F.when(F.col("_op") == op, 1) for op in ("U", "D")})
+    written = write(net, path, counts={op: F.when(F.col(own.OP) == op, 1) for op in ("U", "D")})
     files = listed(path, folder)
     require_all(path, written["rows"], footers(folder, files, ()))
     return StagedTable(changes=files, changed=written["U"], deleted=written["D"])
@@ -107,6 +108,13 @@ def listed(path: Path, folder: Path) -> tuple[StagedFile, ...]:
     """The files in `path`, named relative to the attempt's `folder`."""
     files = sorted(path.glob("*.parquet"))
     return tuple(StagedFile(str(f.relative_to(folder)), f.stat().st_size) for f in files)
+
+
+def has_op(path: Path) -> bool:
+    """Whether a file of changes has their ops under the name of now: an older version had another."""
+    from pyarrow.parquet import read_schema
+
+    return own.OP in read_schema(path).names
 
 
 def footers(folder: Path, files: Sequence[StagedFile], columns: Sequence[str]) -> Footers:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backfill_cli.contracts import ArrowTasks, SinkTable, Upstream
+from backfill_cli.contracts import ArrowTasks, SinkTable, Upstream, own
 from backfill_cli.engine.staging import transform, workers
 from backfill_cli.engine.staging.files import footers, listed, require_all, write, write_net
 from backfill_cli.errors import BadData
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 
     from backfill_cli.config import JobConfig
     from backfill_cli.config.sections import Transform
-
-BAD, QUARANTINED = "_bad", "_quarantined"
-"""Columns: whether a row cannot be read; what its side table receives of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +93,7 @@ class PartitionStager:
         if self._upstream.capabilities.quarantines:
             good, rows = self._written_by_mark(_shaped(_marked(frame, self._upstream), self._shape), path, attempt)
         else:
-            written = write(transform.rows(frame.drop("_error", "_raw"), self._shape), path)
+            written = write(transform.rows(frame.drop(own.ERROR, own.RAW), self._shape), path)
             good, rows = listed(path, attempt), written["rows"]
             require_all(path, rows, footers(attempt, good, ()))
         counted = self._checked(seen)
@@ -106,9 +103,9 @@ class PartitionStager:
     def _written_by_mark(
         self, marked: "DataFrame", path: Path, attempt: Path
     ) -> tuple[tuple[StagedFile, ...], int]:
-        """Writes rows into one folder per value of BAD; returns the files of readable rows, and their count."""
-        good, bad = path / f"{BAD}=false", path / f"{BAD}=true"
-        written = write(marked, path, by=BAD)
+        """Writes rows into one folder per value of own.BAD; returns the files of good rows, and their count."""
+        good, bad = path / f"{own.BAD}=false", path / f"{own.BAD}=true"
+        written = write(marked, path, by=own.BAD)
         files = listed(good, attempt)
         found = footers(attempt, files, ())
         require_all(path, written["rows"], found, footers(attempt, listed(bad, attempt), ()))
@@ -136,10 +133,10 @@ class PartitionStager:
             # Netted from what was written: the log is not read twice, and quarantined rows are written once.
             marked = _marked(frame, self._upstream)
             self._written_by_mark(marked, read, attempt)
-            good = read / f"{BAD}=false"
+            good = read / f"{own.BAD}=false"
             good.mkdir(exist_ok=True)  # Spark writes no folder if there are no rows
-            frame = self._spark.read.schema(marked.drop(BAD, QUARANTINED).schema).parquet(str(good))
-        net = transform.net(frame.drop("_error", "_raw"), self._table.key, self._shape)
+            frame = self._spark.read.schema(marked.drop(own.BAD, own.QUARANTINED).schema).parquet(str(good))
+        net = transform.net(frame.drop(own.ERROR, own.RAW), self._table.key, self._shape)
         staged = write_net(net, attempt / self._table.name / "changes", attempt)
         counted = self._checked(seen)
         return {self._table.name: staged} | self._quarantined(read, counted, attempt), counted
@@ -159,12 +156,12 @@ class PartitionStager:
             & (F.col(offset) < F.lit(r.up_to))
             for r in history
         ]
-        place = F.struct(F.col(partition).alias("partition"), F.col(offset).alias("offset"), "_error")
+        place = F.struct(F.col(partition).alias("partition"), F.col(offset).alias("offset"), own.ERROR)
         frame = frame.observe(
             seen,
             F.count(F.lit(1)).alias("rows"),
-            F.count("_error").alias("bad"),
-            F.min(F.when(F.col("_error").isNotNull(), place)).alias("first"),
+            F.count(own.ERROR).alias("bad"),
+            F.min(F.when(F.col(own.ERROR).isNotNull(), place)).alias("first"),
             *(F.sum(F.when(hit, 1).otherwise(0)).alias(f"read_{i}") for i, hit in enumerate(within)),
         )
 
@@ -185,7 +182,7 @@ class PartitionStager:
         first, more = counted.first, counted.bad - 1
         raise BadData(
             f"table {self._table.name!r}: the record at partition {first['partition']}, offset {first['offset']} "
-            f"cannot be read: {first['_error']}{f' (and {more} more)' if more else ''}",
+            f"cannot be read: {first[own.ERROR]}{f' (and {more} more)' if more else ''}",
             "put it, and all others that cannot be read, into a side table of the sink: "
             'upstream.on_error = "quarantine"; to fix the program that writes them helps later records only',
         )
@@ -196,7 +193,7 @@ class PartitionStager:
             return {}
         name = side_name(self._table.name)
         aside = attempt / name / "inserts"
-        write(self._spark.read.parquet(str(path / f"{BAD}=true")).select(f"{QUARANTINED}.*"), aside)
+        write(self._spark.read.parquet(str(path / f"{own.BAD}=true")).select(f"{own.QUARANTINED}.*"), aside)
         files = listed(aside, attempt)
         require_all(aside, counted.bad, footers(attempt, files, ()))
         return {name: StagedTable(inserts=files, rows=counted.bad)}
@@ -209,38 +206,40 @@ def events(
     ranges: Sequence[SnapshotRead],
     made: ArrowTasks | None,
 ) -> "DataFrame":
-    """The rows of these ranges with `_error` and `_raw`. made: what workers produce from them, if they can."""
+    """The rows of these ranges with `own.ERROR` and `own.RAW`. made: what workers produce of them, if they can."""
     from pyspark.sql import functions as F
 
     if made is None:
-        return upstream.scan(spark, table, ranges).drop("_read")
-    marks = {"_error": F.lit(None).cast("string"), "_raw": F.lit(None).cast("binary")}
+        return upstream.scan(spark, table, ranges).drop(own.READ)
+    marks = {own.ERROR: F.lit(None).cast("string"), own.RAW: F.lit(None).cast("binary")}
     return workers.frame(spark, made).withColumns(marks)
 
 
 def _marked(frame: "DataFrame", upstream: Upstream) -> "DataFrame":
-    """The frame with the column BAD, and QUARANTINED for the rows that cannot be read."""
+    """The frame with the column own.BAD, and own.QUARANTINED for the rows that cannot be read."""
     from pyspark.sql import functions as F
 
-    kept = F.struct(*upstream.capabilities.place, F.col("_raw").alias("value"), F.col("_error").alias("reason"))
-    marked = frame.withColumn(BAD, F.col("_error").isNotNull()).withColumn(QUARANTINED, F.when(F.col(BAD), kept))
-    return marked.drop("_error", "_raw")
+    kept = F.struct(*upstream.capabilities.place, F.col(own.RAW).alias("value"), F.col(own.ERROR).alias("reason"))
+    marked = frame.withColumn(own.BAD, F.col(own.ERROR).isNotNull()).withColumn(
+        own.QUARANTINED, F.when(F.col(own.BAD), kept)
+    )
+    return marked.drop(own.ERROR, own.RAW)
 
 
 def quarantined(frame: "DataFrame", upstream: Upstream) -> "DataFrame":
     """What the side table holds of a frame's rows."""
-    return _marked(frame, upstream).where(BAD).select(f"{QUARANTINED}.*")
+    return _marked(frame, upstream).where(own.BAD).select(f"{own.QUARANTINED}.*")
 
 
 def _shaped(marked: "DataFrame", shape: "Transform") -> "DataFrame":
     """The sink's columns and both marks; rows that cannot be read are not subject to `where`."""
-    kept = marked if shape.where is None else marked.where(f"{BAD} OR ({shape.where})")
-    row = kept.drop(BAD, QUARANTINED)
+    kept = marked if shape.where is None else marked.where(f"{own.BAD} OR ({shape.where})")
+    row = kept.drop(own.BAD, own.QUARANTINED)
     columns: list[str] = []
     for text in shape.select or ["*"]:
         stands_for_many = text.lstrip().startswith("*")
         columns += [backticked(name) for name in row.selectExpr(text).columns] if stands_for_many else [text]
-    return kept.selectExpr(*columns, BAD, QUARANTINED)
+    return kept.selectExpr(*columns, own.BAD, own.QUARANTINED)
 
 
 def _live(table: str, plan: EpochPlan) -> tuple[SnapshotRead, ...]:
@@ -270,7 +269,7 @@ def side_table(of: SinkTable, upstream: Upstream, source: str) -> SinkTable:
     return replace(
         of,
         name=side_name(of.name),
-        target=f"{beside}{dot}_backfill_quarantine_{name}",
+        target=f"{beside}{dot}{own.PREFIX}quarantine_{name}",
         key=place,
         schema=json.dumps({"type": "struct", "fields": fields}),
         side=True,

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from backfill_cli.contracts import own
 from backfill_cli.errors import BadData, UsageError
 from backfill_cli.model.schema import columns_of
 
@@ -43,11 +44,12 @@ def evolved(known: Mapping[str, str], seen: Mapping[str, str]) -> dict[str, str]
         after = columns_of(text)
         gone = [name for name in before if name not in after]
         other = [n for n in after if n in before and after[n]["type"] != before[n]["type"]]
-        alike = _alike_but_for_case(after)
-        if gone or other or alike:
+        alike, ours = _alike_but_for_case(after), list(filter(own.is_own, after))
+        if gone or other or alike or ours:
             what = [f"column {n!r} is gone" for n in gone]
             what += [f"column {n!r}: {before[n]['type']} became {after[n]['type']}" for n in other]
             what += [f"column {n!r} differs from {m!r} only in case, which sinks ignore" for m, n in alike]
+            what += [f"column {n!r} has a name that is backfill's own" for n in ours]
             raise BadData(
                 f"table {table!r}: the upstream's schema changed: {'; '.join(what)}",
                 "only added columns can be followed, and undoing the change does not remove it from the "
@@ -62,4 +64,4 @@ def evolved(known: Mapping[str, str], seen: Mapping[str, str]) -> dict[str, str]
 
 def _alike_but_for_case(names: Iterable[str]) -> list[tuple[str, str]]:
     first: dict[str, str] = {}
-    return [(first[n.lower()], n) for n in names if first.setdefault(n.lower(), n) != n]
+    return [(first[own.fold(n)], n) for n in names if first.setdefault(own.fold(n), n) != n]

@@ -12,10 +12,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backfill_cli.contracts import TakenTable, TakingUpstream, Upstream
+from backfill_cli.contracts import TakenTable, TakingUpstream, Upstream, own
 from backfill_cli.engine.loop.ports import StagedEpoch
 from backfill_cli.engine.staging import taking, transform, workers
-from backfill_cli.engine.staging.files import footers, listed, no_room, require_all, sync, write, write_net
+from backfill_cli.engine.staging.files import footers, has_op, listed, no_room, require_all, sync, write, write_net
 from backfill_cli.engine.staging.partitions import PartitionStager
 from backfill_cli.engine.staging.schemas import evolved, sink_schema
 from backfill_cli.engine.verify.folder import sweep as sweep_copies
@@ -165,7 +165,7 @@ class SparkStager:
         else:
             source = self._upstream.scan(self._spark, name, worth)
             source, counted = self._counted(source, [rows for rows in known if rows != 0])
-            written = write(transform.rows(source.drop("_read"), shape), path)
+            written = write(transform.rows(source.drop(own.READ), shape), path)
             files, counts = listed(path, folder), counted()
             found = footers(folder, files, key)
             require_all(path, written["rows"], found)
@@ -186,7 +186,7 @@ class SparkStager:
         if not unknown:
             return source, lambda: [rows for rows in known if rows is not None]
         seen = Observation()
-        counts = [F.sum(F.when(F.col("_read") == i, 1).otherwise(0)).alias(f"read_{i}") for i in unknown]
+        counts = [F.sum(F.when(F.col(own.READ) == i, 1).otherwise(0)).alias(f"read_{i}") for i in unknown]
 
         def counted() -> list[int]:
             told = seen.get  # every call fetches all of them from the driver
@@ -218,7 +218,10 @@ class SparkStager:
     def intact(self, epoch: int, staged: Staged) -> bool:
         folder = Path(self.folder(epoch, staged.attempt))
         files = [f for t in staged.tables.values() for f in (*t.inserts, *t.changes)]
-        return all((folder / f.path).is_file() and (folder / f.path).stat().st_size == f.size_bytes for f in files)
+        changes = [folder / f.path for t in staged.tables.values() for f in t.changes]
+        return all(
+            (folder / f.path).is_file() and (folder / f.path).stat().st_size == f.size_bytes for f in files
+        ) and all(map(has_op, changes))
 
     def discard(self, epoch: int, attempt: str) -> None:
         shutil.rmtree(self.folder(epoch, attempt), ignore_errors=True)

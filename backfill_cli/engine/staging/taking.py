@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backfill_cli.config.lacking import computing
-from backfill_cli.contracts import Taken, TakenTable, TakingUpstream
+from backfill_cli.contracts import Taken, TakenTable, TakingUpstream, own
 from backfill_cli.engine.staging import transform
 from backfill_cli.engine.staging.files import folder_made, write_net
 from backfill_cli.errors import BadData
@@ -90,29 +90,29 @@ def require_whole(table: str, partial: Sequence[str], shape: "Transform") -> Non
 def completed(changes: "DataFrame", key: Sequence[str]) -> "DataFrame":
     """The last change of each key, with missing columns filled from earlier changes of the key as far as possible.
 
-    changes: `(_op, _seq, _ms, _unsent ARRAY<STRING>, row…)`; the result has the same columns.
+    changes: `(own.OP, own.SEQ, own.MS, own.UNSENT ARRAY<STRING>, row…)`; the result has the same columns.
     """
     from pyspark.sql import functions as F
 
-    order = ["_seq", *(name for name in changes.columns if name != "_seq")]
+    order = [own.SEQ, *(name for name in changes.columns if name != own.SEQ)]
     struct = F.struct(*(quoted(name) for name in order))
-    keys = [quoted(c).alias(f"_key_{i}") for i, c in enumerate(key)]
-    ordered = changes.groupBy(*keys).agg(F.array_sort(F.collect_list(struct)).alias("_all"))
-    rest = F.slice(F.col("_all"), F.lit(2), F.greatest(F.size("_all") - 1, F.lit(0)))
-    names = [name for name in changes.columns if name not in ("_op", "_seq", "_ms", "_unsent")]
+    keys = [quoted(c).alias(own.numbered(own.KEY, i)) for i, c in enumerate(key)]
+    ordered = changes.groupBy(*keys).agg(F.array_sort(F.collect_list(struct)).alias(own.ALL))
+    rest = F.slice(F.col(own.ALL), F.lit(2), F.greatest(F.size(own.ALL) - 1, F.lit(0)))
+    names = [name for name in changes.columns if name not in (own.OP, own.SEQ, own.MS, own.UNSENT)]
 
     def merged(before: "Column", after: "Column") -> "Column":
-        lacks = F.coalesce(after["_unsent"], F.array().cast("array<string>"))
-        usable = before["_op"] == "U"
+        lacks = F.coalesce(after[own.UNSENT], F.array().cast("array<string>"))
+        usable = before[own.OP] == "U"
         values = [
             F.when(usable & F.array_contains(lacks, name), before[name]).otherwise(after[name]).alias(name)
             for name in names
         ]
-        still = F.array_intersect(lacks, F.coalesce(before["_unsent"], F.array().cast("array<string>")))
-        unsent = F.when(usable, still).otherwise(lacks).alias("_unsent")
-        fixed = {name: after[name].alias(name) for name in ("_seq", "_op", "_ms")}
-        by_name = dict(zip(names, values, strict=True)) | fixed | {"_unsent": unsent}
+        still = F.array_intersect(lacks, F.coalesce(before[own.UNSENT], F.array().cast("array<string>")))
+        unsent = F.when(usable, still).otherwise(lacks).alias(own.UNSENT)
+        fixed = {name: after[name].alias(name) for name in (own.SEQ, own.OP, own.MS)}
+        by_name = dict(zip(names, values, strict=True)) | fixed | {own.UNSENT: unsent}
         return F.struct(*(by_name[name] for name in order))
 
-    last = F.aggregate(rest, F.element_at("_all", 1), merged).alias("_last")
-    return ordered.select(last).select(*(F.col("_last")[name].alias(name) for name in changes.columns))
+    last = F.aggregate(rest, F.element_at(own.ALL, 1), merged).alias(own.LAST)
+    return ordered.select(last).select(*(F.col(own.LAST)[name].alias(name) for name in changes.columns))

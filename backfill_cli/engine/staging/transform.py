@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from backfill_cli.contracts import own
 from backfill_cli.errors import BadData
 from backfill_cli.spark.names import quoted
 
@@ -46,70 +47,70 @@ def is_image(changes: "DataFrame") -> "Column":
     from pyspark.sql import functions as F
     from pyspark.sql.types import StructType
 
-    place = changes.schema["_seq"].dataType
+    place = changes.schema[own.SEQ].dataType
     told = isinstance(place, StructType) and "image" in place.names
-    return F.col("_seq.image") if told else F.lit(False)
+    return F.col(f"{own.SEQ}.image") if told else F.lit(False)
 
 
 def net(changes: "DataFrame", key: Sequence[str], transform: "Transform") -> "DataFrame":
-    """The last change of each key, `(_op 'U'|'D', sink columns…)`: a row that `where` no longer accepts is a 'D'.
+    """The last change of each key, `(own.OP 'U'|'D', sink columns…)`: a row that `where` excludes now is a 'D'.
 
     changes: as from `Upstream.changes`.
     """
     from pyspark.sql import functions as F
 
-    columns = [c for c in changes.columns if c not in ("_seq", "_ms")]
-    last = F.max_by(F.struct(*(quoted(c) for c in columns)), F.col("_seq")).alias("_last")
-    keys = [quoted(c).alias(f"_key_{i}") for i, c in enumerate(key)]
-    latest = changes.groupBy(*keys).agg(last).select("_last.*")
+    columns = [c for c in changes.columns if c not in (own.SEQ, own.MS)]
+    last = F.max_by(F.struct(*(quoted(c) for c in columns)), F.col(own.SEQ)).alias(own.LAST)
+    keys = [quoted(c).alias(own.numbered(own.KEY, i)) for i, c in enumerate(key)]
+    latest = changes.groupBy(*keys).agg(last).select(f"{own.LAST}.*")
     if transform.where is not None:
-        stays = f"_op = 'U' AND coalesce(({transform.where}), false)"
-        latest = latest.withColumn("_op", F.expr(f"CASE WHEN {stays} THEN 'U' ELSE 'D' END"))
+        stays = f"{own.OP} = 'U' AND coalesce(({transform.where}), false)"
+        latest = latest.withColumn(own.OP, F.expr(f"CASE WHEN {stays} THEN 'U' ELSE 'D' END"))
     if transform.select is None:
         return latest
-    return latest.select("_op", *_selected(latest, transform.select))
+    return latest.select(own.OP, *_selected(latest, transform.select))
 
 
 def net_partial(
     changes: "DataFrame", key: Sequence[str], transform: "Transform", lacking: Sequence[str]
 ) -> "tuple[DataFrame, tuple[str, ...]]":
-    """As `net`, for changes that can lack columns: `_unsent ARRAY<STRING>` names them, here and in the result.
+    """As `net`, for changes that can lack columns: `own.UNSENT ARRAY<STRING>` names them, here and in the result.
 
     lacking: the columns that can be missing; no expression computes with them. Also returns the sink's names of
-    those that it receives; if there are none, the result has no `_unsent`.
+    those that it receives; if there are none, the result has no `own.UNSENT`.
     """
     from pyspark.sql import functions as F
 
     from backfill_cli.config.lacking import kept
 
     names = kept(transform, lacking)
-    last = F.struct(*(quoted(c) for c in changes.columns if c not in ("_seq", "_ms")))
-    keys = [quoted(c).alias(f"_key_{i}") for i, c in enumerate(key)]
-    latest = changes.groupBy(*keys).agg(F.max_by(last, F.col("_seq")).alias("_last")).select("_last.*")
+    last = F.struct(*(quoted(c) for c in changes.columns if c not in (own.SEQ, own.MS)))
+    keys = [quoted(c).alias(own.numbered(own.KEY, i)) for i, c in enumerate(key)]
+    latest = changes.groupBy(*keys).agg(F.max_by(last, F.col(own.SEQ)).alias(own.LAST)).select(f"{own.LAST}.*")
     unsent = F.array_compact(
-        F.array(*(F.when(F.array_contains("_unsent", c), F.lit(name)) for c, name in names.items()))
-    ).alias("_unsent")
-    row = latest.drop("_unsent")
+        F.array(*(F.when(F.array_contains(own.UNSENT, c), F.lit(name)) for c, name in names.items()))
+    ).alias(own.UNSENT)
+    row = latest.drop(own.UNSENT)
     if transform.where is not None:
-        stays = f"_op = 'U' AND coalesce(({transform.where}), false)"
-        latest = latest.withColumn("_op", F.expr(f"CASE WHEN {stays} THEN 'U' ELSE 'D' END"))
+        stays = f"{own.OP} = 'U' AND coalesce(({transform.where}), false)"
+        latest = latest.withColumn(own.OP, F.expr(f"CASE WHEN {stays} THEN 'U' ELSE 'D' END"))
     columns = (
-        [quoted(c) for c in row.columns if c != "_op"]
+        [quoted(c) for c in row.columns if c != own.OP]
         if transform.select is None
         else _selected(row, transform.select)
     )
-    return latest.select("_op", *([unsent] if names else []), *columns), tuple(names.values())
+    return latest.select(own.OP, *([unsent] if names else []), *columns), tuple(names.values())
 
 
 def _selected(latest: "DataFrame", select: Sequence[str]) -> list["Column"]:
-    """The select list over `(_op, row…)`; its star stands only for the row's columns.
+    """The select list over `(own.OP, row…)`; its star stands only for the row's columns.
 
     Expressions are evaluated only for rows that stay: a row that `where` excludes, or a deleted row that has only
     its key, must not fail an expression that was never meant for it.
     """
     from pyspark.sql import functions as F
 
-    row = latest.drop("_op")
+    row = latest.drop(own.OP)
     columns = []
     for text in select:
         names = row.selectExpr(text).columns
@@ -118,7 +119,7 @@ def _selected(latest: "DataFrame", select: Sequence[str]) -> list["Column"]:
         elif _is_reference(text):
             columns.append(F.expr(text))
         else:
-            columns.append(F.when(F.col("_op") == "U", F.expr(text)).alias(names[0]))
+            columns.append(F.when(F.col(own.OP) == "U", F.expr(text)).alias(names[0]))
     return columns
 
 

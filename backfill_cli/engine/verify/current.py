@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backfill_cli.contracts import SinkCopy, SinkTable, TakenTable, TakingUpstream, Upstream
+from backfill_cli.contracts import SinkCopy, SinkTable, TakenTable, TakingUpstream, Upstream, own
 from backfill_cli.engine.loop.epoch import recall
 from backfill_cli.engine.staging import transform
 from backfill_cli.engine.staging.files import folder_made, write
@@ -78,7 +78,7 @@ class CurrentRows:
             if table.name not in (self.only or (table.name,)):
                 continue
             reads = _reads(table.name, at)
-            frame = self.upstream.scan(self.spark, table.name, reads).drop("_read")
+            frame = self.upstream.scan(self.spark, table.name, reads).drop(own.READ)
             write(transform.rows(frame, self.config.transform_of(table.name)), self.folder / table.name)
         within = {
             key: None if one.status == SplitStatus.CONSUMED else one.cursor

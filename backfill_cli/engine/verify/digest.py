@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from backfill_cli.contracts import SinkTable
+from backfill_cli.contracts import SinkTable, own
 from backfill_cli.formats.digests import DIALECT, digests, word
 from backfill_cli.model.digest import (
     RANGES,
@@ -26,8 +26,6 @@ _JSON_OPTIONS = (
     "'timestampNTZFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSS\")"
 )
 
-_PART = "_backfill_part"
-
 
 def spark_digest(
     rows: "DataFrame", table: SinkTable, groups: Sequence[Sequence[str]], part: str
@@ -41,8 +39,8 @@ def spark_digest(
         # xxhash64 skips NULLs: IS NULL is hashed too, so that a NULL moving from column to column is noticed.
         values = [sql for name in group for sql in (comparable(table, name), f"{backticked(name)} IS NULL")]
         folded.append(F.expr(f"bit_xor(xxhash64({', '.join([*key, *values])}))").alias(f"h{len(folded)}"))
-    parted = rows.select(F.expr(part).alias(_PART), "*").groupBy(_PART)
-    return digests(parted.agg(F.count(F.lit(1)).alias("n"), *folded).withColumnRenamed(_PART, "part"))
+    parted = rows.select(F.expr(part).alias(own.PART), "*").groupBy(own.PART)
+    return digests(parted.agg(F.count(F.lit(1)).alias("n"), *folded).withColumnRenamed(own.PART, "part"))
 
 
 def hashed_part(table: SinkTable) -> str:

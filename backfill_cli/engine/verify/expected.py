@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from backfill_cli.contracts import ArrowTasks, PastUpstream, SinkTable, Upstream
+from backfill_cli.contracts import ArrowTasks, PastUpstream, SinkTable, Upstream, own
 from backfill_cli.engine.loop.epoch import recall
 from backfill_cli.engine.staging import transform
 from backfill_cli.engine.staging.partitions import events, quarantined
@@ -62,13 +62,13 @@ class Expected:
         ]
         base = _empty(self.spark, table)
         if reads:
-            base = transform.rows(self.upstream.scan(self.spark, name, reads).drop("_read"), shape)
+            base = transform.rows(self.upstream.scan(self.spark, name, reads).drop(own.READ), shape)
         if at.position == self.pin.position:
             return base
         changes = self.upstream.changes(self.spark, name, self.pin.position, at.position, at.schemas[name])
         last = transform.net(changes, self.config.table(name).key, shape)
         untouched = base.join(last.select(*table.key), list(table.key), "left_anti")
-        changed = last.where("_op = 'U'").select(*_columns(table))
+        changed = last.where(f"{own.OP} = 'U'").select(*_columns(table))
         return untouched.unionByName(changed, allowMissingColumns=True)
 
     def _as_of(self, upstream: PastUpstream, table: SinkTable, at: Checkpoint) -> "DataFrame":
@@ -103,9 +103,11 @@ class Expected:
         if table.side:
             return quarantined(frame, self.upstream)
         shape = self.config.transform_of(source.name)
-        good = frame.where("_error IS NULL").drop("_error", "_raw")
+        good = frame.where(f"{own.ERROR} IS NULL").drop(own.ERROR, own.RAW)
         return (
-            transform.rows(good, shape) if appends else transform.net(good, source.key, shape).where("_op = 'U'")
+            transform.rows(good, shape)
+            if appends
+            else transform.net(good, source.key, shape).where(f"{own.OP} = 'U'")
         )
 
     def _ranges(self, table: str, at: Checkpoint) -> list[SnapshotRead]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.catalog.actor import user
 from backfill_cli.config import from_stored
-from backfill_cli.contracts import JobDefinition, JobStore, SinkTable
+from backfill_cli.contracts import JobDefinition, JobStore, SinkTable, own
 from backfill_cli.engine.job.ownership import require_kept, take
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.loop.ports import Job
@@ -235,7 +235,7 @@ class _Stage:
         nameless = F.lit(False)
         for name in table.key:
             nameless = nameless | quoted(name).isNull()
-        counts = {"U": F.when(F.col("_op") == "U", 1), "D": F.when(F.col("_op") == "D", 1)}
+        counts = {"U": F.when(F.col(own.OP) == "U", 1), "D": F.when(F.col(own.OP) == "D", 1)}
         written = write(changes, path, counts={**counts, "nameless": F.when(nameless, 1)})
         if written["nameless"]:
             raise BadData(

@@ -39,7 +39,7 @@ Rows = Callable[[SinkTable, Checkpoint], "DataFrame"]
 Tell = Callable[[VerifyProgress], None]
 
 Changes = Callable[[SinkTable, "DataFrame"], None]
-"""Receives what would make a differing table equal: net changes `(_op, row…)`, while both sides are readable."""
+"""Receives what makes a differing table equal: net changes `(own.OP, row…)`, while both sides are readable."""
 
 
 def verify(

@@ -9,7 +9,7 @@ from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Any
 
-from backfill_cli.contracts import SinkTable
+from backfill_cli.contracts import SinkTable, own
 from backfill_cli.engine.verify.digest import comparable, shown
 from backfill_cli.model.digest import RANGES
 from backfill_cli.model.schema import names_of
@@ -78,7 +78,7 @@ def differences(expected: "DataFrame", held: "DataFrame", table: SinkTable, limi
 
 
 def changes(expected: "DataFrame", held: "DataFrame", table: SinkTable) -> "DataFrame":
-    """What makes the sink's rows those of `expected`: `(_op 'U'|'D', row…)`, unique by key, like net changes.
+    """What makes the sink's rows those of `expected`: `(own.OP 'U'|'D', row…)`, unique by key, like net changes.
 
     All rows of a duplicate key are deleted, and one is written.
     """
@@ -93,7 +93,7 @@ def changes(expected: "DataFrame", held: "DataFrame", table: SinkTable) -> "Data
         else row.getField(name).alias(name)
         for name in names
     ]
-    op = F.when(there, "U").otherwise("D").alias("_op")
+    op = F.when(there, "U").otherwise("D").alias(own.OP)
     return _different(expected, held, table, "0L").select(op, *columns)
 
 

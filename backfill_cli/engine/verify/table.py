@@ -85,7 +85,7 @@ class Compared:
     _parts: tuple[int, ...]
 
     def changes(self) -> "DataFrame":
-        """What makes the sink's table equal, as net changes `(_op, row…)`; reads both sides again."""
+        """What makes the sink's table equal, as net changes `(own.OP, row…)`; reads both sides again."""
         comparison = self._comparison
         return changes(*comparison.rows_in(comparison.ranges, self._parts), comparison.table)
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from backfill_cli.contracts import own
 from backfill_cli.errors import BadData
 from backfill_cli.model.schema import Columns, SparkType, field, fields_of
 
@@ -25,8 +26,8 @@ SIMPLE = {
 WIDENED = {"byte": "integer", "short": "integer"}
 """Iceberg has no integer of less than 32 bits: each value is kept, but the column's type is wider."""
 METADATA = ("_file", "_pos", "_deleted", "_spec_id", "_partition", "_change_type", "_change_ordinal")
-TAKEN = (*METADATA, "_commit_snapshot_id", "_row_id", "_last_updated_sequence_number", "_op", "_unsent")
-"""Names that Iceberg, or staged changes, use for their own columns."""
+TAKEN = (*METADATA, "_commit_snapshot_id", "_row_id", "_last_updated_sequence_number")
+"""Names that Iceberg uses for columns of its own."""
 
 
 def columns(table: str, schema: "Schema") -> Columns:
@@ -68,7 +69,7 @@ def spark_type(table: str, where: str, kind: "IcebergType") -> SparkType:
 def wanted(table: str, schema: str) -> Columns:
     """The columns of a Spark schema as Iceberg keeps them. Raises BadData for one that it cannot keep."""
     fields = fields_of(schema)
-    _refuse_names(table, [one["name"] for one in fields])
+    refuse_names(table, [one["name"] for one in fields])
     return {one["name"]: field(one["name"], _kept(table, one["name"], one["type"])) for one in fields}
 
 
@@ -105,16 +106,12 @@ def _refused(table: str, where: str, kind: str) -> BadData:
     )
 
 
-def _refuse_names(table: str, names: Sequence[str]) -> None:
-    seen: dict[str, str] = {}
+def refuse_names(table: str, names: Sequence[str]) -> None:
+    """Raises BadData for a name that a table of ours cannot have."""
+    own.refuse_names(f"table {table!r}", names)
     for name in names:
         if name.lower() in TAKEN:
             raise BadData(
-                f"table {table!r}: a column cannot be called {name!r}, which Iceberg or staged changes use",
+                f"table {table!r}: a column cannot be called {name!r}, which Iceberg uses for one of its own",
                 f'rename it in the transform: select = ["{name} AS {name.lstrip("_")}", …]',
-            )
-        if (twin := seen.setdefault(name.lower(), name)) != name or names.count(name) > 1:
-            raise BadData(
-                f"table {table!r}: the columns {twin!r} and {name!r} differ only in case, and Spark ignores case",
-                "rename one in the transform's select",
             )

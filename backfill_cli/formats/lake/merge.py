@@ -6,9 +6,8 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backfill_cli.contracts import EpochCommit, SinkTable
+from backfill_cli.contracts import EpochCommit, SinkTable, own
 from backfill_cli.contracts.bad_rows import no_row_to_fill
-from backfill_cli.formats.lake.staged import OP, UNSENT
 from backfill_cli.model.plan import StagedFile, StagedTable
 from backfill_cli.model.schema import columns_of, names_of
 from backfill_cli.spark.names import backticked, quoted
@@ -48,7 +47,7 @@ def planned_for(session: "SparkSession", staged: StagedTable, met: Callable[[], 
 def merge_sql(
     target: str, source: str, table: SinkTable, partial: Sequence[str], bounds: Bounds | None = None
 ) -> str:
-    """MERGE of `source`, a view of `(_op, [_unsent,] columns…)` net by key, into `target`, both as SQL names.
+    """MERGE of `source`, a view of `(own.OP, [own.UNSENT,] columns…)` net by key, into `target`; both SQL names.
 
     partial: columns that some rows leave unchanged in the table. bounds: see `key_bounds`. A row that omits
     columns and has no row to change is not inserted: see `refuse_lost`.
@@ -62,16 +61,16 @@ def merge_sql(
     def value(name: str) -> str:
         if name not in partial:
             return f"s.{backticked(name)}"
-        kept = f"coalesce(array_contains(s.{UNSENT}, {literal(name)}), false)"
+        kept = f"coalesce(array_contains(s.{own.UNSENT}, {literal(name)}), false)"
         return f"CASE WHEN {kept} THEN t.{backticked(name)} ELSE s.{backticked(name)} END"
 
     updated = ", ".join(f"t.{backticked(name)} = {value(name)}" for name in names)
     columns = ", ".join(backticked(name) for name in names)
     inserted = ", ".join(f"s.{backticked(name)}" for name in names)
-    whole = f"s.{OP} = 'U'" + (f" AND coalesce(size(s.{UNSENT}), 0) <= 0" if partial else "")
+    whole = f"s.{own.OP} = 'U'" + (f" AND coalesce(size(s.{own.UNSENT}), 0) <= 0" if partial else "")
     return (
         f"MERGE INTO {target} AS t USING {source} AS s ON {' AND '.join(matches)} "
-        f"WHEN MATCHED AND s.{OP} = 'D' THEN DELETE "
+        f"WHEN MATCHED AND s.{own.OP} = 'D' THEN DELETE "
         f"WHEN MATCHED THEN UPDATE SET {updated} "
         f"WHEN NOT MATCHED AND {whole} THEN INSERT ({columns}) VALUES ({inserted})"
     )
@@ -115,7 +114,9 @@ def refuse_lost(table: SinkTable, changes: "DataFrame", *held: "DataFrame") -> N
     """Raises BadData naming keys of changes that leave columns unchanged, if their rows are in none of `held`."""
     from pyspark.sql import functions as F
 
-    lost = changes.where((F.col(OP) == "U") & (F.size(UNSENT) > 0)).select(*(quoted(name) for name in table.key))
+    lost = changes.where((F.col(own.OP) == "U") & (F.size(own.UNSENT) > 0)).select(
+        *(quoted(name) for name in table.key)
+    )
     for rows in held:
         lost = lost.join(rows.select(*(quoted(name) for name in table.key)), list(table.key), "left_anti")
     found = lost.select(shown_key(table).alias("key")).limit(NAMED_KEYS).toArrow().column("key").to_pylist()

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from backfill_cli.contracts import EpochCommit, SinkTable
+from backfill_cli.contracts import EpochCommit, SinkTable, own
 from backfill_cli.model.plan import StagedFile, StagedTable
 from backfill_cli.model.schema import Columns, columns_of, field
 from backfill_cli.spark.names import quoted
@@ -11,7 +11,6 @@ from backfill_cli.spark.names import quoted
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-OP, UNSENT = "_op", "_unsent"
 FILE_BYTES = 32 * 2**20
 """Staged bytes per task: an epoch of a few rows becomes one file, a large one is written by all cores."""
 
@@ -25,16 +24,16 @@ def inserts(spark: "SparkSession", commit: EpochCommit, table: SinkTable) -> "Da
 
 
 def changes(spark: "SparkSession", commit: EpochCommit, table: SinkTable) -> "DataFrame | None":
-    """`(_op 'U'|'D', [_unsent,] columns…)`, net by key, of the epoch's changes; None if there are none.
+    """`(own.OP 'U'|'D', [own.UNSENT,] columns…)`, net by key, of the epoch's changes; None if there are none.
 
-    `_unsent` exists if some row leaves columns unchanged in the table (`StagedTable.partial`).
+    `own.UNSENT` exists if some row leaves columns unchanged in the table (`StagedTable.partial`).
     """
     staged = _staged(commit, table)
     if not staged.changes or not staged.changed + staged.deleted:
         return None
-    columns: Columns = {OP: field(OP, "string")}
+    columns: Columns = {own.OP: field(own.OP, "string")}
     if staged.partial:
-        columns[UNSENT] = field(UNSENT, {"type": "array", "elementType": "string", "containsNull": True})
+        columns[own.UNSENT] = field(own.UNSENT, {"type": "array", "elementType": "string", "containsNull": True})
     return _frame(spark, commit, staged.changes, {**columns, **columns_of(table.schema)})
 
 
@@ -47,11 +46,11 @@ def net(inserts: "DataFrame", changes: "DataFrame", table: SinkTable) -> "DataFr
     from pyspark.sql import functions as F
 
     names = list(columns_of(table.schema))
-    partial = UNSENT in changes.columns
+    partial = own.UNSENT in changes.columns
     keys = changes.select(*(quoted(name) for name in table.key))
     alone = inserts.join(keys, list(table.key), "left_anti")
-    unsent = [F.lit(None).cast("array<string>").alias(UNSENT)] if partial else []
-    rows = alone.select(F.lit("U").alias(OP), *unsent, *(quoted(name) for name in names))
+    unsent = [F.lit(None).cast("array<string>").alias(own.UNSENT)] if partial else []
+    rows = alone.select(F.lit("U").alias(own.OP), *unsent, *(quoted(name) for name in names))
     if not partial:
         return rows.unionByName(changes)
     return rows.unionByName(_filled(changes, inserts, table, names))
@@ -60,16 +59,16 @@ def net(inserts: "DataFrame", changes: "DataFrame", table: SinkTable) -> "DataFr
 def _filled(changes: "DataFrame", inserts: "DataFrame", table: SinkTable, names: Sequence[str]) -> "DataFrame":
     from pyspark.sql import functions as F
 
-    theirs = inserts.select(F.struct(*(quoted(name) for name in names)).alias("_row"))
-    matches = [quoted(name) == quoted(name, of="_row") for name in table.key]
+    theirs = inserts.select(F.struct(*(quoted(name) for name in names)).alias(own.ROW))
+    matches = [quoted(name) == quoted(name, of=own.ROW) for name in table.key]
     both = changes.join(theirs, matches, "left")
-    there = F.col("_row").isNotNull()
+    there = F.col(own.ROW).isNotNull()
 
     def value(name: str) -> "Column":
-        left_out = F.coalesce(F.array_contains(F.col(UNSENT), name), F.lit(False))
-        return F.when(there & left_out, quoted(name, of="_row")).otherwise(quoted(name)).alias(name)
+        left_out = F.coalesce(F.array_contains(F.col(own.UNSENT), name), F.lit(False))
+        return F.when(there & left_out, quoted(name, of=own.ROW)).otherwise(quoted(name)).alias(name)
 
-    return both.select(OP, F.when(~there, F.col(UNSENT)).alias(UNSENT), *map(value, names))
+    return both.select(own.OP, F.when(~there, F.col(own.UNSENT)).alias(own.UNSENT), *map(value, names))
 
 
 def size_bytes(files: Sequence[StagedFile]) -> int:

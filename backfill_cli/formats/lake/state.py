@@ -17,14 +17,14 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated
 from urllib.parse import quote, unquote
 
-from backfill_cli.contracts import EpochCommit, SavedJob
+from backfill_cli.contracts import EpochCommit, SavedJob, own
 from backfill_cli.errors import Fatal, Held, StateConflict, Transient
 from backfill_cli.formats.lake.blobs import Announced, Blobs
 from backfill_cli.model.checkpoint import Checkpoint, Marker, Owner
 from backfill_cli.model.codec import Pairs, decode, encode
 from backfill_cli.model.split import SplitKey, SplitProgress
 
-FOLDER = "_backfill_state"
+FOLDER = f"{own.PREFIX}state"
 LAYOUT = 1
 FEW_SPLITS = 256
 """Up to this many splits are all written with each epoch: 20 KB. Of more, only those that moved since the last."""

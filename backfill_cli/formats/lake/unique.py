@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from backfill_cli.contracts import SinkTable
+from backfill_cli.contracts import SinkTable, own
 from backfill_cli.contracts.bad_rows import duplicate_keys
 from backfill_cli.formats.lake.merge import NAMED_KEYS, shown_key
 from backfill_cli.model.schema import columns_of
@@ -21,11 +21,11 @@ def refuse_duplicates(table: SinkTable, rows: "DataFrame", where: str = "the sna
 
     if _proven_unique(table, rows):
         return
-    grouped = rows.groupBy(*(quoted(name) for name in table.key)).agg(F.count(F.lit(1)).alias("_backfill_n"))
-    twice = grouped.where(F.col("_backfill_n") > 1).select(shown_key(table).alias("key"), "_backfill_n")
+    grouped = rows.groupBy(*(quoted(name) for name in table.key)).agg(F.count(F.lit(1)).alias(own.COUNT))
+    twice = grouped.where(F.col(own.COUNT) > 1).select(shown_key(table).alias("key"), own.COUNT)
     found = twice.limit(NAMED_KEYS).toArrow().to_pylist()
     if found:
-        raise duplicate_keys(table, sorted((one["key"], one["_backfill_n"]) for one in found), where)
+        raise duplicate_keys(table, sorted((one["key"], one[own.COUNT]) for one in found), where)
 
 
 def _proven_unique(table: SinkTable, rows: "DataFrame") -> bool:
@@ -43,8 +43,8 @@ def _proven_unique(table: SinkTable, rows: "DataFrame") -> bool:
     of = backticked(whole)
     number = f"CAST({f'unix_date({of})' if fields[whole]['type'] == 'date' else of} AS BIGINT)"
     rest = [quoted(name) for name in table.key if name != whole]
-    bits = F.expr(f"bit_or(shiftleft(1L, CAST({number} & 63L AS INT)))").alias("_backfill_bits")
-    counted = F.count(F.lit(1)).alias("_backfill_n")
+    bits = F.expr(f"bit_or(shiftleft(1L, CAST({number} & 63L AS INT)))").alias(own.BITS)
+    counted = F.count(F.lit(1)).alias(own.COUNT)
     grouped = rows.groupBy(*rest, F.expr(f"shiftright({number}, 6)")).agg(bits, counted)
-    twice = grouped.where("NOT (bit_count(_backfill_bits) <=> _backfill_n)")
-    return not twice.select("_backfill_n").limit(1).toArrow().num_rows
+    twice = grouped.where(f"NOT (bit_count({own.BITS}) <=> {own.COUNT})")
+    return not twice.select(own.COUNT).limit(1).toArrow().num_rows

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from backfill_cli.contracts import EpochCommit, SinkTable
+from backfill_cli.contracts import EpochCommit, SinkTable, own
 from backfill_cli.contracts.bad_rows import duplicate_keys
 from backfill_cli.errors import BackfillError, Fatal, Transient
 from backfill_cli.formats.delta.edge import Where, delta_errors
@@ -13,7 +13,7 @@ from backfill_cli.formats.delta.names import sql_at
 from backfill_cli.formats.delta.plain import plain_files, rows_met
 from backfill_cli.formats.lake.merge import Bounds, key_bounds, merge_sql, planned_for, refuse_lost
 from backfill_cli.formats.lake.plain_files import bounded
-from backfill_cli.formats.lake.staged import OP, UNSENT, changes, inserts, net
+from backfill_cli.formats.lake.staged import changes, inserts, net
 from backfill_cli.formats.lake.unique import refuse_duplicates
 from backfill_cli.formats.lake.unique_files import unique_in_files
 from backfill_cli.model.plan import StagedTable
@@ -109,9 +109,9 @@ def _replace(
     rows = None if changed is None else changed
     if added is not None and changed is not None:
         rows = net(added, changed, table)
-    if rows is not None and UNSENT in rows.columns:
+    if rows is not None and own.UNSENT in rows.columns:
         refuse_lost(table, rows)
-    final = added if rows is None else rows.where(f"{OP} = 'U'")
+    final = added if rows is None else rows.where(f"{own.OP} = 'U'")
     if final is None:
         final = _rows(session, where).where("false")
     final.select(*names).write.format("delta").mode("overwrite").save(where.uri)
@@ -135,10 +135,10 @@ def _merge(
         source = changed
     else:
         assert added is not None
-        source = added.select(F.lit("U").alias(OP), "*")
-    if UNSENT in source.columns and not commit.converging:
+        source = added.select(F.lit("U").alias(own.OP), "*")
+    if own.UNSENT in source.columns and not commit.converging:
         refuse_lost(table, source, _rows(session, where))
-    view = f"_backfill_{uuid.uuid4().hex}"
+    view = f"{own.PREFIX}{uuid.uuid4().hex}"
     source.createOrReplaceTempView(view)
     bounds = key_bounds(commit, table, (*staged.inserts, *staged.changes))
     try:

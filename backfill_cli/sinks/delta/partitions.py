@@ -7,11 +7,10 @@ the year 1 lose their sign. A row with NULL in its key is found by no change.
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from backfill_cli.contracts import SinkTable
+from backfill_cli.contracts import SinkTable, own
 from backfill_cli.errors import BadData
 from backfill_cli.formats.delta.edge import Where
 from backfill_cli.formats.lake.merge import NAMED_KEYS, shown_key
-from backfill_cli.formats.lake.staged import OP
 from backfill_cli.model.schema import columns_of
 from backfill_cli.spark.names import quoted
 
@@ -61,7 +60,7 @@ def _lost(name: str, kind: Any, in_path: bool) -> "Column | None":
 def _refuse(frame: "DataFrame", table: SinkTable, where: Where, tests: Mapping[str, "Column"]) -> None:
     from pyspark.sql import functions as F
 
-    written = frame.where(F.col(OP) == "U") if OP in frame.columns else frame
+    written = frame.where(F.col(own.OP) == "U") if own.OP in frame.columns else frame
     first = F.coalesce(*(F.when(test, F.lit(name)) for name, test in tests.items()))
     lost = written.select(shown_key(table).alias("key"), first.alias("part")).where("part IS NOT NULL")
     found = lost.limit(NAMED_KEYS).toArrow().to_pylist()

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from backfill_cli.contracts import EpochCommit, SinkTable
+from backfill_cli.contracts import EpochCommit, SinkTable, own
 from backfill_cli.contracts.bad_rows import duplicate_keys, no_row_to_fill
 from backfill_cli.model.plan import StagedFile
 from backfill_cli.sinks.duckdb.file import rows_of
@@ -16,9 +16,8 @@ if TYPE_CHECKING:
 # Explicit: a staging path such as `day=1/…` would otherwise add or replace columns.
 STAGED = "read_parquet(?, hive_partitioning = false)"
 NAMED_DUPLICATES = 5
-PARTIAL = "(_op = 'U' AND coalesce(len(_unsent), 0) > 0)"
+PARTIAL = f"({own.OP} = 'U' AND coalesce(len({own.UNSENT}), 0) > 0)"
 """SQL: whether a staged change leaves some columns at the value that the target has."""
-FILLED = "_backfill_filled"
 
 
 def apply(con: "duckdb.DuckDBPyConnection", commit: EpochCommit, table: SinkTable) -> None:
@@ -45,17 +44,17 @@ def apply(con: "duckdb.DuckDBPyConnection", commit: EpochCommit, table: SinkTabl
         _delete(con, target, table.key, files)
         if staged.changed:
             whole = f" AND NOT {PARTIAL}" if staged.partial else ""
-            rows = f"SELECT {columns} FROM {STAGED} WHERE _op = 'U'{whole}"
+            rows = f"SELECT {columns} FROM {STAGED} WHERE {own.OP} = 'U'{whole}"
             con.execute(f"INSERT INTO {target} ({columns}) {rows}", [files])
         if staged.partial:
-            con.execute(f"INSERT INTO {target} ({columns}) SELECT {columns} FROM {FILLED}")
-            con.execute(f"DROP TABLE {FILLED}")
+            con.execute(f"INSERT INTO {target} ({columns}) SELECT {columns} FROM {own.FILLED}")
+            con.execute(f"DROP TABLE {own.FILLED}")
 
 
 def _fill(
     con: "duckdb.DuckDBPyConnection", table: SinkTable, partial: Sequence[str], files: list[str], converging: bool
 ) -> None:
-    """FILLED holds the partial rows, completed with the target's values of the columns that they lack.
+    """own.FILLED holds the partial rows, completed with the target's values of the columns that they lack.
 
     converging: rows that the target does not have are left out; otherwise they raise BadData naming up to five.
     """
@@ -70,14 +69,14 @@ def _fill(
     if missing and not converging:
         raise no_row_to_fill(table, [key for (key,) in missing])
     values = (
-        f"CASE WHEN list_contains(c._unsent, {literal(column.name)}) THEN t.{quoted(column.name)} "
+        f"CASE WHEN list_contains(c.{own.UNSENT}, {literal(column.name)}) THEN t.{quoted(column.name)} "
         f"ELSE CAST(c.{quoted(column.name)} AS {column.type}) END AS {quoted(column.name)}"
         if column.name in partial
         else f"c.{quoted(column.name)}"
         for column in sink_columns(table.name, table.schema)
     )
     con.execute(
-        f"CREATE OR REPLACE TEMP TABLE {FILLED} AS SELECT {', '.join(values)} FROM {STAGED} c "
+        f"CREATE OR REPLACE TEMP TABLE {own.FILLED} AS SELECT {', '.join(values)} FROM {STAGED} c "
         f"JOIN {target} t ON {matches} WHERE {PARTIAL}",
         [files],
     )
@@ -94,8 +93,8 @@ def check_unique(con: "duckdb.DuckDBPyConnection", table: SinkTable) -> None:
     key = listed(table.key)
     twice = rows_of(
         con,
-        f"SELECT {_shown(table.key)}, n FROM (SELECT {key}, count(*) AS n FROM {target.sql} GROUP BY {key} "
-        f"HAVING n > 1 LIMIT {NAMED_DUPLICATES})",
+        f"SELECT {_shown(table.key)}, {own.COUNT} FROM (SELECT {key}, count(*) AS {own.COUNT} FROM {target.sql} "
+        f"GROUP BY {key} HAVING count(*) > 1 LIMIT {NAMED_DUPLICATES})",
     )
     if twice:
         raise duplicate_keys(table, twice)

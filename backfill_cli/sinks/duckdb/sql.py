@@ -3,10 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from backfill_cli.contracts import SinkTable
+from backfill_cli.contracts import SinkTable, own
 from backfill_cli.errors import UsageError
-
-SIDE_PREFIX = "_backfill_"
 
 
 def quoted(name: str) -> str:
@@ -53,9 +51,9 @@ class Target:
                 f"target {text!r}: a DuckDB table is named `table` or `schema.table`",
                 'for example: tables.target = "main.orders"',
             )
-        if table.lower().startswith(SIDE_PREFIX):
+        if table.lower().startswith(own.PREFIX):
             raise UsageError(
-                f"target {text!r}: names that begin with {SIDE_PREFIX} are reserved for backfill's own tables",
+                f"target {text!r}: names that begin with {own.PREFIX} are reserved for backfill's own tables",
                 'choose another name, for example: tables.target = "main.orders"',
             )
         return cls(schema, table)
@@ -65,7 +63,7 @@ class Target:
         """As `parse`; the name of a side table may be a reserved one."""
         if not table.side:
             return cls.parse(table.target)
-        beside, prefix, name = table.target.rpartition(SIDE_PREFIX)
+        beside, prefix, name = table.target.rpartition(own.PREFIX)
         return cls(beside.rstrip(".") or "main", prefix + name)
 
     @property

@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from backfill_cli.contracts import EpochCommit, SavedJob
+from backfill_cli.contracts import EpochCommit, SavedJob, own
 from backfill_cli.errors import Fatal
 from backfill_cli.model.checkpoint import Checkpoint, Marker
 from backfill_cli.model.codec import decode, encode
 from backfill_cli.model.position import cursor_of, cursor_text
 from backfill_cli.model.split import SplitKey, SplitProgress, SplitStatus
 from backfill_cli.sinks.duckdb.file import rows_of
-from backfill_cli.sinks.duckdb.sql import SIDE_PREFIX, Target, literal, quoted
+from backfill_cli.sinks.duckdb.sql import Target, literal, quoted
 
 if TYPE_CHECKING:
     import duckdb
@@ -30,11 +30,11 @@ class SideTable:
 
     @property
     def sql(self) -> str:
-        return f"main.{quoted(SIDE_PREFIX + self.name)}"
+        return f"main.{quoted(own.PREFIX + self.name)}"
 
     def exists(self, con: "duckdb.DuckDBPyConnection") -> bool:
         where = "database_name = current_database() AND schema_name = 'main' AND table_name = ?"
-        return bool(rows_of(con, f"SELECT 1 FROM duckdb_tables() WHERE {where}", SIDE_PREFIX + self.name))
+        return bool(rows_of(con, f"SELECT 1 FROM duckdb_tables() WHERE {where}", own.PREFIX + self.name))
 
     def create(self, con: "duckdb.DuckDBPyConnection") -> None:
         columns = ", ".join(f"{quoted(name)} {kind}" for name, (kind, _) in self.columns.items())
@@ -97,7 +97,7 @@ def has_state(con: "duckdb.DuckDBPyConnection") -> bool:
         con,
         "SELECT count(*) FROM duckdb_tables() WHERE database_name = current_database() AND schema_name = 'main' "
         "AND list_contains(?, table_name)",
-        [SIDE_PREFIX + table.name for table in SIDE_TABLES],
+        [own.PREFIX + table.name for table in SIDE_TABLES],
     )[0][0]
     if found < len(SIDE_TABLES):
         return False
@@ -129,7 +129,7 @@ def _is_first_layout(con: "duckdb.DuckDBPyConnection") -> bool:
         con,
         "SELECT count(*) FROM duckdb_columns() WHERE database_name = current_database() AND schema_name = 'main' "
         "AND table_name = ? AND column_name = 'after'",
-        SIDE_PREFIX + SPLITS.name,
+        own.PREFIX + SPLITS.name,
     )
     return bool(found[0][0])
 

@@ -2,10 +2,11 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from backfill_cli.contracts import own
 from backfill_cli.errors import BadData
 from backfill_cli.model.schema import fields_of
 from backfill_cli.sinks.duckdb.sql import quoted
@@ -26,7 +27,6 @@ SIMPLE = {
 }
 LOGICAL = {"uuid": "UUID", "json": "JSON"}
 INTEGERS = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT"})
-OP = "_op"
 
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 _CHARACTERS = re.compile(r"(var)?char\(\d+\)")
@@ -44,16 +44,10 @@ def sink_columns(table: str, schema: str) -> tuple[Column, ...]:
     """The sink's columns for a Spark schema given as JSON, in its order.
 
     Raises BadData naming table, column and type if a type would not survive exactly, if two names differ only in
-    case, or if a name is that of the staged op.
+    case, or if a name is reserved.
     """
     fields = fields_of(schema)
-    _refuse_equal_names(table, [field["name"] for field in fields])
-    for field in fields:
-        if field["name"].lower() == OP:
-            raise BadData(
-                f"table {table!r}: a column cannot be named {field['name']!r}, which staged changes use",
-                f'rename it in the transform: select = ["{OP} AS op", …]',
-            )
+    own.refuse_names(f"table {table!r}", [field["name"] for field in fields])
     return tuple(Column(field["name"], _of_field(table, field["name"], field)) for field in fields)
 
 
@@ -87,7 +81,7 @@ def _of(table: str, where: str, spark: Any) -> str:
             key = _of(table, f"{where} (map key)", spark["keyType"])
             return f"MAP({key}, {_of(table, f'{where} (map value)', spark['valueType'])})"
         case "struct" if spark["fields"]:
-            _refuse_equal_names(f"{table}.{where}", [field["name"] for field in spark["fields"]])
+            own.refuse_twins(f"table {table!r}, column {where!r}", [field["name"] for field in spark["fields"]])
             inner = [
                 quoted(field["name"]) + " " + _of_field(table, f"{where}.{field['name']}", field)
                 for field in spark["fields"]
@@ -112,13 +106,3 @@ def _refused(table: str, where: str, spark: str) -> BadData:
         f"table {table!r}, column {where!r}: DuckDB has no exact counterpart of Spark's type {spark}",
         f'convert it in the transform: select = ["CAST({where} AS STRING) AS {where}", …]',
     )
-
-
-def _refuse_equal_names(table: str, names: Sequence[str]) -> None:
-    seen: dict[str, str] = {}
-    for name in names:
-        if (twin := seen.setdefault(name.lower(), name)) != name or names.count(name) > 1:
-            raise BadData(
-                f"table {table!r}: the columns {twin!r} and {name!r} differ only in case, and DuckDB ignores case",
-                "rename one in the transform's select",
-            )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from backfill_cli.contracts import EpochCommit, SinkTable
+from backfill_cli.contracts import EpochCommit, SinkTable, own
 from backfill_cli.failpoint import hit
 from backfill_cli.formats.iceberg.edge import Moved, failing
 from backfill_cli.formats.iceberg.metadata import Look
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 PROPERTY = "spark.sql.iceberg.snapshot-property."
-SOURCE = "_backfill_source"
 
 Step = Callable[[], None]
 
@@ -146,7 +145,9 @@ class Writer:
         keys = rows.select(*(quoted(name) for name in table.key)).distinct()
         matches = " AND ".join(f"t.{backticked(name)} = s.{backticked(name)}" for name in table.key)
         with self._viewed(keys):
-            self._sql(f"MERGE INTO {self._branch} AS t USING {SOURCE} AS s ON {matches} WHEN MATCHED THEN DELETE")
+            self._sql(
+                f"MERGE INTO {self._branch} AS t USING {own.SOURCE} AS s ON {matches} WHEN MATCHED THEN DELETE"
+            )
 
     def _merge(self, changes: "DataFrame", commit: EpochCommit, table: SinkTable) -> None:
         told = commit.staged.tables[table.name]
@@ -154,15 +155,15 @@ class Writer:
             merge.refuse_lost(table, changes, self._spark.table(self._branch))
         bounds = merge.key_bounds(commit, table, told.changes)
         with self._viewed(changes), merge.planned_for(self._spark, told, self._rows):
-            self._sql(merge.merge_sql(self._branch, SOURCE, table, told.partial, bounds))
+            self._sql(merge.merge_sql(self._branch, own.SOURCE, table, told.partial, bounds))
 
     @contextmanager
     def _viewed(self, rows: "DataFrame") -> Iterator[None]:
-        rows.createOrReplaceTempView(SOURCE)
+        rows.createOrReplaceTempView(own.SOURCE)
         try:
             yield
         finally:
-            self._spark.catalog.dropTempView(SOURCE)
+            self._spark.catalog.dropTempView(own.SOURCE)
 
     @contextmanager
     def _marked(self) -> Iterator[None]:

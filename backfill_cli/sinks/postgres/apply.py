@@ -2,11 +2,9 @@
 
 from collections.abc import Sequence
 
-from backfill_cli.contracts import EpochCommit, SinkTable
+from backfill_cli.contracts import EpochCommit, SinkTable, own
 from backfill_cli.contracts.bad_rows import duplicate_keys, no_row_to_fill
 from backfill_cli.sinks.postgres.replace import (
-    CHANGES,
-    INSERTS,
     NAMED_KEYS,
     refuse_swallowed,
     replace,
@@ -16,9 +14,9 @@ from backfill_cli.sinks.postgres.session import Connection, rows_of, run
 from backfill_cli.sinks.postgres.shape import Shape, proven_unique, shape_of
 from backfill_cli.sinks.postgres.sql import Target, listed, literal, matching, quoted
 from backfill_cli.sinks.postgres.staged import copy, paths_of, stage
-from backfill_cli.sinks.postgres.types import OP, UNSENT, Column, sink_columns
+from backfill_cli.sinks.postgres.types import Column, sink_columns
 
-PARTIAL = f"s.{OP} = 'U' AND pg_catalog.cardinality(s.{UNSENT}) > 0"
+PARTIAL = f"s.{own.OP} = 'U' AND pg_catalog.cardinality(s.{own.UNSENT}) > 0"
 """SQL: whether the staged change `s` leaves some columns at the value that the target has."""
 
 
@@ -49,11 +47,11 @@ def apply(con: Connection, commit: EpochCommit, table: SinkTable, schema: str) -
     if inserts and table.plain_inserts and not together:
         copy(con, target, columns, inserts)
     elif inserts:
-        stage(con, INSERTS, columns, inserts)
+        stage(con, own.INSERTS, columns, inserts)
         if not together:
-            replace(con, target, table, columns, shape, INSERTS)
+            replace(con, target, table, columns, shape, own.INSERTS)
     if changes:
-        stage(con, CHANGES, columns, changes)
+        stage(con, own.CHANGES, columns, changes)
         if together:
             _refuse_twice(con, target, table)
             fill_from_inserts(con, table, staged.partial)
@@ -63,8 +61,8 @@ def apply(con: Connection, commit: EpochCommit, table: SinkTable, schema: str) -
             fill(con, target, table, staged.partial)
         if together:
             _merge(con, table, columns)
-        replace(con, target, table, columns, shape, CHANGES)
-    for name in (INSERTS, CHANGES):
+        replace(con, target, table, columns, shape, own.CHANGES)
+    for name in (own.INSERTS, own.CHANGES):
         run(con, f"DROP TABLE IF EXISTS pg_temp.{name}")
 
 
@@ -81,7 +79,7 @@ def _refuse_twice(con: Connection, target: Target, table: SinkTable) -> None:
 
     The primary key would catch this on insert, but these rows are merged into the changes instead.
     """
-    if table.plain_inserts and (twice := twice_in(con, INSERTS, table.key, target)):
+    if table.plain_inserts and (twice := twice_in(con, own.INSERTS, table.key, target)):
         raise duplicate_keys(table, twice)
 
 
@@ -90,16 +88,16 @@ def _merge(con: Connection, table: SinkTable, columns: Sequence[Column]) -> None
     names = [column.name for column in columns]
     run(
         con,
-        f"INSERT INTO pg_temp.{CHANGES} ({listed(names)}, {OP}) SELECT {listed(names, 'i')}, 'U' "
-        f"FROM pg_temp.{INSERTS} i WHERE NOT EXISTS "
-        f"(SELECT 1 FROM pg_temp.{CHANGES} s WHERE {matching(table.key, 's', 'i')})",
+        f"INSERT INTO pg_temp.{own.CHANGES} ({listed(names)}, {own.OP}) SELECT {listed(names, 'i')}, 'U' "
+        f"FROM pg_temp.{own.INSERTS} i WHERE NOT EXISTS "
+        f"(SELECT 1 FROM pg_temp.{own.CHANGES} s WHERE {matching(table.key, 's', 'i')})",
     )
 
 
 def _leave_out(con: Connection, target: Target, table: SinkTable) -> None:
     """Partial changes (see PARTIAL) of rows that the target does not have are removed."""
     there = f"SELECT 1 FROM {target.sql} t WHERE {matching(table.key, 't', 's')}"
-    run(con, f"DELETE FROM pg_temp.{CHANGES} s WHERE {PARTIAL} AND NOT EXISTS ({there})")
+    run(con, f"DELETE FROM pg_temp.{own.CHANGES} s WHERE {PARTIAL} AND NOT EXISTS ({there})")
 
 
 def fill(con: Connection, target: Target, table: SinkTable, partial: Sequence[str]) -> None:
@@ -110,7 +108,7 @@ def fill(con: Connection, target: Target, table: SinkTable, partial: Sequence[st
     same = matching(table.key, "t", "s")
     missing = rows_of(
         con,
-        f"SELECT {shown(table.key, 's')} FROM pg_temp.{CHANGES} s WHERE {PARTIAL} "
+        f"SELECT {shown(table.key, 's')} FROM pg_temp.{own.CHANGES} s WHERE {PARTIAL} "
         f"AND NOT EXISTS (SELECT 1 FROM {target.sql} t WHERE {same}) LIMIT {NAMED_KEYS}",
     )
     if missing:
@@ -121,18 +119,18 @@ def fill(con: Connection, target: Target, table: SinkTable, partial: Sequence[st
 def fill_from_inserts(con: Connection, table: SinkTable, partial: Sequence[str]) -> None:
     """As `fill`, from the staged snapshot rows, which are not in the target yet."""
     if partial:
-        _fill_from(con, f"pg_temp.{INSERTS}", table, partial)
+        _fill_from(con, f"pg_temp.{own.INSERTS}", table, partial)
 
 
 def _fill_from(con: Connection, source: str, table: SinkTable, partial: Sequence[str]) -> None:
     values = ", ".join(
-        f"{quoted(name)} = CASE WHEN {literal(name)} = ANY(s.{UNSENT}) THEN t.{quoted(name)} "
+        f"{quoted(name)} = CASE WHEN {literal(name)} = ANY(s.{own.UNSENT}) THEN t.{quoted(name)} "
         f"ELSE s.{quoted(name)} END"
         for name in partial
     )
     run(
         con,
-        f"UPDATE pg_temp.{CHANGES} s SET {values}, {UNSENT} = NULL FROM {source} t "
+        f"UPDATE pg_temp.{own.CHANGES} s SET {values}, {own.UNSENT} = NULL FROM {source} t "
         f"WHERE {matching(table.key, 't', 's')} AND {PARTIAL}",
     )
 

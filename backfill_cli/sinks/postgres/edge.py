@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli import postgres_says
+from backfill_cli.contracts import own
 from backfill_cli.errors import BackfillError, BadData, Fatal, Transient, UsageError
 from backfill_cli.postgres_says import INSTALL, Said
-from backfill_cli.sinks.postgres.sql import SIDE_PREFIX, Target, quoted
+from backfill_cli.sinks.postgres.sql import Target, quoted
 
 if TYPE_CHECKING:
     from backfill_cli.sinks.postgres.session import Place
@@ -94,7 +95,7 @@ def failure(place: "Place", doing: str, exc: Exception, names: Sequence[Target] 
     # The server reports an exceeded disk quota as an internal error with this sentence, not as a full disk.
     if state.startswith("53") or words.startswith("could not extend file"):
         return Transient(text, "free disk space, memory or connections on the server")
-    if state == "42P01" and SIDE_PREFIX in words:
+    if state == "42P01" and own.PREFIX in words:
         return Transient(text, "another job, the last one with rows there, was dropped meanwhile: try again")
     if state == "55P03":
         return Transient(text, f"see who holds the lock: {BLOCKING}")

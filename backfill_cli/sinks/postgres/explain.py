@@ -7,19 +7,19 @@ nothing while commits succeed.
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from backfill_cli.contracts import EpochCommit, SinkTable
+from backfill_cli.contracts import EpochCommit, SinkTable, own
 from backfill_cli.contracts.bad_rows import duplicate_keys
 from backfill_cli.errors import BadData
 from backfill_cli.model.plan import StagedTable
 from backfill_cli.sinks.postgres.apply import fill, fill_from_inserts, twice_in
 from backfill_cli.sinks.postgres.clash import Index, exchanged, index_of, place_of
 from backfill_cli.sinks.postgres.edge import CLASHES, said, state_of, told
-from backfill_cli.sinks.postgres.replace import CHANGES, INSERTS, NAMED_KEYS, shown
+from backfill_cli.sinks.postgres.replace import NAMED_KEYS, shown
 from backfill_cli.sinks.postgres.session import Connection, rows_of
 from backfill_cli.sinks.postgres.shape import shape_of
 from backfill_cli.sinks.postgres.sql import TREE, Target, listed, matching, quoted
 from backfill_cli.sinks.postgres.staged import Refused, paths_of, row_at, rows_where, stage
-from backfill_cli.sinks.postgres.types import OP, sink_columns
+from backfill_cli.sinks.postgres.types import sink_columns
 from backfill_cli.sinks.postgres.where import stopped_at
 
 _CORRECT = "correct the rows upstream, or leave them out with a `where`"
@@ -97,7 +97,7 @@ def _whole(exc: Exception) -> str:
 def _is_of(con: Connection, target: Target, exc: Exception) -> bool:
     """Whether the error is about this table, its partitions, or our staging, not about what a trigger wrote."""
     place = place_of(exc)
-    if place is None or place == target or place.table in (INSERTS, CHANGES):
+    if place is None or place == target or place.table in (own.INSERTS, own.CHANGES):
         return True
     if state_of(exc) == "23503":
         return True  # a foreign key error names the referencing table, whichever of the two was written
@@ -142,7 +142,7 @@ def _refused(
     Inserts and changes are two COPYs, each of which counts its own rows.
     """
     columns = [column.name for column in sink_columns(table.name, table.schema)]
-    for names, files in (((CHANGES,), staged.changes), ((target.table, INSERTS), staged.inserts)):
+    for names, files in (((own.CHANGES,), staged.changes), ((target.table, own.INSERTS), staged.inserts)):
         line = stopped_at(told(exc, "context"), names, columns)
         if line is not None:
             return Refused(paths_of(commit.folder, files), *line, said(exc))
@@ -172,7 +172,7 @@ def _with_null(commit: EpochCommit, staged: StagedTable, column: str, table: Sin
         if column not in batch.schema.names:
             return pa.array([False] * batch.num_rows)
         wanted = pc.is_null(batch.column(column))
-        return pc.and_(wanted, pc.equal(batch.column(OP), "U")) if OP in batch.schema.names else wanted
+        return pc.and_(wanted, pc.equal(batch.column(own.OP), "U")) if own.OP in batch.schema.names else wanted
 
     paths = paths_of(commit.folder, [*staged.inserts, *staged.changes])
     return [_key(row, table) for row in rows_where(paths, null, NAMED_KEYS)]
@@ -187,7 +187,7 @@ def _not_unique(
 ) -> BadData:
     index = index_of(con, exc, target) or Index(told(exc, "constraint"), target, "", ())
     columns = sink_columns(table.name, table.schema)
-    for temporary, files in ((INSERTS, staged.inserts), (CHANGES, staged.changes)):
+    for temporary, files in ((own.INSERTS, staged.inserts), (own.CHANGES, staged.changes)):
         stage(con, temporary, columns, paths_of(commit.folder, files))
     if set(index.columns) == set(table.key):
         return duplicate_keys(table, _twice(con, table, target, staged.truncated))
@@ -208,7 +208,7 @@ def _not_unique(
 def _twice(con: Connection, table: SinkTable, target: Target, truncated: bool) -> list[tuple[str, int]]:
     """Duplicate keys among snapshot rows and the target; if there are none, those among changes."""
     held = target if table.plain_inserts and not truncated else None
-    return twice_in(con, INSERTS, table.key, held) or twice_in(con, CHANGES, table.key, None)
+    return twice_in(con, own.INSERTS, table.key, held) or twice_in(con, own.CHANGES, table.key, None)
 
 
 def _sharing(
@@ -217,7 +217,7 @@ def _sharing(
     """Keys of the epoch's rows that share values of these columns with each other or with a row that stays."""
     known = " AND ".join(f"n.{quoted(name)} IS NOT NULL" for name in unique)
     columns = listed(dict.fromkeys((*table.key, *unique)))
-    replaced = [CHANGES] if table.plain_inserts else [CHANGES, INSERTS]
+    replaced = [own.CHANGES] if table.plain_inserts else [own.CHANGES, own.INSERTS]
     stays = " AND ".join(
         f"NOT EXISTS (SELECT 1 FROM pg_temp.{staged} c WHERE {matching(table.key, 'c', 't')})"
         for staged in replaced
@@ -225,12 +225,12 @@ def _sharing(
     held = f"EXISTS (SELECT 1 FROM {target.sql} t WHERE {matching(unique, 't', 'n')} AND {stays})"
     found = rows_of(
         con,
-        f"WITH new AS (SELECT {columns} FROM pg_temp.{INSERTS} i WHERE NOT EXISTS "
-        f"(SELECT 1 FROM pg_temp.{CHANGES} c WHERE {matching(table.key, 'c', 'i')}) UNION ALL "
-        f"SELECT {columns} FROM pg_temp.{CHANGES} WHERE {OP} = 'U'), "
-        f"counted AS (SELECT *, pg_catalog.count(*) OVER (PARTITION BY {listed(unique)}) AS _rows FROM new) "
+        f"WITH new AS (SELECT {columns} FROM pg_temp.{own.INSERTS} i WHERE NOT EXISTS "
+        f"(SELECT 1 FROM pg_temp.{own.CHANGES} c WHERE {matching(table.key, 'c', 'i')}) UNION ALL "
+        f"SELECT {columns} FROM pg_temp.{own.CHANGES} WHERE {own.OP} = 'U'), "
+        f"counted AS (SELECT *, pg_catalog.count(*) OVER (PARTITION BY {listed(unique)}) AS {own.ROWS} FROM new) "
         f"SELECT {shown(table.key, 'n')} FROM counted n WHERE {known} "
-        f"AND (n._rows > 1{'' if truncated else f' OR {held}'}) ORDER BY {listed(table.key, 'n')} "
+        f"AND (n.{own.ROWS} > 1{'' if truncated else f' OR {held}'}) ORDER BY {listed(table.key, 'n')} "
         f"LIMIT {NAMED_KEYS}",
     )
     return [key for (key,) in found]

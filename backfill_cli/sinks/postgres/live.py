@@ -3,13 +3,14 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from backfill_cli.contracts import own
 from backfill_cli.contracts.cutover import Swap
 from backfill_cli.errors import UsageError
 from backfill_cli.model.cutover import Found, Live, Lives, kept_name
 from backfill_cli.sinks.postgres import session
 from backfill_cli.sinks.postgres.edge import client, said, state_of
 from backfill_cli.sinks.postgres.session import Connection, rows_of, run
-from backfill_cli.sinks.postgres.sql import SIDE_PREFIX, Target, literal, quoted
+from backfill_cli.sinks.postgres.sql import Target, literal, quoted
 from backfill_cli.sinks.postgres.state import SideTable
 
 LIVE = SideTable(
@@ -203,7 +204,7 @@ def _do_not_wait_long(con: Connection) -> None:
 
 def side_target(schema: str) -> Target:
     """Where the side table is, if there is one."""
-    return Target(schema, SIDE_PREFIX + LIVE.name)
+    return Target(schema, own.PREFIX + LIVE.name)
 
 
 def _table(schema: str) -> str:

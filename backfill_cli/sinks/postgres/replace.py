@@ -3,21 +3,19 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from backfill_cli.contracts import SinkTable
+from backfill_cli.contracts import SinkTable, own
 from backfill_cli.errors import BadData
 from backfill_cli.sinks.postgres.session import Connection, rows_of, run
 from backfill_cli.sinks.postgres.shape import Shape, Unique
 from backfill_cli.sinks.postgres.sql import Target, listed, matching, quoted
-from backfill_cli.sinks.postgres.types import OP, Column
+from backfill_cli.sinks.postgres.types import Column
 
 NAMED_KEYS = 5
-INSERTS, CHANGES, CARRIED = "_backfill_inserts", "_backfill_changes", "_backfill_carried"
-"""Temporary tables: staged snapshot rows; staged changes; the extra columns of rows that `carry` rewrites."""
 
 
 def kept(of: str) -> str:
     """SQL: whether a staged row exists after the epoch; snapshot rows have no op."""
-    return f"{of}.{OP} IS DISTINCT FROM 'D'"
+    return f"{of}.{own.OP} IS DISTINCT FROM 'D'"
 
 
 def shown(key: Sequence[str], of: str) -> str:
@@ -88,7 +86,7 @@ class _Write:
         key, extra, same = self.table.key, self.shape.extra, matching(self.table.key, "c", "s")
         run(
             self.con,
-            f"CREATE TEMPORARY TABLE {CARRIED} ON COMMIT DROP AS SELECT {listed((*key, *extra), 't')} "
+            f"CREATE TEMPORARY TABLE {own.CARRIED} ON COMMIT DROP AS SELECT {listed((*key, *extra), 't')} "
             f"FROM {self._t} JOIN {self._s} ON {self._same} WHERE {kept('s')}",
         )
         self.delete("true")
@@ -96,10 +94,10 @@ class _Write:
             self.con,
             f"INSERT INTO {self.target.sql} ({listed((*self.names, *extra))}) OVERRIDING SYSTEM VALUE "
             f"SELECT {listed(self.names, 's')}, {listed(extra, 'c')} FROM {self._s} "
-            f"JOIN pg_temp.{CARRIED} c ON {same} WHERE {kept('s')} ORDER BY {listed(key, 's')}",
+            f"JOIN pg_temp.{own.CARRIED} c ON {same} WHERE {kept('s')} ORDER BY {listed(key, 's')}",
         )
-        self.insert(f"NOT EXISTS (SELECT 1 FROM pg_temp.{CARRIED} c WHERE {same})")
-        run(self.con, f"DROP TABLE pg_temp.{CARRIED}")
+        self.insert(f"NOT EXISTS (SELECT 1 FROM pg_temp.{own.CARRIED} c WHERE {same})")
+        run(self.con, f"DROP TABLE pg_temp.{own.CARRIED}")
 
     def update(self) -> None:
         """Existing rows are updated in place; unique values that they exchange are set to NULL first."""

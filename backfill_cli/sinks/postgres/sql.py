@@ -3,10 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from backfill_cli.contracts import SinkTable
+from backfill_cli.contracts import SinkTable, own
 from backfill_cli.errors import UsageError
 
-SIDE_PREFIX = "_backfill_"
 TREE = (
     "WITH tree (oid) AS (SELECT $1::regclass::oid UNION "
     "SELECT relid::oid FROM pg_catalog.pg_partition_tree($1::regclass))"
@@ -66,9 +65,9 @@ class Target:
                 f"target {text!r}: a PostgreSQL table is named `table` or `schema.table`",
                 'for example: tables.target = "public.orders"',
             )
-        if table.lower().startswith(SIDE_PREFIX):
+        if table.lower().startswith(own.PREFIX):
             raise UsageError(
-                f"target {text!r}: names that begin with {SIDE_PREFIX} are reserved for backfill's own tables",
+                f"target {text!r}: names that begin with {own.PREFIX} are reserved for backfill's own tables",
                 "name another target: tables.target",
             )
         return cls(schema, table)
@@ -78,7 +77,7 @@ class Target:
         """As `parse`; the name of a side table may be a reserved one."""
         if not table.side:
             return cls.parse(table.target, default)
-        beside, prefix, name = table.target.rpartition(SIDE_PREFIX)
+        beside, prefix, name = table.target.rpartition(own.PREFIX)
         return cls(beside.rstrip(".") or default, prefix + name)
 
     @property

@@ -3,10 +3,11 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from backfill_cli.contracts import own
 from backfill_cli.model.plan import StagedFile
 from backfill_cli.sinks.postgres.session import Connection, run
 from backfill_cli.sinks.postgres.sql import Target, quoted
-from backfill_cli.sinks.postgres.types import OP, UNSENT, Column
+from backfill_cli.sinks.postgres.types import Column
 from backfill_cli.sinks.postgres.values import Unfit, sent, sent_schema
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def copy(con: Connection, into: Target | str, columns: tuple[Column, ...], paths
     """
     import pyarrow as pa
 
-    extra = (OP, UNSENT) if isinstance(into, str) else ()
+    extra = (own.OP, own.UNSENT) if isinstance(into, str) else ()
     schema = sent_schema(columns, extra)
     wrong: list[Exception] = []
     told = {"temporary": True} if isinstance(into, str) else {"db_schema_name": into.schema}
@@ -100,8 +101,8 @@ def _own(batch: "pa.RecordBatch", field: Any) -> "pa.Array":
 
 
 def stage(con: Connection, name: str, columns: tuple[Column, ...], paths: Sequence[str]) -> None:
-    """A temporary table `name`, dropped at commit, holds the files' rows: `(row…, _op, _unsent)`."""
-    kinds = [*((column.name, column.type) for column in columns), (OP, "text"), (UNSENT, "text[]")]
+    """A temporary table `name`, dropped at commit, holds the files' rows: `(row…, own.OP, own.UNSENT)`."""
+    kinds = [*((column.name, column.type) for column in columns), (own.OP, "text"), (own.UNSENT, "text[]")]
     run(
         con,
         f"CREATE TEMPORARY TABLE {quoted(name)} ({', '.join(f'{quoted(c)} {kind}' for c, kind in kinds)}) "

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from backfill_cli.contracts import EpochCommit, SavedJob
+from backfill_cli.contracts import EpochCommit, SavedJob, own
 from backfill_cli.errors import Fatal, Held
 from backfill_cli.model.checkpoint import Checkpoint, Marker, Owner
 from backfill_cli.model.codec import decode, encode
 from backfill_cli.model.position import cursor_of, cursor_text
 from backfill_cli.model.split import SplitKey, SplitProgress, SplitStatus
 from backfill_cli.sinks.postgres.session import Connection, rows_of, run
-from backfill_cli.sinks.postgres.sql import SIDE_PREFIX, Target, listed, literal, quoted
+from backfill_cli.sinks.postgres.sql import Target, listed, literal, quoted
 
 LAYOUT = 1
 
@@ -27,7 +27,7 @@ class SideTable:
 
     def create(self, schema: str) -> Iterator[str]:
         """DDL of the table and its comments."""
-        table = f"{quoted(schema)}.{quoted(SIDE_PREFIX + self.name)}"
+        table = f"{quoted(schema)}.{quoted(own.PREFIX + self.name)}"
         columns = ", ".join(f"{quoted(name)} {kind}" for name, (kind, _) in self.columns.items())
         yield f"CREATE TABLE IF NOT EXISTS {table} ({columns}, PRIMARY KEY ({listed(self.key)}))"
         yield f"COMMENT ON TABLE {table} IS {literal(self.comment)}"
@@ -95,7 +95,7 @@ SIDE_TABLES = (MARKERS, OWNERS, JOBS, SPLITS)
 
 def side_targets(schema: str) -> list[Target]:
     """Where the side tables of a schema are."""
-    return [Target(schema, SIDE_PREFIX + side.name) for side in SIDE_TABLES]
+    return [Target(schema, own.PREFIX + side.name) for side in SIDE_TABLES]
 
 
 def schemas_with_state(con: Connection) -> list[str]:
@@ -119,7 +119,7 @@ class State:
         self._con, self.schema = con, schema
 
     def _sql(self, side: SideTable) -> str:
-        return Target(self.schema, SIDE_PREFIX + side.name).sql
+        return Target(self.schema, own.PREFIX + side.name).sql
 
     def tables(self) -> list[Target]:
         return side_targets(self.schema)
@@ -135,7 +135,7 @@ class State:
             "JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relkind = 'r' "
             "AND c.relname = ANY(pg_catalog.string_to_array($2, ','))",
             self.schema,
-            ",".join(SIDE_PREFIX + side.name for side in SIDE_TABLES),
+            ",".join(own.PREFIX + side.name for side in SIDE_TABLES),
         )
         if found[0][0] < len(SIDE_TABLES):
             return False

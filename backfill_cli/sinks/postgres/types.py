@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from backfill_cli.contracts import own
 from backfill_cli.errors import BadData, UsageError
 from backfill_cli.model.schema import fields_of, shown
 from backfill_cli.sinks.postgres.sql import quoted
@@ -28,8 +29,6 @@ SIMPLE = {
 LOGICAL = {"uuid": "uuid", "json": "json"}
 """json, not jsonb: jsonb changes 1E400, the order of names, and repeated names."""
 EQUAL = {"character varying": "text"}
-OP, UNSENT = "_op", "_unsent"
-OF_STAGING = (OP, UNSENT)
 OF_THE_SYSTEM = ("tableoid", "xmin", "cmin", "xmax", "cmax", "ctid")
 
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
@@ -92,22 +91,16 @@ def _refused(table: str, where: str, spark: str, instead: str = "") -> BadData:
 
 
 def _refuse_names(table: str, names: Sequence[str]) -> None:
-    seen: dict[str, str] = {}
+    own.refuse_names(f"table {table!r}", names)
     for name in names:
         try:
             quoted(name)
         except UsageError as error:
             raise BadData(f"table {table!r}: {error.message}", error.hint) from None
-        if (twin := seen.setdefault(name.lower(), name)) != name or names.count(name) > 1:
+        if name in OF_THE_SYSTEM:
             raise BadData(
-                f"table {table!r}: the columns {twin!r} and {name!r} differ only in case, which Spark ignores",
-                "rename one in the transform's select",
-            )
-        if name.lower() in OF_STAGING or name in OF_THE_SYSTEM:
-            whose = "staged changes use" if name.lower() in OF_STAGING else "PostgreSQL reserves"
-            raise BadData(
-                f"table {table!r}: a column cannot be named {name!r}, which {whose}",
-                f'rename it in the transform: select = ["{name} AS its_{name.strip("_")}", …]',
+                f"table {table!r}: a column cannot be named {name!r}, which PostgreSQL reserves",
+                f'rename it in the transform: select = ["{name} AS its_{name}", …]',
             )
 
 

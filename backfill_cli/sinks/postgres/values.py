@@ -7,7 +7,8 @@ times are sent as the integers that PostgreSQL stores, infinities included, whic
 import re
 from typing import TYPE_CHECKING, Any
 
-from backfill_cli.sinks.postgres.types import OP, UNSENT, Column
+from backfill_cli.contracts import own
+from backfill_cli.sinks.postgres.types import Column
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -61,9 +62,9 @@ def sent_schema(columns: tuple[Column, ...], extra: tuple[str, ...] = ()) -> "pa
     """The Arrow schema of what is sent: the columns, then those of `extra`, which only staged files have."""
     import pyarrow as pa
 
-    own = {OP: pa.string(), UNSENT: pa.list_(pa.string())}
+    staged = {own.OP: pa.string(), own.UNSENT: pa.list_(pa.string())}
     fields = [(column.name, _sent_type(column)) for column in columns]
-    return pa.schema([*fields, *((name, own[name]) for name in extra)])
+    return pa.schema([*fields, *((name, staged[name]) for name in extra)])
 
 
 def _sent_type(column: Column) -> "pa.DataType":

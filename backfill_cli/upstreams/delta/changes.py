@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from backfill_cli.contracts import TableSpec
+from backfill_cli.contracts import TableSpec, own
 from backfill_cli.errors import BackfillError, HistoryGone
 from backfill_cli.formats import frames
 from backfill_cli.formats.delta.edge import Where, named_in
@@ -20,7 +20,7 @@ from backfill_cli.upstreams.delta.table import PinnedTable
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_MARKS = {"_op": "string", "_seq": "long", "_ms": "long"}
+_MARKS = {own.OP: "string", own.SEQ: "long", own.MS: "long"}
 
 
 class DeltaChanges:
@@ -83,12 +83,12 @@ class DeltaChanges:
         gone = F.col("_change_type").isin("delete", "update_preimage")
         image = F.col("_change_type") == "update_preimage"
         return told.select(
-            F.when(gone, "D").otherwise("U").alias("_op"),
+            F.when(gone, "D").otherwise("U").alias(own.OP),
             # a commit changes a row once; what it removes comes before what it adds
             F.struct(F.col("_commit_version").alias("version"), (~gone).alias("puts"), image.alias("image")).alias(
-                "_seq"
+                own.SEQ
             ),
-            F.unix_millis("_commit_timestamp").alias("_ms"),
+            F.unix_millis("_commit_timestamp").alias(own.MS),
             *(quoted(name) for name in columns),
         )
 

@@ -18,7 +18,7 @@ from backfill_cli.formats.delta.damage import lost
 from backfill_cli.formats.delta.edge import Where
 from backfill_cli.model.schema import schema_text
 from backfill_cli.model.upstream import UpstreamEpoch
-from backfill_cli.upstreams.delta.table import columns_of_delta, require_same_physical
+from backfill_cli.upstreams.delta.table import columns_of_delta, require_names, require_same_physical
 
 START_OVER = "drop the job and start over"
 _NOT_FOLLOWED = {
@@ -114,7 +114,8 @@ class FollowedTable:
         if metadata.properties.get(FEED, "").lower() != "true":
             fix = f"ALTER TABLE delta.`{self.where.shown}` SET TBLPROPERTIES ({FEED} = true), then {START_OVER}"
             self._refuse(found, "turned its change data feed off", fix)
-        _, physical = columns_of_delta(metadata.schema)
+        columns, physical = columns_of_delta(metadata.schema)
+        require_names(self.where, columns)
         require_same_physical(self.where, {**self.physical, **self._later}, physical, found.version)
         self._later.update(physical)
 

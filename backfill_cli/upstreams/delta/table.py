@@ -1,7 +1,7 @@
 """One Delta table at its pinned version: the key ranges that it is read in, and which tables are refused."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable
 
+OF_THE_FEED = ("_change_type", "_commit_version", "_commit_timestamp")
 PHYSICAL = "delta.columnMapping.physicalName"
 
 
@@ -53,6 +54,7 @@ def pinned(where: Where, table: TableSpec, version: int | str) -> PinnedTable:
             f"ALTER TABLE delta.`{where.shown}` SET TBLPROPERTIES ({FEED} = true), and pin the version it creates",
         )
     columns, physical = columns_of_delta(opened.schema().to_json())
+    require_names(where, columns)
     lacking = [column for column in table.key if column not in columns]
     if lacking:
         raise UsageError(
@@ -73,6 +75,16 @@ def _at(where: Where, version: int | str) -> "DeltaTable":
         with delta_errors(where.shown):
             opened.load_as_version(at)
     return opened
+
+
+def require_names(where: Where, names: Iterable[str]) -> None:
+    """Raises UsageError for a column that has the name of one of the change data feed's own."""
+    taken = next((name for name in names if name.lower() in OF_THE_FEED), None)
+    if taken is not None:
+        raise UsageError(
+            f"{where.shown}: column {taken!r} has the name of a column of Delta's change feed, which hides it",
+            "follow a copy of the table in which the column has another name",
+        )
 
 
 def columns_of_delta(schema: str) -> tuple[Columns, dict[str, str]]:

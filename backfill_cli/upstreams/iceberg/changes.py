@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from backfill_cli.contracts import own
 from backfill_cli.errors import BackfillError, BadData
 from backfill_cli.formats import frames
 from backfill_cli.formats.lake.merge import literal
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 _EXPIRED = ("is not a parent ancestor", "Cannot find snapshot", "Cannot find the end snapshot")
 
-_MARKS = {"_op": "string", "_seq": "long", "_ms": "long"}
+_MARKS = {own.OP: "string", own.SEQ: "long", own.MS: "long"}
 
 
 class IcebergChanges:
@@ -89,10 +90,10 @@ class IcebergChanges:
             )
         gone = F.col("_change_type") == "DELETE"
         return told.select(
-            F.when(gone, "D").otherwise("U").alias("_op"),
+            F.when(gone, "D").otherwise("U").alias(own.OP),
             # a snapshot changes a row once; what it removes comes before what it adds
-            F.struct(F.col("_change_ordinal").alias("snapshot"), (~gone).alias("puts")).alias("_seq"),
-            "_ms",
+            F.struct(F.col("_change_ordinal").alias("snapshot"), (~gone).alias("puts")).alias(own.SEQ),
+            own.MS,
             *(quoted(name) for name in columns),
         )
 
@@ -105,7 +106,7 @@ class IcebergChanges:
     def _changelog(
         self, spark: "SparkSession", table: Table, after: int, between: "Sequence[Snapshot]"
     ) -> "DataFrame":
-        """The rows of added and removed files, without those only carried over, and `_ms`."""
+        """The rows of added and removed files, without those only carried over, and `own.MS`."""
         from pyspark.sql import functions as F
 
         table.place.register(spark)
@@ -117,10 +118,10 @@ class IcebergChanges:
             # No join: its filter would be pushed into the changelog's scan, which fails on its metadata columns.
             commits = [F.lit([one.snapshot_id for one in between]), F.lit([one.timestamp_ms for one in between])]
             ms = F.try_element_at(F.map_from_arrays(*commits), F.col("_commit_snapshot_id"))
-            return found.withColumn("_ms", ms)
+            return found.withColumn(own.MS, ms)
 
     def _compared(self, spark: "SparkSession", table: Table, ends: Mapping[str, str]) -> "DataFrame":
-        view = f"_backfill_changes_{uuid.uuid4().hex}"
+        view = f"{own.CHANGES}_{uuid.uuid4().hex}"
         options = ", ".join(f"{literal(key)}, {literal(value)}" for key, value in ends.items())
         spark.sql(
             f"CALL {backticked(table.place.catalog)}.system.create_changelog_view(table => "

@@ -18,6 +18,7 @@ from backfill_cli.upstreams.iceberg.table import (
     field_ids,
     has_deletes,
     number,
+    require_names,
     schema_of,
     snapshot_of,
 )
@@ -107,6 +108,7 @@ class FollowedTable:
         if then.schema_id == now.schema_id:
             return ()
         name = self._table.spec.name
+        require_names(self._table, columns(name, now))
         old, new = (schema_text(columns(name, schema)) for schema in (then, now))
         return ((name, new),) if old != new else ()
 

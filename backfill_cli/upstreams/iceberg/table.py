@@ -1,7 +1,7 @@
 """One Iceberg table at its pinned snapshot: the key ranges that it is read in, and which tables are refused."""
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -9,12 +9,13 @@ from backfill_cli.contracts import TableSpec
 from backfill_cli.errors import HistoryGone, UsageError
 from backfill_cli.formats.iceberg.metadata import Held, Look
 from backfill_cli.formats.iceberg.places import Place, Settings, template
-from backfill_cli.formats.iceberg.types import columns
+from backfill_cli.formats.iceberg.types import TAKEN, columns
 from backfill_cli.formats.key_points import Point, point_of
 from backfill_cli.formats.key_ranges import FileKeys, planned
 from backfill_cli.model.nearest import spell_known
 from backfill_cli.model.schema import Columns
 from backfill_cli.model.split import Split
+from backfill_cli.spark.names import backticked
 from backfill_cli.upstreams.iceberg.options import moment
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ def pinned(table: Table, version: int | str, snapshot: int | None) -> PinnedTabl
     _refuse_deletes(table, held, found)
     schema = schema_of(held, found)
     known = columns(table.spec.name, schema)
+    require_names(table, known)
     lacking = [name for name in table.spec.key if name not in known]
     if lacking:
         raise UsageError(
@@ -102,6 +104,18 @@ def pinned(table: Table, version: int | str, snapshot: int | None) -> PinnedTabl
         fields=field_ids(schema),
         splits=tuple(_splits(table, held, found, schema, known)),
     )
+
+
+def require_names(table: Table, names: Iterable[str]) -> None:
+    """Raises UsageError for a column that has the name of one of Iceberg's own, with which changes are marked."""
+    taken = next((name for name in names if name.lower() in TAKEN), None)
+    if taken is not None:
+        raise UsageError(
+            f"{table.place}: column {taken!r} has the name of a column of Iceberg's own, which hides it",
+            table.place.in_spark
+            + table.place.alter(f"RENAME COLUMN {backticked(taken)} TO another_name")
+            + "; a job that has begun has to start over then",
+        )
 
 
 def version_of(table: Table, held: Held, version: int | str) -> "Snapshot | None":

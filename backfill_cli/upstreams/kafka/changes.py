@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from backfill_cli.contracts import TableSpec
+from backfill_cli.contracts import TableSpec, own
 from backfill_cli.errors import BackfillError, ConfigError, HistoryGone
 from backfill_cli.model.position import Position
 from backfill_cli.model.schema import columns_of, schema_text
@@ -98,13 +98,13 @@ class KafkaChanges:
             F.lit(", offset "),
             F.col("kafka_offset").cast("string"),
             F.lit(" cannot be read: "),
-            F.col("_error"),
+            F.col(own.ERROR),
             F.lit(" :try "),
-            F.when(names_column(F.col("_error")), _COLUMNS).otherwise(_OVER),
+            F.when(names_column(F.col(own.ERROR)), _COLUMNS).otherwise(_OVER),
             F.lit(" :end"),
         )
-        op = F.when(F.col("_error").isNull(), F.col("_op")).otherwise(F.raise_error(fault).cast("string"))
-        return frame.select(op.alias("_op"), "_seq", "_ms", *(quoted(name) for name in value))
+        op = F.when(F.col(own.ERROR).isNull(), F.col(own.OP)).otherwise(F.raise_error(fault).cast("string"))
+        return frame.select(op.alias(own.OP), own.SEQ, own.MS, *(quoted(name) for name in value))
 
     def acknowledge(self, position: Position) -> None:
         """Nothing is committed to the cluster: the sink holds the position."""

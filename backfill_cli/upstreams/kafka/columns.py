@@ -2,8 +2,8 @@
 
 import difflib
 
-from backfill_cli.contracts import TableSpec
-from backfill_cli.errors import ConfigError
+from backfill_cli.contracts import TableSpec, own
+from backfill_cli.errors import BadData, ConfigError
 from backfill_cli.formats import debezium_forms, schemas
 from backfill_cli.model.schema import Columns
 from backfill_cli.upstreams.kafka.archive.archive import Archive
@@ -22,7 +22,7 @@ def of_source(
     BadData for names that clash and for an archive whose values would not fit the types.
     """
     value = _of_debezium(options, samples) if samples is not None else _of_value(options, archive)
-    schemas.refuse_names(f"topic '{options.topic}'", [*events.PLACE, *value], events.MARKS)
+    _refuse_names(f"topic '{options.topic}'", value)
     if options.value.format == "debezium":
         if table.key in ((), EVENT_KEY):
             fault = f"tables: '{table.name}' needs key: debezium values are changes of a table"
@@ -46,7 +46,7 @@ def of_changes(options: ChangesOptions, snapshot: Columns, samples: Samples | No
     Raises ConfigError for columns that one of the two lacks, and for those whose values could not be read exactly.
     """
     at, topic = options.at, f"topic '{options.topic}'"
-    schemas.refuse_names(topic, [*events.PLACE, *snapshot], events.MARKS)
+    _refuse_names(topic, snapshot)
     if samples is None:
         return snapshot
     faults = []
@@ -75,6 +75,18 @@ def _refuse_lacking(value: Columns, options: TopicOptions, samples: Samples | No
     faults = debezium_forms.lacking(untold, rows, *said, at=f"{options.at}.value")
     if faults:
         raise ConfigError("upstream", faults)
+
+
+def _refuse_names(topic: str, value: Columns) -> None:
+    """Raises BadData for a column of the value that cannot stand beside those of the record's place."""
+    own.refuse_names(topic, value)
+    places = {own.fold(name) for name in events.PLACE}
+    for name in value:
+        if own.fold(name) in places:
+            raise BadData(
+                f"{topic}: column {name!r} has the name of the column that says where a row's record is",
+                "let the producer write it under another name; declared in value.schema, leave it out there",
+            )
 
 
 def of_value(source: Columns) -> Columns:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from backfill_cli.contracts import own
 from backfill_cli.formats.fast_json import FastPath
 from backfill_cli.formats.frames import struct_type
 from backfill_cli.model.schema import Columns, field
@@ -48,7 +49,7 @@ class Records:
         """All ranges as one frame.
 
         oldest: asks where the log begins. of_records: from `log.schema_of(fast)`. of_rows: from an archive whose
-        files hold the table's columns themselves, `(_read, kafka columns, columns…)`.
+        files hold the table's columns themselves, `(own.READ, kafka columns, columns…)`.
         """
         archived, logged = self._parts(ranges, oldest)
         records = self._of_log(spark, logged, fast)
@@ -104,10 +105,10 @@ def _as_records(spark: "SparkSession", archive: Archive, ranges: Sequence[Range]
     key = F.lit(None) if mine.key is None else quoted(mine.key)
     assert mine.value is not None
     return rows.select(
-        "_read",
+        own.READ,
         *events.PLACE,
-        key.cast("binary").alias("_key"),
-        quoted(mine.value).cast("binary").alias("_value"),
+        key.cast("binary").alias(own.KEY),
+        quoted(mine.value).cast("binary").alias(own.VALUE),
     )
 
 
@@ -115,7 +116,7 @@ def _typed(rows: "DataFrame", columns: Columns) -> "DataFrame":
     """The columns with the table's types, which hold every value of the files' types."""
     types = {f.name: f.dataType for f in struct_type(columns)}
     return rows.select(
-        "_read",
+        own.READ,
         *events.PLACE,
         *(quoted(name).cast(types[name]).alias(name, metadata=c["metadata"]) for name, c in columns.items()),
     )

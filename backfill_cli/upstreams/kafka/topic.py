@@ -156,7 +156,7 @@ class Topic:
         identity: str,
         whole: tuple[frozenset[str], frozenset[str]] | None = None,
     ) -> "DataFrame":
-        """The partitions of `up_to`, each from its offset in `after`, as changes with `_error` and `_raw`.
+        """The partitions of `up_to`, each from its offset in `after`, as changes with `own.ERROR` and `own.RAW`.
 
         whole: (columns that rows may have besides these, columns that no row may lack); None: as the options say.
         Raises StateConflict if this is the first look, and finds another topic.

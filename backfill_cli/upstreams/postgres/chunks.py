@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli import postgres_driver
-from backfill_cli.contracts import Piece
+from backfill_cli.contracts import Piece, own
 from backfill_cli.errors import BackfillError, LogFirst, Transient, UsageError
 from backfill_cli.postgres_says import INSTALL
 from backfill_cli.upstreams.postgres.client import SERVER, completed, of_state
@@ -102,7 +102,7 @@ def with_read(pieces: Sequence[Piece]) -> "Iterator[pa.RecordBatch]":
 
     for piece in pieces:
         for batch in batches(piece.what):
-            yield batch.append_column("_read", pa.repeat(pa.scalar(piece.read, pa.int32()), batch.num_rows))
+            yield batch.append_column(own.READ, pa.repeat(pa.scalar(piece.read, pa.int32()), batch.num_rows))
 
 
 def select(chunk: Chunk) -> str:

@@ -25,8 +25,6 @@ SPLIT_ROWS = 250_000
 BYTES_A_ROW = 100
 """A guess, for a table that was never analyzed."""
 
-OURS = frozenset({"_op", "_seq", "_ms", "_unsent", "_read"})
-
 _FOUND = """
 SELECT c.oid::bigint, n.nspname, c.relname, c.relkind::text, c.relreplident::text,
        c.reltuples::float8, (SELECT coalesce(sum(pg_table_size(t.relid)), 0) FROM (
@@ -258,8 +256,6 @@ def _table(spec: TableSpec, row: Any, columns: tuple[Column, ...]) -> PgTable:
                 f"table {spec.name!r}: key column {name!r} is nullable",
                 f"ALTER TABLE {spec.name} ALTER COLUMN {quoted(name)} SET NOT NULL, or name other columns",
             )
-    for name in sorted(OURS & by_name.keys()):
-        raise UsageError(f"table {spec.name!r}: column {name!r} has a name that is reserved", "rename the column")
     key = tuple(by_name[name] for name in spec.key)
     oid, schema, relation, kind, identity, rows, size, toasted, primary, numbers, *rest = row
     deferrable, unlogged, differing, lesser, indexed, unique = rest

@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from backfill_cli.contracts import ArrowTasks, Piece, TableSpec, Taken, UpstreamCapabilities
+from backfill_cli.contracts import ArrowTasks, Piece, TableSpec, Taken, UpstreamCapabilities, own
 from backfill_cli.errors import BackfillError, Fatal, LogFirst
 from backfill_cli.model.plan import ChangeWindow, SnapshotRead
 from backfill_cli.model.position import Cursor, Position
@@ -164,13 +164,13 @@ class PostgresUpstream(Holding):
         )
 
     def scan(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> "DataFrame":
-        """As `batches`, with a column `_read INT`."""
+        """As `batches`, with a column `own.READ INT`."""
         from pyspark.sql.types import StructType
 
         tasks = self.batches(spark, table, reads)
         assert tasks is not None
         shape = json.loads(tasks.schema)
-        shape["fields"].append(schema_field("_read", "integer"))
+        shape["fields"].append(schema_field(own.READ, "integer"))
         return arrow_tasks.frame(spark, chunks.with_read, tasks.parts, StructType.fromJson(shape))
 
     # -- the log -------------------------------------------------------------------------------------------------

@@ -47,8 +47,8 @@ def read(files: Mapping[str, bytes]) -> Answer:
                 raise No("a column twice, or twice but for its letters")
             told, here = {}, {}
             for column in names:
-                if column in ("_op", "_read", "_seq"):
-                    doubt.reasons.append("a name that is the engine's own")
+                if column.lower().startswith("_backfill_"):
+                    raise No("a name that is the engine's own")
                 int96 = stored.get(column) == "INT96"
                 kind, values = table.schema.field(column).type, table.column(column)
                 if "INTERVAL" in marks.get(column, ""):

@@ -105,3 +105,15 @@ def test_the_sink_key_follows_the_renames_in_the_keys_order() -> None:
 @given(st.text(max_size=40))
 def test_any_text_is_taken_or_refused_never_a_crash(text: str) -> None:
     assert all(fault.startswith("transform.") for fault in faults(["id", "day", text], text or "x"))
+
+
+@pytest.mark.parametrize(
+    ("select", "where"),
+    [
+        (["id", "day", "a AS _BACKFILL_op"], None),
+        (["id", "day", "upper(_backfill_op) AS a"], None),
+        (None, "_backfill_seq.entry > 1"),
+    ],
+)
+def test_names_of_ours_are_neither_read_nor_written(select: list[str] | None, where: str | None) -> None:
+    assert any("names that begin with _backfill_ are backfill's own" in one for one in faults(select, where))

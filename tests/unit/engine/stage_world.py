@@ -89,13 +89,13 @@ class Upstream:
 
     def scan(self, spark: "SparkSession", table: str, reads: Sequence[SnapshotRead]) -> "DataFrame":
         found = [(i, *row) for i, r in enumerate(reads) for row in self.part(table, r)]
-        return spark.createDataFrame(found, "_read INT, " + ddl(SCHEMAS[table]))
+        return spark.createDataFrame(found, "_backfill_read INT, " + ddl(SCHEMAS[table]))
 
     def changes(
         self, spark: "SparkSession", table: str, after: Position, up_to: Position, schema: str
     ) -> "DataFrame":
         self.asked.append(schema)
-        columns = f"_op STRING, _seq {self.place}, _ms BIGINT, {ddl(schema)}"
+        columns = f"_backfill_op STRING, _backfill_seq {self.place}, _backfill_ms BIGINT, {ddl(schema)}"
         return spark.createDataFrame(self.log[table], columns)
 
     def failure(self, exc: Exception) -> BackfillError | None:

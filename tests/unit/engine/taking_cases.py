@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SCHEMA = (
-    "_op STRING, _seq BIGINT, _ms BIGINT, _unsent ARRAY<STRING>, "
+    "_backfill_op STRING, _backfill_seq BIGINT, _backfill_ms BIGINT, _backfill_unsent ARRAY<STRING>, "
     "n INT, `a key` INT, v INT, big STRING, `a doc` STRING"
 )
 KEY = ["n", "a key"]
@@ -95,7 +95,7 @@ def found(rows: Sequence[Any], names: Sequence[str]) -> list[dict[int, Any]]:
     for row in rows:
         at = row["a key"] if "a key" in row.asDict() else row["id"]
         assert at not in cases[row["n"]], "a key stands once"
-        lacks = tuple(sorted(row["_unsent"] or ()))
+        lacks = tuple(sorted(row["_backfill_unsent"] or ()))
         values = tuple(None if name in lacks else row[name] for name in names)
-        cases[row["n"]][at] = (*values, lacks) if row["_op"] == "U" else None
+        cases[row["n"]][at] = (*values, lacks) if row["_backfill_op"] == "U" else None
     return cases

@@ -34,7 +34,7 @@ def taken(
     folder = spool.place(entry.name)
     lacking = tuple(n for n in MAY_LACK if any(n in c.lacks and c.op == "U" for case in cases for c in case))
     source = frame(spark, cases)
-    (source if lacking else source.drop("_unsent")).coalesce(1).write.parquet(str(folder / "t"))
+    (source if lacking else source.drop("_backfill_unsent")).coalesce(1).write.parquet(str(folder / "t"))
     files = tuple(
         StagedFile(str(path.relative_to(folder)), path.stat().st_size) for path in folder.glob("t/*.parquet")
     )
@@ -47,8 +47,8 @@ def rows(spark: "SparkSession", folder: Path, files: Sequence[StagedFile]) -> li
     from pyspark.sql import functions as F
 
     frame = spark.read.parquet(*(str(folder / file.path) for file in files))
-    if "_unsent" not in frame.columns:
-        frame = frame.withColumn("_unsent", F.lit(None).cast("array<string>"))
+    if "_backfill_unsent" not in frame.columns:
+        frame = frame.withColumn("_backfill_unsent", F.lit(None).cast("array<string>"))
     return frame.collect()
 
 

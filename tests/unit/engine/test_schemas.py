@@ -88,3 +88,8 @@ def test_a_transform_that_does_not_fit_is_a_usage_error_that_names_the_column(
 ) -> None:
     with pytest.raises(UsageError, match="nope"):
         sink_schema(spark, struct({"a": "integer"}), shape)
+
+
+def test_an_added_column_with_a_name_of_ours_stops_the_job_by_name() -> None:
+    with pytest.raises(BadData, match="column '_Backfill_op' has a name that is backfill's own"):
+        evolved({"t": struct({"a": "integer"})}, {"t": struct({"a": "integer", "_Backfill_op": "integer"})})

@@ -15,7 +15,7 @@ from backfill_cli.engine.job.create import create
 from backfill_cli.engine.staging.files import require_shared
 from backfill_cli.engine.staging.stage import SparkStager
 from backfill_cli.errors import Transient, UsageError
-from backfill_cli.model.plan import EpochPlan
+from backfill_cli.model.plan import EpochPlan, Staged, StagedFile, StagedTable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,6 +45,16 @@ def test_case_42_a_file_that_is_gone_or_of_another_size_is_damage(stager: SparkS
         assert stager.intact(7, staged)
         damage(Path(stager.folder(7, staged.attempt)) / staged.tables["orders"].inserts[0].path)
         assert not stager.intact(7, staged)
+
+
+def test_changes_that_an_older_version_staged_are_planned_again(stager: SparkStager) -> None:
+    """Their columns have other names: applied, they would be an error of the sink's, in its words."""
+    for op, whole in (("_backfill_op", True), ("_op", False)):
+        folder = Path(stager.folder(7, "a")) / "orders"
+        folder.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table({op: ["U"], "id": [1]}), folder / "0.parquet")
+        file = StagedFile("orders/0.parquet", (folder / "0.parquet").stat().st_size)
+        assert stager.intact(7, Staged("a", {"orders": StagedTable(changes=(file,), changed=1)})) is whole
 
 
 def test_what_dead_attempts_left_is_swept_and_what_may_still_be_applied_is_kept(stager: SparkStager) -> None:

@@ -39,7 +39,7 @@ def test_a_select_renames_what_a_row_lacks_and_leaves_out_what_the_sink_does_not
     whole = taking.completed(frame(spark, cases), KEY)
     net, partial = transform.net_partial(whole, KEY, shape, MAY_LACK)
     assert partial == ("Big text",)
-    assert net.columns == ["_op", "_unsent", "n", "id", "Big text", "twice"]
+    assert net.columns == ["_backfill_op", "_backfill_unsent", "n", "id", "Big text", "twice"]
     expected = [
         {
             key: row
@@ -102,7 +102,10 @@ def test_net_changes_that_are_shaped_are_written_anew(spark: "SparkSession", tmp
     files = kept_files(spark, frame(spark, [ONE]), tmp_path)
     shape = Transform(select=["n", "`a key` AS id", "big AS text"])
     staged = taking.staged(spark, "t", TakenTable(files, True, 3, 2, 1, partial=("big",)), KEY, shape, tmp_path)
-    rows = {row["id"]: (row["_op"], row["text"], row["_unsent"]) for row in read(spark, tmp_path, staged)}
+    rows = {
+        row["id"]: (row["_backfill_op"], row["text"], row["_backfill_unsent"])
+        for row in read(spark, tmp_path, staged)
+    }
     assert rows[1] == ("U", "x", [])
     assert rows[2][::2] == ("U", ["text"])
     assert rows[3][0] == "D"
@@ -116,13 +119,17 @@ def test_where_nothing_that_a_row_may_lack_is_selected_the_sink_hears_of_none(
 ) -> None:
     log = ONE if partial else [Change("U", 1, 7, "x", "y"), Change("U", 2, 8, "z"), Change("D", 3)]
     source = frame(spark, [log])
-    files = kept_files(spark, source if partial else source.drop("_unsent"), tmp_path)
+    files = kept_files(spark, source if partial else source.drop("_backfill_unsent"), tmp_path)
     shape = Transform(select=["n", "`a key` AS id", "v"], where=where)
     staged = taking.staged(spark, "t", TakenTable(files, True, 3, partial=partial), KEY, shape, tmp_path)
     assert staged.partial == ()
     rows = read(spark, tmp_path, staged)
-    assert "_unsent" not in rows[0].asDict()
-    assert sorted((row["id"], row["_op"]) for row in rows) == [(1, "D" if where else "U"), (2, "U"), (3, "D")]
+    assert "_backfill_unsent" not in rows[0].asDict()
+    assert sorted((row["id"], row["_backfill_op"]) for row in rows) == [
+        (1, "D" if where else "U"),
+        (2, "U"),
+        (3, "D"),
+    ]
 
 
 @pytest.mark.parametrize(

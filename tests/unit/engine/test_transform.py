@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SCHEMA = (
-    "_op STRING, n INT, _seq STRUCT<file: STRING, line: INT>, _ms BIGINT, a INT, `b c` STRING, v INT, w STRING"
+    "_backfill_op STRING, n INT, _backfill_seq STRUCT<file: STRING, line: INT>, _backfill_ms BIGINT, a INT, "
+    "`b c` STRING, v INT, w STRING"
 )
 
 
@@ -79,8 +80,8 @@ def found(net: "DataFrame", columns: Sequence[str]) -> list[dict[tuple[int, str]
     for row in net.collect():
         key = (row["a"], row["b c"])
         assert key not in cases[row["n"]], "a key stands once"
-        assert row["_op"] in ("U", "D")
-        cases[row["n"]][key] = tuple(row[c] for c in columns) if row["_op"] == "U" else None
+        assert row["_backfill_op"] in ("U", "D")
+        cases[row["n"]][key] = tuple(row[c] for c in columns) if row["_backfill_op"] == "U" else None
     return cases
 
 
@@ -88,7 +89,7 @@ def found(net: "DataFrame", columns: Sequence[str]) -> list[dict[tuple[int, str]
 @given(many)
 def test_the_net_change_is_the_last_word_on_each_key(spark: "SparkSession", cases: list[list[Change]]) -> None:
     net = transform.net(frame(spark, cases), ["n", "a", "b c"], Transform())
-    assert net.columns == ["_op", "n", "a", "b c", "v", "w"]
+    assert net.columns == ["_backfill_op", "n", "a", "b c", "v", "w"]
     assert found(net, ("v", "w")) == [in_order(case) for case in cases]
 
 
@@ -105,7 +106,7 @@ def test_a_row_that_where_no_longer_takes_is_deleted(spark: "SparkSession", case
 def test_the_selected_columns_are_those_of_the_last_row(spark: "SparkSession", cases: list[list[Change]]) -> None:
     shape = Transform(select=["n", "a", "`b c`", "coalesce(v, 0) + a AS sum"], where="v IS NOT NULL")
     net = transform.net(frame(spark, cases), ["n", "a", "b c"], shape)
-    assert net.columns == ["_op", "n", "a", "b c", "sum"]
+    assert net.columns == ["_backfill_op", "n", "a", "b c", "sum"]
     sums = [
         {key: row and (row[0] + key[0],) for key, row in in_order(case, lambda c: c.v is not None).items()}
         for case in cases
@@ -165,7 +166,7 @@ def test_a_star_stands_for_the_rows_own_columns(
     spark: "SparkSession", select: list[str] | None, columns: list[str]
 ) -> None:
     net = transform.net(frame(spark, [[Change("U", 1, "x", 4)]]), KEY, Transform(select=select))
-    assert net.columns == ["_op", *columns]
+    assert net.columns == ["_backfill_op", *columns]
 
 
 def test_a_key_may_be_renamed(spark: "SparkSession") -> None:

@@ -214,12 +214,12 @@ def test_an_unknown_logical_type_is_refused() -> None:
 @pytest.mark.parametrize("names", [("a", "A"), ("a", "a")])
 def test_names_that_differ_by_case_alone_are_refused(names: tuple[str, str]) -> None:
     fields = [{"name": name, "type": "long"} for name in names]
-    with pytest.raises(BadData, match="DuckDB ignores case"):
+    with pytest.raises(BadData, match=r"two columns|in case only"):
         sink_columns("t", json.dumps({"fields": fields}))
-    with pytest.raises(BadData, match="DuckDB ignores case"):
+    with pytest.raises(BadData, match=r"column 'v': (two columns|.* in case only)"):
         sink_columns("t", field({"type": "struct", "fields": fields}))
 
 
 def test_the_name_of_the_staged_op_is_refused() -> None:
-    with pytest.raises(BadData, match="'_OP'"):
-        sink_columns("t", field("long", name="_OP"))
+    with pytest.raises(BadData, match="'_BACKFILL_OP'"):
+        sink_columns("t", field("long", name="_BACKFILL_OP"))

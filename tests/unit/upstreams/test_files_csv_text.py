@@ -43,7 +43,7 @@ def split(file: Path, content: bytes, columns: int, part_bytes: int | None = Non
         for batch in csv_text.batches(chosen, columns, part):
             told = batch.to_pylist()
             rows += [[row[f"c{i}"] for i in range(columns)] for row in told]
-            places += [row["_row"] for row in told]
+            places += [row["_backfill_row"] for row in told]
     assert places == sorted(set(places))
     return rows
 

@@ -42,7 +42,10 @@ def test_a_carriage_return_between_tokens_of_json_ends_no_line(tmp_path: Path) -
     for found in (lines.forward(where, file, "json"), reversed(list(lines.last(where, file, "json")))):
         assert [lines.parsed(file, line) for line in found] == [{"id": 1}, {"id": 2}]
     rows = json_rows.batches(None, TextPart(where.fs, file.path, file.name, file.size))
-    assert [json.loads(line) for batch in rows for line in batch["_line"].to_pylist()] == [{"id": 1}, {"id": 2}]
+    assert [json.loads(line) for batch in rows for line in batch["_backfill_line"].to_pylist()] == [
+        {"id": 1},
+        {"id": 2},
+    ]
 
 
 @pytest.mark.parametrize("content", [b'{"id": 1}\r{"id": 2}\r', b'{"id": 1} {"id": 2}\n'])

@@ -133,8 +133,8 @@ def test_files_that_differ_name_file_and_column(tmp_path: Path, second: pa.Schem
 @pytest.mark.parametrize(
     ("names", "text"),
     [
-        (("id", "_op"), "'_op'"),
-        (("id", "_backfill_at"), "reserved"),
+        (("id", "_backfill_op"), "'_backfill_op'"),
+        (("id", "_backfill_at"), "backfill's own"),
         (("id", "Name", "name"), "'Name' and 'name'"),
     ],
 )

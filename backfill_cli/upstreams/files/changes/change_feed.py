@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
-from backfill_cli.contracts import TableSpec
+from backfill_cli.contracts import TableSpec, own
 from backfill_cli.formats import exact
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.model.position import Cursor
@@ -51,23 +51,23 @@ class ChangeFeed:
         op = (
             F.when(
                 version.isNull(),
-                exact.refused(F.col("_backfill_file"), f"no {VERSION} in a row with {TYPE}", kind),
+                exact.refused(F.col(own.FILE), f"no {VERSION} in a row with {TYPE}", kind),
             )
             .when(kind.isin("insert", "update_postimage"), F.lit("U"))
             .when(kind.isin("delete", "update_preimage"), F.lit("D"))
-            .otherwise(exact.refused(F.col("_backfill_file"), f"unknown {TYPE}", kind))
+            .otherwise(exact.refused(F.col(own.FILE), f"unknown {TYPE}", kind))
         )
         new, image = kind.isin("insert", "update_postimage"), kind == "update_preimage"
         place = (
             version.alias("version"),
             new.alias("new"),
-            F.col("_backfill_at").alias("at"),
+            F.col(own.AT).alias("at"),
             image.alias("image"),
         )
         return rows.select(
-            op.alias("_op"),
-            F.struct(*place).alias("_seq"),
-            "_ms",
+            op.alias(own.OP),
+            F.struct(*place).alias(own.SEQ),
+            own.MS,
             *self._rows.extra,
             *(quoted(name) for name in columns),
         )

@@ -43,7 +43,7 @@ class ChangeFormat(Protocol):
     def frame(
         self, spark: "SparkSession", where: Place, files: Sequence[File], columns: Columns
     ) -> "DataFrame | None":
-        """`_op, _seq, _ms, columns…` as contracts.Upstream.changes; with an epoch column also `_backfill_epoch`.
+        """`own.OP, own.SEQ, own.MS, columns…` as contracts.Upstream.changes; with an epoch also `own.EPOCH`.
 
         None if the files hold no changes.
         """

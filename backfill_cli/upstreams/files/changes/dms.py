@@ -6,7 +6,7 @@ DMS sends the row after the change, or for a delete the row before it. It sends 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from backfill_cli.contracts import TableSpec
+from backfill_cli.contracts import TableSpec, own
 from backfill_cli.formats import exact
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.model.schema import Columns
@@ -42,7 +42,7 @@ class Dms:
         op = (
             F.when(kind.isin("I", "U"), F.lit("U"))
             .when(kind == "D", F.lit("D"))
-            .otherwise(exact.refused(F.col("_backfill_file"), f"unknown {self._op}", kind))
+            .otherwise(exact.refused(F.col(own.FILE), f"unknown {self._op}", kind))
         )
         shown: list[Column | str] = [*self._rows.extra, *(quoted(name) for name in columns)]
-        return rows.select(op.alias("_op"), F.col("_backfill_at").alias("_seq"), "_ms", *shown)
+        return rows.select(op.alias(own.OP), F.col(own.AT).alias(own.SEQ), own.MS, *shown)

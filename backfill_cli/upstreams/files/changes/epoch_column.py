@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from backfill_cli.contracts import own
 from backfill_cli.errors import BadData
 from backfill_cli.formats.listing import File
 from backfill_cli.model.position import Cursor, Position
@@ -119,10 +120,10 @@ class EpochLog:
         ]
         if not files:
             return None
-        epoch = F.col("_backfill_epoch").cast("bigint" if isinstance(high, int) else "string")
+        epoch = F.col(own.EPOCH).cast("bigint" if isinstance(high, int) else "string")
         wanted = epoch <= F.lit(high) if low is None else (epoch > F.lit(low)) & (epoch <= F.lit(high))
         frame = log.form.frame(spark, log.where, files, columns)
-        return None if frame is None else frame.where(wanted).drop("_backfill_epoch")
+        return None if frame is None else frame.where(wanted).drop(own.EPOCH)
 
     def _collect(self, table: str, position: Position, epochs: dict[Cursor, _Epoch]) -> None:
         """Add one table's pending epochs. Raises BadData if a file does not begin after the one before it ends."""

@@ -5,6 +5,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from backfill_cli.contracts import own
 from backfill_cli.errors import BadData
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.model.position import Cursor
@@ -156,7 +157,7 @@ def _of_csv(where: Place, file: File, column: str, csv: CsvOptions) -> dict[Any,
             lacks = pc.index(pc.equal(pc.fill_null(values, ""), ""), True).as_py()
             if lacks >= 0:
                 held = Held(where, file, "csv", csv, names, ())
-                line = line_of(held, batch.column("_row")[lacks].as_py())
+                line = line_of(held, batch.column(own.ROW)[lacks].as_py())
                 raise BadData(f"{file.path}: line {line}: epoch column '{column}' has no value", _EVERY_ROW)
             for text, rows in _counted(values).items():
                 texts[text] = texts.get(text, 0) + rows

@@ -8,6 +8,7 @@ from functools import reduce
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from backfill_cli.contracts import own
 from backfill_cli.errors import BadData
 from backfill_cli.formats import schemas
 from backfill_cli.formats.listing import File, Place
@@ -42,7 +43,7 @@ class MarkedRows:
     @property
     def extra(self) -> tuple[str, ...]:
         """Columns that a frame of these rows must pass on in addition to its changes."""
-        return () if self.options.epoch is None else ("_backfill_epoch",)
+        return () if self.options.epoch is None else (own.EPOCH,)
 
     def inspect(self, where: Place, file: File, known: Columns, needed: str) -> Inspected:
         """The file's metadata. needed: the mark that every such file has; raises BadData without it."""
@@ -61,14 +62,14 @@ class MarkedRows:
                 "changes: set their folder as upstream.snapshot.path",
             )
         marks = dict(self._with_epoch(known))
-        schemas.refuse_names(file.path, {*shown, *marks})
-        own = {name: column for name, column in shown.items() if name not in marks or name in known}
-        return Inspected(file, rows, ms, own if shown else None)
+        own.refuse_names(file.path, dict.fromkeys((*shown, *marks)))
+        table = {name: column for name, column in shown.items() if name not in marks or name in known}
+        return Inspected(file, rows, ms, table if shown else None)
 
     def frame(self, spark: "SparkSession", where: Place, files: Sequence[File], columns: Columns) -> "DataFrame":
-        """`_backfill_file, _backfill_at, marks…, _ms, columns…` of whole files.
+        """`own.FILE, own.AT, marks…, own.MS, columns…` of whole files.
 
-        A mark that a file lacks is NULL. With an epoch column there is also `_backfill_epoch`.
+        A mark that a file lacks is NULL. With an epoch column there is also `own.EPOCH`.
         """
         groups: dict[tuple[tuple[str, str], ...], list[File]] = {}
         with ThreadPoolExecutor(THREADS) as pool:
@@ -94,10 +95,8 @@ class MarkedRows:
         if self.time in marks:
             ms = _ms(quoted(self.time), str(read[self.time]["type"]))
         if self.options.epoch is not None:
-            shown.append(quoted(self.options.epoch).alias("_backfill_epoch"))
-        return rows.select(
-            "_backfill_file", "_backfill_at", *shown, ms.alias("_ms"), *(quoted(name) for name in columns)
-        )
+            shown.append(quoted(self.options.epoch).alias(own.EPOCH))
+        return rows.select(own.FILE, own.AT, *shown, ms.alias(own.MS), *(quoted(name) for name in columns))
 
     def _with_epoch(self, columns: Columns) -> tuple[tuple[str, str], ...]:
         """The marks, and the epoch column if it is not one of the table's own."""
@@ -139,7 +138,7 @@ class MarkedRows:
 
 def mark(index: int) -> str:
     """The name of a mark in a frame of marked rows: the table can have a column with the mark's own name."""
-    return f"_backfill_mark_{index}"
+    return own.numbered(own.MARK, index)
 
 
 def file_kind(options: ChangesOptions, file: File) -> FileFormat:

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from backfill_cli.contracts import TableSpec
+from backfill_cli.contracts import TableSpec, own
 from backfill_cli.errors import BackfillError, ConfigError
 from backfill_cli.formats import frames
 from backfill_cli.formats.listing import place
@@ -162,5 +162,5 @@ def _table_log(table: TableSpec, options: ChangesOptions) -> TableLog:
 
 
 def _no_changes(spark: "SparkSession", columns: Columns) -> "DataFrame":
-    marks = {"_op": "string", "_seq": "long", "_ms": "long"}
+    marks = {own.OP: "string", own.SEQ: "long", own.MS: "long"}
     return spark.createDataFrame([], frames.struct_type({n: field(n, k) for n, k in marks.items()} | columns))

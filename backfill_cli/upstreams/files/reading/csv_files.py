@@ -11,7 +11,7 @@ from functools import partial, reduce
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from backfill_cli.contracts import Piece
+from backfill_cli.contracts import Piece, own
 from backfill_cli.errors import BadData, Fatal
 from backfill_cli.formats import exact, frames
 from backfill_cli.formats.listing import File, Place
@@ -119,7 +119,7 @@ def _nearest(name: str, others: Sequence[str]) -> str | None:
 def frame(
     spark: "SparkSession", where: Place, files: Sequence[File], options: CsvOptions, columns: Columns, hint: str
 ) -> "DataFrame":
-    """`_backfill_file, _backfill_at, columns…`. Without a header the files have the columns in the given order.
+    """`own.FILE, own.AT, columns…`. Without a header the files have the columns in the given order.
 
     With one, a column that a file lacks is NULL in its rows. hint: what to do about a value that does not fit.
     Raises Fatal if workers do not have this package.
@@ -152,7 +152,7 @@ def _of_order(
 
     rows = _texts(spark, where, files, options, len(order))
     values = []
-    row = exact.row_of(F.col("_file"), F.col("_row"))
+    row = exact.row_of(F.col(own.FILE), F.col(own.ROW))
     for column, described in columns.items():
         kind, metadata = described["type"], described["metadata"]
         if column not in order:
@@ -161,15 +161,15 @@ def _of_order(
         # numbered, because names can contain anything and can differ in case only
         text, named = F.col(f"c{list(order).index(column)}"), exact.Named(row, column, hint)
         values.append(exact.of_text(text, kind, named).alias(column, metadata=metadata))
-    at = F.struct(F.col("_file").alias("file"), F.col("_row").alias("row"))
-    return rows.select(F.col("_file").alias("_backfill_file"), at.alias("_backfill_at"), *values)
+    at = F.struct(F.col(own.FILE).alias("file"), F.col(own.ROW).alias("row"))
+    return rows.select(own.FILE, at.alias(own.AT), *values)
 
 
 def _texts(
     spark: "SparkSession", where: Place, files: Sequence[File], options: CsvOptions, count: int
 ) -> "DataFrame":
-    """`_file, _row, c0, c1, …` of these files, as csv_text.batches yields them."""
-    texts: Columns = {"_file": field("_file", "string"), "_row": field("_row", "long")}
+    """`own.FILE, own.ROW, c0, c1, …` of these files, as csv_text.batches yields them."""
+    texts: Columns = {own.FILE: field(own.FILE, "string"), own.ROW: field(own.ROW, "long")}
     texts |= {f"c{i}": field(f"c{i}", "string") for i in range(count)}
     tasks = text_parts.packed(parts(where, files, options), arrow_tasks.cores(spark))
     if not tasks:

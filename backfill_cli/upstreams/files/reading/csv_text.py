@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from backfill_cli.contracts import own
 from backfill_cli.errors import BadData
 from backfill_cli.spark.failures import reading
 from backfill_cli.upstreams.files.options import CsvOptions
@@ -68,7 +69,7 @@ class Grammar:
 
 
 def batches(options: CsvOptions, columns: int, part: TextPart) -> "Iterator[pa.RecordBatch]":
-    """A part's records: `_file STRING, _row BIGINT` (increasing along the file), then `c0, c1, …` STRING.
+    """A part's records: `own.FILE STRING, own.ROW BIGINT` (increasing along the file), then `c0, c1, …` STRING.
 
     columns: how many fields each record has. With a header the file's first record names them and is skipped.
     An unquoted field that is empty or holds the text of NULL is NULL. Raises BadData naming the file and the
@@ -86,7 +87,7 @@ def batches(options: CsvOptions, columns: int, part: TextPart) -> "Iterator[pa.R
             skip = 0
             rows = pa.array(range(offset, offset + table.num_rows), pa.int64())
             files = pa.repeat(pa.scalar(part.name, pa.string()), table.num_rows)
-            whole = pa.table([files, rows, *table.columns], names=["_file", "_row", *names])
+            whole = pa.table([files, rows, *table.columns], names=[own.FILE, own.ROW, *names])
             yield from whole.combine_chunks().to_batches()
 
 

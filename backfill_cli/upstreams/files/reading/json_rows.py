@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from backfill_cli.contracts import Piece
+from backfill_cli.contracts import Piece, own
 from backfill_cli.formats import fast_json
 from backfill_cli.formats.fast_json import FastPath
 from backfill_cli.formats.listing import File, Place
@@ -24,22 +24,24 @@ WHITE = b" \t\r"
 
 
 def frame(spark: "SparkSession", where: Place, files: Sequence[File], fast: FastPath | None) -> "DataFrame":
-    """The lines that are not blank: `_backfill_file, _backfill_at, _line BINARY`, and the columns of `fast`.
+    """The lines that are not blank: `own.FILE, own.AT, own.LINE BINARY`, and the columns of `fast`.
 
-    `_line` is NULL if those columns hold its values. Executors need this package.
+    `own.LINE` is NULL if those columns hold its values. Executors need this package.
     """
     from pyspark.sql import functions as F
 
-    schema = "_file STRING, _row BIGINT, _line BINARY" + (f", {fast.spark_fields()}" if fast is not None else "")
+    schema = f"{own.FILE} STRING, {own.ROW} BIGINT, {own.LINE} BINARY" + (
+        f", {fast.spark_fields()}" if fast is not None else ""
+    )
     tasks = text_parts.packed(text_parts.parts(where, files, cut=True), arrow_tasks.cores(spark))
     made = (
         arrow_tasks.frame(spark, partial(_made, fast), tasks, schema)
         if tasks
         else spark.createDataFrame([], schema)
     )
-    at = F.struct(F.col("_file").alias("file"), F.col("_row").alias("row"))
-    beside = [] if fast is None else ["_fast", *(f"_c{i}" for i in range(len(fast.kinds)))]
-    return made.select(F.col("_file").alias("_backfill_file"), at.alias("_backfill_at"), "_line", *beside)
+    at = F.struct(F.col(own.FILE).alias("file"), F.col(own.ROW).alias("row"))
+    beside = [] if fast is None else [own.FAST, *(own.numbered(own.FAST, i) for i in range(len(fast.kinds)))]
+    return made.select(own.FILE, at.alias(own.AT), own.LINE, *beside)
 
 
 def _made(fast: FastPath | None, pieces: Sequence[Piece]) -> "Iterator[pa.RecordBatch]":
@@ -50,7 +52,7 @@ def _made(fast: FastPath | None, pieces: Sequence[Piece]) -> "Iterator[pa.Record
 
 
 def batches(fast: FastPath | None, part: TextPart) -> "Iterator[pa.RecordBatch]":
-    """A part's lines: `_file STRING, _row BIGINT` (rising along the file), `_line BINARY`, columns of `fast`."""
+    """A part's `own.FILE STRING, own.ROW BIGINT` (rising along the file), `own.LINE BINARY`, columns of `fast`."""
     import pyarrow as pa
 
     for offset, block in blocks(part):
@@ -58,14 +60,14 @@ def batches(fast: FastPath | None, part: TextPart) -> "Iterator[pa.RecordBatch]"
         if not values:
             continue
         told = {
-            "_file": pa.repeat(pa.scalar(part.name, pa.string()), len(values)),
-            "_row": pa.array(range(offset, offset + len(values)), pa.int64()),
-            "_line": pa.array(values, pa.binary()),
+            own.FILE: pa.repeat(pa.scalar(part.name, pa.string()), len(values)),
+            own.ROW: pa.array(range(offset, offset + len(values)), pa.int64()),
+            own.LINE: pa.array(values, pa.binary()),
         }
         if fast is not None:
             told |= fast_json.beside(values, fast)
-            if told["_fast"][0].as_py():
-                told["_line"] = pa.nulls(len(values), pa.binary())
+            if told[own.FAST][0].as_py():
+                told[own.LINE] = pa.nulls(len(values), pa.binary())
         yield pa.RecordBatch.from_pydict(told)
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from backfill_cli.contracts import own
 from backfill_cli.formats import exact, frames
 from backfill_cli.formats.fast_json import FastPath, by_either_path, fast_path
 from backfill_cli.formats.json_values import of_parsed, with_parsed
@@ -26,7 +27,7 @@ def frame(
     columns: Columns,
     hint: str = "",
 ) -> "DataFrame":
-    """`_backfill_file, _backfill_at, columns…` of whole files. csv, json: a line that does not fit is an error.
+    """`own.FILE, own.AT, columns…` of whole files. csv, json: a line that does not fit is an error.
 
     hint: what to do about such a line.
     """
@@ -42,9 +43,9 @@ def frame(
 def json_lines(
     spark: "SparkSession", where: Place, files: Sequence[File], fast: FastPath | None, numbered: bool
 ) -> "DataFrame":
-    """`_backfill_file, _backfill_at, _line`, and the columns of `fast`, of files with one JSON object per line.
+    """`own.FILE, own.AT, own.LINE`, and the columns of `fast`, of files with one JSON object per line.
 
-    numbered: whether the executors have this package: then `_backfill_at.row` is the row's place in its file.
+    numbered: whether the executors have this package: then `own.AT.row` is the row's place in its file.
     """
     return json_rows.frame(spark, where, files, fast) if numbered else frames.text_lines(spark, where, files)
 
@@ -52,23 +53,25 @@ def json_lines(
 def _json(lines: "DataFrame", columns: Columns, fast: FastPath | None, hint: str, numbered: bool) -> "DataFrame":
     """fast: the columns that come with the lines if their block took the fast path.
 
-    numbered: whether `_backfill_at` holds the row's place in its file.
+    numbered: whether `own.AT` holds the row's place in its file.
     """
     from pyspark.sql import functions as F
 
-    found = of_parsed("_line", columns)
+    found = of_parsed(own.LINE, columns)
 
     def shown() -> "list[Column]":
-        file = F.col("_backfill_file")
-        file = exact.row_of(file, F.col("_backfill_at.row"), F.col("_line")) if numbered else file
-        refused = exact.refused(file, F.col("_fault"), F.col("_line"), hint)
+        file = F.col(own.FILE)
+        file = exact.row_of(file, F.col(f"{own.AT}.row"), F.col(own.LINE)) if numbered else file
+        refused = exact.refused(file, F.col(own.FAULT), F.col(own.LINE), hint)
         given = by_either_path(found.values, fast)
         return [
-            F.when(F.col("_fault").isNotNull(), refused).otherwise(given[name]).alias(name, metadata=c["metadata"])
+            F.when(F.col(own.FAULT).isNotNull(), refused)
+            .otherwise(given[name])
+            .alias(name, metadata=c["metadata"])
             for name, c in columns.items()
         ]
 
-    told = lines.withColumn("_line", F.col("_line").cast("string"))
-    read = with_parsed(told, "_line", columns).withColumn("_fault", found.fault)
+    told = lines.withColumn(own.LINE, F.col(own.LINE).cast("string"))
+    read = with_parsed(told, own.LINE, columns).withColumn(own.FAULT, found.fault)
     values = reused(("json rows", schema_text(columns), fast, hint, numbered), shown)
-    return read.select("_backfill_file", "_backfill_at", *values)
+    return read.select(own.FILE, own.AT, *values)

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
 
-from backfill_cli.contracts import TableSpec
+from backfill_cli.contracts import TableSpec, own
 from backfill_cli.errors import BadData, Fatal
 from backfill_cli.formats import schemas
 from backfill_cli.formats.listing import File, Place, touched
@@ -45,7 +45,7 @@ def splits_of(
                 csv_files.refuse_other_columns(where, files, options.csv, columns, options.ignore)
         else:
             json_files.refuse_unseen(where, files, columns, options.sparse)
-    schemas.refuse_names(f"table '{table.name}'", columns)
+    own.refuse_names(f"table '{table.name}'", columns)
     missing = [name for name in table.key if name not in columns]
     if missing:
         near = difflib.get_close_matches(missing[0], list(columns), 3, 0.5) or list(columns)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
+from backfill_cli.contracts import own
 from backfill_cli.formats import exact, frames, group_slices, row_groups
 from backfill_cli.formats.listing import File, Place
 from backfill_cli.model.plan import SnapshotRead
@@ -89,7 +90,7 @@ def parquet_frame(
     if readers.cut:
         cut = [files[split] for split in readers.cut]
         frame = frames.reader(spark, columns).parquet(*(where.spark_path(file) for file in cut))
-        parts.append(frame.where(_in_slices(where, cut, readers.cut)).select(*names))
+        parts.append(frame.where(_in_slices(frame, where, cut, readers.cut)).select(*names))
     if readers.groups:
         slices = [row_groups.FileSlice(where.fs, files[split].path, part) for split, part in readers.groups]
         parts.append(row_groups.frame(spark, slices, schema))
@@ -98,10 +99,10 @@ def parquet_frame(
     return reduce(lambda a, b: a.unionByName(b), parts)
 
 
-def _in_slices(where: Place, files: Sequence[File], slices: Mapping[str, tuple[tuple[int, int], ...]]) -> "Column":
-    from pyspark.sql import functions as F
-
-    index, name = F.col("_metadata.row_index"), frames.file_name(where, files)
+def _in_slices(
+    frame: "DataFrame", where: Place, files: Sequence[File], slices: Mapping[str, tuple[tuple[int, int], ...]]
+) -> "Column":
+    index, name = frames.metadata(frame, "row_index"), frames.file_name(frame, where, files)
     conditions = []
     for file in files:
         rows = reduce(lambda a, b: a | b, [(index >= low) & (index < high) for low, high in slices[file.name]])
@@ -117,17 +118,13 @@ def text_frame(
     options: SnapshotFiles,
     columns: Columns,
 ) -> "DataFrame":
-    """The rows of whole JSON and CSV files: the given columns, and `_read INT`, the index of a row's read."""
+    """The rows of whole JSON and CSV files: the given columns, and `own.READ INT`, the index of a row's read."""
     from pyspark.sql import functions as F
 
     asked = [files[read.split] for read in reads]
     frame = rows.frame(spark, where, asked, options.format, options.csv, columns, _PINNED)
-    index = spark.range(1).select(
-        F.posexplode(F.lit([read.split for read in reads])).alias("_read", "_backfill_file")
-    )
-    stranger = exact.refused(
-        F.col("_backfill_file"), "a row of a file that was not requested", F.col("_backfill_file")
-    )
-    read = F.when(F.col("_read").isNull(), stranger).otherwise(F.col("_read")).cast("int")
-    joined = frame.join(F.broadcast(index), "_backfill_file", "left")
-    return joined.select(*(quoted(name) for name in columns), read.alias("_read"))
+    index = spark.range(1).select(F.posexplode(F.lit([read.split for read in reads])).alias(own.READ, own.FILE))
+    stranger = exact.refused(F.col(own.FILE), "a row of a file that was not requested", F.col(own.FILE))
+    read = F.when(F.col(own.READ).isNull(), stranger).otherwise(F.col(own.READ)).cast("int")
+    joined = frame.join(F.broadcast(index), own.FILE, "left")
+    return joined.select(*(quoted(name) for name in columns), read.alias(own.READ))

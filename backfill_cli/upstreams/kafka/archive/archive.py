@@ -144,7 +144,7 @@ class Archive:
         return {name: {**c, "type": self._columns.get(name, c)["type"]} for name, c in wanted.items()}
 
     def frame(self, spark: "SparkSession", ranges: Sequence[Range], wanted: Columns) -> "DataFrame":
-        """`_read, kafka columns, wanted…` of these ranges, each offset once; types as the files have them."""
+        """`own.READ, kafka columns, wanted…` of these ranges, each offset once; types as the files have them."""
         files, doubled = self._files_of(ranges)
         places = {
             name: field(name, "string" if name == self.options.timestamp else "long") for name in self.place_names

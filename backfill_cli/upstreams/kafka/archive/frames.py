@@ -5,6 +5,7 @@ from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING
 
+from backfill_cli.contracts import own
 from backfill_cli.formats import frames
 from backfill_cli.formats.exact import once, refused
 from backfill_cli.formats.json_values import of_parsed, with_parsed
@@ -56,18 +57,18 @@ def _of_json(
     kinds = {**places, **columns}
     read = frames.reader(spark, {"value": field("value", "string")}).option("lineSep", "\n")
     lines = read.text([where.spark_path(file) for file in files])
-    named = frames.file_name(where, files)
-    text = F.when(F.is_valid_utf8("value"), F.col("value")).alias("_line")
-    lines = lines.select(named.alias("_backfill_file"), text)
-    found = of_parsed("_line", kinds)
+    named = frames.file_name(lines, where, files)
+    text = F.when(F.is_valid_utf8("value"), F.col("value")).alias(own.LINE)
+    lines = lines.select(named.alias(own.FILE), text)
+    found = of_parsed(own.LINE, kinds)
     # a blank line gets no partition, and no range holds it: a filter here would not prevent it from raising
-    blank = F.col("_line").rlike(r"^\s*$")
-    fault = F.when(F.col("_line").isNull(), "not UTF-8 text").when(~blank, found.fault)
+    blank = F.col(own.LINE).rlike(r"^\s*$")
+    fault = F.when(F.col(own.LINE).isNull(), "not UTF-8 text").when(~blank, found.fault)
     # Raised by the partition only, which lines_of_ranges computes: in each column it would be most of the plan.
-    bad = refused(F.col("_backfill_file"), "a line", F.concat_ws(": ", F.col("_fault"), F.col("_line")))
+    bad = refused(F.col(own.FILE), "a line", F.concat_ws(": ", F.col(own.FAULT), F.col(own.LINE)))
     told = dict(found.values)
-    told[options.partition] = F.when(F.col("_fault").isNotNull(), bad).otherwise(told[options.partition])
-    parsed = with_parsed(lines, "_line", kinds).withColumn("_fault", fault)
+    told[options.partition] = F.when(F.col(own.FAULT).isNotNull(), bad).otherwise(told[options.partition])
+    parsed = with_parsed(lines, own.LINE, kinds).withColumn(own.FAULT, fault)
     return parsed.select(
         *_place(options, {name: told[name] for name in places}, kinds),
         *(told[name].alias(name) for name in columns),
@@ -103,12 +104,12 @@ def _place(options: ArchiveOptions, told: "dict[str, Column]", places: Columns) 
 
 
 def of_ranges(rows: "DataFrame", ranges: Sequence[Range]) -> "DataFrame":
-    """`_read` and the columns of the rows in a range; the comparisons are pushed down to the files' row groups."""
+    """`own.READ` and the columns of the rows in a range; comparisons are pushed down to the files' row groups."""
     from pyspark.sql import functions as F
 
     partition, offset = F.col("kafka_partition"), F.col("kafka_offset")
     inside = [_holds(one, partition, offset) for one in ranges]
-    return rows.where(reduce(or_, inside)).select(_read_of(ranges, partition, offset).alias("_read"), "*")
+    return rows.where(reduce(or_, inside)).select(_read_of(ranges, partition, offset).alias(own.READ), "*")
 
 
 def lines_of_ranges(rows: "DataFrame", ranges: Sequence[Range]) -> "DataFrame":
@@ -117,7 +118,7 @@ def lines_of_ranges(rows: "DataFrame", ranges: Sequence[Range]) -> "DataFrame":
 
     place = F.struct(F.col("kafka_partition").alias("partition"), F.col("kafka_offset").alias("offset"))
     read = once(place, lambda at: _read_of(ranges, at["partition"], at["offset"]))
-    return rows.select(read.alias("_read"), "*").where(F.col("_read").isNotNull())
+    return rows.select(read.alias(own.READ), "*").where(F.col(own.READ).isNotNull())
 
 
 def _read_of(ranges: Sequence[Range], partition: "Column", offset: "Column") -> "Column":

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from backfill_cli.contracts import own
 from backfill_cli.errors import ConfigError
 from backfill_cli.formats.debezium_changes import HEARTBEAT, NO_HEARTBEATS, NO_TRUNCATES, envelope_columns
 from backfill_cli.formats.exact import QUIET, decimal_of
@@ -28,7 +29,6 @@ from backfill_cli.upstreams.kafka.options import Values
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-_BROKEN = "_backfill_broken"
 _SOURCE: SparkType = {
     "type": "struct",
     "fields": [field("ts_ms", "long"), *(field(part, "string") for part in (*PARTS, "connector"))],
@@ -117,20 +117,22 @@ def as_changes(records: "DataFrame", columns: Columns, key: Sequence[str], rules
     envelope["source"] = field("source", _SOURCE)
     payload = field("payload", {"type": "struct", "fields": list(envelope.values())})
     block = field("schema", "string")
-    shape = struct_type({**envelope, "payload": payload, "schema": block, _BROKEN: field(_BROKEN, "string")})
-    options = {"columnNameOfCorruptRecord": _BROKEN, "mode": "PERMISSIVE"}
-    told = with_text(records.where("_value IS NOT NULL"), "_value", "_text")
-    told = told.withColumn("_r", F.from_json("_text", shape, options))
-    inner = F.struct(*(F.coalesce(f"_r.{part}", f"_r.payload.{part}").alias(part) for part in envelope))
-    text = F.when(F.col("_r.payload").isNotNull(), F.col("_r.schema"))
-    told = with_block(told.withColumns({"_e": inner, "_block_text": text}), "_block_text", columns)
-    told = told.withColumn("_of", name_in("_e.source"))
+    shape = struct_type({**envelope, "payload": payload, "schema": block, own.BROKEN: field(own.BROKEN, "string")})
+    options = {"columnNameOfCorruptRecord": own.BROKEN, "mode": "PERMISSIVE"}
+    told = with_text(records.where(f"{own.VALUE} IS NOT NULL"), own.VALUE, own.TEXT)
+    told = told.withColumn(own.PARSED, F.from_json(own.TEXT, shape, options))
+    inner = F.struct(
+        *(F.coalesce(f"{own.PARSED}.{part}", f"{own.PARSED}.payload.{part}").alias(part) for part in envelope)
+    )
+    text = F.when(F.col(f"{own.PARSED}.payload").isNotNull(), F.col(f"{own.PARSED}.schema"))
+    told = with_block(told.withColumns({own.ENVELOPE: inner, own.BLOCK_TEXT: text}), own.BLOCK_TEXT, columns)
+    told = told.withColumn(own.TABLE, name_in(f"{own.ENVELOPE}.source"))
     if rules.tables:
-        told = told.where(rules.known.read(F.col("_of")))
-    told = told.withColumn("_fault", _fault(columns, key, rules))
-    rows = told.select("*", F.posexplode(_ops(key)).alias("_sub", "_op"))
-    good, gone = F.col("_fault").isNull(), F.col("_op") == "D"
-    after, before = F.col("_e.after"), F.col("_e.before")
+        told = told.where(rules.known.read(F.col(own.TABLE)))
+    told = told.withColumn(own.FAULT, _fault(columns, key, rules))
+    rows = told.select("*", F.posexplode(_ops(key)).alias(own.SUB, own.OP))
+    good, gone = F.col(own.FAULT).isNull(), F.col(own.OP) == "D"
+    after, before = F.col(f"{own.ENVELOPE}.after"), F.col(f"{own.ENVELOPE}.before")
     values = []
     for name, column in columns.items():
         value = F.when(good & ~gone, _value(after.getField(name), how[name], column["type"]))
@@ -138,11 +140,13 @@ def as_changes(records: "DataFrame", columns: Columns, key: Sequence[str], rules
             value = value.when(good & gone, _value(before.getField(name), how[name], column["type"]))
         values.append(value.alias(name, metadata=column["metadata"]))
     return rows.select(
-        "_op",
-        F.struct("kafka_partition", "kafka_offset", "_sub").alias("_seq"),
-        F.coalesce("_e.source.ts_ms", "_e.ts_ms", F.unix_millis("kafka_timestamp")).alias("_ms"),
-        F.col("_fault").alias("_error"),
-        F.when(~good, F.col("_value")).alias("_raw"),
+        own.OP,
+        F.struct("kafka_partition", "kafka_offset", own.SUB).alias(own.SEQ),
+        F.coalesce(
+            f"{own.ENVELOPE}.source.ts_ms", f"{own.ENVELOPE}.ts_ms", F.unix_millis("kafka_timestamp")
+        ).alias(own.MS),
+        F.col(own.FAULT).alias(own.ERROR),
+        F.when(~good, F.col(own.VALUE)).alias(own.RAW),
         *PLACE,
         *values,
     )
@@ -165,13 +169,17 @@ def _ops(key: Sequence[str]) -> "Column":
     """The ops of the rows that an envelope becomes, in order. One with a fault becomes one row, which says so."""
     from pyspark.sql import functions as F
 
-    op, before, after = F.col("_e.op"), F.col("_e.before"), F.col("_e.after")
+    op, before, after = (
+        F.col(f"{own.ENVELOPE}.op"),
+        F.col(f"{own.ENVELOPE}.before"),
+        F.col(f"{own.ENVELOPE}.after"),
+    )
     moved = F.lit(False)
     for name in key:
         old, new = before.getField(name), after.getField(name)
         moved |= old.isNotNull() & ~old.eqNullSafe(new)
     return (
-        F.when(F.col("_fault").isNotNull(), F.array(F.lit("U")))
+        F.when(F.col(own.FAULT).isNotNull(), F.array(F.lit("U")))
         .when(op == "m", F.array().cast("array<string>"))
         .when(op == "d", F.array(F.lit("D")))
         .when((op == "u") & moved, F.array(F.lit("D"), F.lit("U")))
@@ -183,15 +191,19 @@ def _fault(columns: Columns, key: Sequence[str], rules: Rules) -> "Column":
     from pyspark.sql import functions as F
 
     how = rules.how
-    op, before, after = F.col("_e.op"), F.col("_e.before"), F.col("_e.after")
+    op, before, after = (
+        F.col(f"{own.ENVELOPE}.op"),
+        F.col(f"{own.ENVELOPE}.before"),
+        F.col(f"{own.ENVELOPE}.after"),
+    )
     writes = op.isin("c", "r", "u")
     faults = [
-        no_text("_value", "_text"),
-        F.when(~is_whole_object(F.col("_text")), why_not_whole(F.col("_text"))),
-        F.when(is_rounded(F.col("_text"), read_as_text(columns, how)), _ROUNDED),
-        F.when(F.col("_e.source.connector") == "mongodb", _MONGODB),
-        F.when(F.col(f"_r.{_BROKEN}").contains('"mongodb"'), _MONGODB),
-        F.when(F.col(f"_r.{_BROKEN}").isNotNull(), "not a Debezium envelope of the table's columns"),
+        no_text(own.VALUE, own.TEXT),
+        F.when(~is_whole_object(F.col(own.TEXT)), why_not_whole(F.col(own.TEXT))),
+        F.when(is_rounded(F.col(own.TEXT), read_as_text(columns, how)), _ROUNDED),
+        F.when(F.col(f"{own.ENVELOPE}.source.connector") == "mongodb", _MONGODB),
+        F.when(F.col(f"{own.PARSED}.{own.BROKEN}").contains('"mongodb"'), _MONGODB),
+        F.when(F.col(f"{own.PARSED}.{own.BROKEN}").isNotNull(), "not a Debezium envelope of the table's columns"),
         F.when(op.isNull() & _is_heartbeat(), f"{HEARTBEAT}: {NO_HEARTBEATS}"),
         F.when(op.isNull(), _FLAT),
         _of_another_table(rules),
@@ -204,7 +216,7 @@ def _fault(columns: Columns, key: Sequence[str], rules: Rules) -> "Column":
         fault(columns, how, rules.others),
         *([_new_column(columns, rules.others)] if rules.others is not None else []),
         F.when(writes, lacking(_row_names(), rules.required)),
-        *([F.when(F.col("_block").isNull(), rules.blockless)] if rules.blockless else []),
+        *([F.when(F.col(own.BLOCK).isNull(), rules.blockless)] if rules.blockless else []),
     ]
     for name, column in columns.items():
         for side in (after, before) if name in key else (after,):
@@ -215,7 +227,7 @@ def _fault(columns: Columns, key: Sequence[str], rules: Rules) -> "Column":
         if absent is not None:
             faults.append(F.when(writes & absent, _not_sent(name)))
         if _has_floats(column["type"]):
-            wrong = endless(after.getField(name), column["type"]) & ~says_endless("_text")
+            wrong = endless(after.getField(name), column["type"]) & ~says_endless(own.TEXT)
             faults.append(F.when(wrong, f"column '{name}': does not fit its type exactly"))
     return F.coalesce(*faults)
 
@@ -224,7 +236,7 @@ def _new_column(columns: Columns, others: frozenset[str]) -> "Column":
     """The fault of a row without a schema block that has an additional column."""
     from pyspark.sql import functions as F
 
-    alone = F.when(F.col("_block").isNull(), _row_names())
+    alone = F.when(F.col(own.BLOCK).isNull(), _row_names())
     return new_column(alone, columns, others, IN_ROW)
 
 
@@ -232,7 +244,7 @@ def _is_heartbeat() -> "Column":
     """Whether the record, or its payload, has nothing but a time."""
     from pyspark.sql import functions as F
 
-    names = F.json_object_keys(F.coalesce(F.get_json_object("_text", "$.payload"), F.col("_text")))
+    names = F.json_object_keys(F.coalesce(F.get_json_object(own.TEXT, "$.payload"), F.col(own.TEXT)))
     return F.coalesce(names == F.array(F.lit("ts_ms")), F.lit(False))
 
 
@@ -240,7 +252,7 @@ def _row_names() -> "Column":
     """The names in the row as it is after a change; NULL without one."""
     from pyspark.sql import functions as F
 
-    rows = (F.get_json_object("_text", path) for path in ("$.after", "$.payload.after"))
+    rows = (F.get_json_object(own.TEXT, path) for path in ("$.after", "$.payload.after"))
     return F.json_object_keys(F.coalesce(*rows))
 
 
@@ -248,7 +260,7 @@ def _of_another_table(rules: Rules) -> "Column":
     """The fault of a record of another table than the topic's; none if the options name tables."""
     from pyspark.sql import functions as F
 
-    of, hint, known = F.col("_of"), f"; name the tables to read: {rules.at}.value.tables", rules.known
+    of, hint, known = F.col(own.TABLE), f"; name the tables to read: {rules.at}.value.tables", rules.known
     if known.named is None:
         return F.lit(None).cast("string")
     meant = f", not of '{known.named[1]}'" if known.source is None else f", but the topic's are of {known.source}"

@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from backfill_cli.contracts import own
 from backfill_cli.errors import BadData
 from backfill_cli.formats.debezium_types import DECIMAL, Connect, encoding, forms, own_type
 from backfill_cli.formats.frames import struct_type
@@ -120,7 +121,7 @@ def encoding_of(told: Connect, target: SparkType) -> Encoding:
 
 
 def with_block(frame: "DataFrame", text: str, columns: Columns) -> "DataFrame":
-    """The frame with what `fault` needs: `_block`, what the schema block says about the row; NULL without one.
+    """The frame with what `fault` needs: `own.BLOCK`, what the schema block says about the row; NULL without one.
 
     text: the column that holds the block's JSON.
     """
@@ -129,10 +130,10 @@ def with_block(frame: "DataFrame", text: str, columns: Columns) -> "DataFrame":
     depth = 1 + max(_depth(column["type"]) for column in columns.values())
     shape = struct_type({"fields": field("fields", _array(_field(depth)))})
     parts = F.filter(F.from_json(text, shape)["fields"], lambda one: one["field"] == "after")
-    frame = frame.withColumn("_fields", F.get(parts, F.lit(0))["fields"])
-    mine = [F.get(F.filter("_fields", _named(name)), F.lit(0)).alias(str(i)) for i, name in enumerate(columns)]
-    names = F.transform("_fields", lambda one: one["field"]).alias("names")
-    return frame.withColumn("_block", F.when(F.col(text).isNotNull(), F.struct(names, *mine)))
+    frame = frame.withColumn(own.FIELDS, F.get(parts, F.lit(0))["fields"])
+    mine = [F.get(F.filter(own.FIELDS, _named(name)), F.lit(0)).alias(str(i)) for i, name in enumerate(columns)]
+    names = F.transform(own.FIELDS, lambda one: one["field"]).alias("names")
+    return frame.withColumn(own.BLOCK, F.when(F.col(text).isNotNull(), F.struct(names, *mine)))
 
 
 def fault(columns: Columns, how: Mapping[str, Encoding], others: frozenset[str] | None) -> "Column":
@@ -142,7 +143,7 @@ def fault(columns: Columns, how: Mapping[str, Encoding], others: frozenset[str] 
     """
     from pyspark.sql import functions as F
 
-    block, faults = F.col("_block"), []
+    block, faults = F.col(own.BLOCK), []
     for i, (name, column) in enumerate(columns.items()):
         mine = block[str(i)]
         said = F.concat_ws(" ", mine["type"], mine["name"], mine["parameters"]["scale"])

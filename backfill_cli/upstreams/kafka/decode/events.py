@@ -1,10 +1,11 @@
-"""Records as rows: `(_read, _error, _raw, kafka columns, the value's columns)`.
+"""Records as rows: `(own.READ, own.ERROR, own.RAW, kafka columns, the value's columns)`.
 
 A record that cannot be read keeps its place (partition, offset, time) and its bytes; its columns are then NULL.
 """
 
 from typing import TYPE_CHECKING
 
+from backfill_cli.contracts import own
 from backfill_cli.formats.fast_json import FastPath, by_either_path
 from backfill_cli.formats.json_values import of_parsed, with_parsed
 from backfill_cli.model.schema import Columns, field
@@ -21,9 +22,6 @@ PLACE: Columns = {
 }
 """Where each row's record is."""
 
-MARKS = ("_error", "_raw")
-"""This upstream's own columns in a frame, beside those of every upstream."""
-
 BYTES: Columns = {"value": field("value", "binary")}
 """The value's columns with `format = "bytes"`."""
 
@@ -32,8 +30,8 @@ def as_bytes(records: "DataFrame") -> "DataFrame":
     """Values as they are: nothing can fail."""
     from pyspark.sql import functions as F
 
-    marks = [F.lit(None).cast("string").alias("_error"), F.lit(None).cast("binary").alias("_raw")]
-    return records.select("_read", *marks, *PLACE, F.col("_value").alias("value"))
+    marks = [F.lit(None).cast("string").alias(own.ERROR), F.lit(None).cast("binary").alias(own.RAW)]
+    return records.select(own.READ, *marks, *PLACE, F.col(own.VALUE).alias("value"))
 
 
 def as_json(records: "DataFrame", columns: Columns, fast: FastPath | None) -> "DataFrame":
@@ -43,35 +41,35 @@ def as_json(records: "DataFrame", columns: Columns, fast: FastPath | None) -> "D
     """
     from pyspark.sql import functions as F
 
-    told = with_text(on_the_checked_path(records, fast), "_checked", "_text")
-    found = of_parsed("_text", columns)
-    fault = F.coalesce(no_text("_checked", "_text"), foreign.fault("_text", columns, False), found.fault)
-    read = with_parsed(told, "_text", columns).withColumn("_error", fault)
-    good = F.col("_error").isNull()
+    told = with_text(on_the_checked_path(records, fast), own.CHECKED, own.TEXT)
+    found = of_parsed(own.TEXT, columns)
+    fault = F.coalesce(no_text(own.CHECKED, own.TEXT), foreign.fault(own.TEXT, columns, False), found.fault)
+    read = with_parsed(told, own.TEXT, columns).withColumn(own.ERROR, fault)
+    good = F.col(own.ERROR).isNull()
     values = by_either_path(found.values, fast)
     return read.select(
-        "_read",
-        "_error",
-        F.when(~good, F.col("_value")).alias("_raw"),
+        own.READ,
+        own.ERROR,
+        F.when(~good, F.col(own.VALUE)).alias(own.RAW),
         *PLACE,
         *(F.when(good, values[name]).alias(name, metadata=c["metadata"]) for name, c in columns.items()),
     )
 
 
 def on_the_checked_path(records: "DataFrame", fast: FastPath | None) -> "DataFrame":
-    """The records with `_checked`: the value's bytes, NULL if its columns came with the record."""
+    """The records with `own.CHECKED`: the value's bytes, NULL if its columns came with the record."""
     from pyspark.sql import functions as F
 
-    taken = F.lit(False) if fast is None else F.coalesce(F.col("_fast"), F.lit(False))
-    return records.withColumn("_checked", F.when(~taken, F.col("_value")))
+    taken = F.lit(False) if fast is None else F.coalesce(F.col(own.FAST), F.lit(False))
+    return records.withColumn(own.CHECKED, F.when(~taken, F.col(own.VALUE)))
 
 
 def as_rows(rows: "DataFrame", columns: Columns) -> "DataFrame":
     """Rows of an archive, whose columns are read already."""
     from pyspark.sql import functions as F
 
-    marks = [F.lit(None).cast("string").alias("_error"), F.lit(None).cast("binary").alias("_raw")]
-    return rows.select("_read", *marks, *PLACE, *(quoted(name) for name in columns))
+    marks = [F.lit(None).cast("string").alias(own.ERROR), F.lit(None).cast("binary").alias(own.RAW)]
+    return rows.select(own.READ, *marks, *PLACE, *(quoted(name) for name in columns))
 
 
 def with_text(frame: "DataFrame", source: str, text: str) -> "DataFrame":

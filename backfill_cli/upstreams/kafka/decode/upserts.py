@@ -1,13 +1,14 @@
 """Plain records as changes of a table: a value is the row as it is now, a tombstone (a NULL value) deletes it.
 
-Rows are `(_op, _seq, _ms, _error, _raw, kafka columns, the value's columns)`. `_seq` is partition, then offset:
-the log's order as long as a key stays in one partition, as Kafka's own compaction assumes.
+Rows are `(own.OP, own.SEQ, own.MS, own.ERROR, own.RAW, kafka columns, the value's columns)`. `own.SEQ` is the
+partition, then the offset: the log's order if a key stays in one partition, as Kafka's own compaction assumes.
 """
 
 import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from backfill_cli.contracts import own
 from backfill_cli.formats.fast_json import FastPath, by_either_path
 from backfill_cli.formats.json_values import of_parsed, with_parsed
 from backfill_cli.model.schema import Columns
@@ -34,23 +35,23 @@ def as_upserts(
     from pyspark.sql import functions as F
 
     keys = {name: columns[name] for name in key}
-    parsed = with_parsed(with_text(on_the_checked_path(records, fast), "_checked", "_text"), "_text", columns)
-    parsed = with_text(parsed, "_key", "_key_text").withColumn("_key_json", _as_object("_key_text", keys))
-    parsed = with_parsed(parsed, "_key_json", keys)
-    row, gone = of_parsed("_text", columns), of_parsed("_key_json", keys)
+    parsed = with_parsed(with_text(on_the_checked_path(records, fast), own.CHECKED, own.TEXT), own.TEXT, columns)
+    parsed = with_text(parsed, own.KEY, own.KEY_TEXT).withColumn(own.KEY_JSON, _as_object(own.KEY_TEXT, keys))
+    parsed = with_parsed(parsed, own.KEY_JSON, keys)
+    row, gone = of_parsed(own.TEXT, columns), of_parsed(own.KEY_JSON, keys)
     told = by_either_path(row.values, fast)
-    tombstone = F.col("_value").isNull()
+    tombstone = F.col(own.VALUE).isNull()
     fault = F.when(tombstone, _tombstone_fault(gone.fault, gone.values)).otherwise(
         F.coalesce(
-            no_text("_checked", "_text"),
-            foreign.fault("_text", columns, True),
+            no_text(own.CHECKED, own.TEXT),
+            foreign.fault(own.TEXT, columns, True),
             row.fault,
             *_not_whole(columns, whole),
             null_key(told, key, _KEY_ONLY),
         )
     )
-    read = parsed.withColumn("_error", fault)
-    good = F.col("_error").isNull()
+    read = parsed.withColumn(own.ERROR, fault)
+    good = F.col(own.ERROR).isNull()
     values = []
     for name, column in columns.items():
         value = F.when(good & ~tombstone, told[name])
@@ -58,11 +59,11 @@ def as_upserts(
             value = value.when(good & tombstone, gone.values[name])
         values.append(value.alias(name, metadata=column["metadata"]))
     return read.select(
-        F.when(tombstone, "D").otherwise("U").alias("_op"),
-        F.struct("kafka_partition", "kafka_offset").alias("_seq"),
-        F.unix_millis("kafka_timestamp").alias("_ms"),
-        "_error",
-        F.when(~good, F.coalesce("_value", "_key")).alias("_raw"),
+        F.when(tombstone, "D").otherwise("U").alias(own.OP),
+        F.struct("kafka_partition", "kafka_offset").alias(own.SEQ),
+        F.unix_millis("kafka_timestamp").alias(own.MS),
+        own.ERROR,
+        F.when(~good, F.coalesce(own.VALUE, own.KEY)).alias(own.RAW),
         *PLACE,
         *values,
     )
@@ -74,7 +75,7 @@ def _not_whole(columns: Columns, whole: tuple[frozenset[str], frozenset[str]] | 
     if whole is None:
         return []
     others, required = whole
-    names = F.json_object_keys("_text")
+    names = F.json_object_keys(own.TEXT)
     return [new_column(names, columns, others, IN_ROW), lacking(names, required)]
 
 
@@ -83,11 +84,11 @@ def of_rows(rows: "DataFrame", columns: Columns, key: Sequence[str]) -> "DataFra
     from pyspark.sql import functions as F
 
     return rows.select(
-        F.lit("U").alias("_op"),
-        F.struct("kafka_partition", "kafka_offset").alias("_seq"),
-        F.unix_millis("kafka_timestamp").alias("_ms"),
-        null_key({name: quoted(name) for name in key}, key).alias("_error"),
-        F.lit(None).cast("binary").alias("_raw"),
+        F.lit("U").alias(own.OP),
+        F.struct("kafka_partition", "kafka_offset").alias(own.SEQ),
+        F.unix_millis("kafka_timestamp").alias(own.MS),
+        null_key({name: quoted(name) for name in key}, key).alias(own.ERROR),
+        F.lit(None).cast("binary").alias(own.RAW),
         *PLACE,
         *(quoted(name) for name in columns),
     )
@@ -101,9 +102,9 @@ def null_key(values: dict[str, "Column"], key: Sequence[str], beside: str = "") 
     for name in key:
         said = F.lit(f"column '{name}': the key is NULL")
         if beside:
-            said = F.when(F.col("_key").isNotNull(), F.lit(f"column '{name}': the key is NULL{beside}")).otherwise(
-                said
-            )
+            said = F.when(
+                F.col(own.KEY).isNotNull(), F.lit(f"column '{name}': the key is NULL{beside}")
+            ).otherwise(said)
         faults.append(F.when(values[name].isNull(), said))
     return F.coalesce(*faults)
 
@@ -119,8 +120,8 @@ def _tombstone_fault(fault: "Column", values: dict[str, "Column"]) -> "Column":
 
     what = "the key of a tombstone"
     return F.coalesce(
-        F.when(F.col("_key").isNull(), F.lit("a tombstone without a key")),
-        F.concat(F.lit(f"{what}: "), F.coalesce(no_text("_key", "_key_text"), fault)),
+        F.when(F.col(own.KEY).isNull(), F.lit("a tombstone without a key")),
+        F.concat(F.lit(f"{what}: "), F.coalesce(no_text(own.KEY, own.KEY_TEXT), fault)),
         F.concat(F.lit(f"{what}: "), null_key(values, list(values))),
     )
 

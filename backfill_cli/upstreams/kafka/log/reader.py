@@ -9,6 +9,7 @@ from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
+from backfill_cli.contracts import own
 from backfill_cli.errors import HistoryGone, Transient
 from backfill_cli.formats import fast_json
 from backfill_cli.formats.fast_json import FastPath
@@ -32,7 +33,8 @@ SILENCE_S = 30.0
 """No message and no end of the log for this long: the broker is gone."""
 
 RECORDS = (
-    "_read INT, kafka_partition INT, kafka_offset BIGINT, kafka_timestamp TIMESTAMP, _key BINARY, _value BINARY"
+    f"{own.READ} INT, kafka_partition INT, kafka_offset BIGINT, kafka_timestamp TIMESTAMP, "
+    f"{own.KEY} BINARY, {own.VALUE} BINARY"
 )
 """Spark schema of records as they come from the log."""
 
@@ -170,13 +172,13 @@ def _as_batch(messages: Sequence[Any], task: Range, fast: FastPath | None) -> "p
     of = client().Message
     values = list(map(of.value, messages))
     columns: dict[str, pa.Array] = {
-        "_read": pa.repeat(pa.scalar(task.read, pa.int32()), len(messages)),
+        own.READ: pa.repeat(pa.scalar(task.read, pa.int32()), len(messages)),
         **place(messages, task.partition),
-        "_key": pa.array(list(map(of.key, messages)), pa.binary()),
-        "_value": pa.array(values, pa.binary()),
+        own.KEY: pa.array(list(map(of.key, messages)), pa.binary()),
+        own.VALUE: pa.array(values, pa.binary()),
     }
     if fast is not None:
-        columns |= _beside(columns["_value"], values, fast)
+        columns |= _beside(columns[own.VALUE], values, fast)
     return pa.RecordBatch.from_pydict(columns)
 
 
@@ -188,9 +190,9 @@ def _beside(value: "pa.Array", values: Sequence[bytes | None], fast: FastPath) -
     import pyarrow.compute as pc
 
     told = fast_json.beside(values, fast)
-    if not told["_fast"][0].as_py():
+    if not told[own.FAST][0].as_py():
         return told
-    return told | {"_value": pc.if_else(pc.is_valid(value), pa.scalar(b""), pa.scalar(None, pa.binary()))}
+    return told | {own.VALUE: pc.if_else(pc.is_valid(value), pa.scalar(b""), pa.scalar(None, pa.binary()))}
 
 
 def _still_there(consumer: Any, where: Any, task: Range) -> None:

@@ -6,6 +6,7 @@ from functools import reduce
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
+from backfill_cli.contracts import own
 from backfill_cli.errors import BackfillError, HistoryGone, UsageError
 from backfill_cli.upstreams.kafka.archive.frames import of_ranges
 from backfill_cli.upstreams.kafka.options import TopicOptions
@@ -53,8 +54,8 @@ def _layer(spark: "SparkSession", options: TopicOptions, ranges: Sequence[Range]
         "partition AS kafka_partition",
         "offset AS kafka_offset",
         "timestamp AS kafka_timestamp",
-        "key AS _key",
-        "value AS _value",
+        f"key AS {own.KEY}",
+        f"value AS {own.VALUE}",
     )
     return of_ranges(rows, ranges)
 

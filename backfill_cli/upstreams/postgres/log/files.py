@@ -6,6 +6,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from backfill_cli.contracts import own
 from backfill_cli.errors import BadData, Transient
 from backfill_cli.formats.parquet_writer import encoding
 from backfill_cli.model.plan import StagedFile
@@ -64,7 +65,7 @@ class TableFiles:
 
 
 def _write(net: NetTable, path: Path, unsent: bool) -> int:
-    """The table's changes are one file. Returns how many rows are not deletes. unsent: whether it has `_unsent`.
+    """The table's changes are one file. Returns how many rows are no deletes. unsent: whether it has `own.UNSENT`.
 
     Raises BadData for values that Arrow cannot hold, Transient if the file cannot be written.
     """
@@ -96,8 +97,8 @@ def _writing(path: Path) -> Iterator[None]:
 def _schema(net: NetTable, unsent: bool) -> "pa.Schema":
     import pyarrow as pa
 
-    marks = [("_op", pa.string()), ("_seq", pa.int64()), ("_ms", pa.int64())]
-    more = [("_unsent", pa.list_(pa.string()))] if unsent else []
+    marks = [(own.OP, pa.string()), (own.SEQ, pa.int64()), (own.MS, pa.int64())]
+    more = [(own.UNSENT, pa.list_(pa.string()))] if unsent else []
     return pa.schema([*marks, *more, *((column.name, arrow_type(column)) for column in net.columns)])
 
 

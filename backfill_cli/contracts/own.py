@@ -1,0 +1,106 @@
+"""The names of our own columns, aliases and temporary tables wherever they stand beside a user's.
+
+All of them begin with PREFIX, and a user's column that does is refused when a job is planned: no name of ours can
+be a user's. Each is defined here and nowhere else.
+"""
+
+from collections.abc import Iterable
+
+from backfill_cli.errors import BadData
+
+PREFIX = "_backfill_"
+
+# What upstreams return beside a row: see contracts.Upstream and contracts.TakingUpstream.
+OP = "_backfill_op"
+SEQ = "_backfill_seq"
+MS = "_backfill_ms"
+READ = "_backfill_read"
+UNSENT = "_backfill_unsent"
+EPOCH = "_backfill_epoch"
+
+# Of a record, or a line: what cannot be read, and why.
+ERROR = "_backfill_error"
+RAW = "_backfill_raw"
+BAD = "_backfill_bad"
+QUARANTINED = "_backfill_quarantined"
+
+# While files and records are parsed.
+FILE = "_backfill_file"
+AT = "_backfill_at"
+ROW = "_backfill_row"
+LINE = "_backfill_line"
+KEY = "_backfill_key"
+VALUE = "_backfill_value"
+TEXT = "_backfill_text"
+KEY_TEXT = "_backfill_key_text"
+KEY_JSON = "_backfill_key_json"
+CHECKED = "_backfill_checked"
+FAST = "_backfill_fast"
+FAULT = "_backfill_fault"
+BROKEN = "_backfill_broken"
+PARSED = "_backfill_parsed"
+ENVELOPE = "_backfill_envelope"
+BLOCK = "_backfill_block"
+BLOCK_TEXT = "_backfill_block_text"
+MARK = "_backfill_mark"
+FIELDS = "_backfill_fields"
+TABLE = "_backfill_table"
+SUB = "_backfill_sub"
+
+# While changes are netted, applied and compared.
+ALL = "_backfill_all"
+LAST = "_backfill_last"
+COUNT = "_backfill_count"
+BITS = "_backfill_bits"
+PART = "_backfill_part"
+ROWS = "_backfill_rows"
+
+# Temporary tables and views.
+SOURCE = "_backfill_source"
+FILLED = "_backfill_filled"
+INSERTS = "_backfill_inserts"
+CHANGES = "_backfill_changes"
+CARRIED = "_backfill_carried"
+
+
+def numbered(of: str, number: int) -> str:
+    """The name of one of several columns of a kind: `_backfill_key_0`."""
+    return f"{of}_{number}"
+
+
+def fold(name: str) -> str:
+    """A name as engines compare it that ignore case: letter by letter, as Spark does (`İ` and `ı` are `i`)."""
+    uppers = (letter.upper() if len(letter.upper()) == 1 else letter for letter in name)
+    return "".join(letter.lower()[:1] for letter in uppers)
+
+
+def is_own(name: str) -> bool:
+    """Whether a name is reserved, in any case."""
+    return fold(name).startswith(PREFIX)
+
+
+def refuse_names(what: str, names: Iterable[str]) -> None:
+    """Raises BadData for a column with a reserved name, or that another one cannot be told apart from."""
+    listed = list(names)
+    for name in listed:
+        if is_own(name):
+            raise BadData(
+                f"{what}: column {name!r}: names that begin with {PREFIX} are backfill's own",
+                "rename the column upstream; a transform cannot, as it reads the column by that name",
+            )
+    refuse_twins(what, listed)
+
+
+def refuse_twins(what: str, names: Iterable[str]) -> None:
+    """Raises BadData for two names that are equal, or equal but for their case."""
+    seen: dict[str, str] = {}
+    for name in names:
+        if (key := fold(name)) not in seen:
+            seen[key] = name
+            continue
+        alike = f"columns {seen[key]!r} and {name!r} differ in case only, which Spark and the sinks ignore"
+        raise BadData(
+            f"{what}: {f'two columns are called {name!r}' if seen[key] == name else alike}",
+            "rename one where it gets its name: upstream, or by AS in the transform's select, which cannot tell "
+            "two such columns of the upstream apart",
+        )
