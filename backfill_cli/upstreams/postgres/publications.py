@@ -117,8 +117,8 @@ def missing(connection: "Connection", publication: str, tables: Sequence[PgTable
         if row is None and not hidden:
             wanted.append(apart if every_table or _has_ancestor(connection, table, listed) else add)
         elif row is not None and (row.get("rowfilter") or _leaves_out(row, table)):
-            own = table.oid in own_tables
-            wanted.append(f"ALTER PUBLICATION {name} DROP TABLE {table.sql}; {add}" if own else apart)
+            named = table.oid in own_tables
+            wanted.append(f"ALTER PUBLICATION {name} DROP TABLE {table.sql}; {add}" if named else apart)
     return list(dict.fromkeys(wanted))
 
 
