@@ -1,7 +1,11 @@
 """Arrow to and from PostgreSQL: ADBC connections that share the driver's knowledge of a server's types."""
 
+from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 def connection(dsn: str, autocommit: bool) -> Any:
@@ -13,6 +17,18 @@ def connection(dsn: str, autocommit: bool) -> Any:
     from adbc_driver_postgresql import dbapi
 
     return dbapi.Connection(_Kept(), AdbcConnection(_known(dsn)), autocommit=autocommit)
+
+
+def batches(cursor: Any) -> "Iterator[pa.RecordBatch]":
+    """The rows of the query that the cursor executed. Raises the driver's errors, with their SQLSTATE.
+
+    The reader of `fetch_record_batch` is pyarrow's own: what the server says in the middle of the rows, or a lost
+    connection, is an OSError there.
+    """
+    from adbc_driver_manager._reader import AdbcRecordBatchReader
+
+    stream = cursor.fetch_arrow()
+    yield from AdbcRecordBatchReader._import_from_c(stream.address)
 
 
 class _Kept:

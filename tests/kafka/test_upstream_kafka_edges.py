@@ -44,13 +44,21 @@ def test_a_broker_that_is_down_for_a_while_is_transient_and_reading_goes_on(
     topic.write([b"a", b"b"])
     upstream = topic.open(value=BYTES)
     pin = upstream.pin()
+    large = new_topic(topic.broker)
+    large.write([b"x" * 10_000] * 2_000)
+    reading = reader.messages(connection(large), large.name, Range(0, 0, 0, 2_000))
+    assert next(reading)
+    monkeypatch.setattr(reader, "SILENCE_S", 2.0)
     topic.broker.stop()
     try:
+        with pytest.raises(Transient, match=topic.broker.bootstrap):
+            list(reading)
         with pytest.raises(Transient, match=topic.broker.bootstrap):
             upstream.observe(pin.position, True)
     finally:
         topic.broker.start()
     topic.write([b"c"])
+    monkeypatch.setattr(reader, "SILENCE_S", 30.0)
     monkeypatch.setattr("backfill_cli.upstreams.kafka.log.cluster.ANSWER_S", 20.0)
     assert dict(upstream.observe(pin.position, True).latest) == {"0": 3}
     assert offsets(scanned(upstream, spark, [SnapshotRead(TABLE, "0", 0, 3)])) == [0, 1, 2]

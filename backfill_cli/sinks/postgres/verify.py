@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from backfill_cli import postgres_driver
 from backfill_cli.contracts import SavedJob, SinkTable, Survey
 from backfill_cli.errors import BadData, Transient
 from backfill_cli.model.digest import (
@@ -153,7 +154,7 @@ class PostgresCopy:
         try:
             with self._con.cursor() as cursor, pq.ParquetWriter(folder / "0.parquet", schema) as writer:
                 cursor.execute(rows)
-                for batch in cursor.fetch_record_batch():
+                for batch in postgres_driver.batches(cursor):
                     held = zip(columns, batch.columns, strict=True)
                     arrays = [received(column, values) for column, values in held]
                     writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))

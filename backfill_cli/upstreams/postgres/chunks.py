@@ -75,7 +75,7 @@ def batches(chunk: Chunk) -> "Iterator[pa.RecordBatch]":
         _same_server(cursor, chunk)
         _same_table(cursor, chunk)
         cursor.execute(select(chunk))
-        for batch in cursor.fetch_record_batch():
+        for batch in postgres_driver.batches(cursor):
             arrays = as_arrow(
                 chunk.name, chunk.columns, batch.columns, from_adbc, partial(_shown_key, chunk, batch)
             )

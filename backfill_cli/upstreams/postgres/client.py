@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli import postgres_dsn
-from backfill_cli.errors import BackfillError, Fatal, Transient, UsageError
+from backfill_cli.errors import BackfillError, BadData, Fatal, Transient, UsageError
 from backfill_cli.postgres_says import INSTALL, Said, said
 from backfill_cli.upstreams.postgres.types import SET
 
@@ -45,12 +45,15 @@ def asking(what: str) -> Iterator[None]:
 
 def failure(exc: "psycopg.Error", what: str) -> BackfillError:
     """The BackfillError for an error of the database. Raises nothing; no part of a DSN is in it."""
-    return of_state(exc.sqlstate or "", f"PostgreSQL, {what}", (exc.diag.message_primary or str(exc)).strip())
+    state, words = exc.sqlstate or "", (exc.diag.message_primary or str(exc)).strip()
+    if state.startswith("22") and exc.diag.context:
+        what += f" ({exc.diag.context.splitlines()[0]})"
+    return of_state(state, f"PostgreSQL, {what}", words)
 
 
 def of_state(state: str, doing: str, words: str) -> BackfillError:
     """The same, given an error's SQLSTATE, empty if it has none. doing: for people."""
-    text = f"{doing}: {words.splitlines()[0]}" + (f" (SQLSTATE {state})" if state else "")
+    text = f"{doing}: {''.join(words.splitlines()[:1])}" + (f" (SQLSTATE {state})" if state else "")
     match said(state, words):
         case Said.FORBIDDEN:
             return UsageError(text, "grant the role the missing rights: `plan` prints the statements")
@@ -60,6 +63,8 @@ def of_state(state: str, doing: str, words: str) -> BackfillError:
             return Transient(text, "start the database, or correct upstream.dsn")
         case Said.PASSES:
             return Transient(text, "see the server's log")
+    if state.startswith("22"):
+        return BadData(text, "correct the value upstream; if the log has it, then drop the job and start over")
     return Fatal(text, "see the server's log")
 
 
