@@ -20,6 +20,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "postgres_driver": set(),
     "postgres_says": set(),
     "model": {"errors"},
+    "tried": set(),
     "strategies": SHARED,
     "contracts": SHARED,
     "registry": SHARED | {"contracts"},
@@ -36,7 +37,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "view": SHARED | {"catalog"},
     "engine": SHARED
     | {"contracts", "registry", "config", "strategies", "upstreams", "sinks", "catalog", "failpoint", "__init__"}
-    | {"spark", "formats"},
+    | {"spark", "formats", "tried"},
     "commands": SHARED | {"config", "catalog", "view"},
     "main": {"errors", "commands", "view", "__init__"},
     "__main__": {"main"},

@@ -12,6 +12,9 @@ from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.version import Version
+
+from backfill_cli.tried import TRIED
 
 ROOT = Path(__file__).parent.parent
 
@@ -65,7 +68,7 @@ def test_the_wheel_names_its_command_its_connectors_and_its_licence(wheel: zipfi
 
 
 def test_the_lock_files_hold_hashes_and_no_address() -> None:
-    for name in ("requirements.lock", "requirements-dev.lock"):
+    for name in ("requirements.lock", "requirements-dev.lock", "requirements-lowest.lock"):
         text = (ROOT / name).read_text("utf-8")
         assert not re.search(r"://|^--(?:index|extra|find|trusted)|/(?:home|work|opt|tmp)/", text, re.MULTILINE), (
             name
@@ -89,6 +92,22 @@ def test_every_dependency_is_locked() -> None:
         assert re.split(r"[<>=\[ ]", wanted)[0].lower() in locked, f"{wanted}: run scripts/lock"
 
 
+def test_what_is_said_to_be_tried_is_what_the_lock_files_hold() -> None:
+    lowest, newest = (_locked(name) for name in ("requirements-lowest.lock", "requirements-dev.lock"))
+    assert {name: (lowest[name], newest[name]) for name in TRIED} == TRIED, "run scripts/lock"
+    assert TRIED.keys() == {one.name for one in _direct()}
+
+
+def test_the_lowest_environment_has_each_dependency_at_its_declared_minimum() -> None:
+    lowest = _locked("requirements-lowest.lock")
+    for wanted in _direct():
+        (least,) = (Version(bound.version) for bound in wanted.specifier if bound.operator == ">=")
+        found = Version(lowest[wanted.name])
+        assert found == least or (least.micro == 0 and found.release[: len(least.release)] == least.release), (
+            wanted
+        )
+
+
 def test_a_plain_install_brings_the_spark_that_is_tested() -> None:
     """PySpark 4.2 fails on a Parquet snapshot with a `timestamp with time zone`."""
     wanted = [Requirement(one) for one in _project()["dependencies"]]
@@ -100,6 +119,12 @@ def test_what_is_locked_is_what_a_plain_install_may_bring() -> None:
     locked = _locked("requirements.lock")
     for wanted in map(Requirement, _project()["dependencies"]):
         assert locked[wanted.name] in wanted.specifier, wanted
+
+
+def _direct() -> list[Requirement]:
+    """Everything that a user may get by us."""
+    extras = (one for names in _project()["optional-dependencies"].values() for one in names)
+    return [Requirement(one) for one in (*_project()["dependencies"], *extras)]
 
 
 def _project() -> dict[str, Any]:

@@ -138,7 +138,7 @@ def test_a_value_is_what_the_database_says_it_is(
 @pytest.mark.parametrize("kind", SCALARS)
 @settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_an_array_is_what_was_staged(
+def test_case_49_an_array_is_what_was_staged(
     db: Database, tmp_path_factory: pytest.TempPathFactory, kind: str, data: st.DataObject
 ) -> None:
     arrow, made = SCALARS[kind]
@@ -151,6 +151,20 @@ def test_an_array_is_what_was_staged(
     counted = db("SELECT cardinality(v), cardinality(array_remove(v, NULL)) FROM orders ORDER BY id")
     known = [None if one is None else (len(one), sum(item is not None for item in one)) for one in values]
     assert [None if n is None else (n, m) for n, m in counted] == known
+
+
+def test_case_49_a_numeric_of_every_magnitude_and_lists_of_a_slice_arrive(db: Database, tmp_path: Path) -> None:
+    """Drivers before 1.12 store 10000.5 as 15000, before 1.13 a NULL in a list as 0."""
+    powers = [10**digits for digits in range(36)]
+    numbers = [Decimal(f"{sign}{n}.{cents}") for n in powers for sign in ("", "-") for cents in ("50", "01", "00")]
+    found = put(db, tmp_path / "n", table_of("decimal(38,2)"), numbers, pa.decimal128(38, 2))
+    assert found == [(f"{number:f}", number) for number in numbers]
+    array = {"type": "array", "elementType": "long", "containsNull": True}
+    lists = [[n, None, -n] if n % 3 else [None] * (n % 7) for n in range(5000)]
+    column = pa.array([[9], None, *lists, [8]], pa.list_(pa.int64())).slice(2, len(lists))
+    assert put_array(db, tmp_path / "l", table_of(array), column) == [
+        "{" + ",".join("NULL" if item is None else str(item) for item in one) + "}" for one in lists
+    ]
 
 
 def test_the_ends_of_each_type_arrive(db: Database, tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def examine(file: Path | None, catalog: "Catalog", env: Mapping[str, str]) -> It
         except BackfillError as error:
             fault = error
     unfit = False
-    for check in machine.checks(env, frozenset() if config is None else job.extras(config)):
+    for check in machine.checks(env, frozenset() if config is None else machine.extras(config)):
         unfit = unfit or check.status is Status.FAILED
         yield check
     for check in place.checks(catalog, None if config is None else config.job.name):

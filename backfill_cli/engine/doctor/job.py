@@ -23,14 +23,6 @@ APART_MS = 1_000
 """A lag is shown in tenths of a second, and a barrier's interval is a second: a smaller offset misleads nobody."""
 
 
-def extras(config: "JobConfig") -> frozenset[str]:
-    """The extras that the job requires; one of our connectors has the same name as its extra."""
-    told = config.tree["upstream"]
-    sides = [told, *(side for side in told.values() if isinstance(side, dict)), config.tree["sink"]]
-    kinds = {side["type"] for side in sides if isinstance(side.get("type"), str)}
-    return frozenset(kinds | ({"connect"} if config.spark.remote else set()))
-
-
 def described(config: "JobConfig") -> Check:
     """The config in one line; names a cluster's own Python, which cannot be checked from here."""
     said = f"job {config.job.name!r}, no errors"

@@ -6,11 +6,16 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module, metadata
+from typing import TYPE_CHECKING
 
 from backfill_cli.errors import UsageError
-from backfill_cli.model.checkup import Check, failed, ok, refused
+from backfill_cli.model.checkup import Check, failed, ok, refused, warning
 from backfill_cli.spark import class_data
 from backfill_cli.spark.java import Java, asked, find_java
+from backfill_cli.tried import TRIED
+
+if TYPE_CHECKING:
+    from backfill_cli.config import JobConfig
 
 OURS = "backfill-cli"
 SHOWN = ("pyspark", "pyarrow", "duckdb")
@@ -68,10 +73,38 @@ def checks(env: Mapping[str, str], needed: frozenset[str]) -> Iterator[Check]:
         yield _class_archive(java)
 
 
+def extras(config: "JobConfig") -> frozenset[str]:
+    """The extras that the job requires; one of our connectors has the same name as its extra."""
+    told = config.tree["upstream"]
+    sides = [told, *(side for side in told.values() if isinstance(side, dict)), config.tree["sink"]]
+    kinds = {side["type"] for side in sides if isinstance(side.get("type"), str)}
+    return frozenset(kinds | ({"connect"} if config.spark.remote else set()))
+
+
 def requirements() -> list[Requirement]:
     """The requirements that our own package declares."""
     found = (_REQUIREMENT.match(line) for line in metadata.requires(OURS) or ())
     return [Requirement(one[1], one[2].strip(), one[3] or "") for one in found if one is not None]
+
+
+def untried(extras: frozenset[str]) -> list[Check]:
+    """A warning for each installed package, of those that a job with these extras uses, in an untried version."""
+    used = (one for one in requirements() if not one.extra or one.extra in extras)
+    return [found for one in used if (found := _untried(one)) is not None]
+
+
+def _untried(one: Requirement) -> Check | None:
+    """A warning if the package's version is outside those that this release was tested with."""
+    version = _version(one.name)
+    if version is None or one.name not in TRIED:
+        return None
+    lowest, newest = TRIED[one.name]
+    tried = f">={lowest},<={newest}" if lowest != newest else f"=={newest}"
+    if fits(version, tried):
+        return None
+    said = f"{one.name} {version} was not tried with this release of backfill, which was tested with {lowest}"
+    to = f" to {newest}" if lowest != newest else ""
+    return warning(one.name, f"{said}{to}", f"pip install '{one.name}{tried}'")
 
 
 def fits(version: str, bounds: str) -> bool:
@@ -120,13 +153,17 @@ def _package(one: Requirement) -> Check:
     fault = _fault(one)
     if fault is not None:
         return failed(one.name, fault, f"pip install '{one.name}{one.bounds}'")
-    return ok(one.name, f"{_version(one.name)}")
+    return _untried(one) or ok(one.name, f"{_version(one.name)}")
 
 
 def _extra(extra: str, parts: list[Requirement], needed: bool) -> Check:
     """A set of packages that some jobs need. An incomplete set fails only if the job to be checked needs it."""
     name, install = f"extra {extra}", f"pip install '{OURS}[{extra}]'"
     faults = [fault for one in parts if (fault := _fault(one)) is not None]
+    unsure = [found for one in parts if (found := _untried(one)) is not None]
+    if not faults and unsure:
+        pins = " ".join(one.fix.removeprefix("pip install ") for one in unsure)
+        return warning(name, "; ".join(one.said for one in unsure), f"pip install {pins}")
     if not faults:
         return ok(name, ", ".join(f"{one.name} {_version(one.name)}" for one in parts))
     if needed:

@@ -11,6 +11,7 @@ from backfill_cli.catalog import Catalog
 from backfill_cli.catalog.actor import actor, user
 from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.contracts import CheckedSink, JobDefinition, JobStore, Upstream
+from backfill_cli.engine.doctor.machine import extras, untried
 from backfill_cli.engine.job.create import (
     changed_keys,
     create,
@@ -59,6 +60,8 @@ def start(
     name = config.job.name
     run = _Run(name, catalog, watcher or NoWatcher())
     with catalog.lock_job(name) as lock, run.signals.installed(), Resources(config, run.watcher.tell) as resources:
+        for one in untried(extras(config)):
+            resources.tell(f"{one.said}; if something fails: {one.fix}")
         known = _definition(catalog, name)
         if known is None:
             try:

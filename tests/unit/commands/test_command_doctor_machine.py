@@ -11,12 +11,14 @@ from types import SimpleNamespace
 import pytest
 from command_builders import Run, write_config
 from doctor_checks import found, java, tree
+from half_done import half_done, written
 
 from backfill_cli.catalog import Catalog, lease
 from backfill_cli.catalog.store import Store
 from backfill_cli.engine.doctor import job as of_job
 from backfill_cli.engine.doctor import machine, place
 from backfill_cli.model.checkup import Status
+from backfill_cli.tried import TRIED
 
 __all__ = ["java"]
 
@@ -50,6 +52,36 @@ def test_a_line_a_check_with_its_fix_below_and_the_exit_code(
     assert lines[at].split() == ["failed", "duckdb", "duckdb", "is", "0.1,", "but", "has", "to", "be", "<3,>=2"]
     assert lines[at + 1].strip() == "Try: pip install 'duckdb<3,>=2'"
     assert done.stderr.strip().endswith("1 failed")
+
+
+@pytest.mark.parametrize(("package", "check"), [("pyarrow", "pyarrow"), ("psycopg", "extra postgres")])
+def test_a_version_outside_what_was_tried_is_named_with_the_range_and_what_to_type(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch, package: str, check: str
+) -> None:
+    lowest, newest = TRIED[package]
+    monkeypatch.setattr(
+        machine, "_version", lambda name: "99.1" if name == package else TRIED.get(name, ("9",))[0]
+    )
+    monkeypatch.setattr(machine, "import_module", lambda name: None)
+    (told,) = found(run)[check]
+    assert told["status"] == "warning"
+    assert told["said"].startswith(f"{package} 99.1 was not tried with this release")
+    assert told["said"].endswith(f"tested with {lowest} to {newest}")
+    assert told["fix"] == f"pip install '{package}>={lowest},<={newest}'"
+    half_done(written(folder), Catalog(folder / ".backfill/catalog.duckdb"))
+    file = folder / "job.toml"
+    file.write_text(file.read_text() + '[transform]\nwhere = "id > 1"\n')
+    started = run("start", "--config", "job.toml")
+    assert started.exit_code == 2  # for the transform, which is another result: before it needs Spark
+    assert ("99.1 was not tried" in started.stderr) == (package == "pyarrow")  # the job uses no PostgreSQL
+
+
+def test_every_version_at_both_ends_of_what_was_tried_is_taken_without_a_word(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for end in (0, 1):
+        monkeypatch.setattr(machine, "_version", lambda name, end=end: TRIED[name][end])
+        assert machine.untried(frozenset({"connect", "delta", "iceberg", "kafka", "postgres"})) == []
 
 
 def test_a_clock_behind_what_the_catalog_has_seen_is_told(run: Run, catalog: Catalog) -> None:
