@@ -91,12 +91,15 @@ def judged() -> Run:
 
 
 def sites_of(one: Record) -> list[Any]:
-    """The sites of an error: the innermost call that is one; of one that came as text from Spark, by its words."""
+    """The site of an error: the innermost call that is one; of one that came as text from Spark, the only one with
+    its words.
+    """
     by_place, by_text = _sites()
     found = next((by_place[place] for place in one.places if place in by_place), None)
     if found is not None:
         return [found]
-    return [site for pattern, site in by_text if pattern.search(one.text)] if one.what != "shown" else []
+    alike = [site for pattern, site in by_text if pattern.fullmatch(one.text)]
+    return alike if len(alike) == 1 else []
 
 
 @cache

@@ -9,6 +9,7 @@ from unittest.mock import patch
 
 import pytest
 from catalog_builders import Clock, checkpoint, claimed, progress, record
+from hint_typed import typed
 
 from backfill_cli.catalog import Catalog, lease
 from backfill_cli.catalog.store import Store
@@ -40,6 +41,9 @@ def test_who_is_refused_for_a_runner_before_its_claim_is_not_told_of_the_dead_on
     with catalog.lock_job("orders"), pytest.raises(Held, match="has not claimed it in this catalog") as refused:
         Catalog(path, clock).claim("orders", "other", clock())
     assert str(ended.pid) not in refused.value.message
+    with typed(refused.value) as hint:
+        assert hint.commands() == [["status"]]
+        assert Catalog(path, clock).jobs()
 
 
 def test_every_claim_has_a_larger_token(catalog: Catalog, clock: Clock) -> None:

@@ -10,6 +10,7 @@ import duckdb
 import pytest
 from catalog_builders import Clock, end, leave_log_behind, progress, said, start_python, with_job
 from filelock import FileLock, Timeout
+from hint_typed import typed
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.catalog.store import Store
@@ -66,11 +67,14 @@ def test_who_waits_too_long_is_told_who_has_it(catalog: Catalog, path: Path) -> 
     holder.start()
     held.wait()
     try:
-        with pytest.raises(Transient, match=f"write, pid {os.getpid()}"):
+        with pytest.raises(Transient, match=f"write, pid {os.getpid()}") as busy:
             Catalog(path, wait_s=0.05).jobs()
     finally:
         done.set()
         holder.join()
+    with typed(busy.value) as hint:
+        hint.says(f"find the process that holds it: fuser -v {path}.lock")
+        assert len(Catalog(path, wait_s=0.05).jobs()) == 1
 
 
 def test_who_waits_first_is_served_before_those_who_come_later(catalog: Catalog, path: Path) -> None:
@@ -120,6 +124,9 @@ def test_another_program_that_has_the_file_is_named(catalog: Catalog, path: Path
         assert busy.value.exit_code == 6
     finally:
         end(other)
+    with typed(busy.value) as hint:
+        hint.says("close that program and try again")
+        assert len(Catalog(path, wait_s=0.05).jobs()) == 1
 
 
 def test_another_program_that_has_the_file_is_waited_for(catalog: Catalog, path: Path) -> None:
@@ -163,7 +170,9 @@ def test_a_folder_that_cannot_be_written_is_an_error_with_a_way_out(tmp_path: Pa
     with pytest.raises(BackfillError) as refused:
         with_job(tmp_path / "file" / "catalog.duckdb", clock)
     assert refused.value.exit_code == 2
-    assert "--catalog" in refused.value.hint
+    with typed(refused.value) as hint:
+        hint.says("name another file with --catalog")
+        with_job(tmp_path / "catalog.duckdb", clock)
 
 
 def test_importing_the_catalog_imports_no_database_and_no_spark() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import duckdb
 import pytest
 from catalog_builders import Clock, end, mode, start_python, with_job
+from hint_typed import typed
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.catalog.store import Store, shipped_migrations
@@ -30,23 +31,33 @@ def test_a_catalog_of_a_newer_version_is_refused_with_what_to_do(path: Path) -> 
         UsageError, match=f"version {NOW + 1}, this backfill supports versions up to {NOW}"
     ) as refused:
         Catalog(path).jobs()
-    assert "pip install --upgrade" in refused.value.hint
     assert refused.value.exit_code == 2
+    with typed(refused.value) as hint:
+        hint.says("pip install --upgrade backfill-cli, or name another file with --catalog")
+        with Store(path, migrations=NEXT).reading():
+            """As the newer version opens it."""
+        Catalog(path.with_name("another.duckdb")).made()
 
 
 def test_a_database_that_is_no_catalog_is_refused_and_left_alone(path: Path, clock: Clock) -> None:
     with duckdb.connect(str(path)) as db:
         db.execute("CREATE TABLE mine AS SELECT 42 AS answer")
-    with pytest.raises(UsageError, match="not a backfill catalog"):
+    with pytest.raises(UsageError, match="not a backfill catalog") as refused:
         with_job(path, clock)
+    with typed(refused.value) as hint:
+        hint.says("name another file with --catalog")
+        with_job(path.with_name("another.duckdb"), clock)
     with duckdb.connect(str(path)) as db:
         assert db.execute("SELECT * FROM mine").fetchall() == [(42,)]
 
 
 def test_a_file_that_is_no_database_is_refused_and_left_alone(path: Path, clock: Clock) -> None:
     path.write_text("id,status\n" * 1000)
-    with pytest.raises(UsageError, match="not a valid DuckDB database"):
+    with pytest.raises(UsageError, match="not a valid DuckDB database") as refused:
         with_job(path, clock)
+    with typed(refused.value) as hint:
+        hint.says("name another file with --catalog")
+        with_job(path.with_name("another.duckdb"), clock)
     assert path.read_text() == "id,status\n" * 1000
 
 
@@ -123,11 +134,15 @@ def test_an_upgrade_that_fails_leaves_the_old_version(catalog: Catalog, path: Pa
 def test_an_upgrade_waits_for_runners_of_the_older_version(catalog: Catalog, path: Path, clock: Clock) -> None:
     with (
         catalog.claim("orders", "me", clock()),
-        pytest.raises(UsageError, match="still runs job 'orders'"),
+        pytest.raises(UsageError, match="still runs job 'orders'") as refused,
         Store(path, migrations=NEXT).reading(),
     ):
         pass
     assert version_of(path) == NOW
+    with typed(refused.value) as hint:
+        hint.says("stop job 'orders' with the older backfill, then try again")
+        with Store(path, migrations=NEXT).reading():
+            assert version_of(path) == NOW + 1
 
 
 # Kills the process when it closes the file that it has just brought to a version.
