@@ -13,6 +13,7 @@ from duckdb_processes import (
     in_another_process,
     prepare_then_die,
 )
+from hint_typed import typed
 from sink_contract import Epochs, Read, Row, SinkContract, a_table, rows, schema_json
 
 from backfill_cli.errors import BadData, Fatal, Held, SinkInUse, StateConflict, Transient, UsageError
@@ -50,10 +51,12 @@ class TestDuckDBSink(SinkContract):
         self, sink: DuckDBSink, path: Path, epochs: Epochs
     ) -> None:
         commit = epochs.next(inserts=rows((1, "a")))
-        with held_by_another_process(path) as pid, pytest.raises(Transient, match=rf"PID {pid}"):
+        with held_by_another_process(path) as pid, pytest.raises(Transient, match=rf"PID {pid}") as refused:
             sink.commit(commit)
-        sink.commit(commit)
-        assert read_file(path, "orders") == rows((1, "a"))
+        with typed(refused.value) as hint:
+            hint.says(f"close the program that holds it: lsof {path}")
+            sink.commit(commit)
+            assert read_file(path, "orders") == rows((1, "a"))
 
     def test_the_last_job_takes_the_side_tables_with_it(
         self, sink: DuckDBSink, path: Path, epochs: Epochs
@@ -121,7 +124,10 @@ class TestDuckDBSink(SinkContract):
         sink.check("orders", (a_table(),), into_existing=True)
         assert path.read_bytes() == before
         nowhere = DuckDBSink(DuckDBOptions(path=str(tmp_path / "none" / "w.duckdb")))
-        with pytest.raises(UsageError, match="none does not exist"):
+        with pytest.raises(UsageError, match="none does not exist") as refused:
+            nowhere.check("orders", (a_table(),), into_existing=False)
+        with typed(refused.value) as hint:
+            hint.run_in_shell("mkdir")
             nowhere.check("orders", (a_table(),), into_existing=False)
 
     def test_case_44_the_log_that_a_crash_leaves_never_mixes_ddl_and_rows(
@@ -225,14 +231,20 @@ class TestDuckDBSink(SinkContract):
 
     @pytest.mark.parametrize("target", ["a.b.c", ".b", "a.", "_backfill_jobs", "x._BACKFILL_y"])
     def test_a_target_that_cannot_be_named_is_refused(self, sink: DuckDBSink, target: str) -> None:
-        with pytest.raises(UsageError, match="target"):
+        with pytest.raises(UsageError, match="target") as refused:
             sink.prepare("orders", (a_table(target=target),), into_existing=False)
+        with typed(refused.value) as hint:
+            named = str(hint.settings()["tables.target"])
+            sink.prepare("orders", (a_table(target=named),), into_existing=False)
 
     def test_a_view_is_no_target(self, sink: DuckDBSink, path: Path) -> None:
         with duckdb.connect(str(path)) as con:
             con.execute("CREATE VIEW orders AS SELECT 1 AS id")
-        with pytest.raises(UsageError, match="view"):
+        with pytest.raises(UsageError, match="view") as refused:
             sink.prepare("orders", (a_table(),), into_existing=True)
+        with typed(refused.value) as hint:
+            hint.says("name another target")
+            sink.prepare("orders", (a_table(target="others"),), into_existing=True)
 
     def test_a_schema_is_created_and_spellings_of_a_target_are_one(
         self, sink: DuckDBSink, path: Path, tmp_path: Path
@@ -259,8 +271,11 @@ class TestDuckDBSink(SinkContract):
             sink.commit(epochs.next())
 
     def test_two_tables_of_a_job_may_not_share_a_target(self, sink: DuckDBSink) -> None:
-        with pytest.raises(UsageError, match="the same target"):
+        with pytest.raises(UsageError, match="the same target") as refused:
             sink.prepare("orders", (a_table("a", "t"), a_table("b", "main.T")), into_existing=False)
+        with typed(refused.value) as hint:
+            hint.says("give one of them a tables.target of its own")
+            sink.prepare("orders", (a_table("a", "t"), a_table("b", "main.b")), into_existing=False)
 
     def test_side_tables_are_commented(self, sink: DuckDBSink, path: Path, epochs: Epochs) -> None:
         bare = in_another_process(

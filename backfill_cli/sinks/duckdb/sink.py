@@ -56,8 +56,8 @@ class DuckDBSink:
                 check(con, job, tables, into_existing)
         place = self.path if self.path.exists() else self.path.parent
         if not os.access(place, os.W_OK):
-            why = "cannot be written" if place.exists() else "does not exist"
-            raise UsageError(f"the DuckDB file {self.path}: {place} {why}", f"ls -ld {shlex.quote(str(place))}")
+            why, see = ("cannot be written", "ls -ld") if place.exists() else ("does not exist", "mkdir -p")
+            raise UsageError(f"the DuckDB file {self.path}: {place} {why}", f"{see} {shlex.quote(str(place))}")
 
     def owner(self, job: str) -> Owner | None:
         if not self.path.exists():

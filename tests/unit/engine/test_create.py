@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hint_typed import typed
 
 from backfill_cli.config import JobConfig, load
 from backfill_cli.contracts import JobDefinition
@@ -50,7 +51,11 @@ def test_a_job_keeps_its_strategy(tmp_path: Path, had: str, asks: str) -> None:
     file = tmp_path / "job.toml"
     file.write_text(CONFIG.replace('name = "orders"', f'name = "orders"\nstrategy = "{asks}"', 1))
     upstream = load(file).open_upstream()
-    with pytest.raises(UsageError, match=f"exists with strategy '{had}'"):
+    with pytest.raises(UsageError, match=f"exists with strategy '{had}'") as refused:
+        require_same_strategy(job(made, had), load(file), upstream)
+    with typed(refused.value) as hint:
+        again = hint.settings()["job.strategy"]
+        file.write_text(CONFIG.replace('name = "orders"', f'name = "orders"\nstrategy = "{again}"', 1))
         require_same_strategy(job(made, had), load(file), upstream)
 
 
@@ -72,6 +77,24 @@ def test_how_values_are_written_may_be_told_later_and_not_changed(tmp_path: Path
     require_same(then, wrong, has_read_changes=False)  # no change was read with it yet: it may be corrected
 
 
+@pytest.mark.parametrize("said", ["csv = { header = true }", "csv = { multi_line = true }", 'file_format = "csv"'])
+def test_how_files_are_written_may_be_corrected_before_one_was_read(tmp_path: Path, said: str) -> None:
+    """As the hints of the first change file say."""
+
+    def told(more: str) -> JobConfig:
+        changes = f'changes = {{ path = "changes", format = "dms"{more} }}'
+        (tmp_path / "job.toml").write_text(CONFIG.replace("[[tables]]", f"{changes}\n[[tables]]"))
+        return load(tmp_path / "job.toml")
+
+    before = job(told(""), "snapshot")
+    require_same(before, told(f", {said}"), has_read_changes=False)
+    if "csv =" in said:
+        with pytest.raises(UsageError, match="csv"):
+            require_same(before, told(f", {said}"))
+    else:
+        require_same(before, told(f", {said}"))  # a name that shows no format was never read
+
+
 def test_a_spool_that_holds_something_moves_with_its_path_or_the_change_is_refused(tmp_path: Path) -> None:
     def of(path: str) -> JobConfig:
         (tmp_path / "job.toml").write_text(
@@ -88,7 +111,8 @@ def test_a_spool_that_holds_something_moves_with_its_path_or_the_change_is_refus
     (tmp_path / "old" / "orders" / "owner.json").touch()
     with pytest.raises(UsageError, match=r"spool\.path is now .*new, but the spool is in .*old") as refused:
         require_same(before, of("new"))
-    assert f"move {tmp_path}/old/orders to {tmp_path}/new/orders" in refused.value.hint
-    (tmp_path / "new").mkdir()
-    (tmp_path / "old" / "orders").rename(tmp_path / "new" / "orders")
-    require_same(before, of("new"))
+    with typed(refused.value) as hint:
+        hint.says(f"move {tmp_path}/old/orders to {tmp_path}/new/orders")
+        (tmp_path / "new").mkdir()
+        (tmp_path / "old" / "orders").rename(tmp_path / "new" / "orders")
+        require_same(before, of("new"))

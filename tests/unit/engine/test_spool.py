@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hint_typed import typed
 from hypothesis import given
 from hypothesis import strategies as st
 from spool_entries import at, entry, sealed
@@ -61,8 +62,14 @@ def test_of_two_entries_from_one_place_the_one_that_others_follow_counts(
 def test_what_the_catalog_knows_and_the_folder_lacks_stops_the_job_naming_it(spool: Spool) -> None:
     gone = sealed(spool, entry(1, 0, 3))
     (spool.place(gone.name) / "t.parquet").unlink()
-    with pytest.raises(StateConflict, match=r"is gone; it holds the changes from the beginning to log: 3"):
+    with pytest.raises(
+        StateConflict, match=r"is gone; it holds the changes from the beginning to log: 3"
+    ) as refused:
         spool.entries(at(0), [gone])
+    with typed(refused.value) as hint:
+        hint.says("restore the folder from a copy")
+        (spool.place(gone.name) / "t.parquet").write_bytes(b"xxxxx")
+        assert spool.entries(at(0), [gone]) == (gone,)
 
 
 def test_positions_are_named_as_the_upstream_writes_them(tmp_path: Path) -> None:
@@ -90,9 +97,12 @@ def test_a_file_that_was_cut_off_or_changed_is_not_applied(spool: Spool) -> None
 
 def test_a_spool_of_another_job_of_that_name_is_refused(spool: Spool, tmp_path: Path) -> None:
     other = Spool(str(tmp_path), "orders", "somebody else")
-    with pytest.raises(StateConflict, match="belongs to another catalog's job 'orders'"):
+    with pytest.raises(StateConflict, match="belongs to another catalog's job 'orders'") as refused:
         other.open()
     spool.open()
+    with typed(refused.value) as hint:
+        hint.says("set another folder in spool.path")
+        Spool(str(tmp_path / "other"), "orders", "somebody else").open()
     Spool(str(tmp_path), "lines", "somebody else").open()
 
 
@@ -108,8 +118,11 @@ def test_a_spool_that_does_not_reach_to_where_the_log_was_taken_stops_the_job(sp
     made = [sealed(spool, entry(1, 0, 3))]
     spool.require_reach(at(3), at(0), made)
     spool.require_reach(at(3), at(4), [])
-    with pytest.raises(StateConflict, match=r"was taken up to log: 5, but its spool .* ends at log: 3"):
+    with pytest.raises(StateConflict, match=r"was taken up to log: 5, but its spool .* ends at log: 3") as refused:
         spool.require_reach(at(5), at(0), made)
+    with typed(refused.value) as hint:
+        hint.says("restore that folder")
+        spool.require_reach(at(5), at(0), [*made, sealed(spool, entry(2, 3, 5))])
 
 
 def test_of_two_that_were_left_the_longer_one_counts() -> None:
@@ -163,7 +176,9 @@ def test_a_spool_that_cannot_be_made_names_its_own_option(tmp_path: Path) -> Non
     (tmp_path / "file").write_text("")
     with pytest.raises(Transient, match="Not a directory") as caught:
         Spool(str(tmp_path / "file"), "orders", "me").open()
-    assert "spool.path" in caught.value.hint
+    with typed(caught.value) as hint:
+        hint.says("check spool.path and the disk")
+        Spool(str(tmp_path / "folder"), "orders", "me").open()
 
 
 def test_what_an_interrupted_write_left_is_swept(spool: Spool, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyarrow.fs as pafs
 import pytest
+from hint_typed import typed
 
 from backfill_cli.errors import BadData, Fatal
 from backfill_cli.formats import listing
@@ -56,23 +57,30 @@ def test_a_missing_folder_holds_no_files(tmp_path: Path) -> None:
 
 def test_a_folder_whose_name_holds_a_columns_value_is_refused(tmp_path: Path) -> None:
     touch(tmp_path, "day=1/a.json")
-    with pytest.raises(BadData, match="'day=1', a Hive-style partition"):
+    with pytest.raises(BadData, match="'day=1', a Hive-style partition") as refused:
         names(str(tmp_path))
-    assert names(str(tmp_path / "day=1")) == ["a.json"]
+    with typed(refused.value) as hint:
+        hint.says("or set the path to one such folder")
+        assert names(str(tmp_path / "day=1")) == ["a.json"]
 
 
 def test_the_layout_of_kafka_connect_is_named(tmp_path: Path) -> None:
     touch(tmp_path, "orders/partition=0/orders+0+0000000000.json")
     with pytest.raises(BadData, match="Kafka Connect") as caught:
         names(str(tmp_path))
-    assert "the folder of one partition" in caught.value.hint
-    assert names(str(tmp_path / "orders" / "partition=0")) == ["orders+0+0000000000.json"]
+    with typed(caught.value) as hint:
+        hint.says("or set the path to the folder of one partition")
+        assert names(str(tmp_path / "orders" / "partition=0")) == ["orders+0+0000000000.json"]
 
 
 def test_a_name_that_spark_cannot_read_is_refused(tmp_path: Path) -> None:
     touch(tmp_path, "2026-01-01T00:00.json")
-    with pytest.raises(BadData, match="colon"):
+    with pytest.raises(BadData, match="colon") as refused:
         names(str(tmp_path))
+    with typed(refused.value) as hint:
+        hint.says("rename the file")
+        (tmp_path / "2026-01-01T00:00.json").rename(tmp_path / "2026.json")
+        assert names(str(tmp_path)) == ["2026.json"]
 
 
 TABLES = {

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.errors import BadData, Fatal
 from backfill_cli.formats import schemas
-from backfill_cli.formats.listing import File, Listing, place
+from backfill_cli.formats.listing import File, Listing, place, touched
 from backfill_cli.model.schema import Columns, SparkType, field, same_type, shown
 from backfill_cli.spark.failures import reading
 from backfill_cli.upstreams.kafka.archive import frames, index
@@ -211,9 +211,9 @@ class Archive:
 
 def _changed(file: File, now: File | None) -> Fatal:
     how = "is gone" if now is None else "was written again"
-    return Fatal(
-        f"{file.path} {how} since the archive was pinned", "restore the archive, or drop the job and start over"
-    )
+    local = file.path.startswith("/")
+    back = f"restore the file{f', with its time: {touched(file.path, file.mtime_ns)}' if local else ''}"
+    return Fatal(f"{file.path} {how} since the archive was pinned", f"{back}; or drop the job and start over")
 
 
 def _widens(kept: SparkType, wanted: SparkType) -> bool:

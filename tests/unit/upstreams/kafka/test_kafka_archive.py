@@ -5,6 +5,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hint_typed import typed
 
 from backfill_cli.errors import Fatal
 from backfill_cli.upstreams.kafka.archive.archive import Archive
@@ -38,8 +39,13 @@ def test_the_file_that_was_written_again_is_named(archive: Archive, tmp_path: Pa
     store(tmp_path / name, first, 11)
     with pytest.raises(Fatal, match=f"{name} was written again since the archive was pinned"):
         archive._files_of(wanted)
-    with pytest.raises(Fatal, match=f"{name} was written again since the archive was pinned"):
+    with pytest.raises(Fatal, match=f"{name} was written again since the archive was pinned") as refused:
         archive.check()
+    with typed(refused.value) as hint:
+        store(tmp_path / name, first)
+        hint.run_in_shell("touch")
+        archive.check()
+        assert [file.name for file in archive._files_of(wanted)[0]] == [name]
 
 
 def test_the_file_that_is_gone_is_named(archive: Archive, tmp_path: Path) -> None:
