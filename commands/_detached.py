@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import typer
 
-from backfill_cli.errors import BackfillError, NoSuchJob, UsageError, WaitTimedOut
+from backfill_cli.errors import BackfillError, Held, NoSuchJob, UsageError, WaitTimedOut
 from backfill_cli.model.units import spell_exit
 from backfill_cli.view.console import ERROR_FILE, answer_json, complain_json, say
 from backfill_cli.view.log import LOG_BYTES, kept, log_of, opened
@@ -146,7 +146,7 @@ def _holds(catalog: "Catalog", job: str, pid: int) -> bool:
     """Whether the runner has the job."""
     try:
         row = catalog.job(job)
-    except NoSuchJob:
+    except (NoSuchJob, Held):  # Held: it is being created
         return False
     return row.live and row.lease.pid == pid
 

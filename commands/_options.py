@@ -169,10 +169,19 @@ def named_job(catalog: "Catalog", name: str | None) -> "JobRow":
     if name is None:
         jobs = catalog.jobs()
         if not jobs:
-            raise no_job(catalog)
+            if not (starting := catalog.listed()):
+                raise no_job(catalog)
+            return catalog.job(starting[0].name)  # which says that it is being created
         if len(jobs) == 1:
             return jobs[0]
     return catalog.job(name)
+
+
+def listed_job(catalog: "Catalog", name: str | None) -> "JobRow":
+    """As `named_job`, also a job that is being created, or whose start was killed before it was."""
+    if name is None and not catalog.jobs() and (starting := catalog.listed()):
+        return starting[0]
+    return named_job(catalog, name) if name is None else catalog.listed_job(name)
 
 
 def no_job(catalog: "Catalog") -> NoSuchJob:

@@ -32,6 +32,14 @@ WithoutSinkOption = Annotated[
     bool,
     typer.Option("--without-sink", help="If the sink is gone for good: forget the job without connecting to it."),
 ]
+WithoutUpstreamOption = Annotated[
+    bool,
+    typer.Option(
+        "--without-upstream",
+        help="If the upstream cannot be reached: leave there what the job holds, and print the statements that "
+        "remove it.",
+    ),
+]
 WithRowsOption = Annotated[
     bool,
     typer.Option("--with-rows", help="Also drop the job's tables in the sink, with all their rows."),
@@ -43,6 +51,7 @@ def drop(
     confirm: ConfirmOption = None,
     sink: SinkOption = None,
     without_sink: WithoutSinkOption = False,
+    without_upstream: WithoutUpstreamOption = False,
     with_rows: WithRowsOption = False,
     as_json: JsonOption = False,
     catalog: CatalogOption = "",
@@ -52,16 +61,19 @@ def drop(
         other = "--sink" if sink is not None else "--with-rows"
         raise UsageError(f"{other} and --without-sink cannot be used together", "leave one of them out")
     store = open_catalog(catalog, above=sink is None)
-    name = job if sink is not None or store.starts.of(job) is not None else store.job(job).name
+    created = job in {row.name for row in store.jobs()}
+    is_start = not created and (store.starts.of(job) is not None or store.starters.of(job) is not None)
+    name = job if sink is not None or is_start else store.job(job).name
     if confirm != name:
         said = "--confirm is missing" if confirm is None else f"--confirm names {confirm!r}"
         where = " --without-sink" if without_sink else "" if sink is None else f" --sink {shlex.quote(sink)}"
+        where += " --without-upstream" if without_upstream else ""
         rows = f"backfill drop {name}{where} --with-rows --confirm {name}"
         if with_rows:
             raise UsageError(f"job {name!r} would lose its progress and all rows of its tables: {said}", rows)
         from backfill_cli.engine.job.drop import live_names
 
-        live = () if without_sink or sink is not None else live_names(name, store)
+        live = () if without_sink or sink is not None or is_start else live_names(name, store)
         too = "" if without_sink or live else f"; to drop its tables and their rows, too: {rows}"
         raise UsageError(
             "; ".join([f"job {name!r} would lose its progress: {said}", *_of_live(live)]),
@@ -70,23 +82,26 @@ def drop(
     if sink is None:
         from backfill_cli.engine.job.drop import drop as drop_job
 
-        done = drop_job(name, store, without_sink, with_rows)
+        done = drop_job(name, store, without_sink, with_rows, without_upstream)
     else:
         from backfill_cli.config import load
         from backfill_cli.engine.job.drop import drop_from_sink
 
-        done = drop_from_sink(name, store, load(Path(sink)), with_rows)
+        done = drop_from_sink(name, store, load(Path(sink)), with_rows, without_upstream)
     if as_json:
         shown = [{"name": one.live, "target": one.target, "before": one.now.kept} for one in done.live]
-        told = {"tables_dropped": done.gone, "left_upstream": done.left, "live": shown}
+        left = "; ".join(done.left) or None
+        told = {"tables_dropped": done.gone, "left_upstream": left, "live": shown}
         answer_json({"schema": 1, "job": name, "dropped": True, **told})
         return
     of_sink = "the sink was not asked" if without_sink else "its sink has no record of it"
     say(f"job {name}: dropped; " + (_of_rows(done) if done.known else of_sink))
     for line in _of_live(done.live):
         say(line)
-    if done.left is not None:
-        say(f"left in the upstream: {done.left}")
+    if done.left:
+        say(f"the upstream still has what the job held: {done.why}. To remove it, run there:")
+        for statement in done.left:
+            say(f"  {statement}")
 
 
 def _of_live(live: "Sequence[LiveName]") -> "Iterator[str]":

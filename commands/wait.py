@@ -11,13 +11,15 @@ from backfill_cli.catalog.moments import spell_epoch
 from backfill_cli.errors import Fatal, StoppedEarly, WaitTimedOut, parted
 from backfill_cli.model.job import JobState, Phase
 from backfill_cli.view.console import answer_json, say
+from backfill_cli.view.limits import limited_by, reason_of
+from backfill_cli.view.model import committed_epoch, shown_state
 
 from ._options import (
     CatalogOption,
     JobArgument,
     JsonOption,
     TimeoutOption,
-    named_job,
+    listed_job,
     open_catalog,
     seconds,
     tell_if_above,
@@ -51,34 +53,29 @@ def wait(
     limit_s = seconds(timeout, "--timeout")
     store = open_catalog(catalog)
     tell_if_above(store)
-    known = named_job(store, job)
+    known = listed_job(store, job)
     name = known.name
     began = live = time.monotonic()
     since_ms = _now_of(known)
     if goal == "caught-up":
         with suppress(OSError):  # else a runner reports every 10 s
             store.ask()
-    while not reached(row := store.job(name), goal, since_ms):
+    while not reached(row := store.listed_job(name), goal, since_ms):
         now = time.monotonic()
         live = now if row.live else live
         if row.state is JobState.FAILED and not row.live:
-            from backfill_cli.view.limits import reason_of
-
             said, _, way_on = parted(reason_of(row))
             raise Fatal(f"job {name!r} failed before it was {goal}: {said}", way_on or f"backfill resume {name}")
         if (row.ended and not row.live) or now - live > GONE_AFTER_S:
-            state = f"is {row.state}" if row.ended else "has no runner"
-            raise StoppedEarly(
-                f"job {name!r} {state} ({row.reason}) before it was {goal}", f"backfill resume {name}"
-            )
+            said, _, way_on = parted(limited_by(row, row.progress))
+            why = f"is {row.state} ({row.reason})" if row.ended else f"has {said}"
+            raise StoppedEarly(f"job {name!r} {why} before it was {goal}", way_on)
         if now - began > limit_s:
+            state = "being created" if row.live and not row.created else f"{shown_state(row)}, phase {row.phase}"
             raise WaitTimedOut(
-                f"job {name!r}: not {goal} after {limit_s:g} s; it is {row.shown_state}, phase {row.phase}",
-                f"backfill status {name}",
+                f"job {name!r}: not {goal} after {limit_s:g} s; it is {state}", f"backfill status {name}"
             )
         time.sleep(POLL_S)
-    from backfill_cli.view.model import committed_epoch
-
     epoch = committed_epoch(row)
     if as_json:
         answer_json({"schema": 1, "job": name, "for": goal, "state": row.state.value, "epoch": epoch})

@@ -30,6 +30,7 @@ SETTINGS = {
     "max_replication_slots": "40",
     "max_wal_senders": "20",
     "max_connections": "100",
+    "max_prepared_transactions": "5",
     "unix_socket_directories": "''",
     "fsync": "off",
 }

@@ -2,11 +2,23 @@
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backfill_cli.catalog import checkpoints, groups, inbox, job_rows, jobs, lease, ledger, starts, verified
+from backfill_cli.catalog import (
+    checkpoints,
+    groups,
+    inbox,
+    job_rows,
+    jobs,
+    lease,
+    ledger,
+    starters,
+    starts,
+    verified,
+)
 from backfill_cli.catalog.change_logs import ChangeLogs
 from backfill_cli.catalog.claim import Claim
 from backfill_cli.catalog.job_rows import JobRow
@@ -15,6 +27,7 @@ from backfill_cli.catalog.lease import JobLock
 from backfill_cli.catalog.liveness import Liveness
 from backfill_cli.catalog.lost import left_behind
 from backfill_cli.catalog.runner import RunnerStore
+from backfill_cli.catalog.starters import Starter, Starters
 from backfill_cli.catalog.store import Store
 from backfill_cli.errors import NoSuchJob, UsageError
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Owner, Totals
@@ -58,6 +71,10 @@ class Catalog:
         return starts.Starts(self._store)
 
     @property
+    def starters(self) -> Starters:
+        return Starters(self._store, self._now_ms)
+
+    @property
     def change_logs(self) -> ChangeLogs:
         return ChangeLogs(self._store)
 
@@ -88,6 +105,7 @@ class Catalog:
         with self._store.writing() as db:
             jobs.create(db, definition, control, self._now_ms())
             checkpoints.start_from(db, definition.name, checkpoint)
+            starters.end(db, definition.name)
 
     def rebuild(
         self,
@@ -123,6 +141,13 @@ class Catalog:
         with self._store.reading() as db:
             return self._rows(db)
 
+    def listed(self) -> tuple[JobRow, ...]:
+        """As `jobs`, and those that are being created, or whose start was killed before they were."""
+        if not self._store.exists():
+            return ()
+        with self._store.reading() as db:
+            return self._listed(db)
+
     def look(self) -> tuple[JobRow, ...]:
         """As `jobs`, but the file is never upgraded. Raises UsageError for a file of another version."""
         if not self._store.exists():
@@ -148,18 +173,42 @@ class Catalog:
             for row in job_rows.rows(db)
         )
 
+    def _listed(self, db: "DuckDBPyConnection") -> tuple[JobRow, ...]:
+        rows = self._rows(db)
+        made = {row.name for row in rows}
+        return (*rows, *(one.row(self._starts_now(one)) for one in starters.every(db) if one.job not in made))
+
+    def _starts_now(self, starter: Starter) -> bool:
+        """Whether the process of a start is alive. The catalog's lock is held."""
+        return self._liveness.seems_live(starter.lease, starter.job)
+
+    def _require(self, db: "DuckDBPyConnection", job: str) -> None:
+        """The job exists. Raises NoSuchJob, Held for one that is being created."""
+        if job in jobs.names(db):
+            return
+        starter = starters.of(db, job)
+        raise jobs.no_such_job(db, job) if starter is None else starter.refusal(self._starts_now(starter))
+
+    def listed_job(self, name: str) -> JobRow:
+        """As `job` for a name, also one that is being created, or whose start was killed before it was."""
+        check_name(name)
+        with self._store.reading() as db:
+            named = {row.name: row for row in self._listed(db)}
+        if name not in named:
+            raise jobs.unknown(name, tuple(named))
+        return named[name]
+
     def job(self, name: str | None) -> JobRow:
         """The job of this name; without a name, the only job that has not ended.
 
-        Raises NoSuchJob listing the known names, nearest first; UsageError if several jobs have not ended.
+        Raises NoSuchJob listing the known names, nearest first; UsageError if several jobs have not ended; Held
+        for one that is being created.
         """
         if name is not None:
             check_name(name)
             with self._store.reading() as db:
-                named = {row.name: row for row in self._rows(db)}
-            if name not in named:
-                raise jobs.unknown(name, tuple(named))
-            return named[name]
+                self._require(db, name)
+                return next(row for row in self._rows(db) if row.name == name)
         known = self.jobs()
         active = [row.name for row in known if not row.ended]
         if len(active) > 1:
@@ -181,7 +230,7 @@ class Catalog:
         check_name(job)
         dead = self._liveness.watched(job, seen=seen)
         with self._store.writing() as db:
-            jobs.standing(db, job)
+            self._require(db, job)
             command = inbox.add(db, job, verb, rate, by, now_ms)
             if not self._liveness.is_held(lease.read(db, job), job, dead):
                 inbox.apply(db, job, now_ms)
@@ -225,11 +274,14 @@ class Catalog:
     def close_look(
         self, job: str, at_most: int, last: int
     ) -> tuple[JobRow, tuple[groups.SplitGroup, ...], tuple[EpochRecord, ...]]:
-        """One job at one moment: its row, the progress of its tables (of a single table: of up to `at_most` groups
-        of its splits), its newest `last` epochs, oldest first. Raises NoSuchJob."""
+        """One job at one moment, also one that is being created: its row, the progress of its tables (of a single
+        table: of up to `at_most` groups of its splits), its newest `last` epochs, oldest first.
+
+        Raises NoSuchJob.
+        """
         check_name(job)
         with self._store.reading() as db:
-            rows = {row.name: row for row in self._rows(db)}
+            rows = {row.name: row for row in self._listed(db)}
             if job not in rows:
                 raise jobs.unknown(job, tuple(rows))
             return rows[job], groups.split_groups(db, job, at_most), ledger.newest(db, job, last)
@@ -247,35 +299,42 @@ class Catalog:
     def lock_job(self, job: str) -> JobLock:
         """While the lock is held, nobody else can run or create the job. Raises Held. Use `with`."""
         check_name(job)
-        self._store.make_folder()
+        folders = self._store.make_folder()
         with self._store.locked("lock"):
-            lock = JobLock(self.path, job)
+            lock = JobLock(self.path, job, folders, new=not self.path.exists())
             if lock.take():
                 return lock
+        starter = self.starters.of(job)
         known = {row.name: row.lease for row in self.jobs()}
+        if starter is not None and job not in known:
+            raise starter.refusal(live=True)
         raise lease.held(job, known.get(job, lease.Lease()), self._now_ms())
 
     def left_behind(self) -> dict[str, bool]:
         """See lost.left_behind."""
         return left_behind(self._store)
 
-    def is_held(self, job: str) -> bool:
-        """Whether a process on this machine has the job, which need not be in the catalog yet."""
-        check_name(job)
-        if not self.path.parent.exists():
-            return False
-        with self._store.locked("look"):
-            return lease.runs_at(self.path, job)
+    def leave_nothing(self, lock: JobLock, before: Starter | None = None) -> None:
+        """Of a job that was never created nothing is left: no row, no lock file, no catalog made for it.
 
-    def leave_nothing(self, lock: JobLock) -> None:
-        """The lock file of a job that was never created is gone; so are those of a catalog that does not exist."""
-        made = self.path.exists()
-        if made and lock.job in {row.name for row in self.jobs()}:
-            return
+        before: the killed start whose row the job's start had replaced; it is put back.
+        """
+        if self.path.exists():
+            with self._store.writing() as db:
+                if lock.job in jobs.names(db):
+                    return
+                starters.end(db, lock.job)
+                if before is not None:
+                    starters.put(db, before)
+            if lock.new:
+                self._store.remove(_unused)
         with self._store.locked("lock"):
             lock.remove()
-        if not made:
+        if not self.path.exists():
             self._store.remove_locks()
+            for folder in reversed(lock.folders):
+                with suppress(OSError):  # somebody else uses it by now
+                    folder.rmdir()
 
     def claim(self, job: str, owner: str, now_ms: int, lock: JobLock | None = None) -> Claim:
         """This process may run the job. lock: from `lock_job`, if already held; the claim releases it.
@@ -307,3 +366,11 @@ class Catalog:
             self._liveness.refuse_live(lease.read(db, job), job, lock, dead)
             jobs.forget(db, job)
             starts.end(db, job)
+            starters.end(db, job)
+
+
+def _unused(db: "DuckDBPyConnection") -> bool:
+    """Whether the catalog has never had a job, and none is being created."""
+    row = db.execute("SELECT (SELECT count(*) FROM leases) + (SELECT count(*) FROM jobs)").fetchone()
+    assert row is not None
+    return row[0] == 0 and not starts.every(db) and not starters.every(db)

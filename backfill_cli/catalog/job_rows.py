@@ -29,7 +29,8 @@ class JobRow:
     """A job as people see it.
 
     epoch: the last committed one, 0 for none. live: a runner has it now. waiting: commands not yet taken.
-    verified: the tables of its last verify. config_file: that of its last start; empty if not known.
+    verified: the tables of its last verify. config_file: that of its last start; empty if not known. created:
+    whether the catalog has the job; else it is being created, or its start was killed.
     """
 
     name: str
@@ -48,6 +49,7 @@ class JobRow:
     waiting: tuple[Command, ...] = ()
     verified: tuple[Verified, ...] = ()
     config_file: str = ""
+    created: bool = True
 
     @property
     def ended(self) -> bool:
@@ -61,6 +63,8 @@ class JobRow:
     @property
     def shown_state(self) -> JobState:
         """The state, or the one it is changing to: requested and reached are two states."""
+        if self.ended and self.live and self.lease.pid is None:
+            return JobState.STARTING  # the next runner holds the lock, and has not claimed the job yet
         if self.ended:
             return self.state
         if self.asked.stop:

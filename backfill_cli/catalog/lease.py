@@ -2,6 +2,7 @@
 
 import os
 import socket
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -61,10 +62,13 @@ class JobLock:
     """The lock file `<catalog>.<job>.runner`: free as soon as its holder dies, however it dies.
 
     Taken and tested only while the catalog's own lock is held, so that a mere test never looks like a runner.
+    folders: those that were created for it, outermost first. new: whether there was no catalog before.
     """
 
-    def __init__(self, catalog: Path, job: str) -> None:
+    def __init__(self, catalog: Path, job: str, folders: Sequence[Path] = (), new: bool = False) -> None:
         from filelock import FileLock
+
+        self.folders, self.new = folders, new
 
         # Not local to a thread: a runner may end in another thread than it began in.
         self._lock = FileLock(f"{catalog}.{job}.runner", mode=0o600, thread_local=False)

@@ -17,11 +17,12 @@ if TYPE_CHECKING:
 _FULL = frozenset({ENOSPC, EDQUOT, EFBIG})
 
 
-def make_folder(path: Path) -> None:
-    """The catalog's folder exists; folders created here are accessible to their owner only (0700)."""
-    for folder in reversed([path.parent, *path.parent.parents]):
-        if not folder.exists():
-            folder.mkdir(mode=0o700, exist_ok=True)
+def make_folder(path: Path) -> tuple[Path, ...]:
+    """The catalog's folder exists; those created here are returned; they are their owner's only (0700)."""
+    lacking = tuple(folder for folder in reversed([path.parent, *path.parent.parents]) if not folder.exists())
+    for folder in lacking:
+        folder.mkdir(mode=0o700, exist_ok=True)
+    return lacking
 
 
 def refuse_unsafe(path: Path) -> None:

@@ -8,7 +8,7 @@ import os
 import shlex
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from importlib.resources import files
 from pathlib import Path
@@ -66,11 +66,15 @@ class Store:
             if not self.exists():
                 self._create()
 
-    def make_folder(self) -> None:
-        """The folder exists and is safe, so that a lock can be held before there is a catalog."""
+    def make_folder(self) -> tuple[Path, ...]:
+        """The folder exists and is safe, so that a lock can be held before there is a catalog.
+
+        Returns the folders that were created for it, outermost first.
+        """
         with our_errors(self.path):
-            make_folder(self.path)
+            made = make_folder(self.path)
             refuse_unsafe(self.path)
+            return made
 
     @contextmanager
     def reading(self) -> Iterator["DuckDBPyConnection"]:
@@ -98,9 +102,12 @@ class Store:
                 yield db
 
     @contextmanager
-    def writing(self) -> Iterator["DuckDBPyConnection"]:
-        """One transaction: committed at the end; an exception leaves the file as it was."""
-        with self._opened(read_only=False, act="write") as db:
+    def writing(self, create: bool = False) -> Iterator["DuckDBPyConnection"]:
+        """One transaction: committed at the end; an exception leaves the file as it was.
+
+        create: an empty catalog is made if there is none, and no other process can remove it before the commit.
+        """
+        with self._opened(read_only=False, act="write", create=create) as db:
             db.begin()
             yield db
             db.commit()
@@ -120,6 +127,17 @@ class Store:
                 yield
             finally:
                 door.release()
+
+    def remove(self, unused: Callable[["DuckDBPyConnection"], bool]) -> None:
+        """The file is gone, if nothing in it is of use."""
+        with self.locked("remove"):
+            if not self.exists():
+                return
+            with self._attached(self.path) as db:
+                if not unused(db):
+                    return
+            for file in (self.path, Path(f"{self.path}.wal"), Path(f"{self.path}.wake")):
+                file.unlink(missing_ok=True)
 
     def remove_locks(self) -> None:
         """The files of both locks are gone, if there is no catalog. A process that waits for one notices that its
@@ -165,9 +183,14 @@ class Store:
             ) from exc
 
     @contextmanager
-    def _opened(self, read_only: bool, act: str) -> Iterator["DuckDBPyConnection"]:
-        self._require_file()
+    def _opened(self, read_only: bool, act: str, create: bool = False) -> Iterator["DuckDBPyConnection"]:
+        if create:
+            self.make_folder()
+        else:
+            self._require_file()
         with self.locked(act):
+            if create and not self.exists():
+                self._create()
             if not self.exists():  # it was moved away while this waited
                 raise self._missing(dict.fromkeys(left_at(self.path), False))
             refuse_unsafe(self.path)

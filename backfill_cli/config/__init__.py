@@ -99,6 +99,10 @@ class JobConfig:
         options = resolve(self.upstream, "upstream", self._context)
         return upstream_of(self.tree["upstream"]).open(options, self.table_specs())
 
+    def unreached_upstream(self) -> "Upstream":
+        """The upstream with its references as they are written: for what it can say without being reached."""
+        return upstream_of(self.tree["upstream"]).open(self.upstream, self.table_specs())
+
     def open_sink(self) -> "Sink":
         """The sink, secrets resolved. Raises ConfigError for a reference that cannot be resolved."""
         return sink_of(self.tree["sink"]).open(resolve(self.sink, "sink", self._context))

@@ -25,7 +25,14 @@ from backfill_cli.contracts.sink import (
 from backfill_cli.contracts.spool import SpoolEntry
 from backfill_cli.contracts.store import JobDefinition, JobStore
 from backfill_cli.contracts.table import TableSpec
-from backfill_cli.contracts.taking import HeldUpstream, SpoolingUpstream, Taken, TakenTable, TakingUpstream
+from backfill_cli.contracts.taking import (
+    HeldUpstream,
+    SpoolingUpstream,
+    Taken,
+    TakenTable,
+    TakingUpstream,
+    WaitingUpstream,
+)
 from backfill_cli.contracts.upstream import (
     AdvisingUpstream,
     ApartUpstream,
@@ -87,4 +94,5 @@ __all__ = [
     "UpstreamCapabilities",
     "UpstreamConnector",
     "VerifiableSink",
+    "WaitingUpstream",
 ]

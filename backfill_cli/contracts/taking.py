@@ -140,6 +140,29 @@ class HeldUpstream(Protocol):
         """
         ...
 
+    def may_release(self, pin: Pin) -> None:
+        """Raise what `release` would raise now. Changes nothing; called before anything of the job is dropped."""
+        ...
+
+    def removal(self, pin: Pin, mark: str | None) -> Sequence[str]:
+        """The statements that remove by hand what `release` would, or `sweep` under this mark.
+
+        Asks nothing: the upstream need not be reached, and references in its options need not be resolved.
+        """
+        ...
+
+
+@runtime_checkable
+class WaitingUpstream(Protocol):
+    """An upstream that can tell for whom it waits."""
+
+    def waits_for(self) -> str:
+        """For whom a call in another thread waits, and what would end that (`with_way_on`); empty for nobody.
+
+        Changes nothing. Raises BackfillError within some seconds.
+        """
+        ...
+
 
 @runtime_checkable
 class SpoolingUpstream(Protocol):

@@ -8,7 +8,7 @@ from backfill_cli.model.job import JobState
 from backfill_cli.view.hints import from_here, of_file
 
 
-def limited_by(row: JobRow, progress: Progress) -> str:
+def limited_by(row: JobRow, progress: Progress | None) -> str:
     """What limits the job now, and the command that changes it; for a job without a runner, the lack of one."""
     go_on = f"backfill resume {row.name}"
     if row.state == JobState.FAILED:
@@ -20,13 +20,24 @@ def limited_by(row: JobRow, progress: Progress) -> str:
         return with_way_on(f"done: {row.reason}", follow, "follow")
     if row.state == JobState.DONE:
         return with_way_on(f"done: {row.reason}{paused}: the next run will wait", go_on)
+    if row.shown_state == JobState.STARTING and row.ended:
+        return "starting: a new runner has not claimed the job yet"
     if row.ended:
         return with_way_on(f"stopped{paused}", go_on)
+    if not row.created and not row.live:
+        who = f"pid {row.lease.pid} on {row.lease.host}"
+        again = of_file("backfill start --config FILE", from_here(row.config_file))
+        return with_way_on(
+            f"no runner: the start, {who}, died before the job was created (it was at: {parted(row.reason)[0]})",
+            again,
+        )
     if not row.live:
         seen = f" (last seen {spell_moment(row.lease.renewed_ms)})" if row.dead else ""
         return with_way_on(f"no runner: the last one, {_runner(row)}, is gone{seen}{paused}", go_on)
     if row.state == JobState.STARTING:
         return row.reason
+    if progress is None:
+        return "starting"
     if row.shown_state == JobState.STOPPING:
         return progress.waiting_for or "stopping: the current epoch commits first"
     if row.control.paused:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from backfill_cli.catalog import SplitGroup
-from backfill_cli.catalog.moments import spell_epoch
+from backfill_cli.catalog.moments import spell_epoch, spell_moment
 from backfill_cli.model.checkpoint import PartitionProgress, Totals, Written
 from backfill_cli.model.units import spell_duration, spell_size
 from backfill_cli.model.upstream import SpoolView
@@ -48,7 +48,23 @@ def jobs_table(views: Sequence[JobView]) -> str:
 
 def job_details(view: JobView) -> str:
     """One fact per line, `name: value`."""
-    facts = [
+    return _listed(_facts(view) if view.created else _facts_of_start(view))
+
+
+def _facts_of_start(view: JobView) -> list[tuple[str, str]]:
+    """Of a job that is being created, or whose start died: it has no numbers yet."""
+    since = view.runner.claimed_ms or view.created_ms
+    return [
+        ("job", view.name),
+        ("state", f"{view.state} (being created)" if view.runner.alive else f"{view.state} (never created)"),
+        ("since", spell_moment(since)),
+        spell_limit(view),
+        ("runner", spell_runner(view)),
+    ]
+
+
+def _facts(view: JobView) -> list[tuple[str, str]]:
+    return [
         ("job", view.name),
         ("state", f"{view.state} ({view.reason})" if view.reason else view.state),
         ("phase", spell_phase(view.phase)),
@@ -77,6 +93,9 @@ def job_details(view: JobView) -> str:
         ("runner", spell_runner(view)),
         *((("numbers", age),) if (age := spell_age(view)) is not None else ()),
     ]
+
+
+def _listed(facts: Sequence[tuple[str, str]]) -> str:
     width = max(len(name) for name, _ in facts) + 1
     return "\n".join(f"{(name + ':').ljust(width)} {value}" for name, value in facts)
 

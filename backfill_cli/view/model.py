@@ -48,7 +48,8 @@ class JobView:
     not in the sink yet (strategy chain), None if the log is read directly. quarantined: sink table → rows that
     could not be read and are kept in it, since the job began. verified: what the last verify found, None before
     one. changes_per_s, written_per_s: recent rates, None while the snapshot is read. doing: what the runner is
-    doing; doing_s: for how long; None between two barriers, and if the runner has not reported it.
+    doing; doing_s: for how long; None between two barriers, and if the runner has not reported it. created: False
+    for a job that is being created, or whose start died before it was (state `dead`).
     """
 
     name: str
@@ -98,6 +99,7 @@ class JobView:
     doing_s: float | None = None
     written_per_s: Written | None = None
     rows_estimated: bool = False
+    created: bool = True
 
 
 def job_view(
@@ -114,7 +116,7 @@ def job_view(
     in_snapshot = progress.phase == Phase.SNAPSHOT
     return JobView(
         name=row.name,
-        state=DEAD if row.dead else row.shown_state.value,
+        state=shown_state(row),
         phase=progress.phase.value,
         epoch=committed_epoch(row),
         rows_read=progress.rows_read,
@@ -160,7 +162,13 @@ def job_view(
         doing_s=_doing_s(row, progress, now_ms),
         written_per_s=progress.written_per_s if at_work else None,
         rows_estimated=progress.rows_estimated,
+        created=row.created,
     )
+
+
+def shown_state(row: JobRow) -> str:
+    """The state as people see it: a runner that died could not store another one."""
+    return DEAD if row.dead else row.shown_state.value
 
 
 def _doing_s(row: JobRow, progress: Progress, now_ms: int | None) -> float | None:

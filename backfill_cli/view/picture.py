@@ -152,6 +152,8 @@ def beginning_picture(name: str, doing: str, footer: str) -> RenderableType:
 
 def job_picture(view: JobView, room: Room = ROOMY) -> RenderableType:
     """One job in full, or what there is room for."""
+    if not view.created:
+        return Padding(Group(_title(view), Text(), _limit(view, details=True)), (1, 2))
     view = view if room.partitions else replace(view, partitions=())
     parts: list[RenderableType] = [_title(view), _phases(view), bars(view, room.groups), _numbers(view)]
     lags = [*view.recent_lag_s, *([view.lag_s] if view.lag_s is not None else [])]
@@ -170,7 +172,8 @@ def _state(view: JobView) -> Text:
 
 def _title(view: JobView) -> RenderableType:
     name = Text.assemble((shown(view.name), "bold"), "  ", _state(view))
-    return row(name, Text(f"{shown(view.strategy)}, until {shown(view.until)}", style=QUIET))
+    terms = f"{shown(view.strategy)}, until {shown(view.until)}" if view.created else "being created"
+    return row(name, Text(terms, style=QUIET))
 
 
 def _phases(view: JobView) -> RenderableType:
@@ -251,7 +254,7 @@ def _limit(view: JobView, details: bool) -> RenderableType:
         facts.append(("now", spell_doing(view), QUIET))
     if view.pending_commands:
         facts.append(("requested", ", ".join(view.pending_commands), ""))
-    if details:
+    if details and view.created:
         facts.append(("epoch", spell_epoch(view.epoch), QUIET))
     if view.verified is not None:
         facts.append(("verified", spell_verified(view.verified), QUIET if view.verified.equal else WARN))

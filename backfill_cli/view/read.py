@@ -15,18 +15,13 @@ def read_jobs(catalog: Catalog, name: str | None) -> list[JobView]:
     now_ms = time.time_ns() // 1_000_000
     if name is not None:
         return [job_view(*catalog.close_look(name, GROUPS, LEDGER), now_ms=now_ms)]
-    return [job_view(row, now_ms=now_ms) for row in catalog.jobs()]
+    return [job_view(row, now_ms=now_ms) for row in catalog.listed()]
 
 
 def watched_jobs(catalog: Catalog, name: str | None) -> list[JobView]:
-    """As `read_jobs`, but a single job is read in full, and a named one may still be starting."""
+    """As `read_jobs`, but a single job is read in full."""
     if name is not None:
-        try:
-            return read_jobs(catalog, name)
-        except NoSuchJob:
-            if not catalog.is_held(name):
-                raise
-            return []
+        return read_jobs(catalog, name)
     try:
         views = read_jobs(catalog, None)
         return read_jobs(catalog, views[0].name) if len(views) == 1 else views

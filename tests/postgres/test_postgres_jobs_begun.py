@@ -72,7 +72,7 @@ def test_what_a_start_that_was_cut_off_holds_is_told_and_dropped(
     assert "backfill drop orders --confirm orders" in check.fix
     assert db(slots) == [(2,)]
     done = drop("orders", run.catalog)
-    assert (done.left, db(slots), db("SELECT count(*) FROM pg_publication")) == (None, [(0,)], [(0,)])
+    assert (done.left, db(slots), db("SELECT count(*) FROM pg_publication")) == ((), [(0,)], [(0,)])
     assert run.catalog.starts.of("orders") is None
     with pytest.raises(NoSuchJob):
         drop("orders", run.catalog)

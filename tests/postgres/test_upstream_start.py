@@ -1,5 +1,8 @@
 """A start that was killed while it made its slot: the next one knows what is its own, and touches nothing else."""
 
+import re
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
@@ -12,7 +15,7 @@ from postgres_database import Database, database
 
 from backfill_cli import failpoint
 from backfill_cli.contracts import TableSpec
-from backfill_cli.errors import StateConflict, Transient, UsageError
+from backfill_cli.errors import StateConflict, Transient, UsageError, parted
 from backfill_cli.model.plan import ChangeWindow
 from backfill_cli.model.upstream import Pin
 from backfill_cli.upstreams.postgres import taking
@@ -262,3 +265,60 @@ def test_columns_that_changed_while_rows_were_read_are_named_with_their_table(
     with pytest.raises(Transient, match="table 't': its columns changed while rows were read"):
         upstream.take(None, window, {}, dict(pin.schema), "unused")
     upstream.close()
+
+
+def wait_of(upstream: Any) -> str:
+    """For whom it waits, once it does."""
+    until = time.monotonic() + 20
+    while not (told := upstream.waits_for()):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    return str(told)
+
+
+def waits_told(db: Database) -> tuple[str, str]:
+    """What a start says that waits for its slot, and what to type: it is typed, and the start goes on."""
+    upstream = opened(db)
+    upstream.pin()
+    holding = threading.Thread(target=upstream.hold, args=[db.name], daemon=True)
+    holding.start()
+    said, _, way_on = parted(wait_of(upstream))
+    db(next(words for words in re.split(r" or |: |, ", way_on) if words.startswith(("ROLLBACK", "SELECT"))))
+    holding.join(20)
+    assert held(db) == [f"{MARK}{db.name}", db.name]
+    assert upstream.waits_for() == ""
+    upstream.close()
+    return said, way_on
+
+
+def test_a_start_says_that_it_waits_for_a_prepared_transaction_and_what_ends_it(db: Database) -> None:
+    with psycopg.connect(db.dsn, autocommit=True) as other:
+        for statement in ("BEGIN", "INSERT INTO t VALUES (1, 'a')", f"PREPARE TRANSACTION 'it''s {db.name}'"):
+            other.execute(statement.encode())
+    said, way_on = waits_told(db)
+    assert f"prepared transaction 'it''s {db.name}' of role postgres in database {db.name}, since 2" in said
+    assert way_on.startswith(f"ROLLBACK PREPARED 'it''s {db.name}'")
+
+
+def test_a_start_says_that_it_waits_for_an_open_transaction_and_what_ends_it(db: Database) -> None:
+    other = psycopg.connect(db.dsn, application_name="a long report")
+    other.execute("INSERT INTO t VALUES (1, 'a')")
+    said, way_on = waits_told(db)
+    assert f"process {other.info.backend_pid} (a long report, role postgres, database {db.name})" in said
+    assert way_on.endswith(f"SELECT pg_terminate_backend({other.info.backend_pid})")
+    other.close()
+
+
+def test_a_lock_of_a_prepared_transaction_is_told_too(db: Database) -> None:
+    with psycopg.connect(db.dsn, autocommit=True) as other:
+        for statement in ("BEGIN", "LOCK TABLE t IN ACCESS EXCLUSIVE MODE", f"PREPARE TRANSACTION '{db.name}'"):
+            other.execute(statement.encode())
+    upstream = opened(db)
+    with psycopg.connect(db.dsn, autocommit=True) as waiting:
+        upstream._waiting = waiting.info.backend_pid
+        reading = threading.Thread(target=waiting.execute, args=["SELECT count(*) FROM t"], daemon=True)
+        reading.start()
+        assert f"prepared transaction '{db.name}'" in wait_of(upstream)
+        db(f"ROLLBACK PREPARED '{db.name}'")
+        reading.join(20)
+        assert not reading.is_alive()

@@ -4,6 +4,7 @@ import json
 import os
 import shlex
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.config.differences import differences, moved
-from backfill_cli.contracts import HeldUpstream, JobDefinition, SinkTable, Upstream, own
+from backfill_cli.contracts import CheckedSink, HeldUpstream, JobDefinition, SinkTable, Upstream, own
 from backfill_cli.engine.job.ownership import require_lost, require_new, take
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.job.select import (
@@ -28,7 +29,7 @@ from backfill_cli.engine.staging.files import nothing_left, require_shared
 from backfill_cli.engine.staging.partitions import side_table
 from backfill_cli.engine.staging.sample import require_readable
 from backfill_cli.engine.staging.schemas import sink_schema
-from backfill_cli.errors import StateConflict, UsageError
+from backfill_cli.errors import BackfillError, StateConflict, UsageError
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.codec import decode
 from backfill_cli.model.job import Control
@@ -55,7 +56,10 @@ _HOW_WRITTEN = (
 def create(
     config: JobConfig, catalog: Catalog, resources: Resources, until: str, into_existing: bool
 ) -> JobDefinition:
-    """Check everything that can be checked, create the sink's tables, then the job: an error leaves no trace."""
+    """Check everything that can be checked, hold the upstream, create the sink's tables, then the job.
+
+    An error leaves no trace: what is made first is what an error can remove again.
+    """
     name = config.job.name
     held = resources.patiently(lambda: require_new(name, catalog, resources.sink))
     settle_before(config, catalog, resources)
@@ -75,11 +79,20 @@ def create(
         require_spool_free(config)
         require_shared(config, resources.spark)
         resources.patiently(lambda: require_readable(lambda: resources.spark, upstream, config, pin))
-    resources.patiently(lambda: resources.sink.prepare(name, tables, into_existing))
-    resources.patiently(lambda: take(name, catalog, resources.sink, held))
+    sink = resources.sink
+    if isinstance(sink, CheckedSink):
+        checked = sink
+        resources.patiently(lambda: checked.check(name, tables, into_existing))
     with holding(config, catalog, upstream, pin, resources) as held_pin:
+        resources.patiently(lambda: sink.prepare(name, tables, into_existing))
+        resources.patiently(lambda: take(name, catalog, sink, held))
         definition, checkpoint = _begun(config, upstream, held_pin, until, tables)
-        catalog.create_job(definition, Control(rate=config.throttle.rate), checkpoint)
+        try:
+            catalog.create_job(definition, Control(rate=config.throttle.rate), checkpoint)
+        except BaseException:
+            with suppress(BackfillError):  # else the sink would belong to a catalog that never had the job
+                sink.forget(name)
+            raise
     return definition
 
 

@@ -17,7 +17,7 @@ from backfill_cli.contracts.cutover import CutoverSink, Swap
 from backfill_cli.engine.job.ownership import require_lost
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.job.starting import settle
-from backfill_cli.errors import BackfillError, NoSuchJob, StateConflict, UsageError
+from backfill_cli.errors import BackfillError, HistoryGone, NoSuchJob, StateConflict, UsageError
 from backfill_cli.failpoint import hit
 from backfill_cli.model.begun import Begun
 from backfill_cli.model.codec import decode
@@ -29,31 +29,41 @@ from backfill_cli.model.upstream import Pin
 class Dropped:
     """known: whether the sink knew the job; it does not if the job was dropped half-way, or if its file is gone.
 
-    left: what is still in the upstream, and how to remove it; None for nothing. tables: the sink's. gone: whether
-    they were dropped with their rows; otherwise they stay. live: names that people query and that are, and stay,
-    views of these tables.
+    left: the statements that remove what is still in the upstream. why: why it is. tables: the sink's. gone:
+    whether they were dropped with their rows; otherwise they stay. live: names that people query and that are, and
+    stay, views of these tables.
     """
 
     known: bool
-    left: str | None = None
+    left: tuple[str, ...] = ()
+    why: str = ""
     tables: tuple[str, ...] = ()
     gone: bool = False
     live: tuple[LiveName, ...] = ()
 
 
-def drop(name: str, catalog: Catalog, without_sink: bool = False, with_rows: bool = False) -> Dropped:
+def drop(
+    name: str,
+    catalog: Catalog,
+    without_sink: bool = False,
+    with_rows: bool = False,
+    without_upstream: bool = False,
+) -> Dropped:
     """Remove the job from catalog, sink, staging and upstream; without with_rows, the sink's rows stay.
 
     If another catalog has taken the job over, its markers, its staging and what it holds in the upstream belong to
-    that catalog and stay. Raises Held while a runner has the job, here or elsewhere. An upstream that cannot be
-    reached does not prevent the drop: what is left in it is reported. without_sink: the sink is gone for good and
-    is not accessed. Raises UsageError, with_rows, for tables that had rows before the job, or that people query.
+    that catalog and stay. Raises Held while a runner has the job, here or elsewhere, and before anything changes
+    what reaching the upstream raises. without_sink, without_upstream: that system is not accessed; what is left in
+    the upstream is reported. Raises UsageError, with_rows, for tables that had rows before the job, or that people
+    query.
     """
-    left = None
     with catalog.lock_job(name) as lock, ExitStack() as held_open:
         begun = catalog.starts.of(name)
-        if begun is not None and name not in {row.name for row in catalog.jobs()}:
-            return _start_dropped(begun, catalog, without_sink)
+        if name not in {row.name for row in catalog.jobs()}:
+            config = _config_of_start(name, catalog, begun)
+            done = _start_dropped(name, config, begun, catalog, without_sink, without_upstream)
+            catalog.leave_nothing(lock)
+            return done
         definition = catalog.definition(name)
         dropped = _to_drop(definition) if with_rows else ()
         config = from_stored(definition.config)
@@ -62,6 +72,9 @@ def drop(name: str, catalog: Catalog, without_sink: bool = False, with_rows: boo
         live = _live(definition, config, resources.sink) if known and ours else ()
         if dropped:
             _refuse_queried(name, live)
+        left = _Left(name, config, definition.pin)
+        if ours and not without_upstream:
+            left.require_reached(resources)
         # Claimed, so that no runner elsewhere resumes the job between the check and the end.
         with catalog.claim(name, user(), time.time_ns() // 1_000_000, lock):
             hit("drop-claimed")
@@ -69,7 +82,7 @@ def drop(name: str, catalog: Catalog, without_sink: bool = False, with_rows: boo
                 if known and dropped:  # first, because it can be refused while nothing has changed
                     resources.sink.drop(dropped)
                     hit("drop-tables-dropped")
-                left = _released(resources, definition.pin, begun)
+                left.release(resources, begun, without_upstream)
                 if not without_sink:
                     resources.sink.forget(name)
                 hit("drop-forgotten")
@@ -77,7 +90,8 @@ def drop(name: str, catalog: Catalog, without_sink: bool = False, with_rows: boo
                 hit("drop-unstaged")
             catalog.drop(name, lock)
             catalog.leave_nothing(lock)
-            return Dropped(known, left, _tables(definition), gone=known and ours and with_rows, live=live)
+            gone = known and ours and with_rows
+            return Dropped(known, left.statements, left.why, _tables(definition), gone, live)
 
 
 def _to_drop(definition: JobDefinition) -> tuple[SinkTable, ...]:
@@ -146,39 +160,85 @@ def _asked(name: str, catalog: Catalog, resources: Resources) -> tuple[bool, boo
     return known, held is None or held == ours or (ours is not None and held.catalog == ours.catalog)
 
 
-def _start_dropped(begun: Begun, catalog: Catalog, without_sink: bool) -> Dropped:
+def _config_of_start(name: str, catalog: Catalog, begun: Begun | None) -> JobConfig:
+    """The config of a start that did not complete. Raises NoSuchJob if there is none."""
+    starter = catalog.starters.of(name)
+    if begun is None and starter is None:
+        catalog.job(name)  # raises, with the names of those that exist
+    told = begun.config if begun is not None else starter.config if starter is not None else ""
+    return from_stored(told)
+
+
+def _start_dropped(
+    name: str, config: JobConfig, begun: Begun | None, catalog: Catalog, without_sink: bool, without_upstream: bool
+) -> Dropped:
     """Nothing is left of a start that did not complete, except tables without rows in the sink."""
-    config = from_stored(begun.config)
     with Resources(config) as resources:
-        _, ours = (False, False) if without_sink else _asked(begun.job, catalog, resources)
-        left = None
-        try:
-            settle(begun.job, catalog)
-        except BackfillError as error:
-            said = " ".join(error.message.split())
-            left = f"replication slots or tags whose names end in {begun.mark!r}; remove them by hand: {said}"
+        _, ours = (False, False) if without_sink else _asked(name, catalog, resources)
+        left: tuple[str, ...] = ()
+        if begun is not None and without_upstream:
+            left = _removal(config, begun.pin, begun.mark)
+        elif begun is not None:
+            settle(name, catalog)
         if ours:
-            resources.sink.forget(begun.job)
-        _remove_files(config, begun.job)
-        catalog.starts.end(begun.job)
-        return Dropped(False, left)
+            resources.sink.forget(name)
+        _remove_files(config, name)
+        catalog.starts.end(name)
+        return Dropped(False, left, NOT_ASKED if left else "")
 
 
-def _released(resources: Resources, pin: Pin, begun: Begun | None = None) -> str | None:
-    """The upstream no longer holds anything for the job; otherwise, what is left in it, and why."""
-    try:
-        upstream = resources.upstream
-        if isinstance(upstream, HeldUpstream):
-            upstream.release(pin)
-            if begun is not None:
-                upstream.kept(begun.mark, pin)
-    except BackfillError as error:
-        said = " ".join(error.message.split())
-        return f"what the job held there (its replication slot) stays; remove it by hand: {said}"
-    return None
+NOT_ASKED = "it was not asked to remove it"
 
 
-def drop_from_sink(name: str, catalog: Catalog, config: JobConfig, with_rows: bool = False) -> Dropped:
+class _Left:
+    """What a job leaves in its upstream. statements: those that remove it. why: why it stays."""
+
+    def __init__(self, job: str, config: JobConfig, pin: Pin) -> None:
+        self._job, self._config, self._pin = job, config, pin
+        self.statements: tuple[str, ...] = ()
+        self.why = ""
+
+    def require_reached(self, resources: Resources) -> None:
+        """The upstream answers, and lets the job go. Raises what prevents it; then nothing has changed.
+
+        Another system behind the same options does not: what the job held is not there.
+        """
+        try:
+            upstream = resources.upstream
+            if isinstance(upstream, HeldUpstream):
+                upstream.may_release(self._pin)
+        except (StateConflict, HistoryGone):
+            return
+        except BackfillError as error:
+            instead = f"backfill drop {self._job} --without-upstream --confirm {self._job}"
+            without = f"or leave there what the job holds, and see how to remove it: {instead}"
+            error.hint = f"{error.hint}; {without}" if error.hint else without
+            raise
+
+    def release(self, resources: Resources, begun: Begun | None, without: bool) -> None:
+        """The upstream no longer holds anything for the job, or `statements` remove it."""
+        if without:
+            self.statements, self.why = _removal(self._config, self._pin), NOT_ASKED
+            return
+        try:
+            upstream = resources.upstream
+            if isinstance(upstream, HeldUpstream):
+                upstream.release(self._pin)
+                if begun is not None:
+                    upstream.kept(begun.mark, self._pin)
+        except (StateConflict, HistoryGone) as error:
+            self.statements, self.why = _removal(self._config, self._pin), " ".join(error.message.split())
+
+
+def _removal(config: JobConfig, pin: Pin, mark: str | None = None) -> tuple[str, ...]:
+    """The statements that remove what a job, or a start with this mark, holds; without asking the upstream."""
+    upstream = config.unreached_upstream()
+    return tuple(upstream.removal(pin, mark)) if isinstance(upstream, HeldUpstream) else ()
+
+
+def drop_from_sink(
+    name: str, catalog: Catalog, config: JobConfig, with_rows: bool = False, without_upstream: bool = False
+) -> Dropped:
     """As `drop`, for a job whose catalog is lost, in the sink and the upstream of `config`.
 
     Raises NoSuchJob when the sink has no record of the job, Held while its catalog or a runner of it exists,
@@ -202,13 +262,20 @@ def drop_from_sink(name: str, catalog: Catalog, config: JobConfig, with_rows: bo
         live = () if definition is None else _live(definition, from_stored(definition.config), sink)
         if dropped:
             _refuse_queried(name, live)
+        left = None if definition is None else _Left(name, config, definition.pin)
+        if left is not None and not without_upstream:
+            left.require_reached(resources)
+        if dropped:
             sink.drop(dropped)
             hit("drop-tables-dropped")
-        left = None if definition is None else _released(resources, definition.pin)
+        if left is not None:
+            left.release(resources, None, without_upstream)
         _remove_files(_as_saved(saved, config), name)
         hit("drop-unstaged")
         sink.forget(name)
-        return Dropped(True, left, () if definition is None else _tables(definition), bool(dropped), live)
+        if definition is None or left is None:
+            return Dropped(True)
+        return Dropped(True, left.statements, left.why, _tables(definition), bool(dropped), live)
 
 
 def _as_saved(saved: SavedJob | None, config: JobConfig) -> JobConfig:

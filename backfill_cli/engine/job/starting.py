@@ -1,6 +1,7 @@
 """What a start holds upstream before its job exists: noted first, so that a killed start leaves nothing."""
 
 import json
+import threading
 import time
 import uuid
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.catalog.moments import spell_moment
 from backfill_cli.config import from_stored
-from backfill_cli.contracts import HeldUpstream, Upstream
+from backfill_cli.contracts import HeldUpstream, Upstream, WaitingUpstream
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.errors import BackfillError, Transient
 from backfill_cli.failpoint import hit
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from backfill_cli.catalog import Catalog
     from backfill_cli.config import JobConfig
     from backfill_cli.model.upstream import Pin
+
+
+LOOK_S = 0.5
+"""How often an upstream is asked for whom it waits."""
 
 
 @contextmanager
@@ -38,7 +43,8 @@ def holding(
     resources.patiently(lambda: catalog.starts.begin(begun))
     hit("start-begun")
     try:
-        resources.patiently(lambda: upstream.hold(mark))
+        with _waits_told(upstream, resources):
+            resources.patiently(lambda: upstream.hold(mark))
         hit("start-held")
         held = resources.patiently(resources.upstream.pin)
         if held.schema != pin.schema:
@@ -50,6 +56,32 @@ def holding(
         raise
     hit("start-made")
     resources.patiently(lambda: _settle(begun, catalog, upstream))
+
+
+@contextmanager
+def _waits_told(upstream: Upstream, resources: Resources) -> Iterator[None]:
+    """Inside the block it is told for whom the upstream waits, and what would end the wait."""
+    if not isinstance(upstream, WaitingUpstream):
+        yield
+        return
+    over = threading.Event()
+
+    def look() -> None:
+        seen = ""
+        while not over.wait(LOOK_S):
+            with suppress(BackfillError):
+                waits = upstream.waits_for()
+                if waits and waits != seen and not over.is_set():
+                    resources.tell(f"waiting: {waits}")
+                seen = waits
+
+    thread = threading.Thread(target=look, name="waits", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def settle(job: str, catalog: "Catalog", of_another: bool = False) -> None:
@@ -69,7 +101,7 @@ def settle(job: str, catalog: "Catalog", of_another: bool = False) -> None:
     except BackfillError as error:
         error.message = f"{spell_begun(begun)}, and what it left upstream could not be removed: {error.message}"
         if job not in {row.name for row in catalog.jobs()}:
-            without = f"to start without it: backfill drop {job} --confirm {job}"
+            without = f"to leave it there: backfill drop {job} --without-upstream --confirm {job}"
             error.hint = f"{error.hint}; or {without}" if error.hint and not of_another else without
         raise
 

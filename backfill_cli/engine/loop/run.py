@@ -30,6 +30,7 @@ from backfill_cli.engine.loop.orchestrator import Orchestrator, Tick
 from backfill_cli.engine.loop.ports import Job, Ports, Settings
 from backfill_cli.engine.loop.process import Heartbeat, Signals, run_loop, steady_ms
 from backfill_cli.engine.loop.recovery import recover
+from backfill_cli.engine.loop.visible import visible
 from backfill_cli.engine.spool.beside import taking
 from backfill_cli.engine.spool.open import open_spooled
 from backfill_cli.engine.spool.upstream import SpooledUpstream
@@ -65,12 +66,10 @@ def start(
         known = _definition(catalog, name)
         if known is None:
             try:
-                known = create(config, catalog, resources, until, into_existing)
-            except BaseException as error:  # Ctrl-C, too
-                with suppress(BackfillError):
-                    catalog.leave_nothing(lock)
-                told = error.without_job() if isinstance(error, BackfillError) else error
-                raise told from error.__cause__
+                with visible(config, catalog, lock, resources, run.signals.wake):
+                    known = create(config, catalog, resources, until, into_existing)
+            except BackfillError as error:
+                raise error.without_job() from error.__cause__
             return run.created(known, config, resources, lock)
         require_same(known, config, catalog.change_logs.has_been_read(name))
         require_same_strategy(known, config, resources.upstream)

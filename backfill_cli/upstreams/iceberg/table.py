@@ -50,6 +50,10 @@ class Table:
         """Spark has to read these: an error that names one of them is about this table."""
         self.asked.extend(one for one in snapshots if one not in self.asked)
 
+    def if_there(self) -> Held | None:
+        """The table's current metadata; None if it does not exist."""
+        return self._look.now()
+
     def now(self) -> Held:
         """The table's current metadata. Raises UsageError if it does not exist."""
         held = self._look.now()

@@ -1,7 +1,7 @@
 """An Iceberg table's two sides as one upstream, and the tag that keeps the pinned snapshot while it is read."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import TableSpec
@@ -90,16 +90,35 @@ class IcebergUpstream(Pair):
                 self._drop(self._side.tables[name], tag)
 
     def release(self, pin: Pin) -> None:
+        for one, tag in self._held_by(pin):
+            self._drop(one, tag)
+
+    def may_release(self, pin: Pin) -> None:
+        for _ in self._held_by(pin):
+            pass
+
+    def _held_by(self, pin: Pin) -> Iterator[tuple[SnapshotTable, str]]:
+        """The tables with the tag that the job has on each; one that is gone has none. Raises StateConflict."""
         for name, told in json.loads(pin.identity).get("iceberg", {}).items():
             one = self._side.tables[name]
-            held = one.table.now()
+            held = one.table.if_there()
+            if held is None or told["tag"] is None:
+                continue
             if str(held.told.table_uuid) != told["id"]:
                 raise StateConflict(
                     f"{one.table.place}: the table was replaced: its id is {held.told.table_uuid}",
                     f"remove the tag {told['tag']} from the table with the id {told['id']}, if it still exists",
                 )
-            if told["tag"] is not None:
-                self._drop(one, told["tag"])
+            yield one, told["tag"]
+
+    def removal(self, pin: Pin, mark: str | None) -> Sequence[str]:
+        tags = _tags(pin) if mark is None else dict.fromkeys(self._side.tables, _tag(mark))
+        places = {name: self._side.tables[name].table.place for name in tags}
+        return [
+            f"{places[name].in_spark}{places[name].alter(f'DROP TAG IF EXISTS {tag}')}"
+            for name, tag in tags.items()
+            if tag is not None
+        ]
 
     def _drop(self, one: SnapshotTable, tag: str) -> None:
         """The tag does not exist. Whether it did is read from metadata, without Spark."""

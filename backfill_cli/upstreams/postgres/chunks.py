@@ -17,6 +17,7 @@ from backfill_cli.contracts import Piece, own
 from backfill_cli.errors import BackfillError, LogFirst, Transient, UsageError
 from backfill_cli.postgres_says import INSTALL
 from backfill_cli.upstreams.postgres.client import SERVER, completed, of_state
+from backfill_cli.upstreams.postgres.holders import of_transaction, spelled
 from backfill_cli.upstreams.postgres.keys import literal
 from backfill_cli.upstreams.postgres.types import SET, Column, selected
 from backfill_cli.upstreams.postgres.values import as_arrow, from_adbc
@@ -154,23 +155,32 @@ def _until_seen(cursor: Any, chunk: Chunk) -> None:
         waits = _not_seen(cursor, chunk.sight)
         if waits is None:
             return
-        cursor.connection.rollback()
         if time.monotonic() > until:
-            raise Transient(
-                f"table {chunk.name!r}: {waits}",
-                "find the transaction that waits for a synchronous standby, or has been open for a long time: "
-                "SELECT pid, xact_start, state, wait_event, query FROM pg_stat_activity ORDER BY xact_start",
-            )
+            raise _waits(cursor, chunk, *waits)
+        cursor.connection.rollback()
         time.sleep(_WAIT_S)
 
 
-def _not_seen(cursor: Any, sight: Sight) -> str | None:
-    """What the snapshot does not show yet, for people; None if it shows everything."""
+def _waits(cursor: Any, chunk: Chunk, what: str, xid: int) -> Transient:
+    """The error that names who has the transaction, and what ends it."""
+    cursor.execute(of_transaction(xid))
+    row = cursor.fetchone()
+    who, way_on = ("", "") if row is None else spelled(row)
+    if row is None or chunk.sight.since is None:  # a commit that waits for a standby is not to be ended
+        way_on = (
+            "find the transaction that waits for a synchronous standby, or has been open for a long time: "
+            "SELECT pid, xact_start, state, wait_event, query FROM pg_stat_activity ORDER BY xact_start"
+        )
+    return Transient(f"table {chunk.name!r}: {what}" + (f": it is {who}" if who else ""), way_on)
+
+
+def _not_seen(cursor: Any, sight: Sight) -> tuple[str, int] | None:
+    """What the snapshot does not show yet, for people, and which transaction; None if it shows everything."""
     if sight.since is not None:
         cursor.execute("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint")
         (xmin,) = cursor.fetchone()
         if xmin < sight.since:
-            return f"transaction {xmin} began before the slot was created, and has not ended"
+            return f"transaction {xmin} began before the slot was created, and has not ended", xmin
     if sight.consumed:
         listed = ",".join(map(str, sight.consumed))
         cursor.execute(
@@ -179,7 +189,7 @@ def _not_seen(cursor: Any, sight: Sight) -> str | None:
         )
         (hidden,) = cursor.fetchone()
         if hidden is not None:
-            return f"transaction {hidden} was taken from the log, but no snapshot shows it yet"
+            return f"transaction {hidden} was taken from the log, but no snapshot shows it yet", hidden
     return None
 
 

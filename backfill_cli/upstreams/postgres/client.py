@@ -119,14 +119,15 @@ def connected_alone(dsn: str) -> "psycopg.Connection[Any]":
 def _is_shared(connection: "psycopg.Connection[Any]", dsn: str) -> bool:
     """Whether a second connection gets the same server process."""
     with asking("checking whether it is shared"), connected(dsn) as other:
-        ours, theirs = _process(connection), _process(other)  # a pool gives the one freed last
+        ours, theirs = backend(connection), backend(other)  # a pool gives the one freed last
         if ours == theirs:
             return True
         with other.transaction():  # or another process, while the first is in use
-            return _process(other) == ours or _process(connection) != ours
+            return backend(other) == ours or backend(connection) != ours
 
 
-def _process(connection: "psycopg.Connection[Any]") -> int:
+def backend(connection: "psycopg.Connection[Any]") -> int:
+    """The process id of the connection's server process."""
     row = connection.execute("SELECT pg_backend_pid()").fetchone()
     assert row is not None
     return int(row[0])

@@ -8,12 +8,15 @@ from backfill_cli.contracts import TableSpec
 from backfill_cli.model.position import Position
 from backfill_cli.model.upstream import HeldLog, Pin
 from backfill_cli.upstreams.postgres import checks, identity, marks, publications, slot
-from backfill_cli.upstreams.postgres.client import connected_alone
+from backfill_cli.upstreams.postgres.client import asking, backend, connected_alone
 from backfill_cli.upstreams.postgres.glance import glance, known
+from backfill_cli.upstreams.postgres.holders import holding_up
+from backfill_cli.upstreams.postgres.keys import literal
 from backfill_cli.upstreams.postgres.look import Look
 from backfill_cli.upstreams.postgres.options import PostgresOptions
 from backfill_cli.upstreams.postgres.pending import lsn_of
 from backfill_cli.upstreams.postgres.tables import called
+from backfill_cli.upstreams.postgres.types import quoted
 
 
 class Holding:
@@ -22,6 +25,7 @@ class Holding:
     def __init__(self, options: PostgresOptions, specs: Sequence[TableSpec]) -> None:
         self._options, self._specs = options, specs
         self._look = Look(specs)
+        self._waiting: int | None = None  # the server process that may wait for others
         self._made = False  # by this process: no mark is needed to know it
 
     @cached_property
@@ -50,9 +54,20 @@ class Holding:
         return [*made, *checks.generated(self._look.listed), *checks.lost_with_a_key(movable)]
 
     def hold(self, mark: str) -> None:
-        options = self._options
-        marks.make(self._alive(), options, mark, self._look.listed)
+        options, connection = self._options, self._alive()
+        self._waiting = backend(connection)
+        try:
+            marks.make(connection, options, mark, self._look.listed)
+        finally:
+            self._waiting = None
         self._made = True
+
+    def waits_for(self) -> str:
+        pid = self._waiting
+        if pid is None:
+            return ""
+        with glance(self._options.dsn) as connection:
+            return holding_up(connection, pid)
 
     def kept(self, mark: str, pin: Pin) -> None:
         self._require_database_of(pin)
@@ -85,6 +100,18 @@ class Holding:
     def release(self, pin: Pin) -> None:
         self._require_database_of(pin)
         slot.remove(self._connection, self._options.slot, self._options.publication)
+
+    def may_release(self, pin: Pin) -> None:
+        self._require_database_of(pin)
+        with asking("checking what the job holds"):
+            slot.require_free(slot.now(self._connection, self._options.slot), self._options.slot)
+
+    def removal(self, pin: Pin, mark: str | None) -> Sequence[str]:
+        slots = [self._options.slot] if mark is None else [marks.name(mark), self._options.slot]
+        return [
+            *(f"SELECT pg_drop_replication_slot({literal(name)})" for name in slots),
+            f"DROP PUBLICATION {quoted(self._options.publication)} (only if no other job uses it)",
+        ]
 
     def _require_database_of(self, pin: Pin) -> None:
         identity.require_same_database(pin.identity, slot.now(self._alive(), self._options.slot))

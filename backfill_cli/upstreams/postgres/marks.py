@@ -42,7 +42,7 @@ def make(connection: "Connection", options: PostgresOptions, mark: str, tables: 
         _drop(connection, options, mark)  # of an attempt whose answer was lost
         slot.require_none(slot.now(connection, options.slot), options.slot)
         publications.use(connection, options.publication, tables, options.slot)
-        first = _name(mark) if _has_room(connection) else options.slot
+        first = name(mark) if _has_room(connection) else options.slot
         connection.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (first,))
         if first != options.slot:
             hit("slot-marked")
@@ -86,7 +86,7 @@ def _stand(connection: "Connection", mark: str, named: str) -> tuple[str | None,
 
     Raises Transient while the server is still creating the mark for a start that was killed.
     """
-    row = connection.execute(_STAND, (_name(mark), named)).fetchone()
+    row = connection.execute(_STAND, (name(mark), named)).fetchone()
     assert row is not None
     marked, pid, there, is_ours = row
     if pid is not None:
@@ -104,5 +104,6 @@ def _has_room(connection: "Connection") -> bool:
     return row is not None and row[0] > 1
 
 
-def _name(mark: str) -> str:
+def name(mark: str) -> str:
+    """The name of the mark's slot."""
     return f"backfill_start_{mark}"

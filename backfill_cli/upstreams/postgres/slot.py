@@ -174,6 +174,15 @@ def require_none(seen: Now, slot: str) -> None:
         )
 
 
+def require_free(seen: Now, slot: str) -> None:
+    """Nobody reads the slot. Raises Transient."""
+    if seen.active_pid is not None:
+        raise Transient(
+            f"replication slot {slot!r} is being read by process {seen.active_pid}",
+            f"end that process first: SELECT pg_terminate_backend({seen.active_pid})",
+        )
+
+
 def remove(connection: "Connection", slot: str, publication: str) -> None:
     """The slot is gone, and so is a publication that we created and that no other job uses.
 
@@ -181,10 +190,7 @@ def remove(connection: "Connection", slot: str, publication: str) -> None:
     """
     with asking("removing slot and publication"):
         seen = now(connection, slot)
-        if seen.active_pid is not None:
-            raise Transient(
-                f"replication slot {slot!r} is being read by process {seen.active_pid}", "end that process first"
-            )
+        require_free(seen, slot)
         if seen.plugin is not None:
             _require_kind(seen, slot, "remove it yourself if it is not needed")
             connection.execute("SELECT pg_drop_replication_slot(%s)", (slot,))

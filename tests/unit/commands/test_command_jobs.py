@@ -91,19 +91,22 @@ def test_a_plan_that_start_would_refuse_ends_with_2_and_names_the_catalog_that_w
 
 def test_drop_wants_the_name_twice(run: Run, catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     dropped: list[str] = []
-    left = "replication slot 'orders' is being read"
+    left = "SELECT pg_drop_replication_slot('orders')"
 
-    def forget(job: str, where: Catalog, without_sink: bool, with_rows: bool) -> SimpleNamespace:
+    def forget(
+        job: str, where: Catalog, without_sink: bool, with_rows: bool, without_upstream: bool
+    ) -> SimpleNamespace:
         dropped.append(job + " without its sink" * without_sink)
-        return SimpleNamespace(known=True, left=left, tables=("orders", "lines"), gone=with_rows, live=())
+        told = {"left": (left,) * without_upstream, "why": "it was not asked"}
+        return SimpleNamespace(known=True, tables=("orders", "lines"), gone=with_rows, live=(), **told)
 
     fake_engine(monkeypatch, "job.drop", drop=forget, live_names=lambda job, where: ())
     assert run("drop", "orders").exit_code == 2
     assert dropped == []
-    done = run("drop", "orders", "--confirm", "orders")
+    done = run("drop", "orders", "--without-upstream", "--confirm", "orders")
     assert done.exit_code == 0
     assert "dropped; the rows in the sink are kept, in orders, lines; to fill them again: " in done.stderr
-    assert f"start --into-existing\nleft in the upstream: {left}" in done.stderr
+    assert f"it was not asked. To remove it, run there:\n  {left}" in done.stderr
     assert dropped == ["orders"]
     asked = run("drop", "orders", "--with-rows")
     assert (asked.exit_code, dropped) == (2, ["orders"])

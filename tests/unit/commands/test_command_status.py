@@ -7,10 +7,8 @@ import pytest
 from command_builders import Run, end_job, make_job
 
 from backfill_cli.catalog import Catalog
-from backfill_cli.errors import NoSuchJob
 from backfill_cli.model.checkpoint import EpochRecord
 from backfill_cli.model.job import Control, JobState, Phase
-from backfill_cli.view.read import watched_jobs
 
 
 def test_status_is_one_line_a_job_or_one_job_in_full(run: Run, catalog: Catalog) -> None:
@@ -66,20 +64,6 @@ def test_a_job_that_is_starting_in_a_new_folder_has_not_lost_its_catalog(
     assert f"there is no catalog at {new.path}, but job 'fresh' has a runner: it is just starting, or" in told
     assert "\nTry: backfill status" in told
     assert "again in half a minute" in told
-
-
-def test_a_job_that_is_starting_is_waited_for_by_watch(folder: Path) -> None:
-    new = Catalog(folder / "new" / "catalog.duckdb")
-    with pytest.raises(NoSuchJob):
-        watched_jobs(new, "fresh")
-    with new.lock_job("fresh"):
-        assert watched_jobs(new, "fresh") == []
-        make_job(new, "other")  # and while its catalog has other jobs
-        assert watched_jobs(new, "fresh") == []
-        make_job(new, "fresh")
-        assert [view.name for view in watched_jobs(new, "fresh")] == ["fresh"]
-    with pytest.raises(NoSuchJob):
-        watched_jobs(new, "frehs")
 
 
 def test_a_catalog_that_never_was_there_is_no_lost_one(run: Run, catalog: Catalog) -> None:

@@ -131,3 +131,12 @@ def test_wait_does_not_wait_for_a_runner_that_died(run: Run, monkeypatch: pytest
     result = run("wait", "--for", "done")
     assert result.exit_code == 9
     assert "has no runner" in result.stderr
+
+
+def test_wait_does_not_say_running_of_a_runner_that_died(run: Run, catalog: Catalog) -> None:
+    with catalog.claim("orders", "test", 5) as claim:
+        claim.store.become(JobState.RUNNING, "")
+        claim.lock.release()
+        result = run("wait", "--for", "done", "--timeout", "100ms")
+    assert result.exit_code == 8
+    assert "it is dead, phase snapshot" in result.stderr

@@ -1,5 +1,6 @@
 """From a job's claim to its loop: a start can take long, and the job stays claimed."""
 
+import os
 import signal
 import time
 from collections.abc import Callable
@@ -10,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from backfill_cli.catalog import Catalog
+from backfill_cli.catalog import Catalog, JobRow
 from backfill_cli.config import load
 from backfill_cli.contracts import JobDefinition, SinkTable
-from backfill_cli.engine.job.resources import NoWatcher
+from backfill_cli.engine.job.resources import NoWatcher, Resources
 from backfill_cli.engine.loop import run as loop_run
+from backfill_cli.engine.loop import visible
 from backfill_cli.engine.loop.run import _Run
 from backfill_cli.errors import Fatal, SparkEnded, Transient
 from backfill_cli.model.checkpoint import Checkpoint
@@ -161,7 +163,7 @@ def test_a_start_that_is_interrupted_before_there_is_a_job_leaves_no_file(
     with pytest.raises(SystemExit) as ended:
         started(tmp_path, interrupted, monkeypatch)
     assert ended.value.code == 128 + number
-    assert list((tmp_path / "held").iterdir()) == []
+    assert [file.name for file in tmp_path.iterdir()] == ["job.toml"]
 
 
 def test_a_start_that_is_refused_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,4 +173,39 @@ def test_a_start_that_is_refused_leaves_no_file(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(Fatal, match="no files there") as ended:
         started(tmp_path, refused, monkeypatch)
     assert ended.value.hint == "name others, then start again: it is pinned"
-    assert list((tmp_path / "held").iterdir()) == []
+    assert [file.name for file in tmp_path.iterdir()] == ["job.toml"]
+
+
+def test_a_start_is_seen_from_its_first_moment_with_what_it_waits_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog, seen = Catalog(tmp_path / "held" / "catalog.duckdb"), list[JobRow]()
+
+    def created(_config: Any, _catalog: Any, resources: Resources, *_: Any) -> JobDefinition:
+        seen.extend(catalog.listed())
+        resources.tell("starting Spark")
+        seen.extend(catalog.listed())
+        raise Fatal("no files there", "name others")
+
+    with pytest.raises(Fatal):
+        started(tmp_path, created, monkeypatch)
+    assert [(row.name, row.state, row.live, row.created) for row in seen] == [
+        ("orders", JobState.STARTING, True, False)
+    ] * 2
+    assert [row.reason for row in seen] == [visible.FIRST, "starting Spark"]
+    assert [row.lease.pid for row in seen] == [os.getpid()] * 2
+
+
+def test_a_refused_start_puts_back_what_a_killed_one_left_and_keeps_the_jobs_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = Catalog(tmp_path / "held" / "catalog.duckdb")
+    catalog.starters.begin("orders", "me", "starting Spark", "{}", "job.toml")
+    before = catalog.starters.of("orders")
+
+    def refused(*_: Any) -> JobDefinition:
+        raise Fatal("no files there", "name others")
+
+    with pytest.raises(Fatal):
+        started(tmp_path, refused, monkeypatch)
+    assert catalog.starters.of("orders") == before

@@ -22,7 +22,7 @@ FIELDS = """
     bytes_read bytes_total reason strategy until rate paused_by paused_since_ms allowed measure converging
     not_converging waiting_for created_ms snapshot_finished_ms log_store_finished_ms caught_up_ms
     pending_commands runner groups partitions recent_lag_s held_bytes spool as_of_ms age_s interval_s
-    quarantined verified changes_per_s doing doing_s written_per_s rows_estimated
+    quarantined verified changes_per_s doing doing_s written_per_s rows_estimated created
 """
 
 

@@ -1,0 +1,44 @@
+"""A start that is seen from its first second, before there is a job, Spark or a sink."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from backfill_cli.catalog.actor import user
+from backfill_cli.engine.job.resources import Resources
+from backfill_cli.engine.loop.process import Heartbeat, Wake
+from backfill_cli.errors import BackfillError, Transient
+
+if TYPE_CHECKING:
+    from backfill_cli.catalog import Catalog
+    from backfill_cli.catalog.lease import JobLock
+    from backfill_cli.config import JobConfig
+
+FIRST = "its config and sink are being checked"
+"""What a start does until it says what it does."""
+
+
+@contextmanager
+def visible(
+    config: "JobConfig", catalog: "Catalog", lock: "JobLock", resources: Resources, wake: Wake
+) -> Iterator[None]:
+    """`status` shows the start, and what it does or waits for; an error that ends it has left no trace of it."""
+    name, told = config.job.name, resources.tell
+    before = resources.patiently(lambda: catalog.starters.begin(name, user(), FIRST, config.stored(), config.file))
+
+    def tell(doing: str) -> None:
+        with suppress(Transient):  # for display only: it must not end what it reports
+            catalog.starters.tell(name, doing)
+        told(doing)
+
+    resources.tell = tell
+    limit_ms = int(config.retry.limit_s * 1000)
+    try:
+        with Heartbeat(name, lambda: catalog.starters.renew(name), limit_ms, wake):
+            yield
+    except BaseException:  # Ctrl-C, too
+        with suppress(BackfillError):
+            catalog.leave_nothing(lock, before)
+        raise
+    finally:
+        resources.tell = told

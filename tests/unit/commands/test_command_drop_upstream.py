@@ -1,0 +1,121 @@
+"""`backfill drop` of a job that holds something upstream: refused before it forgets what fills a disk there."""
+
+import json
+from pathlib import Path
+
+import pytest
+from command_builders import Run
+
+from backfill_cli.catalog import Catalog
+from backfill_cli.config import load
+from backfill_cli.contracts import JobDefinition, SinkTable
+from backfill_cli.model.begun import Begun
+from backfill_cli.model.checkpoint import Checkpoint
+from backfill_cli.model.job import Control, Phase
+from backfill_cli.model.position import Position
+from backfill_cli.model.upstream import Pin
+
+CONFIG = """
+[job]
+name = "orders"
+staging = "staging"
+[upstream]
+{upstream}
+[[tables]]
+name = "{table}"
+key = ["id"]
+[sink]
+type = "duckdb"
+path = "sink.duckdb"
+"""
+POSTGRES = 'type = "postgres"\ndsn = "${env:ORDERS_DSN}"\nslot = "orders_slot"'
+ICEBERG = 'type = "iceberg"\ntable = "{folder}/{{name}}"'
+TAG = {"iceberg": {"orders": {"id": "5", "tag": "backfill_pin_ab"}}}
+CLOSED = "postgresql://u@127.0.0.1:1/x"
+STATEMENTS = ("SELECT pg_drop_replication_slot('orders_slot')", 'DROP PUBLICATION "orders_slot"')
+
+
+def job_of(folder: Path, upstream: str, table: str, identity: str) -> Catalog:
+    """The default catalog with a job that was never run."""
+    (folder / "job.toml").write_text(CONFIG.format(upstream=upstream, table=table))
+    config = load(folder / "job.toml")
+    pin = Pin(Position(), None, None, (), identity=identity)
+    target = SinkTable(table, "orders", ("id",), "{}")
+    definition = JobDefinition("orders", config.stored(), "{}", pin, "forever", "snapshot", (target,))
+    catalog = Catalog(folder / ".backfill/catalog.duckdb")
+    catalog.create_job(definition, Control(), Checkpoint(0, 0, 0, "-", "{}", Phase.SNAPSHOT, Position()))
+    return catalog
+
+
+@pytest.mark.parametrize(
+    ("dsn", "code", "said"),
+    [(None, 2, "${env:ORDERS_DSN}: not set in the environment"), (CLOSED, 6, "connection")],
+    ids=["without its secret", "not answering"],
+)
+@pytest.mark.parametrize("more", [(), ("--with-rows",)], ids=["", "with rows"])
+def test_a_drop_that_cannot_reach_the_upstream_is_refused_first_and_names_the_way_on(
+    run: Run,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    dsn: str | None,
+    code: int,
+    said: str,
+    more: tuple[str, ...],
+) -> None:
+    catalog = job_of(folder, POSTGRES, "public.orders", "{}")
+    monkeypatch.delenv("ORDERS_DSN", raising=False)
+    if dsn is not None:
+        monkeypatch.setenv("ORDERS_DSN", dsn)
+    refused = run("drop", "orders", *more, "--confirm", "orders")
+    assert refused.exit_code == code, refused.stderr
+    assert said in refused.stderr
+    assert "backfill drop orders --without-upstream --confirm orders" in refused.stderr
+    assert [row.lease.token for row in catalog.jobs()] == [0], "nothing has changed"
+    done = run("drop", "orders", "--without-upstream", "--confirm", "orders", "--json")
+    assert done.exit_code == 0, done.stderr
+    left = json.loads(done.stdout)["left_upstream"]
+    assert all(statement in left for statement in STATEMENTS)
+    assert catalog.jobs() == ()
+
+
+def test_the_statements_are_printed_each_on_a_line(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_of(folder, POSTGRES, "public.orders", "{}")
+    monkeypatch.delenv("ORDERS_DSN", raising=False)
+    done = run("drop", "orders", "--without-upstream", "--confirm", "orders")
+    assert "the upstream still has what the job held" in done.stderr
+    assert f"\n  {STATEMENTS[0]}\n  {STATEMENTS[1]}" in done.stderr
+
+
+def test_a_tag_is_named_with_the_statement_that_drops_it(run: Run, folder: Path) -> None:
+    catalog = job_of(folder, ICEBERG.format(folder=folder / "lake"), "orders", json.dumps(TAG))
+    done = run("drop", "orders", "--without-upstream", "--confirm", "orders")
+    assert done.exit_code == 0, done.stderr
+    assert "DROP TAG IF EXISTS backfill_pin_ab" in done.stderr
+    assert catalog.jobs() == ()
+
+
+def test_a_table_that_is_gone_holds_nothing_and_its_job_can_be_dropped(run: Run, folder: Path) -> None:
+    job_of(folder, ICEBERG.format(folder=folder / "lake"), "orders", json.dumps(TAG))
+    done = run("drop", "orders", "--confirm", "orders")
+    assert done.exit_code == 0, done.stderr
+    assert "DROP TAG" not in done.stderr
+
+
+def test_what_a_killed_start_left_is_named_by_its_mark(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "job.toml").write_text(CONFIG.format(upstream=POSTGRES, table="public.orders"))
+    catalog = Catalog(folder / ".backfill/catalog.duckdb")
+    stored = load(folder / "job.toml").stored()
+    catalog.starts.begin(Begun("orders", "abc", stored, Pin(Position(), None, None, ()), 1))
+    monkeypatch.delenv("ORDERS_DSN", raising=False)
+    refused = run("drop", "orders", "--confirm", "orders")
+    assert refused.exit_code == 2
+    assert "backfill drop orders --without-upstream --confirm orders" in refused.stderr
+    done = run("drop", "orders", "--without-upstream", "--confirm", "orders")
+    assert done.exit_code == 0, done.stderr
+    for statement in ("SELECT pg_drop_replication_slot('backfill_start_abc')", *STATEMENTS):
+        assert statement in done.stderr
+    assert catalog.starts.of("orders") is None
