@@ -83,6 +83,17 @@ def no_checkpoint(s: Scene) -> str:
     return s.ended("resume", "orders")
 
 
+def start_killed(s: Scene) -> str:
+    s.catalog.starters.begin("fresh", "me", "starting Spark", s.config.stored(), str(s.folder / "job.toml"))
+    return s.refused("resume", "fresh")
+
+
+def start_in_progress(s: Scene) -> str:
+    start_killed(s)
+    with s.catalog.lock_job("fresh"):
+        return s.refused("pause", "fresh")
+
+
 STATES: dict[str, tuple[Callable[[Scene], str], ...]] = {
     "backfill_cli/catalog/jobs.py:create": (in_catalog_already,),
     "backfill_cli/catalog/jobs.py:become": (no_such_arrow,),
@@ -90,6 +101,7 @@ STATES: dict[str, tuple[Callable[[Scene], str], ...]] = {
     "backfill_cli/catalog/jobs.py:unknown": (unknown_job, unknown_job_of_an_empty_catalog),
     "backfill_cli/catalog/permissions.py:_of_duckdb": (catalog_damaged,),
     "backfill_cli/catalog/store.py:_missing": (catalog_missing,),
+    "backfill_cli/catalog/starters.py:refusal": (start_killed, start_in_progress),
     "backfill_cli/catalog/lease.py:check": (taken_over,),
     "backfill_cli/catalog/lease.py:held": (held_elsewhere,),
     "backfill_cli/catalog/checkpoints.py:recover": (no_checkpoint,),
