@@ -83,6 +83,8 @@ def refuse_names(what: str, names: Iterable[str]) -> None:
     """Raises BadData for a column with a reserved name, or that another one cannot be told apart from."""
     listed = list(names)
     for name in listed:
+        if not name:
+            raise BadData(f"{what}: a column without a name", "give it a name upstream: SQL cannot refer to it")
         if is_own(name):
             raise BadData(
                 f"{what}: column {name!r}: names that begin with {PREFIX} are backfill's own",

@@ -43,18 +43,18 @@ Row = dict[str, int | None]
 
 
 @cache
-def names(of_postgres: bool = True) -> tuple[str, ...]:
-    """In the order of their text; each once, whatever its case. of_postgres: also those of its own catalogs."""
+def names(*without: str) -> tuple[str, ...]:
+    """In the order of their text; each once, whatever its case. without: folders of systems that are not there."""
     found: dict[str, str] = {}
-    for name in sorted({*FOREIGN, *_of_code(of_postgres)}, key=lambda name: (name.lower(), name.isupper())):
+    for name in sorted({*FOREIGN, *_of_code(frozenset(without))}, key=lambda name: (name.lower(), name.isupper())):
         if not name.lower().startswith(OURS):
             found.setdefault(name.lower(), name)
     return tuple(found.values())
 
 
-def _of_code(of_postgres: bool) -> Iterator[str]:
+def _of_code(without: frozenset[str]) -> Iterator[str]:
     for path in sorted(one for place in PLACES for one in (ROOT / place).rglob("*.py")):
-        if not of_postgres and "postgres" in path.parts:
+        if not without.isdisjoint(path.parts):
             continue
         tree = ast.parse(path.read_text())
         parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
