@@ -22,12 +22,14 @@ REBUILT = {("backfill_cli/spark/failures.py", "from_spark"), ("commands/_detache
 class Site:
     """name: `module.py:function#n`, the n-th of that function. value: the name of the constant or function that is
     the hint, or the site's own. text: a pattern of what it says, None if that is computed. at: file, line, column.
+    said: the text itself, if it is written out.
     """
 
     name: str
     value: str
     text: str | None
     at: tuple[str, int, int]
+    said: str = ""
 
 
 @dataclass
@@ -130,7 +132,8 @@ def _sites(module: _Module, carriers: Carriers, constants: dict[str, ast.expr]) 
         constant = _defined(hint, module) if isinstance(hint, ast.Name | ast.Attribute) else ""
         text = constants.get(constant, hint)
         value = constant if constant in constants else _function(hint, module) or name
-        yield Site(name, value, _pattern(text), (module.file, call.lineno, call.col_offset))
+        said = text.value if isinstance(text, ast.Constant) else ""
+        yield Site(name, value, _pattern(text), (module.file, call.lineno, call.col_offset), str(said))
 
 
 def _function(hint: ast.expr, module: _Module) -> str:

@@ -60,6 +60,13 @@ def test_an_error_counts_for_the_call_that_built_its_hint() -> None:
     assert latest[refused.value.hint] == refused.value.hint_places  # type: ignore[attr-defined]
 
 
+def test_a_hint_that_is_written_out_can_be_typed_whether_a_test_shows_it_or_not() -> None:
+    with hint_run.parsers([], {}) as parse:
+        found = [(one.name, list(hint_checks.faults(one.said, one.at[0], parse))) for one in sites() if one.said]
+    assert len(found) > 200
+    assert [one for one in found if one[1]] == []
+
+
 def test_each_site_has_a_name_of_its_own_and_is_a_call() -> None:
     assert len({site.name for site in sites()}) == len(sites()) > 500
     calls = {

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pytest
 from deltalake import DeltaTable
+from hint_typed import typed
 from kafka_topics import Topic, new_topic
 
 from backfill_cli.catalog import Catalog
@@ -283,11 +284,13 @@ def test_a_job_that_stopped_at_a_bad_record_continues_as_its_hint_says_and_keeps
     assert run.verified()
     run.config.write_text(as_it_was)
     topic.write([b'{"id": 3, "name": "c"}', b"{"])
-    with pytest.raises(BadData, match=r"offset 4 cannot be read"):
+    with pytest.raises(BadData, match=r"offset 4 cannot be read") as caught:
         run.catch_up()
-    run.config.write_text(as_it_was.replace("[[tables]]", f"{option}\n[[tables]]"))
-    run.catch_up()
-    assert run.rows(aside) == [(1, b"not json"), (4, b"{")]
+    with typed(caught.value) as hint:
+        assert hint.settings() == {"upstream.on_error": "quarantine"}
+        run.config.write_text(as_it_was.replace("[[tables]]", f"{option}\n[[tables]]"))
+        run.catch_up()
+        assert run.rows(aside) == [(1, b"not json"), (4, b"{")]
     assert run.verified()
 
 

@@ -48,10 +48,11 @@ class _Options(BaseModel):
 class CsvOptions(_Options):
     """The dialect of CSV files. An unquoted empty field is NULL; a quoted one is an empty string.
 
-    at: its path in the config.
+    at: its path in the config. then: what follows once a file or this is corrected: a job has pinned its snapshot.
     """
 
     at: ClassVar[str] = "upstream.snapshot.csv"
+    then: ClassVar[str] = "; then drop the job and start over"
     header: bool = Field(default=False, description="the first line of each file names its columns")
     delimiter: str = Field(default=",", min_length=1, max_length=1, description="one character between fields")
     quote: str = Field(default='"', min_length=1, max_length=1, description="one character around fields")
@@ -73,6 +74,7 @@ class CsvOptions(_Options):
 
 class ChangesCsv(CsvOptions):
     at: ClassVar[str] = "upstream.changes.csv"
+    then: ClassVar[str] = ""
 
 
 class SnapshotFiles(_Options):

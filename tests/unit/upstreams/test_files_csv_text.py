@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hint_typed import typed
 from hypothesis import example, given
 from hypothesis import strategies as st
 from pyarrow.fs import LocalFileSystem
 
 from backfill_cli.errors import BadData
-from backfill_cli.upstreams.files.options import CsvOptions
+from backfill_cli.upstreams.files.options import ChangesCsv, CsvOptions
 from backfill_cli.upstreams.files.reading import csv_text, text_parts
 from backfill_cli.upstreams.files.reading.text_parts import TextPart
 
@@ -27,10 +28,17 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("csv") / "a.csv"
 
 
-def split(file: Path, content: bytes, columns: int, part_bytes: int | None = None, **options: Any) -> Rows:
+def split(
+    file: Path,
+    content: bytes,
+    columns: int,
+    part_bytes: int | None = None,
+    kind: type[CsvOptions] = CsvOptions,
+    **options: Any,
+) -> Rows:
     """What workers make of a file, in parts of this size."""
     file.write_bytes(content)
-    chosen = CsvOptions(**options)
+    chosen = kind(**options)
     bounds = (
         [(0, None)]
         if part_bytes is None
@@ -162,3 +170,29 @@ def test_null_is_told_from_empty_and_from_its_own_text_in_quotes(file: Path) -> 
 def test_what_is_no_record_is_shown(file: Path, content: bytes, said: str) -> None:
     with pytest.raises(BadData, match=said):
         split(file, b"5,5\n" + content + b"6,6\n", 2, multi_line=True)
+
+
+@pytest.mark.parametrize("kind", [CsvOptions, ChangesCsv])
+@pytest.mark.parametrize(
+    ("content", "says", "corrected"),
+    [
+        (b"1,a,b\n", "fields that contain the delimiter must be quoted", b'1,"a,b"\n'),
+        (b"1,\xff\n", "write the file as UTF-8", b"1,\xc3\xbf\n"),
+        (b"1,a\rb\n", "quote the field that contains it", b'1,"a\rb"\n'),
+        (b"1,'a'\n2,\"b\"x\n", "set to what the file uses", b"1,'a'\n2,\"b\"x\n"),
+    ],
+)
+def test_a_file_is_corrected_as_its_hint_says(
+    file: Path, kind: type[CsvOptions], content: bytes, says: str, corrected: bytes
+) -> None:
+    """A snapshot that a job has pinned must then be pinned again."""
+    with pytest.raises(BadData) as refused:
+        split(file, content, 2, kind=kind)
+    with typed(refused.value) as hint:
+        hint.says(says)
+        options: dict[str, Any] = {"multi_line": True} if b"\r" in content else {}
+        if "set to what" in says:
+            hint.says(f"{kind.at}.quote")
+            options = {"quote": "'", "escape": "'"}
+        assert len(split(file, corrected, 2, kind=kind, **options)) == corrected.count(b"\n")
+        assert ("start over" in hint.hint) == (kind is CsvOptions or "set to what" in says)

@@ -113,9 +113,10 @@ def parsed(block: bytes, options: CsvOptions, names: Sequence[str], path: str) -
         if counted:
             what = f"expected {counted[1]} fields, found {counted[2]}: {counted[3][:_SHOWN]}"
             raise BadData(
-                f"{path}: {what}", "correct the line; fields that contain the delimiter must be quoted"
+                f"{path}: {what}",
+                f"correct the line; fields that contain the delimiter must be quoted{options.then}",
             ) from exc
-        raise BadData(f"{path}: not UTF-8 text: {exc}", "write the file as UTF-8") from exc
+        raise BadData(f"{path}: not UTF-8 text: {exc}", f"write the file as UTF-8{options.then}") from exc
 
 
 def blocks(options: CsvOptions, part: TextPart) -> Iterator[tuple[int, bytes]]:
@@ -138,7 +139,7 @@ def blocks(options: CsvOptions, part: TextPart) -> Iterator[tuple[int, bytes]]:
                     f"{part.path}: a carriage return that is not part of a line end, in the record at byte "
                     f"{at + alone}: {_text(block[alone:])}",
                     f"quote the field that contains it and set {options.at}.multi_line = true; or use one kind of "
-                    "line end in the whole file",
+                    f"line end in the whole file{options.then}",
                 )
             ends = left
             if not cut and len(block) > lines.LONGEST:
