@@ -243,10 +243,30 @@ def test_case_52_a_key_of_an_enum_or_a_domain_is_read_in_parts_and_deleted(db: D
         for _ in range(40):
             writer.insert(table)
     db("ANALYZE")
-    job = PlainJob(db, tmp_path, dict.fromkeys(keys, ("k", "n")), rows=60)
+    enums = {table: {"k": "mood"} for table in ("d_once", "d_twice")}
+    job = PlainJob(db, tmp_path, dict.fromkeys(keys, ("k", "n")), rows=24, enums=enums)
     job.between = Between(*[lambda: [writer.some() for _ in range(2)]] * 4)
     run(job, writer, draw)
     for table in keys:
         db(f"DELETE FROM {table}")
     job.follow()
     assert not any(job.sink.values())
+
+
+@pytest.mark.usefixtures("small")
+def test_case_60_keys_at_the_ends_of_int64_in_more_splits_than_rows(db: Database, tmp_path: Path) -> None:
+    ends = [-(2**63), -(2**63) + 1, -1, 0, 1, 2**63 - 2, 2**63 - 1]
+    db(
+        "CREATE TABLE ends (k bigint PRIMARY KEY, v int)",
+        "INSERT INTO ends SELECT n, n FROM generate_series(1, 90) n",
+    )
+    db(f"INSERT INTO ends SELECT unnest(ARRAY{ends[:4] + ends[5:]}), 0", "ANALYZE ends")
+    db("DELETE FROM ends WHERE k BETWEEN 2 AND 90")
+    job = PlainJob(db, tmp_path, {"ends": ("k",)}, rows=2)
+    assert len(job.pin.splits) > len(ends)
+    job.between.rows = lambda: db("UPDATE ends SET v = v + 1") and None
+    for _ in range(3):
+        job.step()
+    job.between = Between()
+    job.follow()
+    assert sorted(key for (key,) in job.sink["ends"]) == ends

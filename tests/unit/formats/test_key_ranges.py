@@ -53,13 +53,16 @@ def test_each_key_is_in_one_range_whether_statistics_have_it_or_not(
 
 
 @given(files_of(NUMBERS), st.integers(1, 400), st.integers(1, 500))
-def test_slices_of_a_range_move_on_stay_in_it_and_end(files: list[FileKeys], range_rows: int, limit: int) -> None:
+def test_case_60_slices_of_a_range_move_on_stay_in_it_and_end(
+    files: list[FileKeys], range_rows: int, limit: int
+) -> None:
     for one in planned(files, range_rows):
         after: Point | None = None
         slices = 1
         while (end := slice_end(one, after, limit)) is not None:
             assert isinstance(end, int)
             assert holds(one, end)
+            assert -(2**63) <= end < 2**63  # a literal of its type
             assert after is None or end > after  # type: ignore[operator]
             after, slices = end, slices + 1
         assert slices <= one.rows // limit + 1
