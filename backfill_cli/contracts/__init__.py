@@ -9,6 +9,7 @@ from backfill_cli.contracts.looked import Looked, Told
 from backfill_cli.contracts.pair import Pair
 from backfill_cli.contracts.sides import ChangeLog, ChangesConnector, SnapshotConnector, SnapshotSide
 from backfill_cli.contracts.sink import (
+    BlockingCopy,
     CheckedSink,
     EpochCommit,
     LocatedSink,
@@ -27,6 +28,7 @@ from backfill_cli.contracts.store import JobDefinition, JobStore
 from backfill_cli.contracts.table import TableSpec
 from backfill_cli.contracts.taking import (
     HeldUpstream,
+    RetainingUpstream,
     SpoolingUpstream,
     Taken,
     TakenTable,
@@ -55,6 +57,7 @@ __all__ = [
     "ApartUpstream",
     "ArrowTasks",
     "BatchedUpstream",
+    "BlockingCopy",
     "ChangeLog",
     "ChangesConnector",
     "CheckedSink",
@@ -72,6 +75,7 @@ __all__ = [
     "PastUpstream",
     "Piece",
     "RememberingUpstream",
+    "RetainingUpstream",
     "SavedJob",
     "ShowingUpstream",
     "Sink",

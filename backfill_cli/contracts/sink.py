@@ -158,6 +158,15 @@ class Survey:
     few: frozenset[str]
 
 
+@runtime_checkable
+class BlockingCopy(Protocol):
+    """A SinkCopy of a job without a runner that may be the sink itself."""
+
+    def blocks(self) -> str:
+        """Whom it keeps waiting, for display; empty if nobody."""
+        ...
+
+
 class SinkCopy(Protocol):
     """A sink's tables at one checkpoint: no commit changes what it reads, and it blocks no commit."""
 

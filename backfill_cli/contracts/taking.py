@@ -1,6 +1,7 @@
 """Logs that can only be consumed: what a take returns, what is held upstream for it, and taking into a spool."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -67,6 +68,18 @@ class TakingUpstream(Protocol):
         saw. within: see EpochPlan, after the reads. schemas: those in force, table -> Spark schema as JSON.
         Raises Transient while the log is unavailable, HistoryGone when it no longer holds what follows
         `window.after`, BadData for a value or a change of columns that cannot be followed.
+        """
+        ...
+
+
+@runtime_checkable
+class RetainingUpstream(Protocol):
+    """An upstream whose log can be read again beside the job that consumes it."""
+
+    def retained(self) -> AbstractContextManager[str]:
+        """Inside, this object can read the log from what is acknowledged now on, whatever the job acknowledges.
+
+        Yields what is held up by that, for display. Raises UsageError if the system has no room for it.
         """
         ...
 

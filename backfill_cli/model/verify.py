@@ -90,6 +90,7 @@ class VerifyProgress:
 
     doing: what it is doing now. share: 0 to 1 of all planned work, left_s: the least number of seconds until it is
     done; None while unknown. alone: an unplanned step, to which the share refers: it began at 0 again.
+    holds: what others wait for until it has ended; empty if nobody does.
     """
 
     job: str
@@ -97,6 +98,7 @@ class VerifyProgress:
     share: float | None = None
     left_s: float | None = None
     alone: bool = False
+    holds: str = ""
 
 
 @dataclass(frozen=True, slots=True)

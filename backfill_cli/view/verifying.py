@@ -29,6 +29,11 @@ def progress_text(at: VerifyProgress) -> str:
     return ": ".join([at.job, *([", ".join(told)] if told else []), at.doing])
 
 
+def holds_text(at: VerifyProgress) -> str:
+    """What is held up, and for how long; the lines that follow say how much is left."""
+    return f"{at.job}: until this verify has ended (Ctrl-C ends it): {at.holds}"
+
+
 @contextmanager
 def shown() -> Iterator[Callable[[VerifyProgress], None]]:
     """Yields the function that takes the progress; a drawn line is gone at the end."""
@@ -48,10 +53,14 @@ class Lines:
     def __init__(self, now_s: Callable[[], float]) -> None:
         self._now_s = now_s
         self._told = ("", 0.0)
+        self._holds = ""
         self._turn = threading.Lock()
 
     def tell(self, at: VerifyProgress) -> None:
         with self._turn:
+            if at.holds != self._holds:
+                self._holds = at.holds
+                say(holds_text(at))
             doing, told_s = self._told
             if at.doing == doing and self._now_s() - told_s < LINE_S:
                 return
@@ -64,11 +73,16 @@ class Drawn:
 
     def __init__(self) -> None:
         self._turn = threading.Lock()
+        self._holds = ""
 
     def tell(self, at: VerifyProgress) -> None:
         import shutil
 
         with self._turn:
+            if at.holds != self._holds:
+                self._holds = at.holds
+                print(CLEARED, end="", file=sys.stderr)
+                say(holds_text(at))
             width = shutil.get_terminal_size().columns - 1
             print(f"{CLEARED}{shown_lines(progress_text(at))[:width]}", end="", file=sys.stderr, flush=True)
 

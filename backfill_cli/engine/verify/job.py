@@ -2,14 +2,21 @@
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backfill_cli.config import JobConfig, from_stored
-from backfill_cli.contracts import JobDefinition, SinkTable, TakingUpstream, VerifiableSink
+from backfill_cli.contracts import (
+    BlockingCopy,
+    JobDefinition,
+    RetainingUpstream,
+    SinkTable,
+    TakingUpstream,
+    VerifiableSink,
+)
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.staging import transform
 from backfill_cli.engine.verify.current import CurrentRows
@@ -195,7 +202,16 @@ class Verification:
             if not taken:
                 return self._against(staging, rows, take, self.memory)
             now = CurrentRows(spark, upstream, self.config, folder, self.live, self.asked.tables)
-            return replace(self._against(staging, now, take, None), not_compared=now.not_compared)
+            with self._retained() as held_up:  # before the sink's checkpoint is known: it is not older
+                self.steps.holds(held_up)
+                return replace(self._against(staging, now, take, None), not_compared=now.not_compared)
+
+    def _retained(self) -> AbstractContextManager[str]:
+        """While a runner lets the log go, it is held back for what is compared. Yields what that holds up."""
+        upstream = self.resources.upstream
+        if self.live and isinstance(upstream, RetainingUpstream):
+            return upstream.retained()
+        return nullcontext("")
 
     def _against(
         self, staging: Path, expected: "Rows | CurrentRows", take: Changes | None, memory: Memory | None
@@ -238,6 +254,8 @@ def verify_against(
     again = f", attempt {steps.attempt}" if steps.attempt > 1 else ""
     steps.doing(f"{'taking a copy of the sink' if live else 'opening the sink'}{again}")
     with folder_of(staging / definition.name) as folder, sink.copied(definition.name, live, folder) as copy:
+        if isinstance(copy, BlockingCopy):
+            steps.holds(copy.blocks())
         saved = copy.saved()
         if saved is None:
             raise UsageError(

@@ -101,6 +101,13 @@ class Steps:
         """Reports to nobody."""
         return cls("", lambda _said: None, time.monotonic)
 
+    def holds(self, what: str) -> None:
+        """Reports what is held up from now until the end; nothing if it is empty."""
+        if what:
+            with self._turn:
+                self._said = replace(self._said, holds=what)
+            self._say()
+
     def doing(self, what: str) -> None:
         """A step of unknown duration begins."""
         with self._turn:

@@ -15,6 +15,7 @@ import duckdb
 
 from backfill_cli.duckdb_says import Said, holder, said, text
 from backfill_cli.errors import BackfillError, BadData, Fatal, Transient, UsageError
+from backfill_cli.sinks.duckdb.holder import writer_of
 from backfill_cli.sinks.duckdb.sql import literal
 
 # Load no extension from disk or network: what we need is built in.
@@ -92,6 +93,8 @@ def _translated(path: Path, exc: duckdb.Error) -> BackfillError:
     told, quoted, folder = text(exc), shlex.quote(str(path)), shlex.quote(str(path.parent))
     match said(exc):
         case Said.HELD:
+            if (own := writer_of(path)) is not None:
+                return Transient(f"{path} is held by {own}", f"wait until it has ended, or: kill {own.pid}")
             return Transient(f"{path} is held by {holder(exc)}", f"close the program that holds it: lsof {quoted}")
         case Said.OPEN_HERE:
             return Transient(f"{path} is already open in this process", "close that connection")

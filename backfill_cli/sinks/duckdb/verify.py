@@ -51,6 +51,10 @@ class DuckDBCopy:
     def saved(self) -> SavedJob | None:
         return saved_of(self._con, self._job) if has_state(self._con) else None
 
+    def blocks(self) -> str:
+        """DuckDB lets nobody write to a file that another process reads."""
+        return "" if self._path.parent == self._folder else f"no runner can write to {self._path}"
+
     def mark(self) -> str | None:
         """The file's inode, size and times, while we hold it; None for a copy, as its original keeps changing.
 

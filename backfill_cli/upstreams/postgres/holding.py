@@ -1,6 +1,7 @@
 """What a job holds in the database, and the connection that it uses for that: see contracts.HeldUpstream."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
@@ -27,6 +28,21 @@ class Holding:
         self._look = Look(specs)
         self._waiting: int | None = None  # the server process that may wait for others
         self._made = False  # by this process: no mark is needed to know it
+        self._retained: str | None = None
+
+    @property
+    def _read_slot(self) -> str:
+        """The slot that the log is read from: the job's, or a copy of it."""
+        return self._retained or self._options.slot
+
+    @contextmanager
+    def retained(self) -> Iterator[str]:
+        with slot.copied(self._alive(), self._options.slot) as name:
+            self._retained = name
+            try:
+                yield f"the server keeps its log, and what VACUUM would remove of its catalog (slot {name!r})"
+            finally:
+                self._retained = None
 
     @cached_property
     def _connection(self) -> Any:

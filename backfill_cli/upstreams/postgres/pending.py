@@ -47,15 +47,17 @@ class Pending:
         """A position was committed and acknowledged."""
         self._marked_s = time.monotonic()
 
-    def epochs(self, connection: Any, at: int, end: int, added: Mapping[str, str]) -> tuple[UpstreamEpoch, ...]:
-        """What the slot holds after `at`, as one epoch; without changes of our tables, only once in MARK_EVERY_S.
+    def epochs(
+        self, connection: Any, read: str, at: int, end: int, added: Mapping[str, str]
+    ) -> tuple[UpstreamEpoch, ...]:
+        """What the slot `read` holds after `at`, as one epoch; without our tables' changes, once in MARK_EVERY_S.
 
         Added columns come with the next change of their table in the log, or with a window that has no changes.
         """
         options, now_ms = self._options, time.time_ns() // 1_000_000
         first_ms = None
         if end > max(at, self._empty_to):
-            first_ms = slot.first_after(connection, options.slot, options.publication, end)
+            first_ms = slot.first_after(connection, read, options.publication, end)
         if first_ms is not None:
             return (UpstreamEpoch(((LOG, end),), first_ms, None, end - at, tuple(added.items())),)
         self._empty_to = max(self._empty_to, end)

@@ -1,7 +1,9 @@
 """The replication slot and the publication: what a job holds in the database, and how far the log is."""
 
+import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -213,6 +215,31 @@ def first_after(connection: "Connection", slot: str, publication: str, up_to: in
         return None
     data = bytes(row[0])  # Begin: 'B', the commit's LSN, its time in us since 2000, the transaction's id
     return 946_684_800_000 + int.from_bytes(data[9:17], "big", signed=True) // 1000
+
+
+@contextmanager
+def copied(connection: "Connection", slot: str) -> Iterator[str]:
+    """The name of a temporary copy, which holds what the slot holds now until the block or the connection ends.
+
+    Only this connection can read from it; others can copy it. Raises UsageError if the server has no slot left.
+    """
+    import psycopg
+
+    name = f"backfill_copy_{secrets.token_hex(8)}"
+    with asking(f"copying the slot {slot!r}"):
+        try:
+            connection.execute("SELECT pg_copy_logical_replication_slot(%s, %s, true)", (slot, name))
+        except psycopg.errors.ConfigurationLimitExceeded as exc:
+            raise UsageError(
+                "all replication slots are in use: two more are needed to read the log beside the running job",
+                "drop one that is not needed (SELECT slot_name, active FROM pg_replication_slots), raise "
+                "max_replication_slots, or pause the job first",
+            ) from exc
+    try:
+        yield name
+    finally:
+        with suppress(psycopg.Error):  # a lost connection has dropped it
+            connection.execute("SELECT pg_drop_replication_slot(%s)", (name,))
 
 
 def past_now(connection: "Connection", slot: str) -> int:

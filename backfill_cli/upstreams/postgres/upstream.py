@@ -6,6 +6,7 @@ what the database compares.
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import ArrowTasks, Piece, TableSpec, Taken, UpstreamCapabilities, own
@@ -96,12 +97,12 @@ class PostgresUpstream(Holding):
 
     def observe(self, position: Position, snapshot_open: bool) -> UpstreamView:
         pin, at = self._taken(), lsn_of(position)
-        seen = slot.now(self._alive(), self._options.slot)
+        seen = slot.now(self._alive(), self._read_slot)
         self._look.again(self._connection)
         looks_only = seen.plugin is None and self._unheld
         identity.require_same_history(pin.identity, seen)
         if not looks_only:
-            slot.require_ours(seen, self._options.slot, at)
+            slot.require_ours(seen, self._read_slot, at)
         identity.require_same_tables(pin.identity, self._identity(seen), lambda oid: called(self._connection, oid))
         if looks_only:
             return UpstreamView(identity=pin.identity, latest=position_of(seen.insert))
@@ -112,7 +113,7 @@ class PostgresUpstream(Holding):
         return UpstreamView(
             identity=pin.identity,
             latest=position_of(end),
-            pending=self._pending.epochs(self._connection, at, end, told),
+            pending=self._pending.epochs(self._connection, self._read_slot, at, end, told),
             oldest=None if seen.confirmed is None else position_of(seen.confirmed),
             log_first=snapshot_open and (end - at > LONG_LOG_BYTES or bool(added)),
             held_bytes=seen.held_bytes,
@@ -197,6 +198,8 @@ class PostgresUpstream(Holding):
             covered = self._ranges.covered(self._look.tables, within)
             widens = not window.open
             request = taking.request(self._options, after, up_to, tables, folder, window.limit, covered, widens)
+            if self._retained is not None:
+                request = replace(request, slot=self._retained, copies=True)
             taken = taking.in_worker(spark, request)
         if window.open and taken.up_to < up_to:
             whose = f"table {next(iter(taken.changed))!r}: its" if taken.changed else "a table's"

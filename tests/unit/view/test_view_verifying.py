@@ -31,3 +31,12 @@ def test_names_from_outside_reach_no_terminal_as_a_command(capsys: pytest.Captur
     with shown() as tell:
         tell(VerifyProgress("j", "comparing table \x1b[2J"))
     assert "\x1b" not in capsys.readouterr().err
+
+
+def test_what_waits_for_it_is_said_once_before_anything_is_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    with shown() as tell:
+        tell(VerifyProgress("j", "reading", holds="no runner can write to w.duckdb"))
+        tell(VerifyProgress("j", "comparing table t", holds="no runner can write to w.duckdb"))
+    first, *more = capsys.readouterr().err.splitlines()
+    assert first == "j: until this verify has ended (Ctrl-C ends it): no runner can write to w.duckdb"
+    assert more == ["j: reading", "j: comparing table t"]

@@ -7,13 +7,14 @@ of the window was read; then it is read again, with what was learnt (`Bounds`).
 import gc
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import TakenTable
 from backfill_cli.errors import BadData
+from backfill_cli.upstreams.postgres import slot
 from backfill_cli.upstreams.postgres.client import asking, connected
 from backfill_cli.upstreams.postgres.log import peek
 from backfill_cli.upstreams.postgres.log import pgoutput as log
@@ -45,7 +46,13 @@ def take(request: TakeRequest) -> Taken:
     Raises BadData for changes that cannot be applied exactly; database errors are raised as BackfillErrors.
     """
     bounds = Bounds(request.after, request.up_to, request.up_to, (request.limit or 0) + MORE_MESSAGES)
-    with _no_garbage(), asking(f"reading the slot {request.slot!r}"), connected(request.dsn) as connection:
+    with (
+        _no_garbage(),
+        asking(f"reading the slot {request.slot!r}"),
+        connected(request.dsn) as connection,
+        slot.copied(connection, request.slot) if request.copies else nullcontext(request.slot) as read,
+    ):
+        request = replace(request, slot=read)
         peek.require_flushed(connection, request.up_to)
         waited_s = 0.0
         while True:

@@ -26,6 +26,7 @@ class TakeRequest:
     """For the transactions whose commit ends in (after, up_to], positions in the log as whole numbers.
 
     limit: the window ends after the transaction that reaches this many changes, or this many messages.
+    copies: whether a copy of the slot is read, which belongs to another connection.
     widens: whether the window may continue past added columns if it must; not if rows are read beside it.
     covered: by the config's name of a table, an SQL predicate over its key's columns k0 … kn: only changes whose
     key satisfies it are written; all, if it is missing or None. folder: where files go. attempt: part of their
@@ -43,6 +44,7 @@ class TakeRequest:
     limit: int | None = None
     covered: Mapping[str, str | None] = field(default_factory=dict)
     widens: bool = True
+    copies: bool = False
 
 
 @dataclass(frozen=True, slots=True)
