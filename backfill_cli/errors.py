@@ -23,6 +23,12 @@ import re
 from collections.abc import Sequence
 from typing import Self
 
+START_OVER = "drop the job and start over"
+"""The hint where the job cannot go on; `naming` puts the job's own command in its place."""
+
+RETRIED = "it is retried automatically"
+"""The hint of a failure that may pass, and of which nobody knows more."""
+
 _TO = "to (?:continue|change|follow|end it): "
 """How the second part of a line that people see begins: what to type or do."""
 
@@ -35,8 +41,7 @@ _OPTION = re.compile(
     r"\b(?:job|upstream|changes|snapshot|tables|sink|spark|retry|barrier|spool)\.[a-z]|\baccept_[a-z]"
 )
 
-_RETRIED = re.compile(r"(?:^|; )(?:it|the commit) is retried automatically")
-"""What hints say of a failure that may pass, for as long as a job tries again."""
+_RETRIED = re.compile(rf"(?:^|; ){RETRIED}")
 
 
 def with_way_on(said: str, way_on: str = "", to: str = "continue") -> str:
@@ -75,7 +80,7 @@ class BackfillError(Exception):
 
     def without_job(self) -> Self:
         """The same error, with a hint for a job that was not created: there is nothing to drop."""
-        self.hint = self.hint.replace("drop the job and start over", "start again")
+        self.hint = self.hint.replace(START_OVER, "start again")
         return self
 
     def naming(self, job: str, with_rows: bool) -> Self:
@@ -85,7 +90,7 @@ class BackfillError(Exception):
         """
         rows = "--with-rows " if with_rows else ""
         drop = f"backfill drop {job} {rows}--confirm {job}, and start over"  # a comma ends a command in a hint
-        self.hint = self.hint.replace("drop the job and start over", drop)
+        self.hint = self.hint.replace(START_OVER, drop)
         return self
 
     def way_on(self, job: str) -> str:

@@ -12,6 +12,8 @@ PLACE = """
 """SQL: a text that identifies the table whose oid is `t.oid`, unique across clusters."""
 
 INSTALL = "pip install 'backfill-cli[postgres]'"
+IN_DATABASE = "correct what the message names, in the database"
+"""The hint for an error whose reason is the database's own: a trigger, a function, a setting."""
 
 _PASSING = ("08", "40", "53", "55", "57", "58")
 """Classes of transient errors: connection, rollback, resources, object in use, operator intervention, system."""

@@ -6,7 +6,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import unquote
 
-from backfill_cli.errors import BackfillError, BadData, Fatal, HistoryGone, LogFirst, Transient, UsageError
+from backfill_cli.errors import (
+    RETRIED,
+    BackfillError,
+    BadData,
+    Fatal,
+    HistoryGone,
+    LogFirst,
+    Transient,
+    UsageError,
+)
 from backfill_cli.spark.object_store import meant
 
 MARK = "backfill:"
@@ -103,7 +112,7 @@ def reading(path: str, what: str) -> Iterator[None]:
         if exc.errno is None:
             raise BadData(f"{path}: not a complete {what} file: {_one_line(exc)}", RENAME_HINT) from exc
         if exc.errno in _PASSING or isinstance(exc, TimeoutError | ConnectionError):
-            raise Transient(f"{path}: {_one_line(exc)}", "it is retried automatically") from exc
+            raise Transient(f"{path}: {_one_line(exc)}", RETRIED) from exc
         raise Fatal(f"{path}: {_one_line(exc)}", "check the file's disk, and this user's permissions") from exc
     except (pa.ArrowException, ValueError, UnicodeError) as exc:
         raise BadData(f"{path}: not a complete {what} file: {_one_line(exc)}", RENAME_HINT) from exc
@@ -137,7 +146,7 @@ def from_spark(exc: BaseException) -> BackfillError | None:
     if "PATH_NOT_FOUND" in text or "FILE_NOT_EXIST" in text or "FileNotFoundException" in text:
         return Fatal(f"{path}: {GONE}", GONE_HINT)
     if re.search(r"timed? ?out|Connection reset|Input/output error", text):
-        return Transient(f"{path}: {_one_line(exc)}", "it is retried automatically")
+        return Transient(f"{path}: {_one_line(exc)}", RETRIED)
     cause = re.findall(r"Caused by: [\w.$]+: ([^\n]+)", text)
     return BadData(f"{path}: cannot be read: {cause[0] if cause else _one_line(exc)}", RENAME_HINT)
 

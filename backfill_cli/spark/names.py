@@ -1,14 +1,31 @@
 """Names in Spark's SQL: the only place that quotes them."""
 
+import json
+import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
+_PLAIN = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+
 
 def backticked(name: str) -> str:
     """A name as SQL, whatever characters it contains."""
     return "`" + name.replace("`", "``") + "`"
+
+
+def in_select(expression: str, name: str) -> str:
+    """The option of a transform that makes this column, as in the config file; `…` stands for the others.
+
+    expression: SQL in which the names are written by `plain`.
+    """
+    return f"select = [{json.dumps(f'{expression} AS {plain(name)}', ensure_ascii=False)}, …]"
+
+
+def plain(name: str) -> str:
+    """A name as SQL, quoted where it must be."""
+    return name if _PLAIN.fullmatch(name) else backticked(name)
 
 
 def quoted(name: str, of: str = "") -> "Column":

@@ -181,7 +181,7 @@ class TestIcebergSink(SinkContract):
         with pytest.raises(StateConflict, match="restored from an older copy"):
             sink.commit(epochs.next(inserts=rows((3, "c"))))
         stranger("DROP TABLE {t} PURGE")
-        with pytest.raises(StateConflict, match="is gone, but it held job 'orders' up to epoch"):
+        with pytest.raises(StateConflict, match="is gone, but it held rows of job 'orders' up to epoch"):
             sink.prepare("orders", epochs.tables, into_existing=True)
         stranger("CREATE TABLE {t} (id BIGINT NOT NULL, name STRING) USING iceberg")
         assert sink.committed("orders")["orders"].epoch == 0

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from hint_typed import typed
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from postgres import Server
 from postgres_database import Database, database
 from postgres_sink import begun, sink_of, staging
-from sink_contract import a_table, rows, schema_json
+from sink_contract import Epochs, a_table, rows, schema_json
 
 from backfill_cli.errors import BadData, Fatal, Transient, UsageError
 from backfill_cli.sinks.postgres import explain
@@ -64,8 +65,12 @@ def test_a_table_name_with_a_digit_is_no_row() -> None:
 def test_a_value_of_a_table_with_a_digit_in_its_name_is_named_with_its_key(db: Database, tmp_path: Path) -> None:
     table = a_table("orders", "orders_2024, line 9")
     epochs = begun(sink_of(db.dsn), tmp_path, table)
-    with pytest.raises(BadData, match=r"column 'name': .*\(id\) = \(12\)"):
+    with pytest.raises(BadData, match=r"column 'name': .*\(id\) = \(12\)") as told:
         sink_of(db.dsn).commit(epochs.next(inserts=rows((10, "a"), (11, "b"), (12, "\0"))))
+    with typed(told.value) as hint:
+        hint.says("correct it upstream")
+        corrected = Epochs(tmp_path / "corrected", tables=(table,))
+        sink_of(db.dsn).commit(corrected.next(inserts=rows((10, "a"), (11, "b"), (12, "c"))))
 
 
 @pytest.mark.parametrize("kind", ["date", "array"])
@@ -93,7 +98,9 @@ def test_what_fails_while_it_is_explained_leaves_the_databases_own_sentence(
     monkeypatch.setattr(explain, "_not_unique", fails)
     with pytest.raises(BadData, match=r'refused: duplicate key value .*"orders_pkey".*\(id\)=\(1\)') as told:
         sink_of(db.dsn).commit(epochs.next(inserts=rows((1, "a"), (1, "b"))))
-    assert told.value.hint
+    with typed(told.value) as hint:
+        hint.says("correct the rows upstream, or leave them out with a `where`")
+        sink_of(db.dsn).commit(Epochs(tmp_path / "corrected").next(inserts=rows((1, "a"))))
 
 
 PLACE = Place.of("postgresql://me@db.example/w")

@@ -1,17 +1,18 @@
 """A missing privilege is reported with the grant for it; a database that does not exist or does not answer."""
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
+from hint_typed import typed
 from postgres import Server
 from postgres_database import Database, database
 from postgres_sink import all_tables, begun, read_table, sink_of
 from sink_contract import Epochs, a_table, rows
 
 from backfill_cli.errors import Transient, UsageError
+from backfill_cli.postgres_says import IN_DATABASE
 from backfill_cli.sinks.postgres.edge import failure
 from backfill_cli.sinks.postgres.session import Place
 from backfill_cli.sinks.postgres.sink import PostgresSink
@@ -46,23 +47,24 @@ def test_each_right_that_a_role_lacks_is_said_by_plan_with_its_grant(
     db: Database, role: str, tmp_path: Path
 ) -> None:
     sink = sink_of(db.dsn.replace("postgres@", f"{role}@"))
-    db("CREATE TABLE theirs (id bigint PRIMARY KEY, name text)")
-    tables = (a_table(), a_table("theirs"))
+    db("CREATE SCHEMA mart", "CREATE TABLE mart.theirs (id bigint PRIMARY KEY, name text)")
+    tables = (a_table(), a_table("theirs", "mart.theirs"))
     granted = []
     for _ in range(9):
         try:
             sink.check("orders", tables, into_existing=True)
         except UsageError as error:
             granted.append(error.hint)
-            db(error.hint)
+            with typed(error) as hint:
+                db(*hint.statements())
         else:
             break
-    assert [hint.split()[0] for hint in granted] == ["GRANT"] * 3
+    assert [hint.split()[0] for hint in granted] == ["GRANT"] * 4
     epochs = Epochs(tmp_path / "staging", tables=tables)
     sink.prepare("orders", tables, into_existing=True)
     sink.commit(epochs.next(inserts=rows((1, "a")), of="theirs"))
     sink.commit(epochs.next(upserts=rows((1, "b")), of="theirs"))
-    assert read_table(db, "theirs") == rows((1, "b"))
+    assert read_table(db, "mart.theirs") == rows((1, "b"))
 
 
 def test_a_right_that_is_lost_later_is_said_with_its_grant(db: Database, role: str, tmp_path: Path) -> None:
@@ -73,8 +75,9 @@ def test_a_right_that_is_lost_later_is_said_with_its_grant(db: Database, role: s
     commit = epochs.next(inserts=rows((1, "a")))
     with pytest.raises(UsageError, match="42501") as told:
         sink.commit(commit)
-    db(*re.findall(r"GRANT .*$", told.value.hint))
-    sink.commit(commit)
+    with typed(told.value) as hint:
+        db(*hint.statements())
+        sink.commit(commit)
     assert read_table(db, "orders") == rows((1, "a"))
 
 
@@ -104,9 +107,17 @@ def test_a_role_that_could_not_make_the_side_tables_again_keeps_them(
 def test_a_side_table_that_another_drop_took_meanwhile_is_transient(
     db: Database, table: str, passes: bool
 ) -> None:
-    with psycopg.connect(db.dsn) as con, pytest.raises(psycopg.errors.UndefinedTable) as gone:
+    con = psycopg.connect(db.dsn, autocommit=True)
+    with pytest.raises(psycopg.errors.UndefinedTable) as gone:
         con.execute(f"SELECT FROM public.{table}")
-    assert isinstance(failure(Place.of(db.dsn), "checking", gone.value), Transient) == passes
+    told = failure(Place.of(db.dsn), "checking", gone.value)
+    assert isinstance(told, Transient) == passes
+    with typed(told) as hint:
+        hint.says("try again" if passes else IN_DATABASE)
+        if not passes:
+            db("CREATE TABLE theirs (id bigint)")
+            con.execute(f"SELECT FROM public.{table}")
+        sink_of(db.dsn).prepare("orders", (a_table(),), into_existing=False)
 
 
 def test_a_database_that_is_not_there_is_a_usage_error_and_one_that_does_not_answer_is_transient(
@@ -123,6 +134,14 @@ def test_a_database_that_is_not_there_is_a_usage_error_and_one_that_does_not_ans
         sink_of(dsn.replace(port, "1")).committed("orders")
     with pytest.raises(UsageError, match="not a valid libpq connection string") as wrong:
         sink_of(f"postgresql://u:{password}@h:{password}/x?what=1")
+    for error, way_on in (
+        (nowhere, "correct the user, password or database in sink.dsn"),
+        (silent, "start the database, or correct sink.dsn"),
+        (wrong, "put postgresql://user:password@host:5432/database"),
+    ):
+        with typed(error.value) as hint:
+            hint.says(way_on)
+            assert sink_of(dsn).committed("orders") == {}
     for told in (nowhere, silent, wrong):
         shown = str(told.value) + repr(told.value.__cause__) + repr(told.value.__context__)
         assert password not in str(told.value), shown

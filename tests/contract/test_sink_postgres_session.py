@@ -9,9 +9,10 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from hint_typed import typed
 from postgres import Server
 from postgres_database import Database, database
-from postgres_sink import begun, pooled, read_table, sink_of, statements
+from postgres_sink import begun, pooled, read_table, sink_of
 from sink_contract import Epochs, a_table, rows, schema_json
 
 from backfill_cli.errors import BackfillError, Held, SinkInUse, Transient, UsageError
@@ -104,23 +105,28 @@ def test_a_new_job_is_refused_where_nothing_may_be_written_and_one_that_has_begu
 ) -> None:
     epochs = begun(sink, tmp_path, a_table())
     db(f"ALTER DATABASE {db.name} SET default_transaction_read_only = on")
-    commit = epochs.next(inserts=rows((1, "a")))
+    commit, refusals = epochs.next(inserts=rows((1, "a"))), []
     for act in (
         lambda: sink.prepare("orders", epochs.tables, into_existing=True),
         lambda: sink.fence("orders", 2),
         lambda: sink.commit(commit),
     ):
-        with pytest.raises(Transient, match=r"sink\.dsn"):
+        with pytest.raises(Transient, match=r"sink\.dsn") as waits:
             act()
+        refusals.append(waits.value)
     with pytest.raises(UsageError, match="are read-only") as told:
         sink.prepare("another", (a_table("another"),), into_existing=False)
     with psycopg.connect(db.dsn, autocommit=True) as admin:
         admin.execute("SET default_transaction_read_only = off")
         try:
-            for statement in statements(told.value.hint):
-                admin.execute(statement.encode())
-            sink.prepare("another", (a_table("another"),), into_existing=False)
-            sink.commit(commit)
+            with typed(told.value) as hint:
+                for statement in hint.statements():
+                    admin.execute(statement.encode())
+                sink.prepare("another", (a_table("another"),), into_existing=False)
+            for refusal in refusals:
+                with typed(refusal) as hint:
+                    hint.says("promote this one")
+                    sink.commit(commit)
         finally:
             admin.execute("ALTER ROLE postgres RESET default_transaction_read_only")
     assert read_table(db, "orders") == rows((1, "a"))
@@ -209,8 +215,9 @@ def test_a_right_that_is_lost_later_is_granted_on_the_quoted_name_in_its_schema(
     with pytest.raises(UsageError, match="42501") as told:
         sink.commit(commit)
     assert f'ON "My Mart"."Big Orders" TO "{role}"' in told.value.hint
-    db(*statements(told.value.hint))
-    sink.commit(commit)
+    with typed(told.value) as hint:
+        db(*hint.statements())
+        sink.commit(commit)
 
 
 def test_row_level_security_that_is_set_later_is_said_with_what_ends_it(
@@ -223,8 +230,9 @@ def test_row_level_security_that_is_set_later_is_said_with_what_ends_it(
     commit = epochs.next(upserts=rows((1, "a")))
     with pytest.raises(UsageError, match="row-level security") as told:
         sink.commit(commit)
-    db(*statements(told.value.hint))
-    sink.commit(commit)
+    with typed(told.value) as hint:
+        db(*hint.statements())
+        sink.commit(commit)
 
 
 # Several jobs in one database

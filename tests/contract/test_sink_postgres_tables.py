@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hint_typed import typed
 from postgres import Server
 from postgres_database import Database, database
 from postgres_sink import begun, read_table, sink_of
@@ -62,7 +63,11 @@ def test_a_column_of_another_type_is_refused_naming_both(
 ) -> None:
     kinds = {"id": "bigint", "name": "text", column: kind}
     db(f"CREATE TABLE orders (id {kinds['id']}, name {kinds['name']})")
-    with pytest.raises(BadData, match=rf"column '{column}' of public.orders is .*, the job writes"):
+    with pytest.raises(BadData, match=rf"column '{column}' of public.orders is .*, the job writes") as told:
+        sink.prepare("orders", (a_table(),), into_existing=True)
+    with typed(told.value) as hint:
+        hint.says(f"change the table's column '{column}'")
+        db(f"ALTER TABLE orders ALTER {column} TYPE {'bigint' if column == 'id' else 'text'}")
         sink.prepare("orders", (a_table(),), into_existing=True)
 
 
@@ -93,8 +98,9 @@ def test_a_required_column_that_the_job_does_not_write_is_refused_at_prepare(
     db("CREATE TABLE orders (id bigint PRIMARY KEY, name text, mine int NOT NULL)")
     with pytest.raises(BadData, match=r"'mine' of public\.orders is NOT NULL") as told:
         sink.check("orders", (a_table(),), into_existing=True)
-    db(told.value.hint)
-    sink.check("orders", (a_table(),), into_existing=True)
+    with typed(told.value) as hint:
+        db(*hint.statements())
+        sink.check("orders", (a_table(),), into_existing=True)
 
 
 def test_rows_of_another_table_that_refer_to_a_changed_row_stay(
@@ -174,9 +180,13 @@ def test_a_check_and_a_foreign_key_that_refuse_rows_are_named(
     assert 'ALTER CONSTRAINT "known" DEFERRABLE' in told.value.hint
     epochs = Epochs(tmp_path / "third")
     db("ALTER TABLE orders ALTER CONSTRAINT known DEFERRABLE")
-    with pytest.raises(BadData, match="'known'"):
-        sink.commit(epochs.next(upserts=rows((1, "a"))))
+    late = epochs.next(upserts=rows((1, "a")))
+    with pytest.raises(BadData, match="'known'") as told:
+        sink.commit(late)
     assert read_table(db, "orders") == []
+    with typed(told.value) as hint:
+        db(*hint.statements())
+        sink.commit(late)
 
 
 def test_a_deferrable_foreign_key_between_the_jobs_tables_holds_at_the_end_of_the_epoch(
@@ -210,13 +220,19 @@ def test_a_partitioned_table_is_a_target_and_a_view_is_none(
 
 @pytest.mark.parametrize("target", ["a.b.c", ".b", "a.", "_backfill_jobs", "x._BACKFILL_y", "x" * 64])
 def test_a_target_that_cannot_be_named_is_refused(sink: PostgresSink, target: str) -> None:
-    with pytest.raises(UsageError, match=r"target|cannot name"):
+    with pytest.raises(UsageError, match=r"target|cannot name") as told:
         sink.prepare("orders", (a_table(target=target),), into_existing=False)
+    with typed(told.value) as hint:
+        hint.says("tables.target")
+        sink.prepare("orders", (a_table(target="public.orders"),), into_existing=False)
 
 
 def test_two_tables_of_a_job_may_not_share_a_target(sink: PostgresSink) -> None:
-    with pytest.raises(UsageError, match="the same target"):
+    with pytest.raises(UsageError, match="the same target") as told:
         sink.prepare("orders", (a_table("a", "t"), a_table("b", "public.t")), into_existing=False)
+    with typed(told.value) as hint:
+        hint.says("give one of them another target: tables.target")
+        sink.prepare("orders", (a_table("a", "t"), a_table("b", "public.t2")), into_existing=False)
 
 
 def test_the_fingerprint_holds_no_secret() -> None:
@@ -238,4 +254,7 @@ def test_a_missing_package_is_said_with_what_installs_it(monkeypatch: pytest.Mon
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(UsageError, match="needs a package that is not installed") as told:
         edge.client()
-    assert told.value.hint == "pip install 'backfill-cli[postgres]'"
+    monkeypatch.undo()
+    with typed(told.value) as hint:
+        hint.says("pip install 'backfill-cli[postgres]'")
+        edge.client()

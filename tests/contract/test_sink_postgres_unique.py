@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from hint_typed import typed
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from postgres import Server
 from postgres_database import Database, database
-from postgres_sink import begun, read_table, sink_of, staging, statements
+from postgres_sink import begun, read_table, sink_of, staging
 from sink_contract import Epochs, a_table, rows, schema_json
 
 from backfill_cli.errors import BadData
@@ -177,8 +178,9 @@ def test_an_exchange_that_cannot_be_done_in_place_says_how_to_defer_it(
     with pytest.raises(BadData, match=r"exchange values of 'by_name' \(name\)") as told:
         sink.commit(swap)
     assert says in told.value.hint
-    db(*statements(told.value.hint))
-    sink.commit(swap)
+    with typed(told.value) as hint:
+        db(*hint.statements())
+        sink.commit(swap)
     assert read_table(db, "orders") == rows((1, "b"), (2, "a"))
 
 
@@ -217,8 +219,9 @@ def test_whatever_refuses_rows_is_named_with_the_statement_that_removes_it(
     with pytest.raises(BadData) as told:
         sink.commit(commit)
     assert what in told.value.message
-    db(*statements(told.value.hint))
-    sink.commit(commit)
+    with typed(told.value) as hint:
+        db(*hint.statements())
+        sink.commit(commit)
 
 
 # Triggers
@@ -242,8 +245,9 @@ def test_rows_that_a_trigger_keeps_as_they_were_are_named(
     with pytest.raises(BadData, match=rf"the epoch {does} rows of .*\(id\): \({key}\); a trigger") as told:
         sink.commit(commit)
     assert read_table(db, "orders") == rows((1, "a"), (2, "b"), (3, "c"))
-    db(*statements(told.value.hint))
-    sink.commit(commit)
+    with typed(told.value) as hint:
+        db(*hint.statements())
+        sink.commit(commit)
 
 
 def test_a_truncate_that_a_trigger_swallows_is_noticed(sink: PostgresSink, db: Database, epochs: Epochs) -> None:
@@ -261,8 +265,9 @@ def test_what_a_trigger_writes_elsewhere_is_named_by_its_own_table(
     commit = epochs.next(inserts=rows((1, "a"), (2, "b")))
     with pytest.raises(BadData, match=r"the constraint 'once' of audit\.seen refuses what a trigger of") as told:
         sink.commit(commit)
-    db(*statements(told.value.hint))
-    sink.commit(commit)
+    with typed(told.value) as hint:
+        db(*hint.statements())
+        sink.commit(commit)
 
 
 def test_a_partition_that_is_missing_has_no_constraints_name(

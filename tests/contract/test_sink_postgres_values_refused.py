@@ -2,16 +2,23 @@
 
 import json
 import uuid
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
+from hint_typed import typed
 from postgres_database import Database
 from postgres_sink import begun, sink_of, staging
 from postgres_values import FIRST_US, JOBS, db, table_of
 
 from backfill_cli.contracts import SinkTable
 from backfill_cli.errors import BadData
+from backfill_cli.spark.names import backticked
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 __all__ = ["db"]
 
@@ -95,15 +102,68 @@ NESTED = {
 def test_a_type_without_an_exact_counterpart_is_refused_before_anything_is_made(db: Database, kind: str) -> None:
     with pytest.raises(BadData, match=r"'odd', column 'v'.*no exact counterpart") as told:
         sink_of(db.dsn).check("other", (table_of(NESTED.get(kind, kind), "odd"),), into_existing=False)
-    assert ("to_json(v)" in told.value.hint) == (kind in NESTED)
+    assert ("to_json(v)" in told.value.hint) == (kind != "interval")
+
+
+EXPRESSIONS = {
+    "v": "named_struct('a', 1)",
+    "a map": "map('a', 1)",
+    "é": "array(array(1))",
+    "`": "parse_json('{\"a\": 1}')",
+    "select": "INTERVAL '1' DAY",
+    "d e": "array(INTERVAL '1' MONTH)",
+}
+
+
+def test_a_column_that_is_converted_as_the_hint_says_is_accepted(spark: "SparkSession", db: Database) -> None:
+    """Types and names that need quotes: the expression is run by Spark, its type is what the sink then gets."""
+    sink = sink_of(db.dsn)
+    held = [f"{expression} AS {backticked(name)}" for name, expression in EXPRESSIONS.items()]
+    for one in held:
+        frame = spark.range(1).selectExpr("id", one)
+        table = SinkTable("odd", "odd", ("id",), frame.schema.json())
+        with pytest.raises(BadData, match="no exact counterpart") as told:
+            sink.check("other", (table,), into_existing=False)
+        with typed(told.value) as hint:
+            (converted,) = hint.settings().values()
+            made = frame.selectExpr("id", *converted)  # type: ignore[misc]
+            assert made.columns == frame.columns
+            sink.check("other", (replace(table, schema=made.schema.json()),), into_existing=False)
 
 
 @pytest.mark.parametrize("name", ["_backfill_op", "_backfill_unsent", "ctid", "x" * 64, "", "ID"])
 def test_a_name_that_the_table_cannot_have_is_refused(db: Database, name: str) -> None:
     fields = [{"name": n, "type": "long", "nullable": True, "metadata": {}} for n in ("id", name)]
     table = SinkTable("odd", "odd", ("id",), json.dumps({"type": "struct", "fields": fields}))
-    with pytest.raises(BadData, match="'odd'"):
+    with pytest.raises(BadData, match="'odd'") as told:
         sink_of(db.dsn).check("other", (table,), into_existing=False)
+    with typed(told.value) as hint:
+        hint.says("rename")
+        fields[1]["name"] = (
+            str(hint.settings()["select"]).split(" AS ")[1][:-2] if "its_" in hint.hint else "other"
+        )
+        table = replace(table, schema=json.dumps({"type": "struct", "fields": fields}))
+        sink_of(db.dsn).check("other", (table,), into_existing=False)
+
+
+def test_a_key_that_cannot_be_compared_or_is_left_out_is_converted_or_added_as_the_hint_says(
+    db: Database,
+) -> None:
+    sink = sink_of(db.dsn)
+    table = replace(table_of("string", "odd", logical="json"), key=("v",))
+    with pytest.raises(BadData, match="'v' is json") as told:
+        sink.check("other", (table,), into_existing=False)
+    with typed(told.value) as hint:
+        assert hint.settings() == {"select": ["CAST(v AS STRING) AS v"]}
+        sink.check("other", (replace(table_of("string", "odd"), key=("v",)),), into_existing=False)
+    lacking = replace(table_of("string", "odd"), key=("id", "other key"))
+    with pytest.raises(BadData, match="'other key' is not among its columns") as told:
+        sink.check("other", (lacking,), into_existing=False)
+    with typed(told.value) as hint:
+        assert hint.settings() == {"select": ["`other key`"]}
+        whole = json.loads(lacking.schema)
+        whole["fields"].append({"name": "other key", "type": "long", "nullable": True, "metadata": {}})
+        sink.check("other", (replace(lacking, schema=json.dumps(whole)),), into_existing=False)
 
 
 def test_names_with_quotes_dots_and_blanks_are_kept(db: Database, tmp_path: Path) -> None:

@@ -7,9 +7,12 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from hint_typed import typed
 from plain_job import PlainJob, small
 from postgres import NoPostgres, Server
 from postgres_database import Database, open_folder
+from postgres_sink import sink_of
+from sink_contract import a_table
 
 from backfill_cli.errors import UsageError
 from backfill_cli.upstreams.postgres.client import connected
@@ -88,6 +91,11 @@ def test_where_a_standby_lacks_the_publication_plan_says_where_to_make_it(
     with pytest.raises(UsageError, match="standby") as refused:
         PlainJob(copy, tmp_path, {"t": ("id",)})
     assert "CREATE PUBLICATION" in refused.value.hint
+    with pytest.raises(UsageError, match="is a standby") as no_sink:
+        sink_of(copy.dsn).check("orders", (a_table(),), into_existing=False)
+    with typed(no_sink.value) as hint:
+        hint.says("name the primary server in sink.dsn")
+        sink_of(main.dsn).check("orders", (a_table(),), into_existing=False)
     with connected(copy.dsn) as ours:  # a chunk may take longer than what the role's other work may
         assert ours.execute("SHOW transaction_timeout").fetchall() == [("0",)]
 

@@ -36,7 +36,7 @@ def test_a_line_reads_as_a_sentence() -> None:
             "check the network; then type the command again",
             "check the network; then: backfill resume orders",
         ),
-        ("the commit is retried automatically", "type the command again", "backfill resume orders"),
+        ("it is retried automatically", "type the command again", "backfill resume orders"),
         ("free disk space", "free disk space", "free disk space; then: backfill resume orders"),
     ],
 )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from backfill_cli.errors import BackfillError, Fatal, Transient, UsageError
+from backfill_cli.errors import RETRIED, BackfillError, Fatal, Transient, UsageError
 from backfill_cli.formats.delta import damage
 from backfill_cli.formats.listing import Place, place
 from backfill_cli.model.nearest import spell_known
@@ -141,7 +141,7 @@ def _meaning(shown: str, exc: Exception) -> BackfillError:
     if "feature" in lower or "protocol" in lower or "unsupported" in lower:
         return Fatal(f"{shown}: a feature of this table is not supported: {text}", "drop that feature")
     if "timed out" in lower or "connect" in lower or "reset" in lower:
-        return Transient(f"{shown}: {text}", "it is retried automatically")
+        return Transient(f"{shown}: {text}", RETRIED)
     return Fatal(
         f"{shown}: its log cannot be read: {text}", "check its path and this user's rights; or repair the table"
     )

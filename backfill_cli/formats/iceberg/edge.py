@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from backfill_cli.errors import BackfillError, Fatal, Transient
+from backfill_cli.errors import RETRIED, BackfillError, Fatal, Transient
 from backfill_cli.formats.iceberg.places import Place
 from backfill_cli.formats.lake import refused_properties
 from backfill_cli.spark.failures import from_spark
@@ -35,7 +35,7 @@ def failing(place: Place, properties: Mapping[str, str] | None = None) -> Iterat
         if known is not None:
             raise known from exc
         if any(text in said for text in _PASSING):
-            raise Transient(f"table {place}: {_first_line(said)}", "it is retried automatically") from exc
+            raise Transient(f"table {place}: {_first_line(said)}", RETRIED) from exc
         named = refused_properties.blamed(said, properties or {})
         hint = refused_properties.HINT if named else "see Spark's output above"
         raise Fatal(f"table {place}: {_first_line(said)}{named}", hint) from exc

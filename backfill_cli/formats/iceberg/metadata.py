@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from backfill_cli.errors import BackfillError, Fatal, Transient, UsageError
+from backfill_cli.errors import RETRIED, BackfillError, Fatal, Transient, UsageError
 from backfill_cli.formats.iceberg.places import Place, Settings, catalog_properties, no_catalog
 from backfill_cli.spark.beside import CATALOG
 from backfill_cli.spark.object_store import meant, on_s3, store, store_of
@@ -264,4 +264,4 @@ class _ours:
         if isinstance(exc, PermissionError):
             raise Fatal(f"table {self._place}: {said}", "give this user the right to read it") from exc
         if isinstance(exc, OSError):
-            raise Transient(f"table {self._place}: {said}", "it is retried automatically") from exc
+            raise Transient(f"table {self._place}: {said}", RETRIED) from exc

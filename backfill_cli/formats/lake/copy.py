@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from backfill_cli.contracts import SavedJob, SinkTable, Survey
-from backfill_cli.errors import StateConflict, Transient
+from backfill_cli.contracts.targets import gone
+from backfill_cli.errors import RETRIED, StateConflict, Transient
 from backfill_cli.formats.digests import DIALECT, words_digest
 from backfill_cli.formats.lake.state import JobState
 from backfill_cli.model.checkpoint import Marker
@@ -103,17 +104,14 @@ def at_one_epoch(
     epochs = ", ".join(f"{table}: {marker.epoch}" for table, marker in markers.items())
     what = f"job {job!r}: its tables are at several epochs ({epochs})"
     if live:
-        raise Transient(what, "it is retried automatically")
+        raise Transient(what, RETRIED)
     raise StateConflict(f"{what}: a commit was interrupted", f"backfill resume {job}")
 
 
 def _require_all(job: str, tables: Mapping[str, object], there: Mapping[str, object]) -> None:
-    gone = [table for table in tables if table not in there]
-    if gone:
-        raise StateConflict(
-            f"job {job!r}: table {gone[0]!r} of the sink is gone, but it held rows of the job",
-            f"restore it, or start over: backfill drop {job} --with-rows --confirm {job}",
-        )
+    lacking = [table for table in tables if table not in there]
+    if lacking:
+        raise gone(f"table {lacking[0]!r} of the sink", job)
 
 
 def _strings(table: SinkTable) -> list[str]:

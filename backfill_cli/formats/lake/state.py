@@ -18,7 +18,8 @@ from typing import Annotated
 from urllib.parse import quote, unquote
 
 from backfill_cli.contracts import EpochCommit, SavedJob, own
-from backfill_cli.errors import Fatal, Held, StateConflict, Transient
+from backfill_cli.contracts.targets import newer_layout, taken
+from backfill_cli.errors import Fatal, StateConflict, Transient
 from backfill_cli.formats.lake.blobs import Announced, Blobs
 from backfill_cli.model.checkpoint import Checkpoint, Marker, Owner
 from backfill_cli.model.codec import Pairs, decode, encode
@@ -122,16 +123,13 @@ class JobState:
     def own(self, owner: Owner, instead_of: Owner | None) -> None:
         """`owner` has the job. Raises Held if a catalog other than `instead_of` has it by now."""
 
-        def taken(record: JobRecord | None) -> JobRecord:
+        def owned(record: JobRecord | None) -> JobRecord:
             held = None if record is None else record.owner
             if held is not None and held.catalog not in (owner.catalog, instead_of and instead_of.catalog):
-                raise Held(
-                    f"another catalog took job {self._job!r} just now: {held}",
-                    f"backfill status {self._job} {held.option}",
-                )
+                raise taken(self._job, held)
             return replace(record or JobRecord(self._job), owner=owner)
 
-        self.change(taken)
+        self.change(owned)
 
     def began(self) -> bool:
         """Whether an epoch was about to be committed: tables that are missing now held rows then."""
@@ -255,10 +253,7 @@ class JobState:
             except FileNotFoundError:
                 continue  # a newer one exists by now
             if record.layout > LAYOUT:
-                raise Fatal(
-                    f"a newer backfill wrote {self._files.root} (layout {record.layout}, ours is {LAYOUT})",
-                    "upgrade it",
-                )
+                raise newer_layout(str(self._files.root), record.layout, LAYOUT)
             return numbers[-1], record
         raise Transient(
             f"job {self._job!r}: other processes keep changing its record in {self._files.root}",

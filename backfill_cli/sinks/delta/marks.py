@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from backfill_cli.errors import Fatal, Held, StateConflict, Transient
+from backfill_cli.contracts.marker import refuse_old_token
+from backfill_cli.contracts.targets import written_too_often
+from backfill_cli.errors import Fatal, StateConflict
 from backfill_cli.formats.delta.commits import stamp
 from backfill_cli.formats.delta.edge import Where, delta_errors
 from backfill_cli.formats.lake.blobs import Blobs
@@ -139,18 +141,10 @@ class MarkedTable:
             if found is None or found[1] == token:
                 return
             version, newest, epoch = found
-            if newest > token:
-                raise Held(
-                    f"another runner took job {self.job!r} over: table {self.name!r} has token {newest}, "
-                    f"ours is {token}",
-                    f"backfill status {self.job}",
-                )
+            refuse_old_token(self.job, self.name, token, Marker(epoch, newest, ""))
             if self.write(number_of(token, epoch), version):
                 return
-        raise Transient(
-            f"{self.where.shown}: other writers commit too often for its token to be raised",
-            "let the other writers commit less often",
-        )
+        raise written_too_often(self.where.shown, "its token to be raised")
 
     def write(self, number: int, onto: int, files: "Sequence[AddAction]" = ()) -> bool:
         """The version after `onto` is a commit with this number that adds these files.

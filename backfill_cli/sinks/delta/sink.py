@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from backfill_cli.contracts import EpochCommit, SavedJob, SinkTable
 from backfill_cli.contracts.cutover import Swap
 from backfill_cli.contracts.marker import gone, is_due, refuse_old_token
-from backfill_cli.errors import StateConflict, Transient
+from backfill_cli.contracts.targets import written_too_often
+from backfill_cli.errors import RETRIED, StateConflict, Transient
 from backfill_cli.failpoint import hit
 from backfill_cli.formats.delta.edge import delta_place, where_at
 from backfill_cli.formats.delta.names import is_name, sql_at, sql_of
@@ -148,7 +149,7 @@ class DeltaSink:
                 apply(self._spark, commit, table, found.where, found.app, number)
             except Overtaken as exc:
                 self._require_ours(commit, table, found)
-                raise Transient(f"{found.where.shown}: {exc}", "the commit is retried automatically") from exc
+                raise Transient(f"{found.where.shown}: {exc}", RETRIED) from exc
         self._require_ours(commit, table, found)
 
     def _adopts(self, commit: EpochCommit, table: SinkTable, found: MarkedTable) -> bool:
@@ -167,10 +168,7 @@ class DeltaSink:
             self._kept.require(found, now[0], now[1].epoch)
             if found.write(number, now[0], files):
                 return
-        raise Transient(
-            f"{found.where.shown}: other writers commit too often for the epoch's commit to succeed",
-            "let the other writers commit less often",
-        )
+        raise written_too_often(found.where.shown, "the epoch's commit to succeed")
 
     def _require_ours(self, commit: EpochCommit, table: SinkTable, found: MarkedTable) -> None:
         """The table has the commit, and the rows of the epochs before it.

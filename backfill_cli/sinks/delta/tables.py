@@ -4,12 +4,11 @@ import os
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from socket import gethostname
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import SinkTable
-from backfill_cli.errors import BadData, Held, SinkInUse, StateConflict, UsageError
+from backfill_cli.contracts.targets import belongs_to, gone, other_type, require_key, rows_of_others
+from backfill_cli.errors import BadData, StateConflict, UsageError
 from backfill_cli.formats.delta.edge import Where, delta_place
 from backfill_cli.formats.delta.names import FORGETS
 from backfill_cli.formats.lake.blobs import Blobs
@@ -69,10 +68,7 @@ def check(
         if claimed is not None and marker is None and table.name in own.dropped:
             claimed = None
         if claimed is not None and marker is None and JobState(state, job).began():
-            raise StateConflict(
-                f"{where.shown} is gone, but it held rows of job {job!r}",
-                f"restore it, or start over: backfill drop {job} --with-rows --confirm {job}",
-            )
+            raise gone(where.shown, job)
         ours = into_existing or (marker is not None and marker.epoch > 0)
         lacking.append(_missing(table, where, ours))
     return lacking
@@ -102,14 +98,7 @@ def _refuse_other_owner(records: Mapping[str, JobRecord], job: str, table: SinkT
     for other, record in records.items():
         held = next((name for name, claim in record.claims.items() if claim.place == here), None)
         if held is not None and (other, held) != (job, table.name) and held not in record.dropped:
-            owner = record.owner
-            there = owner is not None and owner.host == gethostname() and Path(owner.path).exists()
-            by = f"--confirm {other} {owner.option}" if owner and there else f"--sink job.toml --confirm {other}"
-            raise Held(
-                f"{where.shown} belongs to job {other!r} (its table {held!r})"
-                f"{f' of catalog {owner}' if owner else ''}",
-                f"name another target, or forget that job: backfill drop {other} {by}",
-            )
+            raise belongs_to(where.shown, other, held, record.owner)
 
 
 def _refuse_link(where: Where) -> None:
@@ -124,12 +113,7 @@ def _refuse_link(where: Where) -> None:
 
 def _require_types(table: SinkTable) -> None:
     columns = columns_of(table.schema)
-    missing = [name for name in table.key if name not in columns]
-    if missing:
-        raise BadData(
-            f"table {table.name!r}: its key column {missing[0]!r} is not among its columns",
-            f'add it to the transform: select = ["{missing[0]}", …]',
-        )
+    require_key(table, columns)
     for name, column in columns.items():
         if not _is_kept(column["type"]):
             raise BadData(
@@ -156,11 +140,7 @@ def _missing(table: SinkTable, where: Where, ours: bool) -> Lacking:
     opened = where.open()
     _require_memory(where, opened)
     if not ours and opened.get_add_actions().num_rows:
-        raise SinkInUse(
-            f"table {where.shown} exists, with rows that are not this job's",
-            "name another target; or drop that table if it is no longer needed; or keep its rows, including those "
-            "that the upstream lacks, and write into it by key: backfill start --config job.toml --into-existing",
-        )
+        raise rows_of_others(where.shown)
     there = {name.lower(): one for name, one in columns_of(opened.schema().to_json()).items()}
     added: Columns = {}
     for name, column in columns.items():
@@ -168,11 +148,7 @@ def _missing(table: SinkTable, where: Where, ours: bool) -> Lacking:
         if held is None:
             added[name] = column
         elif not same_type(held["type"], column["type"]):
-            raise BadData(
-                f"column {name!r} of {where.shown} is {shown(held['type'])}, the job writes "
-                f"{shown(column['type'])}",
-                f"cast it to the table's type in the transform, or change the table's column {name!r}",
-            )
+            raise other_type(name, where.shown, shown(held["type"]), shown(column["type"]))
     return Lacking(table, where, added, create=False)
 
 

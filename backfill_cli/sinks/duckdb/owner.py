@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from backfill_cli.errors import Held
+from backfill_cli.contracts.targets import taken
 from backfill_cli.model.checkpoint import Owner
 from backfill_cli.sinks.duckdb.file import rows_of, transaction
 from backfill_cli.sinks.duckdb.state import SideTable
@@ -39,10 +39,7 @@ def own(con: "duckdb.DuckDBPyConnection", job: str, owner: Owner, instead_of: Ow
     with transaction(con):
         held = owner_of_job(con, job)
         if held is not None and held.catalog not in (owner.catalog, instead_of and instead_of.catalog):
-            raise Held(
-                f"another catalog has just taken job {job!r}: {held}",
-                f"backfill status {job} {held.option}",
-            )
+            raise taken(job, held)
         remove(con, job)
         con.execute(f"INSERT INTO {OWNERS.sql} VALUES (?, ?, ?, ?)", [job, owner.catalog, owner.host, owner.path])
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import EpochCommit, SavedJob, own
-from backfill_cli.errors import Fatal
+from backfill_cli.contracts.targets import newer_layout
 from backfill_cli.model.checkpoint import Checkpoint, Marker
 from backfill_cli.model.codec import decode, encode
 from backfill_cli.model.position import cursor_of, cursor_text
@@ -103,10 +103,7 @@ def has_state(con: "duckdb.DuckDBPyConnection") -> bool:
         return False
     newest = rows_of(con, f"SELECT max(layout) FROM {JOBS.sql}")[0][0]
     if newest is not None and newest > LAYOUT:
-        raise Fatal(
-            f"a newer backfill wrote this sink's side tables (layout {newest}; this one knows {LAYOUT})",
-            "pip install --upgrade backfill-cli",
-        )
+        raise newer_layout("this sink's side tables", newest, LAYOUT)
     return True
 
 

@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from socket import gethostname
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import SinkTable
-from backfill_cli.errors import BadData, Held, SinkInUse, StateConflict, UsageError
+from backfill_cli.contracts.targets import belongs_to, gone, other_type, require_key, rows_of_others, same_target
+from backfill_cli.errors import UsageError
 from backfill_cli.sinks.duckdb.file import rows_of, transaction
 from backfill_cli.sinks.duckdb.live import views_of
 from backfill_cli.sinks.duckdb.owner import owner_of_job
@@ -56,12 +55,7 @@ class _Wanted:
     @classmethod
     def of(cls, table: SinkTable) -> "_Wanted":
         columns = sink_columns(table.name, table.schema)
-        missing = [name for name in table.key if name not in {column.name for column in columns}]
-        if missing:
-            raise BadData(
-                f"table {table.name!r}: its key column {missing[0]!r} is not among its columns",
-                f'add it to the transform: select = ["{missing[0]}", …]',
-            )
+        require_key(table, {column.name for column in columns})
         return cls(table, Target.of(table), columns)
 
     def create(self) -> Iterator[str]:
@@ -117,10 +111,7 @@ def check(
             _refuse_other_owner(con, job, want)
         marker = claimed.get(want.table.name)
         if marker is not None and marker.epoch and not _exists(con, want.target):
-            raise StateConflict(
-                f"{want.target} is gone, but its marker says that it holds job {job!r} up to epoch {marker.epoch}",
-                f"restore the file, or start over: backfill drop {job} --with-rows --confirm {job}",
-            )
+            raise gone(str(want.target), job, marker.epoch)
         # A marker at epoch 0 does not make the rows ours: it may be left by a start that failed early.
         ddl += _ddl(con, want, ours=into_existing or (marker is not None and marker.epoch > 0))
     new = [(want.table.name, want.target) for want in wanted if want.table.name not in claimed]
@@ -131,11 +122,7 @@ def _ddl(con: "duckdb.DuckDBPyConnection", want: _Wanted, ours: bool) -> list[st
     if not _exists(con, want.target):
         return list(want.create())
     if not ours and rows_of(con, f"SELECT 1 FROM {want.target.sql} LIMIT 1"):
-        raise SinkInUse(
-            f"table {want.target} exists, with rows that are not this job's",
-            "name another target; or drop that table if it is no longer needed; or keep its rows, including those "
-            "that the upstream lacks, and write into it by key: backfill start --config job.toml --into-existing",
-        )
+        raise rows_of_others(str(want.target))
     there = _types(con, want.target)
     types = _canonical(con, want.columns)
     added = []
@@ -144,10 +131,7 @@ def _ddl(con: "duckdb.DuckDBPyConnection", want: _Wanted, ours: bool) -> list[st
         if held is None:
             added.append(f"ALTER TABLE {want.target.sql} ADD COLUMN {quoted(column.name)} {column.type}")
         elif held != kind:
-            raise BadData(
-                f"column {column.name!r} of {want.target} is {held}, the job writes {kind}",
-                f"cast it to the table's type in the transform, or change the table's column {column.name!r}",
-            )
+            raise other_type(column.name, str(want.target), held, kind)
     return added
 
 
@@ -187,10 +171,7 @@ def _refuse_shared_targets(wanted: Sequence[_Wanted]) -> None:
     for want in wanted:
         twin = seen.setdefault(want.target.identity, want.table.name)
         if twin != want.table.name:
-            raise UsageError(
-                f"tables {twin!r} and {want.table.name!r} have the same target, {want.target}",
-                "give one of them a tables.target of its own",
-            )
+            raise same_target(twin, want.table.name, str(want.target))
 
 
 def _refuse_other_owner(con: "duckdb.DuckDBPyConnection", job: str, want: _Wanted) -> None:
@@ -198,10 +179,4 @@ def _refuse_other_owner(con: "duckdb.DuckDBPyConnection", job: str, want: _Wante
     if owner is None or owner == (job, want.table.name):
         return
     other, table = owner
-    held = owner_of_job(con, other)
-    there = held is not None and held.host == gethostname() and Path(held.path).exists()
-    where = f"--confirm {other} {held.option}" if held and there else f"--sink job.toml --confirm {other}"
-    raise Held(
-        f"{want.target} belongs to job {other!r} (its table {table!r}){f' of catalog {held}' if held else ''}",
-        f"name another target, or forget that job: backfill drop {other} {where}",
-    )
+    raise belongs_to(str(want.target), other, table, owner_of_job(con, other))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts.cutover import Swap
-from backfill_cli.errors import StateConflict, UsageError
+from backfill_cli.errors import START_OVER, StateConflict, UsageError
 from backfill_cli.failpoint import hit
 from backfill_cli.formats.iceberg.edge import Moved, failing
 from backfill_cli.formats.iceberg.places import Place
@@ -99,7 +99,7 @@ class Cutting:
     def _forward(self, swap: Swap, claim: Claim, held: Head, epoch: int, now_ms: int, until_ms: int) -> None:
         place = Place.of(claim.place)
         if (theirs := moved(place, held)) is not None or held.table_main is None:
-            raise UsageError(*(theirs or (f"{place} has no snapshot", "drop the job and start over")))
+            raise UsageError(*(theirs or (f"{place} has no snapshot", START_OVER)))
         kept = f"backfill_before_{epoch}"
         self._sql(claim, f"CREATE OR REPLACE TAG {kept} AS OF VERSION {held.table_main.snapshot_id}")
         self._note(swap, Cut(kept, held.target, now_ms, until_ms))

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import EpochCommit, SavedJob, SinkTable
 from backfill_cli.contracts.marker import gone, is_due, refuse_old_token
-from backfill_cli.errors import StateConflict, Transient, UsageError
+from backfill_cli.contracts.targets import no_record, written_too_often
+from backfill_cli.errors import Transient
 from backfill_cli.formats.iceberg import metadata
 from backfill_cli.formats.iceberg.edge import Moved, failing
 from backfill_cli.formats.iceberg.places import Place, settings_of
@@ -242,7 +243,7 @@ class IcebergSink(InPlace):
 
         record = self._record(job)
         if record is None:
-            raise UsageError(f"the sink has no record of job {job!r}", f"backfill status {job}")
+            raise no_record(job)
         return copied(self._session, self._options.table, self._state(job), record, self._held, live)
 
     def drop(self, tables: Sequence[SinkTable]) -> None:
@@ -286,7 +287,7 @@ class IcebergSink(InPlace):
         if job not in self._states:
             folder = self._beside.folder()
             if folder is None:
-                raise StateConflict(f"the sink has no record of job {job!r}", f"backfill status {job}")
+                raise no_record(job)
             self._states[job] = JobState(folder, job)
         return self._states[job]
 
@@ -295,7 +296,4 @@ class IcebergSink(InPlace):
 
 
 def _busy(place: Place) -> Transient:
-    return Transient(
-        f"table {place}: other writers commit too often: {TRIES} tries in a row found the table changed",
-        "let them commit less often, or stop them while the job catches up",
-    )
+    return written_too_often(f"table {place}", f"a commit: {TRIES} tries in a row found the table changed")

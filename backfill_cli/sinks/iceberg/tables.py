@@ -4,12 +4,11 @@ import json
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from socket import gethostname
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import SinkTable
-from backfill_cli.errors import BadData, Fatal, Held, SinkInUse, StateConflict, UsageError
+from backfill_cli.contracts.targets import belongs_to, gone, other_type, require_key, rows_of_others
+from backfill_cli.errors import Fatal, Held, SinkInUse, StateConflict, UsageError
 from backfill_cli.formats.iceberg import metadata
 from backfill_cli.formats.iceberg.places import Place, template
 from backfill_cli.formats.iceberg.types import columns, wanted
@@ -55,11 +54,7 @@ class Target:
             if found is None:
                 added.append(name)
             elif not same_type(found["type"], column["type"]):
-                raise BadData(
-                    f"column {name!r} of {self.place} is {shown(found['type'])}, the job writes "
-                    f"{shown(column['type'])}",
-                    f"cast it to the table's type in the transform, or change the table's column {name!r}",
-                )
+                raise other_type(name, str(self.place), shown(found["type"]), shown(column["type"]))
         return added
 
 
@@ -74,11 +69,7 @@ def check(
     job: str, target: Target, record: JobRecord | None, others: Iterable[JobRecord], into_existing: bool
 ) -> None:
     """Raises for a table that the job cannot write to."""
-    if missing := [name for name in target.table.key if name not in target.columns]:
-        raise BadData(
-            f"table {target.table.name!r}: its key column {missing[0]!r} is not among its columns",
-            f'add it to the transform: select = ["{missing[0]}", …]',
-        )
+    require_key(target.table, target.columns)
     refuse_other_job(job, target, others)
     claim = record.claims.get(target.table.name) if record is not None else None
     # For a table that the job has already claimed, into_existing means that the job is resumed.
@@ -101,11 +92,7 @@ def check(
                 f"if they are not needed: {target.place.in_spark}"
                 f"{target.place.alter(f'DROP BRANCH {target.branch}')}; or name another sink.branch",
             )
-        raise SinkInUse(
-            f"table {target.place} exists, with rows that are not this job's",
-            "name another target; or drop that table if it is no longer needed; or keep its rows, including those "
-            "that the upstream lacks, and write into it by key: backfill start --config job.toml --into-existing",
-        )
+        raise rows_of_others(str(target.place))
 
 
 def require_ours(table: SinkTable, place: Place, held: Head, claim: Claim, marker: Marker) -> None:
@@ -142,17 +129,14 @@ def refuse_other_columns(table: SinkTable, held: Head, claim: Claim) -> None:
 def refuse_gone(job: str, target: Target, epoch: int) -> None:
     """Raises StateConflict if the table held an epoch but does not exist."""
     if target.held is None and epoch:
-        raise StateConflict(
-            f"{target.place} is gone, but it held job {job!r} up to epoch {epoch}",
-            f"restore the table, or start over: backfill drop {job} --with-rows --confirm {job}",
-        )
+        raise gone(str(target.place), job, epoch)
 
 
 def refuse_other_job(job: str, target: Target, others: Iterable[JobRecord]) -> None:
     for record in others:
         for table, claim in record.claims.items():
             if Place.of(claim.place) == target.place and (record.job, table) != (job, target.table.name):
-                raise _held_by(record, table, target.place)
+                raise belongs_to(str(target.place), record.job, table, record.owner)
     told = job_of_refs(target.held) if target.held is not None else None
     if told is not None and told[0] != job:
         raise Held(
@@ -160,16 +144,6 @@ def refuse_other_job(job: str, target: Target, others: Iterable[JobRecord]) -> N
             f"name another target; or drop that job where its catalog is: backfill drop {told[0]} "
             f"--confirm {told[0]}",
         )
-
-
-def _held_by(record: JobRecord, table: str, place: Place) -> Held:
-    other, held = record.job, record.owner
-    there = held is not None and held.host == gethostname() and Path(held.path).exists()
-    where = f"--confirm {other} {held.option}" if held and there else f"--sink job.toml --confirm {other}"
-    return Held(
-        f"{place} belongs to job {other!r} (its table {table!r}){f' of catalog {held}' if held else ''}",
-        f"name another target, or forget that job: backfill drop {other} {where}",
-    )
 
 
 def has_rows(held: metadata.Held) -> bool:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import EpochCommit, SinkTable, own
+from backfill_cli.errors import RETRIED
 from backfill_cli.failpoint import hit
 from backfill_cli.formats.iceberg.edge import Moved, failing
 from backfill_cli.formats.iceberg.metadata import Look
@@ -55,7 +56,7 @@ class Writer:
                     return
                 # A branch needs a snapshot to start from; this one has no marker.
                 self._nothing(self._place.sql)
-            raise Moved(f"table {self._place}: it had no snapshot", "the commit is retried automatically")
+            raise Moved(f"table {self._place}: it had no snapshot", RETRIED)
         self._on_branch(held, [] if held.begun else [lambda: self._sql(f"DELETE FROM {self._branch}")])
 
     def apply(self, held: Head, commit: EpochCommit, table: SinkTable) -> None:
@@ -186,7 +187,7 @@ class Writer:
         held = self._look.now()
         found = None if held is None or name not in held.refs else held.snapshot(held.refs[name])
         if found is None:
-            raise Moved(f"table {self._place}: branch {name} is gone", "the commit is retried automatically")
+            raise Moved(f"table {self._place}: branch {name} is gone", RETRIED)
         return found
 
     def _is_marked(self, snapshot: "Snapshot") -> bool:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from backfill_cli import postgres_says
 from backfill_cli.contracts import own
-from backfill_cli.errors import BackfillError, BadData, Fatal, Transient, UsageError
-from backfill_cli.postgres_says import INSTALL, Said
+from backfill_cli.errors import RETRIED, BackfillError, BadData, Fatal, Transient, UsageError
+from backfill_cli.postgres_says import IN_DATABASE, INSTALL, Said
 from backfill_cli.sinks.postgres.sql import Target, quoted
 
 if TYPE_CHECKING:
@@ -30,6 +30,9 @@ BLOCKING = (
     "FROM pg_stat_activity WHERE application_name = 'backfill')"
 )
 """SQL: the sessions that block ours. A waiting session retries, so the query mostly finds one."""
+
+PRIMARY = "name the primary server in sink.dsn, or promote this one: it is read-only now"
+CORRECT = "correct the rows upstream, or leave them out with a `where`"
 
 
 def client() -> Any:
@@ -89,7 +92,7 @@ def failure(place: "Place", doing: str, exc: Exception, names: Sequence[Target] 
         let = _let(place, words, names)
         return UsageError(text, f"grant it, as the owner or an administrator: {let}")
     if state == "25006":
-        return Transient(text, "name the primary server in sink.dsn, or promote this one: it is read-only now")
+        return Transient(text, PRIMARY)
     if about is Said.NO_WAY_IN:
         return UsageError(text, "correct the user, password or database in sink.dsn")
     # The server reports an exceeded disk quota as an internal error with this sentence, not as a full disk.
@@ -102,12 +105,12 @@ def failure(place: "Place", doing: str, exc: Exception, names: Sequence[Target] 
     if about is Said.UNREACHED:
         return Transient(text, "start the database, or correct sink.dsn")
     if about is Said.PASSES:
-        return Transient(text, "see the server's log")
+        return Transient(text, RETRIED)
     if state[:2] in ("22", "23") or (not state and isinstance(exc, client().DataError)):
-        return BadData(text, "correct the rows upstream, or leave them out with a `where`")
+        return BadData(text, CORRECT)
     if not state:
         return Fatal(text, "upgrade the client: pip install --upgrade adbc-driver-postgresql")
-    return Fatal(text, "see the server's log")
+    return Fatal(text, IN_DATABASE)
 
 
 def _without_state(exc: Exception) -> Said:

@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from backfill_cli.errors import BadData, SinkInUse
+from backfill_cli.contracts.targets import other_type, rows_of_others
+from backfill_cli.errors import BadData
 from backfill_cli.sinks.postgres.rights import require_on_table
 from backfill_cli.sinks.postgres.session import Connection, Place, rows_of
 from backfill_cli.sinks.postgres.sql import Target, quoted
@@ -33,11 +34,7 @@ def added(con: Connection, place: Place, want: Wanted, ours: bool) -> Iterator[s
     require_on_table(con, place, want.target)
     require_suitable(con, place, want.target, want.table.key)
     if not ours and _has_rows(con, want.target):
-        raise SinkInUse(
-            f"table {want.target} exists, with rows that are not this job's",
-            "name another target; or drop that table if it is no longer needed; or keep its rows, including those "
-            "that the upstream lacks, and write into it by key: backfill start --config job.toml --into-existing",
-        )
+        raise rows_of_others(str(want.target))
     there = _columns(con, want.target)
     for column in want.columns:
         held = there.get(column.name)
@@ -75,10 +72,7 @@ def _refuse_other_kind(want: Wanted, column: Column, held: _Held) -> None:
     """A column must have the type that the job writes, and accept values."""
     alter = f"ALTER TABLE {want.target.sql} ALTER COLUMN {quoted(column.name)}"
     if EQUAL.get(held.type, held.type) != column.type:
-        raise BadData(
-            f"column {column.name!r} of {want.target} is {held.type}, the job writes {column.type}",
-            f"cast it to the table's type in the transform, or change the table's column {column.name!r}",
-        )
+        raise other_type(column.name, str(want.target), held.type, column.type)
     if held.computed:
         said, way_on = _COMPUTED[held.computed]
         leave = f"leave {column.name!r} out of the transform's select"

@@ -13,7 +13,7 @@ from backfill_cli.errors import BadData
 from backfill_cli.model.plan import StagedTable
 from backfill_cli.sinks.postgres.apply import fill, fill_from_inserts, twice_in
 from backfill_cli.sinks.postgres.clash import Index, exchanged, index_of, place_of
-from backfill_cli.sinks.postgres.edge import CLASHES, said, state_of, told
+from backfill_cli.sinks.postgres.edge import CLASHES, CORRECT, said, state_of, told
 from backfill_cli.sinks.postgres.replace import NAMED_KEYS, shown
 from backfill_cli.sinks.postgres.session import Connection, rows_of
 from backfill_cli.sinks.postgres.shape import shape_of
@@ -21,8 +21,6 @@ from backfill_cli.sinks.postgres.sql import TREE, Target, listed, matching, quot
 from backfill_cli.sinks.postgres.staged import Refused, paths_of, row_at, rows_where, stage
 from backfill_cli.sinks.postgres.types import sink_columns
 from backfill_cli.sinks.postgres.where import stopped_at
-
-_CORRECT = "correct the rows upstream, or leave them out with a `where`"
 
 
 def explained(
@@ -41,7 +39,7 @@ def explained(
         return _explained(con, commit, staged, table, Target.of(table, schema), exc)
     except Exception:
         what = exc.what if isinstance(exc, Refused) else _whole(exc)
-        raise BadData(f"table {table.name!r}: the epoch's rows are refused: {what}", _CORRECT) from exc
+        raise BadData(f"table {table.name!r}: the epoch's rows are refused: {what}", CORRECT) from exc
 
 
 def _explained(
@@ -116,7 +114,7 @@ def _elsewhere(table: SinkTable, target: Target, exc: Exception) -> BadData:
     what = _constraint(exc) or str(place_of(exc))
     return BadData(
         f"table {table.name!r}: {what} refuses what a trigger of {target} writes: {_whole(exc)}",
-        f"{_CORRECT}, or disable the trigger: ALTER TABLE {target.sql} DISABLE TRIGGER USER",
+        f"{CORRECT}, or disable the trigger: ALTER TABLE {target.sql} DISABLE TRIGGER USER",
     )
 
 
@@ -125,7 +123,7 @@ def _clash(table: SinkTable, what: str, keys: Iterable[str], exc: Exception, dro
     named = "; ".join(f"({key})" for key in keys)
     detail = told(exc, "detail")
     rows = f": rows with the key ({', '.join(table.key)}): {named}" if named else f": {detail}" if detail else ""
-    hint = f"{_CORRECT}, or: {drop}" if drop else _CORRECT
+    hint = f"{CORRECT}, or: {drop}" if drop else CORRECT
     if drop and state_of(exc) == "23503":
         hint += "; if both tables are this job's, defer the check to the end of the transaction: "
         hint += f"{_alter(exc, 'ALTER')} DEFERRABLE"
@@ -155,13 +153,11 @@ def _value(table: SinkTable, refused: Refused) -> BadData:
     found = row_at(refused.paths, refused.row)
     if found is not None and (column == "?" or column in found):
         value = repr(found.get(column))[:100]
-        key = _key(found, table)
-        return BadData(
-            f"table {table.name!r}, column {column!r}: PostgreSQL cannot hold {value} of the row with the "
-            f"key ({', '.join(table.key)}) = ({key}): {what}",
-            "correct it upstream, or in the transform's select",
-        )
-    return BadData(f"table {table.name!r}, column {column!r}: {what}", "correct it in the transform's select")
+        key = f"the row with the key ({', '.join(table.key)}) = ({_key(found, table)})"
+        what = f"PostgreSQL cannot hold {value} of {key}: {what}"
+    return BadData(
+        f"table {table.name!r}, column {column!r}: {what}", "correct it upstream, or in the transform's select"
+    )
 
 
 def _with_null(commit: EpochCommit, staged: StagedTable, column: str, table: SinkTable) -> list[str]:

@@ -130,8 +130,7 @@ def _live(con: Connection, schema: str, job: str, swap: Swap) -> Live:
     kind = _relkind(con, name)
     if kind is None:
         return Live(Found.NOTHING)
-    if kind not in _KINDS:
-        raise UsageError(f"{name} is neither a table nor a view", "name another one: tables.live")
+    _word(kind, name)
     if kind == "v" and _is_there(con, schema):
         query = f"""SELECT kept, since_ms, until_ms FROM {_table(schema)}
                     WHERE job = $1 AND "table" = $2 AND schema = $3 AND name = $4"""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from backfill_cli.contracts import EpochCommit, SavedJob, own
-from backfill_cli.errors import Fatal, Held
+from backfill_cli.contracts.targets import newer_layout, taken
 from backfill_cli.model.checkpoint import Checkpoint, Marker, Owner
 from backfill_cli.model.codec import decode, encode
 from backfill_cli.model.position import cursor_of, cursor_text
@@ -141,10 +141,7 @@ class State:
             return False
         newest = rows_of(self._con, f"SELECT pg_catalog.max(layout) FROM {self._sql(JOBS)}")[0][0]
         if newest is not None and newest > LAYOUT:
-            raise Fatal(
-                f"a newer backfill wrote this sink's side tables (layout {newest}; this one knows {LAYOUT})",
-                "pip install --upgrade backfill-cli",
-            )
+            raise newer_layout("this sink's side tables", newest, LAYOUT)
         return True
 
     def markers(self, job: str, lock: bool = False) -> dict[str, Marker]:
@@ -192,10 +189,7 @@ class State:
         run(self._con, f"LOCK TABLE {owners} IN SHARE ROW EXCLUSIVE MODE")
         held = self.owner(job)
         if held is not None and held.catalog not in (owner.catalog, instead_of and instead_of.catalog):
-            raise Held(
-                f"another catalog has just taken job {job!r}: {held}",
-                f"backfill status {job} {held.option}",
-            )
+            raise taken(job, held)
         run(self._con, f"DELETE FROM {owners} WHERE job = $1", job)
         run(
             self._con,

@@ -2,13 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from socket import gethostname
 
 from backfill_cli.contracts import SinkTable
-from backfill_cli.errors import Held, StateConflict, Transient, UsageError
+from backfill_cli.contracts.targets import belongs_to, gone, same_target
+from backfill_cli.errors import Transient, UsageError
 from backfill_cli.sinks.postgres import session
-from backfill_cli.sinks.postgres.edge import client, said, state_of, told
+from backfill_cli.sinks.postgres.edge import PRIMARY, client, said, state_of, told
 from backfill_cli.sinks.postgres.existing import added
 from backfill_cli.sinks.postgres.live import side_target, widened
 from backfill_cli.sinks.postgres.references import refuse_references
@@ -122,10 +121,7 @@ def check(
         marker = claimed.get(want.table.name)
         there = _exists(con, want.target)
         if marker is not None and marker.epoch and not there:
-            raise StateConflict(
-                f"{want.target} is gone, but its marker says that it holds job {job!r} up to epoch {marker.epoch}",
-                f"restore the table, or start over: backfill drop {job} --with-rows --confirm {job}",
-            )
+            raise gone(str(want.target), job, marker.epoch)
         if there:
             # A marker at epoch 0 does not make the rows ours: it may be left by a start that failed early.
             more = list(added(con, place, want, ours=into_existing or (marker is not None and marker.epoch > 0)))
@@ -172,10 +168,7 @@ def _refuse_shared_targets(wanted: Sequence[Wanted]) -> None:
     for want in wanted:
         twin = seen.setdefault(want.target, want.table.name)
         if twin != want.table.name:
-            raise UsageError(
-                f"tables {twin!r} and {want.table.name!r} have the same target, {want.target}",
-                "give one of them another target: tables.target",
-            )
+            raise same_target(twin, want.table.name, str(want.target))
 
 
 def _refuse_other_owner(states: Sequence[State], schema: str, job: str, want: Wanted) -> None:
@@ -185,15 +178,8 @@ def _refuse_other_owner(states: Sequence[State], schema: str, job: str, want: Wa
         if owner is None or (state.schema == schema and owner == (job, want.table.name)):
             continue
         other, table = owner
-        held = state.owner(other)
-        there = held is not None and held.host == gethostname() and Path(held.path).exists()
-        where = f"--confirm {other} {held.option}" if held and there else f"--sink job.toml --confirm {other}"
         beside = "" if state.schema == schema else f", with sink.schema = {state.schema!r}"
-        raise Held(
-            f"{want.target} belongs to job {other!r} (its table {table!r}){f' of catalog {held}' if held else ''}"
-            f"{beside}",
-            f"name another target, or forget that job: backfill drop {other} {where}",
-        )
+        raise belongs_to(str(want.target), other, table, state.owner(other), beside)
 
 
 def _refuse_read_only(con: Connection, place: Place, begun: bool) -> None:
@@ -203,11 +189,9 @@ def _refuse_read_only(con: Connection, place: Place, begun: bool) -> None:
         "SELECT pg_catalog.pg_is_in_recovery(), pg_catalog.current_setting('transaction_read_only') = 'on', user",
     )[0]
     if read_only and begun:
-        raise Transient(
-            f"PostgreSQL {place} is read-only now", "name the primary server in sink.dsn, or promote this one"
-        )
+        raise Transient(f"PostgreSQL {place} is read-only now", PRIMARY)
     if standby:
-        raise UsageError(f"PostgreSQL {place} is a standby, which is read-only", "name its primary in sink.dsn")
+        raise UsageError(f"PostgreSQL {place} is a standby, which is read-only", PRIMARY)
     if read_only:
         raise UsageError(
             f"PostgreSQL {place}: transactions of the role {user} are read-only (default_transaction_read_only)",

@@ -10,6 +10,7 @@ from backfill_cli.contracts import own
 from backfill_cli.errors import BadData, UsageError
 from backfill_cli.model.schema import fields_of, shown
 from backfill_cli.sinks.postgres.sql import quoted
+from backfill_cli.spark.names import in_select, plain
 
 SIMPLE = {
     "boolean": "boolean",
@@ -69,24 +70,26 @@ def _of_field(table: str, name: str, field: Mapping[str, Any]) -> Column:
         return Column(name, _of_simple(table, name, spark), spark)
     if spark["type"] == "array" and isinstance(spark["elementType"], str):
         element = spark["elementType"]
-        return Column(name, _of_simple(table, f"{name}[]", element) + "[]", element, array=True)
-    raise _refused(table, name, shown(spark), f"to_json({name})")
+        return Column(name, _of_simple(table, name, element, "[]") + "[]", element, array=True)
+    raise _refused(table, name, shown(spark))
 
 
-def _of_simple(table: str, where: str, spark: str) -> str:
+def _of_simple(table: str, name: str, spark: str, within: str = "") -> str:
+    """within: follows the name where the type is that of elements."""
     if spark in SIMPLE:
         return SIMPLE[spark]
     if decimal := _DECIMAL.fullmatch(spark):
         return f"numeric({decimal[1]},{decimal[2]})"
     if _CHARACTERS.fullmatch(spark):
         return "text"
-    raise _refused(table, where, spark)
+    raise _refused(table, name, spark, within)
 
 
-def _refused(table: str, where: str, spark: str, instead: str = "") -> BadData:
+def _refused(table: str, name: str, spark: str, within: str = "") -> BadData:
+    text = f"CAST({plain(name)} AS STRING)" if "interval" in spark else f"to_json({plain(name)})"
     return BadData(
-        f"table {table!r}, column {where!r}: PostgreSQL has no exact counterpart of Spark's type {spark}",
-        f'convert it in the transform: select = ["{instead or f"CAST({where} AS STRING)"} AS {where}", …]',
+        f"table {table!r}, column {name + within!r}: PostgreSQL has no exact counterpart of Spark's type {spark}",
+        f"convert it in the transform: {in_select(text, name)}",
     )
 
 

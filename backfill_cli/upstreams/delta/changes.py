@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import TableSpec, own
-from backfill_cli.errors import BackfillError, HistoryGone
+from backfill_cli.errors import START_OVER, BackfillError, HistoryGone
 from backfill_cli.formats import frames
 from backfill_cli.formats.delta.edge import Where, named_in
 from backfill_cli.model.position import Position
@@ -13,7 +13,7 @@ from backfill_cli.model.schema import columns_of, field
 from backfill_cli.model.upstream import LogStart, Pin, UpstreamEpoch, UpstreamView
 from backfill_cli.spark.failures import from_spark, spark_reading
 from backfill_cli.spark.names import quoted
-from backfill_cli.upstreams.delta.log import START_OVER, FollowedTable
+from backfill_cli.upstreams.delta.log import FollowedTable
 from backfill_cli.upstreams.delta.snapshot import DeltaSnapshot, vacuumed
 from backfill_cli.upstreams.delta.table import PinnedTable
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from backfill_cli.errors import Fatal, HistoryGone
+from backfill_cli.errors import START_OVER, Fatal, HistoryGone
 from backfill_cli.formats.delta.commits import (
     FEED,
     Commit,
@@ -20,7 +20,6 @@ from backfill_cli.model.schema import schema_text
 from backfill_cli.model.upstream import UpstreamEpoch
 from backfill_cli.upstreams.delta.table import columns_of_delta, require_names, require_same_physical
 
-START_OVER = "drop the job and start over"
 _NOT_FOLLOWED = {
     "RESTORE": "took it back to an earlier version",
     "CREATE OR REPLACE TABLE": "replaced it",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import TableSpec
-from backfill_cli.errors import Fatal, HistoryGone, UsageError
+from backfill_cli.errors import START_OVER, Fatal, HistoryGone, UsageError
 from backfill_cli.formats.delta.commits import FEED, commit
 from backfill_cli.formats.delta.edge import Where, delta_errors
 from backfill_cli.formats.delta.plain import COUNTED_ROWS, add_actions, column_values, selections
@@ -180,5 +180,5 @@ def require_same_physical(where: Where, before: Mapping[str, str], after: Mappin
             raise Fatal(
                 f"{where.shown}: version {version} has a different column {name!r}: the former one was dropped "
                 "or renamed",
-                "drop the job and start over",
+                START_OVER,
             )

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import own
-from backfill_cli.errors import BackfillError, BadData
+from backfill_cli.errors import START_OVER, BackfillError, BadData
 from backfill_cli.formats import frames
 from backfill_cli.formats.lake.merge import literal
 from backfill_cli.model.position import Position
@@ -86,7 +86,7 @@ class IcebergChanges:
             raise BadData(
                 f"{self._tables[table].place}: column {lacking[0]!r} was dropped, and changes from before that "
                 "are not applied yet",
-                "drop the job and start over",
+                START_OVER,
             )
         gone = F.col("_change_type") == "DELETE"
         return told.select(

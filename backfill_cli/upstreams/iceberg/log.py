@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from backfill_cli.errors import Fatal
+from backfill_cli.errors import START_OVER, Fatal
 from backfill_cli.formats.iceberg.metadata import Held
 from backfill_cli.formats.iceberg.types import columns
 from backfill_cli.model.schema import schema_text
@@ -25,8 +25,6 @@ from backfill_cli.upstreams.iceberg.table import (
 
 if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot
-
-START_OVER = "drop the job and start over"
 
 
 class FollowedTable:

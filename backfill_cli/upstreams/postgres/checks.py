@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from backfill_cli.errors import BadData, UsageError
+from backfill_cli.errors import START_OVER, BadData, UsageError
 from backfill_cli.upstreams.postgres import marks, publications, slot
 from backfill_cli.upstreams.postgres.client import asking
 from backfill_cli.upstreams.postgres.options import PostgresOptions
@@ -301,7 +301,7 @@ def in_force(table: PgTable, known: Mapping[str, Any]) -> tuple[Column, ...]:
             what = "was dropped or renamed" if kind is None else f"was {was['type']}, and is now {kind}"
             raise BadData(
                 f"table {table.name!r}: column {name!r} {what}",
-                "drop the job and start over: only columns added without a default can be followed",
+                START_OVER,
             )
     return tuple(now[name] for name in known)
 
@@ -319,5 +319,5 @@ def require_told(connection: "Connection", table: PgTable, added: Sequence[str])
         raise BadData(
             f"table {table.name!r}: column {row[0]!r} was added with a default: rows that existed before "
             "have a value that is not in the log",
-            "drop the job and start over (a column added without a default can be followed)",
+            START_OVER,
         )

@@ -29,6 +29,7 @@ VISIBLE_LIMIT_S = 10.0
 """After this long without such a snapshot the epoch is given up and retried: a standby may be away for hours."""
 
 _WAIT_S = 0.02
+LOG_FIRST = "wait: the log is applied first"
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,5 +224,5 @@ def _same_table(cursor: Any, chunk: Chunk) -> None:
     if (found[: len(expected)] if chunk.may_have_more else found) != expected:
         raise LogFirst(
             f"table {chunk.name!r}: its columns changed, and the log is not applied up to that",
-            "wait: the log is applied first",
+            LOG_FIRST,
         )

@@ -6,8 +6,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli import postgres_dsn
-from backfill_cli.errors import BackfillError, BadData, Fatal, Transient, UsageError
-from backfill_cli.postgres_says import INSTALL, Said, said
+from backfill_cli.errors import RETRIED, BackfillError, BadData, Fatal, Transient, UsageError
+from backfill_cli.postgres_says import IN_DATABASE, INSTALL, Said, said
 from backfill_cli.upstreams.postgres.types import SET
 
 if TYPE_CHECKING:
@@ -62,10 +62,10 @@ def of_state(state: str, doing: str, words: str) -> BackfillError:
         case Said.UNREACHED:
             return Transient(text, "start the database, or correct upstream.dsn")
         case Said.PASSES:
-            return Transient(text, "see the server's log")
+            return Transient(text, RETRIED)
     if state.startswith("22"):
         return BadData(text, "correct the value upstream; if the log has it, then drop the job and start over")
-    return Fatal(text, "see the server's log")
+    return Fatal(text, IN_DATABASE)
 
 
 def connected(dsn: str) -> "psycopg.Connection[Any]":

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from backfill_cli.errors import BadData, StateConflict
+from backfill_cli.errors import START_OVER, BadData, StateConflict
 from backfill_cli.upstreams.postgres.publications import Published
 from backfill_cli.upstreams.postgres.slot import Now
 
@@ -62,7 +62,7 @@ def require_same_history(known: str, seen: Now) -> None:
         raise StateConflict(
             f"the database was restored or failed over: its timeline was {before}, and is now "
             f"{seen.timeline}; the sink may hold rows that this database never had",
-            "drop the job and start over",
+            START_OVER,
         )
 
 
@@ -96,46 +96,47 @@ def _replaced(name: str, oid: int, called: str | None) -> StateConflict:
     return StateConflict(
         f"table {name!r} was recreated (its oid, {oid}, is gone), by DROP and CREATE TABLE, or by restoring a "
         "dump: the sink holds rows of the earlier table",
-        "drop the job and start over",
+        START_OVER,
     )
 
 
 def _require_same_publication(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """The log has had all changes of the tables so far. Raises StateConflict saying since what it has not."""
-    anew = "drop the job and start over"
     lost = [name for name, oid in before["published"].items() if oid not in (None, now["published"].get(name))]
     was = before.get("publication_oid")
     if lost and now["publication_oid"] is None:
         raise StateConflict(
             "the job's publication is gone, dropped, or missing in a copy from which the database was restored: "
             "the log lacks changes of its tables",
-            anew,
+            START_OVER,
         )
     if lost and was not in (None, now["publication_oid"]):
         raise StateConflict(
             "the job's publication was dropped and created again, as by restoring a dump: the log lacks changes "
             "of its tables",
-            anew,
+            START_OVER,
         )
     if lost:
         raise StateConflict(
-            f"table {lost[0]!r} left the publication, at least for a while: the log lacks changes of it", anew
+            f"table {lost[0]!r} left the publication, at least for a while: the log lacks changes of it",
+            START_OVER,
         )
     moved = [name for name, by in before.get("schemas", {}).items() if now["schemas"].get(name) != by]
     if moved:
         raise StateConflict(
             f"table {moved[0]!r} is published with its schema, and since the job began it was moved, renamed or "
             "given to another owner, or the schema left the publication for a while: the log may lack changes",
-            anew,
+            START_OVER,
         )
     if before.get("publication") is not None and before["publication"] != now["publication"]:
         raise StateConflict(
-            "ALTER PUBLICATION was run on the job's publication: the log may lack changes of its tables", anew
+            "ALTER PUBLICATION was run on the job's publication: the log may lack changes of its tables",
+            START_OVER,
         )
 
 
 def _changed(table: str, column: str, what: str) -> BadData:
     return BadData(
         f"table {table!r}: column {column!r} {what}: the log does not show what became of the old values",
-        "drop the job and start over (a column added without a default can be followed)",
+        START_OVER,
     )

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import TableSpec
-from backfill_cli.errors import BadData
+from backfill_cli.errors import START_OVER, BadData
 from backfill_cli.upstreams.postgres.client import asking
 from backfill_cli.upstreams.postgres.tables import PgTable
 
@@ -87,7 +87,7 @@ def require_kept_unique(before: Storage, tables: Iterable[PgTable]) -> None:
             raise BadData(
                 f"table {table.name!r}: the unique index on its key was dropped, replaced, or made DEFERRABLE: "
                 "meanwhile two rows may have had one key, and the log does not say which of them a change is of",
-                "drop the job and start over",
+                START_OVER,
             )
 
 
@@ -160,7 +160,7 @@ def _touched(was: Mapping[str, Sequence[str]], now: Mapping[str, Sequence[str]])
 
 
 def _untold(what: str) -> BadData:
-    return BadData(f"{what}: rows may have other values, which are not in the log", "drop the job and start over")
+    return BadData(f"{what}: rows may have other values, which are not in the log", START_OVER)
 
 
 def as_text(storage: Storage) -> str:

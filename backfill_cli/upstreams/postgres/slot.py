@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from backfill_cli.errors import HistoryGone, StateConflict, Transient, UsageError
+from backfill_cli.errors import START_OVER, HistoryGone, StateConflict, Transient, UsageError
 from backfill_cli.model.units import spell_size
 from backfill_cli.upstreams.postgres import publications
 from backfill_cli.upstreams.postgres.client import asking, lsn_of, lsn_text
@@ -91,27 +91,26 @@ def now(connection: "Connection", slot: str) -> Now:
 
 def require_ours(seen: Now, slot: str, position: int) -> None:
     """The slot exists and holds all that follows a position. Raises HistoryGone, StateConflict."""
-    anew = "drop the job and start over: a new snapshot is needed"
     if position > seen.insert:
         raise StateConflict(
             f"the log ends at {lsn_text(seen.insert)}, but the sink is at {lsn_text(position)}: the database was "
             "restored from an older copy",
-            anew,
+            START_OVER,
         )
     if seen.plugin is None:
         raise HistoryGone(
-            f"replication slot {slot!r} is gone, and with it the changes after {lsn_text(position)}", anew
+            f"replication slot {slot!r} is gone, and with it the changes after {lsn_text(position)}", START_OVER
         )
     if seen.lost:
         raise HistoryGone(
-            f"replication slot {slot!r} has lost changes after {lsn_text(position)}: {seen.lost}", anew
+            f"replication slot {slot!r} has lost changes after {lsn_text(position)}: {seen.lost}", START_OVER
         )
-    _require_kind(seen, slot, anew)
+    _require_kind(seen, slot, START_OVER)
     if seen.confirmed is not None and seen.confirmed > position:
         raise HistoryGone(
             f"replication slot {slot!r} was recreated, or advanced by others to {lsn_text(seen.confirmed)}; "
             f"the job needs the changes after {lsn_text(position)}",
-            anew,
+            START_OVER,
         )
 
 
@@ -136,7 +135,7 @@ def require_within(connection: "Connection", options: PostgresOptions, at: int) 
     raise HistoryGone(
         f"replication slot {options.slot!r} held back {spell_size(seen.held_bytes)} of log, more than "
         f"upstream.max_retained ({spell_size(most)}), and was dropped at {lsn_text(at)}: a new snapshot is needed",
-        "drop the job and start over",
+        START_OVER,
     )
 
 

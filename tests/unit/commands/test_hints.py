@@ -35,10 +35,6 @@ STATES = catalog_states.STATES | sink_states.STATES | engine_states.STATES | com
 NEEDS_A_SERVER = {
     "backfill_cli/engine/verify/current.py:_log_first",
     "backfill_cli/engine/verify/current.py:_require_all",
-    "backfill_cli/sinks/postgres/state.py:own",
-    "backfill_cli/sinks/postgres/existing.py:added",
-    "backfill_cli/sinks/postgres/tables.py:_refuse_other_owner",
-    "backfill_cli/sinks/postgres/tables.py:check",
     "backfill_cli/sinks/postgres/verify.py:_export",
 }
 """The sink's say what DuckDB's says in the same states; `tests/contract/test_sink_postgres*.py` reach them, and
@@ -66,14 +62,9 @@ tests/crash/test_kill_fix.py types them.
 """
 
 NEEDS_SPARK = {
+    "backfill_cli/contracts/targets.py:no_record",
     "backfill_cli/sinks/iceberg/live.py:_require_none_lost",
     "backfill_cli/formats/lake/state.py:at_one_epoch",
-    "backfill_cli/formats/lake/state.py:own",  # says it by `taken`
-    "backfill_cli/sinks/iceberg/sink.py:_state",
-    "backfill_cli/sinks/iceberg/sink.py:copied",
-    "backfill_cli/sinks/iceberg/tables.py:_held_by",
-    "backfill_cli/sinks/iceberg/tables.py:check",
-    "backfill_cli/sinks/iceberg/tables.py:refuse_gone",
     "backfill_cli/sinks/iceberg/tables.py:refuse_other_job",
     "backfill_cli/sinks/delta/restored.py:_require_same",
     "backfill_cli/sinks/delta/tables.py:marked",
@@ -81,7 +72,6 @@ NEEDS_SPARK = {
     "backfill_cli/sinks/iceberg/live.py:_claimed",
     "backfill_cli/sinks/iceberg/live.py:_forward",
     "backfill_cli/sinks/iceberg/live.py:_record",
-    "backfill_cli/formats/lake/copy.py:_require_all",
     "backfill_cli/formats/lake/copy.py:at_one_epoch",
 }
 """Of Iceberg tables, which Spark makes; of two tables at two epochs; of a sink whose folder of attempts is gone;
@@ -137,22 +127,26 @@ def made_at(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("site", "state"),
+    ("sink", "site", "state"),
     [
-        *(pytest.param(site, state, id=state.__name__) for site, states in STATES.items() for state in states),
         *(
-            pytest.param(site, state, id=f"delta-{state.__name__}")
+            pytest.param(SINK, site, state, id=state.__name__)
+            for site, states in STATES.items()
+            for state in states
+        ),
+        *(
+            pytest.param(lake_states.SINK, site, state, id=f"delta-{state.__name__}")
             for site, states in lake_states.STATES.items()
             for state in states
         ),
     ],
 )
 def test_each_command_of_a_hint_works_where_it_is_told(
-    scene: Callable[..., Scene], made_at: list[str], site: str, state: Callable[[Scene], str]
+    scene: Callable[..., Scene], made_at: list[str], sink: str, site: str, state: Callable[[Scene], str]
 ) -> None:
     index, count = 0, 1
     while index < count:
-        s = scene(str(index), lake_states.SINK if site in lake_states.STATES else SINK)
+        s = scene(str(index), sink)
         shown = state(s)
         assert site in made_at[-3:]  # who says it before there is a job asks the catalog once more
         with typed(shown) as hint:

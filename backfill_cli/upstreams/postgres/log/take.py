@@ -13,7 +13,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import TakenTable
-from backfill_cli.errors import BadData
+from backfill_cli.errors import START_OVER, BadData
 from backfill_cli.upstreams.postgres import slot
 from backfill_cli.upstreams.postgres.client import asking, connected
 from backfill_cli.upstreams.postgres.log import peek
@@ -254,7 +254,7 @@ class _Window:
             rows = self._connection.execute(DESCRIBED.encode(), (names, types, typmods)).fetchall()
         found = by_table(rows).get(0, ())
         if len(found) != len(names):
-            raise BadData(f"table {table!r}: the type of a column no longer exists", "drop the job and start over")
+            raise BadData(f"table {table!r}: the type of a column no longer exists", START_OVER)
         return found
 
     def _spill(self) -> None:

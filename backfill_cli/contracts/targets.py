@@ -1,0 +1,89 @@
+"""The errors for a table that a job cannot have as its target, the same for every sink.
+
+target, place: the table as the sink names it to people.
+"""
+
+from collections.abc import Container
+from pathlib import Path
+from socket import gethostname
+
+from backfill_cli.contracts.sink import SinkTable
+from backfill_cli.errors import BadData, Fatal, Held, SinkInUse, StateConflict, Transient, UsageError
+from backfill_cli.model.checkpoint import Owner
+
+
+def require_key(table: SinkTable, columns: Container[str]) -> None:
+    """Raises BadData if a column of the key is not among the table's columns."""
+    missing = [name for name in table.key if name not in columns]
+    if missing:
+        raise BadData(
+            f"table {table.name!r}: its key column {missing[0]!r} is not among its columns",
+            f'add it to the transform: select = ["`{missing[0]}`", …]',
+        )
+
+
+def rows_of_others(target: str) -> SinkInUse:
+    return SinkInUse(
+        f"table {target} exists, with rows that are not this job's",
+        "name another target; or drop that table if it is no longer needed; or keep its rows, including those "
+        "that the upstream lacks, and write into it by key: backfill start --config job.toml --into-existing",
+    )
+
+
+def other_type(column: str, target: str, held: str, wanted: str) -> BadData:
+    """held, wanted: types, in the sink's words."""
+    return BadData(
+        f"column {column!r} of {target} is {held}, the job writes {wanted}",
+        f"cast it to the table's type in the transform, or change the table's column {column!r}",
+    )
+
+
+def same_target(first: str, second: str, target: str) -> UsageError:
+    return UsageError(
+        f"tables {first!r} and {second!r} have the same target, {target}",
+        "give one of them another target: tables.target",
+    )
+
+
+def gone(place: str, job: str, epoch: int | None = None) -> StateConflict:
+    """epoch: the last one that the table held, where that is known."""
+    until = "" if epoch is None else f" up to epoch {epoch}"
+    return StateConflict(
+        f"{place} is gone, but it held rows of job {job!r}{until}",
+        f"restore it, or start over: backfill drop {job} --with-rows --confirm {job}",
+    )
+
+
+def belongs_to(target: str, job: str, table: str, owner: Owner | None, beside: str = "") -> Held:
+    """job, table: who has the target. owner: that job's catalog, if it is recorded. beside: ends the message."""
+    there = owner is not None and owner.host == gethostname() and Path(owner.path).exists()
+    where = owner.option if owner is not None and there else "--sink job.toml"
+    return Held(
+        f"{target} belongs to job {job!r} (its table {table!r}){f' of catalog {owner}' if owner else ''}{beside}",
+        f"name another target, or forget that job: backfill drop {job} --confirm {job} {where}",
+    )
+
+
+def taken(job: str, owner: Owner) -> Held:
+    return Held(f"another catalog has just taken job {job!r}: {owner}", f"backfill status {job} {owner.option}")
+
+
+def written_too_often(target: str, what: str) -> Transient:
+    """what: the commit that did not succeed because of other writers' commits."""
+    return Transient(f"{target}: other writers commit too often for {what}", "let them commit less often")
+
+
+def no_record(job: str) -> StateConflict:
+    """The sink has no state of a job that the catalog has."""
+    return StateConflict(
+        f"the sink has no record of job {job!r}: it was dropped there, or its folder was removed",
+        f"restore it, or start over: backfill drop {job} --without-sink --confirm {job}",
+    )
+
+
+def newer_layout(place: str, layout: int, ours: int) -> Fatal:
+    """The job's state in the sink has a layout that this version does not know."""
+    return Fatal(
+        f"a newer backfill wrote {place} (layout {layout}; this one knows {ours})",
+        "pip install --upgrade backfill-cli",
+    )
