@@ -5,6 +5,7 @@ Without blocks a decimal can be base64, text or a number, and a time a number in
 """
 
 import base64
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -76,10 +77,21 @@ def _fault(
     all_forms: Sequence[str],
 ) -> str:
     names = ", ".join(f"'{name}' {shown(columns[name]['type'])}" for name in values)
-    example = next((repr(v) for found in values.values() for v in found), None)
+    structure = next((v for found in values.values() for v in found if isinstance(v, dict | list | bool)), None)
+    if structure is not None:
+        return (
+            f"{option}: {what} written in a form that no setting reads ({names}, like {_json(structure)}): set "
+            "decimal.handling.mode = string in Debezium's connector, and write the topic or files again"
+        )
+    example = next((_json(v) for found in values.values() for v in found), None)
     seen = "" if example is None else f", like {example}"
     written = " or ".join(f'"{form}"' for form in (fits or all_forms))
     return f"{option}: nothing says how {what} written ({names}{seen}): set {option} = {written}"
+
+
+def _json(value: Any) -> str:
+    """A value as the record has it, not as Python shows it."""
+    return json.dumps(value, ensure_ascii=False, default=str)[:100]
 
 
 def _leaves_of(

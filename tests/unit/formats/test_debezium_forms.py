@@ -79,3 +79,16 @@ def test_every_fault_is_told_at_once_and_values_in_nested_columns_count() -> Non
 def test_columns_that_nothing_gives_a_type_to_are_named_with_one() -> None:
     rows = [{"id": 1, "new": None, "flag": True}, {"id": 2, "new": 3, "ratio": 0.5, "more": {"a": 1}}]
     assert undeclared(COLUMNS, rows) == {"new": "BIGINT", "flag": "BOOLEAN", "ratio": "DOUBLE", "more": "STRING"}
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [({"scale": 2, "value": "AQ=="}, '{"scale": 2, "value": "AQ=="}'), (True, "true"), ([], "[]")],
+)
+def test_a_decimal_in_a_form_that_no_setting_reads_is_shown_as_the_record_has_it(
+    value: Any, shown: str
+) -> None:
+    (fault,) = lacking({"n": field("n", "decimal(9,2)")}, [{"n": value}], None, None, "upstream.value")
+    assert f"like {shown})" in fault
+    assert "decimal.handling.mode = string" in fault
+    assert "upstream.value.decimals = " not in fault
