@@ -88,6 +88,7 @@ class Sinking:
         if isinstance(self.sink, SparkSink):
             self.sink.use(lambda: spark)
         self.sink.prepare(self.job.name, tables, into_existing=False)
+        self.tables = tables
 
     def commit(self, plan: EpochPlan) -> None:
         before, self.epoch = self.epoch, self.epoch + 1
@@ -97,7 +98,11 @@ class Sinking:
             self.epoch, before, self.job.token, done.staged.attempt, "{}", Phase.SNAPSHOT, START,
             plan=plan, staged=done.staged, schemas=done.schemas, sink_schemas=done.sink_schemas,
         )  # fmt: skip
-        self.sink.commit(commit_of(self.job, checkpoint, before, self.stager))
+        made = commit_of(self.job, checkpoint, before, self.stager)
+        if made.tables != self.tables:
+            self.sink.prepare(self.job.name, made.tables, into_existing=True)
+            self.tables = made.tables
+        self.sink.commit(made)
         self.stager.discard(self.epoch, done.staged.attempt)
 
     def drain(self, held: SimpleNamespace) -> None:

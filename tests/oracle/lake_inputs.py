@@ -163,13 +163,13 @@ def whole(form: str, chance: random.Random, logs: int, columns: Sequence[str] = 
         there = {key for key in keys if chance.random() < 0.6}
         load |= {key: row() for key in there}
         for changes in versions:
-            made = _changes(chance, sorted(keys), there, row)
+            made = a_version(chance, sorted(keys), there, row)
             there = set(after(dict.fromkeys(there, ()), made))
             changes += made
     return LakeLog(form, kinds, tuple(load.items()), tuple(tuple(one) for one in versions))
 
 
-def _changes(chance: random.Random, keys: Sequence[int], there: set[int], row: Any) -> list[Change]:
+def a_version(chance: random.Random, keys: Sequence[int], there: set[int], row: Any) -> list[Change]:
     """Of a version: each key at most once."""
     kind = chance.random()
     held = sorted(there)

@@ -14,7 +14,7 @@ from pyiceberg.table import StaticTable
 from backfill_cli.contracts import Upstream
 from backfill_cli.model.plan import EpochPlan, SnapshotRead
 from backfill_cli.model.upstream import Pin
-from oracle import changes_routes, plain
+from oracle import changes_routes, lake_histories, lake_history_writers, plain
 from oracle.answer import Answer, Rows
 from oracle.jobs import loaded
 from oracle.routes import Batch, Config, Held, route
@@ -110,3 +110,40 @@ def of_files_into_delta(batch: Batch, spark: "SparkSession") -> None:
 @route("Iceberg", "a lake", covers=(), held=in_lake("iceberg"), together=1000, refusals=0)
 def of_files_into_iceberg(batch: Batch, spark: "SparkSession") -> None:
     loaded(into(batch, "iceberg"), spark, _at_once)
+
+
+def _scanned(folder: Path) -> pa.Table:
+    return StaticTable.from_metadata(str(folder)).scan().to_arrow()
+
+
+def _parted(form: str) -> Held:
+    """As `in_lake`. Files lack the columns that came later, so pyiceberg reads them; no type here is nested."""
+    read = _of_delta if form == "delta" else _scanned
+
+    def rows(batch: Batch) -> tuple[dict[str, str], list[plain.Row]]:
+        held = read(batch.folder / "lake" / "t")
+        types = plain.types_of(held)
+        return types, plain.rows_of(held, types)
+
+    return Held(rows, lambda answer: answer)
+
+
+def _into_parted(batch: Batch, form: str, spark: "SparkSession") -> None:
+    schema = lake_histories.schema_of(len(lake_histories.COLUMNS))
+    lake_history_writers.empty(form, batch.folder / "lake" / "t", schema, ("s",))
+    loaded(into(batch, form), spark, lambda upstream, pin: changes_routes.plans(upstream, pin, 2))
+
+
+@route("history into DuckDB", "history", covers=(), refusals=0)
+def history_into_duckdb(batch: Batch, spark: "SparkSession") -> None:
+    loaded(batch.config, spark, lambda upstream, pin: changes_routes.plans(upstream, pin, 3))
+
+
+@route("history into partitioned Delta", "history", covers=(), held=_parted("delta"), refusals=0)
+def history_into_delta(batch: Batch, spark: "SparkSession") -> None:
+    _into_parted(batch, "delta", spark)
+
+
+@route("history into partitioned Iceberg", "history", covers=(), held=_parted("iceberg"), refusals=0)
+def history_into_iceberg(batch: Batch, spark: "SparkSession") -> None:
+    _into_parted(batch, "iceberg", spark)

@@ -11,13 +11,14 @@ from deltalake import DeltaTable, write_deltalake
 from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.expressions import In
 from pyiceberg.io.pyarrow import PyArrowFileIO
-from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
-from pyiceberg.schema import Schema
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
+from pyiceberg.schema import Schema, assign_fresh_schema_ids
 from pyiceberg.serializers import ToOutputFile
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.table.update import update_table_metadata
+from pyiceberg.transforms import IdentityTransform
 
 PARTS = 3
 """Commits that a table begins with, each a file that reaches over all keys."""
@@ -61,11 +62,17 @@ class Folder(NoopCatalog):
         super().__init__("folder")
         self._path, self._version, self._io = path, 0, PyArrowFileIO()
 
-    def created(self, schema: Schema | pa.Schema, **properties: str) -> Table:
-        made = new_table_metadata(
-            self._convert_schema_if_needed(schema, int(properties.get("format-version", "2"))),
-            UNPARTITIONED_PARTITION_SPEC, UNSORTED_SORT_ORDER, str(self._path), properties,
-        )  # fmt: skip
+    def created(self, schema: Schema | pa.Schema, partitions: Sequence[str] = (), **properties: str) -> Table:
+        """partitions: the columns by whose values the rows are apart."""
+        known = self._convert_schema_if_needed(schema, int(properties.get("format-version", "2")))
+        assert isinstance(known, Schema)
+        known = assign_fresh_schema_ids(known)
+        fields = [
+            PartitionField(known.find_field(name).field_id, 1000 + n, IdentityTransform(), name)
+            for n, name in enumerate(partitions)
+        ]
+        spec = PartitionSpec(*fields) if fields else UNPARTITIONED_PARTITION_SPEC
+        made = new_table_metadata(known, spec, UNSORTED_SORT_ORDER, str(self._path), properties)
         return Table(("t",), made, self.written(made), self._io, self)
 
     def commit_table(self, table: Table, requirements: Any, updates: Any) -> CommitTableResponse:

@@ -15,7 +15,16 @@ import pytest
 from backfill_cli.contracts import ArrowTasks
 from backfill_cli.formats.key_reads import Held
 from backfill_cli.formats.lake.plain_files import PlainFiles
-from oracle import debezium_inputs, lake_inputs, lake_routes, parquet_examples, parquet_inputs, routes, typed
+from oracle import (
+    debezium_inputs,
+    lake_histories,
+    lake_inputs,
+    lake_routes,
+    parquet_examples,
+    parquet_inputs,
+    routes,
+    typed,
+)
 from oracle.inputs import SEED, TIMES, Drawn, generated, written
 from oracle.judge import judge
 from oracle.parquet_inputs import Writer
@@ -25,6 +34,7 @@ if TYPE_CHECKING:
 
 assert lake_routes
 LOGS = 120
+HISTORIES = 1000
 TITLES = {"delta": "A Delta table", "iceberg": "An Iceberg table"}
 UPSTREAM = [(form, route.name) for form in TITLES for route in routes.of(form)]
 OTHERS = ("parquet, all types", "debezium")
@@ -62,6 +72,25 @@ def test_a_table_that_workers_read_without_spark_is_exact(
     assert not found.findings, "\n\n".join(str(one)[:6000] for one in found.findings)
     assert taken
     assert all(taken)
+
+
+@pytest.mark.parametrize(
+    ("form", "writer", "partitions", "route"),
+    [
+        ("delta", "its library", "day", "into DuckDB"),
+        ("iceberg", "its library", "s", "into DuckDB"),
+        ("delta", "Spark", "s", "into partitioned Iceberg"),
+        ("iceberg", "Spark", "i", "into partitioned Delta"),
+    ],
+)
+def test_case_71_histories_of_partitioned_tables_are_exact_in_every_sink(
+    form: str, writer: str, partitions: str, route: str, spark: "SparkSession", judged: Callable[[int], None]
+) -> None:
+    logs, chance = int(HISTORIES * TIMES), random.Random(f"{SEED} {form} {writer} {route}")
+    inputs = [Drawn(lake_histories.history(form, writer, tuple(partitions.split()), chance, logs))]
+    found = judge(routes.ROUTES[f"history {route}"], inputs, spark)
+    judged(logs)
+    assert not found.findings, "\n\n".join(str(one)[:6000] for one in found.findings)
 
 
 def drawn(form: str) -> tuple[list[Drawn], int]:

@@ -85,9 +85,7 @@ def test_columns_that_nothing_gives_a_type_to_are_named_with_one() -> None:
     ("value", "shown"),
     [({"scale": 2, "value": "AQ=="}, '{"scale": 2, "value": "AQ=="}'), (True, "true"), ([], "[]")],
 )
-def test_a_decimal_in_a_form_that_no_setting_reads_is_shown_as_the_record_has_it(
-    value: Any, shown: str
-) -> None:
+def test_a_decimal_in_a_form_that_no_setting_reads_is_shown_as_the_record_has_it(value: Any, shown: str) -> None:
     (fault,) = lacking({"n": field("n", "decimal(9,2)")}, [{"n": value}], None, None, "upstream.value")
     assert f"like {shown})" in fault
     assert "decimal.handling.mode = string" in fault
